@@ -1,0 +1,44 @@
+# `make run` and `make test` are all a fresh machine needs; ARGS="..." passes options on.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+EXTRAS := dev,bench
+
+.PHONY: run test test-slow check bench fuzz setup clean
+
+run: $(READY)  ## the demo
+	$(BIN)/weft demo $(ARGS)
+
+test: $(READY)  ## the tests: unit, laws, documentation
+	$(BIN)/pytest -n 2 $(ARGS)
+
+test-slow: $(READY)  ## the longer laws, with many more examples
+	WEFT_EXAMPLES=10 $(BIN)/pytest -n 2 -m "slow or not slow" $(ARGS)
+
+check: $(READY)  ## style, types, layers, fences
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest -q tests/test_fences.py
+
+bench: $(READY)  ## ratios and rates: make bench ARGS="--quick"
+	$(BIN)/weft bench language $(ARGS)
+
+fuzz: $(READY)  ## coverage-guided fuzzing of everything that parses: make fuzz SECONDS_=300
+	$(BIN)/python -m pip install -q 'atheris>=2.3'
+	$(BIN)/python fuzz/language.py -max_total_time=$(or $(SECONDS_),60) $(ARGS)
+
+setup: $(READY)
+
+clean:
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
+
+# uv is many times faster than pip; where it cannot be had, pip does the same.
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys, ensurepip; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo 'weft needs Python 3.11 or newer with venv: install python3-venv, or make PYTHON=...' >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+	{ $(BIN)/pip install -q --disable-pip-version-check uv && $(BIN)/uv pip install -q -p $(BIN)/python -e '.[$(EXTRAS)]'; } || \
+	  $(BIN)/pip install --disable-pip-version-check -e '.[$(EXTRAS)]'
+	@touch $@

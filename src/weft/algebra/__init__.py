@@ -1,0 +1,1 @@
+"""What filters mean as sets: normal form, covering, overlap, merging, subtraction."""

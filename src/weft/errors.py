@@ -1,0 +1,75 @@
+"""Every error Weft raises on purpose. Law: each says in one sentence what is wrong and what to do.
+
+    WeftError
+    ├── FilterError               a filter that cannot be used
+    │   ├── FilterSyntaxError     text or JSON that is no filter: line, column, caret, hint
+    │   └── FilterTooComplexError a filter past a stated limit
+    ├── SchemaError               a schema that is wrong, or lacks what an operation needs
+    └── EventError                an event, or a batch of them, that cannot be read
+"""
+
+from __future__ import annotations
+
+_WINDOW = 72
+
+
+class WeftError(Exception):
+    """The base of all errors of Weft."""
+
+
+class FilterError(WeftError, ValueError):
+    """A filter that cannot be used."""
+
+
+class FilterSyntaxError(FilterError):
+    """Text or JSON that is no filter; shows the place with a caret, and a hint where there is one."""
+
+    def __init__(self, message: str, text: str = "", start: int = 0, end: int = 0, hint: str = "") -> None:
+        start = max(0, min(start, len(text)))
+        before = text.rfind("\n", 0, start) + 1
+        self.message = message
+        self.text = text
+        self.start = start
+        self.end = max(end, start + 1)
+        self.line = text.count("\n", 0, start) + 1
+        self.column = start - before + 1
+        self.hint = hint
+        super().__init__(message)
+
+    def __reduce__(self) -> tuple[type, tuple[str, str, int, int, str]]:
+        return type(self), (self.message, self.text, self.start, self.end, self.hint)
+
+    def __str__(self) -> str:
+        place = f"column {self.column}" if self.line == 1 else f"line {self.line}, column {self.column}"
+        said = [f"{self.message} at {place}"]
+        if self.text:
+            said += _excerpt(self.text, self.start, self.end)
+        if self.hint:
+            said.append(self.hint)
+        return "\n".join(said)
+
+
+class FilterTooComplexError(FilterError):
+    """A filter past a stated limit of size, depth or boxes."""
+
+
+class SchemaError(WeftError, ValueError):
+    """A schema that is wrong, or lacks what an operation needs (bounds for a volume, say)."""
+
+
+class EventError(WeftError, ValueError):
+    """An event, or a batch of events, that cannot be read."""
+
+
+def _excerpt(text: str, start: int, end: int) -> list[str]:
+    """The line around `start`, cut to a readable width, and the carets under it."""
+    begin = text.rfind("\n", 0, start) + 1
+    stop = text.find("\n", start)
+    stop = len(text) if stop < 0 else stop
+    left = max(begin, start - _WINDOW // 2)
+    right = min(stop, left + _WINDOW)
+    head = "…" if left > begin else ""
+    tail = "…" if right < stop else ""
+    shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text[left:right])
+    carets = "^" * max(1, min(end, right) - start)
+    return [f"  {head}{shown}{tail}", "  " + " " * (len(head) + start - left) + carets]

@@ -1,0 +1,1 @@
+"""Loops over arrays: arrays in, arrays out, no filters."""

@@ -1,0 +1,1 @@
+"""The filter language: its tree, text, JSON dialects, Python builder, and meaning."""

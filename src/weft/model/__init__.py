@@ -1,0 +1,1 @@
+"""What events look like: values, schemas, events, and their CloudEvents and Arrow forms."""

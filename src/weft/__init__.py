@@ -1,0 +1,82 @@
+"""Weft: content-based publish/subscribe for Python and Spark.
+
+>>> from weft import parse, matches
+>>> matches(parse("magnitude >= 5 AND depth < 70"), {"magnitude": 6.1, "depth": 12})
+True
+"""
+
+# The layers, each importing only those above it:
+#   errors    the error tree
+#   kernels   loops over arrays
+#   model     values, schemas, events, CloudEvents, Arrow
+#   language  filters: tree, text, JSON dialects, builder, meaning
+#   algebra   filters as sets: normal form, covers, overlaps, merge, subtract, profiles
+#   bench, demo, cli
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from weft._version import __version__
+
+if TYPE_CHECKING:
+    from weft.algebra.box import Box as Box
+    from weft.algebra.box import NormalForm as NormalForm
+    from weft.algebra.express import express as express
+    from weft.algebra.merge import merge as merge
+    from weft.algebra.normalize import normalize as normalize
+    from weft.algebra.profile import Profile as Profile
+    from weft.algebra.relate import covers as covers
+    from weft.algebra.relate import equivalent as equivalent
+    from weft.algebra.relate import intersect as intersect
+    from weft.algebra.relate import is_empty as is_empty
+    from weft.algebra.relate import overlaps as overlaps
+    from weft.algebra.subtract import subtract as subtract
+    from weft.errors import WeftError as WeftError
+    from weft.language.ast import Filter as Filter
+    from weft.language.builder import F as F
+    from weft.language.dialects import from_json as from_json
+    from weft.language.dialects import to_json as to_json
+    from weft.language.meaning import matches as matches
+    from weft.language.text import parse as parse
+    from weft.language.text import parse_many as parse_many
+    from weft.model.event import Event as Event
+    from weft.model.schema import Schema as Schema
+
+_HOMES = {
+    "Box": "weft.algebra.box",
+    "Event": "weft.model.event",
+    "F": "weft.language.builder",
+    "Filter": "weft.language.ast",
+    "NormalForm": "weft.algebra.box",
+    "Profile": "weft.algebra.profile",
+    "Schema": "weft.model.schema",
+    "WeftError": "weft.errors",
+    "covers": "weft.algebra.relate",
+    "equivalent": "weft.algebra.relate",
+    "express": "weft.algebra.express",
+    "from_json": "weft.language.dialects",
+    "intersect": "weft.algebra.relate",
+    "is_empty": "weft.algebra.relate",
+    "matches": "weft.language.meaning",
+    "merge": "weft.algebra.merge",
+    "normalize": "weft.algebra.normalize",
+    "overlaps": "weft.algebra.relate",
+    "parse": "weft.language.text",
+    "parse_many": "weft.language.text",
+    "subtract": "weft.algebra.subtract",
+    "to_json": "weft.language.dialects",
+}
+
+__all__ = ["__version__", *_HOMES]  # noqa: PLE0604 - a list of names, and a test imports each
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'weft' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

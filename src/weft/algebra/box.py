@@ -1,0 +1,139 @@
+"""Boxes: a value set for each of some attributes, and residuals. Laws: a box is never empty on its face, no set in it
+holds everything, and an attribute that is not in it is anything, absent included.
+
+A normal form is a union of boxes: none is nothing, the box without attributes is everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from weft.algebra.residual import Outcomes, Residuals, Subject, contradicts, implied
+from weft.algebra.valueset import ABSENT, ANYTHING, ValueSet, of_type
+from weft.model.event import Event
+from weft.model.schema import Schema
+from weft.model.value import Value
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """The events whose attributes are in its value sets and whose residuals come out as allowed.
+
+    >>> box = Box({"depth": ValueSet(numbers=((0, 0), (70, 0)))})
+    >>> {"depth": 12.5} in box, {"depth": 70} in box, {} in box
+    (True, False, False)
+    """
+
+    sets: Mapping[str, ValueSet]
+    residuals: Residuals = field(default_factory=dict)
+
+    @staticmethod
+    def of(
+        sets: Mapping[str, ValueSet], residuals: Residuals | None = None, schema: Schema | None = None
+    ) -> Box | None:
+        """The box in least form; None if it is surely empty."""
+        if residuals:
+            sets = dict(sets)
+            for subject, allowed in residuals.items():
+                for name, needed in subject.needs(allowed).items():
+                    sets[name] = sets[name].intersect(needed) if name in sets else needed
+        least = {}
+        for name, values in sets.items():
+            if not values:
+                return None
+            if not values.covers(universe(name, schema)):
+                least[name] = values
+        if not residuals:
+            return Box(least)
+        kept = _least_residuals(residuals, least)
+        return None if kept is None else Box(least, kept)
+
+    def __contains__(self, event: Event | Mapping[str, Value | None]) -> bool:
+        values = event.attributes if isinstance(event, Event) else event
+        return all(values.get(name) in allowed for name, allowed in self.sets.items()) and all(
+            subject.outcome(values) in allowed for subject, allowed in self.residuals.items()
+        )
+
+    def __hash__(self) -> int:
+        return hash((frozenset(self.sets.items()), frozenset(self.residuals.items())))
+
+    def covers(self, other: Box) -> bool:
+        """True only if every event in the other is in this.
+
+        >>> wide, narrow = Box({"x": ValueSet(numbers=((0, 0),))}), Box({"x": ValueSet(numbers=((5, 0),))})
+        >>> wide.covers(narrow), narrow.covers(wide)
+        (True, False)
+        """
+        theirs = other.sets
+        for name, values in self.sets.items():
+            narrow = theirs.get(name)
+            if narrow is None or not values.covers(narrow):
+                return False
+        return not self.residuals or self.residuals_implied_by(other)
+
+    def residuals_implied_by(self, other: Box) -> bool:
+        """True only if every event in the other has all of this box's residuals."""
+        return all(implied(subject, allowed, other.residuals, other.sets) for subject, allowed in self.residuals.items())
+
+    def intersect(self, other: Box) -> Box | None:
+        """The box of what is in both; None if nothing is, for sure."""
+        sets = dict(self.sets)
+        for name, values in other.sets.items():
+            mine = sets.get(name)
+            if mine is None:
+                sets[name] = values
+                continue
+            both = mine.intersect(values)
+            if not both:
+                return None
+            sets[name] = both
+        if not self.residuals and not other.residuals:
+            return Box(sets)
+        residuals = dict(self.residuals)
+        for subject, allowed in other.residuals.items():
+            residuals[subject] = residuals[subject] & allowed if subject in residuals else allowed
+        return Box.of(sets, residuals)
+
+    def overlaps(self, other: Box) -> bool:
+        """False only if nothing is in both."""
+        if self.residuals or other.residuals:
+            return self.intersect(other) is not None
+        theirs = other.sets
+        return all(name not in theirs or values.overlaps(theirs[name]) for name, values in self.sets.items())
+
+
+EVERYTHING = Box({})
+
+
+@dataclass(frozen=True, slots=True)
+class NormalForm:
+    """A union of boxes, under a schema or none."""
+
+    boxes: tuple[Box, ...]
+    schema: Schema | None = field(default=None)
+
+    def __contains__(self, event: Event | Mapping[str, Value | None]) -> bool:
+        return any(event in box for box in self.boxes)
+
+    def __bool__(self) -> bool:
+        """Whether it may match an event: False means surely empty."""
+        return bool(self.boxes)
+
+
+def universe(name: str, schema: Schema | None) -> ValueSet:
+    """All that an attribute can be: with a schema its type or absent, else anything."""
+    declared = None if schema is None else schema.get(name)
+    return ANYTHING if declared is None else of_type(declared.type).union(ABSENT)
+
+
+def _least_residuals(residuals: Residuals, sets: Mapping[str, ValueSet]) -> dict[Subject, Outcomes] | None:
+    """Without the residuals that the rest implies; None if the rest contradicts one."""
+    kept = dict(residuals)
+    for subject, allowed in residuals.items():
+        rest = {other: outcomes for other, outcomes in kept.items() if other != subject}
+        if not allowed or contradicts(subject, allowed, rest, sets):
+            return None
+        if allowed == subject.outcomes or implied(subject, allowed, rest, sets):
+            kept = rest
+    return kept

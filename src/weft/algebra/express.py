@@ -1,0 +1,147 @@
+"""Unions of boxes back to filters. Law: normalising the filter gives the same set again.
+
+"Is a number" has no word of its own in the language; it is written `x < 0 OR x >= 0`, and so for timestamps.
+"""
+
+from __future__ import annotations
+
+from weft.algebra import interval
+from weft.algebra.box import Box, NormalForm, universe
+from weft.algebra.interval import NUMBERS, STRINGS, Cut, Line
+from weft.algebra.strings import Strings, Term, starting_with
+from weft.algebra.valueset import ABSENT, PRESENT, ValueSet
+from weft.language.ast import (
+    Attribute,
+    Between,
+    Compare,
+    Constant,
+    Filter,
+    In,
+    Is,
+    Like,
+    Not,
+    Operator,
+    conjunction,
+    disjunction,
+)
+from weft.language.builder import literal_like
+from weft.language.pattern import Pattern
+from weft.model.schema import Schema
+from weft.model.value import MICROS_MAX, Type, type_of
+
+
+def express(form: NormalForm | Box) -> Filter:
+    """A filter that matches exactly the events of the form.
+
+    >>> from weft import normalize, parse
+    >>> print(express(normalize(parse("NOT (x < 5 OR x > 9) AND x != 7"))))
+    x >= 5 AND x < 7 OR x > 7 AND x <= 9
+    """
+    boxes, schema = ((form,), None) if isinstance(form, Box) else (form.boxes, form.schema)
+    return disjunction(*(_box(box, schema) for box in boxes))
+
+
+def _box(box: Box, schema: Schema | None) -> Filter:
+    tests = [express_values(name, values, schema) for name, values in box.sets.items()]
+    tests += [subject.express(allowed) for subject, allowed in box.residuals.items()]
+    return conjunction(*tests)
+
+
+def express_values(name: str, values: ValueSet, schema: Schema | None = None) -> Filter:
+    """The filter on one attribute."""
+    left = Attribute(name)
+    missing = Is(left, None)
+    if values == ABSENT:
+        return missing
+    if values == universe(name, schema).intersect(PRESENT):
+        return Not(missing)
+    parts: list[Filter] = [missing] if values.absent else []
+    parts += _line(left, Type.FLOAT, values.numbers, NUMBERS, Constant(Type.INT, 0))
+    parts += _strings(left, values.strings)
+    if len(values.bools) == 1:
+        parts += [left if True in values.bools else Compare(left, Operator.EQ, Constant(Type.BOOL, False))]
+    elif values.bools:
+        parts += [In(left, (Constant(Type.BOOL, False), Constant(Type.BOOL, True)))]
+    parts += _line(left, Type.TIMESTAMP, values.timestamps, NUMBERS, Constant(Type.TIMESTAMP, 0))
+    return disjunction(*parts)
+
+
+def _line(left: Attribute, kind: Type, line: Line, whole: Line, middle: Constant) -> list[Filter]:
+    if line == whole:
+        return [Compare(left, Operator.LT, middle), Compare(left, Operator.GE, middle)]
+    return _tests(left, kind, line, whole)
+
+
+def _strings(left: Attribute, strings: Strings) -> list[Filter]:
+    line = strings.line
+    if line == STRINGS:
+        return [Like(left, "%")]
+    tests = _tests(left, Type.STRING, line, STRINGS)
+    return tests + [_term(left, term) for term in sorted(strings.terms, key=repr)]
+
+
+def _term(left: Attribute, term: Term) -> Filter:
+    tests: list[Filter] = [_like(left, pattern) for pattern in sorted(term.musts, key=repr)]
+    tests += [Not(_like(left, pattern)) for pattern in sorted(term.nots, key=repr)]
+    heads: Line = STRINGS
+    for pattern in term.musts:
+        heads = interval.intersect(heads, starting_with(pattern.head))
+    if term.line != heads:
+        tests.append(disjunction(*_tests(left, Type.STRING, term.line, STRINGS)))
+    return conjunction(*tests)
+
+
+def _like(left: Attribute, pattern: Pattern) -> Like:
+    if not any(sign in chunk for segment in pattern.segments for chunk in segment for sign in "%_"):
+        return Like(left, "%".join("_".join(segment) for segment in pattern.segments))
+    chunks = [[literal_like(left, "", chunk + "%", "").pattern[:-2] for chunk in s] for s in pattern.segments]
+    return Like(left, "%".join("_".join(segment) for segment in chunks), "\\")
+
+
+def _tests(left: Attribute, kind: Type, line: Line, whole: Line) -> list[Filter]:
+    """One test for each interval; single values are gathered in one IN, single holes are !=."""
+    holes = interval.points(interval.complement(line, whole))
+    if holes and kind is not Type.TIMESTAMP:
+        return [_equal(left, kind, holes, negated=True)]
+    values, tests = [], []
+    for low, high in interval.intervals(line):
+        if high is not None and _single(kind, low, high):
+            values.append(low[0])
+            continue
+        prefix = low[0] if kind is Type.STRING and low[0] else None
+        if prefix and starting_with(prefix) == (low, high):
+            tests.append(literal_like(left, "", prefix, "%"))
+        else:
+            tests.append(_interval(left, kind, low, high, whole))
+    return ([_equal(left, kind, values)] if values else []) + tests
+
+
+def _single(kind: Type, low: Cut, high: Cut) -> bool:
+    return bool(high[0] - low[0] == 1) if kind is Type.TIMESTAMP else bool(low[0] == high[0])
+
+
+def _interval(left: Attribute, kind: Type, low: Cut, high: Cut | None, whole: Line) -> Filter:
+    """The tests of the ends; a whole line has none and never comes here."""
+    tests: list[Filter] = []
+    if kind is Type.TIMESTAMP:  # past the last microsecond that has a name
+        low, high = ((cut[0] - 1, 1) if cut and cut[0] > MICROS_MAX else cut for cut in (low, high))
+    if low != whole[0]:
+        tests.append(Compare(left, Operator.GT if low[1] else Operator.GE, _constant(kind, low[0])))
+    if high is not None:
+        tests.append(Compare(left, Operator.LE if high[1] else Operator.LT, _constant(kind, high[0])))
+    if len(tests) == 2 and high is not None and not low[1] and high[1]:
+        return Between(left, _constant(kind, low[0]), _constant(kind, high[0]))
+    return conjunction(*tests)
+
+
+def _equal(left: Attribute, kind: Type, values: list[object], negated: bool = False) -> Filter:
+    constants = tuple(_constant(kind, value) for value in values)
+    if len(constants) == 1:
+        return Compare(left, Operator.NE if negated else Operator.EQ, constants[0])
+    return Not(In(left, constants)) if negated else In(left, constants)
+
+
+def _constant(kind: Type, value: object) -> Constant:
+    if kind is Type.TIMESTAMP:
+        return Constant(kind, value)  # type: ignore[arg-type]
+    return Constant(type_of(value) or kind, value)  # type: ignore[arg-type]

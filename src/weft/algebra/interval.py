@@ -1,0 +1,139 @@
+"""Unions of intervals on one ordered line, as their sorted cuts. Laws: exact; one form for each set.
+
+A cut lies just below a value, (v, 0), or just above it, (v, 1), and the set changes sides at each: a value belongs to
+it if an odd number of cuts lie below. So [1, 2) is ((1, 0), (2, 0)), {5} is ((5, 0), (5, 1)), x > 3 is ((3, 1),),
+the whole line is its bottom cut alone and () is empty. Open ends, points, holes and unbounded ends need no cases,
+and intersection, union and complement are sweeps over the cuts.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import Any
+
+from weft.model.value import INT_MAX, INT_MIN
+
+Cut = tuple[Any, int]
+Line = tuple[Cut, ...]
+
+EMPTY: Line = ()
+NUMBERS: Line = ((-math.inf, 0),)
+TIMESTAMPS: Line = NUMBERS  # microseconds
+STRINGS: Line = (("", 0),)
+
+_AND = ((False, False), (False, True))
+_OR = ((False, True), (True, True))
+_MINUS = ((False, False), (True, False))
+
+
+def point(value: Any) -> Line:
+    """The set of one value."""
+    return ((value, 0), (value, 1))
+
+
+def contains(line: Line, value: Any) -> bool:
+    """Whether the value belongs to the set. Cost: O(log n)."""
+    return bisect_right(line, (value, 0)) & 1 == 1
+
+
+def union(one: Line, other: Line) -> Line:
+    """What is in either."""
+    if not one or one == other:
+        return other
+    return _sweep(one, other, _OR) if other else one
+
+
+def intersect(one: Line, other: Line) -> Line:
+    """What is in both."""
+    if not one or not other:
+        return EMPTY
+    if len(one) <= 2 and len(other) <= 2:  # two intervals: the later start, the earlier end
+        low = max(one[0], other[0])
+        if len(one) == 1:
+            return (low, other[1]) if len(other) == 2 and low < other[1] else (low,) if len(other) == 1 else EMPTY
+        high = one[1] if len(other) == 1 else min(one[1], other[1])
+        return (low, high) if low < high else EMPTY
+    return _sweep(one, other, _AND)
+
+
+def minus(one: Line, other: Line) -> Line:
+    """What is in the first and not in the second."""
+    return _sweep(one, other, _MINUS) if one and other else one
+
+
+def complement(line: Line, whole: Line) -> Line:
+    """What is not in the set, of the whole line."""
+    return line[1:] if line and line[0] == whole[0] else whole + line
+
+
+def covers(wide: Line, narrow: Line) -> bool:
+    """Whether all of `narrow` is in `wide`."""
+    if not narrow:
+        return True
+    if not wide:
+        return False
+    if len(wide) <= 2 and wide[0] <= narrow[0]:
+        return len(wide) == 1 or (len(narrow) & 1 == 0 and narrow[-1] <= wide[1])
+    return len(wide) > 2 and not _sweep(narrow, wide, _MINUS)
+
+
+def intervals(line: Line) -> Iterator[tuple[Cut, Cut | None]]:
+    """Its maximal intervals as pairs of cuts, in order; None for an end without bound."""
+    for at in range(0, len(line), 2):
+        yield line[at], line[at + 1] if at + 1 < len(line) else None
+
+
+def points(line: Line) -> list[Any] | None:
+    """Its values if it is a finite set, else None."""
+    found = []
+    for low, high in intervals(line):
+        if high is None or low[0] != high[0]:
+            return None
+        found.append(low[0])
+    return found
+
+
+def hull(line: Line) -> Line:
+    """The smallest interval around the set."""
+    return line[:1] if len(line) & 1 else line[:1] + line[-1:]
+
+
+def whole_numbers(line: Line) -> Line:
+    """The integers of the set, as a set whose every cut lies just below an int64.
+
+    >>> whole_numbers(((0, 0), (5, 1), (5.5, 0), (10, 1)))  # [0, 5] and [5.5, 10] have no integer between them
+    ((0, 0), (11, 0))
+    """
+    cuts: list[Cut] = []
+    for value, side in line:
+        least = math.floor(value) + 1 if side else math.ceil(value) if math.isfinite(value) else value
+        if least > INT_MAX:
+            break
+        cut = (least, 0) if least > INT_MIN else NUMBERS[0]
+        if cuts and cuts[-1] == cut:
+            cuts.pop()
+        else:
+            cuts.append(cut)
+    return tuple(cuts)
+
+
+def _sweep(one: Line, other: Line, table: tuple[tuple[bool, bool], tuple[bool, bool]]) -> Line:
+    cuts: list[Cut] = []
+    i = j = 0
+    inside = False
+    while i < len(one) or j < len(other):
+        if j == len(other) or (i < len(one) and one[i] <= other[j]):
+            cut = one[i]
+            if j < len(other) and other[j] == cut:
+                j += 1
+            i += 1
+        else:
+            cut = other[j]
+            j += 1
+        now = table[i & 1][j & 1]
+        if now is not inside:
+            cuts.append(cut)
+            inside = now
+    return tuple(cuts)

@@ -1,0 +1,134 @@
+"""Merging of filters (thesis, Appendix A.4 to A.6). Laws: a merger covers its parts; it is called perfect only when it
+matches nothing else; an imperfect one states the volume that it adds.
+
+Every rule of Table A.2 is the union of two value sets, with its errata: the existence test is typed (`x < 10 OR
+x != 7` holds for every number x, not for a string), and integers merge across the gap between neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+from weft.algebra.box import Box, NormalForm
+from weft.algebra.measure import volume
+from weft.algebra.normalize import simplify
+from weft.algebra.relate import Region, as_form, covers
+from weft.algebra.residual import Outcomes, Subject
+from weft.algebra.valueset import ValueSet
+from weft.errors import FilterError, SchemaError
+from weft.model.schema import Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Merger:
+    """A merged filter: what it matches, by which rule, and the volume that its parts do not have.
+
+    `added` is 0 for a perfect merger and None where the schema has no bounds to measure with.
+    """
+
+    form: NormalForm
+    rule: str
+    added: float | None
+
+    @property
+    def perfect(self) -> bool:
+        """Whether it matches exactly what its parts match."""
+        return self.rule in ("covering", "perfect")
+
+
+def merge(regions: Iterable[Region], schema: Schema | None = None) -> Merger:
+    """The best merger: a perfect one if there is one, else the imperfect one that adds the least.
+
+    >>> from weft import express, parse
+    >>> print(express(merge([parse("x < 10 AND a"), parse("x >= 5 AND a")]).form))
+    (x < 0 OR x >= 0) AND a
+    """
+    forms = _forms(regions, schema)
+    perfect = merge_perfect(forms, schema)
+    if perfect is not None:
+        return perfect
+    found = [m for m in (merge_attributes(forms, schema), merge_bounding(forms, schema)) if m is not None]
+    return min(found, key=lambda m: (m.added is None, m.added or 0.0))
+
+
+def merge_perfect(regions: Iterable[Region], schema: Schema | None = None) -> Merger | None:
+    """The exact union, if it is no more complex than the most complex part; else None.
+
+    Of filters with one box each, that is: one box, in which an attribute may have a disjunction.
+    """
+    forms = _forms(regions, schema)
+    widest = max(forms, key=lambda form: len(form.boxes))
+    for form in forms:
+        if all(covers(form, other, schema) for other in forms):
+            return Merger(form, "covering", 0.0)
+    union = simplify((box for form in forms for box in form.boxes), schema)
+    if len(union.boxes) <= max(1, len(widest.boxes)):
+        return Merger(union, "perfect", 0.0)
+    return None
+
+
+def merge_attributes(regions: Iterable[Region], schema: Schema | None = None) -> Merger | None:
+    """Attribute by attribute, for structurally equal filters (A.6): one box each, with the same attributes of the
+    same types and the same residuals; else None.
+    """
+    forms = _forms(regions, schema)
+    if any(len(form.boxes) != 1 for form in forms):
+        return None
+    boxes = [form.boxes[0] for form in forms]
+    if any(_structure(box) != _structure(boxes[0]) for box in boxes):
+        return None
+    sets = {name: reduce(ValueSet.union, [box.sets[name] for box in boxes]) for name in boxes[0].sets}
+    return _imperfect(Box.of(sets, boxes[0].residuals, schema), "attributes", forms, schema)
+
+
+def merge_bounding(regions: Iterable[Region], schema: Schema | None = None) -> Merger:
+    """The bounding box: for each attribute that all parts test, the smallest interval around them."""
+    forms = _forms(regions, schema)
+    boxes = [box for form in forms for box in form.boxes]
+    if not boxes:
+        return Merger(NormalForm((), schema), "covering", 0.0)
+    shared = set.intersection(*(set(box.sets) for box in boxes))
+    sets = {
+        name: reduce(ValueSet.union, [box.sets[name] for box in boxes]).hull()
+        for name in boxes[0].sets
+        if name in shared
+    }
+    return _imperfect(Box.of(sets, _shared_residuals(boxes), schema), "bounding", forms, schema)
+
+
+def _forms(regions: Iterable[Region], schema: Schema | None) -> list[NormalForm]:
+    forms = [as_form(region, schema) for region in regions]
+    if not forms:
+        raise FilterError("merging needs at least one filter")
+    return forms
+
+
+def _imperfect(box: Box | None, rule: str, forms: Sequence[NormalForm], schema: Schema | None) -> Merger:
+    form = NormalForm(() if box is None else (box,), schema)
+    return Merger(form, rule, _added(form, forms, schema))
+
+
+def _added(form: NormalForm, parts: Sequence[NormalForm], schema: Schema | None) -> float | None:
+    if schema is None:
+        return None
+    union = NormalForm(tuple(box for part in parts for box in part.boxes), schema)
+    try:
+        return max(0.0, volume(form, schema) - volume(union, schema))
+    except SchemaError:
+        return None
+
+
+def _structure(box: Box) -> tuple[object, object]:
+    parts = {
+        name: (bool(v.numbers), bool(v.strings), bool(v.bools), bool(v.timestamps), v.absent)
+        for name, v in box.sets.items()
+    }
+    return parts, dict(box.residuals)
+
+
+def _shared_residuals(boxes: Sequence[Box]) -> dict[Subject, Outcomes]:
+    """The subjects that all boxes restrict, with every outcome that one of them allows."""
+    subjects = set.intersection(*(set(box.residuals) for box in boxes))
+    return {s: frozenset().union(*(box.residuals[s] for box in boxes)) for s in boxes[0].residuals if s in subjects}

@@ -1,0 +1,71 @@
+"""Profiles: events that are regions and last (thesis, chapter 6). Law: a profile meets a subscription by covering or
+by overlap, as the subscription says, for as long as it lasts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from weft.algebra.box import NormalForm
+from weft.algebra.normalize import normalize
+from weft.algebra.relate import Region, as_form, covers, overlaps
+from weft.errors import EventError
+from weft.language.ast import Filter
+from weft.model.schema import Schema
+
+
+class Meeting(StrEnum):
+    """How much of a profile must match a subscription."""
+
+    COVERING = "covering"  # all of it
+    OVERLAP = "overlap"  # some of it
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A region with an identity and a time span, in seconds; without a duration it lasts until removed.
+
+    >>> from weft import parse
+    >>> storm = Profile("storms", "7", parse("lat BETWEEN 40 AND 45 AND wind >= 30"), start=0.0, duration=600.0)
+    >>> storm.meets(parse("wind > 20"), Meeting.COVERING), storm.meets(parse("lat > 44"), Meeting.COVERING)
+    (True, False)
+    >>> storm.meets(parse("lat > 44"), Meeting.OVERLAP), storm.lasts_at(600.0)
+    (True, False)
+    """
+
+    source: str
+    id: str
+    region: Filter
+    start: float = 0.0
+    duration: float | None = None
+    schema: Schema | None = None
+    form: NormalForm = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.source or not self.id:
+            raise EventError("a profile needs a source and an id")
+        if self.duration is not None and not self.duration > 0:
+            raise EventError("a profile's duration must be more than 0 seconds")
+        object.__setattr__(self, "form", normalize(self.region, self.schema))
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """What tells it from all others."""
+        return self.source, self.id
+
+    @property
+    def end(self) -> float | None:
+        """When it expires, if ever."""
+        return None if self.duration is None else self.start + self.duration
+
+    def lasts_at(self, now: float) -> bool:
+        """Whether it has started and not expired."""
+        return self.start <= now and (self.end is None or now < self.end)
+
+    def meets(self, subscription: Region, meeting: Meeting) -> bool:
+        """Whether the subscription is to be told: by covering only when proven, by overlap unless disproved."""
+        wanted = as_form(subscription, self.schema)
+        if meeting is Meeting.COVERING:
+            return bool(self.form) and covers(wanted, self.form, self.schema)
+        return overlaps(wanted, self.form, self.schema)

@@ -1,0 +1,167 @@
+"""What no box expresses: comparisons between attributes, and user predicates. Laws: a residual allows some outcomes
+of its subject; one implies another only when that is proven.
+
+A subject has an outcome for every event, None where it is NULL, and a residual is a subject with the outcomes that it
+lets through. Negation and IS [NOT] NULL are other outcomes of the same subject, so residuals need no logic of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from weft.algebra.valueset import PRESENT, ValueSet, of_type
+from weft.language.ast import Attribute, Call, Compare, Filter, Is, Not, Operator
+from weft.language.meaning import compare, truth
+from weft.model.value import Value
+
+Outcome = str | bool | None
+Outcomes = frozenset[Outcome]
+
+_MOST_TRIALS = 64
+
+_RESULTS = {
+    Operator.EQ: "=",
+    Operator.NE: "<>",
+    Operator.LT: "<",
+    Operator.LE: "<=",
+    Operator.GT: ">",
+    Operator.GE: ">=",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """How two attributes compare: `<`, `=` or `>`. Canonical: left comes before right in the alphabet."""
+
+    left: str
+    right: str
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The attributes it looks at."""
+        return (self.left, self.right)
+
+    @property
+    def outcomes(self) -> Outcomes:
+        """All it can come to."""
+        return frozenset(("<", "=", ">", None))
+
+    def outcome(self, event: Mapping[str, Value | None]) -> Outcome:
+        """How the event's values compare."""
+        left, right = event.get(self.left), event.get(self.right)
+        for operator in (Operator.LT, Operator.EQ, Operator.GT):
+            if compare(operator, left, right):
+                return str(operator)
+        return None
+
+    def needs(self, allowed: Outcomes) -> dict[str, ValueSet]:
+        """What the attributes must be for an allowed outcome."""
+        return {} if None in allowed else {self.left: PRESENT, self.right: PRESENT}
+
+    def express(self, allowed: Outcomes) -> Filter:
+        """The filter that is TRUE for the allowed outcomes and FALSE for the others."""
+        if allowed == {None}:
+            return Not(Is(self._compares("<=>"), True))
+        if None in allowed:
+            return Not(Is(self._compares("".join(sorted(self.outcomes - allowed, key="<=>".index))), True))
+        return self._compares("".join(sorted(map(str, allowed), key="<=>".index)))
+
+    def _compares(self, results: str) -> Filter:
+        if results == "<=>":  # any: two values that compare at all
+            return self._compares("<=") | self._compares(">")
+        operator = next(o for o, r in _RESULTS.items() if set(r) == set(results))
+        return Compare(Attribute(self.left), operator, Attribute(self.right))
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """A user predicate on an attribute: TRUE or FALSE."""
+
+    call: Call
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The attribute it looks at."""
+        return (self.call.left.name,)
+
+    @property
+    def outcomes(self) -> Outcomes:
+        """All it can come to."""
+        return frozenset((True, False, None))
+
+    def outcome(self, event: Mapping[str, Value | None]) -> Outcome:
+        """What the predicate says of the event's value."""
+        return truth(self.call, event)
+
+    def needs(self, allowed: Outcomes) -> dict[str, ValueSet]:
+        """What the attribute must be for an allowed outcome."""
+        return {} if None in allowed else {self.call.left.name: of_type(self.call.predicate.type)}
+
+    def express(self, allowed: Outcomes) -> Filter:
+        """The filter that is TRUE for the allowed outcomes and FALSE for the others."""
+        if None in allowed:
+            return Not(Is(self.call, False)) if True in allowed else Not(Is(self.call, True))
+        return self.call if True in allowed else Not(self.call)
+
+
+Subject = Relation | Called
+Residuals = Mapping[Subject, Outcomes]
+
+
+def relation(left: str, operator: Operator, right: str) -> tuple[Relation, Outcomes]:
+    """The subject of a comparison between attributes, and the outcomes that make it TRUE."""
+    if left > right:
+        left, right, operator = right, left, operator.mirrored
+    return Relation(left, right), frozenset(_RESULTS[operator])
+
+
+def implied(subject: Subject, allowed: Outcomes, residuals: Residuals, sets: Mapping[str, ValueSet]) -> bool:
+    """True only if whatever has these residuals and value sets gives the subject an allowed outcome."""
+    known = residuals.get(subject)
+    if known is not None and known <= allowed:
+        return True
+    tried = _outcomes(subject, sets)
+    if tried is not None and tried <= allowed:
+        return True
+    if isinstance(subject, Called):
+        mine = subject.call
+        values = sets.get(mine.left.name)
+        if None in allowed and values is not None and not values.overlaps(of_type(mine.predicate.type)):
+            return True
+        for other, outcomes in residuals.items():
+            if isinstance(other, Called) and _same_test(mine, other.call):
+                test, wide, narrow = mine.predicate, mine.values, other.call.values
+                if outcomes == {True} and True in allowed and test.covers(wide, narrow):
+                    return True
+                if outcomes == {True} and False in allowed and not test.overlaps(wide, narrow):
+                    return True
+                if outcomes == {False} and False in allowed and test.covers(narrow, wide):
+                    return True
+    return False
+
+
+def contradicts(subject: Subject, allowed: Outcomes, residuals: Residuals, sets: Mapping[str, ValueSet]) -> bool:
+    """True only if nothing with these residuals and value sets gives the subject an allowed outcome."""
+    return implied(subject, subject.outcomes - allowed, residuals, sets)
+
+
+def _same_test(one: Call, other: Call) -> bool:
+    return one.left == other.left and one.predicate == other.predicate
+
+
+def _outcomes(subject: Subject, sets: Mapping[str, ValueSet]) -> Outcomes | None:
+    """The outcomes over finitely many values; None if there are too many to try."""
+    choices: list[list[Any]] = []
+    trials = 1
+    for name in subject.names:
+        values = sets[name].finite() if name in sets else None
+        if values is None:
+            return None
+        choices.append(values)
+        trials *= len(values)
+        if trials > _MOST_TRIALS:
+            return None
+    return frozenset(subject.outcome(dict(zip(subject.names, chosen, strict=True))) for chosen in product(*choices))

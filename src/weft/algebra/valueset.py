@@ -1,0 +1,156 @@
+"""Sets of values of one attribute, absence among them. Laws: a boolean algebra that keeps membership exactly;
+`covers` is True only when proven, complete but for LIKE patterns.
+
+A value set has a part for each type of values and says whether it holds "absent".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from weft.algebra import interval
+from weft.algebra.interval import EMPTY, NUMBERS, TIMESTAMPS, Line
+from weft.algebra.strings import ALL_STRINGS, NO_STRINGS, Strings
+from weft.model.value import Type, Value, from_micros, to_micros, type_of
+
+_BOOLS = frozenset((False, True))
+_NO_BOOLS: frozenset[bool] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class ValueSet:
+    """A set of values.
+
+    >>> hot = ValueSet(numbers=((30, 1),))
+    >>> 31.5 in hot, 30 in hot, None in hot, None in hot.complement()
+    (True, False, False, True)
+    """
+
+    numbers: Line = EMPTY
+    strings: Strings = NO_STRINGS
+    bools: frozenset[bool] = _NO_BOOLS
+    timestamps: Line = EMPTY  # microseconds; every cut lies below one
+    absent: bool = False
+
+    def __bool__(self) -> bool:
+        """Whether it may hold a value: False means surely empty."""
+        return bool(self.numbers or self.strings or self.bools or self.timestamps or self.absent)
+
+    def __contains__(self, value: Value | None) -> bool:
+        match type_of(value):
+            case None:
+                return self.absent
+            case Type.STRING:
+                return value in self.strings
+            case Type.BOOL:
+                return value in self.bools
+            case Type.TIMESTAMP:
+                assert isinstance(value, datetime)
+                return interval.contains(self.timestamps, to_micros(value))
+        return interval.contains(self.numbers, value)
+
+    def union(self, other: ValueSet) -> ValueSet:
+        """What is in either."""
+        return ValueSet(
+            interval.union(self.numbers, other.numbers),
+            self.strings.union(other.strings),
+            self.bools | other.bools,
+            interval.union(self.timestamps, other.timestamps),
+            self.absent or other.absent,
+        )
+
+    def intersect(self, other: ValueSet) -> ValueSet:
+        """What is in both."""
+        return ValueSet(
+            interval.intersect(self.numbers, other.numbers),
+            self.strings.intersect(other.strings) if self.strings and other.strings else NO_STRINGS,
+            self.bools & other.bools,
+            interval.intersect(self.timestamps, other.timestamps),
+            self.absent and other.absent,
+        )
+
+    def complement(self) -> ValueSet:
+        """Every other value, of every type, and absence if it is not in."""
+        return ValueSet(
+            interval.complement(self.numbers, NUMBERS),
+            self.strings.complement(),
+            _BOOLS - self.bools,
+            interval.complement(self.timestamps, TIMESTAMPS),
+            not self.absent,
+        )
+
+    def covers(self, other: ValueSet) -> bool:
+        """True only if all of the other is in this."""
+        return (
+            interval.covers(self.numbers, other.numbers)
+            and (not other.strings or self.strings.covers(other.strings))
+            and (not other.bools or self.bools >= other.bools)
+            and (not other.timestamps or interval.covers(self.timestamps, other.timestamps))
+            and (not other.absent or self.absent)
+        )
+
+    def overlaps(self, other: ValueSet) -> bool:
+        """False only if nothing is in both."""
+        return bool(
+            (self.absent and other.absent)
+            or interval.intersect(self.numbers, other.numbers)
+            or (self.strings and other.strings and self.strings.intersect(other.strings))
+            or interval.intersect(self.timestamps, other.timestamps)
+            or not self.bools.isdisjoint(other.bools)
+        )
+
+    def hull(self) -> ValueSet:
+        """The smallest set around this with at most one interval for each type, and no pattern."""
+        return ValueSet(
+            interval.hull(self.numbers),
+            Strings(interval.hull(self.strings.hull_of_terms())),
+            self.bools,
+            interval.hull(self.timestamps),
+            self.absent,
+        )
+
+    def finite(self) -> list[Value | None] | None:
+        """Its values, None for absence, if there are finitely many; else None."""
+        parts = [interval.points(self.numbers), interval.points(self.strings.line)]
+        if self.strings.terms or any(part is None for part in parts):
+            return None
+        moments = []
+        for low, high in interval.intervals(self.timestamps):
+            if high is None or high[0] - low[0] != 1:
+                return None
+            moments.append(from_micros(low[0]))
+        values: list[Any] = [value for part in parts if part for value in part]
+        return [*values, *sorted(self.bools), *moments, *([None] if self.absent else [])]
+
+
+NOTHING = ValueSet()
+ANYTHING = ValueSet(NUMBERS, ALL_STRINGS, _BOOLS, TIMESTAMPS, absent=True)
+PRESENT = ValueSet(NUMBERS, ALL_STRINGS, _BOOLS, TIMESTAMPS)
+ABSENT = ValueSet(absent=True)
+
+_OF_TYPE = {
+    Type.INT: ValueSet(numbers=NUMBERS),
+    Type.FLOAT: ValueSet(numbers=NUMBERS),
+    Type.STRING: ValueSet(strings=ALL_STRINGS),
+    Type.BOOL: ValueSet(bools=_BOOLS),
+    Type.TIMESTAMP: ValueSet(timestamps=TIMESTAMPS),
+}
+
+
+def of_type(kind: Type) -> ValueSet:
+    """All values that compare with the type's."""
+    return _OF_TYPE[kind]
+
+
+def on_line(kind: Type, line: Line) -> ValueSet:
+    """The values of one type on a line; a timestamp's cut above a microsecond moves below the next."""
+    match kind:
+        case Type.STRING:
+            return ValueSet(strings=Strings(line))
+        case Type.BOOL:
+            return ValueSet(bools=frozenset(value for value in _BOOLS if interval.contains(line, value)))
+        case Type.TIMESTAMP:
+            return ValueSet(timestamps=interval.whole_numbers(line))
+    return ValueSet(numbers=line)

@@ -1,0 +1,339 @@
+"""The tree of a filter. Laws: a tree is valid from birth; equal trees have equal text; depth is at most 100.
+
+Constants carry their type, so that `x = 1`, `x = 1.0` and `x = TRUE` are three different trees.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import ClassVar, NoReturn
+
+from weft.errors import FilterError, FilterTooComplexError
+from weft.language.pattern import Pattern
+from weft.language.predicate import Arguments, Predicate
+from weft.model.value import INT_MAX, INT_MIN, MICROS_MAX, MICROS_MIN, Type, Value, from_micros, to_micros, type_of
+
+MAX_DEPTH = 100
+
+
+class Operator(StrEnum):
+    """A comparison."""
+
+    EQ = "="
+    NE = "!="
+    LT = "<"
+    LE = "<="
+    GT = ">"
+    GE = ">="
+
+    @property
+    def mirrored(self) -> Operator:
+        """The comparison with its sides exchanged: `5 < x` is `x > 5`."""
+        return _MIRRORED[self]
+
+
+_MIRRORED = dict(zip(Operator, (Operator(o) for o in ("=", "!=", ">", ">=", "<", "<=")), strict=True))
+
+
+class Filter:
+    """A filter: any node of a tree. Combine with `&`, `|` and `~`; `str()` gives its text."""
+
+    __slots__ = ()
+    depth: int
+
+    def __and__(self, other: Filter) -> Filter:
+        return conjunction(self, as_filter(other)) if _combines(other) else NotImplemented
+
+    def __or__(self, other: Filter) -> Filter:
+        return disjunction(self, as_filter(other)) if _combines(other) else NotImplemented
+
+    def __invert__(self) -> Filter:
+        return Not(self)
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError(
+            "a filter has no truth of its own: combine filters with & | ~ (not and/or/not), "
+            "write each comparison in parentheses, and F.x.between(low, high) for low <= x <= high"
+        )
+
+    def __str__(self) -> str:
+        from weft.language.format import format_filter
+
+        return format_filter(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A typed constant; a timestamp is held in microseconds.
+
+    >>> Constant.of(5) == Constant.of(5.0)
+    False
+    """
+
+    type: Type
+    value: bool | int | float | str
+
+    def __post_init__(self) -> None:
+        if self.type is Type.FLOAT:
+            if not math.isfinite(self.value):  # type: ignore[arg-type]
+                raise FilterError("a filter's numbers must be finite: leave the bound out, or test with IS NULL")
+            if self.value == 0:
+                object.__setattr__(self, "value", 0.0)  # -0.0 equals 0.0
+        elif self.type is Type.INT:
+            if not INT_MIN <= self.value <= INT_MAX:  # type: ignore[operator]
+                raise FilterError(f"{self.value} does not fit in 64 bits: write it as a float")
+        elif self.type is Type.STRING:
+            if not _encodes(self.value):  # type: ignore[arg-type]
+                raise FilterError("a string with lone surrogates is no text")
+        elif self.type is Type.TIMESTAMP and not MICROS_MIN <= self.value <= MICROS_MAX:  # type: ignore[operator]
+            raise FilterError("a timestamp must lie in the years 1 to 9999")
+
+    @staticmethod
+    def of(value: Value) -> Constant:
+        """The constant of a Python value; NaN, infinities, None and other types raise FilterError."""
+        kind = type_of(value)
+        if isinstance(value, datetime):
+            return Constant(Type.TIMESTAMP, to_micros(value))
+        if kind is None:
+            what = "NaN equals nothing" if isinstance(value, float) else f"{value!r} is no constant"
+            raise FilterError(f"{what}: use a bool, int, float, str or datetime, or test with IS NULL")
+        if kind is Type.INT:
+            return Constant(kind, int(value))
+        return Constant(kind, value)
+
+    @property
+    def python(self) -> Value:
+        """The value as events hold it."""
+        return from_micros(self.value) if self.type is Type.TIMESTAMP else self.value  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class Truth(Filter):
+    """TRUE, FALSE or NULL for every event."""
+
+    depth: ClassVar[int] = 1
+    value: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute(Filter):
+    """An attribute; as a filter, a bare boolean one: NULL unless its value is a bool."""
+
+    depth: ClassVar[int] = 1
+    name: str
+
+    def __post_init__(self) -> None:
+        if not self.name or not _encodes(self.name):
+            raise FilterError(f"{self.name!r} cannot name an attribute")
+
+
+@dataclass(frozen=True, slots=True)
+class Compare(Filter):
+    """`x < 5`, or `x < y` between attributes; constants stand on the right."""
+
+    depth: ClassVar[int] = 1
+    left: Attribute
+    operator: Operator
+    right: Constant | Attribute
+
+
+@dataclass(frozen=True, slots=True)
+class Between(Filter):
+    """`x BETWEEN 1 AND 5`: both ends included, empty if they are out of order."""
+
+    depth: ClassVar[int] = 1
+    left: Attribute
+    low: Constant
+    high: Constant
+
+
+@dataclass(frozen=True, slots=True)
+class In(Filter):
+    """`x IN (1, 2)`: equal to one of them."""
+
+    depth: ClassVar[int] = 1
+    left: Attribute
+    values: tuple[Constant, ...]
+
+    def __post_init__(self) -> None:
+        if not self.values:
+            raise FilterError("IN needs at least one value")
+
+
+@dataclass(frozen=True, slots=True)
+class Like(Filter):
+    """`x LIKE 'a%'`: `%` is any text, `_` one code point; case counts; no escape unless given."""
+
+    depth: ClassVar[int] = 1
+    left: Attribute
+    pattern: str
+    escape: str | None = None
+
+    def __post_init__(self) -> None:
+        if not _encodes(self.pattern):
+            raise FilterError("a pattern with lone surrogates is no text")
+        Pattern.of(self.pattern, self.escape)
+
+    @property
+    def compiled(self) -> Pattern:
+        """The pattern, ready to match."""
+        return Pattern.of(self.pattern, self.escape)
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Filter):
+    """A user predicate: `is_a(kind, 'vehicle')`."""
+
+    depth: ClassVar[int] = 1
+    predicate: Predicate
+    left: Attribute
+    arguments: tuple[Constant, ...]
+
+    def __post_init__(self) -> None:
+        try:
+            self.predicate.check(self.values)
+        except ValueError as error:
+            raise FilterError(str(error)) from error
+
+    @property
+    def values(self) -> Arguments:
+        """The arguments as the predicate takes them."""
+        return tuple(constant.python for constant in self.arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class Is(Filter):
+    """`f IS TRUE`, `IS FALSE` or, with None, `IS NULL`: never NULL itself. On an attribute IS NULL asks if it is absent."""
+
+    operand: Filter
+    value: bool | None
+    depth: int = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        _set_depth(self, self.operand.depth)
+
+
+@dataclass(frozen=True, slots=True)
+class Not(Filter):
+    """NOT of three-valued logic: NOT NULL is NULL."""
+
+    operand: Filter
+    depth: int = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        _set_depth(self, self.operand.depth)
+
+
+@dataclass(frozen=True, slots=True)
+class And(Filter):
+    """All of two or more, none of them an And itself: use `conjunction`, which flattens."""
+
+    operands: tuple[Filter, ...]
+    depth: int = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        _check_operands(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Or(Filter):
+    """Any of two or more, none of them an Or itself: use `disjunction`, which flattens."""
+
+    operands: tuple[Filter, ...]
+    depth: int = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        _check_operands(self)
+
+
+TRUE, FALSE, NULL = Truth(True), Truth(False), Truth(None)
+
+
+def conjunction(*filters: Filter) -> Filter:
+    """All of them; of none TRUE.
+
+    >>> print(conjunction(Attribute("a"), conjunction(Attribute("b"), Attribute("c"))))
+    a AND b AND c
+    """
+    parts = tuple(part for f in filters for part in (f.operands if isinstance(f, And) else (f,)))
+    return And(parts) if len(parts) > 1 else parts[0] if parts else TRUE
+
+
+def disjunction(*filters: Filter) -> Filter:
+    """Any of them; of none FALSE."""
+    parts = tuple(part for f in filters for part in (f.operands if isinstance(f, Or) else (f,)))
+    return Or(parts) if len(parts) > 1 else parts[0] if parts else FALSE
+
+
+def as_filter(value: object) -> Filter:
+    """The filter that a value stands for: itself, a builder's attribute, or a bool."""
+    if isinstance(value, Filter):
+        return value
+    if isinstance(value, bool):
+        return Truth(value)
+    made = getattr(value, "__weft_filter__", None)
+    if made is not None:
+        return made()  # type: ignore[no-any-return]
+    raise TypeError(f"{value!r} is no filter: parse texts with weft.parse, build filters from F.name")
+
+
+def walk(root: Filter) -> Iterator[Filter]:
+    """Every node, parents first."""
+    yield root
+    match root:
+        case And(operands) | Or(operands):
+            for operand in operands:
+                yield from walk(operand)
+        case Not(operand) | Is(operand):
+            yield from walk(operand)
+
+
+def attributes(root: Filter) -> frozenset[str]:
+    """The names of all attributes that the filter looks at.
+
+    >>> from weft import parse
+    >>> sorted(attributes(parse("price < 95 AND (symbol = 'X' OR open > close)")))
+    ['close', 'open', 'price', 'symbol']
+    """
+    names: set[str] = set()
+    for node in walk(root):
+        match node:
+            case Attribute(name):
+                names.add(name)
+            case Compare(left, _, right):
+                names.add(left.name)
+                if isinstance(right, Attribute):
+                    names.add(right.name)
+            case Between(left) | In(left) | Like(left) | Call(left=left):
+                names.add(left.name)
+    return frozenset(names)
+
+
+def _combines(value: object) -> bool:
+    return isinstance(value, Filter | bool) or hasattr(value, "__weft_filter__")
+
+
+def _encodes(text: str) -> bool:
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _set_depth(node: Filter, below: int) -> None:
+    if below >= MAX_DEPTH:
+        raise FilterTooComplexError(f"a filter may be nested {MAX_DEPTH} deep at most")
+    object.__setattr__(node, "depth", below + 1)
+
+
+def _check_operands(node: And | Or) -> None:
+    if len(node.operands) < 2 or any(type(operand) is type(node) for operand in node.operands):
+        raise FilterError(f"{type(node).__name__} takes two or more filters of other kinds")
+    _set_depth(node, max(operand.depth for operand in node.operands))

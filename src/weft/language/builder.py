@@ -1,0 +1,191 @@
+"""Filters from Python expressions: `(F.price < 95) & F.symbol.isin("X", "Y")`.
+
+Laws: an expression builds the same tree as its text; nothing here is ever silently taken for a bool.
+Constants must be finite: NaN and infinities raise FilterError, as does None (use `is_null`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NoReturn
+
+from weft.errors import FilterError
+from weft.language.ast import (
+    FALSE,
+    Attribute,
+    Between,
+    Call,
+    Compare,
+    Constant,
+    Filter,
+    In,
+    Is,
+    Like,
+    Not,
+    Operator,
+    as_filter,
+    conjunction,
+    disjunction,
+)
+from weft.language.predicate import Predicate
+from weft.model.value import Value
+
+
+class Field:
+    """An attribute in a Python expression; `F.a.b` and `F["a.b"]` are the same flat name."""
+
+    __slots__ = ("_name",)
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, name: str) -> None:
+        self._name = Attribute(name)
+
+    def __weft_filter__(self) -> Filter:
+        """The bare boolean attribute."""
+        return self._name
+
+    def __getattr__(self, name: str) -> Field:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Field(f"{self._name.name}.{name}")
+
+    def __eq__(self, other: Value | Field) -> Filter:  # type: ignore[override]
+        return self._compare(Operator.EQ, other)
+
+    def __ne__(self, other: Value | Field) -> Filter:  # type: ignore[override]
+        return self._compare(Operator.NE, other)
+
+    def __lt__(self, other: Value | Field) -> Filter:
+        return self._compare(Operator.LT, other)
+
+    def __le__(self, other: Value | Field) -> Filter:
+        return self._compare(Operator.LE, other)
+
+    def __gt__(self, other: Value | Field) -> Filter:
+        return self._compare(Operator.GT, other)
+
+    def __ge__(self, other: Value | Field) -> Filter:
+        return self._compare(Operator.GE, other)
+
+    def __and__(self, other: object) -> Filter:
+        return conjunction(self._name, as_filter(other))
+
+    def __or__(self, other: object) -> Filter:
+        return disjunction(self._name, as_filter(other))
+
+    def __rand__(self, other: object) -> Filter:
+        return conjunction(as_filter(other), self._name)
+
+    def __ror__(self, other: object) -> Filter:
+        return disjunction(as_filter(other), self._name)
+
+    def __invert__(self) -> Filter:
+        return Not(self._name)
+
+    def __bool__(self) -> NoReturn:
+        bool(self._name)  # raises, with the hint
+        raise AssertionError
+
+    def __contains__(self, _: object) -> NoReturn:
+        raise TypeError("`in` cannot build a filter: use F.x.isin(...) or F.x.contains(...)")
+
+    def __iter__(self) -> NoReturn:
+        raise TypeError(f"an attribute is not iterable: {self._name.name}")
+
+    def __call__(self, *_: object) -> NoReturn:
+        name, _, method = self._name.name.rpartition(".")
+        raise TypeError(f"an attribute ({name or method}) has no method {method!r}: see help(weft.F.x)")
+
+    def __repr__(self) -> str:
+        return f"F[{self._name.name!r}]"
+
+    def isin(self, *values: Value | Iterable[Value]) -> Filter:
+        """Equal to one of the values, given one by one or as one iterable; of none it is FALSE.
+
+        >>> print(F.symbol.isin("X", "Y"))
+        symbol IN ('X', 'Y')
+        """
+        if len(values) == 1 and not isinstance(values[0], str) and isinstance(values[0], Iterable):
+            values = tuple(values[0])
+        constants = tuple(Constant.of(value) for value in values)  # type: ignore[arg-type]
+        return In(self._name, constants) if constants else FALSE
+
+    def between(self, low: Value, high: Value) -> Filter:
+        """From low to high, both included."""
+        return Between(self._name, Constant.of(low), Constant.of(high))
+
+    def like(self, pattern: str, escape: str | None = None) -> Filter:
+        """SQL's LIKE: `%` is any text, `_` one code point."""
+        return Like(self._name, pattern, escape)
+
+    def startswith(self, text: str) -> Filter:
+        """Text that starts so."""
+        return literal_like(self._name, "", text, "%")
+
+    def endswith(self, text: str) -> Filter:
+        """Text that ends so."""
+        return literal_like(self._name, "%", text, "")
+
+    def contains(self, text: str) -> Filter:
+        """Text with this in it."""
+        return literal_like(self._name, "%", text, "%")
+
+    def is_null(self) -> Filter:
+        """The attribute is absent."""
+        return Is(self._name, None)
+
+    def is_not_null(self) -> Filter:
+        """The attribute is there."""
+        return Not(Is(self._name, None))
+
+    def is_true(self) -> Filter:
+        """The attribute is TRUE; unlike the bare attribute this is never NULL."""
+        return Is(self._name, True)
+
+    def is_false(self) -> Filter:
+        """The attribute is FALSE; never NULL."""
+        return Is(self._name, False)
+
+    def satisfies(self, predicate: Predicate, *arguments: Value) -> Filter:
+        """A user predicate: `F.kind.satisfies(is_a, "vehicle")`."""
+        return Call(predicate, self._name, tuple(Constant.of(argument) for argument in arguments))
+
+    def _compare(self, operator: Operator, other: Value | Field) -> Filter:
+        if isinstance(other, Field):
+            return Compare(self._name, operator, other._name)
+        if isinstance(other, Filter):
+            raise FilterError("a condition cannot be compared: use & | ~, and parentheses around comparisons")
+        if other is None:
+            raise FilterError("a comparison with None is never true: use is_null() or is_not_null()")
+        return Compare(self._name, operator, Constant.of(other))
+
+
+class _Fields:
+    """Names attributes: `F.price`, or `F["any name"]`.
+
+    >>> print((F.price < 95) & ~F.symbol.isin("X", "Y") & F.active)
+    price < 95 AND symbol NOT IN ('X', 'Y') AND active
+    """
+
+    def __getattr__(self, name: str) -> Field:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Field(name)
+
+    def __getitem__(self, name: str) -> Field:
+        return Field(name)
+
+    def __repr__(self) -> str:
+        return "F"
+
+
+F = _Fields()
+
+
+def literal_like(left: Attribute, before: str, text: str, after: str) -> Like:
+    """LIKE with the text taken literally between two pieces of pattern."""
+    if "%" not in text and "_" not in text:
+        return Like(left, before + text + after)
+    for sign in "\\%_":
+        text = text.replace(sign, "\\" + sign)
+    return Like(left, before + text + after, "\\")

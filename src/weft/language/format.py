@@ -1,0 +1,92 @@
+"""Tree to filter text. Laws: parse(format(f)) == f; equal trees have equal text."""
+
+from __future__ import annotations
+
+from weft.language.ast import (
+    And,
+    Attribute,
+    Between,
+    Call,
+    Compare,
+    Constant,
+    Filter,
+    In,
+    Is,
+    Like,
+    Not,
+    Or,
+    Truth,
+)
+from weft.language.lexer import is_plain_name
+from weft.model.value import Type, format_timestamp
+
+_TRUTHS = {True: "TRUE", False: "FALSE", None: "NULL"}
+
+
+def format_filter(node: Filter) -> str:
+    """The text of a filter, with as few parentheses as reading it back allows.
+
+    >>> from weft import parse
+    >>> format_filter(parse("not ( 5<price or (symbol in ('X','Y') and active) )"))
+    "NOT (price > 5 OR symbol IN ('X', 'Y') AND active)"
+    """
+    match node:
+        case Or(operands):
+            return " OR ".join(map(format_filter, operands))
+        case And(operands):
+            return " AND ".join(_within(operand, Or) for operand in operands)
+        case Not(Between() | In() | Like() | Is() as tested):
+            return _test(tested, "NOT ")
+        case Not(operand):
+            return "NOT " + _within(operand, Or, And)
+    return _test(node, "")
+
+
+def format_constant(constant: Constant) -> str:
+    """The text of a constant."""
+    if constant.type is Type.STRING:
+        return _quoted(str(constant.value), "'")
+    if constant.type is Type.TIMESTAMP:
+        return f"TIMESTAMP '{format_timestamp(int(constant.value))}'"
+    if constant.type is Type.BOOL:
+        return _TRUTHS[bool(constant.value)]
+    return repr(constant.value)
+
+
+def format_name(name: str) -> str:
+    """An attribute's name, in quotes if it needs them."""
+    return name if is_plain_name(name) else _quoted(name, '"')
+
+
+def _test(node: Filter, negation: str) -> str:
+    match node:
+        case Truth(value):
+            return _TRUTHS[value]
+        case Attribute(name):
+            return format_name(name)
+        case Compare(left, operator, right):
+            other = format_name(right.name) if isinstance(right, Attribute) else format_constant(right)
+            return f"{format_name(left.name)} {operator} {other}"
+        case Between(left, low, high):
+            ends = f"{format_constant(low)} AND {format_constant(high)}"
+            return f"{format_name(left.name)} {negation}BETWEEN {ends}"
+        case In(left, values):
+            return f"{format_name(left.name)} {negation}IN ({', '.join(map(format_constant, values))})"
+        case Like(left, pattern, escape):
+            end = "" if escape is None else f" ESCAPE {_quoted(escape, chr(39))}"
+            return f"{format_name(left.name)} {negation}LIKE {_quoted(pattern, chr(39))}{end}"
+        case Call(predicate, left, arguments):
+            return f"{predicate.name}({', '.join([format_name(left.name), *map(format_constant, arguments)])})"
+        case Is(operand, value):
+            plain = isinstance(operand, Attribute | Truth | Call)
+            return f"{format_filter(operand) if plain else f'({format_filter(operand)})'} IS {negation}{_TRUTHS[value]}"
+    raise TypeError(f"{node!r} is no filter")
+
+
+def _within(node: Filter, *looser: type[Filter]) -> str:
+    text = format_filter(node)
+    return f"({text})" if isinstance(node, looser) else text
+
+
+def _quoted(text: str, quote: str) -> str:
+    return quote + text.replace(quote, quote * 2) + quote

@@ -1,0 +1,123 @@
+"""Filter text as tokens. Law: every character lands in a token or an error that points at it."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from weft.errors import FilterSyntaxError
+
+MAX_TEXT = 64 * 1024  # bytes of UTF-8
+
+NUMBER = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+STRING = r"'[^']*(?:''[^']*)*'"
+QUOTED = r'"[^"]*(?:""[^"]*)*"'
+
+RESERVED = frozenset("AND OR NOT IN LIKE BETWEEN IS NULL TRUE FALSE".split())
+
+_TOKENS = re.compile(
+    rf"""\s*(?:
+      (?P<name>[^\W\d]\w*(?:\.[^\W\d]\w*)*)
+    | (?P<number>{NUMBER})
+    | (?P<string>{STRING})
+    | (?P<quoted>{QUOTED})
+    | (?P<bad>==|=>|=<|!(?!=)|&&?|\|\|?)
+    | (?P<op><=|>=|<>|!=|=|<|>)
+    | (?P<mark>[(),+-])
+    | (?P<end>\Z)
+    | (?P<odd>.)
+    )""",
+    re.VERBOSE | re.DOTALL,
+)
+_PLAIN_NAME = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
+
+_INSTEAD = {
+    "==": "did you mean '='?",
+    "=>": "did you mean '>='?",
+    "=<": "did you mean '<='?",
+    "!": "did you mean NOT?",
+    "&": "did you mean AND?",
+    "&&": "did you mean AND?",
+    "|": "did you mean OR?",
+    "||": "did you mean OR?",
+    "'": "a string ends with a quote; a quote inside it is doubled: 'it''s'",
+    '"': "a quoted name ends with a double quote; a double quote inside it is doubled",
+    "`": 'odd names go in double quotes: "my name"',
+    ";": "one filter, without a semicolon",
+    "[": "lists go in parentheses: x IN (1, 2)",
+    "‘": "strings go in straight quotes: 'text'",
+    "’": "strings go in straight quotes: 'text'",
+    "“": "strings go in straight quotes: 'text'",
+    "”": "strings go in straight quotes: 'text'",
+    "≤": "did you mean '<='?",
+    "≥": "did you mean '>='?",
+    "≠": "did you mean '!='?",
+} | dict.fromkeys("*/%^~", "there is no arithmetic in filters: compare attributes with constants or each other")
+
+
+class Token(NamedTuple):
+    """A piece of the text: `kind` is name, quoted, number, string, op, mark, end, or a reserved word."""
+
+    kind: str
+    text: str
+    start: int
+    end: int
+
+
+def tokenize(text: str) -> list[Token]:
+    """The tokens of a text, closed by one of kind `end`."""
+    check_size(text)
+    tokens = []
+    at = 0
+    while True:
+        found = _TOKENS.match(text, at)
+        assert found is not None  # `odd` takes any character
+        kind = found.lastgroup or ""
+        start, at = found.span(kind)
+        piece = text[start:at]
+        if kind == "name":
+            word = piece.upper()
+            if word in RESERVED:
+                kind = word
+        elif kind == "number":
+            if at < len(text) and (text[at].isalnum() or text[at] in "._"):
+                raise FilterSyntaxError(f"malformed number {piece + text[at]!r}", text, start, at + 1)
+        elif kind in ("bad", "odd"):
+            raise _unknown(text, piece, start)
+        tokens.append(Token(kind, piece, start, at))
+        if kind == "end":
+            return tokens
+
+
+def check_size(text: str) -> None:
+    """Refuse a text past the limit, or one that is no Unicode."""
+    if not isinstance(text, str):
+        raise TypeError(f"a filter's text must be a str, not {type(text).__name__}")
+    if len(text) > MAX_TEXT:
+        raise FilterSyntaxError(f"the text is longer than {MAX_TEXT} bytes", text, MAX_TEXT)
+    if not text.isascii():
+        try:
+            size = len(text.encode())
+        except UnicodeEncodeError as error:
+            raise FilterSyntaxError("a lone surrogate is no text", text, error.start, error.end) from None
+        if size > MAX_TEXT:
+            raise FilterSyntaxError(f"the text is longer than {MAX_TEXT} bytes", text, len(text) - 1)
+
+
+def is_plain_name(name: str) -> bool:
+    """Whether an attribute's name needs no quotes."""
+    return name.upper() not in RESERVED and _PLAIN_NAME.fullmatch(name) is not None
+
+
+def _unknown(text: str, piece: str, start: int) -> FilterSyntaxError:
+    hint = _INSTEAD.get(piece, "")
+    what = (
+        "unterminated string"
+        if piece == "'"
+        else "unterminated name"
+        if piece == '"'
+        else f"unknown operator {piece!r}"
+        if hint
+        else f"unexpected character {piece!r}"
+    )
+    return FilterSyntaxError(what, text, start, start + len(piece), hint)

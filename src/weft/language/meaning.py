@@ -1,0 +1,127 @@
+"""What filters mean: the one definition of truth, plain and slow. Law: everything else agrees with it.
+
+SQL's three-valued logic: absent is NULL, NaN is NULL, unlike types compare to NULL, and a filter matches
+an event only if it is TRUE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from operator import eq, ge, gt, le, lt, ne
+from typing import Any
+
+from weft.language.ast import (
+    And,
+    Attribute,
+    Between,
+    Call,
+    Compare,
+    Filter,
+    In,
+    Is,
+    Like,
+    Not,
+    Operator,
+    Or,
+    Truth,
+)
+from weft.model.event import Event
+from weft.model.value import Type, Value, to_micros, type_of
+
+_COMPARE: dict[Operator, Callable[[Any, Any], bool]] = {
+    Operator.EQ: eq,
+    Operator.NE: ne,
+    Operator.LT: lt,
+    Operator.LE: le,
+    Operator.GT: gt,
+    Operator.GE: ge,
+}
+
+Values = Mapping[str, Value | None]
+
+
+def matches(filter: Filter, event: Event | Values) -> bool:  # noqa: A002 - the field's word
+    """Whether the event reaches a subscriber with this filter.
+
+    >>> from weft import parse
+    >>> matches(parse("magnitude >= 5 AND depth < 70"), {"magnitude": 6.1, "depth": 12})
+    True
+    >>> matches(parse("NOT magnitude >= 5"), {"depth": 12})
+    False
+    """
+    return truth(filter, event) is True
+
+
+def truth(filter: Filter, event: Event | Values) -> bool | None:  # noqa: A002
+    """TRUE, FALSE or NULL (None)."""
+    return _truth(filter, event.attributes if isinstance(event, Event) else event)
+
+
+def compare(operator: Operator, left: Value | None, right: Value | None) -> bool | None:
+    """The comparison of two values; NULL if one is NULL or their types do not compare."""
+    one, other = _comparable(left), _comparable(right)
+    if one is None or other is None or not one[0].compares_with(other[0]):
+        return None
+    return _COMPARE[operator](one[1], other[1])
+
+
+def all_of(*truths: bool | None) -> bool | None:
+    """AND: FALSE if any is FALSE, else NULL if any is NULL."""
+    return False if False in truths else None if None in truths else True
+
+
+def any_of(*truths: bool | None) -> bool | None:
+    """OR: TRUE if any is TRUE, else NULL if any is NULL."""
+    return True if True in truths else None if None in truths else False
+
+
+def negation(known: bool | None) -> bool | None:
+    """NOT: NULL stays NULL."""
+    return None if known is None else not known
+
+
+def _truth(node: Filter, event: Values) -> bool | None:
+    match node:
+        case Truth(value):
+            return value
+        case Attribute(name):
+            value = event.get(name)
+            return value if isinstance(value, bool) else None
+        case Compare(left, operator, right):
+            other = event.get(right.name) if isinstance(right, Attribute) else right.python
+            return compare(operator, event.get(left.name), other)
+        case Between(left, low, high):
+            value = event.get(left.name)
+            return all_of(compare(Operator.GE, value, low.python), compare(Operator.LE, value, high.python))
+        case In(left, constants):
+            value = event.get(left.name)
+            return any_of(*(compare(Operator.EQ, value, constant.python) for constant in constants))
+        case Like(left):
+            value = event.get(left.name)
+            return node.compiled.matches(value) if isinstance(value, str) else None
+        case Call(predicate, left):
+            value = event.get(left.name)
+            kind = type_of(value)
+            if value is None or kind is None or not kind.compares_with(predicate.type):
+                return None
+            return bool(predicate.matches(value, node.values))
+        case Is(Attribute(name), None):
+            return type_of(event.get(name)) is None
+        case Is(operand, wanted):
+            return _truth(operand, event) is wanted
+        case Not(operand):
+            return negation(_truth(operand, event))
+        case And(operands):
+            return all_of(*(_truth(operand, event) for operand in operands))
+        case Or(operands):
+            return any_of(*(_truth(operand, event) for operand in operands))
+    raise TypeError(f"{node!r} is no filter")
+
+
+def _comparable(value: Value | None) -> tuple[Type, Any] | None:
+    """A value's type and what stands for it in comparisons: a timestamp's microseconds, else itself."""
+    kind = type_of(value)
+    if kind is None:
+        return None
+    return kind, to_micros(value) if isinstance(value, datetime) else value

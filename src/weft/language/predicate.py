@@ -1,0 +1,90 @@
+"""User predicates: tests of one attribute that a user brings along, known by name in the filter text.
+
+Law: a predicate is a pure function of the value, NULL for absent values and those of another type;
+its `covers` is True only when proven, its `overlaps` False only when disproved.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Protocol, runtime_checkable
+
+from weft.errors import FilterError
+from weft.model.value import Type, Value
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+Arguments = tuple[Value, ...]
+
+
+@runtime_checkable
+class Predicate(Protocol):
+    """What a user predicate brings; `is_a(kind, 'vehicle')` in a text has the arguments ("vehicle",)."""
+
+    @property
+    def name(self) -> str:
+        """How filters call it."""
+        ...
+
+    @property
+    def type(self) -> Type:
+        """The type of the values it tests; for any other value it is NULL."""
+        ...
+
+    def check(self, arguments: Arguments) -> None:
+        """Raise ValueError if it cannot be called with these arguments."""
+        ...
+
+    def matches(self, value: Value, arguments: Arguments) -> bool:
+        """Whether the value passes."""
+        ...
+
+    def covers(self, wide: Arguments, narrow: Arguments) -> bool:
+        """True only if every value that passes with `narrow` passes with `wide`."""
+        ...
+
+    def overlaps(self, one: Arguments, other: Arguments) -> bool:
+        """False only if no value passes with both."""
+        ...
+
+
+class Predicates:
+    """The predicates that a parser knows, by name.
+
+    >>> from weft.language.taxonomy import IsA, Taxonomy
+    >>> known = Predicates([IsA(Taxonomy({"car": ["vehicle"]}))])
+    >>> known["is_a"].covers(("vehicle",), ("car",))
+    True
+    """
+
+    def __init__(self, predicates: list[Predicate] | tuple[Predicate, ...] = ()) -> None:
+        self._known: dict[str, Predicate] = {}
+        for predicate in predicates:
+            self.register(predicate)
+
+    def register(self, predicate: Predicate) -> None:
+        """Make a predicate known; registering another one under the same name raises FilterError."""
+        if not isinstance(predicate, Predicate):
+            raise FilterError(f"{predicate!r} is no predicate: it needs name, type, check, matches, covers, overlaps")
+        if not _NAME.fullmatch(predicate.name):
+            raise FilterError(f"{predicate.name!r} cannot name a predicate: use letters, digits and '_'")
+        known = self._known.setdefault(predicate.name, predicate)
+        if known != predicate:
+            raise FilterError(f"another predicate is already registered as {predicate.name!r}")
+
+    def get(self, name: str) -> Predicate | None:
+        """The predicate of that name, or None."""
+        return self._known.get(name)
+
+    def __getitem__(self, name: str) -> Predicate:
+        return self._known[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+
+NO_PREDICATES = Predicates()

@@ -1,0 +1,143 @@
+"""Filter text, read fast. Law: `parse` is the grammar, only faster: a cached shape never changes a tree.
+
+Filters that differ only in constants share one parsed shape. The shape of a text is all that is not a constant,
+with the type of each constant; signs, the length of an IN and LIKE patterns belong to it. Two texts of one shape
+have the same tokens, because a constant always has a character on each side that cannot belong to it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from weft.errors import FilterError, FilterSyntaxError
+from weft.language.ast import And, Between, Call, Compare, Constant, Filter, In, Is, Not, Or, walk
+from weft.language.grammar import Parsed, parse_text
+from weft.language.lexer import NUMBER, QUOTED, STRING, check_size
+from weft.language.predicate import NO_PREDICATES, Predicates
+
+_CONSTANT = re.compile(rf"({STRING}|(?<![\w.]){NUMBER}|{QUOTED})")
+_MOST_SHAPES = 4096
+
+Key = tuple[str | tuple[str, ...], ...]
+
+
+class Shape(NamedTuple):
+    """A parsed form: readers of its constants, and what builds a tree from them."""
+
+    tree: Filter
+    readers: tuple[Callable[[str], Constant], ...]
+    slots: dict[int, int]  # id of a constant in `tree` -> its position
+    build: Callable[[list[Constant]], Filter]
+
+
+_shapes: dict[Key, Shape | tuple[int, ...]] = {}
+
+
+def parse(text: str, predicates: Predicates = NO_PREDICATES) -> Filter:
+    """The filter of a text. Raises FilterSyntaxError with the place and a hint.
+
+    >>> print(parse("magnitude>=5 and depth<70"))
+    magnitude >= 5 AND depth < 70
+    """
+    found = shape_of(text)
+    if found is not None:
+        shape, constants = found
+        try:
+            return shape.build([read(piece) for read, piece in zip(shape.readers, constants, strict=True)])
+        except FilterError:
+            pass  # a constant out of range: let the grammar point at it
+    return parse_text(text, predicates).tree
+
+
+def parse_many(texts: Iterable[str], predicates: Predicates = NO_PREDICATES) -> list[Filter]:
+    """The filters of many texts; an error says which text it was."""
+    filters = []
+    for number, text in enumerate(texts):
+        try:
+            filters.append(parse(text, predicates))
+        except FilterSyntaxError as error:
+            error.add_note(f"in filter number {number} of the texts (counted from 0)")
+            raise
+    return filters
+
+
+def shape_of(text: str) -> tuple[Shape, list[str]] | None:
+    """The shape of a text and its constants as written; None if it has none, or is no filter."""
+    check_size(text)
+    pieces = _CONSTANT.split(text)
+    constants, kinds = [], []
+    for piece in pieces[1::2]:
+        sign = piece[0]
+        if sign == '"':
+            kinds.append(piece)
+        else:
+            kinds.append("s" if sign == "'" else "i" if piece.isdigit() else "f")
+            constants.append(piece)
+    key: Key = (*pieces[::2], *kinds)
+    shape = _shapes.get(key)
+    if type(shape) is tuple:  # some constants decide the form: they belong to the key
+        key = (*key, tuple(constants[place] for place in shape))
+        shape = _shapes.get(key)
+    if shape is None:
+        shape = _learn(text, key, constants)
+        if shape is None:
+            return None
+    return shape, constants  # type: ignore[return-value]
+
+
+def _learn(text: str, key: Key, constants: list[str]) -> Shape | None:
+    """Parse the text and remember its shape; None for what the grammar refuses or a cache cannot serve."""
+    try:
+        parsed = parse_text(text, NO_PREDICATES)
+    except FilterSyntaxError:
+        return None
+    if [text[slot.start : slot.end] for slot in parsed.slots] != constants:
+        return None
+    if any(isinstance(node, Call) for node in walk(parsed.tree)):
+        return None
+    while len(_shapes) >= _MOST_SHAPES:
+        _shapes.pop(next(iter(_shapes)), None)
+    if parsed.pinned and type(key[-1]) is not tuple:
+        pinned = tuple(sorted(parsed.pinned))
+        _shapes[key] = pinned
+        key = (*key, tuple(constants[place] for place in pinned))
+    shape = _shapes[key] = _shape(parsed)
+    return shape
+
+
+def _shape(parsed: Parsed) -> Shape:
+    slots = {id(slot.constant): place for place, slot in enumerate(parsed.slots)}
+    readers = tuple(slot.read for slot in parsed.slots)
+    return Shape(parsed.tree, readers, slots, _builder(parsed.tree, slots))
+
+
+def _builder(node: Filter, slots: dict[int, int]) -> Callable[[list[Constant]], Filter]:
+    """What rebuilds the tree with other constants in its slots."""
+    match node:
+        case Compare(left, operator, Constant() as right) if id(right) in slots:
+            place = slots[id(right)]
+            return lambda constants: Compare(left, operator, constants[place])
+        case Between(left, low, high):
+            at, to = slots.get(id(low)), slots.get(id(high))
+            return lambda constants: Between(
+                left, low if at is None else constants[at], high if to is None else constants[to]
+            )
+        case In(left, values):
+            places = [slots.get(id(value)) for value in values]
+            return lambda constants: In(
+                left,
+                tuple(v if p is None else constants[p] for v, p in zip(values, places, strict=True)),
+            )
+        case Not(operand):
+            inner = _builder(operand, slots)
+            return lambda constants: Not(inner(constants))
+        case Is(operand, value):
+            inner = _builder(operand, slots)
+            return lambda constants: Is(inner(constants), value)
+        case And(operands) | Or(operands):
+            kind = type(node)
+            parts = [_builder(operand, slots) for operand in operands]
+            return lambda constants: kind(tuple([part(constants) for part in parts]))
+    return lambda _: node

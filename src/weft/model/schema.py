@@ -1,0 +1,391 @@
+"""Schemas: what is known about attributes before any event comes. Law: a schema is valid from birth.
+
+A schema is a promise about events, `conform` makes it so at the door. It promises types and nothing else:
+bounds, precision and categories tell grids and volumes where to look, and are not enforced on events.
+The order of its attributes is part of a schema: it is the order of columns and of dimensions.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from weft.errors import EventError, SchemaError
+from weft.model.event import WELL_KNOWN, Event, check_name, shown
+from weft.model.value import (
+    INT_MAX,
+    INT_MIN,
+    Type,
+    Value,
+    format_timestamp,
+    from_micros,
+    parse_timestamp,
+    to_micros,
+    type_of,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Bound = int | float | datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """An attribute's name and type, and what else is known of its values.
+
+    `precision` is the smallest step that means something; `categories` are strings in their own order;
+    `data` is the dotted path in a CloudEvent's JSON data from which the attribute is promoted.
+
+    >>> magnitude = Attribute("magnitude", Type.FLOAT, low=-1, high=10, precision=0.01)
+    >>> magnitude.low, magnitude.conform(7), magnitude.conform("7")
+    (-1.0, 7, None)
+    """
+
+    name: str
+    type: Type
+    low: Bound | None = None
+    high: Bound | None = None
+    precision: float | None = None
+    categories: tuple[str, ...] = ()
+    data: str | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            check_name(self.name)
+        except EventError as error:
+            raise SchemaError(str(error)) from None
+        self._set("type", self._checked_type())
+        self._set("low", self._checked_bound("low", self.low))
+        self._set("high", self._checked_bound("high", self.high))
+        if self.low is not None and self.high is not None and self.low > self.high:  # type: ignore[operator]
+            raise self._wrong(f"has low {self.low} above high {self.high}: swap them")
+        self._set("precision", self._checked_precision())
+        self._set("categories", self._checked_categories())
+        self._check_path()
+
+    def conform(self, value: Value) -> Value | None:
+        """The value as this attribute's type has it, None (absent) where it is of another type.
+
+        Ints and floats share one line: an int stays an int in a float attribute,
+        a float becomes an int in an int attribute where the two are equal.
+        """
+        kind = type_of(value)
+        if kind is self.type or (kind is Type.INT and self.type is Type.FLOAT):
+            return value
+        if isinstance(value, float) and self.type is Type.INT and value.is_integer():
+            return int(value) if INT_MIN <= value <= INT_MAX else None
+        return None
+
+    def _set(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)  # before birth is over
+
+    def _wrong(self, what: str) -> SchemaError:
+        return SchemaError(f"attribute {self.name!r} {what}")
+
+    def _checked_type(self) -> Type:
+        try:
+            kind = Type(self.type)
+        except ValueError:
+            hint = did_you_mean(self.type, Type) or f": use one of {', '.join(Type)}"
+            raise self._wrong(f"has the unknown type {shown(self.type)}{hint}") from None
+        fixed = WELL_KNOWN.get(self.name, kind)
+        if kind is not fixed:
+            raise self._wrong(f"is always a {fixed}: do not declare it as {kind}, or choose another name")
+        return kind
+
+    def _checked_bound(self, which: str, bound: object) -> Bound | None:
+        if bound is None:
+            return None
+        if self.type is Type.STRING or self.type is Type.BOOL:
+            hint = ": list its categories instead" if self.type is Type.STRING else ""
+            raise self._wrong(f"is a {self.type}, which has no bounds{hint}")
+        if self.type is Type.TIMESTAMP and isinstance(bound, datetime):
+            try:
+                return from_micros(to_micros(bound))
+            except OverflowError:
+                raise self._wrong(
+                    f"has a {which} bound outside the years 1 to 9999 in UTC: move it"
+                ) from None
+        if self.type.is_number and isinstance(bound, int) and not isinstance(bound, bool):
+            if not INT_MIN <= bound <= INT_MAX:
+                raise self._wrong(f"has a {which} bound beyond 64 bits: leave it out or bring it nearer")
+            if self.type is Type.INT:
+                return int(bound)
+            if float(bound) != bound:
+                raise self._wrong(
+                    f"has the {which} bound {bound}, which no float equals: write it as a float"
+                )
+            return float(bound)
+        if self.type is Type.FLOAT and isinstance(bound, float):
+            if not math.isfinite(bound):
+                raise self._wrong(f"has the {which} bound {bound}, which is no number: leave it out")
+            return float(bound)
+        raise self._wrong(f"has the {which} bound {shown(bound)}, which is no {self.type}")
+
+    def _checked_precision(self) -> float | None:
+        step: object = self.precision
+        if step is None:
+            return None
+        if not self.type.is_number:
+            raise self._wrong(f"is a {self.type}, which has no precision: only numbers have")
+        if isinstance(step, bool) or not isinstance(step, int | float) or not 0 < step <= sys.float_info.max:
+            raise self._wrong(f"has the precision {shown(step)}: write a number above 0")
+        return float(step)
+
+    def _checked_categories(self) -> tuple[str, ...]:
+        listed: object = self.categories
+        if isinstance(listed, str) or not isinstance(listed, Iterable):
+            raise self._wrong(f"has the categories {shown(listed)}: write a list of strings")
+        names = tuple(listed)
+        if names and self.type is not Type.STRING:
+            raise self._wrong(f"is a {self.type}, which has no categories: only strings have")
+        for name in names:
+            if not isinstance(name, str):
+                raise self._wrong(f"has the category {shown(name)}: write a list of strings")
+        if (twice := repeated(names)) is not None:
+            raise self._wrong(f"has the category {twice!r} twice: keep one")
+        return names
+
+    def _check_path(self) -> None:
+        path: object = self.data
+        if path is None:
+            return
+        if not isinstance(path, str) or not all(path.split(".")):
+            raise self._wrong(
+                f"has the data path {shown(path)}: write the names on the way with dots between them"
+            )
+        if self.name in WELL_KNOWN:
+            raise self._wrong("is an attribute of the CloudEvent itself: it has no data path")
+
+
+@dataclass(frozen=True, slots=True)
+class Schema(Mapping[str, Attribute]):
+    """An ordered, immutable mapping from names to attributes.
+
+    >>> schema = Schema.of(magnitude="float", status="string")
+    >>> schema["magnitude"].type, list(schema), "depth" in schema
+    (<Type.FLOAT: 'float'>, ['magnitude', 'status'], False)
+    >>> schema.conform(Event.of(magnitude="high", place="Chile")).attributes
+    {'place': 'Chile'}
+    """
+
+    attributes: tuple[Attribute, ...] = ()
+    _named: dict[str, Attribute] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "attributes", tuple(self.attributes))
+        object.__setattr__(self, "_named", {attribute.name: attribute for attribute in self.attributes})
+        if (twice := repeated(attribute.name for attribute in self.attributes)) is not None:
+            raise SchemaError(f"attribute {twice!r} is declared twice: keep one")
+
+    @staticmethod
+    def of(*attributes: Attribute, **named: str | Attribute) -> Schema:
+        """A schema in short: attributes as they are, then names with their types."""
+        for name, given in named.items():
+            if isinstance(given, Attribute) and given.name != name:
+                raise SchemaError(f"attribute {given.name!r} is given under the name {name!r}: use one name")
+        short = (g if isinstance(g, Attribute) else Attribute(n, g) for n, g in named.items())  # type: ignore[arg-type]
+        return Schema((*attributes, *short))
+
+    @staticmethod
+    def infer(rows: pa.Table | pa.RecordBatch, *, most_categories: int = 64) -> Schema:
+        """The schema that an Arrow table suggests: types, observed bounds, and categories.
+
+        Strings have categories when there are at most `most_categories` and each occurs twice on average.
+        Columns that can be no attribute (lists, binary, ...) are left out: they are payload.
+        """
+        from weft.model.batch import infer_schema
+
+        return infer_schema(rows, most_categories)
+
+    @staticmethod
+    def from_dict(form: Mapping[str, Any]) -> Schema:
+        """The schema of its file form, `{"attributes": {name: {"type": ..., ...}}}`; a bare type will do."""
+        declared = _table(form, "the schema")
+        _check_keys(declared, ("attributes",), "the schema")
+        if "attributes" not in declared:
+            raise SchemaError("the schema has no table 'attributes': add one")
+        forms = _table(declared["attributes"], "'attributes'")
+        return Schema(tuple(_attribute(name, form) for name, form in forms.items()))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The file form, of JSON's types only; `from_dict` reads it back."""
+        return {"attributes": {attribute.name: _form(attribute) for attribute in self.attributes}}
+
+    @staticmethod
+    def load(path: str | Path) -> Schema:
+        """The schema in a .toml or .json file. Raises SchemaError that names the file and the place."""
+        path = Path(path)
+        try:
+            return Schema.from_dict(_read(path))
+        except SchemaError as error:
+            raise SchemaError(f"{path}: {error}") from None
+        except (OSError, ValueError) as error:
+            said = error.strerror if isinstance(error, OSError) else error
+            raise SchemaError(f"{path}: cannot be read: {said}") from error
+        except RecursionError:
+            raise SchemaError(f"{path}: cannot be read: nested too deep") from None
+
+    def save(self, path: str | Path) -> None:
+        """Write the file form as JSON; `load` reads it back."""
+        import json
+
+        path = Path(path)
+        if path.suffix != ".json":
+            raise SchemaError(f"{path}: a schema is saved as JSON: choose a name that ends in .json")
+        path.write_text(json.dumps(self.to_dict(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+    def conform(self, event: Event) -> Event:
+        """The event as promised: a declared attribute is of its type or absent, the rest is untouched.
+
+        Cost: O(attributes declared); the event itself comes back when nothing had to change.
+        """
+        given = event.attributes
+        changed: dict[str, Value] | None = None
+        for attribute in self.attributes:
+            value = given.get(attribute.name)
+            if value is None:
+                continue
+            kept = attribute.conform(value)
+            if kept is not value:
+                changed = dict(given) if changed is None else changed
+                if kept is None:
+                    del changed[attribute.name]
+                else:
+                    changed[attribute.name] = kept
+        return event if changed is None else Event(changed, event.payload)
+
+    def __getitem__(self, name: str) -> Attribute:
+        return self._named[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._named
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._named)
+
+    def __len__(self) -> int:
+        return len(self._named)
+
+
+def did_you_mean(word: object, known: Iterable[str]) -> str:
+    """The end of an error's sentence: the known word that is nearest, or nothing.
+
+    >>> did_you_mean("flaot", ["int", "float"])
+    ": did you mean 'float'?"
+    """
+    from difflib import get_close_matches
+
+    near = get_close_matches(str(word), [str(k) for k in known], n=1)
+    return f": did you mean {near[0]!r}?" if near else ""
+
+
+def repeated(names: Iterable[str]) -> str | None:
+    """The first name that was there before, None where all are unlike."""
+    before: set[str] = set()
+    for name in names:
+        if name in before:
+            return name
+        before.add(name)
+    return None
+
+
+_KEYS = ("type", "bounds", "low", "high", "precision", "categories", "data")
+
+
+def _attribute(name: str, form: object) -> Attribute:
+    """One attribute of the file form."""
+    if isinstance(form, str):
+        form = {"type": form}
+    place = f"attribute {name!r}"
+    form = _table(form, place)
+    _check_keys(form, _KEYS, place)
+    if "type" not in form:
+        raise SchemaError(f"{place} has no type: add one of {', '.join(Type)}")
+    if "categories" in form and not form["categories"]:
+        raise SchemaError(f"{place} has no categories in its list: add some or leave the list out")
+    low, high = form.get("low"), form.get("high")
+    if "bounds" in form:
+        bounds = form["bounds"]
+        if low is not None or high is not None:
+            raise SchemaError(f"{place} has both bounds and low or high: keep one")
+        if not isinstance(bounds, list | tuple) or len(bounds) != 2:
+            raise SchemaError(f"{place} has the bounds {shown(bounds)}: write [low, high]")
+        low, high = bounds
+    if form["type"] == Type.TIMESTAMP:
+        low, high = _moment(low, place), _moment(high, place)
+    rest = {key: form[key] for key in ("precision", "categories", "data") if key in form}
+    return Attribute(name, form["type"], low, high, **rest)
+
+
+def _form(attribute: Attribute) -> dict[str, Any]:
+    """The file form of one attribute."""
+    low, high = (
+        format_timestamp(to_micros(bound)) if isinstance(bound, datetime) else bound
+        for bound in (attribute.low, attribute.high)
+    )
+    form: dict[str, Any] = {"type": str(attribute.type)}
+    if low is not None and high is not None:
+        form["bounds"] = [low, high]
+    else:
+        form |= {key: bound for key, bound in (("low", low), ("high", high)) if bound is not None}
+    if attribute.precision is not None:
+        form["precision"] = attribute.precision
+    if attribute.categories:
+        form["categories"] = list(attribute.categories)
+    if attribute.data is not None:
+        form["data"] = attribute.data
+    return form
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    if path.suffix == ".toml":
+        import tomllib
+
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    if path.suffix == ".json":
+        import json
+
+        form: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_unique)
+        return form
+    raise SchemaError("a schema is a .toml or .json file: rename it")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if (twice := repeated(name for name, _ in pairs)) is not None:
+        raise SchemaError(f"{twice!r} is there twice: keep one")
+    return dict(pairs)
+
+
+def _table(form: object, place: str) -> Mapping[str, Any]:
+    if not isinstance(form, Mapping):
+        raise SchemaError(f"{place} is no table: write names and what belongs to them")
+    return form
+
+
+def _check_keys(form: Mapping[str, Any], known: tuple[str, ...], place: str) -> None:
+    for key, value in form.items():
+        if key not in known:
+            other = "quote a dotted name" if isinstance(value, Mapping) else f"it may have {', '.join(known)}"
+            hint = did_you_mean(key, known) or f": {other}"
+            raise SchemaError(f"{place} has the unknown key {key!r}{hint}")
+
+
+def _moment(bound: object, place: str) -> object:
+    """A timestamp as files have it: TOML's own, or text."""
+    if isinstance(bound, str):
+        try:
+            return from_micros(parse_timestamp(bound))
+        except ValueError as error:
+            raise SchemaError(
+                f"{place} has the bound {shown(bound)}, which is no timestamp: {error}"
+            ) from None
+    if isinstance(bound, date) and not isinstance(bound, datetime):
+        return datetime(bound.year, bound.month, bound.day, tzinfo=UTC)
+    return bound

@@ -1,0 +1,178 @@
+"""The algebra keeps meaning: by enumeration over tiny domains, and by random filters."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from hypothesis import given
+from strategies import A, EVENTS, VALUES, all_tests, filters, number_filters, number_tests, related_tests, thorough
+from weft.algebra.express import express
+from weft.algebra.measure import disjoint
+from weft.algebra.merge import merge, merge_attributes, merge_bounding, merge_perfect
+from weft.algebra.normalize import normalize
+from weft.algebra.relate import covers, equivalent, intersect, is_empty, overlaps
+from weft.algebra.subtract import subtract
+from weft.language.ast import Filter, Is, Not
+from weft.language.meaning import matches, truth
+
+TESTS = [*all_tests(A), *(Not(test) for test in all_tests(A))]
+FORMS = [normalize(test) for test in TESTS]
+HITS = [frozenset(n for n, value in enumerate(VALUES) if matches(test, {"a": value})) for test in TESTS]
+NUMERIC = [n for n, test in enumerate(TESTS) if (test.operand if isinstance(test, Not) else test) in set(number_tests(A))]
+
+
+def hits(filter: Filter) -> list[bool]:
+    return [matches(filter, event) for event in EVENTS]
+
+
+@pytest.mark.parametrize("test", [*all_tests(A), *related_tests()], ids=str)
+def test_every_truth_of_every_test_is_a_region(test: Filter) -> None:
+    for wanted in (True, False, None):
+        form = normalize(Is(test, wanted))
+        for event in EVENTS:
+            said = truth(test, event) is wanted if test != A or wanted is not None else event.get("a") is None
+            if test == A and wanted is None:
+                said = matches(Is(A, None), event)
+            assert (event in form) == said, (wanted, event)
+
+
+def test_covering_of_every_two_tests_is_sound_and_complete_for_numbers() -> None:
+    numeric = set(NUMERIC)
+    for one, other in product(range(len(TESTS)), repeat=2):
+        said, true = covers(FORMS[one], FORMS[other]), HITS[one] >= HITS[other]
+        assert not said or true, f"{TESTS[one]} does not cover {TESTS[other]}"
+        if one in numeric and other in numeric:
+            assert said == true, f"{TESTS[one]} covers {TESTS[other]}"
+
+
+def test_overlap_of_every_two_tests_is_sound_symmetric_and_exact_for_numbers() -> None:
+    numeric = set(NUMERIC)
+    for one, other in product(range(len(TESTS)), repeat=2):
+        said, true = overlaps(FORMS[one], FORMS[other]), bool(HITS[one] & HITS[other])
+        assert said or not true, f"{TESTS[one]} overlaps {TESTS[other]}"
+        assert said == overlaps(FORMS[other], FORMS[one])
+        if one in numeric and other in numeric:
+            assert said == true, f"{TESTS[one]} does not overlap {TESTS[other]}"
+
+
+def test_every_two_tests_merge_perfectly_into_their_union() -> None:
+    """One attribute: the union is always a disjunctive attribute filter, but for residuals."""
+    for one, other in product(range(len(TESTS)), repeat=2):
+        merger = merge_perfect([FORMS[one], FORMS[other]])
+        if merger is None:
+            assert any(box.residuals for box in (*FORMS[one].boxes, *FORMS[other].boxes))
+        else:
+            found = frozenset(n for n, value in enumerate(VALUES) if {"a": value} in merger.form)
+            assert found == HITS[one] | HITS[other], f"{TESTS[one]} or {TESTS[other]}"
+
+
+@given(filters(8))
+@thorough(600)
+def test_normal_form_keeps_meaning(filter: Filter) -> None:
+    form = normalize(filter)
+    assert [event in form for event in EVENTS] == hits(filter)
+
+
+@given(filters(6))
+@thorough()
+def test_an_expressed_form_means_the_same(filter: Filter) -> None:
+    form = normalize(filter)
+    again = express(form)
+    assert hits(again) == hits(filter)
+    assert equivalent(form, normalize(again))
+
+
+@given(filters(), filters())
+@thorough(600)
+def test_covering_never_loses_an_event(wide: Filter, narrow: Filter) -> None:
+    if covers(wide, narrow):
+        assert all(w or not n for w, n in zip(hits(wide), hits(narrow), strict=True))
+
+
+@given(filters())
+@thorough()
+def test_covering_is_reflexive(filter: Filter) -> None:
+    assert covers(filter, filter)
+    assert equivalent(filter, filter)
+
+
+@given(number_filters(), number_filters())
+@thorough(800)
+def test_covering_is_complete_for_numbers_with_disjunctions(wide: Filter, narrow: Filter) -> None:
+    grid = [{"a": a, "b": b} for a, b in product(_NUMERIC_GRID, repeat=2)]
+    true = all(matches(wide, event) or not matches(narrow, event) for event in grid)
+    assert covers(wide, narrow) == true
+
+
+_NUMERIC_GRID = (None, "other", -1, 0, 0.5, 1, 1.25, 1.5, 1.75, 2, 3)
+
+
+@given(number_filters(4), number_filters(4), number_filters(4))
+@thorough()
+def test_covering_is_transitive_for_numbers(one: Filter, two: Filter, three: Filter) -> None:
+    if covers(one, two) and covers(two, three):
+        assert covers(one, three)
+
+
+@given(filters(), filters())
+@thorough()
+def test_overlap_is_symmetric_and_never_denies_a_common_event(one: Filter, other: Filter) -> None:
+    said = overlaps(one, other)
+    assert said == overlaps(other, one)
+    if not said:
+        assert not any(a and b for a, b in zip(hits(one), hits(other), strict=True))
+
+
+@given(filters(), filters())
+@thorough()
+def test_intersection_is_what_matches_both(one: Filter, other: Filter) -> None:
+    both = intersect(one, other)
+    assert [event in both for event in EVENTS] == [a and b for a, b in zip(hits(one), hits(other), strict=True)]
+
+
+@given(filters())
+@thorough()
+def test_only_what_matches_nothing_is_empty(filter: Filter) -> None:
+    if is_empty(filter):
+        assert not any(hits(filter))
+
+
+@given(filters(4), filters(4))
+@thorough()
+def test_a_merger_covers_its_parts_and_a_perfect_one_nothing_else(one: Filter, other: Filter) -> None:
+    forms = [normalize(one), normalize(other)]
+    either = [a or b for a, b in zip(hits(one), hits(other), strict=True)]
+    for merger in (merge(forms), merge_perfect(forms), merge_attributes(forms), merge_bounding(forms)):
+        if merger is not None:
+            merged = [event in merger.form for event in EVENTS]
+            assert all(m or not e for m, e in zip(merged, either, strict=True))
+            assert all(covers(merger.form, form) for form in forms)
+            if merger.perfect:
+                assert merged == either
+
+
+@given(filters(4), filters(4))
+@thorough()
+def test_subtraction_partitions(one: Filter, other: Filter) -> None:
+    cutters = normalize(other).boxes
+    plain = [box for box in cutters if not box.residuals]
+    for box in normalize(one).boxes:
+        pieces = subtract(box, plain)
+        for event in EVENTS:
+            inside = sum(event in piece for piece in pieces)
+            assert inside == (event in box and not any(event in cutter for cutter in plain))
+        kept = subtract(box, cutters)  # residuals of the cutters take nothing, unless the box has them too
+        for event in EVENTS:
+            if event in box and not any(event in cutter for cutter in cutters):
+                assert sum(event in piece for piece in kept) == 1
+
+
+@given(filters(6))
+@thorough(150)
+def test_disjoint_boxes_are_disjoint_and_the_same_set(filter: Filter) -> None:
+    form = normalize(filter)
+    if not any(box.residuals for box in form.boxes):
+        pieces = disjoint(form)
+        for event in EVENTS:
+            assert sum(event in piece for piece in pieces) == (event in form)

@@ -1,0 +1,130 @@
+"""Tiny domains, so that coincidences are common: every value, every event, every test, and random filters of them."""
+
+from __future__ import annotations
+
+import math
+import os
+from datetime import UTC, datetime
+from itertools import product
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from weft.language.ast import (
+    Attribute,
+    Between,
+    Call,
+    Compare,
+    Constant,
+    Filter,
+    In,
+    Is,
+    Like,
+    Not,
+    Operator,
+    Truth,
+    conjunction,
+    disjunction,
+)
+from weft.language.taxonomy import IsA, Taxonomy
+from weft.model.value import Value
+
+EXAMPLES = int(os.environ.get("WEFT_EXAMPLES", "1"))
+
+
+def thorough(examples: int = 300) -> settings:
+    """Settings of a law: many examples, more with WEFT_EXAMPLES; slow draws are no failure."""
+    quiet = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
+    return settings(max_examples=examples * EXAMPLES, deadline=None, suppress_health_check=quiet)
+
+
+DAY = datetime(2018, 2, 1, tzinfo=UTC)
+NEXT = datetime(2018, 2, 1, 0, 0, 0, 1, tzinfo=UTC)
+
+# Constants of the tests, and the values of events: each constant, something between, below and above, of every type.
+NUMBERS: tuple[Value, ...] = (0, 1, 1.5, 2)
+STRINGS: tuple[Value, ...] = ("a", "ab", "b")
+MOMENTS: tuple[Value, ...] = (DAY, NEXT)
+NUMERIC_VALUES: tuple[Value, ...] = (-math.inf, -1, 0, 0.5, 1, 1.25, 1.5, 1.75, 2, 3.5, math.inf)
+STRING_VALUES: tuple[Value, ...] = ("", "a", "a\0", "aa", "ab", "abc", "b", "ba", "c", "car", "thing", "z")
+MOMENT_VALUES: tuple[Value, ...] = (datetime(2018, 1, 31, tzinfo=UTC), DAY, NEXT, datetime(2018, 2, 2, tzinfo=UTC))
+VALUES: tuple[Value | None, ...] = (None, math.nan, True, False, *NUMERIC_VALUES, *STRING_VALUES, *MOMENT_VALUES)
+PATTERNS = ("a", "a%", "%b", "%a%", "_", "a_", "_%", "%a_", "a%b", "%", "", "%_b%")
+
+KINDS = IsA(Taxonomy({"car": ["vehicle"], "truck": ["vehicle"], "vehicle": ["thing"], "ab": ["car"]}))
+
+A, B = Attribute("a"), Attribute("b")
+
+
+def constants(*values: Value) -> tuple[Constant, ...]:
+    return tuple(map(Constant.of, values))
+
+
+def number_tests(left: Attribute = A) -> list[Filter]:
+    """Every comparison, range and list with the numbers."""
+    numbers = constants(*NUMBERS)
+    tests: list[Filter] = [Compare(left, op, n) for op in Operator for n in numbers]
+    tests += [Between(left, low, high) for low, high in product(numbers, repeat=2)]
+    tests += [In(left, pair) for pair in product(numbers, repeat=2)]
+    return tests
+
+
+def all_tests(left: Attribute = A) -> list[Filter]:
+    """Every test of one attribute, of every type; and mixtures of types."""
+    tests = number_tests(left)
+    for value in (*STRINGS, *MOMENTS, True, False):
+        tests += [Compare(left, op, Constant.of(value)) for op in Operator]
+    tests += [Between(left, *constants(*ends)) for ends in (("a", "b"), ("b", "a"), (DAY, NEXT), (False, True), (1, "a"))]
+    tests += [In(left, constants(*some)) for some in (("a", "b"), (1, "a", True), (DAY,), (DAY, NEXT), (True, False))]
+    tests += [Like(left, pattern) for pattern in PATTERNS]
+    tests += [Call(KINDS, left, constants(concept)) for concept in ("vehicle", "car", "thing", "boat")]
+    tests += [left, Is(left, None), Is(left, True), Is(left, False), Truth(True), Truth(False), Truth(None)]
+    return tests
+
+
+def related_tests() -> list[Filter]:
+    """Comparisons between attributes."""
+    pairs = ((A, B), (B, A), (A, A))
+    return [Compare(left, op, right) for op in Operator for left, right in pairs]
+
+
+def events() -> list[dict[str, Value | None]]:
+    """A representative set of events over two attributes, absent and NULL ones included."""
+    few = (None, True, -1, 0, 1, 1.5, 2, "", "a", "ab", "car", DAY, NEXT)
+    return [{}, *({"a": a, "b": b} for a, b in product(few, repeat=2)), *({"a": a} for a in VALUES)]
+
+
+EVENTS = events()
+
+_tests = st.sampled_from([*all_tests(A), *all_tests(B), *related_tests()])
+_numbers = st.sampled_from([*number_tests(A), *number_tests(B), Is(A, None), Is(B, None)])
+
+
+def _grow(leaves: st.SearchStrategy[Filter], size: int) -> st.SearchStrategy[Filter]:
+    return st.recursive(
+        leaves,
+        lambda inner: st.one_of(
+            inner.map(Not),
+            st.builds(Is, inner, st.sampled_from((True, False, None))),
+            st.lists(inner, min_size=2, max_size=3).map(lambda parts: conjunction(*parts)),
+            st.lists(inner, min_size=2, max_size=3).map(lambda parts: disjunction(*parts)),
+        ),
+        max_leaves=size,
+    )
+
+
+def filters(size: int = 6) -> st.SearchStrategy[Filter]:
+    """Random filters from the whole language, over the attributes a and b."""
+    return _grow(_tests, size)
+
+
+def number_filters(size: int = 6) -> st.SearchStrategy[Filter]:
+    """Random filters over numbers only: here covering must be complete."""
+    return _grow(_numbers, size)
+
+
+values = st.one_of(
+    st.sampled_from(VALUES),
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(),
+    st.text(max_size=5).filter(lambda text: text.isascii() or text.encode("utf-8", "ignore").decode() == text),
+)

@@ -7,7 +7,7 @@ that names the column; nothing is dropped or rounded in silence, except that dec
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import chain
@@ -49,7 +49,7 @@ def events_from_batch(rows: pa.RecordBatch | pa.Table, *, payload: str | None = 
 
 
 def batch_from_events(
-    events: Sequence[Event], schema: Schema | None = None, *, payload: str | None = None
+    events: Iterable[Event], schema: Schema | None = None, *, payload: str | None = None
 ) -> pa.RecordBatch:
     """One row per event: columns in the schema's order, then undeclared attributes as they first appear.
 
@@ -64,6 +64,7 @@ def batch_from_events(
     """
     import pyarrow as pa
 
+    events = list(events)
     given = [event.attributes for event in events]
     declared = schema or Schema()
     names = dict.fromkeys(chain(declared, chain.from_iterable(given)))
@@ -184,11 +185,13 @@ def _read(name: str, array: Any) -> _Column | None:
 
     kind, is_a = array.type, pa.types
     if is_a.is_dictionary(kind):
-        words = _read(name, array.dictionary)
-        if words is None or not len(array.dictionary):
-            return words and _Column(words.type, np.zeros(len(array), words.values.dtype), _nulls(array))
+        words, absent = _read(name, array.dictionary), _nulls(array.indices)
+        if words is None:
+            return None
+        if not len(array.dictionary):  # then every index is NULL
+            return _Column(words.type, np.zeros(len(array), words.values.dtype), absent)
         at = array.indices.fill_null(0).to_numpy()
-        return _Column(words.type, words.values[at], words.absent[at] | _nulls(array.indices))
+        return _Column(words.type, words.values[at], words.absent[at] | absent)
     if is_a.is_run_end_encoded(kind):
         return _read(name, pc.call_function("run_end_decode", [array]))
     absent = _nulls(array)
@@ -206,6 +209,8 @@ def _read(name: str, array: Any) -> _Column | None:
             return _Column(Type.INT, array.cast(pa.int64()).fill_null(0).to_numpy(), absent)
         except pa.ArrowInvalid:
             raise EventError(f"column {name!r} has integers beyond 64 bits: cast it to float64") from None
+    if is_a.is_decimal(kind):
+        array = array.cast(pa.string())  # by way of text: Arrow's own cast is often off by one bit
     if is_a.is_floating(kind) or is_a.is_decimal(kind):
         numbers = array.cast(pa.float64()).fill_null(0.0).to_numpy() + 0.0  # -0.0 + 0.0 is 0.0
         return _Column(Type.FLOAT, numbers, absent | np.isnan(numbers))
@@ -296,14 +301,14 @@ def _array(name: str, values: list[Value | None], declared: Attribute | None) ->
         if python - {_PYTHON[declared.type]}:
             values = [None if value is None else declared.conform(value) for value in values]
     elif len(python) <= 1 and python <= _PLAIN.keys():
-        kind = _PLAIN[python.pop()] if python else None
+        kind = _PLAIN[next(iter(python))] if python else None
     else:
         kind = _common(name, values)
         values = [None if type_of(value) is None else value for value in values]
     fixed = WELL_KNOWN.get(name, kind)
     if kind is not fixed and kind is not None:
         raise EventError(f"attribute {name!r} is a {kind} in some event, but is always a {fixed}")
-    if kind is Type.FLOAT:
+    if kind is Type.FLOAT and python - {float}:
         for value in values:
             if type(value) is int and not _is_exact(value):
                 raise EventError(f"attribute {name!r} is a float, but no float equals {value}: use one type")

@@ -48,6 +48,8 @@ class Event(msgspec.Struct, frozen=True):
         """
         flat: dict[str, Value] = {}
         absent: set[str] = set()
+        if mapping is not None and not isinstance(mapping, Mapping):
+            raise EventError(f"attributes are a mapping of names to values: {shown(mapping)} is none")
         for given in (mapping or {}, attributes):
             for name, value in _flattened(given):
                 if name in flat or name in absent:
@@ -102,7 +104,7 @@ def check_name(name: object) -> str:
     """The name itself, if it can be an attribute's: text that is not empty. Raises EventError."""
     if not isinstance(name, str) or not name:
         raise EventError(f"an attribute's name is text and not empty: {shown(name)} is no name")
-    if not _is_unicode(name):
+    if not is_unicode(name):
         raise EventError(f"the attribute name {name!r} has half a surrogate pair: it is no Unicode text")
     return name
 
@@ -137,7 +139,7 @@ def _converted(name: str, value: object) -> Value | None:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
-        if not _is_unicode(value):
+        if not is_unicode(value):
             raise EventError(f"attribute {name!r} has half a surrogate pair: it is no Unicode text")
         return value if type(value) is str else str.__str__(value)
     if isinstance(value, float):
@@ -174,10 +176,11 @@ def _scalar(name: str, value: Any) -> Value | None:
     if kind == "f":  # float(): a longdouble's .item() is a longdouble
         return _converted(name, float(value))
     if kind == "M":
-        moment = value.astype("datetime64[us]").item()  # floors nanoseconds; an int where no datetime reaches
-        if isinstance(moment, int):
-            raise _out_of_time(name)
-        return _converted(name, moment)
+        if value != value:  # noqa: PLR0124 (NaT)
+            return None
+        if not 1 <= 1970 + int(value.astype("datetime64[Y]").astype("int64")) <= 9999:
+            raise _out_of_time(name)  # in numpy it would wrap around
+        return _converted(name, value.astype("datetime64[us]").item())  # nanoseconds are floored
     if kind not in ("b", "i", "u", "U"):
         raise _no_value(name, value)
     return _converted(name, value.item())
@@ -192,7 +195,8 @@ def _out_of_time(name: str) -> EventError:
     return EventError(f"attribute {name!r} is outside the years 1 to 9999 in UTC: leave it out")
 
 
-def _is_unicode(text: str) -> bool:
+def is_unicode(text: str) -> bool:
+    """Whether text can be written: no half of a surrogate pair in it. Cost: next to none for ASCII."""
     if text.isascii():
         return True
     try:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.errors import EventError, SchemaError
-from weft.model.event import WELL_KNOWN, Event, check_name, shown
+from weft.model.event import WELL_KNOWN, Event, check_name, is_unicode, shown
 from weft.model.value import (
     INT_MAX,
     INT_MIN,
@@ -146,7 +146,7 @@ class Attribute:
         if names and self.type is not Type.STRING:
             raise self._wrong(f"is a {self.type}, which has no categories: only strings have")
         for name in names:
-            if not isinstance(name, str):
+            if not isinstance(name, str) or not is_unicode(name):
                 raise self._wrong(f"has the category {shown(name)}: write a list of strings")
         if (twice := repeated(names)) is not None:
             raise self._wrong(f"has the category {twice!r} twice: keep one")
@@ -156,7 +156,7 @@ class Attribute:
         path: object = self.data
         if path is None:
             return
-        if not isinstance(path, str) or not all(path.split(".")):
+        if not isinstance(path, str) or not is_unicode(path) or not all(path.split(".")):
             raise self._wrong(
                 f"has the data path {shown(path)}: write the names on the way with dots between them"
             )
@@ -282,7 +282,7 @@ def did_you_mean(word: object, known: Iterable[str]) -> str:
     """
     from difflib import get_close_matches
 
-    near = get_close_matches(str(word), [str(k) for k in known], n=1)
+    near = get_close_matches(word, [str(k) for k in known], n=1) if isinstance(word, str) else []
     return f": did you mean {near[0]!r}?" if near else ""
 
 
@@ -303,7 +303,7 @@ def _attribute(name: str, form: object) -> Attribute:
     """One attribute of the file form."""
     if isinstance(form, str):
         form = {"type": form}
-    place = f"attribute {name!r}"
+    place = f"attribute {shown(name)}"
     form = _table(form, place)
     _check_keys(form, _KEYS, place)
     if "type" not in form:

@@ -1,0 +1,235 @@
+"""Many filter texts to box columns. Law: the columns of `normalize(parse(text))`, only faster.
+
+Texts of one shape that is a conjunction of comparisons become columns without a tree: their constants are gathered
+for the whole shape and turned into arrays at once. All others take the long way, one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.algebra.box import Box
+from weft.algebra.columns import BoxColumns, Column, Key, Part
+from weft.algebra.normalize import normalize
+from weft.errors import FilterError
+from weft.kernels.boxes import BOUNDED, HIGH_OPEN, LOW_OPEN, Floats, Mask
+from weft.language.ast import And, Between, Compare, Constant, Filter, Operator
+from weft.language.grammar import read_negative_float, read_negative_int
+from weft.language.predicate import NO_PREDICATES, Predicates
+from weft.language.text import Shape, parse, shape_of
+from weft.model.schema import Schema
+from weft.model.value import Type
+
+_EXACT_DIGITS = 15  # a whole number of so many digits is a float exactly
+
+_STARTS = {Operator.EQ: 0, Operator.GT: LOW_OPEN, Operator.GE: 0}  # the operators that set a low end, and its mark
+_ENDS = {Operator.EQ: 0, Operator.LT: HIGH_OPEN, Operator.LE: 0}  # those that set a high end
+_PARTS = {
+    Type.INT: Part.NUMBERS,
+    Type.FLOAT: Part.NUMBERS,
+    Type.TIMESTAMP: Part.TIMESTAMPS,
+    Type.STRING: Part.STRINGS,
+}
+
+
+def columns_of_texts(
+    texts: Iterable[str], schema: Schema | None = None, predicates: Predicates = NO_PREDICATES
+) -> BoxColumns:
+    """The boxes of many filters; `owners` has the number of each row's filter, in order.
+
+    >>> rows = columns_of_texts(["x > 5", "x > 3 OR y = 1", "x > 5 AND x < 2"])
+    >>> rows.owners.tolist()
+    [0, 1, 1]
+    """
+    texts = list(texts)
+    batches: dict[int, _Batch] = {}
+    singles: list[int] = []
+    for number, text in enumerate(texts):
+        found = shape_of(text)
+        if found is None:
+            singles.append(number)
+            continue
+        shape, constants = found
+        batch = batches.get(id(shape))
+        if batch is None:
+            batch = batches[id(shape)] = _Batch(shape, _plan(shape, schema))
+        batch.owners.append(number)
+        batch.constants.append(constants)
+    rows = _Rows(schema)
+    for batch in batches.values():
+        singles += batch.owners if batch.tests is None else rows.add_batch(batch, batch.tests)
+    for number in sorted(singles):
+        try:
+            rows.add_boxes(number, normalize(parse(texts[number], predicates), schema).boxes)
+        except FilterError as error:
+            error.add_note(f"in filter number {number} of the texts (counted from 0)")
+            raise
+    return rows.columns()
+
+
+@dataclass(slots=True)
+class _Test:
+    """A comparison with the constant of a slot."""
+
+    key: Key
+    slot: int
+    operator: Operator
+
+
+@dataclass(slots=True)
+class _Batch:
+    """The texts of one shape: its tests, or None if columns cannot hold them, and each text's constants as written."""
+
+    shape: Shape
+    tests: list[_Test] | None
+    owners: list[int] = field(default_factory=list)
+    constants: list[list[str]] = field(default_factory=list)
+
+
+def _plan(shape: Shape, schema: Schema | None) -> list[_Test] | None:
+    """The tests of a shape, if it is a conjunction of comparisons that columns can hold."""
+    tests: list[_Test] = []
+    for node in shape.tree.operands if isinstance(shape.tree, And) else (shape.tree,):
+        found = _tests(node, shape.slots)
+        if found is None:
+            return None
+        tests += found
+    parts: dict[str, Part] = {}
+    for name, part in (test.key for test in tests):
+        declared = None if schema is None else schema.get(name)
+        if declared is not None and _PARTS.get(declared.type) is not part:
+            return None  # of another type than the schema's: never matches
+        if name in parts and (part is Part.STRINGS or parts[name] is not part):
+            return None
+        parts[name] = part
+    return tests
+
+
+def _tests(node: Filter, slots: dict[int, int]) -> list[_Test] | None:
+    match node:
+        case Compare(left, operator, Constant() as right) if operator is not Operator.NE:
+            pairs = [(operator, right)]
+        case Between(left, low, high):
+            pairs = [(Operator.GE, low), (Operator.LE, high)]
+        case _:
+            return None
+    tests = []
+    for operator, constant in pairs:
+        part = _PARTS.get(constant.type)
+        if part is None or id(constant) not in slots or (part is Part.STRINGS and operator is not Operator.EQ):
+            return None
+        tests.append(_Test((left.name, part), slots[id(constant)], operator))
+    return tests
+
+
+class _Rows:
+    """Rows gathered from batches and from single boxes, put in the order of their filters at the end."""
+
+    def __init__(self, schema: Schema | None) -> None:
+        self.schema = schema
+        self.owners: list[NDArray[np.int64]] = []
+        self.parts: list[dict[Key, Column]] = []
+        self.boxes: list[Box] = []
+        self.box_owners: list[int] = []
+        self.strings: dict[str, int] = {}
+
+    def add_boxes(self, owner: int, boxes: Sequence[Box]) -> None:
+        self.boxes += boxes
+        self.box_owners += [owner] * len(boxes)
+
+    def add_batch(self, batch: _Batch, tests: Sequence[_Test]) -> list[int]:
+        """Take a batch as columns; returns the filters that must take the long way after all."""
+        owners = np.array(batch.owners, np.int64)
+        slots = list(zip(*batch.constants, strict=True))
+        fine = np.ones(len(owners), bool)
+        columns: dict[Key, Column] = {}
+        for test in tests:
+            column = columns.get(test.key)
+            if column is None:
+                column = columns[test.key] = Column.blank(len(owners))
+                column.marks[:] = BOUNDED
+            _narrow(column, self.read(batch.shape, slots[test.slot], test, fine), test.operator)
+        kept = fine.copy()
+        for (name, _), column in columns.items():
+            declared = None if self.schema is None else self.schema.get(name)
+            if declared is not None and declared.type is Type.INT:
+                _round(column)
+            closed = column.marks & (LOW_OPEN | HIGH_OPEN) == 0
+            kept &= (column.low < column.high) | ((column.low == column.high) & closed)
+        self.owners.append(owners[kept])
+        self.parts.append({key: Column(c.low[kept], c.high[kept], c.marks[kept]) for key, c in columns.items()})
+        return [int(number) for number in owners[~fine]]
+
+    def read(self, shape: Shape, pieces: Sequence[str], test: _Test, fine: Mask) -> Floats:
+        """A slot's constants as numbers; what floats cannot hold, or no reader takes, is not fine."""
+        reader = shape.readers[test.slot]
+        match test.key[1]:
+            case Part.STRINGS:
+                known = self.strings
+                texts = [piece[1:-1].replace("''", "'") for piece in pieces]
+                return np.array([known.setdefault(text, len(known)) for text in texts], np.float64)
+            case Part.TIMESTAMPS:
+                values = np.zeros(len(pieces))
+                for row, piece in enumerate(pieces):
+                    try:
+                        micros = int(reader(piece).value)
+                    except FilterError:
+                        micros = 2**53 + 1
+                    values[row] = micros
+                    fine[row] &= abs(micros) < 2**53
+                return values
+        values = np.array([float(piece) for piece in pieces])
+        if max(map(len, pieces)) > _EXACT_DIGITS:
+            fine &= np.array([len(piece) <= _EXACT_DIGITS or not piece.isdigit() for piece in pieces])
+        fine &= np.isfinite(values)
+        for row in np.flatnonzero(values == 0):  # zero, or too small for a float
+            fine[row] &= not pieces[row].lower().partition("e")[0].strip("0.")
+        return -values + 0.0 if reader in (read_negative_int, read_negative_float) else values
+
+    def columns(self) -> BoxColumns:
+        """All rows, ordered by filter."""
+        single = BoxColumns.of(self.boxes, self.box_owners, self.strings)
+        owners = np.concatenate([*self.owners, single.owners])
+        order = np.argsort(owners, kind="stable")
+        place = np.empty(len(order), np.int64)
+        place[order] = np.arange(len(order))
+        columns: dict[Key, Column] = {}
+        start = 0
+        for numbers, part in zip([*self.owners, single.owners], [*self.parts, single.columns], strict=True):
+            rows = place[start : start + len(numbers)]
+            start += len(numbers)
+            for key, piece in part.items():
+                if key not in columns:
+                    columns[key] = Column.blank(len(order))
+                column = columns[key]
+                column.low[rows], column.high[rows], column.marks[rows] = piece.low, piece.high, piece.marks
+        first = len(order) - len(single)
+        odd = {int(place[first + row]): box for row, box in single.odd.items()}
+        return BoxColumns(columns, owners[order], odd, self.strings)
+
+
+def _narrow(column: Column, values: Floats, operator: Operator) -> None:
+    """Move the ends of the intervals to what the test leaves of them."""
+    if operator in _STARTS:
+        mark = _STARTS[operator]
+        higher = (values > column.low) | ((values == column.low) & (mark > column.marks & LOW_OPEN))
+        column.low[higher] = values[higher]
+        column.marks[higher] = column.marks[higher] & ~np.uint8(LOW_OPEN) | mark
+    if operator in _ENDS:
+        mark = _ENDS[operator]
+        lower = (values < column.high) | ((values == column.high) & (mark > column.marks & HIGH_OPEN))
+        column.high[lower] = values[lower]
+        column.marks[lower] = column.marks[lower] & ~np.uint8(HIGH_OPEN) | mark
+
+
+def _round(column: Column) -> None:
+    """The integers of each interval: from the first, closed, to below the one after the last, open."""
+    low_open, high_open = column.marks & LOW_OPEN != 0, column.marks & HIGH_OPEN != 0
+    column.low[:] = np.where(low_open, np.floor(column.low) + 1, np.ceil(column.low))
+    column.high[:] = np.where(high_open, np.ceil(column.high), np.floor(column.high) + 1)
+    column.marks[:] = np.where(np.isinf(column.high), BOUNDED, BOUNDED | HIGH_OPEN)
+

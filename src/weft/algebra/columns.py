@@ -1,0 +1,221 @@
+"""Many boxes as columns: one box against all of them in a few array operations. Law: every answer is the one that the
+boxes themselves give, row by row.
+
+A set that is one interval of numbers or timestamps, one string, or bools, is a row of a column; a box with anything
+else in it is kept as an object beside the columns, and asked as one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.algebra import interval
+from weft.algebra.box import Box
+from weft.algebra.interval import NUMBERS
+from weft.algebra.strings import ALL_STRINGS, Strings
+from weft.algebra.valueset import ValueSet
+from weft.kernels import boxes as kernel
+from weft.kernels.boxes import BOUNDED, HIGH_OPEN, LOW_OPEN, Floats, Marks, Mask
+
+_UNKNOWN_STRING = -1.0
+
+
+class Part(StrEnum):
+    """The part of a value set that a column holds."""
+
+    NUMBERS = "numbers"
+    STRINGS = "strings"
+    BOOLS = "bools"
+    TIMESTAMPS = "timestamps"
+
+
+Key = tuple[str, Part]
+Span = tuple[float, float, int]  # low, high and marks, as in kernels.boxes
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """The intervals of one attribute and part, a row a box."""
+
+    low: Floats
+    high: Floats
+    marks: Marks
+
+    @staticmethod
+    def blank(size: int) -> Column:
+        """A column in which no row has an interval."""
+        return Column(np.full(size, -np.inf), np.full(size, np.inf), np.zeros(size, np.uint8))
+
+
+@dataclass(frozen=True, slots=True)
+class BoxColumns:
+    """Boxes as columns; `owners` says which filter each row belongs to.
+
+    >>> from weft import normalize, parse
+    >>> rows = [normalize(parse(f"x > {n}")).boxes[0] for n in range(5)]
+    >>> BoxColumns.of(rows).covered_by(rows[2]).tolist()
+    [False, False, True, True, True]
+    """
+
+    columns: dict[Key, Column]
+    owners: NDArray[np.int64]
+    odd: dict[int, Box] = field(default_factory=dict)  # row -> a box that no columns hold
+    strings: dict[str, int] = field(default_factory=dict)  # a string's number in the columns
+
+    @staticmethod
+    def of(
+        boxes: Iterable[Box], owners: Sequence[int] | None = None, strings: dict[str, int] | None = None
+    ) -> BoxColumns:
+        """Columns of boxes; without owners each box is its own. Given strings keep their numbers and new ones join."""
+        rows = list(boxes)
+        strings = {} if strings is None else strings
+        columns: dict[Key, Column] = {}
+        odd: dict[int, Box] = {}
+        for row, box in enumerate(rows):
+            spans = _spans(box, lambda text: strings.setdefault(text, len(strings)))
+            if spans is None:
+                odd[row] = box
+                continue
+            for key, (low, high, marks) in spans.items():
+                column = columns.get(key)
+                if column is None:
+                    column = columns[key] = Column.blank(len(rows))
+                column.low[row], column.high[row], column.marks[row] = low, high, marks
+        numbers = np.arange(len(rows)) if owners is None else np.asarray(owners, np.int64)
+        return BoxColumns(columns, numbers, odd, strings)
+
+    def __len__(self) -> int:
+        return len(self.owners)
+
+    def __iter__(self) -> Iterator[Box]:
+        return map(self.box, range(len(self)))
+
+    def box(self, row: int) -> Box:
+        """The box of a row."""
+        if row in self.odd:
+            return self.odd[row]
+        texts = list(self.strings)
+        sets = {}
+        for (name, part), column in self.columns.items():
+            if column.marks[row] & BOUNDED:
+                span = (float(column.low[row]), float(column.high[row]), int(column.marks[row]))
+                sets[name] = _values(part, span, texts)
+        return Box(sets)
+
+    def covered_by(self, box: Box) -> Mask:
+        """Rows that the box covers. Cost: O(rows) for each attribute of the box."""
+        rows = np.ones(len(self), bool)
+        rest = bool(box.residuals)
+        for key, span in self._asked(box):
+            if span is None:
+                rest = True
+            elif key not in self.columns:
+                rows[:] = False
+            else:
+                column = self.columns[key]
+                rows &= kernel.within(column.low, column.high, column.marks, *span)
+        return self._settle(rows, rest, box.covers)
+
+    def covering(self, box: Box) -> Mask:
+        """Rows that cover the box. Cost: O(rows) for each column."""
+        asked = dict(self._asked(box))
+        rows = np.ones(len(self), bool)
+        rest = any(span is None for span in asked.values())
+        unasked = (-math.inf, math.inf, 0)
+        for key, column in self.columns.items():
+            if (key[0], None) in asked:
+                continue  # the box says something here that no span can: the rows are asked one by one
+            rows &= kernel.around(column.low, column.high, column.marks, *(asked.get(key) or unasked))
+        return self._settle(rows, rest, lambda row: row.covers(box))
+
+    def overlapping(self, box: Box) -> Mask:
+        """Rows that overlap the box. Cost: O(rows) for each column of an attribute of the box."""
+        asked = dict(self._asked(box))
+        rows = np.ones(len(self), bool)
+        rest = bool(box.residuals) or any(span is None for span in asked.values())
+        for (name, part), column in self.columns.items():
+            span = asked.get((name, part))
+            if span is not None:
+                rows &= kernel.meeting(column.low, column.high, column.marks, *span)
+            elif name in box.sets and (name, None) not in asked:  # of another type
+                rows &= kernel.unbounded(column.marks)
+        return self._settle(rows, rest, lambda row: row.overlaps(box))
+
+    def _asked(self, box: Box) -> Iterator[tuple[tuple[str, Part | None], Span | None]]:
+        """The box's spans; for a set that is none, (name, None) and None."""
+        for name, values in box.sets.items():
+            found = _span(values, lambda text: self.strings.get(text, _UNKNOWN_STRING))
+            yield ((name, None), None) if found is None else ((name, found[0]), found[1])
+
+    def _settle(self, rows: Mask, rest: bool, holds: Callable[[Box], bool]) -> Mask:
+        """Ask the boxes themselves where columns cannot say: the odd ones, or all that are left."""
+        for row in np.flatnonzero(rows) if rest else ():
+            rows[row] = holds(self.box(int(row)))
+        for row, box in self.odd.items():
+            rows[row] = holds(box)
+        return rows
+
+
+def _spans(box: Box, number: Callable[[str], float]) -> dict[Key, Span] | None:
+    if box.residuals:
+        return None
+    spans: dict[Key, Span] = {}
+    for name, values in box.sets.items():
+        found = _span(values, number)
+        if found is None:
+            return None
+        spans[name, found[0]] = found[1]
+    return spans
+
+
+def _span(values: ValueSet, number: Callable[[str], float]) -> tuple[Part, Span] | None:
+    """The one part and interval that a set is; None if it is more than that, or float64 cannot hold its ends."""
+    parts = [part for part in Part if getattr(values, part)]
+    if values.absent or len(parts) != 1:
+        return None
+    match parts[0]:
+        case Part.NUMBERS if len(values.numbers) <= 2:
+            low, *high = values.numbers
+            top, side = high[0] if high else (math.inf, 1)
+            marks = BOUNDED | (LOW_OPEN if low[1] else 0) | (0 if side else HIGH_OPEN)
+            return _exact(Part.NUMBERS, low[0], top, marks)
+        case Part.TIMESTAMPS if len(values.timestamps) <= 2:
+            low, *high = values.timestamps
+            return _exact(Part.TIMESTAMPS, low[0], high[0][0] - 1 if high else math.inf, BOUNDED)
+        case Part.BOOLS:
+            return Part.BOOLS, (float(min(values.bools)), float(max(values.bools)), BOUNDED)
+        case Part.STRINGS if values.strings == ALL_STRINGS:
+            return Part.STRINGS, (-math.inf, math.inf, BOUNDED)
+        case Part.STRINGS if not values.strings.terms:
+            texts = interval.points(values.strings.line)
+            if texts is not None and len(texts) == 1:
+                return Part.STRINGS, (number(texts[0]), number(texts[0]), BOUNDED)
+    return None
+
+
+def _exact(part: Part, low: float, high: float, marks: int) -> tuple[Part, Span] | None:
+    return (part, (float(low), float(high), marks)) if float(low) == low and float(high) == high else None
+
+
+def _values(part: Part, span: Span, texts: Sequence[str]) -> ValueSet:
+    low, high, marks = span
+    match part:
+        case Part.NUMBERS:
+            ends = ((_number(low), 1 if marks & LOW_OPEN else 0), (_number(high), 0 if marks & HIGH_OPEN else 1))
+            return ValueSet(numbers=ends[:1] if high == math.inf and not marks & HIGH_OPEN else ends)
+        case Part.TIMESTAMPS:
+            start = NUMBERS[0] if low == -math.inf else (int(low), 0)
+            return ValueSet(timestamps=(start,) if high == math.inf else (start, (int(high) + 1, 0)))
+        case Part.BOOLS:
+            return ValueSet(bools=frozenset((bool(low), bool(high))))
+    return ValueSet(strings=ALL_STRINGS if low == -math.inf else Strings(interval.point(texts[int(low)])))
+
+
+def _number(value: float) -> float:
+    return int(value) if value.is_integer() else value

@@ -1,0 +1,65 @@
+"""One interval against a column of intervals. Law: exact on the real line, open and closed ends included.
+
+A column is `low`, `high` (float64[n]) and `marks` (uint8[n]): bit 0 the low end is open, bit 1 the high end is open,
+bit 2 the row has an interval at all; a row without one is (-inf, inf, 0). The interval asked about has the same three
+as scalars. Nothing is mutated; each function returns bool[n].
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+LOW_OPEN, HIGH_OPEN, BOUNDED = 1, 2, 4
+
+Floats = NDArray[np.float64]
+Marks = NDArray[np.uint8]
+Mask = NDArray[np.bool_]
+
+
+def within(low: Floats, high: Floats, marks: Marks, a: float, b: float, mark: int) -> Mask:
+    """Rows whose interval lies in the given one."""
+    starts = low >= a
+    if mark & LOW_OPEN:
+        starts &= (low != a) | (marks & LOW_OPEN).astype(bool)
+    ends = high <= b
+    if mark & HIGH_OPEN:
+        ends &= (high != b) | (marks & HIGH_OPEN).astype(bool)
+    starts &= ends
+    starts &= marks >= BOUNDED
+    return starts
+
+
+def around(low: Floats, high: Floats, marks: Marks, a: float, b: float, mark: int) -> Mask:
+    """Rows without an interval, or with one that holds all of the given one."""
+    if not mark & BOUNDED:
+        return unbounded(marks)
+    starts = low <= a
+    if not mark & LOW_OPEN:
+        starts &= (low != a) | ~(marks & LOW_OPEN).astype(bool)
+    ends = high >= b
+    if not mark & HIGH_OPEN:
+        ends &= (high != b) | ~(marks & HIGH_OPEN).astype(bool)
+    starts &= ends
+    starts |= unbounded(marks)
+    return starts
+
+
+def meeting(low: Floats, high: Floats, marks: Marks, a: float, b: float, mark: int) -> Mask:
+    """Rows without an interval, or with one that shares a point with the given one."""
+    starts = low <= b
+    touching = low == b
+    if touching.any():
+        starts &= ~touching | (not mark & HIGH_OPEN) & ~(marks & LOW_OPEN).astype(bool)
+    ends = high >= a
+    touching = high == a
+    if touching.any():
+        ends &= ~touching | (not mark & LOW_OPEN) & ~(marks & HIGH_OPEN).astype(bool)
+    starts &= ends
+    starts |= unbounded(marks)
+    return starts
+
+
+def unbounded(marks: Marks) -> Mask:
+    """Rows without an interval."""
+    return marks < BOUNDED

@@ -9,6 +9,7 @@ from itertools import product
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
+
 from weft.language.ast import (
     Attribute,
     Between,
@@ -46,8 +47,21 @@ STRINGS: tuple[Value, ...] = ("a", "ab", "b")
 MOMENTS: tuple[Value, ...] = (DAY, NEXT)
 NUMERIC_VALUES: tuple[Value, ...] = (-math.inf, -1, 0, 0.5, 1, 1.25, 1.5, 1.75, 2, 3.5, math.inf)
 STRING_VALUES: tuple[Value, ...] = ("", "a", "a\0", "aa", "ab", "abc", "b", "ba", "c", "car", "thing", "z")
-MOMENT_VALUES: tuple[Value, ...] = (datetime(2018, 1, 31, tzinfo=UTC), DAY, NEXT, datetime(2018, 2, 2, tzinfo=UTC))
-VALUES: tuple[Value | None, ...] = (None, math.nan, True, False, *NUMERIC_VALUES, *STRING_VALUES, *MOMENT_VALUES)
+MOMENT_VALUES: tuple[Value, ...] = (
+    datetime(2018, 1, 31, tzinfo=UTC),
+    DAY,
+    NEXT,
+    datetime(2018, 2, 2, tzinfo=UTC),
+)
+VALUES: tuple[Value | None, ...] = (
+    None,
+    math.nan,
+    True,
+    False,
+    *NUMERIC_VALUES,
+    *STRING_VALUES,
+    *MOMENT_VALUES,
+)
 PATTERNS = ("a", "a%", "%b", "%a%", "_", "a_", "_%", "%a_", "a%b", "%", "", "%_b%")
 
 KINDS = IsA(Taxonomy({"car": ["vehicle"], "truck": ["vehicle"], "vehicle": ["thing"], "ab": ["car"]}))
@@ -73,7 +87,9 @@ def all_tests(left: Attribute = A) -> list[Filter]:
     tests = number_tests(left)
     for value in (*STRINGS, *MOMENTS, True, False):
         tests += [Compare(left, op, Constant.of(value)) for op in Operator]
-    tests += [Between(left, *constants(*ends)) for ends in (("a", "b"), ("b", "a"), (DAY, NEXT), (False, True), (1, "a"))]
+    tests += [
+        Between(left, *constants(*ends)) for ends in (("a", "b"), ("b", "a"), (DAY, NEXT), (False, True), (1, "a"))
+    ]
     tests += [In(left, constants(*some)) for some in (("a", "b"), (1, "a", True), (DAY,), (DAY, NEXT), (True, False))]
     tests += [Like(left, pattern) for pattern in PATTERNS]
     tests += [Call(KINDS, left, constants(concept)) for concept in ("vehicle", "car", "thing", "boat")]

@@ -1,11 +1,11 @@
 """Every error Weft raises on purpose. Law: each says in one sentence what is wrong and what to do.
 
-    WeftError
-    ├── FilterError               a filter that cannot be used
-    │   ├── FilterSyntaxError     text or JSON that is no filter: line, column, caret, hint
-    │   └── FilterTooComplexError a filter past a stated limit
-    ├── SchemaError               a schema that is wrong, or lacks what an operation needs
-    └── EventError                an event, or a batch of them, that cannot be read
+WeftError
+├── FilterError               a filter that cannot be used
+│   ├── FilterSyntaxError     text or JSON that is no filter: line, column, caret, hint
+│   └── FilterTooComplexError a filter past a stated limit
+├── SchemaError               a schema that is wrong, or lacks what an operation needs
+└── EventError                an event, or a batch of them, that cannot be read
 """
 
 from __future__ import annotations

@@ -6,7 +6,18 @@ from itertools import product
 
 import pytest
 from hypothesis import given
-from strategies import A, EVENTS, VALUES, all_tests, filters, number_filters, number_tests, related_tests, thorough
+
+from strategies import (
+    EVENTS,
+    VALUES,
+    A,
+    all_tests,
+    filters,
+    number_filters,
+    number_tests,
+    related_tests,
+    thorough,
+)
 from weft.algebra.express import express
 from weft.algebra.measure import disjoint
 from weft.algebra.merge import merge, merge_attributes, merge_bounding, merge_perfect
@@ -19,7 +30,9 @@ from weft.language.meaning import matches, truth
 TESTS = [*all_tests(A), *(Not(test) for test in all_tests(A))]
 FORMS = [normalize(test) for test in TESTS]
 HITS = [frozenset(n for n, value in enumerate(VALUES) if matches(test, {"a": value})) for test in TESTS]
-NUMERIC = [n for n, test in enumerate(TESTS) if (test.operand if isinstance(test, Not) else test) in set(number_tests(A))]
+NUMERIC = [
+    n for n, test in enumerate(TESTS) if (test.operand if isinstance(test, Not) else test) in set(number_tests(A))
+]
 
 
 def hits(filter: Filter) -> list[bool]:

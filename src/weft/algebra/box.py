@@ -74,7 +74,9 @@ class Box:
 
     def residuals_implied_by(self, other: Box) -> bool:
         """True only if every event in the other has all of this box's residuals."""
-        return all(implied(subject, allowed, other.residuals, other.sets) for subject, allowed in self.residuals.items())
+        return all(
+            implied(subject, allowed, other.residuals, other.sets) for subject, allowed in self.residuals.items()
+        )
 
     def intersect(self, other: Box) -> Box | None:
         """The box of what is in both; None if nothing is, for sure."""

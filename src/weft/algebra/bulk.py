@@ -26,7 +26,11 @@ from weft.model.value import Type
 
 _EXACT_DIGITS = 15  # a whole number of so many digits is a float exactly
 
-_STARTS = {Operator.EQ: 0, Operator.GT: LOW_OPEN, Operator.GE: 0}  # the operators that set a low end, and its mark
+_STARTS = {
+    Operator.EQ: 0,
+    Operator.GT: LOW_OPEN,
+    Operator.GE: 0,
+}  # the operators that set a low end, and its mark
 _ENDS = {Operator.EQ: 0, Operator.LT: HIGH_OPEN, Operator.LE: 0}  # those that set a high end
 _PARTS = {
     Type.INT: Part.NUMBERS,
@@ -154,9 +158,11 @@ class _Rows:
                 column.marks[:] = BOUNDED
             _narrow(column, self.read(batch.shape, slots[test.slot], test, fine), test.operator)
         kept = fine.copy()
-        for (name, _), column in columns.items():
+        for (name, part), column in columns.items():
             declared = None if self.schema is None else self.schema.get(name)
-            if declared is not None and declared.type is Type.INT:
+            if part is Part.TIMESTAMPS:
+                _close(column)
+            elif declared is not None and declared.type is Type.INT:
                 _round(column)
             closed = column.marks & (LOW_OPEN | HIGH_OPEN) == 0
             kept &= (column.low < column.high) | ((column.low == column.high) & closed)
@@ -186,7 +192,7 @@ class _Rows:
         if max(map(len, pieces)) > _EXACT_DIGITS:
             fine &= np.array([len(piece) <= _EXACT_DIGITS or not piece.isdigit() for piece in pieces])
         fine &= np.isfinite(values)
-        for row in np.flatnonzero(values == 0):  # zero, or too small for a float
+        for row in np.flatnonzero(values == 0).tolist():  # zero, or too small for a float
             fine[row] &= not pieces[row].lower().partition("e")[0].strip("0.")
         return -values + 0.0 if reader in (read_negative_int, read_negative_float) else values
 
@@ -233,3 +239,9 @@ def _round(column: Column) -> None:
     column.high[:] = np.where(high_open, np.ceil(column.high), np.floor(column.high) + 1)
     column.marks[:] = np.where(np.isinf(column.high), BOUNDED, BOUNDED | HIGH_OPEN)
 
+
+def _close(column: Column) -> None:
+    """Microseconds, from the first to the last."""
+    column.low[:] += column.marks & LOW_OPEN != 0
+    column.high[:] -= column.marks & HIGH_OPEN != 0
+    column.marks[:] = BOUNDED

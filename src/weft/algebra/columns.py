@@ -155,8 +155,8 @@ class BoxColumns:
 
     def _settle(self, rows: Mask, rest: bool, holds: Callable[[Box], bool]) -> Mask:
         """Ask the boxes themselves where columns cannot say: the odd ones, or all that are left."""
-        for row in np.flatnonzero(rows) if rest else ():
-            rows[row] = holds(self.box(int(row)))
+        for left in np.flatnonzero(rows).tolist() if rest else ():
+            rows[left] = holds(self.box(left))
         for row, box in self.odd.items():
             rows[row] = holds(box)
         return rows
@@ -207,7 +207,10 @@ def _values(part: Part, span: Span, texts: Sequence[str]) -> ValueSet:
     low, high, marks = span
     match part:
         case Part.NUMBERS:
-            ends = ((_number(low), 1 if marks & LOW_OPEN else 0), (_number(high), 0 if marks & HIGH_OPEN else 1))
+            ends = (
+                (_number(low), 1 if marks & LOW_OPEN else 0),
+                (_number(high), 0 if marks & HIGH_OPEN else 1),
+            )
             return ValueSet(numbers=ends[:1] if high == math.inf and not marks & HIGH_OPEN else ends)
         case Part.TIMESTAMPS:
             start = NUMBERS[0] if low == -math.inf else (int(low), 0)

@@ -103,7 +103,8 @@ def _tests(left: Attribute, kind: Type, line: Line, whole: Line) -> list[Filter]
     holes = interval.points(interval.complement(line, whole))
     if holes and kind is not Type.TIMESTAMP:
         return [_equal(left, kind, holes, negated=True)]
-    values, tests = [], []
+    values: list[object] = []
+    tests: list[Filter] = []
     for low, high in interval.intervals(line):
         if high is not None and _single(kind, low, high):
             values.append(low[0])
@@ -123,8 +124,8 @@ def _single(kind: Type, low: Cut, high: Cut) -> bool:
 def _interval(left: Attribute, kind: Type, low: Cut, high: Cut | None, whole: Line) -> Filter:
     """The tests of the ends; a whole line has none and never comes here."""
     tests: list[Filter] = []
-    if kind is Type.TIMESTAMP:  # past the last microsecond that has a name
-        low, high = ((cut[0] - 1, 1) if cut and cut[0] > MICROS_MAX else cut for cut in (low, high))
+    low = _named(kind, low)
+    high = None if high is None else _named(kind, high)
     if low != whole[0]:
         tests.append(Compare(left, Operator.GT if low[1] else Operator.GE, _constant(kind, low[0])))
     if high is not None:
@@ -145,3 +146,8 @@ def _constant(kind: Type, value: object) -> Constant:
     if kind is Type.TIMESTAMP:
         return Constant(kind, value)  # type: ignore[arg-type]
     return Constant(type_of(value) or kind, value)  # type: ignore[arg-type]
+
+
+def _named(kind: Type, cut: Cut) -> Cut:
+    """The same cut at a microsecond that has a name: there is none after the year 9999."""
+    return (MICROS_MAX, 1) if kind is Type.TIMESTAMP and cut[0] > MICROS_MAX else cut

@@ -81,10 +81,9 @@ def _steps_below(cut: Cut, step: float) -> int:
     value, side = cut
     if step == 1 and isinstance(value, int):
         return value + side
-    ratio = value / step
-    nearest = round(ratio)
-    if math.isclose(ratio, nearest, rel_tol=1e-12, abs_tol=1e-9):
-        return nearest + side
+    ratio: float = value / step
+    if math.isclose(ratio, round(ratio), rel_tol=1e-12, abs_tol=1e-9):
+        return round(ratio) + side
     return math.floor(ratio) + 1
 
 

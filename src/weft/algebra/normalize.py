@@ -47,7 +47,7 @@ Split = tuple[ValueSet, ValueSet]  # where a test is TRUE, and where it is FALSE
 _ALL: Truths = frozenset((True, False, None))
 
 
-def normalize(filter: Filter, schema: Schema | None = None) -> NormalForm:  # noqa: A002
+def normalize(filter: Filter, schema: Schema | None = None) -> NormalForm:
     """The union of boxes that a filter is; without a schema all numbers are one real line.
 
     Raises FilterTooComplexError past 256 boxes.

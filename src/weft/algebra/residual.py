@@ -2,7 +2,7 @@
 of its subject; one implies another only when that is proven.
 
 A subject has an outcome for every event, None where it is NULL, and a residual is a subject with the outcomes that it
-lets through. Negation and IS [NOT] NULL are other outcomes of the same subject, so residuals need no logic of their own.
+lets through. NOT and IS NULL are other outcomes of the same subject, so residuals need no logic of their own.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Relation:
         if allowed == {None}:
             return Not(Is(self._compares("<=>"), True))
         if None in allowed:
-            return Not(Is(self._compares("".join(sorted(self.outcomes - allowed, key="<=>".index))), True))
+            return Not(Is(self._compares("".join(sorted(map(str, self.outcomes - allowed), key="<=>".index))), True))
         return self._compares("".join(sorted(map(str, allowed), key="<=>".index)))
 
     def _compares(self, results: str) -> Filter:

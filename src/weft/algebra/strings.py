@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from os.path import commonprefix
 
 from weft.algebra import interval
 from weft.algebra.interval import EMPTY, STRINGS, Line
@@ -99,8 +98,6 @@ class Strings:
         """True only if all of the other is in this."""
         if interval.covers(self.line, other.line) and not other.terms:
             return True
-        if not self.terms and other.terms:
-            return interval.covers(self.line, other.hull_of_terms())
         rest = [Term((low,) if high is None else (low, high), _NONE, _NONE) for low, high in self._left(other.line)]
         rest += [Term(interval.minus(t.line, self.line), t.musts, t.nots) for t in other.terms]
         return all(not part.line or self._has(part) for part in rest)
@@ -218,7 +215,7 @@ def _prefix_pattern(line: Line) -> Pattern:
     """`p%` for the longest p that all strings of a line start with."""
     low = line[0][0]
     high = "" if len(line) & 1 else line[-1][0]
-    size = len(commonprefix((low, high)))
+    size = next((at for at, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), min(len(low), len(high)))
     if starting_with(low[: size + 1])[1:] == line[-1:]:  # the line of a prefix: its end is the next prefix
         size += 1
     return Pattern(((low[:size],), ("",)))

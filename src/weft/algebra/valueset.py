@@ -43,6 +43,7 @@ class ValueSet:
             case None:
                 return self.absent
             case Type.STRING:
+                assert isinstance(value, str)
                 return value in self.strings
             case Type.BOOL:
                 return value in self.bools

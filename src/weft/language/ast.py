@@ -10,12 +10,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import ClassVar, NoReturn
+from typing import NoReturn
 
 from weft.errors import FilterError, FilterTooComplexError
 from weft.language.pattern import Pattern
 from weft.language.predicate import Arguments, Predicate
-from weft.model.value import INT_MAX, INT_MIN, MICROS_MAX, MICROS_MIN, Type, Value, from_micros, to_micros, type_of
+from weft.model.value import (
+    INT_MAX,
+    INT_MIN,
+    MICROS_MAX,
+    MICROS_MIN,
+    Type,
+    Value,
+    from_micros,
+    to_micros,
+    type_of,
+)
 
 MAX_DEPTH = 100
 
@@ -43,7 +53,11 @@ class Filter:
     """A filter: any node of a tree. Combine with `&`, `|` and `~`; `str()` gives its text."""
 
     __slots__ = ()
-    depth: int
+
+    @property
+    def depth(self) -> int:
+        """How deep the tree is nested."""
+        return 1
 
     def __and__(self, other: Filter) -> Filter:
         return conjunction(self, as_filter(other)) if _combines(other) else NotImplemented
@@ -66,6 +80,23 @@ class Filter:
         return format_filter(self)
 
 
+class _Nested(Filter):
+    """A filter of filters; knows its depth, so that no tree outgrows the limit."""
+
+    __slots__ = ()
+    levels: int
+
+    @property
+    def depth(self) -> int:
+        """How deep the tree is nested."""
+        return self.levels
+
+    def _check_depth(self, below: int) -> None:
+        if below >= MAX_DEPTH:
+            raise FilterTooComplexError(f"a filter may be nested {MAX_DEPTH} deep at most")
+        object.__setattr__(self, "levels", below + 1)
+
+
 @dataclass(frozen=True, slots=True)
 class Constant:
     """A typed constant; a timestamp is held in microseconds.
@@ -85,7 +116,9 @@ class Constant:
                 object.__setattr__(self, "value", 0.0)  # -0.0 equals 0.0
         elif self.type is Type.INT:
             if not INT_MIN <= self.value <= INT_MAX:  # type: ignore[operator]
-                raise FilterError(f"{self.value} does not fit in 64 bits: write it as a float")
+                raise FilterError(
+                    f"{self.value} does not fit in 64 bits: write it as a float, with a point or an exponent"
+                )
         elif self.type is Type.STRING:
             if not _encodes(self.value):  # type: ignore[arg-type]
                 raise FilterError("a string with lone surrogates is no text")
@@ -115,7 +148,6 @@ class Constant:
 class Truth(Filter):
     """TRUE, FALSE or NULL for every event."""
 
-    depth: ClassVar[int] = 1
     value: bool | None
 
 
@@ -123,7 +155,6 @@ class Truth(Filter):
 class Attribute(Filter):
     """An attribute; as a filter, a bare boolean one: NULL unless its value is a bool."""
 
-    depth: ClassVar[int] = 1
     name: str
 
     def __post_init__(self) -> None:
@@ -135,7 +166,6 @@ class Attribute(Filter):
 class Compare(Filter):
     """`x < 5`, or `x < y` between attributes; constants stand on the right."""
 
-    depth: ClassVar[int] = 1
     left: Attribute
     operator: Operator
     right: Constant | Attribute
@@ -145,7 +175,6 @@ class Compare(Filter):
 class Between(Filter):
     """`x BETWEEN 1 AND 5`: both ends included, empty if they are out of order."""
 
-    depth: ClassVar[int] = 1
     left: Attribute
     low: Constant
     high: Constant
@@ -155,7 +184,6 @@ class Between(Filter):
 class In(Filter):
     """`x IN (1, 2)`: equal to one of them."""
 
-    depth: ClassVar[int] = 1
     left: Attribute
     values: tuple[Constant, ...]
 
@@ -168,7 +196,6 @@ class In(Filter):
 class Like(Filter):
     """`x LIKE 'a%'`: `%` is any text, `_` one code point; case counts; no escape unless given."""
 
-    depth: ClassVar[int] = 1
     left: Attribute
     pattern: str
     escape: str | None = None
@@ -188,7 +215,6 @@ class Like(Filter):
 class Call(Filter):
     """A user predicate: `is_a(kind, 'vehicle')`."""
 
-    depth: ClassVar[int] = 1
     predicate: Predicate
     left: Attribute
     arguments: tuple[Constant, ...]
@@ -206,45 +232,48 @@ class Call(Filter):
 
 
 @dataclass(frozen=True, slots=True)
-class Is(Filter):
-    """`f IS TRUE`, `IS FALSE` or, with None, `IS NULL`: never NULL itself. On an attribute IS NULL asks if it is absent."""
+class Is(_Nested):
+    """`f IS TRUE`, `IS FALSE` or, with None, `IS NULL`: never NULL itself.
+
+    On an attribute IS NULL asks if it is absent.
+    """
 
     operand: Filter
     value: bool | None
-    depth: int = field(init=False, compare=False, repr=False)
+    levels: int = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        _set_depth(self, self.operand.depth)
+        self._check_depth(self.operand.depth)
 
 
 @dataclass(frozen=True, slots=True)
-class Not(Filter):
+class Not(_Nested):
     """NOT of three-valued logic: NOT NULL is NULL."""
 
     operand: Filter
-    depth: int = field(init=False, compare=False, repr=False)
+    levels: int = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        _set_depth(self, self.operand.depth)
+        self._check_depth(self.operand.depth)
 
 
 @dataclass(frozen=True, slots=True)
-class And(Filter):
+class And(_Nested):
     """All of two or more, none of them an And itself: use `conjunction`, which flattens."""
 
     operands: tuple[Filter, ...]
-    depth: int = field(init=False, compare=False, repr=False)
+    levels: int = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         _check_operands(self)
 
 
 @dataclass(frozen=True, slots=True)
-class Or(Filter):
+class Or(_Nested):
     """Any of two or more, none of them an Or itself: use `disjunction`, which flattens."""
 
     operands: tuple[Filter, ...]
-    depth: int = field(init=False, compare=False, repr=False)
+    levels: int = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         _check_operands(self)
@@ -327,13 +356,12 @@ def _encodes(text: str) -> bool:
     return True
 
 
-def _set_depth(node: Filter, below: int) -> None:
-    if below >= MAX_DEPTH:
-        raise FilterTooComplexError(f"a filter may be nested {MAX_DEPTH} deep at most")
-    object.__setattr__(node, "depth", below + 1)
-
-
 def _check_operands(node: And | Or) -> None:
-    if len(node.operands) < 2 or any(type(operand) is type(node) for operand in node.operands):
-        raise FilterError(f"{type(node).__name__} takes two or more filters of other kinds")
-    _set_depth(node, max(operand.depth for operand in node.operands))
+    kind, below = type(node), 0
+    for operand in node.operands:
+        if type(operand) is kind:
+            raise FilterError(f"{kind.__name__} takes filters of other kinds: conjunction() and disjunction() flatten")
+        below = max(below, operand.depth)
+    if len(node.operands) < 2:
+        raise FilterError(f"{kind.__name__} takes two or more filters")
+    node._check_depth(below)

@@ -93,7 +93,8 @@ class Field:
         raise TypeError(f"an attribute is not iterable: {self._name.name}")
 
     def __call__(self, *_: object) -> NoReturn:
-        name, _, method = self._name.name.rpartition(".")
+        """Raise: what looked like a method is a part of the name."""
+        name, method = self._name.name.rpartition(".")[::2]
         raise TypeError(f"an attribute ({name or method}) has no method {method!r}: see help(weft.F.x)")
 
     def __repr__(self) -> str:

@@ -58,7 +58,7 @@ def from_json(source: str | Mapping[str, Any] | list[Any], predicates: Predicate
         raise FilterSyntaxError(wrong.message + where, text, start, end, wrong.hint) from None
 
 
-def to_json(filter: Filter) -> dict[str, Any]:  # noqa: A002
+def to_json(filter: Filter) -> dict[str, Any]:
     """The filter in the dialects: natively where they can say it, else as `sql`.
 
     >>> from weft import parse
@@ -75,7 +75,10 @@ def to_json(filter: Filter) -> dict[str, Any]:  # noqa: A002
         case Compare(left, Operator.EQ, Constant(Type.STRING, value)):
             return {"exact": {left.name: value}}
         case Like(left):
-            for dialect, segments in (("prefix", filter.compiled.segments), ("suffix", filter.compiled.segments[::-1])):
+            for dialect, segments in (
+                ("prefix", filter.compiled.segments),
+                ("suffix", filter.compiled.segments[::-1]),
+            ):
                 if len(segments) == 2 and segments[1] == ("",) and len(segments[0]) == 1 and segments[0][0]:
                     return {dialect: {left.name: segments[0][0]}}
     return {"sql": format_filter(filter)}

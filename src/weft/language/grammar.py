@@ -4,7 +4,7 @@
     and    := not { AND not }
     not    := NOT not | is
     is     := test { IS [NOT] (TRUE | FALSE | NULL) }
-    test   := term [ op term | [NOT] BETWEEN term AND term | [NOT] IN ( term, ... ) | [NOT] LIKE string [ESCAPE string] ]
+    test   := term [ op term | [NOT] BETWEEN term AND term | [NOT] IN ( term, ... ) | [NOT] LIKE text [ESCAPE text] ]
     term   := ( or ) | name | constant | predicate ( name, constant, ... )
 
 By hand rather than by a parser generator: it starts in no time, runs several times faster, and knows at each
@@ -13,6 +13,7 @@ place what the writer may have meant.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from difflib import get_close_matches
 from typing import NamedTuple
@@ -40,7 +41,7 @@ from weft.language.ast import (
 from weft.language.lexer import RESERVED, Token, tokenize
 from weft.language.meaning import compare
 from weft.language.predicate import Predicates
-from weft.model.value import INT_MAX, INT_MIN, Type, parse_timestamp
+from weft.model.value import Type, parse_timestamp
 
 Term = Filter | Constant
 
@@ -90,31 +91,22 @@ def parse_text(text: str, predicates: Predicates) -> Parsed:
 
 def read_int(text: str) -> Constant:
     """A whole number."""
-    digits = text.lstrip("0") or "0"
-    if len(digits) > 19 or int(digits) > INT_MAX:
-        raise FilterError(_TOO_LARGE)
-    return Constant(Type.INT, int(digits))
+    return Constant(Type.INT, _whole(text))
 
 
 def read_negative_int(text: str) -> Constant:
     """A whole number that a minus stands before."""
-    digits = text.lstrip("0") or "0"
-    if len(digits) > 19 or -int(digits) < INT_MIN:
-        raise FilterError(_TOO_LARGE)
-    return Constant(Type.INT, -int(digits))
+    return Constant(Type.INT, -_whole(text))
 
 
 def read_float(text: str) -> Constant:
     """A number with a point or an exponent."""
-    value = float(text)
-    if value in (float("inf"), 0.0) and (value or not _is_zero(text)):
-        raise FilterError("the number does not fit in a 64-bit float")
-    return Constant(Type.FLOAT, value)
+    return Constant(Type.FLOAT, _real(text))
 
 
 def read_negative_float(text: str) -> Constant:
     """A number with a point or an exponent that a minus stands before."""
-    return Constant(Type.FLOAT, -read_float(text).value)
+    return Constant(Type.FLOAT, -_real(text))
 
 
 def read_string(text: str) -> Constant:
@@ -130,11 +122,17 @@ def read_timestamp(text: str) -> Constant:
         raise FilterError(f"invalid timestamp: {error}") from None
 
 
-_TOO_LARGE = "the number does not fit in 64 bits: write it as a float, with a point or an exponent"
+def _whole(digits: str) -> int:
+    if len(digits) > 19 and len(digits.lstrip("0")) > 19:  # before int() sees them: it may be slow, or refuse
+        raise FilterError("the number does not fit in 64 bits: write it as a float, with a point or an exponent")
+    return int(digits)
 
 
-def _is_zero(text: str) -> bool:
-    return not text.lower().partition("e")[0].strip("0.")
+def _real(text: str) -> float:
+    value = float(text)
+    if value == math.inf or (value == 0 and text.lower().partition("e")[0].strip("0.")):
+        raise FilterError("the number does not fit in a 64-bit float")
+    return value
 
 
 class _Parser:
@@ -361,7 +359,10 @@ class _Parser:
             return inner
         if kind == "NULL":
             return self.null(token)
-        self.fail("expected an attribute, a value or '('" + ("" if kind == "end" else f", not {token.text!r}"), token)
+        self.fail(
+            "expected an attribute, a value or '('" + ("" if kind == "end" else f", not {token.text!r}"),
+            token,
+        )
         raise AssertionError
 
     def signed(self, sign: Token) -> Constant:
@@ -375,7 +376,9 @@ class _Parser:
 
     def null(self, token: Token) -> Filter:
         before = self.tokens[self.at - 2] if self.at > 1 else None
-        if self.next.kind in ("op", "BETWEEN", "IN", "LIKE") or (before and (before.kind == "op" or before.text == ",")):
+        if self.next.kind in ("op", "BETWEEN", "IN", "LIKE") or (
+            before and (before.kind == "op" or before.text == ",")
+        ):
             self.fail("a comparison with NULL is never true", token, "did you mean IS NULL?")
         return NULL
 
@@ -383,7 +386,9 @@ class _Parser:
         predicate = self.predicates.get(name.text)
         if predicate is None:
             known = ", ".join(sorted(self.predicates))
-            hint = f"registered predicates: {known}" if known else "there are no functions; predicates must be registered"
+            hint = (
+                f"registered predicates: {known}" if known else "there are no functions; predicates must be registered"
+            )
             self.fail(f"unknown predicate {name.text!r}", name, hint)
             raise AssertionError
         self.take()

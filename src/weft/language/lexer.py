@@ -13,7 +13,7 @@ NUMBER = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 STRING = r"'[^']*(?:''[^']*)*'"
 QUOTED = r'"[^"]*(?:""[^"]*)*"'
 
-RESERVED = frozenset("AND OR NOT IN LIKE BETWEEN IS NULL TRUE FALSE".split())
+RESERVED = frozenset(("AND", "OR", "NOT", "IN", "LIKE", "BETWEEN", "IS", "NULL", "TRUE", "FALSE"))
 
 _TOKENS = re.compile(
     rf"""\s*(?:
@@ -45,10 +45,6 @@ _INSTEAD = {
     "`": 'odd names go in double quotes: "my name"',
     ";": "one filter, without a semicolon",
     "[": "lists go in parentheses: x IN (1, 2)",
-    "‘": "strings go in straight quotes: 'text'",
-    "’": "strings go in straight quotes: 'text'",
-    "“": "strings go in straight quotes: 'text'",
-    "”": "strings go in straight quotes: 'text'",
     "≤": "did you mean '<='?",
     "≥": "did you mean '>='?",
     "≠": "did you mean '!='?",

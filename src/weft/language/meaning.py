@@ -41,7 +41,7 @@ _COMPARE: dict[Operator, Callable[[Any, Any], bool]] = {
 Values = Mapping[str, Value | None]
 
 
-def matches(filter: Filter, event: Event | Values) -> bool:  # noqa: A002 - the field's word
+def matches(filter: Filter, event: Event | Values) -> bool:
     """Whether the event reaches a subscriber with this filter.
 
     >>> from weft import parse
@@ -53,7 +53,7 @@ def matches(filter: Filter, event: Event | Values) -> bool:  # noqa: A002 - the 
     return truth(filter, event) is True
 
 
-def truth(filter: Filter, event: Event | Values) -> bool | None:  # noqa: A002
+def truth(filter: Filter, event: Event | Values) -> bool | None:
     """TRUE, FALSE or NULL (None)."""
     return _truth(filter, event.attributes if isinstance(event, Event) else event)
 
@@ -83,8 +83,8 @@ def negation(known: bool | None) -> bool | None:
 
 def _truth(node: Filter, event: Values) -> bool | None:
     match node:
-        case Truth(value):
-            return value
+        case Truth(known):
+            return known
         case Attribute(name):
             value = event.get(name)
             return value if isinstance(value, bool) else None

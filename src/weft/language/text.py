@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from threading import Lock
 from typing import NamedTuple
 
 from weft.errors import FilterError, FilterSyntaxError
@@ -18,6 +19,7 @@ from weft.language.lexer import NUMBER, QUOTED, STRING, check_size
 from weft.language.predicate import NO_PREDICATES, Predicates
 
 _CONSTANT = re.compile(rf"({STRING}|(?<![\w.]){NUMBER}|{QUOTED})")
+_KINDS = {"'": "s", '"': '"'}
 _MOST_SHAPES = 4096
 
 Key = tuple[str | tuple[str, ...], ...]
@@ -32,7 +34,9 @@ class Shape(NamedTuple):
     build: Callable[[list[Constant]], Filter]
 
 
-_shapes: dict[Key, Shape | tuple[int, ...]] = {}
+_shapes: dict[Key, Shape] = {}
+_learning = Lock()
+_pins: dict[Key, tuple[int, ...]] = {}  # which constants decide the form of a shape: they belong to its key
 
 
 def parse(text: str, predicates: Predicates = NO_PREDICATES) -> Filter:
@@ -67,24 +71,19 @@ def shape_of(text: str) -> tuple[Shape, list[str]] | None:
     """The shape of a text and its constants as written; None if it has none, or is no filter."""
     check_size(text)
     pieces = _CONSTANT.split(text)
-    constants, kinds = [], []
-    for piece in pieces[1::2]:
-        sign = piece[0]
-        if sign == '"':
-            kinds.append(piece)
-        else:
-            kinds.append("s" if sign == "'" else "i" if piece.isdigit() else "f")
-            constants.append(piece)
+    constants = pieces[1::2]
+    kinds = [_KINDS.get(piece[0]) or ("i" if piece.isdigit() else "f") for piece in constants]
+    if '"' in kinds:  # quoted names are no constants: their text belongs to the shape
+        kinds = [piece if kind == '"' else kind for piece, kind in zip(constants, kinds, strict=True)]
+        constants = [piece for piece in constants if piece[0] != '"']
     key: Key = (*pieces[::2], *kinds)
     shape = _shapes.get(key)
-    if type(shape) is tuple:  # some constants decide the form: they belong to the key
-        key = (*key, tuple(constants[place] for place in shape))
+    if shape is None and (pins := _pins.get(key)) is not None:
+        key = _pinned(key, pins, constants)
         shape = _shapes.get(key)
     if shape is None:
         shape = _learn(text, key, constants)
-        if shape is None:
-            return None
-    return shape, constants  # type: ignore[return-value]
+    return None if shape is None else (shape, constants)
 
 
 def _learn(text: str, key: Key, constants: list[str]) -> Shape | None:
@@ -97,14 +96,21 @@ def _learn(text: str, key: Key, constants: list[str]) -> Shape | None:
         return None
     if any(isinstance(node, Call) for node in walk(parsed.tree)):
         return None
-    while len(_shapes) >= _MOST_SHAPES:
-        _shapes.pop(next(iter(_shapes)), None)
-    if parsed.pinned and type(key[-1]) is not tuple:
-        pinned = tuple(sorted(parsed.pinned))
-        _shapes[key] = pinned
-        key = (*key, tuple(constants[place] for place in pinned))
-    shape = _shapes[key] = _shape(parsed)
+    shape = _shape(parsed)
+    with _learning:
+        if len(_shapes) >= _MOST_SHAPES:
+            del _shapes[next(iter(_shapes))]
+        if parsed.pinned and not isinstance(key[-1], tuple):
+            if len(_pins) >= _MOST_SHAPES:
+                del _pins[next(iter(_pins))]
+            pins = _pins[key] = tuple(sorted(parsed.pinned))
+            key = _pinned(key, pins, constants)
+        _shapes[key] = shape
     return shape
+
+
+def _pinned(key: Key, pins: tuple[int, ...], constants: list[str]) -> Key:
+    return (*key, tuple(constants[place] for place in pins))
 
 
 def _shape(parsed: Parsed) -> Shape:

@@ -7,6 +7,7 @@ that names the column; nothing is dropped or rounded in silence, except that dec
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -14,7 +15,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft.errors import EventError
-from weft.model.event import MAX_DEPTH, WELL_KNOWN, Event
+from weft.model.event import MAX_DEPTH, WELL_KNOWN, Event, shown
 from weft.model.schema import Attribute, Schema, did_you_mean
 from weft.model.value import MICROS_MAX, MICROS_MIN, Type, Value, from_micros, type_of
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
+_FLOAT_MAX = int(sys.float_info.max)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PYTHON: dict[Type, type] = {
     Type.BOOL: bool,
@@ -115,6 +117,7 @@ def _batches(rows: pa.RecordBatch | pa.Table) -> list[pa.RecordBatch]:
 def _events(batch: pa.RecordBatch, payload: str | None) -> list[Event]:
     import numpy as np
 
+    payloads = None if payload is None else _payloads(batch, payload)
     names: set[str] = set()
     cells: dict[str, list[Value | None]] = {}
     gaps = np.zeros(batch.num_rows, np.bool_)
@@ -137,9 +140,7 @@ def _events(batch: pa.RecordBatch, payload: str | None) -> list[Event]:
         rows = [{} for _ in range(batch.num_rows)]
     for i in np.flatnonzero(gaps).tolist():
         rows[i] = {name: value for name, value in rows[i].items() if value is not None}
-    if payload is None:
-        return list(map(Event, rows))
-    return list(map(Event, rows, _payloads(batch, payload)))
+    return list(map(Event, rows)) if payloads is None else list(map(Event, rows, payloads))
 
 
 def _payloads(batch: pa.RecordBatch, name: str) -> list[Any]:
@@ -309,9 +310,7 @@ def _array(name: str, values: list[Value | None], declared: Attribute | None) ->
     if kind is not fixed and kind is not None:
         raise EventError(f"attribute {name!r} is a {kind} in some event, but is always a {fixed}")
     if kind is Type.FLOAT and python - {float}:
-        for value in values:
-            if type(value) is int and not _is_exact(value):
-                raise EventError(f"attribute {name!r} is a float, but no float equals {value}: use one type")
+        values = [_exact_float(name, value) if type(value) is int else value for value in values]
     return _built(name, values, kind)
 
 
@@ -330,11 +329,11 @@ def _common(name: str, values: list[Value | None]) -> Type | None:
     return kinds.pop() if kinds else None
 
 
-def _is_exact(value: int) -> bool:
-    try:
-        return float(value) == value
-    except OverflowError:
-        return False
+def _exact_float(name: str, value: int) -> float:
+    """The float that equals an int; Arrow itself would look no further than 2**53."""
+    if abs(value) <= _FLOAT_MAX and float(value) == value:
+        return float(value)
+    raise EventError(f"attribute {name!r} is a float, but no float equals {shown(value)}: use one type")
 
 
 def _built(name: str, values: list[Any], kind: Type | None) -> pa.Array[Any]:

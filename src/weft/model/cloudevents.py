@@ -82,7 +82,7 @@ def from_cloudevent(message: Mapping[str, Any] | bytes | str, schema: Schema | N
         if name in ("specversion", "data", "data_base64"):
             continue
         value = _context(name, given)
-        declared = schema[name] if name in schema else None
+        declared = schema.get(name)
         if declared is not None and value is not None:
             value = _typed(declared, value)
         if value is not None:
@@ -122,7 +122,7 @@ def to_cloudevent(event: Event, schema: Schema | None = None) -> dict[str, Any]:
             if name in payload.spelled:
                 message[name] = payload.spelled[name]
             continue
-        declared = schema[name] if name in schema else None
+        declared = schema.get(name)
         if declared is not None and declared.data:
             data = _placed(data, declared, value)
         else:

@@ -53,7 +53,7 @@ def type_of(value: object) -> Type | None:
     >>> type_of(True), type_of(1), type_of(float("nan"))
     (<Type.BOOL: 'bool'>, <Type.INT: 'int'>, None)
     """
-    if value != value:  # NaN
+    if value != value:  # noqa: PLR0124 - NaN
         return None
     found = _TYPES.get(type(value))
     if found is None:

@@ -1,0 +1,54 @@
+"""A dozen subscriptions to the seismic events, one for each thing that the language can say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from weft.language.ast import Filter
+from weft.language.text import parse
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """A named filter, and what somebody wants it for.
+
+    >>> Subscription("deep", "far below the crust", "depth >= 300").filter
+    Compare(left=Attribute(name='depth'), operator=<Operator.GE: '>='>, right=Constant(type=<Type.INT: 'int'>, value=300))
+    """
+
+    name: str
+    purpose: str
+    text: str
+
+    @property
+    def filter(self) -> Filter:
+        """The parsed text."""
+        return parse(self.text)
+
+
+SUBSCRIPTIONS: tuple[Subscription, ...] = (
+    Subscription("strong", "felt by many, wherever it is", "magnitude >= 4.5"),
+    Subscription("damaging", "strong, and near the surface", "magnitude >= 5 AND depth < 70"),
+    Subscription("alarm", "wake somebody up", "magnitude >= 6 OR tsunami"),
+    Subscription("tsunami", "large, and in an oceanic region", "tsunami"),
+    Subscription(
+        "Hualien",
+        "the sequence in Taiwan from 4 February on",
+        "place LIKE '%, Taiwan' AND time >= TIMESTAMP '2018-02-04' AND magnitude >= 4.5",
+    ),
+    Subscription("California", "both ways it is written", "place LIKE '%, CA' OR place LIKE '%, California'"),
+    Subscription("felt in CA", "and somebody reported it", "place LIKE '%, CA' AND felt >= 1"),
+    Subscription(
+        "Alaska",
+        "a rectangle on the map",
+        "latitude BETWEEN 51 AND 72 AND longitude BETWEEN -180 AND -130",
+    ),
+    Subscription("man-made", "blasts, for the record", "type IN ('explosion', 'quarry blast')"),
+    Subscription(
+        "unchecked", "no small one, and nobody looked yet", "NOT (status = 'reviewed' OR magnitude < 2.5)"
+    ),
+    Subscription(
+        "uncertain", "stations on one side only, or number unknown", "gap > 180 OR nst IS NULL"
+    ),
+    Subscription("well seen", "more stations than degrees between them", "gap < nst"),
+)

@@ -1,0 +1,170 @@
+"""The tour through Weft that `weft demo` gives. Law: every number shown is computed from the events and filters.
+
+A chapter prints its part on a console and returns what it found as JSON-able facts; later parts of Weft append theirs
+to CHAPTERS.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from rich import box
+from rich.console import Console, Group
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from weft.algebra.normalize import normalize
+from weft.algebra.relate import covers
+from weft.demo import earthquakes
+from weft.demo.filters import SUBSCRIPTIONS, Subscription
+from weft.language.meaning import matches
+from weft.model.event import Event
+
+Facts = dict[str, Any]
+
+_BAR = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Chapter:
+    """A part of the tour: its title, and what plays it."""
+
+    title: str
+    play: Callable[[Console, Sequence[Event]], Facts]
+
+
+def tour(console: Console, chapters: Sequence[Chapter] | None = None) -> Facts:
+    """Play the chapters, all of them unless told; the facts of each are under its title."""
+    events = earthquakes.events()
+    facts: Facts = {"source": earthquakes.SOURCE}
+    for number, chapter in enumerate(CHAPTERS if chapters is None else chapters, 1):
+        console.print()
+        console.rule(Text(f"{number}  {chapter.title}", "bold"), align="left", style="dim")
+        console.print()
+        facts[chapter.title] = chapter.play(console, events)
+    console.print()
+    return facts
+
+
+def the_events(console: Console, events: Sequence[Event]) -> Facts:
+    """How many there are, of which days, and from whom."""
+    moments = [moment for event in events if isinstance(moment := event["time"], datetime)]
+    first, last = min(moments), max(moments)
+    days = Counter(f"{moment:%a %d %b}" for moment in sorted(moments))
+    console.print(f"[bold]{len(events):,}[/] real seismic events, {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC.")
+    console.print(Text(f"Source: {earthquakes.SOURCE}.", "dim"))
+    console.print()
+    table = _table()
+    table.add_column("day")
+    table.add_column("events", justify="right")
+    table.add_column("")
+    most = max(days.values())
+    for day, count in days.items():
+        table.add_row(day, str(count), Text("━" * round(_BAR * count / most), "cyan"))
+    console.print(table)
+    return {"count": len(events), "first": first.isoformat(), "last": last.isoformat(), "days": dict(days)}
+
+
+def the_matches(console: Console, events: Sequence[Event]) -> Facts:
+    """Which events reach which subscription, and the strongest of them."""
+    console.print("Every subscription is a filter; an event reaches those whose filter is TRUE for it.\n")
+    table = _table()
+    table.add_column("name", no_wrap=True)
+    table.add_column("what for, and its filter", ratio=1)
+    table.add_column("events", justify="right", no_wrap=True)
+    table.add_column("the strongest", min_width=18, max_width=27)
+    facts: Facts = {}
+    for subscription in SUBSCRIPTIONS:
+        matched = _matched(subscription, events)
+        facts[subscription.name] = {"filter": subscription.text, "matches": len(matched)}
+        example = Text("none")
+        if matched:
+            strongest = max(matched, key=_magnitude)
+            magnitude, place = _magnitude(strongest), str(strongest["place"])
+            facts[subscription.name] |= {"strongest": {"magnitude": magnitude, "place": place}}
+            example = Text(f"{magnitude:.1f}  {place.partition(' of ')[2] or place}")
+        said = Group(subscription.purpose, Padding(Text(subscription.text, "cyan"), (0, 0, 0, 2)))
+        table.add_row(Text(subscription.name, "bold"), said, f"{len(matched):,}", example)
+    console.print(table)
+    return facts
+
+
+def what_covering_saves(console: Console, events: Sequence[Event]) -> Facts:
+    """A broker need not forward a subscription that another one covers (thesis, chapter 4)."""
+    covered = covered_by(SUBSCRIPTIONS)
+    forwarded = [subscription for subscription in SUBSCRIPTIONS if subscription.name not in covered]
+    wanted = _any_matched(SUBSCRIPTIONS, events)
+    kept = _any_matched(forwarded, events)
+    console.print(
+        "A filter covers another if it matches whatever the other matches. A broker that has forwarded "
+        "the wider one need not forward the narrower one: its events come anyway.\n"
+    )
+    table = _table()
+    table.add_column("not forwarded", no_wrap=True)
+    table.add_column("because whatever matches", ratio=1)
+    table.add_column("matches", ratio=1)
+    texts = {subscription.name: subscription for subscription in SUBSCRIPTIONS}
+    for narrow, wides in covered.items():
+        wide = texts[wides[0]]
+        said = Text.assemble((wide.name, "bold"), ": ", (wide.text, "cyan"))
+        table.add_row(Text(narrow, "bold"), Text(texts[narrow].text, "cyan"), said)
+    console.print(table)
+    console.print(
+        f"\nSo [bold]{len(forwarded)}[/] of {len(SUBSCRIPTIONS)} subscriptions need to be forwarded, "
+        f"and the events that come are the same: [bold]{kept:,}[/] of {len(events):,} for the {len(forwarded)}, "
+        f"{wanted:,} for all {len(SUBSCRIPTIONS)}."
+    )
+    return {
+        "subscriptions": len(SUBSCRIPTIONS),
+        "forwarded": [subscription.name for subscription in forwarded],
+        "covered": covered,
+        "events wanted": wanted,
+        "events of the forwarded": kept,
+    }
+
+
+CHAPTERS: list[Chapter] = [
+    Chapter("The events", the_events),
+    Chapter("Who gets what", the_matches),
+    Chapter("What covering saves", what_covering_saves),
+]
+
+
+def covered_by(subscriptions: Sequence[Subscription]) -> dict[str, list[str]]:
+    """The subscriptions that others cover, each with those that do; of equivalent ones the first stays.
+
+    >>> wide, narrow = Subscription("wide", "", "x > 1"), Subscription("narrow", "", "x > 2")
+    >>> covered_by([narrow, wide, Subscription("same", "", "NOT x <= 1")])
+    {'narrow': ['wide', 'same'], 'same': ['wide']}
+    """
+    forms = [normalize(subscription.filter) for subscription in subscriptions]
+    covered: dict[str, list[str]] = {}
+    for at, narrow in enumerate(forms):
+        for other, wide in enumerate(forms):
+            if at != other and covers(wide, narrow) and not (at < other and covers(narrow, wide)):
+                covered.setdefault(subscriptions[at].name, []).append(subscriptions[other].name)
+    return covered
+
+
+def _matched(subscription: Subscription, events: Sequence[Event]) -> list[Event]:
+    wanted = subscription.filter
+    return [event for event in events if matches(wanted, event)]
+
+
+def _any_matched(subscriptions: Sequence[Subscription], events: Sequence[Event]) -> int:
+    wanted = [subscription.filter for subscription in subscriptions]
+    return sum(any(matches(filter, event) for filter in wanted) for event in events)  # noqa: A001
+
+
+def _magnitude(event: Event) -> float:
+    magnitude = event["magnitude"]
+    return magnitude if isinstance(magnitude, float) else float("-inf")
+
+
+def _table() -> Table:
+    return Table(box=box.SIMPLE_HEAD, header_style="bold", show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))

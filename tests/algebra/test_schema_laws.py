@@ -1,0 +1,65 @@
+"""With a schema, events conform to it: an integer attribute steps by one, and a value is of its type or absent."""
+
+from __future__ import annotations
+
+from itertools import product
+
+from hypothesis import given
+
+from strategies import filters, number_filters, thorough
+from weft.algebra.express import express
+from weft.algebra.merge import merge
+from weft.algebra.normalize import normalize
+from weft.algebra.relate import covers, equivalent, overlaps
+from weft.language.ast import Filter
+from weft.language.meaning import matches
+from weft.model.event import Event
+from weft.model.schema import Schema
+
+SCHEMA = Schema.of(a="int", b="string")
+INTEGERS = Schema.of(a="int", b="int")
+
+CONFORMING = [
+    {"a": a, "b": b} for a, b in product((None, -2, -1, 0, 1, 2, 3, 4), (None, "", "a", "aa", "ab", "b", "c", "car"))
+]
+WHOLE = [{"a": a, "b": b} for a, b in product((None, -1, 0, 1, 2, 3), repeat=2)]
+
+
+@given(filters(6))
+@thorough(400)
+def test_normal_form_keeps_meaning_on_conforming_events(filter: Filter) -> None:
+    form = normalize(filter, SCHEMA)
+    for event in CONFORMING:
+        assert (event in form) == matches(filter, event), event
+        assert matches(express(form), event) == matches(filter, event), event
+
+
+@given(filters(), filters())
+@thorough(400)
+def test_covering_and_overlap_are_sound_on_conforming_events(one: Filter, other: Filter) -> None:
+    both = [(matches(one, event), matches(other, event)) for event in CONFORMING]
+    if covers(one, other, SCHEMA):
+        assert all(a or not b for a, b in both)
+    if not overlaps(one, other, SCHEMA):
+        assert not any(a and b for a, b in both)
+
+
+@given(number_filters(), number_filters())
+@thorough(600)
+def test_covering_is_complete_on_integers(wide: Filter, narrow: Filter) -> None:
+    true = all(matches(wide, event) or not matches(narrow, event) for event in WHOLE)
+    assert covers(wide, narrow, INTEGERS) == true
+
+
+@given(number_filters(4), number_filters(4))
+@thorough(200)
+def test_mergers_and_their_texts_hold_under_the_schema(one: Filter, other: Filter) -> None:
+    merger = merge([one, other], INTEGERS)
+    assert covers(merger.form, one, INTEGERS)
+    assert covers(merger.form, other, INTEGERS)
+    assert equivalent(merger.form, express(merger.form), INTEGERS)
+
+
+def test_an_event_of_another_type_conforms_by_losing_the_value() -> None:
+    event = SCHEMA.conform(Event.of(a="seven", b=7, c=1))
+    assert event.attributes == {"c": 1}

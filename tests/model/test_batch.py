@@ -84,9 +84,7 @@ def test_integers_keep_all_their_bits_beside_a_null():
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_floats_of_every_width_are_floats_and_nan_is_absent(dtype):
     column = pa.array(np.array([1.5, math.nan, math.inf], dtype))
-    assert exactly(read(pa.concat_arrays([column, pa.nulls(1, column.type)]))) == exactly(
-        [1.5, None, math.inf, None]
-    )
+    assert exactly(read(pa.concat_arrays([column, pa.nulls(1, column.type)]))) == exactly([1.5, None, math.inf, None])
 
 
 def test_negative_zero_is_zero():
@@ -123,9 +121,7 @@ def test_text_in_every_layout_is_a_string(column):
 def test_a_dictionary_may_hold_any_type_or_nothing_at_all():
     assert read(pa.array([NOON, None, NOON]).dictionary_encode()) == [NOON, None, NOON]
     assert read(pa.array([2, 3, 2]).dictionary_encode()) == [2, 3, 2]
-    assert read(pa.DictionaryArray.from_arrays(pa.array([None], pa.int8()), pa.array([], pa.string()))) == [
-        None
-    ]
+    assert read(pa.DictionaryArray.from_arrays(pa.array([None], pa.int8()), pa.array([], pa.string()))) == [None]
     assert read(pa.DictionaryArray.from_arrays(pa.array([0], pa.int8()), pa.nulls(1))) == [None]
 
 
@@ -265,15 +261,11 @@ def test_columns_that_cannot_be_attributes_are_refused(rows, said):
 
 
 def test_null_is_allowed_for_the_attributes_with_fixed_types():
-    assert events_from_batch(pa.table({"time": pa.nulls(1), "id": pa.array([None], pa.string())})) == [
-        Event({})
-    ]
+    assert events_from_batch(pa.table({"time": pa.nulls(1), "id": pa.array([None], pa.string())})) == [Event({})]
 
 
 def test_a_payload_column_must_be_there_once():
-    with pytest.raises(
-        EventError, match=r"there are 0 columns 'playload' for the payload: did you mean 'payload'\?"
-    ):
+    with pytest.raises(EventError, match=r"there are 0 columns 'playload' for the payload: did you mean 'payload'\?"):
         events_from_batch(pa.table({"payload": [b"p"]}), payload="playload")
     with pytest.raises(EventError, match="there are 2 columns 'p' for the payload: rename one"):
         events_from_batch(pa.table([pa.array([1]), pa.array([2])], names=["p", "p"]), payload="p")
@@ -349,9 +341,7 @@ def test_subclasses_are_what_they_extend_and_naive_instants_are_in_utc():
     class Word(str):
         __slots__ = ()
 
-    batch = batch_from_events(
-        [Event({"s": Word("a"), "x": np.float64(1.5), "at": NOON.replace(tzinfo=None)})]
-    )
+    batch = batch_from_events([Event({"s": Word("a"), "x": np.float64(1.5), "at": NOON.replace(tzinfo=None)})])
     assert batch.to_pydict() == {"s": ["a"], "x": [1.5], "at": [NOON]}
     local = NOON.astimezone(timezone(timedelta(hours=2)))
     assert batch_from_events([Event({"at": local})]).to_pydict() == {"at": [NOON]}

@@ -230,9 +230,7 @@ values = st.one_of(
     st.dates(),
     st.binary(max_size=2),
 )
-trees = st.recursive(
-    values, lambda inner: st.dictionaries(st.text(max_size=2), inner, max_size=3), max_leaves=6
-)
+trees = st.recursive(values, lambda inner: st.dictionaries(st.text(max_size=2), inner, max_size=3), max_leaves=6)
 
 
 @given(st.dictionaries(st.text(max_size=2) | st.sampled_from([*WELL_KNOWN]), trees, max_size=4))

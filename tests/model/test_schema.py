@@ -372,9 +372,7 @@ def test_categories_are_few_and_repeat():
 
 
 def test_what_is_seen_in_one_chunk_is_joined_with_the_others():
-    table = pa.concat_tables(
-        [pa.table({"n": [1, 5], "s": ["b", "b"]}), pa.table({"n": [-3, 2], "s": ["a", "a"]})]
-    )
+    table = pa.concat_tables([pa.table({"n": [1, 5], "s": ["b", "b"]}), pa.table({"n": [-3, 2], "s": ["a", "a"]})])
     assert Schema.infer(table) == Schema.of(
         Attribute("n", Type.INT, -3, 5), Attribute("s", Type.STRING, categories=("a", "b"))
     )
@@ -382,9 +380,9 @@ def test_what_is_seen_in_one_chunk_is_joined_with_the_others():
 
 
 def test_an_empty_table_has_types_all_the_same():
-    assert Schema.infer(
-        pa.table({"n": pa.array([], pa.int64()), "l": pa.array([], pa.list_(pa.int8()))})
-    ) == (Schema.of(n="int"))
+    assert Schema.infer(pa.table({"n": pa.array([], pa.int64()), "l": pa.array([], pa.list_(pa.int8()))})) == (
+        Schema.of(n="int")
+    )
 
 
 def test_a_column_with_a_fixed_type_must_have_it():

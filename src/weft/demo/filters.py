@@ -37,7 +37,7 @@ SUBSCRIPTIONS: tuple[Subscription, ...] = (
         "place LIKE '%, Taiwan' AND time >= TIMESTAMP '2018-02-04' AND magnitude >= 4.5",
     ),
     Subscription("California", "both ways it is written", "place LIKE '%, CA' OR place LIKE '%, California'"),
-    Subscription("felt in CA", "and somebody reported it", "place LIKE '%, CA' AND felt >= 1"),
+    Subscription("felt in CA", "and somebody there noticed", "place LIKE '%, CA' AND felt >= 1"),
     Subscription(
         "Alaska",
         "a rectangle on the map",

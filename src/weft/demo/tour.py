@@ -32,21 +32,22 @@ _BAR = 40
 
 @dataclass(frozen=True, slots=True)
 class Chapter:
-    """A part of the tour: its title, and what plays it."""
+    """A part of the tour: its name in the facts, its title, and what plays it."""
 
+    name: str
     title: str
     play: Callable[[Console, Sequence[Event]], Facts]
 
 
 def tour(console: Console, chapters: Sequence[Chapter] | None = None) -> Facts:
-    """Play the chapters, all of them unless told; the facts of each are under its title."""
+    """Play the chapters, all of them unless told; the facts of each are under its name."""
     events = earthquakes.events()
     facts: Facts = {"source": earthquakes.SOURCE}
     for number, chapter in enumerate(CHAPTERS if chapters is None else chapters, 1):
         console.print()
         console.rule(Text(f"{number}  {chapter.title}", "bold"), align="left", style="dim")
         console.print()
-        facts[chapter.title] = chapter.play(console, events)
+        facts[chapter.name] = chapter.play(console, events)
     console.print()
     return facts
 
@@ -123,15 +124,15 @@ def what_covering_saves(console: Console, events: Sequence[Event]) -> Facts:
         "subscriptions": len(SUBSCRIPTIONS),
         "forwarded": [subscription.name for subscription in forwarded],
         "covered": covered,
-        "events wanted": wanted,
-        "events of the forwarded": kept,
+        "events_wanted": wanted,
+        "events_of_forwarded": kept,
     }
 
 
 CHAPTERS: list[Chapter] = [
-    Chapter("The events", the_events),
-    Chapter("Who gets what", the_matches),
-    Chapter("What covering saves", what_covering_saves),
+    Chapter("events", "The events", the_events),
+    Chapter("matches", "Who gets what", the_matches),
+    Chapter("covering", "What covering saves", what_covering_saves),
 ]
 
 

@@ -124,9 +124,7 @@ def _events(batch: pa.RecordBatch, payload: str | None) -> list[Event]:
     for name, column in _columns(batch, payload):
         _check_once(name, names)
         if column is None:
-            raise EventError(
-                f"no filter sees the type of column {name!r}: name it as payload or leave it out"
-            )
+            raise EventError(f"no filter sees the type of column {name!r}: name it as payload or leave it out")
         fixed = WELL_KNOWN.get(name, column.type)
         if column.type is None:
             continue
@@ -289,9 +287,7 @@ class _Seen:
         if self.type is Type.TIMESTAMP and low is not None:
             low, high = from_micros(low), from_micros(high)
         repeats = self.words is not None and len(self.words) <= self.count / 2
-        return Attribute(
-            name, self.type, low, high, categories=tuple(sorted(self.words or ())) if repeats else ()
-        )
+        return Attribute(name, self.type, low, high, categories=tuple(sorted(self.words or ())) if repeats else ())
 
 
 def _array(name: str, values: list[Value | None], declared: Attribute | None) -> pa.Array[Any]:

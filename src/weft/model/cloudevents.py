@@ -146,9 +146,7 @@ def to_json(event: Event, schema: Schema | None = None) -> bytes:
         text = _ENCODER.encode(message)
         written = text.encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise EventError(
-            f"event {shown(message['id'])} is no JSON, {error}: give its payload as bytes"
-        ) from None
+        raise EventError(f"event {shown(message['id'])} is no JSON, {error}: give its payload as bytes") from None
     _check_depth(text)
     return written
 

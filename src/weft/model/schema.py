@@ -109,18 +109,14 @@ class Attribute:
             try:
                 return from_micros(to_micros(bound))
             except OverflowError:
-                raise self._wrong(
-                    f"has a {which} bound outside the years 1 to 9999 in UTC: move it"
-                ) from None
+                raise self._wrong(f"has a {which} bound outside the years 1 to 9999 in UTC: move it") from None
         if self.type.is_number and isinstance(bound, int) and not isinstance(bound, bool):
             if not INT_MIN <= bound <= INT_MAX:
                 raise self._wrong(f"has a {which} bound beyond 64 bits: leave it out or bring it nearer")
             if self.type is Type.INT:
                 return int(bound)
             if float(bound) != bound:
-                raise self._wrong(
-                    f"has the {which} bound {bound}, which no float equals: write it as a float"
-                )
+                raise self._wrong(f"has the {which} bound {bound}, which no float equals: write it as a float")
             return float(bound)
         if self.type is Type.FLOAT and isinstance(bound, float):
             if not math.isfinite(bound):
@@ -157,9 +153,7 @@ class Attribute:
         if path is None:
             return
         if not isinstance(path, str) or not is_unicode(path) or not all(path.split(".")):
-            raise self._wrong(
-                f"has the data path {shown(path)}: write the names on the way with dots between them"
-            )
+            raise self._wrong(f"has the data path {shown(path)}: write the names on the way with dots between them")
         if self.name in WELL_KNOWN:
             raise self._wrong("is an attribute of the CloudEvent itself: it has no data path")
 
@@ -383,9 +377,7 @@ def _moment(bound: object, place: str) -> object:
         try:
             return from_micros(parse_timestamp(bound))
         except ValueError as error:
-            raise SchemaError(
-                f"{place} has the bound {shown(bound)}, which is no timestamp: {error}"
-            ) from None
+            raise SchemaError(f"{place} has the bound {shown(bound)}, which is no timestamp: {error}") from None
     if isinstance(bound, date) and not isinstance(bound, datetime):
         return datetime(bound.year, bound.month, bound.day, tzinfo=UTC)
     return bound

@@ -15,7 +15,6 @@ from weft.language.ast import (
     Between,
     Call,
     Compare,
-    Constant,
     Filter,
     In,
     Is,
@@ -26,6 +25,7 @@ from weft.language.ast import (
     conjunction,
     disjunction,
 )
+from weft.language.constant import Constant
 from weft.language.taxonomy import IsA, Taxonomy
 from weft.model.value import Value
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from weft import Profile, Schema, normalize, parse
 from weft.algebra.profile import Meeting
 from weft.errors import EventError

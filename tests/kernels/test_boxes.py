@@ -7,6 +7,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+
 from weft.algebra import interval
 from weft.kernels import boxes
 from weft.kernels.boxes import BOUNDED, HIGH_OPEN, LOW_OPEN

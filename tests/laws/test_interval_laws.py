@@ -8,6 +8,7 @@ from itertools import product
 import portion
 from hypothesis import given
 from hypothesis import strategies as st
+
 from strategies import thorough
 from weft.algebra import interval
 from weft.algebra.interval import NUMBERS, Line

@@ -17,8 +17,8 @@ from weft.algebra.columns import BoxColumns, Column, Key, Part
 from weft.algebra.normalize import normalize
 from weft.errors import FilterError
 from weft.kernels.boxes import BOUNDED, HIGH_OPEN, LOW_OPEN, Floats, Mask
-from weft.language.ast import And, Between, Compare, Constant, Filter, Operator
-from weft.language.grammar import read_negative_float, read_negative_int
+from weft.language.ast import And, Between, Compare, Filter, Operator
+from weft.language.constant import Constant, read_negative_float, read_negative_int
 from weft.language.predicate import NO_PREDICATES, Predicates
 from weft.language.text import Shape, parse, shape_of
 from weft.model.schema import Schema

@@ -10,21 +10,9 @@ from weft.algebra.box import Box, NormalForm, universe
 from weft.algebra.interval import NUMBERS, STRINGS, Cut, Line
 from weft.algebra.strings import Strings, Term, starting_with
 from weft.algebra.valueset import ABSENT, PRESENT, ValueSet
-from weft.language.ast import (
-    Attribute,
-    Between,
-    Compare,
-    Constant,
-    Filter,
-    In,
-    Is,
-    Like,
-    Not,
-    Operator,
-    conjunction,
-    disjunction,
-)
+from weft.language.ast import Attribute, Between, Compare, Filter, In, Is, Like, Not, Operator, conjunction, disjunction
 from weft.language.builder import literal_like
+from weft.language.constant import Constant
 from weft.language.pattern import Pattern
 from weft.model.schema import Schema
 from weft.model.value import MICROS_MAX, Type, type_of

@@ -17,22 +17,8 @@ from weft.algebra.residual import Called, Outcomes, Subject, relation
 from weft.algebra.strings import like
 from weft.algebra.valueset import ABSENT, NOTHING, PRESENT, ValueSet, of_type, on_line
 from weft.errors import FilterTooComplexError
-from weft.language.ast import (
-    And,
-    Attribute,
-    Between,
-    Call,
-    Compare,
-    Constant,
-    Filter,
-    In,
-    Is,
-    Like,
-    Not,
-    Operator,
-    Or,
-    Truth,
-)
+from weft.language.ast import And, Attribute, Between, Call, Compare, Filter, In, Is, Like, Not, Operator, Or, Truth
+from weft.language.constant import Constant
 from weft.language.meaning import negation
 from weft.model.schema import Schema
 from weft.model.value import Type

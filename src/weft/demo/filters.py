@@ -44,11 +44,7 @@ SUBSCRIPTIONS: tuple[Subscription, ...] = (
         "latitude BETWEEN 51 AND 72 AND longitude BETWEEN -180 AND -130",
     ),
     Subscription("man-made", "blasts, for the record", "type IN ('explosion', 'quarry blast')"),
-    Subscription(
-        "unchecked", "no small one, and nobody looked yet", "NOT (status = 'reviewed' OR magnitude < 2.5)"
-    ),
-    Subscription(
-        "uncertain", "stations on one side only, or number unknown", "gap > 180 OR nst IS NULL"
-    ),
+    Subscription("unchecked", "no small one, and nobody looked yet", "NOT (status = 'reviewed' OR magnitude < 2.5)"),
+    Subscription("uncertain", "stations on one side only, or number unknown", "gap > 180 OR nst IS NULL"),
     Subscription("well seen", "more stations than degrees between them", "gap < nst"),
 )

@@ -12,16 +12,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from rich import box
 from rich.console import Console, Group
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from weft.algebra.normalize import normalize
 from weft.algebra.relate import covers
 from weft.demo import earthquakes
 from weft.demo.filters import SUBSCRIPTIONS, Subscription
+from weft.demo.show import plain_table
 from weft.language.meaning import matches
 from weft.model.event import Event
 
@@ -60,7 +59,7 @@ def the_events(console: Console, events: Sequence[Event]) -> Facts:
     console.print(f"[bold]{len(events):,}[/] real seismic events, {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC.")
     console.print(Text(f"Source: {earthquakes.SOURCE}.", "dim"))
     console.print()
-    table = _table()
+    table = plain_table()
     table.add_column("day")
     table.add_column("events", justify="right")
     table.add_column("")
@@ -74,7 +73,7 @@ def the_events(console: Console, events: Sequence[Event]) -> Facts:
 def the_matches(console: Console, events: Sequence[Event]) -> Facts:
     """Which events reach which subscription, and the strongest of them."""
     console.print("Every subscription is a filter; an event reaches those whose filter is TRUE for it.\n")
-    table = _table()
+    table = plain_table()
     table.add_column("name", no_wrap=True)
     table.add_column("what for, and its filter", ratio=1)
     table.add_column("events", justify="right", no_wrap=True)
@@ -105,7 +104,7 @@ def what_covering_saves(console: Console, events: Sequence[Event]) -> Facts:
         "A filter covers another if it matches whatever the other matches. A broker that has forwarded "
         "the wider one need not forward the narrower one: its events come anyway.\n"
     )
-    table = _table()
+    table = plain_table()
     table.add_column("not forwarded", no_wrap=True)
     table.add_column("because whatever matches", ratio=1)
     table.add_column("matches", ratio=1)
@@ -165,7 +164,3 @@ def _any_matched(subscriptions: Sequence[Subscription], events: Sequence[Event])
 def _magnitude(event: Event) -> float:
     magnitude = event["magnitude"]
     return magnitude if isinstance(magnitude, float) else float("-inf")
-
-
-def _table() -> Table:
-    return Table(box=box.SIMPLE_HEAD, header_style="bold", show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))

@@ -5,27 +5,15 @@ Constants carry their type, so that `x = 1`, `x = 1.0` and `x = TRUE` are three 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import datetime
 from enum import StrEnum
 from typing import NoReturn
 
 from weft.errors import FilterError, FilterTooComplexError
+from weft.language.constant import Constant, encodes
 from weft.language.pattern import Pattern
 from weft.language.predicate import Arguments, Predicate
-from weft.model.value import (
-    INT_MAX,
-    INT_MIN,
-    MICROS_MAX,
-    MICROS_MIN,
-    Type,
-    Value,
-    from_micros,
-    to_micros,
-    type_of,
-)
 
 MAX_DEPTH = 100
 
@@ -98,53 +86,6 @@ class _Nested(Filter):
 
 
 @dataclass(frozen=True, slots=True)
-class Constant:
-    """A typed constant; a timestamp is held in microseconds.
-
-    >>> Constant.of(5) == Constant.of(5.0)
-    False
-    """
-
-    type: Type
-    value: bool | int | float | str
-
-    def __post_init__(self) -> None:
-        if self.type is Type.FLOAT:
-            if not math.isfinite(self.value):  # type: ignore[arg-type]
-                raise FilterError("a filter's numbers must be finite: leave the bound out, or test with IS NULL")
-            if self.value == 0:
-                object.__setattr__(self, "value", 0.0)  # -0.0 equals 0.0
-        elif self.type is Type.INT:
-            if not INT_MIN <= self.value <= INT_MAX:  # type: ignore[operator]
-                raise FilterError(
-                    f"{self.value} does not fit in 64 bits: write it as a float, with a point or an exponent"
-                )
-        elif self.type is Type.STRING:
-            if not _encodes(self.value):  # type: ignore[arg-type]
-                raise FilterError("a string with lone surrogates is no text")
-        elif self.type is Type.TIMESTAMP and not MICROS_MIN <= self.value <= MICROS_MAX:  # type: ignore[operator]
-            raise FilterError("a timestamp must lie in the years 1 to 9999")
-
-    @staticmethod
-    def of(value: Value) -> Constant:
-        """The constant of a Python value; NaN, infinities, None and other types raise FilterError."""
-        kind = type_of(value)
-        if isinstance(value, datetime):
-            return Constant(Type.TIMESTAMP, to_micros(value))
-        if kind is None:
-            what = "NaN equals nothing" if isinstance(value, float) else f"{value!r} is no constant"
-            raise FilterError(f"{what}: use a bool, int, float, str or datetime, or test with IS NULL")
-        if kind is Type.INT:
-            return Constant(kind, int(value))
-        return Constant(kind, value)
-
-    @property
-    def python(self) -> Value:
-        """The value as events hold it."""
-        return from_micros(self.value) if self.type is Type.TIMESTAMP else self.value  # type: ignore[arg-type]
-
-
-@dataclass(frozen=True, slots=True)
 class Truth(Filter):
     """TRUE, FALSE or NULL for every event."""
 
@@ -158,7 +99,7 @@ class Attribute(Filter):
     name: str
 
     def __post_init__(self) -> None:
-        if not self.name or not _encodes(self.name):
+        if not self.name or not encodes(self.name):
             raise FilterError(f"{self.name!r} cannot name an attribute")
 
 
@@ -201,7 +142,7 @@ class Like(Filter):
     escape: str | None = None
 
     def __post_init__(self) -> None:
-        if not _encodes(self.pattern):
+        if not encodes(self.pattern):
             raise FilterError("a pattern with lone surrogates is no text")
         Pattern.of(self.pattern, self.escape)
 
@@ -344,16 +285,6 @@ def attributes(root: Filter) -> frozenset[str]:
 
 def _combines(value: object) -> bool:
     return isinstance(value, Filter | bool) or hasattr(value, "__weft_filter__")
-
-
-def _encodes(text: str) -> bool:
-    if text.isascii():
-        return True
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _check_operands(node: And | Or) -> None:

@@ -16,7 +16,6 @@ from weft.language.ast import (
     Between,
     Call,
     Compare,
-    Constant,
     Filter,
     In,
     Is,
@@ -27,6 +26,7 @@ from weft.language.ast import (
     conjunction,
     disjunction,
 )
+from weft.language.constant import Constant
 from weft.language.predicate import Predicate
 from weft.model.value import Value
 

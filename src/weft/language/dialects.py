@@ -20,7 +20,6 @@ from weft.language.ast import (
     And,
     Attribute,
     Compare,
-    Constant,
     Filter,
     Is,
     Like,
@@ -31,6 +30,7 @@ from weft.language.ast import (
     disjunction,
 )
 from weft.language.builder import literal_like
+from weft.language.constant import Constant
 from weft.language.format import format_filter
 from weft.language.lexer import check_size
 from weft.language.predicate import NO_PREDICATES, Predicates

@@ -2,21 +2,8 @@
 
 from __future__ import annotations
 
-from weft.language.ast import (
-    And,
-    Attribute,
-    Between,
-    Call,
-    Compare,
-    Constant,
-    Filter,
-    In,
-    Is,
-    Like,
-    Not,
-    Or,
-    Truth,
-)
+from weft.language.ast import And, Attribute, Between, Call, Compare, Filter, In, Is, Like, Not, Or, Truth
+from weft.language.constant import Constant
 from weft.language.lexer import is_plain_name
 from weft.model.value import Type, format_timestamp
 

@@ -13,7 +13,6 @@ place what the writer may have meant.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from difflib import get_close_matches
 from typing import NamedTuple
@@ -27,7 +26,6 @@ from weft.language.ast import (
     Between,
     Call,
     Compare,
-    Constant,
     Filter,
     In,
     Is,
@@ -38,10 +36,19 @@ from weft.language.ast import (
     conjunction,
     disjunction,
 )
+from weft.language.constant import (
+    Constant,
+    read_float,
+    read_int,
+    read_negative_float,
+    read_negative_int,
+    read_string,
+    read_timestamp,
+)
 from weft.language.lexer import RESERVED, Token, tokenize
 from weft.language.meaning import compare
 from weft.language.predicate import Predicates
-from weft.model.value import Type, parse_timestamp
+from weft.model.value import Type
 
 Term = Filter | Constant
 
@@ -87,52 +94,6 @@ def parse_text(text: str, predicates: Predicates) -> Parsed:
         token = parser.tokens[max(0, parser.at - 1)]
         raise FilterSyntaxError(str(error), text, token.start, token.end) from error
     return Parsed(tree, parser.slots, frozenset(parser.pinned))
-
-
-def read_int(text: str) -> Constant:
-    """A whole number."""
-    return Constant(Type.INT, _whole(text))
-
-
-def read_negative_int(text: str) -> Constant:
-    """A whole number that a minus stands before."""
-    return Constant(Type.INT, -_whole(text))
-
-
-def read_float(text: str) -> Constant:
-    """A number with a point or an exponent."""
-    return Constant(Type.FLOAT, _real(text))
-
-
-def read_negative_float(text: str) -> Constant:
-    """A number with a point or an exponent that a minus stands before."""
-    return Constant(Type.FLOAT, -_real(text))
-
-
-def read_string(text: str) -> Constant:
-    """A string with its quotes."""
-    return Constant(Type.STRING, text[1:-1].replace("''", "'"))
-
-
-def read_timestamp(text: str) -> Constant:
-    """The string after TIMESTAMP."""
-    try:
-        return Constant(Type.TIMESTAMP, parse_timestamp(text[1:-1].replace("''", "'")))
-    except ValueError as error:
-        raise FilterError(f"invalid timestamp: {error}") from None
-
-
-def _whole(digits: str) -> int:
-    if len(digits) > 19 and len(digits.lstrip("0")) > 19:  # before int() sees them: it may be slow, or refuse
-        raise FilterError("the number does not fit in 64 bits: write it as a float, with a point or an exponent")
-    return int(digits)
-
-
-def _real(text: str) -> float:
-    value = float(text)
-    if value == math.inf or (value == 0 and text.lower().partition("e")[0].strip("0.")):
-        raise FilterError("the number does not fit in a 64-bit float")
-    return value
 
 
 class _Parser:

@@ -13,7 +13,8 @@ from threading import Lock
 from typing import NamedTuple
 
 from weft.errors import FilterError, FilterSyntaxError
-from weft.language.ast import And, Between, Call, Compare, Constant, Filter, In, Is, Not, Or, walk
+from weft.language.ast import And, Between, Call, Compare, Filter, In, Is, Not, Or, walk
+from weft.language.constant import Constant
 from weft.language.grammar import Parsed, parse_text
 from weft.language.lexer import NUMBER, QUOTED, STRING, check_size
 from weft.language.predicate import NO_PREDICATES, Predicates

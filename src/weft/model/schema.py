@@ -11,23 +11,13 @@ import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.errors import EventError, SchemaError
 from weft.model.event import WELL_KNOWN, Event, check_name, is_unicode, shown
-from weft.model.value import (
-    INT_MAX,
-    INT_MIN,
-    Type,
-    Value,
-    format_timestamp,
-    from_micros,
-    parse_timestamp,
-    to_micros,
-    type_of,
-)
+from weft.model.value import INT_MAX, INT_MIN, Type, Value, from_micros, to_micros, type_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -201,39 +191,28 @@ class Schema(Mapping[str, Attribute]):
     @staticmethod
     def from_dict(form: Mapping[str, Any]) -> Schema:
         """The schema of its file form, `{"attributes": {name: {"type": ..., ...}}}`; a bare type will do."""
-        declared = _table(form, "the schema")
-        _check_keys(declared, ("attributes",), "the schema")
-        if "attributes" not in declared:
-            raise SchemaError("the schema has no table 'attributes': add one")
-        forms = _table(declared["attributes"], "'attributes'")
-        return Schema(tuple(_attribute(name, form) for name, form in forms.items()))
+        from weft.model.schema_file import read_form
+
+        return Schema(read_form(form))
 
     def to_dict(self) -> dict[str, Any]:
         """The file form, of JSON's types only; `from_dict` reads it back."""
-        return {"attributes": {attribute.name: _form(attribute) for attribute in self.attributes}}
+        from weft.model.schema_file import form_of
+
+        return form_of(self.attributes)
 
     @staticmethod
     def load(path: str | Path) -> Schema:
         """The schema in a .toml or .json file. Raises SchemaError that names the file and the place."""
-        path = Path(path)
-        try:
-            return Schema.from_dict(_read(path))
-        except SchemaError as error:
-            raise SchemaError(f"{path}: {error}") from None
-        except (OSError, ValueError) as error:
-            said = error.strerror if isinstance(error, OSError) else error
-            raise SchemaError(f"{path}: cannot be read: {said}") from error
-        except RecursionError:
-            raise SchemaError(f"{path}: cannot be read: nested too deep") from None
+        from weft.model.schema_file import read_file
+
+        return Schema(read_file(Path(path)))
 
     def save(self, path: str | Path) -> None:
         """Write the file form as JSON; `load` reads it back."""
-        import json
+        from weft.model.schema_file import write_file
 
-        path = Path(path)
-        if path.suffix != ".json":
-            raise SchemaError(f"{path}: a schema is saved as JSON: choose a name that ends in .json")
-        path.write_text(json.dumps(self.to_dict(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_file(Path(path), self.attributes)
 
     def conform(self, event: Event) -> Event:
         """The event as promised: a declared attribute is of its type or absent, the rest is untouched.
@@ -288,96 +267,3 @@ def repeated(names: Iterable[str]) -> str | None:
             return name
         before.add(name)
     return None
-
-
-_KEYS = ("type", "bounds", "low", "high", "precision", "categories", "data")
-
-
-def _attribute(name: str, form: object) -> Attribute:
-    """One attribute of the file form."""
-    if isinstance(form, str):
-        form = {"type": form}
-    place = f"attribute {shown(name)}"
-    form = _table(form, place)
-    _check_keys(form, _KEYS, place)
-    if "type" not in form:
-        raise SchemaError(f"{place} has no type: add one of {', '.join(Type)}")
-    if "categories" in form and not form["categories"]:
-        raise SchemaError(f"{place} has no categories in its list: add some or leave the list out")
-    low, high = form.get("low"), form.get("high")
-    if "bounds" in form:
-        bounds = form["bounds"]
-        if low is not None or high is not None:
-            raise SchemaError(f"{place} has both bounds and low or high: keep one")
-        if not isinstance(bounds, list | tuple) or len(bounds) != 2:
-            raise SchemaError(f"{place} has the bounds {shown(bounds)}: write [low, high]")
-        low, high = bounds
-    if form["type"] == Type.TIMESTAMP:
-        low, high = _moment(low, place), _moment(high, place)
-    rest = {key: form[key] for key in ("precision", "categories", "data") if key in form}
-    return Attribute(name, form["type"], low, high, **rest)
-
-
-def _form(attribute: Attribute) -> dict[str, Any]:
-    """The file form of one attribute."""
-    low, high = (
-        format_timestamp(to_micros(bound)) if isinstance(bound, datetime) else bound
-        for bound in (attribute.low, attribute.high)
-    )
-    form: dict[str, Any] = {"type": str(attribute.type)}
-    if low is not None and high is not None:
-        form["bounds"] = [low, high]
-    else:
-        form |= {key: bound for key, bound in (("low", low), ("high", high)) if bound is not None}
-    if attribute.precision is not None:
-        form["precision"] = attribute.precision
-    if attribute.categories:
-        form["categories"] = list(attribute.categories)
-    if attribute.data is not None:
-        form["data"] = attribute.data
-    return form
-
-
-def _read(path: Path) -> Mapping[str, Any]:
-    if path.suffix == ".toml":
-        import tomllib
-
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    if path.suffix == ".json":
-        import json
-
-        form: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_unique)
-        return form
-    raise SchemaError("a schema is a .toml or .json file: rename it")
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if (twice := repeated(name for name, _ in pairs)) is not None:
-        raise SchemaError(f"{twice!r} is there twice: keep one")
-    return dict(pairs)
-
-
-def _table(form: object, place: str) -> Mapping[str, Any]:
-    if not isinstance(form, Mapping):
-        raise SchemaError(f"{place} is no table: write names and what belongs to them")
-    return form
-
-
-def _check_keys(form: Mapping[str, Any], known: tuple[str, ...], place: str) -> None:
-    for key, value in form.items():
-        if key not in known:
-            other = "quote a dotted name" if isinstance(value, Mapping) else f"it may have {', '.join(known)}"
-            hint = did_you_mean(key, known) or f": {other}"
-            raise SchemaError(f"{place} has the unknown key {key!r}{hint}")
-
-
-def _moment(bound: object, place: str) -> object:
-    """A timestamp as files have it: TOML's own, or text."""
-    if isinstance(bound, str):
-        try:
-            return from_micros(parse_timestamp(bound))
-        except ValueError as error:
-            raise SchemaError(f"{place} has the bound {shown(bound)}, which is no timestamp: {error}") from None
-    if isinstance(bound, date) and not isinstance(bound, datetime):
-        return datetime(bound.year, bound.month, bound.day, tzinfo=UTC)
-    return bound

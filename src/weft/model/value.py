@@ -69,7 +69,7 @@ def to_micros(moment: datetime) -> int:
     >>> to_micros(datetime(1970, 1, 2))
     86400000000
     """
-    if moment.tzinfo is None:
+    if moment.utcoffset() is None:
         moment = moment.replace(tzinfo=UTC)
     return (moment - _EPOCH) // _MICROSECOND
 

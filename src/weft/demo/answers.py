@@ -1,0 +1,156 @@
+"""What the algebra says of a user's filters, as JSON-able facts: the answers of `weft filter`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from weft.algebra.box import Box
+from weft.algebra.express import express, express_values
+from weft.algebra.measure import volume
+from weft.algebra.merge import Merger, merge
+from weft.algebra.normalize import normalize
+from weft.algebra.relate import covers, intersect, overlaps
+from weft.errors import SchemaError
+from weft.language.ast import TRUE, Filter, attributes
+from weft.language.dialects import to_json
+from weft.model.schema import Schema, did_you_mean
+
+Facts = dict[str, Any]
+
+
+def checked(filter: Filter, schema: Schema | None) -> Facts:  # noqa: A002 - the field's word
+    """That it can be used, and what is odd about it. Raises FilterTooComplexError.
+
+    >>> from weft import parse
+    >>> checked(parse("x<3 AND x>5"), None)
+    {'filter': 'x < 3 AND x > 5', 'notes': ['it matches no event at all']}
+    """
+    empty = not normalize(filter, schema)
+    notes = undeclared([filter], schema) + (["it matches no event at all"] if empty else [])
+    return {"filter": str(filter), "notes": notes}
+
+
+def explained(filter: Filter, schema: Schema | None) -> Facts:  # noqa: A002
+    """Its attributes, its normal form, and whether it is proven to match nothing or everything."""
+    form = normalize(filter, schema)
+    return {
+        "filter": str(filter),
+        "attributes": sorted(attributes(filter)),
+        "empty": not form,
+        "everything": covers(form, TRUE, schema),
+        "boxes": [conditions(box, schema) for box in form.boxes],
+        "json": to_json(filter),
+        "notes": undeclared([filter], schema),
+    }
+
+
+def conditions(box: Box, schema: Schema | None = None) -> list[Facts]:
+    """What a box asks of each attribute, then of attributes together.
+
+    >>> from weft import parse
+    >>> [test["condition"] for test in conditions(normalize(parse("NOT x < 5 AND a > b")).boxes[0])]
+    ['x >= 5', 'a IS NOT NULL', 'b IS NOT NULL', 'a > b']
+    """
+    alone = [((name,), express_values(name, values, schema)) for name, values in box.sets.items()]
+    together = [(subject.names, subject.express(allowed)) for subject, allowed in box.residuals.items()]
+    return [{"attributes": list(names), "condition": str(test)} for names, test in [*alone, *together]]
+
+
+def compared(wide: Filter, narrow: Filter, schema: Schema | None) -> Facts:
+    """Which of the two covers the other, if one does, and whether they overlap.
+
+    >>> from weft import parse
+    >>> facts = compared(parse("x < 10"), parse("x < 5"), None)
+    >>> facts["covers"], facts["covered"], facts["equivalent"], facts["overlaps"]
+    (True, False, False, True)
+    """
+    outer, inner = normalize(wide, schema), normalize(narrow, schema)
+    forth, back = covers(outer, inner, schema), covers(inner, outer, schema)
+    return {
+        "wide": str(wide),
+        "narrow": str(narrow),
+        "covers": forth,
+        "covered": back,
+        "equivalent": forth and back,
+        "overlaps": overlaps(outer, inner, schema),
+        "notes": undeclared([wide, narrow], schema),
+    }
+
+
+def shared(one: Filter, other: Filter, schema: Schema | None) -> Facts:
+    """Whether both can match an event, and the filter of the events that they share.
+
+    >>> from weft import parse
+    >>> shared(parse("x < 10"), parse("x > 5"), None)["both"]
+    'x > 5 AND x < 10'
+    """
+    both = intersect(one, other, schema)
+    return {
+        "one": str(one),
+        "other": str(other),
+        "overlaps": bool(both),
+        "both": str(express(both)) if both else None,
+        "notes": undeclared([one, other], schema),
+    }
+
+
+def merged(filters: Sequence[Filter], schema: Schema | None) -> Facts:
+    """The best merger, its rule, the volume that it adds and the share of its own volume that this is.
+
+    Volumes are measured in the attributes that the filters use: no other one needs bounds. Where there is none,
+    `unknown` says why.
+    """
+    used = _part_used(filters, schema)
+    merger = merge(filters, used)
+    share, unknown = _cost(merger, used)
+    return {
+        "filters": [str(part) for part in filters],
+        "merged": str(express(merger.form)),
+        "rule": merger.rule,
+        "perfect": merger.perfect,
+        "added": merger.added,
+        "share": share,
+        "unknown": unknown,
+        "notes": undeclared(filters, schema),
+    }
+
+
+def undeclared(filters: Iterable[Filter], schema: Schema | None) -> list[str]:
+    """A sentence for each attribute that the schema does not have: more often a slip than not.
+
+    >>> from weft import parse
+    >>> undeclared([parse("magntude > 5")], Schema.of(magnitude="float"))
+    ["'magntude' is not in the schema: did you mean 'magnitude'?"]
+    """
+    if schema is None:
+        return []
+    return [
+        f"{name!r} is not in the schema{did_you_mean(name, schema)}" for name in sorted(_names(filters) - set(schema))
+    ]
+
+
+def _names(filters: Iterable[Filter]) -> frozenset[str]:
+    return frozenset().union(*map(attributes, filters))
+
+
+def _part_used(filters: Iterable[Filter], schema: Schema | None) -> Schema | None:
+    if schema is None:
+        return None
+    names = _names(filters)
+    return Schema(tuple(attribute for attribute in schema.attributes if attribute.name in names))
+
+
+def _cost(merger: Merger, schema: Schema | None) -> tuple[float | None, str | None]:
+    """The share of the merger's volume that its parts do not have, or why it is unknown."""
+    if merger.perfect:
+        return 0.0, None
+    if schema is None:
+        return None, "unknown: a schema with bounds tells (--schema FILE)"
+    try:
+        whole = volume(merger.form, schema)
+    except SchemaError as error:
+        return None, f"unknown: {error}"
+    if merger.added is None:
+        return None, "unknown: the schema does not bound all attributes of the filters"
+    return merger.added / whole if whole else 0.0, None

@@ -1,0 +1,125 @@
+"""Constants of filters, and how they are read. Law: a constant has one type, is finite, and fits in 64 bits."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import datetime
+
+from weft.errors import FilterError
+from weft.model.value import (
+    INT_MAX,
+    INT_MIN,
+    MICROS_MAX,
+    MICROS_MIN,
+    Type,
+    Value,
+    from_micros,
+    parse_timestamp,
+    to_micros,
+    type_of,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A typed constant; a timestamp is held in microseconds.
+
+    >>> Constant.of(5) == Constant.of(5.0)
+    False
+    """
+
+    type: Type
+    value: bool | int | float | str
+
+    def __post_init__(self) -> None:
+        if self.type is Type.FLOAT:
+            if not math.isfinite(self.value):  # type: ignore[arg-type]
+                raise FilterError("a filter's numbers must be finite: leave the bound out, or test with IS NULL")
+            if self.value == 0:
+                object.__setattr__(self, "value", 0.0)  # -0.0 equals 0.0
+        elif self.type is Type.INT:
+            if not INT_MIN <= self.value <= INT_MAX:  # type: ignore[operator]
+                raise FilterError(
+                    f"{self.value} does not fit in 64 bits: write it as a float, with a point or an exponent"
+                )
+        elif self.type is Type.STRING:
+            if not encodes(self.value):  # type: ignore[arg-type]
+                raise FilterError("a string with lone surrogates is no text")
+        elif self.type is Type.TIMESTAMP and not MICROS_MIN <= self.value <= MICROS_MAX:  # type: ignore[operator]
+            raise FilterError("a timestamp must lie in the years 1 to 9999")
+
+    @staticmethod
+    def of(value: Value) -> Constant:
+        """The constant of a Python value; NaN, infinities, None and other types raise FilterError."""
+        kind = type_of(value)
+        if isinstance(value, datetime):
+            return Constant(Type.TIMESTAMP, to_micros(value))
+        if kind is None:
+            what = "NaN equals nothing" if isinstance(value, float) else f"{value!r} is no constant"
+            raise FilterError(f"{what}: use a bool, int, float, str or datetime, or test with IS NULL")
+        if kind is Type.INT:
+            return Constant(kind, int(value))
+        return Constant(kind, value)
+
+    @property
+    def python(self) -> Value:
+        """The value as events hold it."""
+        return from_micros(self.value) if self.type is Type.TIMESTAMP else self.value  # type: ignore[arg-type]
+
+
+def encodes(text: str) -> bool:
+    """Whether a text is Unicode: without lone surrogates."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def read_int(text: str) -> Constant:
+    """A whole number."""
+    return Constant(Type.INT, _whole(text))
+
+
+def read_negative_int(text: str) -> Constant:
+    """A whole number that a minus stands before."""
+    return Constant(Type.INT, -_whole(text))
+
+
+def read_float(text: str) -> Constant:
+    """A number with a point or an exponent."""
+    return Constant(Type.FLOAT, _real(text))
+
+
+def read_negative_float(text: str) -> Constant:
+    """A number with a point or an exponent that a minus stands before."""
+    return Constant(Type.FLOAT, -_real(text))
+
+
+def read_string(text: str) -> Constant:
+    """A string with its quotes."""
+    return Constant(Type.STRING, text[1:-1].replace("''", "'"))
+
+
+def read_timestamp(text: str) -> Constant:
+    """The string after TIMESTAMP."""
+    try:
+        return Constant(Type.TIMESTAMP, parse_timestamp(text[1:-1].replace("''", "'")))
+    except ValueError as error:
+        raise FilterError(f"invalid timestamp: {error}") from None
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > 19 and len(digits.lstrip("0")) > 19:  # before int() sees them: it may be slow, or refuse
+        raise FilterError("the number does not fit in 64 bits: write it as a float, with a point or an exponent")
+    return int(digits)
+
+
+def _real(text: str) -> float:
+    value = float(text)
+    if value == math.inf or (value == 0 and text.lower().partition("e")[0].strip("0.")):
+        raise FilterError("the number does not fit in a 64-bit float")
+    return value

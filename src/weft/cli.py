@@ -17,14 +17,12 @@ import typer
 from typer.core import TyperGroup
 
 from weft import __version__
-from weft.errors import EventError, FilterError, FilterSyntaxError, WeftError
+from weft.errors import FilterError, FilterSyntaxError, WeftError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from weft.language.ast import Filter
-    from weft.language.predicate import Predicates
-    from weft.model.event import Event
     from weft.model.schema import Schema
 
 _JSON = "weft.json"  # where a context keeps whether --json was given
@@ -45,7 +43,7 @@ class Commands(TyperGroup):
             failure = WeftError(f"{error.filename}: {error.strerror}" if error.filename else str(error))
         except KeyboardInterrupt:
             failure = WeftError("stopped by Ctrl-C")
-        fail(failure, as_json=ctx.meta.get(_JSON, False))
+        return fail(failure, as_json=ctx.meta.get(_JSON, False))
 
 
 app = typer.Typer(
@@ -80,7 +78,7 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def weft(
-    version: Annotated[  # noqa: ARG001
+    version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and end.")
     ] = False,
 ) -> None:
@@ -124,63 +122,22 @@ def read_schema(path: Path | None) -> Schema | None:
     return None if path is None else Schema.load(path)
 
 
-def read_predicates(taxonomy: Path | None) -> Predicates:
-    """What --taxonomy lets filters call."""
-    from weft.language.predicate import Predicates
-    from weft.language.taxonomy import IsA, Taxonomy
-
-    return Predicates([] if taxonomy is None else [IsA(Taxonomy.load(taxonomy))])
-
-
-def read_texts(texts: Sequence[str], least: int = 1, most: int | None = None) -> list[tuple[str, str]]:
-    """Each text, and its place if that is not the command line; too few or too many are wrong usage."""
-    found: list[tuple[str, str]] = []
-    for text in texts:
-        if text != "-":
-            found.append((text, ""))
-            continue
-        try:
-            lines = typer.get_binary_stream("stdin").read().decode("utf-8-sig").splitlines()
-        except UnicodeDecodeError:
-            raise FilterError("standard input is no UTF-8 text: convert it") from None
-        for number, line in enumerate(map(str.strip, lines), 1):
-            if line and not line.startswith("#"):
-                found.append((line, f"in line {number} of standard input"))
-    if not least <= len(found) <= (most or len(found)):
-        wanted = f"{least} filter{'s' if least > 1 else ''}{'' if most else ' or more'}"
-        raise typer.BadParameter(f"{wanted} expected, {len(found)} given")
-    return found
-
-
-def read_filter(text: str, place: str, predicates: Predicates) -> Filter:
-    """The filter of a text in either form. Raises FilterError, with the place."""
-    from weft.language.dialects import from_json
-    from weft.language.text import parse
-
-    try:
-        return (from_json if text.lstrip()[:1] in ("{", "[") else parse)(text, predicates)
-    except FilterError as error:
-        if place:
-            error.add_note(place)
-        raise
-
-
 def read_filters(texts: Sequence[str], taxonomy: Path | None, least: int = 1, most: int | None = None) -> list[Filter]:
-    """The filters of the texts; the first that is wrong raises FilterError."""
+    """The filters of the texts. Raises FilterError for the first that is wrong; too few or too many are wrong usage."""
+    from weft.demo.reading import read_filter, read_predicates
+
     predicates = read_predicates(taxonomy)
-    return [read_filter(text, place, predicates) for text, place in read_texts(texts, least, most)]
+    return [read_filter(text, place, predicates) for text, place in _texts(texts, least, most)]
 
 
-def read_given_event(given: str, schema: Schema | None) -> Event:
-    """The event of --event: JSON, or a file that has it."""
-    from weft.demo.explain import read_event
+def _texts(given: Sequence[str], least: int = 1, most: int | None = None) -> list[tuple[str, str]]:
+    from weft.demo.reading import read_texts
 
-    if not given.startswith("@"):
-        return read_event(given, schema)
-    try:
-        return read_event(Path(given[1:]).read_text(encoding="utf-8-sig"), schema)
-    except UnicodeDecodeError:
-        raise EventError(f"{given[1:]} is no UTF-8 text: convert it") from None
+    texts = list(read_texts(given, typer.get_binary_stream("stdin").read))
+    if not least <= len(texts) <= (most or len(texts)):
+        wanted = f"{least} filter{'s' if least > 1 else ''}{'' if most else ' or more'}"
+        raise typer.BadParameter(f"{wanted} expected, {len(texts)} given")
+    return texts
 
 
 # -- answers -----------------------------------------------------------------------------------------
@@ -250,10 +207,11 @@ def check(texts: Texts, schema: SchemaFile = None, taxonomy: TaxonomyFile = None
       $ weft filter check "price < 95 AND symbol IN ('X', 'Y')"
     """
     from weft.demo.answers import checked
+    from weft.demo.reading import read_filter, read_predicates
 
     declared, predicates = read_schema(schema), read_predicates(taxonomy)
     answers: list[dict[str, Any]] = []
-    for text, place in read_texts(texts):
+    for text, place in _texts(texts):
         try:
             facts = checked(read_filter(text, place, predicates), declared)
         except FilterError as error:
@@ -294,7 +252,7 @@ def format_(texts: Texts, schema: SchemaFile = None, taxonomy: TaxonomyFile = No
 
 
 @filters.command()
-def explain(  # noqa: PLR0913 - the options of the command
+def explain(
     text: OneText,
     event: Annotated[
         str | None,
@@ -319,12 +277,13 @@ def explain(  # noqa: PLR0913 - the options of the command
     from weft.demo import show
     from weft.demo.answers import explained
     from weft.demo.explain import plain_values, trace
+    from weft.demo.reading import read_event
 
     declared = read_schema(schema)
     (wanted,) = read_filters([text], taxonomy, 1, 1)
     facts, traced = explained(wanted, declared), None
     if event is not None:
-        happened = read_given_event(event, declared)
+        happened = read_event(event, declared)
         traced = trace(wanted, happened)
         facts |= {
             "event": plain_values(happened.attributes),
@@ -363,7 +322,8 @@ def covers(
     from weft.demo.answers import compared
 
     declared = read_schema(schema)
-    facts = compared(*read_filters([wide, narrow], taxonomy, 2, 2), declared)
+    outer, inner = read_filters([wide, narrow], taxonomy, 2, 2)
+    facts = compared(outer, inner, declared)
     if as_json:
         emit(facts)
         return
@@ -402,7 +362,8 @@ def overlaps(
     from weft.demo.answers import shared
 
     declared = read_schema(schema)
-    facts = shared(*read_filters([one, other], taxonomy, 2, 2), declared)
+    first, second = read_filters([one, other], taxonomy, 2, 2)
+    facts = shared(first, second, declared)
     if as_json:
         emit(facts)
         return
@@ -425,7 +386,7 @@ def merge(texts: Texts, schema: SchemaFile = None, taxonomy: TaxonomyFile = None
 
     \b
     Example:
-      $ weft filter merge "x BETWEEN 0 AND 5 AND y > 1" "x BETWEEN 5 AND 9 AND y > 1"
+      $ weft filter merge "x < 5 AND y > 1" "x BETWEEN 5 AND 9 AND y > 1"
     """
     from weft.demo import show
     from weft.demo.answers import merged
@@ -436,9 +397,10 @@ def merge(texts: Texts, schema: SchemaFile = None, taxonomy: TaxonomyFile = None
         emit(facts)
         return
     say(facts["merged"], "bold cyan")
-    kind = "yes: it matches what its parts match" if facts["perfect"] else "no: it matches more than its parts"
-    adds = facts["unknown"] or f"{facts['share']:.1%} of its volume ({facts['added']:,.6g})"
-    console().print("", show.named(("rule", facts["rule"]), ("perfect", kind), ("added", adds)), sep="\n")
+    perfect = "yes: it matches what its parts match" if facts["perfect"] else "no: it matches more than its parts"
+    added = facts["unknown"] or f"{facts['share']:.1%} of its volume ({facts['added']:,.6g})"
+    about = [("rule", facts["rule"]), ("perfect", perfect), *([] if facts["perfect"] else [("added", added)])]
+    console().print("", show.named(*about), sep="\n")
     say_notes(facts["notes"])
 
 

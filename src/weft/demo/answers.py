@@ -19,7 +19,7 @@ from weft.model.schema import Schema, did_you_mean
 Facts = dict[str, Any]
 
 
-def checked(filter: Filter, schema: Schema | None) -> Facts:  # noqa: A002 - the field's word
+def checked(filter: Filter, schema: Schema | None) -> Facts:
     """That it can be used, and what is odd about it. Raises FilterTooComplexError.
 
     >>> from weft import parse
@@ -31,7 +31,7 @@ def checked(filter: Filter, schema: Schema | None) -> Facts:  # noqa: A002 - the
     return {"filter": str(filter), "notes": notes}
 
 
-def explained(filter: Filter, schema: Schema | None) -> Facts:  # noqa: A002
+def explained(filter: Filter, schema: Schema | None) -> Facts:
     """Its attributes, its normal form, and whether it is proven to match nothing or everything."""
     form = normalize(filter, schema)
     return {

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from weft.errors import EventError
-from weft.language.ast import And, Attribute, Constant, Filter, Is, Not, Or, attributes
+from weft.language.ast import And, Attribute, Filter, Is, Not, Or, attributes
+from weft.language.constant import Constant
 from weft.language.format import format_constant
 from weft.language.meaning import truth
-from weft.model.cloudevents import from_cloudevent
 from weft.model.event import Event
-from weft.model.schema import Schema
-from weft.model.value import Type, Value, format_timestamp, from_micros, parse_timestamp, to_micros
+from weft.model.value import Value, format_timestamp, to_micros
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +41,7 @@ class Trace:
         return told
 
 
-def trace(filter: Filter, event: Event) -> Trace:  # noqa: A002 - the field's word
+def trace(filter: Filter, event: Event) -> Trace:
     """The truth of the filter and of every part of it."""
     parts: tuple[Filter, ...] = ()
     match filter:
@@ -56,28 +53,6 @@ def trace(filter: Filter, event: Event) -> Trace:  # noqa: A002 - the field's wo
             parts = (operand,)
     values = {} if parts else {name: event[name] for name in sorted(attributes(filter))}
     return Trace(filter, truth(filter, event), values, tuple(trace(part, event) for part in parts))
-
-
-def read_event(text: str, schema: Schema | None = None) -> Event:
-    """The event of a JSON object, or of a CloudEvent in JSON; a schema says what is a timestamp. Raises EventError.
-
-    >>> read_event('{"magnitude": 6.1, "time": "2018-02-04"}')["time"]
-    datetime.datetime(2018, 2, 4, 0, 0, tzinfo=datetime.timezone.utc)
-    """
-    try:
-        given = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise EventError(f"the event is no JSON: {error}") from None
-    if not isinstance(given, dict):
-        raise EventError('an event is a JSON object: write {"name": value, ...}')
-    if "specversion" in given:
-        return from_cloudevent(text, schema)
-    event = Event.of(given)
-    if schema is None:
-        return event
-    declared = (attribute.name for attribute in schema.attributes if attribute.type is Type.TIMESTAMP)
-    moments = {name: _moment(event[name]) for name in declared if isinstance(event[name], str)}
-    return schema.conform(Event({**event.attributes, **moments}))
 
 
 def show_value(value: Value | None) -> str:
@@ -98,11 +73,3 @@ def _plain(value: Value | None) -> Any:
     if isinstance(value, datetime):
         return format_timestamp(to_micros(value))
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _moment(value: Value | None) -> Value:
-    """The instant that a text names; what names none stays text, which is of another type and so absent."""
-    try:
-        return from_micros(parse_timestamp(str(value)))
-    except ValueError:
-        return str(value)

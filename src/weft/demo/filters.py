@@ -12,8 +12,8 @@ from weft.language.text import parse
 class Subscription:
     """A named filter, and what somebody wants it for.
 
-    >>> Subscription("deep", "far below the crust", "depth >= 300").filter
-    Compare(left=Attribute(name='depth'), operator=<Operator.GE: '>='>, right=Constant(type=<Type.INT: 'int'>, value=300))
+    >>> print(Subscription("deep", "far below the crust", "depth>=300").filter)
+    depth >= 300
     """
 
     name: str

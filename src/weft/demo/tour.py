@@ -63,9 +63,9 @@ def the_events(console: Console, events: Sequence[Event]) -> Facts:
     table.add_column("day")
     table.add_column("events", justify="right")
     table.add_column("")
-    most = max(days.values())
+    most, sign = max(days.values()), "#" if console.options.ascii_only else "━"
     for day, count in days.items():
-        table.add_row(day, str(count), Text("━" * round(_BAR * count / most), "cyan"))
+        table.add_row(day, str(count), Text(sign * round(_BAR * count / most), "cyan"))
     console.print(table)
     return {"count": len(events), "first": first.isoformat(), "last": last.isoformat(), "days": dict(days)}
 
@@ -95,7 +95,7 @@ def the_matches(console: Console, events: Sequence[Event]) -> Facts:
 
 
 def what_covering_saves(console: Console, events: Sequence[Event]) -> Facts:
-    """A broker need not forward a subscription that another one covers (thesis, chapter 4)."""
+    """A broker need not forward a subscription that another one covers."""
     covered = covered_by(SUBSCRIPTIONS)
     forwarded = [subscription for subscription in SUBSCRIPTIONS if subscription.name not in covered]
     wanted = _any_matched(SUBSCRIPTIONS, events)

@@ -1,0 +1,85 @@
+"""Filters and events as a user gives them on the command line or in a pipe."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from weft.errors import EventError, FilterError
+from weft.language.ast import Filter
+from weft.language.dialects import from_json
+from weft.language.predicate import Predicates
+from weft.language.taxonomy import IsA, Taxonomy
+from weft.language.text import parse
+from weft.model.cloudevents import from_cloudevent
+from weft.model.event import Event
+from weft.model.schema import Schema
+from weft.model.value import Type, Value, from_micros, parse_timestamp
+
+
+def read_texts(given: Sequence[str], stdin: Callable[[], bytes]) -> Iterator[tuple[str, str]]:
+    """Each text and, where `-` stands for the lines of stdin, its place; blank lines and # comments are no texts.
+
+    >>> list(read_texts(["x", "-"], lambda: b"# two filters\\ny\\n\\nz"))
+    [('x', ''), ('y', 'in line 2 of standard input'), ('z', 'in line 4 of standard input')]
+    """
+    for text in given:
+        if text != "-":
+            yield text, ""
+            continue
+        try:
+            lines = stdin().decode("utf-8-sig").splitlines()
+        except UnicodeDecodeError:
+            raise FilterError("standard input is no UTF-8 text: convert it") from None
+        for number, line in enumerate(map(str.strip, lines), 1):
+            if line and not line.startswith("#"):
+                yield line, f"in line {number} of standard input"
+
+
+def read_filter(text: str, place: str, predicates: Predicates) -> Filter:
+    """The filter of a text, in JSON if it starts with a bracket. Raises FilterError, with the place as a note."""
+    try:
+        return (from_json if text.lstrip()[:1] in ("{", "[") else parse)(text, predicates)
+    except FilterError as error:
+        if place:
+            error.add_note(place)
+        raise
+
+
+def read_predicates(taxonomy: Path | None) -> Predicates:
+    """What filters may call: is_a, if there is a taxonomy."""
+    return Predicates([] if taxonomy is None else [IsA(Taxonomy.load(taxonomy))])
+
+
+def read_event(given: str, schema: Schema | None = None) -> Event:
+    """The event of a JSON object or CloudEvent, or of `@file`; a schema says what is a timestamp. Raises EventError.
+
+    >>> read_event('{"magnitude": 6.1, "time": "2018-02-04"}')["time"]
+    datetime.datetime(2018, 2, 4, 0, 0, tzinfo=datetime.timezone.utc)
+    """
+    try:
+        text = Path(given[1:]).read_text(encoding="utf-8-sig") if given.startswith("@") else given
+        tree = json.loads(text)
+    except UnicodeDecodeError:
+        raise EventError(f"{given[1:]} is no UTF-8 text: convert it") from None
+    except (ValueError, RecursionError) as error:
+        raise EventError(f"the event is no JSON: {error}") from None
+    if not isinstance(tree, dict):
+        raise EventError('an event is a JSON object: write {"name": value, ...}')
+    if "specversion" in tree:
+        return from_cloudevent(text, schema)
+    event = Event.of(tree)
+    if schema is None:
+        return event
+    declared = (attribute.name for attribute in schema.attributes if attribute.type is Type.TIMESTAMP)
+    moments = {name: _moment(event[name]) for name in declared if isinstance(event[name], str)}
+    return schema.conform(Event({**event.attributes, **moments}))
+
+
+def _moment(value: Value | None) -> Value:
+    """The instant that a text names; what names none stays text, which is of another type and so absent."""
+    try:
+        return from_micros(parse_timestamp(str(value)))
+    except ValueError:
+        return str(value)

@@ -1,0 +1,167 @@
+"""The demo: its events are the file's, its numbers agree with plain Python over the file."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections import Counter
+from importlib.resources import files
+from itertools import combinations
+
+import pytest
+from rich.console import Console
+
+from weft import covers, matches
+from weft.demo import earthquakes
+from weft.demo.filters import SUBSCRIPTIONS, Subscription
+from weft.demo.tour import CHAPTERS, Chapter, covered_by, tour
+from weft.language.ast import Attribute, Between, Compare, In, Is, Like, Not, Or, walk
+from weft.model.value import Type
+
+FOUR_FEBRUARY = 1_517_702_400_000  # 2018-02-04T00:00:00Z in milliseconds
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[dict[str, str]]:
+    with (files("weft.demo") / "data" / "earthquakes.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def events():
+    return earthquakes.events()
+
+
+def number(cell: str) -> float:
+    """NaN for an empty cell: it compares to nothing, as NULL does."""
+    return float(cell or "nan")
+
+
+BY_HAND = {
+    "strong": lambda row: number(row["magnitude"]) >= 4.5,
+    "damaging": lambda row: number(row["magnitude"]) >= 5 and number(row["depth"]) < 70,
+    "alarm": lambda row: number(row["magnitude"]) >= 6 or row["tsunami"] == "1",
+    "tsunami": lambda row: row["tsunami"] == "1",
+    "Hualien": lambda row: (
+        row["place"].endswith(", Taiwan") and int(row["time"]) >= FOUR_FEBRUARY and number(row["magnitude"]) >= 4.5
+    ),
+    "California": lambda row: row["place"].endswith((", CA", ", California")),
+    "felt in CA": lambda row: row["place"].endswith(", CA") and number(row["felt"]) >= 1,
+    "Alaska": lambda row: 51 <= number(row["latitude"]) <= 72 and -180 <= number(row["longitude"]) <= -130,
+    "man-made": lambda row: row["type"] in ("explosion", "quarry blast"),
+    "unchecked": lambda row: row["status"] != "reviewed" and number(row["magnitude"]) >= 2.5,
+    "uncertain": lambda row: number(row["gap"]) > 180 or row["nst"] == "",
+    "well seen": lambda row: number(row["gap"]) < number(row["nst"]),
+}
+
+
+def test_there_are_a_dozen_subscriptions_with_names_of_their_own():
+    assert [subscription.name for subscription in SUBSCRIPTIONS] == list(BY_HAND)
+    assert len(BY_HAND) == 12
+    assert all(subscription.purpose and "\n" not in subscription.purpose for subscription in SUBSCRIPTIONS)
+
+
+@pytest.mark.parametrize("subscription", SUBSCRIPTIONS, ids=lambda subscription: subscription.name)
+def test_a_subscription_gets_what_plain_python_finds_in_the_file(subscription, rows, events):
+    expected = {row["id"] for row in rows if BY_HAND[subscription.name](row)}
+    assert {event["id"] for event in events if matches(subscription.filter, event)} == expected
+    assert 0 < len(expected) < len(rows)
+
+
+def test_the_subscriptions_show_the_language():
+    nodes = [node for subscription in SUBSCRIPTIONS for node in walk(subscription.filter)]
+    assert {Between, In, Is, Like, Not, Or} <= set(map(type, nodes))
+    assert any(isinstance(subscription.filter, Attribute) for subscription in SUBSCRIPTIONS)
+    compared = [node.right for node in nodes if isinstance(node, Compare)]
+    assert any(isinstance(right, Attribute) for right in compared)
+    assert any(not isinstance(right, Attribute) and right.type is Type.TIMESTAMP for right in compared)
+    assert all(
+        subscription.text == str(subscription.filter) or "TIMESTAMP" in subscription.text
+        for subscription in SUBSCRIPTIONS
+    )
+
+
+def test_the_events_are_the_rows_of_the_file(rows, events):
+    assert [event["id"] for event in events] == [row["id"] for row in rows]
+    assert len({event.identity for event in events}) == len(rows) == 1707
+    for row, event in zip(rows, events, strict=True):
+        assert event["source"] == "usgs"
+        assert event["tsunami"] is (row["tsunami"] == "1")
+        for name in ("time", "updated"):
+            assert event[name].timestamp() * 1000 == pytest.approx(int(row[name]), abs=1e-3)
+        for name in ("latitude", "longitude", "depth", "magnitude", "nst", "gap", "dmin", "rms", "sig", "felt"):
+            assert event[name] == (float(row[name]) if row[name] else None)
+        for name in ("place", "mag_type", "type", "status", "net"):
+            assert event[name] == row[name]
+
+
+def test_the_events_are_as_the_schema_promises(events):
+    schema = earthquakes.schema()
+    assert all(schema.conform(event) is event for event in events)
+    assert set().union(*events) == set(schema)
+    for attribute in schema.attributes:
+        values = {event[attribute.name] for event in events} - {None}
+        if attribute.low is not None:
+            assert attribute.low <= min(values) <= max(values) <= attribute.high
+        if attribute.categories:
+            assert values == set(attribute.categories)
+
+
+def test_covering_is_what_the_pairs_say(events):
+    covered = covered_by(SUBSCRIPTIONS)
+    pairs = {(wide, narrow) for narrow, wides in covered.items() for wide in wides}
+    for one, other in combinations(SUBSCRIPTIONS, 2):
+        for wide, narrow in ((one, other), (other, one)):
+            assert ((wide.name, narrow.name) in pairs) == covers(wide.filter, narrow.filter)
+            if (wide.name, narrow.name) in pairs:
+                assert all(matches(wide.filter, event) for event in events if matches(narrow.filter, event))
+
+
+def test_of_equivalent_subscriptions_one_is_forwarded():
+    same = [Subscription(name, "", text) for name, text in (("a", "x > 1"), ("b", "NOT x <= 1"), ("c", "x > 1.0"))]
+    assert covered_by(same) == {"b": ["a"], "c": ["a", "b"]}
+
+
+def test_the_facts_are_json_and_agree_with_the_file(rows):
+    facts = json.loads(json.dumps(tour(Console(quiet=True))))
+    assert "United States Geological Survey" in facts["source"]
+    assert "public domain" in facts["source"]
+    assert facts["events"]["count"] == len(rows)
+    assert sum(facts["events"]["days"].values()) == len(rows)
+    counts = Counter(name for row in rows for name, wanted in BY_HAND.items() if wanted(row))
+    assert {name: found["matches"] for name, found in facts["matches"].items()} == counts
+    covering = facts["covering"]
+    assert sorted([*covering["forwarded"], *covering["covered"]]) == sorted(BY_HAND)
+    assert covering["covered"] == {
+        "damaging": ["strong"],
+        "tsunami": ["alarm"],
+        "Hualien": ["strong"],
+        "felt in CA": ["California"],
+    }
+    wanted = sum(any(by_hand(row) for by_hand in BY_HAND.values()) for row in rows)
+    assert covering["events_wanted"] == covering["events_of_forwarded"] == wanted
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 200])
+def test_the_tour_fits_its_console(width):
+    console = Console(file=io.StringIO(), width=width)
+    tour(console)
+    shown = console.file.getvalue()
+    assert max(map(len, shown.splitlines())) <= width
+    assert "…" not in shown
+    for number_, chapter in enumerate(CHAPTERS, 1):
+        assert f"{number_}  {chapter.title}" in shown
+
+
+def test_a_plain_console_gets_plain_characters():
+    file = io.TextIOWrapper(io.BytesIO(), encoding="ascii", write_through=True)
+    tour(Console(file=file, width=80))
+    file.seek(0)
+    assert "####" in file.read()
+
+
+def test_chapters_can_be_chosen():
+    console = Console(file=io.StringIO(), width=80)
+    assert tour(console, [Chapter("mine", "My own", lambda _, events: {"n": len(events)})])["mine"] == {"n": 1707}
+    assert "1  My own" in console.file.getvalue()

@@ -26,8 +26,9 @@ from weft.language.ast import (
     disjunction,
 )
 from weft.language.constant import Constant
+from weft.language.predicate import Predicates
 from weft.language.taxonomy import IsA, Taxonomy
-from weft.model.value import Value
+from weft.model.value import MICROS_MAX, MICROS_MIN, Type, Value
 
 EXAMPLES = int(os.environ.get("WEFT_EXAMPLES", "1"))
 
@@ -144,3 +145,90 @@ values = st.one_of(
     st.floats(),
     st.text(max_size=5).filter(lambda text: text.isascii() or text.encode("utf-8", "ignore").decode() == text),
 )
+
+
+# -- the whole language: every node, odd names, extreme constants ----------------------------------
+
+
+class Among:
+    """A user predicate that takes any constants, to carry them through texts: `among(x, 1, 'a', TRUE)`."""
+
+    name = "among"
+    type = Type.STRING
+
+    def check(self, arguments: tuple[Value, ...]) -> None:
+        if not arguments:
+            raise ValueError("among takes an attribute and one constant or more")
+
+    def matches(self, value: Value, arguments: tuple[Value, ...]) -> bool:
+        return value in arguments
+
+    def covers(self, wide: tuple[Value, ...], narrow: tuple[Value, ...]) -> bool:
+        return all(value in wide for value in narrow)
+
+    def overlaps(self, one: tuple[Value, ...], other: tuple[Value, ...]) -> bool:
+        return any(value in one for value in other)
+
+
+AMONG = Among()
+PREDICATES = Predicates([KINDS, AMONG])
+
+SMILE = "\N{GRINNING FACE}"  # one code point, two units of UTF-16, four bytes of UTF-8
+
+ODD_NAMES = (
+    *("a", "b", "magnitude", "place.country", "_", "x1", "größe", "名前", "²", "timestamp", "escape", "Timestamp"),
+    *("and", "OR", "Not", "in", "like", "between", "is", "null", "TRUE", "false", "iS", "is_a", "among"),
+    *("\u0131s", "fal\u017fe", "\u0131n", "\u017f"),  # their upper case looks like a reserved word
+    *(" ", "two words", "it's", 'say "x"', '"', "'", "''", '""', "a.", ".a", "a..b", "1", "1a", "a.1", "-", "a-b"),
+    *("a\nb", "\t", "\0", "e\N{COMBINING ACUTE ACCENT}", "\N{ZERO WIDTH SPACE}", SMILE, "--", "\\", "%", "x\r"),
+)
+ODD_STRINGS = ("", "'", "''", "'" * 3, "--", "%", "\\", '"', "1", "TRUE", "a\nb", "\0", SMILE)
+
+EXTREME_INTS = (0, 1, -1, 2**53, 2**53 + 1, -(2**53) - 1, 2**63 - 1, -(2**63), 2**63 - 2, 10**18)
+EXTREME_FLOATS = (
+    *(0.0, -0.0, 0.1, 1.0, -1.5, 1e15, 1e16, 1e17, 1e22, 1e23, 1e-5, 1e-4, 5e-324, -5e-324, 2.2250738585072014e-308),
+    *(1.7976931348623157e308, -1.7976931348623157e308, float(2**53), float(2**63), 9223372036854774784.0, math.pi),
+)
+EXTREME_MICROS = (MICROS_MIN, MICROS_MIN + 1, -1, 0, 1, MICROS_MAX - 1, MICROS_MAX)
+
+words = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
+names = st.sampled_from(ODD_NAMES) | words.filter(bool)
+typed_constants = st.one_of(
+    (st.sampled_from(EXTREME_INTS) | st.integers(-(2**63), 2**63 - 1)).map(Constant.of),
+    (st.sampled_from(EXTREME_FLOATS) | st.floats(allow_nan=False, allow_infinity=False)).map(Constant.of),
+    (st.sampled_from(ODD_STRINGS) | words).map(Constant.of),
+    st.booleans().map(Constant.of),
+    (st.sampled_from(EXTREME_MICROS) | st.integers(MICROS_MIN, MICROS_MAX)).map(
+        lambda micros: Constant(Type.TIMESTAMP, micros)
+    ),
+)
+
+
+@st.composite
+def likes(draw: st.DrawFn) -> Like:
+    """LIKE with a valid pattern: what the escape stands before is `%`, `_` or itself."""
+    escape = draw(st.sampled_from((None, "\\", "!", "%", "_", "'", "a", SMILE)))
+    signs = draw(st.lists(st.sampled_from((*"ab%_'\\!\n", SMILE)) | words.filter(bool), max_size=8))
+    if escape is not None:
+        signs = ["".join(sign for sign in some if sign != escape) for some in signs]
+        signs += [escape + sign for sign in draw(st.lists(st.sampled_from(("%", "_", escape)), max_size=3))]
+        signs = draw(st.permutations(signs))
+    return Like(Attribute(draw(names)), "".join(signs), escape)
+
+
+def trees(size: int = 8) -> st.SearchStrategy[Filter]:
+    """Random trees of every node type, with names and constants at the edges of the language."""
+    left = names.map(Attribute)
+    several = st.lists(typed_constants, min_size=1, max_size=4).map(tuple)
+    concepts = st.sampled_from(("vehicle", "it's")).map(lambda concept: (Constant.of(concept),))
+    leaves = st.one_of(
+        st.sampled_from((True, False, None)).map(Truth),
+        left,
+        st.builds(Compare, left, st.sampled_from(Operator), st.one_of(typed_constants, left)),
+        st.builds(Between, left, typed_constants, typed_constants),
+        st.builds(In, left, several),
+        likes(),
+        st.builds(Call, st.just(AMONG), left, several),
+        st.builds(Call, st.just(KINDS), left, concepts),
+    )
+    return _grow(leaves, size)

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import weft
-from weft.cli import app, filters
+from weft.cli.app import app, filters
 from weft.errors import FilterSyntaxError
 
 COMMANDS = ["check", "format", "explain", "covers", "overlaps", "merge"]
@@ -478,10 +478,10 @@ def test_merge_without_a_schema_says_how_to_learn_the_cost():
 
 
 def test_merge_with_a_schema_measures_what_it_adds(schema):
-    """The parts are 10 and 20 large, their union by attributes is 20 x 2: no other attribute needs bounds."""
+    """The parts are 10 and 20 large, their union by attributes 20 x 2, all times 10 values of n; the rest needs no bounds."""
     parts = ["x BETWEEN 0 AND 10 AND y BETWEEN 0 AND 1", "x BETWEEN 20 AND 30 AND y BETWEEN 0 AND 2"]
     told = answer("filter", "merge", *parts, "--schema", schema)
-    assert (told["rule"], told["added"], told["share"]) == ("attributes", 10, 0.25)
+    assert (told["rule"], told["added"], told["share"]) == ("attributes", 100, 0.25)
     assert "25.0% of its volume (10)" in run("filter", "merge", *parts, "--schema", schema).stdout
 
 
@@ -528,3 +528,17 @@ def test_demo_in_json_is_one_document():
     told = answer("demo")
     assert set(told) >= {"source", "events", "matches", "covering"}
     assert told["events"]["count"] == 1707
+
+
+def test_bench_shows_figures_and_writes_them(tmp_path) -> None:
+    file = tmp_path / "figures.json"
+    done = run("bench", "language", "--quick", "--json", str(file))
+    assert done.exit_code == 0
+    assert "start/1/first_filter" in done.output
+    assert json.loads(file.read_text())["bench"] == "language"
+
+
+def test_an_unknown_bench_is_wrong_usage() -> None:
+    done = run("bench", "nothing")
+    assert done.exit_code == 2
+    assert "language" in done.output

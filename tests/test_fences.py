@@ -18,7 +18,7 @@ FENCES = {
     "asyncio": ("net/", "console/", "collect/", "serve.py"),
     "socket": ("net/", "console/", "collect/", "serve.py"),
     "random": ("net/", "sim/"),
-    "time": ("net/", "sim/", "bench/", "demo/", "cli.py"),
+    "time": ("net/", "sim/", "bench/", "demo/", "cli/"),
 }
 CLOCKS = {"now", "utcnow", "today"}
 

@@ -1,5 +1,6 @@
 """Volumes of boxes. Laws: additive over disjoint boxes; only the part within the schema's bounds counts.
 
+Only attributes that a box restricts need bounds; one without, that no box restricts, counts 1.
 A float or a timestamp is measured by length (seconds), an integer, a bool and a category by count; a float with a
 precision counts its steps. Absence has no volume: a bounded, complete event is the unit of comparison.
 """
@@ -8,15 +9,14 @@ from __future__ import annotations
 
 import math
 from datetime import datetime
-from functools import reduce
 from typing import Any
 
 from weft.algebra import interval
-from weft.algebra.box import Box, NormalForm, universe
+from weft.algebra.box import Box, NormalForm
 from weft.algebra.interval import Cut, Line
 from weft.algebra.relate import Region, as_form
 from weft.algebra.subtract import remainder
-from weft.algebra.valueset import ValueSet
+from weft.algebra.valueset import ValueSet, of_type
 from weft.errors import SchemaError
 from weft.model.schema import Attribute, Schema
 from weft.model.value import Type, to_micros
@@ -49,17 +49,19 @@ def _box_volume(box: Box, schema: Schema) -> float:
     unknown = sorted(set(box.sets) - set(schema))
     if unknown:
         raise SchemaError(f"a volume needs every attribute in the schema: add {', '.join(map(repr, unknown))}")
-    sizes = (_size(box.sets.get(name) or universe(name, schema), schema[name]) for name in schema)
-    return reduce(float.__mul__, sizes, 1.0)
+    return math.prod(_size(box.sets.get(name), schema[name]) for name in schema)
 
 
-def _size(values: ValueSet, attribute: Attribute) -> float:
+def _size(restricted: ValueSet | None, attribute: Attribute) -> float:
+    values = of_type(attribute.type) if restricted is None else restricted
     match attribute.type:
         case Type.BOOL:
             return float(len(values.bools))
         case Type.STRING if attribute.categories:
             return float(sum(category in values.strings for category in attribute.categories))
     if attribute.low is None or attribute.high is None:
+        if restricted is None:
+            return 1.0
         what = "categories" if attribute.type is Type.STRING else "bounds"
         raise SchemaError(f"a volume needs {what} for {attribute.name!r}: add them to the schema")
     low, high = _number(attribute.low), _number(attribute.high)

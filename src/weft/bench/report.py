@@ -13,7 +13,8 @@ from time import perf_counter
 from typing import Any, Literal
 
 from rich.console import Console
-from rich.table import Table
+
+from weft.tables import plain_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ def as_json(bench: str, results: list[Result]) -> dict[str, Any]:
 
 def show(bench: str, results: list[Result], console: Console) -> None:
     """The table."""
-    table = Table(title=f"weft bench {bench}", title_justify="left", caption=machine(), caption_justify="left")
+    table = plain_table(f"weft bench {bench}: {machine()}")
     for heading, justify in (
         ("figure", "left"),
         ("value", "right"),
@@ -68,7 +69,7 @@ def show(bench: str, results: list[Result], console: Console) -> None:
         ("goal", "right"),
         ("", "left"),
     ):
-        table.add_column(heading, justify=justify)  # type: ignore[arg-type]
+        table.add_column(heading, justify=justify, no_wrap=True)  # type: ignore[arg-type]
     for result in results:
         sign = {"higher": ">=", "lower": "<="}[result.better]
         goal = "" if result.goal is None else f"{sign} {_number(result.goal)}"

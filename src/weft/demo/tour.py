@@ -20,9 +20,9 @@ from weft.algebra.normalize import normalize
 from weft.algebra.relate import covers
 from weft.demo import earthquakes
 from weft.demo.filters import SUBSCRIPTIONS, Subscription
-from weft.demo.show import plain_table
 from weft.language.meaning import matches
 from weft.model.event import Event
+from weft.tables import plain_table
 
 Facts = dict[str, Any]
 

@@ -6,20 +6,15 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from rich import box
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from weft.demo.explain import Trace, show_value
+from weft.language.trace import Trace, show_value
+from weft.tables import plain_table
 
 _TRUTHS = {True: ("TRUE", "green"), False: ("FALSE", "red"), None: ("NULL", "yellow")}
-
-
-def plain_table() -> Table:
-    """A table with a line under its head and no other."""
-    return Table(box=box.SIMPLE_HEAD, header_style="bold", show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
 
 
 def named(*pairs: tuple[str, str | Text]) -> Table:

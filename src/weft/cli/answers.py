@@ -98,12 +98,10 @@ def shared(one: Filter, other: Filter, schema: Schema | None) -> Facts:
 def merged(filters: Sequence[Filter], schema: Schema | None) -> Facts:
     """The best merger, its rule, the volume that it adds and the share of its own volume that this is.
 
-    Volumes are measured in the attributes that the filters use: no other one needs bounds. Where there is none,
-    `unknown` says why.
+    Where there is none, `unknown` says why.
     """
-    used = _part_used(filters, schema)
-    merger = merge(filters, used)
-    share, unknown = _cost(merger, used)
+    merger = merge(filters, schema)
+    share, unknown = _cost(merger, schema)
     return {
         "filters": [str(part) for part in filters],
         "merged": str(express(merger.form)),
@@ -132,13 +130,6 @@ def undeclared(filters: Iterable[Filter], schema: Schema | None) -> list[str]:
 
 def _names(filters: Iterable[Filter]) -> frozenset[str]:
     return frozenset().union(*map(attributes, filters))
-
-
-def _part_used(filters: Iterable[Filter], schema: Schema | None) -> Schema | None:
-    if schema is None:
-        return None
-    names = _names(filters)
-    return Schema(tuple(attribute for attribute in schema.attributes if attribute.name in names))
 
 
 def _cost(merger: Merger, schema: Schema | None) -> tuple[float | None, str | None]:

@@ -124,14 +124,14 @@ def read_schema(path: Path | None) -> Schema | None:
 
 def read_filters(texts: Sequence[str], taxonomy: Path | None, least: int = 1, most: int | None = None) -> list[Filter]:
     """The filters of the texts. Raises FilterError for the first that is wrong; too few or too many are wrong usage."""
-    from weft.demo.reading import read_filter, read_predicates
+    from weft.cli.reading import read_filter, read_predicates
 
     predicates = read_predicates(taxonomy)
     return [read_filter(text, place, predicates) for text, place in _texts(texts, least, most)]
 
 
 def _texts(given: Sequence[str], least: int = 1, most: int | None = None) -> list[tuple[str, str]]:
-    from weft.demo.reading import read_texts
+    from weft.cli.reading import read_texts
 
     texts = list(read_texts(given, typer.get_binary_stream("stdin").read))
     if not least <= len(texts) <= (most or len(texts)):
@@ -206,8 +206,8 @@ def check(texts: Texts, schema: SchemaFile = None, taxonomy: TaxonomyFile = None
     Example:
       $ weft filter check "price < 95 AND symbol IN ('X', 'Y')"
     """
-    from weft.demo.answers import checked
-    from weft.demo.reading import read_filter, read_predicates
+    from weft.cli.answers import checked
+    from weft.cli.reading import read_filter, read_predicates
 
     declared, predicates = read_schema(schema), read_predicates(taxonomy)
     answers: list[dict[str, Any]] = []
@@ -240,7 +240,7 @@ def format_(texts: Texts, schema: SchemaFile = None, taxonomy: TaxonomyFile = No
     Example:
       $ weft filter format "not(5<price or active)"
     """
-    from weft.demo.answers import undeclared
+    from weft.cli.answers import undeclared
 
     declared, found = read_schema(schema), read_filters(texts, taxonomy)
     written, notes = [str(each) for each in found], undeclared(found, declared)
@@ -274,10 +274,10 @@ def explain(
     Example:
       $ weft filter explain "a < 5 AND NOT b > 7" --event '{"a": 1}'
     """
-    from weft.demo import show
-    from weft.demo.answers import explained
-    from weft.demo.explain import plain_values, trace
-    from weft.demo.reading import read_event
+    from weft.cli import show
+    from weft.cli.answers import explained
+    from weft.cli.reading import read_event
+    from weft.language.trace import plain_values, trace
 
     declared = read_schema(schema)
     (wanted,) = read_filters([text], taxonomy, 1, 1)
@@ -318,8 +318,8 @@ def covers(
     Example:
       $ weft filter covers "x < 10" "x BETWEEN 5 AND 9"
     """
-    from weft.demo import show
-    from weft.demo.answers import compared
+    from weft.cli import show
+    from weft.cli.answers import compared
 
     declared = read_schema(schema)
     outer, inner = read_filters([wide, narrow], taxonomy, 2, 2)
@@ -358,8 +358,8 @@ def overlaps(
     Example:
       $ weft filter overlaps "x < 10" "x > 5 AND y = 1"
     """
-    from weft.demo import show
-    from weft.demo.answers import shared
+    from weft.cli import show
+    from weft.cli.answers import shared
 
     declared = read_schema(schema)
     first, second = read_filters([one, other], taxonomy, 2, 2)
@@ -382,14 +382,14 @@ def merge(texts: Texts, schema: SchemaFile = None, taxonomy: TaxonomyFile = None
 
     A merger is perfect if it matches nothing else. The rules: covering (one of the filters covers the others),
     perfect, attributes (the union of each attribute's values), bounding (the box around them all). With a schema
-    that has bounds, the volume that the merger adds is shown, in the attributes that the filters use.
+    that has bounds, the volume that the merger adds is shown.
 
     \b
     Example:
       $ weft filter merge "x < 5 AND y > 1" "x BETWEEN 5 AND 9 AND y > 1"
     """
-    from weft.demo import show
-    from weft.demo.answers import merged
+    from weft.cli import show
+    from weft.cli.answers import merged
 
     declared = read_schema(schema)
     facts = merged(read_filters(texts, taxonomy, 2), declared)
@@ -422,3 +422,34 @@ def demo(as_json: AsJson = False) -> None:
     facts = tour(Console(quiet=as_json))
     if as_json:
         emit(facts)
+
+
+# -- weft bench --------------------------------------------------------------------------------------
+
+
+@app.command()
+def bench(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What to measure: language.")],
+    quick: Annotated[bool, typer.Option("--quick", help="Small sizes: ends within two minutes.")] = False,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Also write the figures here.")
+    ] = None,
+) -> None:
+    """Measure Weft, with goals and with what it is compared to in the same run.
+
+    The exit code is 0 whatever the figures are.
+
+    \b
+    Example:
+      $ weft bench language --quick
+    """
+    from weft.bench import BENCHES
+    from weft.bench.report import show, write
+
+    if name not in BENCHES:
+        raise typer.BadParameter(f"there is no bench {name!r}: choose one of {', '.join(BENCHES)}")
+    with console(stderr=True).status("") as status:
+        results = BENCHES[name]()(quick, lambda what: status.update(f"measuring {what}"))
+    show(name, results, console())
+    if json_file is not None:
+        write(json_file, name, results)

@@ -1,0 +1,246 @@
+"""Searching a partition tree (see `partition`). Law: a row is found just if all codes of the event are in its ranges.
+
+`codes` (int32[events, d]) has an event a row. Results are in CSR form: `offsets` (int64[events+1]) into found ids.
+`event_by_event` is best when an event reaches few leaves, `all_together` when it reaches many: it sends the whole batch
+down the tree, and so reads each leaf once.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from weft.kernels.jit import jit
+from weft.kernels.partition import NODE, SPECIAL, _grown
+from weft.kernels.simd import compress, lowest, narrow_mask, ones, prefetch, wide_mask
+
+FIND, COUNT, ANY = 0, 1, 2
+
+
+@jit
+def _scan_leaf(nodes, columns, data, ids, live, codes, event, leaf, found, out, mode):
+    """Append a leaf's matches to `out` from `found` on; returns `out`, the new end, and how many were only counted."""
+    place = leaf * NODE
+    block, blocks = np.int64(nodes[place + 1]), np.int64(nodes[place + 2])
+    column, base = np.int64(nodes[place + 3]), 32 * np.int64(nodes[place + 4])
+    counted = 0
+    if found + 32 * blocks > out.size and mode == FIND:
+        out = _grown(out, found + 32 * blocks)
+    for b in range(block, block + blocks):
+        mask = live[b]
+        header = np.int64(columns[column])
+        special = header >= SPECIAL
+        if special:
+            header -= SPECIAL
+        at = base
+        for c in range(column + 2, column + 2 + header):
+            if mask == 0:
+                break
+            dim = np.int64(columns[c])
+            code = codes[event, dim >> 1]
+            if dim & 1:
+                mask &= wide_mask(data, at, np.uint32(code))
+                at += 128
+            else:
+                mask &= narrow_mask(data, at, np.uint16(code))
+                at += 64
+        base += 32 * np.int64(columns[column + 1])
+        column += 2 + header
+        if mask == 0:
+            continue
+        if mode == FIND:
+            hits = ones(mask)
+            if hits <= 4:
+                while mask != 0:
+                    out[found] = ids[32 * b + lowest(mask)]
+                    found += 1
+                    mask &= mask - np.uint32(1)
+            else:
+                compress(ids, 32 * b, out, found, np.uint16(mask & np.uint32(65535)))
+                found += ones(mask & np.uint32(65535))
+                compress(ids, 32 * b + 16, out, found, np.uint16(mask >> np.uint32(16)))
+                found += ones(mask >> np.uint32(16))
+        elif special:
+            if found + 32 > out.size:
+                out = _grown(out, found + 32)
+            while mask != 0:
+                row = ids[32 * b + lowest(mask)]
+                mask &= mask - np.uint32(1)
+                if row < 0:
+                    out[found] = row
+                    found += 1
+                else:
+                    counted += 1
+        else:
+            counted += ones(mask)
+        if mode == ANY and counted > 0:
+            break
+    return out, found, counted
+
+
+@jit
+def event_by_event(nodes, children, columns, data, ids, live, codes, out, offsets, counts, mode):
+    """Search for each event on its own; fills `offsets`, and `counts` if not FIND, and returns the found ids.
+
+    COUNT counts what is not special in `counts`, ANY stops at the first; both give special rows as found.
+    """
+    stack, leaves = np.empty(64, np.int64), np.empty(64, np.int64)
+    found = 0
+    offsets[0] = 0
+    for event in range(codes.shape[0]):
+        depth, reached = 1, 0
+        stack[0] = 0
+        while depth > 0:
+            depth -= 1
+            node = stack[depth]
+            place = node * NODE
+            dim = nodes[place]
+            if dim >= 0:
+                if depth + 2 > stack.size:
+                    stack = _grown(stack, depth + 2)
+                wide = np.int64(nodes[place + 2])
+                if wide >= 0:
+                    stack[depth] = wide
+                    depth += 1
+                    prefetch(nodes, wide * NODE)
+                cell = np.int64(nodes[place + 3]) + (codes[event, dim] >> nodes[place + 1])
+                child = np.int64(children[cell])
+                if child >= 0:
+                    stack[depth] = child
+                    depth += 1
+                    prefetch(nodes, child * NODE)
+            else:
+                if reached == leaves.size:
+                    leaves = _grown(leaves, reached + 1)
+                leaves[reached] = node
+                reached += 1
+                base = 32 * np.int64(nodes[place + 4])
+                prefetch(columns, np.int64(nodes[place + 3]))
+                prefetch(data, base)
+                prefetch(data, base + 32)
+                prefetch(data, base + 64)
+                prefetch(data, base + 96)
+        total = 0
+        for at in range(reached):
+            out, found, counted = _scan_leaf(
+                nodes, columns, data, ids, live, codes, event, leaves[at], found, out, mode
+            )
+            total += counted
+            if mode == ANY and total > 0:
+                break
+        offsets[event + 1] = found
+        if mode != FIND:
+            counts[event] = total
+    return out[:found]
+
+
+@jit
+def all_together(nodes, children, columns, data, ids, live, codes, out, offsets):
+    """Search for all events at once; fills `offsets` and returns the found ids, by event."""
+    events = codes.shape[0]
+    pool = np.empty(max(4 * events, 64), np.int32)
+    for event in range(events):
+        pool[event] = event
+    stack, begins, sizes = np.zeros(64, np.int64), np.zeros(64, np.int64), np.zeros(64, np.int64)
+    sizes[0], depth = events, 1
+    cells, touched = np.zeros(64, np.int64), np.empty(64, np.int64)
+    whose = np.empty(out.size, np.int32)
+    found = 0
+    ends = np.zeros(events + 1, np.int64)
+    while depth > 0:
+        depth -= 1
+        node, begin, size = stack[depth], begins[depth], sizes[depth]
+        place = node * NODE
+        dim = nodes[place]
+        if dim < 0:
+            for at in range(begin, begin + size):
+                event = np.int64(pool[at])
+                before = found
+                out, found, _ = _scan_leaf(nodes, columns, data, ids, live, codes, event, node, found, out, FIND)
+                if out.size > whose.size:
+                    whose = _grown(whose, out.size)
+                for hit in range(before, found):
+                    whose[hit] = event
+                ends[event + 1] += found - before
+            continue
+        shift, start, n_cells = nodes[place + 1], np.int64(nodes[place + 3]), np.int64(nodes[place + 5])
+        if cells.size < n_cells:
+            cells, touched = np.zeros(2 * n_cells, np.int64), np.empty(2 * n_cells, np.int64)
+        top = begin + size
+        pool = _grown(pool, top + size)
+        met = 0
+        for at in range(begin, top):
+            cell = np.int64(codes[pool[at], dim] >> shift)
+            if cells[cell] == 0:
+                touched[met] = cell
+                met += 1
+            cells[cell] += 1
+        if depth + met + 1 > stack.size:
+            stack = _grown(stack, depth + met + 1)
+            begins, sizes = _grown(begins, stack.size), _grown(sizes, stack.size)
+        wide = np.int64(nodes[place + 2])
+        if wide >= 0:  # the same events; they lie below what the other children get, and so are met last
+            stack[depth], begins[depth], sizes[depth] = wide, begin, size
+            depth += 1
+        to = top
+        for at in range(met):
+            cell = touched[at]
+            here = cells[cell]
+            cells[cell] = to
+            child = np.int64(children[start + cell])
+            if child >= 0:
+                stack[depth], begins[depth], sizes[depth] = child, to, here
+                depth += 1
+            to += here
+        for at in range(begin, top):
+            event = pool[at]
+            cell = np.int64(codes[event, dim] >> shift)
+            pool[cells[cell]] = event
+            cells[cell] += 1
+        for at in range(met):
+            cells[touched[at]] = 0
+    for event in range(events):
+        ends[event + 1] += ends[event]
+        offsets[event] = ends[event]
+    offsets[events] = ends[events]
+    sorted_ids = np.empty(found, np.int32)
+    for hit in range(found):
+        event = whose[hit]
+        sorted_ids[ends[event]] = out[hit]
+        ends[event] += 1
+    return sorted_ids
+
+
+@jit
+def kill(nodes, children, ids, live, starts, dims, lows, highs, row, name):
+    """Clear the live bits of a row in every leaf that holds it, by walking its own cells; returns how many."""
+    stack = np.empty(64, np.int64)
+    stack[0], depth, cleared = 0, 1, 0
+    while depth > 0:
+        depth -= 1
+        place = stack[depth] * NODE
+        dim = nodes[place]
+        if dim < 0:
+            for b in range(nodes[place + 1], nodes[place + 1] + nodes[place + 2]):
+                for lane in range(32):
+                    bit = np.uint32(1) << np.uint32(lane)
+                    if ids[32 * b + lane] == name and live[b] & bit:
+                        live[b] &= ~bit
+                        cleared += 1
+            continue
+        low, high = -1, -1
+        for at in range(starts[row], starts[row + 1]):
+            if dims[at] == dim:
+                low, high = lows[at] >> nodes[place + 1], highs[at] >> nodes[place + 1]
+        if low < 0 or high - low + 1 > nodes[place + 4]:
+            if nodes[place + 2] >= 0:
+                stack = _grown(stack, depth + 1)
+                stack[depth] = nodes[place + 2]
+                depth += 1
+            continue
+        stack = _grown(stack, depth + high - low + 1)
+        for cell in range(low, high + 1):
+            child = children[nodes[place + 3] + cell]
+            if child >= 0:
+                stack[depth] = child
+                depth += 1
+    return cleared

@@ -1,0 +1,155 @@
+"""Thirty-two comparisons at once. Law: each intrinsic has a plain twin that gives the same.
+
+A lane is a row of a block. Bounds lie in `data` (uint16): 32 lows and then 32 highs, or for codes beyond 16 bits the
+upper halves and the lower halves of 32 lows and then of 32 highs. A mask has bit i set for lane i.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from weft.kernels.jit import COMPILED, cgutils, intrinsic, ir, types
+
+LANES = 32
+
+if COMPILED:
+
+    def _pointer(context, builder, kind, array, at):
+        return builder.gep(context.make_array(kind)(context, builder, array).data, [at])
+
+    def _lanes(context, builder, kind, array, at, offset):
+        vector = ir.VectorType(ir.IntType(16), LANES)
+        start = builder.add(at, ir.Constant(ir.IntType(64), offset))
+        pointer = builder.bitcast(_pointer(context, builder, kind, array, start), vector.as_pointer())
+        return builder.load(pointer, align=2)
+
+    def _spread(builder, value):
+        vector = ir.VectorType(ir.IntType(16), LANES)
+        first = builder.insert_element(ir.Constant(vector, ir.Undefined), value, ir.Constant(ir.IntType(32), 0))
+        zeros = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
+        return builder.shuffle_vector(first, ir.Constant(vector, ir.Undefined), zeros)
+
+    @intrinsic
+    def narrow_mask(typing, data, at, code):
+        """Lanes with low <= code <= high, of 16-bit codes at data[at:at+64]."""
+        signature = types.uint32(data, types.int64, types.uint16)
+
+        def generate(context, builder, signature, arguments):
+            array, at, code = arguments
+            low = _lanes(context, builder, signature.args[0], array, at, 0)
+            high = _lanes(context, builder, signature.args[0], array, at, LANES)
+            codes = _spread(builder, code)
+            inside = builder.and_(builder.icmp_unsigned("<=", low, codes), builder.icmp_unsigned("<=", codes, high))
+            return builder.bitcast(inside, ir.IntType(32))
+
+        return signature, generate
+
+    @intrinsic
+    def wide_mask(typing, data, at, code):
+        """Lanes with low <= code <= high, of 32-bit codes in halves at data[at:at+128]."""
+        signature = types.uint32(data, types.int64, types.uint32)
+
+        def generate(context, builder, signature, arguments):
+            array, at, code = arguments
+            half = ir.IntType(16)
+            upper = _spread(builder, builder.trunc(builder.lshr(code, ir.Constant(ir.IntType(32), 16)), half))
+            lower = _spread(builder, builder.trunc(code, half))
+            parts = [_lanes(context, builder, signature.args[0], array, at, LANES * n) for n in range(4)]
+            above = builder.or_(
+                builder.icmp_unsigned("<", parts[0], upper),
+                builder.and_(
+                    builder.icmp_unsigned("==", parts[0], upper), builder.icmp_unsigned("<=", parts[1], lower)
+                ),
+            )
+            below = builder.or_(
+                builder.icmp_unsigned(">", parts[2], upper),
+                builder.and_(
+                    builder.icmp_unsigned("==", parts[2], upper), builder.icmp_unsigned(">=", parts[3], lower)
+                ),
+            )
+            return builder.bitcast(builder.and_(above, below), ir.IntType(32))
+
+        return signature, generate
+
+    @intrinsic
+    def lowest(typing, mask):
+        """The place of the lowest set bit of a mask that has one."""
+        signature = types.int64(types.uint32)
+
+        def generate(context, builder, signature, arguments):
+            found = builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
+            return builder.zext(found, ir.IntType(64))
+
+        return signature, generate
+
+    @intrinsic
+    def ones(typing, mask):
+        """How many bits of a mask are set."""
+        signature = types.int64(types.uint32)
+
+        def generate(context, builder, signature, arguments):
+            return builder.zext(builder.ctpop(arguments[0]), ir.IntType(64))
+
+        return signature, generate
+
+    @intrinsic
+    def compress(typing, ids, at, out, to, mask):
+        """Store those of the 16 ids (int32) at ids[at:at+16] whose bit is set, side by side from out[to]."""
+        signature = types.void(ids, types.int64, out, types.int64, types.uint16)
+
+        def generate(context, builder, signature, arguments):
+            array, at, target, to, mask = arguments
+            vector, bits = ir.VectorType(ir.IntType(32), 16), ir.VectorType(ir.IntType(1), 16)
+            source = builder.bitcast(_pointer(context, builder, signature.args[0], array, at), vector.as_pointer())
+            pointer = _pointer(context, builder, signature.args[2], target, to)
+            kind = ir.FunctionType(ir.VoidType(), [vector, ir.IntType(32).as_pointer(), bits])
+            store = cgutils.get_or_insert_function(builder.module, kind, "llvm.masked.compressstore.v16i32")
+            builder.call(store, [builder.load(source, align=4), pointer, builder.bitcast(mask, bits)])
+            return context.get_dummy_value()
+
+        return signature, generate
+
+    @intrinsic
+    def prefetch(typing, array, at):
+        """Ask for array[at] to be brought near; any place is safe to ask for."""
+        signature = types.void(array, types.int64)
+
+        def generate(context, builder, signature, arguments):
+            place = _pointer(context, builder, signature.args[0], arguments[0], arguments[1])
+            byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
+            kind = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
+            hint = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+            builder.call(hint, [builder.bitcast(place, byte), word(0), word(3), word(1)])
+            return context.get_dummy_value()
+
+        return signature, generate
+
+else:
+    _BITS = np.left_shift(np.uint64(1), np.arange(LANES, dtype=np.uint64))
+
+    def narrow_mask(data, at, code):
+        """Lanes with low <= code <= high, of 16-bit codes at data[at:at+64]."""
+        low, high = data[at : at + LANES], data[at + LANES : at + 2 * LANES]
+        return np.uint32(_BITS[(low <= code) & (code <= high)].sum())
+
+    def wide_mask(data, at, code):
+        """Lanes with low <= code <= high, of 32-bit codes in halves at data[at:at+128]."""
+        parts = data[at : at + 4 * LANES].astype(np.uint32).reshape(4, LANES)
+        low, high = parts[0] << np.uint32(16) | parts[1], parts[2] << np.uint32(16) | parts[3]
+        return np.uint32(_BITS[(low <= code) & (code <= high)].sum())
+
+    def lowest(mask):
+        """The place of the lowest set bit of a mask that has one."""
+        return (int(mask) & -int(mask)).bit_length() - 1
+
+    def ones(mask):
+        """How many bits of a mask are set."""
+        return int(mask).bit_count()
+
+    def compress(ids, at, out, to, mask):
+        """Store those of the 16 ids (int32) at ids[at:at+16] whose bit is set, side by side from out[to]."""
+        kept = ids[at : at + 16][[bool(int(mask) >> lane & 1) for lane in range(16)]]
+        out[to : to + len(kept)] = kept
+
+    def prefetch(array, at):
+        """Ask for array[at] to be brought near; any place is safe to ask for."""

@@ -478,11 +478,11 @@ def test_merge_without_a_schema_says_how_to_learn_the_cost():
 
 
 def test_merge_with_a_schema_measures_what_it_adds(schema):
-    """The parts are 10 and 20 large, their union by attributes 20 x 2, all times 10 values of n; the rest needs no bounds."""
+    """The parts are 10 and 20 large, their union 20 x 2, all times 10 values of n; the rest needs no bounds."""
     parts = ["x BETWEEN 0 AND 10 AND y BETWEEN 0 AND 1", "x BETWEEN 20 AND 30 AND y BETWEEN 0 AND 2"]
     told = answer("filter", "merge", *parts, "--schema", schema)
     assert (told["rule"], told["added"], told["share"]) == ("attributes", 100, 0.25)
-    assert "25.0% of its volume (10)" in run("filter", "merge", *parts, "--schema", schema).stdout
+    assert "25.0% of its volume (100)" in run("filter", "merge", *parts, "--schema", schema).stdout
 
 
 def test_merge_with_a_schema_that_cannot_measure_says_what_it_lacks(schema):

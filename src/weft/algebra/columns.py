@@ -8,9 +8,10 @@ else in it is kept as an object beside the columns, and asked as one.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,7 @@ from weft.algebra.box import Box
 from weft.algebra.interval import NUMBERS
 from weft.algebra.strings import ALL_STRINGS, Strings
 from weft.algebra.valueset import ValueSet
+from weft.errors import FilterError
 from weft.kernels import boxes as kernel
 from weft.kernels.boxes import BOUNDED, HIGH_OPEN, LOW_OPEN, Floats, Marks, Mask
 
@@ -89,6 +91,40 @@ class BoxColumns:
                 column.low[row], column.high[row], column.marks[row] = low, high, marks
         numbers = np.arange(len(rows)) if owners is None else np.asarray(owners, np.int64)
         return BoxColumns(columns, numbers, odd, strings)
+
+    @staticmethod
+    def from_bounds(bounds: Mapping[str, Any]) -> BoxColumns:
+        """Columns of bounds: for each attribute (low, high), both included, or an array of values to equal.
+
+        NaN, None and NULL are no bound; a row whose low is above its high matches nothing and is left out. Arrays may
+        be numpy's, Arrow's or lists, of numbers or, to equal, of strings.
+
+        >>> rows = BoxColumns.from_bounds({"x": ([1.0, 5.0], [2.0, math.nan]), "s": ["a", None]})
+        >>> rows.box(1) == Box({"x": ValueSet(numbers=((5, 0),))})
+        True
+        """
+        columns: dict[Key, Column] = {}
+        strings: dict[str, int] = {}
+        size = max((len(each[0] if isinstance(each, tuple) else each) for each in bounds.values()), default=0)
+        fine = np.ones(size, bool)
+        for name, each in bounds.items():
+            if isinstance(each, tuple):
+                low, high = (_floats(name, side, size) for side in each)
+                part = Part.NUMBERS
+            elif (numbers := _string_numbers(each, strings)) is not None:
+                low = high = numbers
+                part = Part.STRINGS
+            else:
+                low = high = _floats(name, each, size)
+                part = Part.NUMBERS
+            if len(low) != size or len(high) != size:
+                raise FilterError(f"the columns of {name!r} have {len(low)} and {len(high)} rows, others {size}")
+            bounded = ~(np.isnan(low) & np.isnan(high))
+            low, high = np.where(np.isnan(low), -np.inf, low), np.where(np.isnan(high), np.inf, high)
+            columns[name, part] = Column(low, high, np.where(bounded, np.uint8(BOUNDED), np.uint8(0)))
+            fine &= low <= high
+        kept = {key: Column(c.low[fine], c.high[fine], c.marks[fine]) for key, c in columns.items()}
+        return BoxColumns(kept, np.flatnonzero(fine), {}, strings)
 
     def __len__(self) -> int:
         return len(self.owners)
@@ -160,6 +196,41 @@ class BoxColumns:
         for row, box in self.odd.items():
             rows[row] = holds(box)
         return rows
+
+
+def _floats(name: str, values: Any, size: int) -> Floats:
+    """A column of bounds as floats, NaN for none. Raises FilterError for what floats cannot hold."""
+    if values is None:
+        return np.full(size, np.nan)
+    if hasattr(values, "to_numpy") and not isinstance(values, np.ndarray):
+        values = values.to_numpy(zero_copy_only=False)
+    array = np.asarray(values)
+    if array.dtype.kind in "iu" and len(array) and max(int(array.max()), -int(array.min())) > 2**53:
+        raise FilterError(f"the bounds of {name!r} are integers beyond 53 bits: give these filters as text")
+    try:
+        return array.astype(np.float64) + 0.0
+    except (TypeError, ValueError):
+        raise FilterError(f"the bounds of {name!r} are no numbers: a pair is (low, high), strings are one array") from None
+
+
+def _string_numbers(values: Any, strings: dict[str, int]) -> Floats | None:
+    """The numbers of strings, NaN for none, new ones taken in; None if they are no strings."""
+    import pyarrow as pa
+
+    try:
+        array = values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values)
+    except pa.ArrowException:
+        return None
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    if not (pa.types.is_string(array.type) or pa.types.is_large_string(array.type)):
+        return None
+    coded = array.dictionary_encode()
+    numbers = [strings.setdefault(text, len(strings)) for text in coded.dictionary.to_pylist()]
+    places = coded.indices.to_numpy(zero_copy_only=False).astype(np.float64)  # NaN for NULL
+    known = ~np.isnan(places)
+    places[known] = np.array(numbers, np.float64)[places[known].astype(np.int64)]
+    return places
 
 
 def _spans(box: Box, number: Callable[[str], float]) -> dict[Key, Span] | None:

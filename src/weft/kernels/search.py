@@ -211,6 +211,31 @@ def all_together(nodes, children, columns, data, ids, live, codes, out, offsets)
 
 
 @jit
+def reach(nodes, children, codes):
+    """How many leaves the events reach, all in all."""
+    stack = np.empty(64, np.int64)
+    leaves = 0
+    for event in range(codes.shape[0]):
+        stack[0], depth = 0, 1
+        while depth > 0:
+            depth -= 1
+            place = stack[depth] * NODE
+            dim = nodes[place]
+            if dim < 0:
+                leaves += 1
+                continue
+            stack = _grown(stack, depth + 2)
+            if nodes[place + 2] >= 0:
+                stack[depth] = nodes[place + 2]
+                depth += 1
+            child = children[nodes[place + 3] + (codes[event, dim] >> nodes[place + 1])]
+            if child >= 0:
+                stack[depth] = child
+                depth += 1
+    return leaves
+
+
+@jit
 def kill(nodes, children, ids, live, starts, dims, lows, highs, row, name):
     """Clear the live bits of a row in every leaf that holds it, by walking its own cells; returns how many."""
     stack = np.empty(64, np.int64)

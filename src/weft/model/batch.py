@@ -8,7 +8,7 @@ that names the column; nothing is dropped or rounded in silence, except that dec
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import chain
@@ -93,7 +93,28 @@ def infer_schema(rows: pa.RecordBatch | pa.Table, most_categories: int) -> Schem
     return Schema(tuple(found.attribute(name) for name, found in seen.items()))
 
 
-class _Column(NamedTuple):
+def typed_columns(rows: pa.RecordBatch, wanted: Collection[str]) -> dict[str, TypedColumn]:
+    """The wanted attributes among the columns, as numpy has them; others are not read. Raises EventError.
+
+    >>> import pyarrow as pa
+    >>> rows = pa.record_batch({"x": [1.5, None], "y": [[1], [2]]})
+    >>> {name: column.absent.tolist() for name, column in typed_columns(rows, {"x", "z"}).items()}
+    {'x': [False, True]}
+    """
+    found: dict[str, TypedColumn] = {}
+    names: set[str] = set()
+    for name, array in zip(rows.schema.names, rows.columns, strict=True):
+        if name in wanted or any(each.startswith(name + ".") for each in wanted):
+            for leaf, column in _leaves(name, array, 1):
+                _check_once(leaf, names)
+                if leaf in wanted:
+                    if column is None:
+                        raise EventError(f"no filter sees the type of column {leaf!r}: leave it out")
+                    found[leaf] = column
+    return found
+
+
+class TypedColumn(NamedTuple):
     """A column as numpy has it: int64, float64, bool, microseconds or str objects. No type: all absent."""
 
     type: Type | None
@@ -130,7 +151,7 @@ def _events(batch: pa.RecordBatch, payload: str | None) -> list[Event]:
             continue
         if column.type is not fixed:
             raise EventError(f"column {name!r} is a {column.type}, but {name!r} is always a {fixed}: cast it")
-        cells[name] = _listed(column)
+        cells[name] = listed(column)
         gaps |= column.absent
     keys = list(cells)
     rows: list[Any] = [dict(zip(keys, row, strict=True)) for row in zip(*cells.values(), strict=True)]
@@ -157,14 +178,14 @@ def _check_once(name: str, names: set[str]) -> None:
     names.add(name)
 
 
-def _columns(batch: pa.RecordBatch, without: str | None = None) -> Iterator[tuple[str, _Column | None]]:
+def _columns(batch: pa.RecordBatch, without: str | None = None) -> Iterator[tuple[str, TypedColumn | None]]:
     """Every column in order, structs flattened; None for a type that no attribute has."""
     for name, array in zip(batch.schema.names, batch.columns, strict=True):
         if name != without:
             yield from _leaves(name, array, 1)
 
 
-def _leaves(name: str, array: Any, depth: int) -> Iterator[tuple[str, _Column | None]]:
+def _leaves(name: str, array: Any, depth: int) -> Iterator[tuple[str, TypedColumn | None]]:
     import pyarrow as pa
 
     if not pa.types.is_struct(array.type):
@@ -176,7 +197,7 @@ def _leaves(name: str, array: Any, depth: int) -> Iterator[tuple[str, _Column | 
         yield from _leaves(f"{name}.{part.name}" if name and part.name else "", child, depth + 1)
 
 
-def _read(name: str, array: Any) -> _Column | None:
+def _read(name: str, array: Any) -> TypedColumn | None:
     """The column as numpy has it."""
     import numpy as np
     import pyarrow as pa
@@ -188,35 +209,35 @@ def _read(name: str, array: Any) -> _Column | None:
         if words is None:
             return None
         if not len(array.dictionary):  # then every index is NULL
-            return _Column(words.type, np.zeros(len(array), words.values.dtype), absent)
+            return TypedColumn(words.type, np.zeros(len(array), words.values.dtype), absent)
         at = array.indices.fill_null(0).to_numpy()
-        return _Column(words.type, words.values[at], words.absent[at] | absent)
+        return TypedColumn(words.type, words.values[at], words.absent[at] | absent)
     if is_a.is_run_end_encoded(kind):
         return _read(name, pc.call_function("run_end_decode", [array]))
     absent = _nulls(array)
     if is_a.is_null(kind):
-        return _Column(None, np.zeros(len(array), np.object_), absent)
+        return TypedColumn(None, np.zeros(len(array), np.object_), absent)
     if is_a.is_boolean(kind):
-        return _Column(Type.BOOL, array.fill_null(False).to_numpy(zero_copy_only=False), absent)
+        return TypedColumn(Type.BOOL, array.fill_null(False).to_numpy(zero_copy_only=False), absent)
     if is_a.is_string(kind) or is_a.is_large_string(kind) or is_a.is_string_view(kind):
         try:
-            return _Column(Type.STRING, array.to_numpy(zero_copy_only=False), absent)
+            return TypedColumn(Type.STRING, array.to_numpy(zero_copy_only=False), absent)
         except pa.ArrowException:
             raise EventError(f"column {name!r} has text that is no UTF-8: name it as the payload") from None
     if is_a.is_integer(kind):
         try:
-            return _Column(Type.INT, array.cast(pa.int64()).fill_null(0).to_numpy(), absent)
+            return TypedColumn(Type.INT, array.cast(pa.int64()).fill_null(0).to_numpy(), absent)
         except pa.ArrowInvalid:
             raise EventError(f"column {name!r} has integers beyond 64 bits: cast it to float64") from None
     if is_a.is_decimal(kind):
         array = array.cast(pa.string())  # by way of text: Arrow's own cast is often off by one bit
     if is_a.is_floating(kind) or is_a.is_decimal(kind):
         numbers = array.cast(pa.float64()).fill_null(0.0).to_numpy() + 0.0  # -0.0 + 0.0 is 0.0
-        return _Column(Type.FLOAT, numbers, absent | np.isnan(numbers))
+        return TypedColumn(Type.FLOAT, numbers, absent | np.isnan(numbers))
     if is_a.is_timestamp(kind):
-        return _Column(Type.TIMESTAMP, _micros(name, array, kind.unit), absent)
+        return TypedColumn(Type.TIMESTAMP, _micros(name, array, kind.unit), absent)
     if is_a.is_date(kind):
-        return _Column(Type.TIMESTAMP, _micros(name, array, "D" if is_a.is_date32(kind) else "ms"), absent)
+        return TypedColumn(Type.TIMESTAMP, _micros(name, array, "D" if is_a.is_date32(kind) else "ms"), absent)
     return None
 
 
@@ -243,7 +264,7 @@ def _micros(name: str, array: Any, unit: str) -> npt.NDArray[np.int64]:
     return counts * step
 
 
-def _listed(column: _Column) -> list[Value | None]:
+def listed(column: TypedColumn) -> list[Value | None]:
     import numpy as np
 
     if column.type is Type.TIMESTAMP:
@@ -265,7 +286,7 @@ class _Seen:
     words: set[str] | None = field(default_factory=set)
     count: int = 0
 
-    def take(self, column: _Column, most_words: int) -> None:
+    def take(self, column: TypedColumn, most_words: int) -> None:
         """Learn from one more chunk."""
         import numpy as np
 

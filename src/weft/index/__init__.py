@@ -1,0 +1,6 @@
+"""Indexes: which subscriptions an event matches, among very many."""
+
+from weft.index.base import Index as Index
+from weft.index.base import Matches as Matches
+from weft.index.base import SubId as SubId
+from weft.index.tree import TreeIndex as TreeIndex

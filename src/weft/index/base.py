@@ -1,0 +1,99 @@
+"""What every index promises. Law: an event matches just the subscriptions whose filter `meaning` finds TRUE.
+
+Adding a known subscription raises, discarding an unknown one does not; `replace` does both at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NewType, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.language.ast import Filter
+from weft.model.event import Event
+from weft.model.value import Value
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SubId = NewType("SubId", int)  # 64 bits
+
+Ids = NDArray[np.int64]
+AnyEvent = Event | Mapping[str, Value | None]
+Batch = "pa.RecordBatch | pa.Table | Sequence[AnyEvent]"
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """The subscriptions of each event of a batch: those of event i are ids[offsets[i]:offsets[i + 1]].
+
+    >>> found = Matches(np.array([0, 2, 2]), np.array([7, 9]))
+    >>> len(found), found[0].tolist(), found[1].tolist()
+    (2, [7, 9], [])
+    """
+
+    offsets: NDArray[np.int64]
+    ids: Ids
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, event: int) -> Ids:
+        if not 0 <= event < len(self):
+            raise IndexError(event)
+        return self.ids[self.offsets[event] : self.offsets[event + 1]]
+
+    def __iter__(self) -> Iterator[Ids]:
+        return (self[event] for event in range(len(self)))
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """How many subscriptions each event has."""
+        return np.diff(self.offsets)
+
+
+class Index(Protocol):
+    """Filters by subscription, and the events' matches among them."""
+
+    def add(self, sub: SubId, filter: Filter | str) -> None:
+        """Take in a subscription. Raises KeyError if it is known."""
+        ...
+
+    def add_texts(self, subs: Iterable[int], texts: Iterable[str]) -> None:
+        """Take in many, all or none."""
+        ...
+
+    def discard(self, sub: SubId) -> None:
+        """Forget a subscription, if it is known."""
+        ...
+
+    def replace(self, sub: SubId, filter: Filter | str) -> None:
+        """Give a subscription another filter; no match sees both or none."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def __contains__(self, sub: object) -> bool: ...
+
+    def match(self, event: AnyEvent) -> Ids:
+        """The subscriptions that the event matches, in no order, each once."""
+        ...
+
+    def match_batch(self, batch: pa.RecordBatch | pa.Table | Sequence[AnyEvent]) -> Matches:
+        """The subscriptions of each event."""
+        ...
+
+    def count_batch(self, batch: pa.RecordBatch | pa.Table | Sequence[AnyEvent]) -> NDArray[np.int64]:
+        """How many subscriptions each event matches."""
+        ...
+
+    def any_batch(self, batch: pa.RecordBatch | pa.Table | Sequence[AnyEvent]) -> NDArray[np.bool_]:
+        """Whether anybody wants each event."""
+        ...
+
+    def check(self) -> None:
+        """Raise AssertionError if an invariant is broken."""
+        ...

@@ -1,0 +1,215 @@
+"""Dimensions: everything that an attribute can be, as whole numbers. Law: values and value sets keep their relations:
+a value is in a set just if its code is in one of the set's ranges.
+
+The cuts of all filters on an attribute divide each type's line into cells, and the cells of all types stand in one row:
+absent, FALSE, TRUE, numbers, timestamps, strings. A code is a cell's place in it.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.algebra import interval
+from weft.algebra.interval import NUMBERS, STRINGS, Cut, Line
+from weft.algebra.valueset import ValueSet
+from weft.kernels.encode import encode_floats, lookup
+from weft.model.value import Value, to_micros
+
+Range = tuple[int, int]  # of codes, both included
+
+ABSENT, FALSE, TRUE, FIRST_NUMBER = 0, 1, 2, 3
+_MEMO = 1 << 16
+
+Codes = NDArray[np.int32]
+
+
+class Dimension:
+    """The codes of one attribute, from the sorted cuts of its number, timestamp and string lines (bottoms left out).
+
+    >>> x = Dimension([(1, 0), (5, 1)], [], [])
+    >>> x.code(0), x.code(1), x.code(5), x.code(5.5), x.code("a"), x.code(None)
+    (3, 4, 4, 5, 7, 0)
+    >>> x.ranges(ValueSet(numbers=((1, 0), (5, 1))))
+    [(4, 4)]
+    """
+
+    __slots__ = ("first_moment", "first_string", "inexact", "moments", "numbers", "plain", "sides", "size", "strings", "table", "texts")  # noqa: E501
+
+    def __init__(self, numbers: Sequence[Cut], moments: Sequence[int], strings: Sequence[Cut]) -> None:
+        self.inexact = any(float(value) != value for value, _ in numbers)  # an int that no float equals
+        kept: Any = [value for value, _ in numbers]
+        self.numbers = np.array(kept, object if self.inexact else np.float64)
+        self.sides = np.array([side for _, side in numbers], np.uint8)
+        self.moments = np.array(moments, np.int64)
+        self.strings = list(strings)
+        self._place()
+
+    @staticmethod
+    def of_arrays(numbers: NDArray[np.float64], sides: NDArray[np.uint8], moments: NDArray[np.int64]) -> Dimension:
+        """A dimension of number cuts and timestamp cuts, sorted and without repeats."""
+        made = Dimension([], [], [])
+        made.numbers, made.sides, made.moments = numbers, sides, moments
+        made._place()
+        return made
+
+    def _place(self) -> None:
+        self.first_moment = FIRST_NUMBER + len(self.numbers) + 1
+        self.first_string = self.first_moment + len(self.moments) + 1
+        self.size = self.first_string + len(self.strings) + 1
+        self.texts: dict[str, int] = {}
+        self.plain: Sequence[float] = self.numbers.tolist() if self.inexact else memoryview(self.numbers)
+        spread = not self.inexact and len(self.numbers) > 1 and math.isfinite(self.numbers[-1] - self.numbers[0])
+        buckets = 1 << min(16, len(self.numbers).bit_length() + 1)
+        self.table = lookup(self.numbers, buckets) if spread else np.zeros(1, np.int64)
+
+    # -- values ---------------------------------------------------------------------------------
+
+    def code(self, value: Value | None) -> int:
+        """The code of a value."""
+        kind = type(value)
+        if kind is float or kind is int:
+            return self.code_of_number(value)  # type: ignore[arg-type]
+        if kind is str:
+            return self.code_of_string(value)  # type: ignore[arg-type]
+        if kind is bool:
+            return TRUE if value else FALSE
+        if isinstance(value, datetime):
+            return self.first_moment + int(np.searchsorted(self.moments, to_micros(value), "right"))
+        if isinstance(value, str):
+            return self.code_of_string(str(value))
+        return ABSENT if value is None else self.code_of_number(value)
+
+    def code_of_number(self, value: float) -> int:
+        """The code of a number; NaN is absent."""
+        if value != value:  # noqa: PLR0124 - NaN
+            return ABSENT
+        at = bisect_left(self.plain, value)  # Python compares int and float exactly
+        if at < len(self.plain) and self.plain[at] == value and self.sides[at] == 0:
+            at += 1
+        return FIRST_NUMBER + at
+
+    def code_of_string(self, text: str) -> int:
+        """The code of a string; remembered, since strings recur."""
+        found = self.texts.get(text)
+        if found is None:
+            if len(self.texts) >= _MEMO:
+                self.texts.clear()
+            found = self.texts[text] = self.first_string + bisect_right(self.strings, (text, 0))
+        return found
+
+    def write_numbers(self, column: NDArray[np.float64], codes: Codes, dim: int) -> None:
+        """The codes of a column of floats, NaN where there is no value, into codes[:, dim]."""
+        # ints beyond 2**53 must come one by one: a float may be another number
+        if self.inexact:
+            codes[:, dim] = [self.code_of_number(value) for value in column.tolist()]
+        else:
+            encode_floats(self.numbers, self.sides, self.table, column, FIRST_NUMBER, codes, dim)
+
+    def codes_of_moments(self, micros: NDArray[np.int64]) -> Codes:
+        """The codes of a column of timestamps."""
+        return (self.first_moment + np.searchsorted(self.moments, micros, "right")).astype(np.int32)
+
+    # -- sets -----------------------------------------------------------------------------------
+
+    def ranges(self, values: ValueSet) -> list[Range]:
+        """The ranges of a value set without pattern terms; its cuts must be among the dimension's."""
+        found: list[Range] = [(ABSENT, ABSENT)] if values.absent else []
+        found += [(TRUE if value else FALSE,) * 2 for value in sorted(values.bools)]  # type: ignore[misc]
+        found += self._ranges(values.numbers, NUMBERS, FIRST_NUMBER, self.first_moment - 1, self._number_place)
+        found += self._ranges(values.timestamps, NUMBERS, self.first_moment, self.first_string - 1, self._moment_place)
+        found += self._ranges(values.strings.line, STRINGS, self.first_string, self.size - 1, self._string_place)
+        joined: list[Range] = []
+        for low, high in found:
+            if joined and joined[-1][1] + 1 >= low:
+                joined[-1] = (joined[-1][0], high)
+            else:
+                joined.append((low, high))
+        return joined
+
+    def _ranges(self, line: Line, whole: Line, first: int, last: int, place: Any) -> list[Range]:
+        return [
+            (first if low == whole[0] else first + place(low) + 1, last if high is None else first + place(high))
+            for low, high in interval.intervals(line)
+        ]
+
+    def _number_place(self, cut: Cut) -> int:
+        if self.inexact:
+            return list(zip(self.numbers.tolist(), self.sides.tolist(), strict=True)).index(cut)
+        at = int(np.searchsorted(self.numbers, float(cut[0])))
+        return at + (cut[1] if self.sides[at] == 0 else 0)
+
+    def _moment_place(self, cut: Cut) -> int:
+        return int(np.searchsorted(self.moments, cut[0]))
+
+    def _string_place(self, cut: Cut) -> int:
+        return bisect_right(self.strings, cut) - 1
+
+    # -- joining --------------------------------------------------------------------------------
+
+    def cuts(self) -> tuple[list[Cut], list[int], list[Cut]]:
+        """The cuts of its numbers, timestamps and strings."""
+        numbers = list(zip(self.numbers.tolist(), self.sides.tolist(), strict=True))
+        return numbers, self.moments.tolist(), self.strings
+
+    @staticmethod
+    def join(dimensions: Sequence[Dimension]) -> Dimension:
+        """A dimension with the cuts of all."""
+        if any(d.inexact for d in dimensions):
+            parts = [d.cuts() for d in dimensions]
+            numbers = sorted(set().union(*(part[0] for part in parts)))
+            made = Dimension(numbers, [], [])
+        else:
+            values = np.concatenate([d.numbers for d in dimensions])
+            sides = np.concatenate([d.sides for d in dimensions])
+            made = Dimension.of_arrays(*unique_cuts(values, sides), np.zeros(0, np.int64))
+        made.moments = np.unique(np.concatenate([d.moments for d in dimensions]))
+        made.strings = sorted(set().union(*(d.strings for d in dimensions)))
+        made._place()
+        return made
+
+    def translation(self, joined: Dimension) -> tuple[Codes, Codes]:
+        """Where the low ends and the high ends of ranges go in a dimension with more cuts, by code."""
+        numbers, moments, strings = self.cuts()
+        lows, highs = np.zeros(self.size, np.int32), np.zeros(self.size, np.int32)
+        lows[:FIRST_NUMBER] = highs[:FIRST_NUMBER] = np.arange(FIRST_NUMBER)
+        parts: Iterable[tuple[int, int, int, NDArray[np.int64]]] = (
+            (FIRST_NUMBER, FIRST_NUMBER, joined.first_moment - 1, _places(numbers, joined, 0)),
+            (self.first_moment, joined.first_moment, joined.first_string - 1, _places(moments, joined, 1)),
+            (self.first_string, joined.first_string, joined.size - 1, _places(strings, joined, 2)),
+        )
+        for old, new, last, places in parts:
+            cells = old + np.arange(len(places) + 1)
+            lows[cells] = np.concatenate([[new], new + places + 1])
+            highs[cells] = np.concatenate([new + places, [last]])
+        return lows, highs
+
+
+def _places(cuts: Sequence[Any], joined: Dimension, part: int) -> NDArray[np.int64]:
+    if part == 1:
+        return np.searchsorted(joined.moments, np.array(cuts, np.int64))
+    if part == 2:
+        return np.array([bisect_right(joined.strings, cut) - 1 for cut in cuts], np.int64)
+    if joined.inexact:
+        known = {cut: place for place, cut in enumerate(joined.cuts()[0])}
+        return np.array([known[cut] for cut in cuts], np.int64)
+    values, sides = np.array([c[0] for c in cuts], np.float64), np.array([c[1] for c in cuts], np.int64)
+    at = np.searchsorted(joined.numbers, values)
+    return at + np.where((joined.sides[at] if len(at) else sides) == 0, sides, 0)
+
+
+def unique_cuts(
+    values: NDArray[np.float64], sides: NDArray[np.uint8]
+) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
+    """Cuts sorted by value, then side, each once."""
+    distinct = np.unique(values)
+    present = np.zeros((len(distinct), 2), bool)
+    present[np.searchsorted(distinct, values), sides] = True
+    kept = np.flatnonzero(present.ravel())
+    return distinct[kept // 2], (kept % 2).astype(np.uint8)

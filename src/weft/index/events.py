@@ -1,0 +1,115 @@
+"""A batch of events, column by column: an Arrow batch, or events as they were decoded. Law: a column's codes are those
+of its values, one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.errors import EventError
+from weft.index.base import AnyEvent
+from weft.index.dimension import ABSENT, FALSE, TRUE, Codes, Dimension
+from weft.model.batch import TypedColumn, listed, typed_columns
+from weft.model.event import Event
+from weft.model.value import Type, Value
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_EXACT = 2**53
+
+
+class EventColumns:
+    """The columns of a batch that an index looks at."""
+
+    def __init__(self, size: int, columns: Mapping[str, TypedColumn], mixed: Mapping[str, list[Value | None]]) -> None:
+        self.size = size
+        self.columns = columns
+        self.mixed = mixed  # columns with values of several types
+        self._lists: dict[str, list[Value | None]] = dict(mixed)
+
+    @staticmethod
+    def of(batch: pa.RecordBatch | Sequence[AnyEvent], names: Collection[str]) -> EventColumns:
+        """The named columns of a batch."""
+        if isinstance(batch, Sequence):
+            return _of_events(batch, names)
+        if not hasattr(batch, "schema"):
+            raise EventError(f"a batch is an Arrow RecordBatch or a list of events, not {type(batch).__name__}")
+        return EventColumns(batch.num_rows, typed_columns(batch, names), {})
+
+    def write(self, name: str, dimension: Dimension, codes: Codes, dim: int) -> None:
+        """The codes of a column into codes[:, dim]; of one that the batch has not, those of absent."""
+        if name in self.mixed:
+            codes[:, dim] = [dimension.code(value) for value in self.mixed[name]]
+            return
+        column = self.columns.get(name)
+        if column is None or column.type is None:
+            codes[:, dim] = ABSENT
+            return
+        match column.type:
+            case Type.FLOAT:
+                dimension.write_numbers(column.values, codes, dim)
+            case Type.INT:
+                if len(column.values) and (column.values.max() > _EXACT or column.values.min() < -_EXACT):
+                    codes[:, dim] = [dimension.code_of_number(value) for value in column.values.tolist()]
+                else:
+                    dimension.write_numbers(column.values.astype(np.float64), codes, dim)
+            case Type.STRING:
+                known, code = dimension.texts, dimension.code_of_string
+                texts = column.values.tolist()
+                codes[:, dim] = [known.get(text) or (ABSENT if text is None else code(text)) for text in texts]
+            case Type.BOOL:
+                codes[:, dim] = np.where(column.values, TRUE, FALSE)
+            case Type.TIMESTAMP:
+                codes[:, dim] = dimension.codes_of_moments(column.values.astype(np.int64))
+        codes[column.absent, dim] = ABSENT
+
+    def values(self, name: str) -> list[Value | None]:
+        """A column's values; None where there is none."""
+        if name not in self._lists:
+            column = self.columns.get(name)
+            self._lists[name] = [None] * self.size if column is None else listed(column)
+        return self._lists[name]
+
+    def numbers(self, name: str) -> NDArray[np.float64] | None:
+        """A column of numbers with NaN for none, if floats hold them all exactly; else None."""
+        column = self.columns.get(name)
+        if column is None or column.type not in (Type.FLOAT, Type.INT):
+            return None
+        if column.type is Type.INT and len(column.values) and np.abs(column.values).max() > _EXACT:
+            return None
+        return np.where(column.absent, np.nan, column.values)
+
+
+def _of_events(events: Sequence[AnyEvent], names: Collection[str]) -> EventColumns:
+    rows = [event.attributes if isinstance(event, Event) else event for event in events]
+    columns: dict[str, TypedColumn] = {}
+    mixed: dict[str, list[Value | None]] = {}
+    for name in names:
+        values = [row.get(name) for row in rows]
+        column = _typed(values)
+        if column is None:
+            mixed[name] = values
+        else:
+            columns[name] = column
+    return EventColumns(len(rows), columns, mixed)
+
+
+_NONE = type(None)
+
+
+def _typed(values: list[Value | None]) -> TypedColumn | None:
+    """The column, if its values are all floats, all strings or all absent; others are taken one by one."""
+    kinds = set(map(type, values))
+    if kinds <= {float, _NONE}:
+        floats = np.array(values, np.float64) if values else np.zeros(0)
+        return TypedColumn(Type.FLOAT, floats + 0.0, np.isnan(floats))
+    if kinds <= {str, _NONE}:
+        texts = np.empty(len(values), object)
+        texts[:] = values
+        return TypedColumn(Type.STRING, texts, np.array([value is None for value in values], bool))
+    return None

@@ -1,0 +1,132 @@
+"""A segment: a partition tree over rows, never changed once built. Law: it finds what its rows hold.
+
+What dies later is not in the segment but beside it (see `tree`), so that many threads and processes can share one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.index.rows import Rows
+from weft.kernels import partition, search
+from weft.model.value import Value
+
+
+class Tree(NamedTuple):
+    """The arrays of a partition tree; see `kernels.partition`."""
+
+    nodes: NDArray[np.int32]
+    children: NDArray[np.int32]
+    columns: NDArray[np.int32]
+    data: NDArray[np.uint16]
+    ids: NDArray[np.int32]
+    live: NDArray[np.uint32]
+
+
+class Shape(NamedTuple):
+    """How a tree is cut: rows of a leaf, width of a cell in mean ranges, cells that a row may lie in."""
+
+    leaf: int = 128
+    alpha: float = 2.0
+    most_cells: int = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Rows, the tree over them, and the special ones among them: those that share a slot, or have a box to ask."""
+
+    rows: Rows
+    tree: Tree
+    special: NDArray[np.int32]  # the rows that the tree's negative names stand for: row special[~name]
+    sorted_subs: NDArray[np.int64]
+    sorted_slots: NDArray[np.int32]
+    shape: Shape
+    together: bool  # batches are best searched all together
+
+    @staticmethod
+    def build(rows: Rows, shape: Shape = Shape(), together: bool = True) -> Segment:
+        """The segment of rows."""
+        names = rows.slots.copy()
+        shared = np.zeros(len(rows.subs), bool)
+        shared[list(rows.shared)] = True
+        odd = shared[rows.slots] if len(rows) else np.zeros(0, bool)
+        odd[list(rows.boxes)] = True
+        special = np.flatnonzero(odd).astype(np.int32)
+        names[special] = ~np.arange(len(special), dtype=np.int32)
+        sizes = np.array([dimension.size for dimension in rows.dimensions] or [1], np.int64)
+        tree = Tree(
+            *partition.build(
+                rows.starts, rows.dims, rows.lows, rows.highs, names, sizes,
+                shape.leaf, float(shape.alpha), shape.most_cells,
+            )
+        )  # fmt: skip
+        order = np.argsort(rows.subs, kind="stable").astype(np.int32)
+        return Segment(rows, tree, special, rows.subs[order], order, shape, together)
+
+    def slot(self, sub: int) -> int:
+        """The slot of a subscription, or -1."""
+        at = int(self.sorted_subs.searchsorted(sub))
+        return int(self.sorted_slots[at]) if at < len(self.sorted_subs) and self.sorted_subs[at] == sub else -1
+
+    def without(self, live: NDArray[np.uint32], slots: Iterable[int]) -> NDArray[np.uint32]:
+        """The live masks when these slots are dead too."""
+        live = live.copy()
+        rows, tree = self.rows, self.tree
+        for slot in slots:
+            first, last = rows.slots.searchsorted((slot, slot + 1))
+            for row in range(int(first), int(last)):
+                at = int(self.special.searchsorted(row))
+                name = ~at if at < len(self.special) and self.special[at] == row else slot
+                search.kill(
+                    tree.nodes, tree.children, tree.ids, live, rows.starts, rows.dims, rows.lows, rows.highs, row, name
+                )  # fmt: skip
+        return live
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of everything that matching reads, and of the rows that updates need."""
+        rows = self.rows
+        arrays = [*self.tree, rows.starts, rows.dims, rows.lows, rows.highs, rows.slots, rows.subs]
+        arrays += [self.special, self.sorted_subs, self.sorted_slots]
+        arrays += [array for d in rows.dimensions for array in (d.numbers, d.sides, d.moments, d.table)]
+        return sum(array.nbytes for array in arrays)
+
+
+def settle(
+    segment: Segment,
+    offsets: NDArray[np.int64],
+    ids: NDArray[np.int32],
+    attributes: Mapping[int, Mapping[str, Value | None]],
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Found names to slots: boxes that must be asked are asked, and each slot is kept once an event.
+
+    `attributes` gives the event of a row number; it is only asked where a box is.
+    """
+    special = ids < 0
+    if not special.any():
+        return offsets, ids
+    events = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+    rows = segment.special[~ids[special]]
+    keep = np.ones(len(ids), bool)
+    boxes = segment.rows.boxes
+    places = np.flatnonzero(special)
+    for place, row in zip(places.tolist(), rows.tolist(), strict=True):
+        box = boxes.get(row)
+        if box is not None and attributes[int(events[place])] not in box:
+            keep[place] = False
+    slots = ids.copy()
+    slots[special] = segment.rows.slots[rows]
+    # a shared slot may be found through several rows: keep the first
+    kept = places[keep[places]]
+    pairs = events[kept] * np.int64(len(segment.rows.subs)) + slots[kept]
+    _, first = np.unique(pairs, return_index=True)
+    again = np.ones(len(kept), bool)
+    again[first] = False
+    keep[kept[again]] = False
+    counts = np.bincount(events[keep], minlength=len(offsets) - 1)
+    return np.concatenate([[0], np.cumsum(counts)]), slots[keep]

@@ -1,0 +1,78 @@
+"""Values to codes: how many cuts of a sorted line lie below each. Law: exact for every float64 that is a number.
+
+`values` (float64[k]) and `sides` (uint8[k]) are the cuts, sorted by value and then side; `table` (int64) has for each
+bucket of the range of values where to start looking (see `lookup`). NaN is coded 0.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from weft.kernels.jit import jit
+
+
+@jit
+def count_below(values, sides, value):
+    """How many cuts lie below a value."""
+    low, high = 0, values.size
+    while low < high:
+        middle = (low + high) >> 1
+        if values[middle] < value:
+            low = middle + 1
+        else:
+            high = middle
+    if low < values.size and values[low] == value and sides[low] == 0:
+        low += 1
+    return low
+
+
+@jit
+def lookup(values, buckets):
+    """The table for `encode_floats`: for bucket b of `buckets` even ones between the first and the last value, the
+    number of values before it; the last entry is the number of all.
+    """
+    table = np.empty(buckets + 1, np.int64)
+    first, scale = values[0], buckets / (values[-1] - values[0])
+    at = 0
+    for bucket in range(buckets + 1):
+        while at < values.size and (values[at] - first) * scale < bucket:
+            at += 1
+        table[bucket] = at
+    table[buckets] = values.size
+    return table
+
+
+@jit
+def encode_floats(values, sides, table, column, base, codes, dim):
+    """Write base + the count of cuts below each value of `column` (float64[n]) to codes[:, dim]; NaN gives 0."""
+    n, k = column.size, values.size
+    buckets = table.size - 1
+    first, last = 0.0, 0.0
+    scale = 0.0
+    if buckets > 0:
+        first, last = values[0], values[k - 1]
+        scale = buckets / (last - first)
+    for row in range(n):
+        value = column[row]
+        if value != value:
+            codes[row, dim] = 0
+            continue
+        if buckets > 0 and first <= value <= last:
+            bucket = min(np.int64((value - first) * scale), buckets - 1)
+            low, high = table[bucket], table[bucket + 1]
+            if high - low > 16:
+                while low < high:
+                    middle = (low + high) >> 1
+                    if values[middle] < value:
+                        low = middle + 1
+                    else:
+                        high = middle
+            while low > 0 and values[low - 1] >= value:  # rounding may put a value one bucket off
+                low -= 1
+            while low < k and values[low] < value:
+                low += 1
+            if low < k and values[low] == value and sides[low] == 0:
+                low += 1
+            codes[row, dim] = base + low
+        else:
+            codes[row, dim] = base + count_below(values, sides, value)

@@ -5,7 +5,8 @@ WeftError
 │   ├── FilterSyntaxError     text or JSON that is no filter: line, column, caret, hint
 │   └── FilterTooComplexError a filter past a stated limit
 ├── SchemaError               a schema that is wrong, or lacks what an operation needs
-└── EventError                an event, or a batch of them, that cannot be read
+├── EventError                an event, or a batch of them, that cannot be read
+└── SnapshotError             a saved index that cannot be opened
 """
 
 from __future__ import annotations
@@ -59,6 +60,10 @@ class SchemaError(WeftError, ValueError):
 
 class EventError(WeftError, ValueError):
     """An event, or a batch of events, that cannot be read."""
+
+
+class SnapshotError(WeftError):
+    """A saved index that cannot be opened: torn, of another program, or of a newer version."""
 
 
 def _excerpt(text: str, start: int, end: int) -> list[str]:

@@ -36,6 +36,17 @@ def scan(workload: Workload) -> Iterator[np.ndarray]:
         yield rows
 
 
+def inside(workload: Workload, row: int) -> dict[str, object]:
+    """Values of the attributes that a subscription names, as it wants them."""
+    wanted = {}
+    for name, column in workload.bounds.items():
+        if not isinstance(column, tuple):
+            wanted[name] = column[row].as_py()
+        else:
+            wanted[name] = None if isnan(column[0][row]) else float(column[0][row])
+    return {name: value for name, value in wanted.items() if value is not None}
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_sizes_are_as_asked(name: str) -> None:
     workload = WORKLOADS[name](70, 30)
@@ -75,18 +86,7 @@ def test_texts_mean_what_bounds_mean(name: str) -> None:
     filters = [parse(text) for text in workload.texts()]
     events = workload.table.to_pylist()
     for row in range(0, 300, 10):  # an event inside a subscription, so that there are matches
-        inside = {
-            attribute: float(column[0][row]) if isinstance(column, tuple) else column[row].as_py()
-            for attribute, column in workload.bounds.items()
-        }
-        events.append(
-            events[row % 40]
-            | {
-                key: value
-                for key, value in inside.items()
-                if value is not None and not (isinstance(value, float) and isnan(value))
-            }
-        )
+        events.append(events[row % 40] | inside(workload, row))
     workload = replace(workload, table=pa.RecordBatch.from_pylist(events))
     found = [[matches(each, event) for each in filters] for event in events]
     assert found == [rows.tolist() for rows in scan(workload)]

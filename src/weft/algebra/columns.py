@@ -69,6 +69,7 @@ class BoxColumns:
     owners: NDArray[np.int64]
     odd: dict[int, Box] = field(default_factory=dict)  # row -> a box that no columns hold
     strings: dict[str, int] = field(default_factory=dict)  # a string's number in the columns
+    _texts: list[str] = field(default_factory=list, repr=False, compare=False)
 
     @staticmethod
     def of(
@@ -123,8 +124,9 @@ class BoxColumns:
             low, high = np.where(np.isnan(low), -np.inf, low), np.where(np.isnan(high), np.inf, high)
             columns[name, part] = Column(low, high, np.where(bounded, np.uint8(BOUNDED), np.uint8(0)))
             fine &= low <= high
-        kept = {key: Column(c.low[fine], c.high[fine], c.marks[fine]) for key, c in columns.items()}
-        return BoxColumns(kept, np.flatnonzero(fine), {}, strings)
+        if not fine.all():
+            columns = {key: Column(c.low[fine], c.high[fine], c.marks[fine]) for key, c in columns.items()}
+        return BoxColumns(columns, np.flatnonzero(fine), {}, strings)
 
     def __len__(self) -> int:
         return len(self.owners)
@@ -136,13 +138,19 @@ class BoxColumns:
         """The box of a row."""
         if row in self.odd:
             return self.odd[row]
-        texts = list(self.strings)
+        texts = self.texts()
         sets = {}
         for (name, part), column in self.columns.items():
             if column.marks[row] & BOUNDED:
                 span = (float(column.low[row]), float(column.high[row]), int(column.marks[row]))
                 sets[name] = _values(part, span, texts)
         return Box(sets)
+
+    def texts(self) -> list[str]:
+        """The strings by their numbers."""
+        if len(self._texts) != len(self.strings):
+            self._texts[:] = self.strings
+        return self._texts
 
     def covered_by(self, box: Box) -> Mask:
         """Rows that the box covers. Cost: O(rows) for each attribute of the box."""
@@ -226,7 +234,7 @@ def _string_numbers(values: Any, strings: dict[str, int]) -> Floats | None:
     if not (pa.types.is_string(array.type) or pa.types.is_large_string(array.type)):
         return None
     coded = array.dictionary_encode()
-    numbers = [strings.setdefault(text, len(strings)) for text in coded.dictionary.to_pylist()]
+    numbers = [strings.setdefault(text, len(strings)) for text in map(str, coded.dictionary.to_pylist())]
     places = coded.indices.to_numpy(zero_copy_only=False).astype(np.float64)  # NaN for NULL
     known = ~np.isnan(places)
     places[known] = np.array(numbers, np.float64)[places[known].astype(np.int64)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from weft.bench.report import Result
 
-    Run = Callable[[bool, Callable[[str], None]], list[Result]]
+    Run = Callable[..., list[Result]]  # quick, progress, and the bench's own options
 
 
 def _language() -> Run:
@@ -17,4 +17,11 @@ def _language() -> Run:
     return run
 
 
-BENCHES: dict[str, Callable[[], Run]] = {"language": _language}  # each imported when it is asked for
+def _match() -> Run:
+    from weft.bench.match import run
+
+    return run
+
+
+BENCHES: dict[str, Callable[[], Run]] = {"language": _language, "match": _match}  # each imported when it is asked for
+OPTIONS: dict[str, frozenset[str]] = {"match": frozenset({"size", "workloads", "note"})}  # which benches take more

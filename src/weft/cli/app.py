@@ -429,27 +429,57 @@ def demo(as_json: AsJson = False) -> None:
 
 @app.command()
 def bench(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What to measure: language.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What to measure: language or match.")],
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes: ends within two minutes.")] = False,
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Also write the figures here.")
     ] = None,
+    size: Annotated[
+        int | None, typer.Option("--size", metavar="N", min=1, help="Of match: this many subscriptions only.")
+    ] = None,
+    workloads: Annotated[
+        str | None, typer.Option("--workloads", metavar="W1,W2", help="Of match: these workloads only.")
+    ] = None,
 ) -> None:
     """Measure Weft, with goals and with what it is compared to in the same run.
 
-    The exit code is 0 whatever the figures are.
+    The exit code is 0 whatever the figures are. Peers that are not installed are named, and so are the plans that
+    query engines chose.
 
     \b
     Example:
       $ weft bench language --quick
+      $ weft bench match --size 100000 --workloads W1,W3
     """
-    from weft.bench import BENCHES
+    from weft.bench import BENCHES, OPTIONS
     from weft.bench.report import show, write
 
     if name not in BENCHES:
         raise typer.BadParameter(f"there is no bench {name!r}: choose one of {', '.join(BENCHES)}")
+    options: dict[str, Any] = {}
+    if size is not None:
+        options["size"] = size
+    if workloads is not None:
+        options["workloads"] = _workloads(workloads)
+    taken = OPTIONS.get(name, frozenset())
+    if options.keys() - taken:
+        raise typer.BadParameter(f"the bench {name!r} has no option --{min(options.keys() - taken)}")
+    notes: list[str] = []
+    if "note" in taken:
+        options["note"] = notes.append
     with console(stderr=True).status("") as status:
-        results = BENCHES[name]()(quick, lambda what: status.update(f"measuring {what}"))
+        results = BENCHES[name]()(quick, lambda what: status.update(f"measuring {what}"), **options)
+    say_notes(notes)
     show(name, results, console())
     if json_file is not None:
         write(json_file, name, results)
+
+
+def _workloads(names: str) -> list[str]:
+    from weft.workloads import WORKLOADS
+
+    chosen = [name.strip() for name in names.split(",")]
+    for name in chosen:
+        if name not in WORKLOADS:
+            raise typer.BadParameter(f"there is no workload {name!r}: choose among {', '.join(WORKLOADS)}")
+    return chosen

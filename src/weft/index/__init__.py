@@ -3,4 +3,6 @@
 from weft.index.base import Index as Index
 from weft.index.base import Matches as Matches
 from weft.index.base import SubId as SubId
+from weft.index.counting import CountingIndex as CountingIndex
+from weft.index.scan import ScanIndex as ScanIndex
 from weft.index.tree import TreeIndex as TreeIndex

@@ -8,6 +8,7 @@ absent, FALSE, TRUE, numbers, timestamps, strings. A code is a cell's place in i
 from __future__ import annotations
 
 import math
+import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from weft.algebra import interval
 from weft.algebra.interval import NUMBERS, STRINGS, Cut, Line
+from weft.algebra.strings import Strings
 from weft.algebra.valueset import ValueSet
 from weft.kernels.encode import encode_floats, lookup
 from weft.model.value import Value, to_micros
@@ -40,7 +42,19 @@ class Dimension:
     [(4, 4)]
     """
 
-    __slots__ = ("first_moment", "first_string", "inexact", "moments", "numbers", "plain", "sides", "size", "strings", "table", "texts")  # noqa: E501
+    __slots__ = (
+        "first_moment",
+        "first_string",
+        "inexact",
+        "moments",
+        "numbers",
+        "plain",
+        "sides",
+        "size",
+        "strings",
+        "table",
+        "texts",
+    )
 
     def __init__(self, numbers: Sequence[Cut], moments: Sequence[int], strings: Sequence[Cut]) -> None:
         self.inexact = any(float(value) != value for value, _ in numbers)  # an int that no float equals
@@ -56,6 +70,14 @@ class Dimension:
         """A dimension of number cuts and timestamp cuts, sorted and without repeats."""
         made = Dimension([], [], [])
         made.numbers, made.sides, made.moments = numbers, sides, moments
+        made.inexact = False
+        made._place()
+        return made
+
+    def with_strings(self, strings: Sequence[Cut]) -> Dimension:
+        """The same dimension with these string cuts."""
+        made = Dimension.of_arrays(self.numbers, self.sides, self.moments)
+        made.strings = list(strings)
         made._place()
         return made
 
@@ -64,10 +86,13 @@ class Dimension:
         self.first_string = self.first_moment + len(self.moments) + 1
         self.size = self.first_string + len(self.strings) + 1
         self.texts: dict[str, int] = {}
-        self.plain: Sequence[float] = self.numbers.tolist() if self.inexact else memoryview(self.numbers)
-        spread = not self.inexact and len(self.numbers) > 1 and math.isfinite(self.numbers[-1] - self.numbers[0])
-        buckets = 1 << min(16, len(self.numbers).bit_length() + 1)
-        self.table = lookup(self.numbers, buckets) if spread else np.zeros(1, np.int64)
+        self.plain: Sequence[float] = self.numbers.tolist() if self.inexact else self.numbers.data
+        self.table = np.zeros(1, np.int64)
+        if not self.inexact and len(self.numbers) > 1:
+            buckets = 1 << min(16, len(self.numbers).bit_length() + 1)
+            spread = float(self.numbers[-1]) - float(self.numbers[0])
+            if math.isfinite(spread) and spread > buckets * sys.float_info.min:
+                self.table = lookup(self.numbers, buckets)
 
     # -- values ---------------------------------------------------------------------------------
 
@@ -121,7 +146,7 @@ class Dimension:
     def ranges(self, values: ValueSet) -> list[Range]:
         """The ranges of a value set without pattern terms; its cuts must be among the dimension's."""
         found: list[Range] = [(ABSENT, ABSENT)] if values.absent else []
-        found += [(TRUE if value else FALSE,) * 2 for value in sorted(values.bools)]  # type: ignore[misc]
+        found += [(TRUE, TRUE) if value else (FALSE, FALSE) for value in sorted(values.bools)]
         found += self._ranges(values.numbers, NUMBERS, FIRST_NUMBER, self.first_moment - 1, self._number_place)
         found += self._ranges(values.timestamps, NUMBERS, self.first_moment, self.first_string - 1, self._moment_place)
         found += self._ranges(values.strings.line, STRINGS, self.first_string, self.size - 1, self._string_place)
@@ -132,6 +157,24 @@ class Dimension:
             else:
                 joined.append((low, high))
         return joined
+
+    def values(self, low: int, high: int) -> ValueSet:
+        """The value set of a range of codes."""
+        numbers, moments, strings = self.cuts()
+        parts: list[Line] = []
+        for cuts, whole, first, last in (
+            (numbers, NUMBERS, FIRST_NUMBER, self.first_moment - 1),
+            ([(moment, 0) for moment in moments], NUMBERS, self.first_moment, self.first_string - 1),
+            (strings, STRINGS, self.first_string, self.size - 1),
+        ):
+            start, end = max(low, first), min(high, last)
+            line: Line = ()
+            if start <= end:
+                below = whole[0] if start == first else cuts[start - first - 1]
+                line = (below,) if end == last else (below, cuts[end - first])
+            parts.append(line)
+        bools = frozenset(value for value, code in ((False, FALSE), (True, TRUE)) if low <= code <= high)
+        return ValueSet(parts[0], Strings(parts[2]), bools, parts[1], low <= ABSENT <= high)
 
     def _ranges(self, line: Line, whole: Line, first: int, last: int, place: Any) -> list[Range]:
         return [
@@ -204,12 +247,10 @@ def _places(cuts: Sequence[Any], joined: Dimension, part: int) -> NDArray[np.int
     return at + np.where((joined.sides[at] if len(at) else sides) == 0, sides, 0)
 
 
-def unique_cuts(
-    values: NDArray[np.float64], sides: NDArray[np.uint8]
-) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
+def unique_cuts(values: NDArray[np.float64], sides: NDArray[np.uint8]) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
     """Cuts sorted by value, then side, each once."""
-    distinct = np.unique(values)
-    present = np.zeros((len(distinct), 2), bool)
-    present[np.searchsorted(distinct, values), sides] = True
-    kept = np.flatnonzero(present.ravel())
-    return distinct[kept // 2], (kept % 2).astype(np.uint8)
+    below, above = np.unique(values[sides == 0]), np.unique(values[sides == 1])
+    values = np.concatenate([below, above])
+    sides = np.concatenate([np.zeros(len(below), np.uint8), np.ones(len(above), np.uint8)])
+    order = np.lexsort((sides, values))
+    return values[order], sides[order]

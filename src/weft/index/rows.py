@@ -1,78 +1,72 @@
-"""Boxes as rows of code ranges. Law: an event is in a box just if its codes are in all ranges of one of the box's rows,
-and, for a row that says so, if the box itself has the event.
+"""Rows of code ranges: what a partition tree is built from. Law: joining or renaming rows changes nothing they hold.
 
-A row has one range for each of some axes. An axis is an attribute; the reverse of its strings, on which a suffix is a
-prefix; or a residual's subject, whose outcomes are its codes. A set of several ranges makes several rows, disjoint ones.
-What no range expresses is left to the box: such rows are checked with it at the end.
+A row has one range of codes for each of some axes, and belongs to a subscription, which may have several.
 """
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from weft.algebra.box import Box
-from weft.algebra.columns import BoxColumns, Part
-from weft.algebra.interval import NUMBERS, STRINGS, Cut
-from weft.algebra.residual import Outcomes, Relation, Subject
-from weft.algebra.strings import Strings, Term, starting_with
-from weft.algebra.valueset import ValueSet
-from weft.index.dimension import ABSENT, FALSE, FIRST_NUMBER, Codes, Dimension, Range, unique_cuts
+from weft.index.axis import Axis
+from weft.index.dimension import Codes, Dimension
 from weft.index.events import EventColumns
-from weft.kernels.boxes import BOUNDED, HIGH_OPEN, LOW_OPEN
-from weft.language.pattern import Pattern
 from weft.model.value import Value
-
-MOST_ROWS = 64  # of one box; past it ranges are widened and the box is asked
-MOST_SUBJECTS = 64  # axes of residuals; the rarer ones are left to the boxes
-
-
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """What a dimension tells of an event: an attribute, its reversed strings, or a residual's subject."""
-
-    name: str = ""
-    reverse: bool = False
-    subject: Subject | None = None
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The attributes it looks at."""
-        return (self.name,) if self.subject is None else self.subject.names
-
-
-Subs = NDArray[np.int64]
-Tests = dict[Axis, ValueSet | Outcomes]
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
     """Rows of ranges, the subscriptions they belong to, and the axes' dimensions.
 
-    Rows are in the order of their slots. Those of row r are dims, lows, highs[starts[r]:starts[r + 1]]; it belongs to subs[slots[r]]. `boxes` has the box of
-    each row that must be checked with it, and `shared` the slots with rows that one event may meet together.
+    Rows are in the order of their slots. Those of row r are dims, lows, highs[starts[r]:starts[r + 1]]; it belongs to
+    subs[slots[r]]. `boxes` has the box of each row that must be checked with it, `shared` the slots with rows that one
+    event may meet together, and `texts` the filters of slots that cannot be told from their ranges.
     """
 
     axes: dict[Axis, int]
     dimensions: list[Dimension]
-    starts: NDArray[np.int64]
-    dims: Codes
-    lows: Codes
-    highs: Codes
+    starts: NDArray[Any]
+    dims: NDArray[Any]
+    lows: NDArray[Any]
+    highs: NDArray[Any]
     slots: Codes
     subs: NDArray[np.int64]
     boxes: dict[int, Box] = field(default_factory=dict)
     shared: frozenset[int] = frozenset()
+    texts: dict[int, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.slots)
+
+    def packed(self) -> Rows:
+        """The same rows in the smallest integers that hold them."""
+        dims = self.dims.astype(np.uint16) if len(self.dimensions) <= 2**16 else self.dims
+        small = all(dimension.size <= 2**16 for dimension in self.dimensions)
+        lows, highs = (ends.astype(np.uint16) if small else ends for ends in (self.lows, self.highs))
+        starts = self.starts.astype(np.uint32) if self.starts[-1] < 2**32 else self.starts
+        return replace(self, starts=starts, dims=dims, lows=lows, highs=highs)
+
+    def constraints(self, row: int) -> tuple[Codes, Codes, Codes]:
+        """A row's dimensions, lows and highs."""
+        here = slice(int(self.starts[row]), int(self.starts[row + 1]))
+        dims, lows, highs = (part[here].astype(np.int32) for part in (self.dims, self.lows, self.highs))
+        return dims, lows, highs
+
+    def box(self, row: int) -> Box:
+        """The box of a row whose axes are all attributes."""
+        axes = {dim: axis for axis, dim in self.axes.items()}
+        ranges = zip(*(part.tolist() for part in self.constraints(row)), strict=True)
+        return Box({axes[dim].name: self.dimensions[dim].values(low, high) for dim, low, high in ranges})
+
+    def rows_of(self, slot: int) -> range:
+        """The rows of a slot."""
+        first, last = self.slots.searchsorted((slot, slot + 1))
+        return range(int(first), int(last))
 
     @property
     def names(self) -> frozenset[str]:
@@ -83,324 +77,44 @@ class Rows:
         """The codes of events, an event a row."""
         codes = np.zeros((events.size, max(1, len(self.dimensions))), np.int32)
         for axis, dim in self.axes.items():
-            if axis.subject is not None:
-                codes[:, dim] = _outcome_codes(axis.subject, events)
-            elif axis.reverse:
-                code = self.dimensions[dim].code_of_string
-                texts = events.values(axis.name)
-                codes[:, dim] = [code(text[::-1]) if isinstance(text, str) else ABSENT for text in texts]
-            else:
-                events.write(axis.name, self.dimensions[dim], codes, dim)
+            axis.write(self.dimensions[dim], events, codes, dim)
         return codes
 
     def encode_one(self, event: Mapping[str, Value | None]) -> Codes:
         """The codes of one event. Cost: O(log cuts) for each axis."""
-        codes = [0] * max(1, len(self.dimensions))
-        for axis, dim in self.axes.items():
-            if axis.subject is not None:
-                codes[dim] = _outcomes(axis.subject).index(axis.subject.outcome(event))
-                continue
-            value = event.get(axis.name)
-            if value is not None:
-                if not axis.reverse:
-                    codes[dim] = self.dimensions[dim].code(value)
-                elif isinstance(value, str):
-                    codes[dim] = self.dimensions[dim].code_of_string(value[::-1])
+        codes = [axis.code(self.dimensions[dim], event) for axis, dim in self.axes.items()] or [0]
         return np.array([codes], np.int32)
 
 
-def rows_of_columns(columns: BoxColumns, subs: NDArray[np.int64]) -> Rows:
-    """The rows of boxes whose owner o is the subscription subs[o]."""
-    subjects = _common_subjects(columns.odd.values())
-    odd = {row: list(_alternatives(box, subjects)) for row, box in columns.odd.items()}
-    cuts = _Cuts()
-    for tests, _ in (part for parts in odd.values() for part in parts):
-        cuts.take(tests)
-    axes, dimensions, spans = _dimensions(columns, cuts)
-    gather = _Gathered()
-    plain = np.ones(len(columns), bool)
-    plain[list(odd)] = False
-    gather.take_columns(spans, columns.owners, plain)
-    for row, parts in odd.items():
-        for tests, check in parts:
-            ranges = [_ranges(axis, axes[axis], dimensions, values) for axis, values in tests.items()]
-            gather.take_ranges(ranges, int(columns.owners[row]), columns.odd[row], check)
-    boxes_each = np.bincount(columns.owners, minlength=len(subs))
-    split = {int(columns.owners[row]) for row, parts in odd.items() if len(parts) > 1}
-    shared = frozenset(np.flatnonzero(boxes_each > 1).tolist()) | split
-    return gather.rows(axes, dimensions, subs, shared)
-
-
-# -- boxes that are more than one range an attribute ---------------------------------------------------
-
-
-def _common_subjects(boxes: Iterable[Box]) -> frozenset[Subject]:
-    counted = Counter(subject for box in boxes for subject in box.residuals)
-    return frozenset(subject for subject, _ in counted.most_common(MOST_SUBJECTS))
-
-
-def _alternatives(box: Box, subjects: frozenset[Subject]) -> Iterator[tuple[Tests, bool]]:
-    """Tests whose union is the box, and whether the box must be asked as well."""
-    fixed: Tests = {Axis(subject=s): allowed for s, allowed in box.residuals.items() if s in subjects}
-    asked = any(subject not in subjects for subject in box.residuals)
-    choices = [list(_parts(name, values)) for name, values in box.sets.items()]
-    if math.prod(map(len, choices)) > MOST_ROWS:  # all of them at once, as wide as they come
-        wide = {Axis(n): ValueSet(v.numbers, Strings(v.strings.hull_of_terms()), v.bools, v.timestamps, v.absent) for n, v in box.sets.items()}  # noqa: E501
-        yield {**fixed, **wide}, True
-        return
-    for chosen in product(*choices):
-        tests = dict(fixed)
-        check = asked
-        for part, loose in chosen:
-            tests.update(part)
-            check = check or loose
-        yield tests, check
-
-
-def _parts(name: str, values: ValueSet) -> Iterator[tuple[Tests, bool]]:
-    plain = ValueSet(values.numbers, Strings(values.strings.line), values.bools, values.timestamps, values.absent)
-    if plain:
-        yield {Axis(name): plain}, False
-    for term in values.strings.terms:
-        yield _term(name, term)
-
-
-def _term(name: str, term: Term) -> tuple[Tests, bool]:
-    """A term's line, and on the reversed axis the suffixes it must and must not have."""
-    ends = Strings(STRINGS)
-    loose = False
-    for pattern in term.musts:
-        ends = ends.intersect(Strings(starting_with(pattern.tail[::-1])))
-        loose = loose or not _is_suffix(pattern)
-    for pattern in term.nots:
-        if _is_suffix(pattern):
-            ends = ends.intersect(Strings(starting_with(pattern.tail[::-1])).complement())
-        else:
-            loose = True
-    tests: Tests = {Axis(name): ValueSet(strings=Strings(term.line))}
-    if ends.line != STRINGS:
-        tests[Axis(name, reverse=True)] = ValueSet(strings=ends)
-    return tests, loose
-
-
-def _is_suffix(pattern: Pattern) -> bool:
-    return len(pattern.segments) == 2 and pattern.segments[0] == ("",) and len(pattern.segments[1]) == 1
-
-
-# -- dimensions --------------------------------------------------------------------------------------
-
-
-class _Cuts:
-    """The cuts that tests make on each axis."""
-
-    def __init__(self) -> None:
-        self.numbers: dict[Axis, set[Cut]] = {}
-        self.moments: dict[Axis, set[int]] = {}
-        self.strings: dict[Axis, set[Cut]] = {}
-        self.subjects: dict[Axis, None] = {}
-
-    def take(self, tests: Tests) -> None:
-        for axis, values in tests.items():
-            if not isinstance(values, ValueSet):
-                self.subjects[axis] = None
-                continue
-            self.numbers.setdefault(axis, set()).update(cut for cut in values.numbers if cut != NUMBERS[0])
-            moments = (cut[0] for cut in values.timestamps if cut != NUMBERS[0])
-            self.moments.setdefault(axis, set()).update(moments)
-            self.strings.setdefault(axis, set()).update(cut for cut in values.strings.line if cut != STRINGS[0])
-
-
-Spans = list[tuple[int, NDArray[np.int64], Codes, Codes]]  # dimension, rows, lows and highs
-
-
-def _dimensions(columns: BoxColumns, cuts: _Cuts) -> tuple[dict[Axis, int], list[Dimension], Spans]:
-    """The axes, their dimensions, and the columns as code ranges in them."""
-    by_name: dict[str, list[Part]] = {}
-    for name, part in columns.columns:
-        by_name.setdefault(name, []).append(part)
-    axes: dict[Axis, int] = {}
-    dimensions: list[Dimension] = []
-    spans: Spans = []
-    for axis in dict.fromkeys([*map(Axis, by_name), *cuts.numbers]):
-        numbers, moments = cuts.numbers.get(axis, set()), cuts.moments.get(axis, set())
-        strings = set(cuts.strings.get(axis, ()))
-        parts = [] if axis.reverse else by_name.get(axis.name, [])
-        held = {part: columns.columns[axis.name, part] for part in parts}
-        ends: list[tuple[NDArray[np.float64], NDArray[np.uint8]]] = []
-        stamps = [np.array(sorted(moments), np.int64)]
-        if Part.NUMBERS in held:
-            column = held[Part.NUMBERS]
-            bounded = column.marks >= BOUNDED
-            low, high = bounded & (column.low > -np.inf), bounded & (column.high < np.inf)
-            ends.append((column.low[low], column.marks[low] & LOW_OPEN))
-            ends.append((column.high[high], (column.marks[high] & HIGH_OPEN == 0).astype(np.uint8)))
-        if Part.TIMESTAMPS in held:
-            column = held[Part.TIMESTAMPS]
-            stamps.append(column.low[np.isfinite(column.low)].astype(np.int64))
-            stamps.append(column.high[np.isfinite(column.high)].astype(np.int64) + 1)
-        texts = list(columns.strings)
-        if Part.STRINGS in held:
-            used = np.unique(held[Part.STRINGS].low[np.isfinite(held[Part.STRINGS].low)]).astype(np.int64)
-            strings |= {(texts[number], side) for number in used.tolist() for side in (0, 1)}
-        if any(float(value) != value for value, _ in numbers):
-            exact = numbers | {(v, int(s)) for values, sides in ends for v, s in zip(values.tolist(), sides.tolist(), strict=True)}  # noqa: E501
-            dimension = Dimension(sorted(exact), [], [])
-        else:
-            ends.append((np.array([c[0] for c in numbers], np.float64), np.array([c[1] for c in numbers], np.uint8)))
-            values, sides = np.concatenate([e[0] for e in ends]), np.concatenate([e[1] for e in ends])
-            dimension = Dimension.of_arrays(*unique_cuts(values, sides), np.zeros(0, np.int64))
-        dimension.moments = np.unique(np.concatenate(stamps))
-        dimension.strings = sorted(strings)
-        dimension._place()
-        axes[axis] = len(dimensions)
-        dimensions.append(dimension)
-        for part, column in held.items():
-            rows = np.flatnonzero(column.marks >= BOUNDED)
-            low, high, marks = column.low[rows], column.high[rows], column.marks[rows]
-            spans.append((axes[axis], rows, *_span_codes(part, dimension, low, high, marks, texts)))
-    for axis in cuts.subjects:
-        axes[axis] = len(dimensions)
-        dimensions.append(Dimension([], [], []))  # it has codes enough for the outcomes
-    return axes, dimensions, spans
-
-
-def _span_codes(part: Part, dimension: Dimension, low: Any, high: Any, marks: Any, texts: list[str]) -> tuple[Codes, Codes]:  # noqa: E501
-    match part:
-        case Part.NUMBERS:
-            first, last = FIRST_NUMBER, dimension.first_moment - 1
-            lows = first + _number_places(dimension, low, marks & LOW_OPEN) + 1
-            highs = first + _number_places(dimension, high, (marks & HIGH_OPEN == 0).astype(np.uint8))
-            lows, highs = np.where(low == -np.inf, first, lows), np.where(high == np.inf, last, highs)
-        case Part.TIMESTAMPS:
-            first, last = dimension.first_moment, dimension.first_string - 1
-            start = np.where(np.isfinite(low), low, 0).astype(np.int64)
-            end = np.where(np.isfinite(high), high, 0).astype(np.int64) + 1
-            lows = np.where(low == -np.inf, first, first + np.searchsorted(dimension.moments, start) + 1)
-            highs = np.where(high == np.inf, last, first + np.searchsorted(dimension.moments, end))
-        case Part.BOOLS:
-            lows, highs = FALSE + low, FALSE + high
-        case _:
-            codes = np.full(len(texts) + 1, -1, np.int64)
-            for number in np.unique(low[np.isfinite(low)]).astype(np.int64).tolist():
-                codes[number] = dimension.code_of_string(texts[number])
-            whole = low == -np.inf
-            point = codes[np.where(whole, -1, low).astype(np.int64)]
-            lows, highs = np.where(whole, dimension.first_string, point), np.where(whole, dimension.size - 1, point)
-    return lows.astype(np.int32), highs.astype(np.int32)
-
-
-def _number_places(dimension: Dimension, values: NDArray[np.float64], sides: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """The places of cuts; whatever for infinite ones."""
-    if dimension.inexact:
-        known = {cut: place for place, cut in enumerate(dimension.cuts()[0])}
-        return np.array([known.get(cut, 0) for cut in zip(values.tolist(), sides.tolist(), strict=True)], np.int64)
-    if not len(dimension.numbers):
-        return np.zeros(len(values), np.int64)
-    at = np.minimum(np.searchsorted(dimension.numbers, values), len(dimension.numbers) - 1)
-    return at + np.where(dimension.sides[at] == 0, sides, 0)
-
-
-# -- residuals' subjects -------------------------------------------------------------------------------
-
-
-def _outcomes(subject: Subject) -> list[Any]:
-    """The outcomes in the order of their codes; NULL is 0, as it is for an event without the attributes."""
-    return [None, *sorted(subject.outcomes - {None}, key=str)]
-
-
-def _outcome_codes(subject: Subject, events: EventColumns) -> Codes:
-    order = _outcomes(subject)
-    if isinstance(subject, Relation):
-        left, right = events.numbers(subject.left), events.numbers(subject.right)
-        if left is not None and right is not None:
-            codes = np.zeros(events.size, np.int32)
-            for sign, holds in (("<", left < right), ("=", left == right), (">", left > right)):
-                codes[holds] = order.index(sign)
-            return codes
-    columns = [events.values(name) for name in subject.names]
-    names = subject.names
-    found = [order.index(subject.outcome(dict(zip(names, row, strict=True)))) for row in zip(*columns, strict=True)]
-    return np.array(found, np.int32)
-
-
-def _ranges(axis: Axis, dim: int, dimensions: Sequence[Dimension], values: ValueSet | Outcomes) -> list[tuple[int, Range]]:
-    """The ranges of a test on its axis."""
-    if isinstance(values, ValueSet):
-        return [(dim, each) for each in dimensions[dim].ranges(values)]
-    assert axis.subject is not None
-    return [(dim, (place, place)) for place, outcome in enumerate(_outcomes(axis.subject)) if outcome in values]
-
-
-# -- gathering ---------------------------------------------------------------------------------------
-
-
-class _Gathered:
-    """Rows while they are gathered: those of columns first, then single ones."""
-
-    def __init__(self) -> None:
-        self.slots: NDArray[np.int64] = np.zeros(0, np.int64)
-        self.parts: Spans = []
-        self.single_slots: list[int] = []
-        self.single: list[list[tuple[int, Range]]] = []
-        self.boxes: dict[int, Box] = {}
-
-    def take_columns(self, spans: Spans, owners: NDArray[np.int64], plain: NDArray[np.bool_]) -> None:
-        place = np.cumsum(plain) - 1  # a box's row, without the odd ones
-        self.slots = owners[plain]
-        self.parts = [(dim, place[rows], lows, highs) for dim, rows, lows, highs in spans]
-
-    def take_ranges(self, ranges: list[list[tuple[int, Range]]], slot: int, box: Box, check: bool) -> None:
-        """One row for each choice of ranges; if they are too many, one wide row that is checked with the box."""
-        if math.prod(map(len, ranges)) > MOST_ROWS:
-            check = True
-            ranges = [[(choice[0][0], (choice[0][1][0], choice[-1][1][1]))] for choice in ranges]
-        for chosen in product(*ranges):
-            if check:
-                self.boxes[len(self.slots) + len(self.single)] = box
-            self.single.append(list(chosen))
-            self.single_slots.append(slot)
-
-    def rows(self, axes: dict[Axis, int], dimensions: list[Dimension], subs: Subs, shared: frozenset[int]) -> Rows:
-        """All rows, their constraints side by side."""
-        first, count = len(self.slots), len(self.slots) + len(self.single)
-        counts = np.zeros(count + 1, np.int64)
-        for _, rows, _, _ in self.parts:
-            counts[rows + 1] += 1
-        counts[first + 1 :] = [len(chosen) for chosen in self.single]
-        starts = np.cumsum(counts)
-        dims, lows, highs = (np.zeros(int(starts[-1]), np.int32) for _ in range(3))
-        free = starts[:-1].copy()
-        for dim, rows, low, high in self.parts:
-            at = free[rows]
-            dims[at], lows[at], highs[at] = dim, low, high
-            free[rows] += 1
-        if self.single:
-            flat = [(dim, low, high) for chosen in self.single for dim, (low, high) in chosen]
-            if flat:
-                dims[starts[first] :], lows[starts[first] :], highs[starts[first] :] = np.array(flat, np.int32).T
-        slots = np.concatenate([self.slots, np.array(self.single_slots, np.int64)]).astype(np.int32)
-        return _by_slot(Rows(axes, dimensions, starts, dims, lows, highs, slots, subs, self.boxes, shared))
-
-
-def _by_slot(rows: Rows) -> Rows:
+def by_slot(rows: Rows) -> Rows:
     """The rows in the order of their slots, so that those of a slot are found by bisection."""
-    if (np.diff(rows.slots) >= 0).all():
-        return rows
-    order = np.argsort(rows.slots, kind="stable")
+    return rows if (np.diff(rows.slots) >= 0).all() else renumbered(rows, np.arange(len(rows.subs)))[0]
+
+
+def renumbered(rows: Rows, new_slot: NDArray[np.int64]) -> tuple[Rows, NDArray[np.int64]]:
+    """The rows with their slots renamed, in the order of the new ones, and the new place of each row."""
+    slots = new_slot[rows.slots].astype(np.int32)
+    subs = np.empty_like(rows.subs)
+    subs[new_slot] = rows.subs
+    order = np.argsort(slots, kind="stable")
     counts = np.diff(rows.starts)[order]
     starts = np.concatenate([[0], np.cumsum(counts)])
     at = np.repeat(rows.starts[:-1][order] - starts[:-1], counts) + np.arange(starts[-1])
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
-    return replace(
+    made = replace(
         rows,
         starts=starts,
         dims=rows.dims[at],
         lows=rows.lows[at],
         highs=rows.highs[at],
-        slots=rows.slots[order],
+        slots=slots[order],
+        subs=subs,
         boxes={int(place[row]): box for row, box in rows.boxes.items()},
+        shared=frozenset(int(new_slot[slot]) for slot in rows.shared),
+        texts={int(new_slot[slot]): text for slot, text in rows.texts.items()},
     )
+    return made, place
 
 
 def join_rows(parts: Sequence[Rows], alive: Sequence[NDArray[np.bool_]]) -> Rows:
@@ -415,19 +129,21 @@ def join_rows(parts: Sequence[Rows], alive: Sequence[NDArray[np.bool_]]) -> Rows
     counts, dims, lows, highs, slots, subs = [np.zeros(1, np.int64)], [], [], [], [], []
     boxes: dict[int, Box] = {}
     shared: set[int] = set()
+    texts: dict[int, str] = {}
     row_count = sub_count = 0
     for part, living in zip(parts, alive, strict=True):
         new_slot = sub_count + np.cumsum(living) - 1
         kept = living[part.slots]
-        constraints = np.repeat(kept, np.diff(part.starts))
-        low, high = part.lows.copy(), part.highs.copy()
+        starts = part.starts.astype(np.int64)
+        constraints = np.repeat(kept, np.diff(starts))
+        low, high = part.lows.astype(np.int32), part.highs.astype(np.int32)
         new_dim = np.zeros(len(part.dimensions), np.int32)
         for axis, dim in part.axes.items():
             new_dim[dim] = axes[axis]
             here = part.dims == dim
             to_low, to_high = part.dimensions[dim].translation(dimensions[axes[axis]])
             low[here], high[here] = to_low[low[here]], to_high[high[here]]
-        counts.append(np.diff(part.starts)[kept])
+        counts.append(np.diff(starts)[kept])
         dims.append(new_dim[part.dims[constraints]])
         lows.append(low[constraints])
         highs.append(high[constraints])
@@ -436,6 +152,7 @@ def join_rows(parts: Sequence[Rows], alive: Sequence[NDArray[np.bool_]]) -> Rows
         new_row = row_count + np.cumsum(kept) - 1
         boxes |= {int(new_row[row]): box for row, box in part.boxes.items() if kept[row]}
         shared |= {int(new_slot[slot]) for slot in part.shared if living[slot]}
+        texts |= {int(new_slot[slot]): text for slot, text in part.texts.items() if living[slot]}
         row_count += int(kept.sum())
         sub_count += int(living.sum())
     return Rows(
@@ -449,4 +166,5 @@ def join_rows(parts: Sequence[Rows], alive: Sequence[NDArray[np.bool_]]) -> Rows
         np.concatenate(subs),
         boxes,
         frozenset(shared),
+        texts,
     )

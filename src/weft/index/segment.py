@@ -12,9 +12,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.index.rows import Rows
+from weft.index.rows import Rows, renumbered
 from weft.kernels import partition, search
 from weft.model.value import Value
+
+_LANES = np.arange(32, dtype=np.uint32)
 
 
 class Tree(NamedTuple):
@@ -36,6 +38,9 @@ class Shape(NamedTuple):
     most_cells: int = 4
 
 
+DEFAULT = Shape()
+
+
 @dataclass(frozen=True, slots=True)
 class Segment:
     """Rows, the tree over them, and the special ones among them: those that share a slot, or have a box to ask."""
@@ -46,10 +51,9 @@ class Segment:
     sorted_subs: NDArray[np.int64]
     sorted_slots: NDArray[np.int32]
     shape: Shape
-    together: bool  # batches are best searched all together
 
     @staticmethod
-    def build(rows: Rows, shape: Shape = Shape(), together: bool = True) -> Segment:
+    def build(rows: Rows, shape: Shape = DEFAULT) -> Segment:
         """The segment of rows."""
         names = rows.slots.copy()
         shared = np.zeros(len(rows.subs), bool)
@@ -65,8 +69,9 @@ class Segment:
                 shape.leaf, float(shape.alpha), shape.most_cells,
             )
         )  # fmt: skip
+        rows, tree, special = _near(rows, tree, special)
         order = np.argsort(rows.subs, kind="stable").astype(np.int32)
-        return Segment(rows, tree, special, rows.subs[order], order, shape, together)
+        return Segment(rows.packed(), tree, special, rows.subs[order], order, shape)
 
     def slot(self, sub: int) -> int:
         """The slot of a subscription, or -1."""
@@ -78,23 +83,60 @@ class Segment:
         live = live.copy()
         rows, tree = self.rows, self.tree
         for slot in slots:
-            first, last = rows.slots.searchsorted((slot, slot + 1))
-            for row in range(int(first), int(last)):
+            for row in rows.rows_of(slot):
                 at = int(self.special.searchsorted(row))
                 name = ~at if at < len(self.special) and self.special[at] == row else slot
-                search.kill(
-                    tree.nodes, tree.children, tree.ids, live, rows.starts, rows.dims, rows.lows, rows.highs, row, name
-                )  # fmt: skip
+                search.kill(tree.nodes, tree.children, tree.ids, live, *rows.constraints(row), name)
         return live
 
     @property
     def nbytes(self) -> int:
-        """The bytes of everything that matching reads, and of the rows that updates need."""
+        """The bytes of everything that matching reads."""
+        dims = sum(d.numbers.nbytes + d.sides.nbytes + d.moments.nbytes + d.table.nbytes for d in self.rows.dimensions)
+        return sum(array.nbytes for array in self.tree) + dims + self.rows.subs.nbytes + self.special.nbytes
+
+    @property
+    def row_bytes(self) -> int:
+        """The bytes of what only changes need: rows in code, and where a subscription is."""
         rows = self.rows
-        arrays = [*self.tree, rows.starts, rows.dims, rows.lows, rows.highs, rows.slots, rows.subs]
-        arrays += [self.special, self.sorted_subs, self.sorted_slots]
-        arrays += [array for d in rows.dimensions for array in (d.numbers, d.sides, d.moments, d.table)]
+        arrays = [rows.starts, rows.dims, rows.lows, rows.highs, rows.slots, self.sorted_subs, self.sorted_slots]
         return sum(array.nbytes for array in arrays)
+
+
+class View(NamedTuple):
+    """A segment and what is dead in it: for good in `live` and `alive`, and the newest in `dead`."""
+
+    segment: Segment
+    live: NDArray[np.uint32]
+    alive: NDArray[np.bool_]
+    dead: frozenset[int]
+
+    @property
+    def size(self) -> int:
+        """How many subscriptions live."""
+        return int(self.alive.sum()) - len(self.dead)
+
+    def slot(self, sub: int) -> int:
+        """The slot of a living subscription, or -1."""
+        slot = self.segment.slot(sub)
+        return slot if slot >= 0 and self.alive[slot] and slot not in self.dead else -1
+
+
+def _near(rows: Rows, tree: Tree, special: NDArray[np.int32]) -> tuple[Rows, Tree, NDArray[np.int32]]:
+    """Slots renamed in the order of the tree's leaves, so that what is found together lies together in `subs`."""
+    first = np.full(len(rows.subs), len(tree.ids), np.int64)
+    plain = np.flatnonzero((tree.ids >= 0) & (np.repeat(tree.live, 32) >> np.tile(_LANES, len(tree.live)) & 1 == 1))
+    first[tree.ids[plain[::-1]]] = plain[::-1]
+    new_slot = np.empty(len(first), np.int64)
+    new_slot[np.argsort(first, kind="stable")] = np.arange(len(first))
+    rows, place = renumbered(rows, new_slot)
+    tree.ids[plain] = new_slot[tree.ids[plain]]
+    names = np.argsort(place[special])  # special rows in the order of rows again
+    renamed = np.empty(len(special), np.int32)
+    renamed[names] = ~np.arange(len(special), dtype=np.int32)
+    odd = np.flatnonzero(tree.ids < 0)
+    tree.ids[odd] = renamed[~tree.ids[odd]]
+    return rows, tree, np.sort(place[special]).astype(np.int32)
 
 
 def settle(

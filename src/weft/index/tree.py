@@ -1,5 +1,5 @@
-"""The fast index: partition trees, with changes beside them. Laws: as `base`; a match sees one version of the index from
-start to end, and waits for nobody.
+"""The fast index: partition trees, with changes beside them. Laws: as `base`; a match sees one version of the index
+from start to end, and waits for nobody.
 
 A version is never changed, only replaced: segments (a large one, and smaller ones of what came later), what is dead in
 each, and a tail of the newest subscriptions as boxes. Small segments are joined as they gather, on the way; large ones
@@ -11,23 +11,29 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.algebra.box import Box
+from weft.algebra.box import Box, NormalForm
 from weft.algebra.bulk import columns_of_texts
 from weft.algebra.columns import BoxColumns
-from weft.algebra.normalize import normalize
+from weft.algebra.express import express
+from weft.algebra.normalize import normalize, simplify
 from weft.index.base import AnyEvent, Ids, Matches
+from weft.index.coding import rows_of_columns
 from weft.index.events import EventColumns
-from weft.index.rows import join_rows, rows_of_columns
-from weft.index.segment import Segment, settle
+from weft.index.rows import join_rows
+from weft.index.segment import Segment, View, settle
+from weft.index.snapshot import read_snapshot, write_snapshot
+from weft.index.stats import Stats, stats_of
 from weft.kernels import search
 from weft.language.ast import Filter, as_filter
 from weft.language.predicate import NO_PREDICATES, Predicates
 from weft.language.text import parse
+from weft.language.trace import Trace, trace
 from weft.model.event import Event
 from weft.model.schema import Schema
 from weft.model.value import Value
@@ -39,30 +45,19 @@ _MOST_CODES = 4_000_000  # of one search; larger batches are cut
 _MANY_LEAVES = 4  # an event that reaches more is searched together with others
 
 
-class View(NamedTuple):
-    """A segment and what is dead in it: for good in `live` and `alive`, and the newest in `dead`."""
-
-    segment: Segment
-    live: NDArray[np.uint32]
-    alive: NDArray[np.bool_]
-    dead: frozenset[int]
-
-    @property
-    def size(self) -> int:
-        """How many subscriptions live."""
-        return int(self.alive.sum()) - len(self.dead)
-
-    def slot(self, sub: int) -> int:
-        """The slot of a living subscription, or -1."""
-        slot = self.segment.slot(sub)
-        return slot if slot >= 0 and self.alive[slot] and slot not in self.dead else -1
-
-
 class Version(NamedTuple):
     """All that a match looks at."""
 
     views: tuple[View, ...] = ()
     tail: Mapping[int, tuple[Box, ...]] = {}
+
+
+class _Buffers:
+    """What a thread writes its findings to, before they are copied out."""
+
+    def __init__(self) -> None:
+        self.out, self.whose = np.empty(4096, np.int32), np.empty(4096, np.int32)
+        self.offsets, self.counts = np.zeros(2, np.int64), np.zeros(1, np.int64)
 
 
 class TreeIndex:
@@ -74,10 +69,10 @@ class TreeIndex:
     >>> index.match({"magnitude": 6.1, "depth": 12.5}).tolist()
     [1]
 
-    `executor` rebuilds large segments; without one, a thread of the index does. `tail`, `fan` and `large` are for tests.
+    `executor` rebuilds large segments; without one, a thread of the index does. The other arguments are for tests.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - structural constants
         self,
         schema: Schema | None = None,
         *,
@@ -95,7 +90,7 @@ class TreeIndex:
         self._changing = threading.RLock()
         self._rebuild: Future[None] | None = None
         self._busy: frozenset[int] = frozenset()  # the segments that a rebuild is joining
-        self._buffers = threading.local()
+        self._local = threading.local()
         self._together: dict[int, bool] = {}
 
     # -- changes --------------------------------------------------------------------------------
@@ -208,8 +203,10 @@ class TreeIndex:
         most = max(len(view.alive) for view in views)
         living = sum(view.size for view in views)
         total = sum(len(view.alive) for view in views)
-        return total > 2 * living + self._tail or (len(views) > self._fan) or (
-            len(views) > 1 and total - most > max(self._large, most // 8)
+        return (
+            total > 2 * living + self._tail
+            or (len(views) > self._fan)
+            or (len(views) > 1 and total - most > max(self._large, most // 8))
         )
 
     def _start_rebuild(self) -> None:
@@ -281,24 +278,25 @@ class TreeIndex:
     def _match_one(self, view: View, values: Mapping[str, Value | None]) -> Ids:
         segment = view.segment
         tree = segment.tree
-        out, offsets, counts = self._scratch()
-        ids = search.event_by_event(
+        buffers = self._scratch()
+        buffers.out, found = search.event_by_event(
             tree.nodes, tree.children, tree.columns, tree.data, tree.ids, view.live,
-            segment.rows.encode_one(values), out, offsets, counts, search.FIND,
+            segment.rows.encode_one(values), buffers.out, buffers.offsets, buffers.counts, search.FIND,
         )  # fmt: skip
+        ids = buffers.out[:found]
         if len(segment.special):
-            _, ids = settle(segment, offsets, ids, {0: values})
+            _, ids = settle(segment, buffers.offsets, ids, {0: values})
         if view.dead:
             ids = ids[~np.isin(ids, list(view.dead))]
         return segment.rows.subs[ids]
 
-    def _scratch(self) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
-        """This thread's buffers for single events."""
+    def _scratch(self) -> _Buffers:
+        """This thread's buffers: memory that has been used is much faster than new memory."""
         try:
-            return self._buffers.kept  # type: ignore[no-any-return]
+            return self._local.buffers  # type: ignore[no-any-return]
         except AttributeError:
-            self._buffers.kept = np.empty(4096, np.int32), np.zeros(2, np.int64), np.zeros(1, np.int64)
-            return self._buffers.kept  # type: ignore[no-any-return]
+            self._local.buffers = _Buffers()
+            return self._local.buffers  # type: ignore[no-any-return]
 
     def _pieces(self, version: Version, batch: Any) -> Iterator[EventColumns]:
         names = frozenset[str]().union(*(view.segment.rows.names for view in version.views))
@@ -322,18 +320,29 @@ class TreeIndex:
         tree = segment.tree
         codes = segment.rows.encode(events)
         offsets = np.zeros(events.size + 1, np.int64)
-        out = np.empty(max(4096, 4 * events.size), np.int32)
+        buffers = self._scratch()
         arrays = (tree.nodes, tree.children, tree.columns, tree.data, tree.ids, view.live)
-        if self._is_together(segment, codes):
-            ids = search.all_together(*arrays, codes, out, offsets)
+        together = self._is_together(segment, codes)
+        if together:
+            buffers.out, buffers.whose, found = search.all_together(*arrays, codes, buffers.out, buffers.whose, offsets)
         else:
-            counts = np.zeros(1, np.int64)
-            ids = search.event_by_event(*arrays, codes, out, offsets, counts, search.FIND)
+            buffers.out, found = search.event_by_event(
+                *arrays, codes, buffers.out, offsets, buffers.counts, search.FIND
+            )
+        ids = buffers.out[:found]
+        subs = segment.rows.subs
+        if together and not len(segment.special) and not view.dead:  # the common case, in as few passes as can be
+            sorted_subs = np.empty(found, np.int64)
+            search.by_event(subs[ids], buffers.whose[:found], offsets, sorted_subs)
+            return Matches(offsets, sorted_subs)
+        if together:
+            ids = np.empty(found, np.int32)
+            search.by_event(buffers.out[:found], buffers.whose[:found], offsets, ids)
         if len(segment.special):
             offsets, ids = settle(segment, offsets, ids, _Attributes(events, segment))
         if view.dead:
             offsets, ids = _without(offsets, ids, view.dead)
-        return Matches(offsets, segment.rows.subs[ids])
+        return Matches(offsets, subs[ids])
 
     def _is_together(self, segment: Segment, codes: NDArray[np.int32]) -> bool:
         """Whether batches are best searched all together; decided by the first events that a segment sees."""
@@ -357,16 +366,71 @@ class TreeIndex:
                 continue
             tree = segment.tree
             counts, offsets = np.zeros(events.size, np.int64), np.zeros(events.size + 1, np.int64)
-            ids = search.event_by_event(
+            buffers = self._scratch()
+            buffers.out, found = search.event_by_event(
                 tree.nodes, tree.children, tree.columns, tree.data, tree.ids, view.live,
-                segment.rows.encode(events), np.empty(4096, np.int32), offsets, counts, mode,
+                segment.rows.encode(events), buffers.out, offsets, counts, mode,
             )  # fmt: skip
+            ids = buffers.out[:found]
             if len(ids):
                 offsets, ids = settle(segment, offsets, ids, _Attributes(events, segment))
             total += counts + np.diff(offsets)
         if version.tail:
             total += _match_tail(version.tail, events).counts
         return total
+
+    # -- what is in it --------------------------------------------------------------------------
+
+    def filter(self, sub: int) -> Filter:
+        """A subscription's filter, or one that means the same. Raises KeyError."""
+        version = self._version
+        if sub in version.tail:
+            return express(NormalForm(version.tail[sub], self.schema))
+        for view in version.views:
+            slot = view.slot(sub)
+            if slot >= 0:
+                rows = view.segment.rows
+                if slot in rows.texts:
+                    return parse(rows.texts[slot], self.predicates)
+                return express(simplify((rows.box(row) for row in rows.rows_of(slot)), self.schema))
+        raise KeyError(f"there is no subscription {sub}")
+
+    def explain(self, event: AnyEvent, sub: int) -> Trace:
+        """Why the event matches the subscription or not: the truth of each part of its filter, with the values.
+
+        >>> index = TreeIndex()
+        >>> index.add(1, "x > 5 AND y = 'a'")
+        >>> [str(part.filter) for part in index.explain({"x": 3, "y": "a"}, 1).parts if not part.truth]
+        ['x > 5']
+        """
+        return trace(self.filter(sub), event if isinstance(event, Event) else Event.of(event))
+
+    def stats(self) -> Stats:
+        """Sizes, shape and costs."""
+        return stats_of(self._version.views, len(self._version.tail))
+
+    def snapshot(self, path: str | Path) -> None:
+        """Write the index to a directory that `open` maps into memory; an older snapshot there is replaced."""
+        version = self._version
+        views = [*version.views, *([_of_tail(version.tail)] if version.tail else [])]
+        if len(views) == 1 and len(views[0].alive) == views[0].size:
+            segment = views[0].segment
+        else:
+            segment = _joined(views or [_of_tail({})]).segment
+        write_snapshot(Path(path), segment, self.schema)
+
+    @staticmethod
+    def open(
+        path: str | Path, *, predicates: Predicates = NO_PREDICATES, executor: Executor | None = None
+    ) -> TreeIndex:
+        """The index of a snapshot; many processes that open one share its memory. Raises SnapshotError.
+
+        It can be changed like any other; the changes are not written back.
+        """
+        segment, schema = read_snapshot(Path(path), predicates)
+        index = TreeIndex(schema, predicates=predicates, executor=executor)
+        index._version = Version((_view(segment),))
+        return index
 
     def check(self) -> None:
         """Raise AssertionError if an invariant is broken."""

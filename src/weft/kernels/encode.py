@@ -54,7 +54,7 @@ def encode_floats(values, sides, table, column, base, codes, dim):
         scale = buckets / (last - first)
     for row in range(n):
         value = column[row]
-        if value != value:
+        if value != value:  # noqa: PLR0124 - NaN
             codes[row, dim] = 0
             continue
         if buckets > 0 and first <= value <= last:

@@ -8,9 +8,7 @@ import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar, cast
-
-F = TypeVar("F", bound=Callable[..., object])
+from typing import Any
 
 
 def _keep_cache() -> None:
@@ -38,6 +36,7 @@ __all__ = ["COMPILED", "cgutils", "intrinsic", "ir", "jit", "types"]
 COMPILED = not getattr(numba.config, "DISABLE_JIT", False)
 
 
-def jit(kernel: F) -> F:
+def jit(kernel: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a kernel when it is first called; it runs without the GIL, and never raises on overflow."""
-    return cast(F, numba.njit(cache=True, nogil=True, error_model="numpy")(kernel))
+    compiled: Callable[..., Any] = numba.njit(cache=True, nogil=True, error_model="numpy")(kernel)
+    return compiled

@@ -79,7 +79,8 @@ def _scan_leaf(nodes, columns, data, ids, live, codes, event, leaf, found, out, 
 
 @jit
 def event_by_event(nodes, children, columns, data, ids, live, codes, out, offsets, counts, mode):
-    """Search for each event on its own; fills `offsets`, and `counts` if not FIND, and returns the found ids.
+    """Search for each event on its own; fills `offsets`, and `counts` if not FIND. Returns `out`, or a longer array in
+    its place, and how many ids are found in it.
 
     COUNT counts what is not special in `counts`, ANY stops at the first; both give special rows as found.
     """
@@ -130,12 +131,14 @@ def event_by_event(nodes, children, columns, data, ids, live, codes, out, offset
         offsets[event + 1] = found
         if mode != FIND:
             counts[event] = total
-    return out[:found]
+    return out, found
 
 
 @jit
-def all_together(nodes, children, columns, data, ids, live, codes, out, offsets):
-    """Search for all events at once; fills `offsets` and returns the found ids, by event."""
+def all_together(nodes, children, columns, data, ids, live, codes, out, whose, offsets):
+    """Search for all events at once; fills `offsets`. Returns `out` and `whose`, or longer arrays in their place, with
+    the found ids in no order and the event of each, and how many there are.
+    """
     events = codes.shape[0]
     pool = np.empty(max(4 * events, 64), np.int32)
     for event in range(events):
@@ -143,7 +146,6 @@ def all_together(nodes, children, columns, data, ids, live, codes, out, offsets)
     stack, begins, sizes = np.zeros(64, np.int64), np.zeros(64, np.int64), np.zeros(64, np.int64)
     sizes[0], depth = events, 1
     cells, touched = np.zeros(64, np.int64), np.empty(64, np.int64)
-    whose = np.empty(out.size, np.int32)
     found = 0
     ends = np.zeros(events + 1, np.int64)
     while depth > 0:
@@ -202,12 +204,17 @@ def all_together(nodes, children, columns, data, ids, live, codes, out, offsets)
         ends[event + 1] += ends[event]
         offsets[event] = ends[event]
     offsets[events] = ends[events]
-    sorted_ids = np.empty(found, np.int32)
-    for hit in range(found):
+    return out, whose, found
+
+
+@jit
+def by_event(values, whose, offsets, out):
+    """Put the values of each event side by side in `out`, from its offset on."""
+    free = offsets[:-1].copy()
+    for hit in range(values.size):
         event = whose[hit]
-        sorted_ids[ends[event]] = out[hit]
-        ends[event] += 1
-    return sorted_ids
+        out[free[event]] = values[hit]
+        free[event] += 1
 
 
 @jit
@@ -236,8 +243,11 @@ def reach(nodes, children, codes):
 
 
 @jit
-def kill(nodes, children, ids, live, starts, dims, lows, highs, row, name):
-    """Clear the live bits of a row in every leaf that holds it, by walking its own cells; returns how many."""
+def kill(nodes, children, ids, live, dims, lows, highs, name):
+    """Clear the live bits of the row with these constraints and this name in all leaves that hold it; returns how many.
+
+    It walks the row's own cells, as the tree was built.
+    """
     stack = np.empty(64, np.int64)
     stack[0], depth, cleared = 0, 1, 0
     while depth > 0:
@@ -253,7 +263,7 @@ def kill(nodes, children, ids, live, starts, dims, lows, highs, row, name):
                         cleared += 1
             continue
         low, high = -1, -1
-        for at in range(starts[row], starts[row + 1]):
+        for at in range(dims.size):
             if dims[at] == dim:
                 low, high = lows[at] >> nodes[place + 1], highs[at] >> nodes[place + 1]
         if low < 0 or high - low + 1 > nodes[place + 4]:

@@ -48,6 +48,7 @@ def mixed(n: int, events: int, seed: int = 1) -> Mixed:
             (volume, "volume IS NULL"),
         )[turn % 3]
         texts[row] = plain[row].replace(old, new)
-    absent = np.random.default_rng(seed).spawn(3)[2].random(events) < 0.05
+    rng = np.random.default_rng(seed)
+    absent = rng.spawn(3)[2].random(events) < 0.05  # the first two have drawn the market
     volumes = market.table.column("volume").to_numpy()
     return Mixed(texts, plain, market.table.set_column(2, "volume", pa.array(volumes, mask=absent)))

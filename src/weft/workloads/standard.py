@@ -96,7 +96,8 @@ WORKLOADS: dict[str, Make] = {"W1": w1, "W2": w2, "W3": w3, "W4": w4, "W5": w5}
 
 def _generators(seed: int) -> list[np.random.Generator]:
     """One for the subscriptions, one for the events."""
-    return np.random.default_rng(seed).spawn(2)
+    rng = np.random.default_rng(seed)
+    return rng.spawn(2)
 
 
 def _cubes(name: str, lows: list[Ints], points: list[Ints]) -> Workload:

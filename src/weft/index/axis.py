@@ -1,0 +1,72 @@
+"""Axes: what the dimensions of an index tell of an event. Law: absent attributes have the code 0 on every axis.
+
+An axis is an attribute; the reverse of its strings, on which a suffix is a prefix; or a residual's subject, whose
+outcomes are its codes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft.algebra.residual import Relation, Subject
+from weft.index.dimension import ABSENT, Codes, Dimension
+from weft.index.events import EventColumns
+from weft.model.value import Value
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """What a dimension tells of an event: an attribute, its reversed strings, or a residual's subject."""
+
+    name: str = ""
+    reverse: bool = False
+    subject: Subject | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The attributes it looks at."""
+        return (self.name,) if self.subject is None else self.subject.names
+
+    def code(self, dimension: Dimension, event: Mapping[str, Value | None]) -> int:
+        """The code of one event."""
+        if self.subject is not None:
+            return outcomes(self.subject).index(self.subject.outcome(event))
+        value = event.get(self.name)
+        if not self.reverse:
+            return dimension.code(value)
+        return dimension.code_of_string(value[::-1]) if isinstance(value, str) else ABSENT
+
+    def write(self, dimension: Dimension, events: EventColumns, codes: Codes, dim: int) -> None:
+        """The codes of events, into codes[:, dim]."""
+        if self.subject is not None:
+            codes[:, dim] = _outcome_codes(self.subject, events)
+        elif self.reverse:
+            code = dimension.code_of_string
+            texts = events.values(self.name)
+            codes[:, dim] = [code(text[::-1]) if isinstance(text, str) else ABSENT for text in texts]
+        else:
+            events.write(self.name, dimension, codes, dim)
+
+
+def outcomes(subject: Subject) -> list[Any]:
+    """The outcomes in the order of their codes; NULL is 0, as it is for an event without the attributes."""
+    return [None, *sorted(subject.outcomes - {None}, key=str)]
+
+
+def _outcome_codes(subject: Subject, events: EventColumns) -> Codes:
+    order = outcomes(subject)
+    if isinstance(subject, Relation):
+        left, right = events.numbers(subject.left), events.numbers(subject.right)
+        if left is not None and right is not None:
+            codes = np.zeros(events.size, np.int32)
+            for sign, holds in (("<", left < right), ("=", left == right), (">", left > right)):
+                codes[holds] = order.index(sign)
+            return codes
+    columns = [events.values(name) for name in subject.names]
+    names = subject.names
+    found = [order.index(subject.outcome(dict(zip(names, row, strict=True)))) for row in zip(*columns, strict=True)]
+    return np.array(found, np.int32)

@@ -1,0 +1,298 @@
+"""Boxes to rows of code ranges. Law: an event is in a box just if its codes are in all ranges of one of the box's rows,
+and, for a row that says so, if the box itself has the event.
+
+A set of several ranges makes several disjoint rows. What no range expresses is left to the box: such rows are checked
+with it at the end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.algebra.box import Box, NormalForm
+from weft.algebra.columns import BoxColumns, Column, Part
+from weft.algebra.express import express
+from weft.algebra.interval import NUMBERS, STRINGS, Cut
+from weft.algebra.residual import Outcomes, Subject
+from weft.algebra.strings import Strings, Term, starting_with
+from weft.algebra.valueset import ValueSet
+from weft.index.axis import Axis, outcomes
+from weft.index.dimension import FALSE, FIRST_NUMBER, Codes, Dimension, Range, unique_cuts
+from weft.index.rows import Rows, by_slot
+from weft.kernels.boxes import BOUNDED, HIGH_OPEN, LOW_OPEN
+from weft.language.pattern import Pattern
+
+MOST_ROWS = 64  # of one box; past it ranges are widened and the box is asked
+MOST_SUBJECTS = 64  # axes of residuals; the rarer ones are left to the boxes
+
+Tests = dict[Axis, ValueSet | Outcomes]
+
+
+def rows_of_columns(columns: BoxColumns, subs: NDArray[np.int64]) -> Rows:
+    """The rows of boxes whose owner o is the subscription subs[o]."""
+    subjects = _common_subjects(columns.odd.values())
+    odd = {row: list(_alternatives(box, subjects)) for row, box in columns.odd.items()}
+    cuts = _Cuts()
+    for tests, _ in (part for parts in odd.values() for part in parts):
+        cuts.take(tests)
+    axes, dimensions, spans = _dimensions(columns, cuts)
+    gather = _Gathered()
+    plain = np.ones(len(columns), bool)
+    plain[list(odd)] = False
+    gather.take_columns(spans, columns.owners, plain)
+    for row, parts in odd.items():
+        for tests, check in parts:
+            ranges = [_ranges(axis, axes[axis], dimensions, values) for axis, values in tests.items()]
+            gather.take_ranges(ranges, int(columns.owners[row]), columns.odd[row], check)
+    boxes_each = np.bincount(columns.owners, minlength=len(subs))
+    split = {int(columns.owners[row]) for row, parts in odd.items() if len(parts) > 1}
+    shared = frozenset(np.flatnonzero(boxes_each > 1).tolist()) | split
+    odd_owners = sorted({int(columns.owners[row]) for row in odd})
+    texts = {owner: _text(columns, owner) for owner in odd_owners}
+    return replace(gather.rows(axes, dimensions, subs, shared), texts=texts)
+
+
+def _text(columns: BoxColumns, owner: int) -> str:
+    first, last = columns.owners.searchsorted((owner, owner + 1))
+    return str(express(NormalForm(tuple(columns.box(row) for row in range(int(first), int(last))))))
+
+
+# -- boxes that are more than one range an attribute ---------------------------------------------------
+
+
+def _common_subjects(boxes: Iterable[Box]) -> frozenset[Subject]:
+    counted = Counter(subject for box in boxes for subject in box.residuals)
+    return frozenset(subject for subject, _ in counted.most_common(MOST_SUBJECTS))
+
+
+def _alternatives(box: Box, subjects: frozenset[Subject]) -> Iterator[tuple[Tests, bool]]:
+    """Tests whose union is the box, and whether the box must be asked as well."""
+    fixed: Tests = {Axis(subject=s): allowed for s, allowed in box.residuals.items() if s in subjects}
+    asked = any(subject not in subjects for subject in box.residuals)
+    choices = [list(_parts(name, values)) for name, values in box.sets.items()]
+    if math.prod(map(len, choices)) > MOST_ROWS:  # all of them at once, as wide as they come
+        wide = {
+            Axis(n): ValueSet(v.numbers, Strings(v.strings.hull_of_terms()), v.bools, v.timestamps, v.absent)
+            for n, v in box.sets.items()
+        }
+        yield {**fixed, **wide}, True
+        return
+    for chosen in product(*choices):
+        tests = dict(fixed)
+        check = asked
+        for part, loose in chosen:
+            tests.update(part)
+            check = check or loose
+        yield tests, check
+
+
+def _parts(name: str, values: ValueSet) -> Iterator[tuple[Tests, bool]]:
+    plain = ValueSet(values.numbers, Strings(values.strings.line), values.bools, values.timestamps, values.absent)
+    if plain:
+        yield {Axis(name): plain}, False
+    for term in values.strings.terms:
+        yield _term(name, term)
+
+
+def _term(name: str, term: Term) -> tuple[Tests, bool]:
+    """A term's line, and on the reversed axis the suffixes it must and must not have."""
+    ends = Strings(STRINGS)
+    loose = False
+    for pattern in term.musts:
+        ends = ends.intersect(Strings(starting_with(pattern.tail[::-1])))
+        loose = loose or not _is_suffix(pattern)
+    for pattern in term.nots:
+        if _is_suffix(pattern):
+            ends = ends.intersect(Strings(starting_with(pattern.tail[::-1])).complement())
+        else:
+            loose = True
+    tests: Tests = {Axis(name): ValueSet(strings=Strings(term.line))}
+    if ends.line != STRINGS:
+        tests[Axis(name, reverse=True)] = ValueSet(strings=ends)
+    return tests, loose
+
+
+def _is_suffix(pattern: Pattern) -> bool:
+    return len(pattern.segments) == 2 and pattern.segments[0] == ("",) and len(pattern.segments[1]) == 1
+
+
+# -- dimensions --------------------------------------------------------------------------------------
+
+
+class _Cuts:
+    """The cuts that tests make on each axis."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[Axis, set[Cut]] = {}
+        self.moments: dict[Axis, set[int]] = {}
+        self.strings: dict[Axis, set[Cut]] = {}
+        self.subjects: dict[Axis, None] = {}
+
+    def take(self, tests: Tests) -> None:
+        for axis, values in tests.items():
+            if not isinstance(values, ValueSet):
+                self.subjects[axis] = None
+                continue
+            self.numbers.setdefault(axis, set()).update(cut for cut in values.numbers if cut != NUMBERS[0])
+            moments = (cut[0] for cut in values.timestamps if cut != NUMBERS[0])
+            self.moments.setdefault(axis, set()).update(moments)
+            self.strings.setdefault(axis, set()).update(cut for cut in values.strings.line if cut != STRINGS[0])
+
+
+Spans = list[tuple[int, NDArray[np.int64], Codes, Codes]]  # dimension, rows, lows and highs
+
+
+def _dimensions(columns: BoxColumns, cuts: _Cuts) -> tuple[dict[Axis, int], list[Dimension], Spans]:
+    """The axes, their dimensions, and the columns as code ranges in them."""
+    by_name: dict[str, list[Part]] = {}
+    for name, part in columns.columns:
+        by_name.setdefault(name, []).append(part)
+    axes: dict[Axis, int] = {}
+    dimensions: list[Dimension] = []
+    spans: Spans = []
+    for axis in dict.fromkeys([*map(Axis, by_name), *cuts.numbers]):
+        numbers, moments = cuts.numbers.get(axis, set()), cuts.moments.get(axis, set())
+        strings = set(cuts.strings.get(axis, ()))
+        parts = [] if axis.reverse else by_name.get(axis.name, [])
+        held = {part: columns.columns[axis.name, part] for part in parts}
+        ends: list[tuple[NDArray[np.float64], NDArray[np.uint8]]] = []
+        stamps = [np.array(sorted(moments), np.int64)]
+        if Part.NUMBERS in held:
+            column = held[Part.NUMBERS]
+            bounded = column.marks >= BOUNDED
+            low, high = bounded & (column.low > -np.inf), bounded & (column.high < np.inf)
+            ends.append((column.low[low], (column.marks[low] & LOW_OPEN).astype(np.uint8)))
+            ends.append((column.high[high], (column.marks[high] & HIGH_OPEN == 0).astype(np.uint8)))
+        if Part.TIMESTAMPS in held:
+            column = held[Part.TIMESTAMPS]
+            stamps.append(column.low[np.isfinite(column.low)].astype(np.int64))
+            stamps.append(column.high[np.isfinite(column.high)].astype(np.int64) + 1)
+        texts = list(columns.strings)
+        if Part.STRINGS in held:
+            used = np.unique(held[Part.STRINGS].low[np.isfinite(held[Part.STRINGS].low)]).astype(np.int64)
+            strings |= {(texts[number], side) for number in used.tolist() for side in (0, 1)}
+        if any(float(value) != value for value, _ in numbers):
+            exact = numbers | {
+                (v, int(s)) for values, sides in ends for v, s in zip(values.tolist(), sides.tolist(), strict=True)
+            }
+            dimension = Dimension(sorted(exact), [], [])
+        else:
+            ends.append((np.array([c[0] for c in numbers], np.float64), np.array([c[1] for c in numbers], np.uint8)))
+            values, sides = np.concatenate([e[0] for e in ends]), np.concatenate([e[1] for e in ends])
+            dimension = Dimension.of_arrays(*unique_cuts(values, sides), np.zeros(0, np.int64))
+        dimension.moments = np.unique(np.concatenate(stamps))
+        dimension.strings = sorted(strings)
+        dimension._place()
+        axes[axis] = len(dimensions)
+        dimensions.append(dimension)
+        for part, column in held.items():
+            rows = np.flatnonzero(column.marks >= BOUNDED)
+            kept = Column(column.low[rows], column.high[rows], column.marks[rows])
+            spans.append((axes[axis], rows, *_span_codes(part, dimension, kept, texts)))
+    for axis in cuts.subjects:
+        axes[axis] = len(dimensions)
+        dimensions.append(Dimension([], [], []))  # it has codes enough for the outcomes
+    return axes, dimensions, spans
+
+
+def _span_codes(part: Part, dimension: Dimension, column: Column, texts: list[str]) -> tuple[Codes, Codes]:
+    """The low and high codes of a column's intervals."""
+    low, high, marks = column.low, column.high, column.marks
+    lows: NDArray[Any]
+    highs: NDArray[Any]
+    match part:
+        case Part.NUMBERS:
+            first, last = FIRST_NUMBER, dimension.first_moment - 1
+            codes = np.zeros((len(low), 2), np.int32)  # of the ends as values; an open end is one cell further in
+            dimension.write_numbers(low, codes, 0)
+            dimension.write_numbers(high, codes, 1)
+            lows = codes[:, 0] + (marks & LOW_OPEN != 0)
+            highs = codes[:, 1] - (marks & HIGH_OPEN != 0)
+            lows, highs = np.where(low == -np.inf, first, lows), np.where(high == np.inf, last, highs)
+        case Part.TIMESTAMPS:
+            first, last = dimension.first_moment, dimension.first_string - 1
+            start = np.where(np.isfinite(low), low, 0).astype(np.int64)
+            end = np.where(np.isfinite(high), high, 0).astype(np.int64) + 1
+            lows = np.where(low == -np.inf, first, first + np.searchsorted(dimension.moments, start) + 1)
+            highs = np.where(high == np.inf, last, first + np.searchsorted(dimension.moments, end))
+        case Part.BOOLS:
+            lows, highs = FALSE + low, FALSE + high
+        case _:
+            places = np.full(len(texts) + 1, -1, np.int64)
+            for number in np.unique(low[np.isfinite(low)]).astype(np.int64).tolist():
+                places[number] = dimension.code_of_string(texts[number])
+            whole = low == -np.inf
+            point = places[np.where(whole, -1, low).astype(np.int64)]
+            lows, highs = np.where(whole, dimension.first_string, point), np.where(whole, dimension.size - 1, point)
+    return lows.astype(np.int32), highs.astype(np.int32)
+
+
+def _ranges(
+    axis: Axis, dim: int, dimensions: Sequence[Dimension], values: ValueSet | Outcomes
+) -> list[tuple[int, Range]]:
+    """The ranges of a test on its axis."""
+    if isinstance(values, ValueSet):
+        return [(dim, each) for each in dimensions[dim].ranges(values)]
+    assert axis.subject is not None
+    return [(dim, (place, place)) for place, outcome in enumerate(outcomes(axis.subject)) if outcome in values]
+
+
+# -- gathering ---------------------------------------------------------------------------------------
+
+
+class _Gathered:
+    """Rows while they are gathered: those of columns first, then single ones."""
+
+    def __init__(self) -> None:
+        self.slots: NDArray[np.int64] = np.zeros(0, np.int64)
+        self.parts: Spans = []
+        self.single_slots: list[int] = []
+        self.single: list[list[tuple[int, Range]]] = []
+        self.boxes: dict[int, Box] = {}
+
+    def take_columns(self, spans: Spans, owners: NDArray[np.int64], plain: NDArray[np.bool_]) -> None:
+        place = np.cumsum(plain) - 1  # a box's row, without the odd ones
+        self.slots = owners[plain]
+        self.parts = [(dim, place[rows], lows, highs) for dim, rows, lows, highs in spans]
+
+    def take_ranges(self, ranges: list[list[tuple[int, Range]]], slot: int, box: Box, check: bool) -> None:
+        """One row for each choice of ranges; if they are too many, one wide row that is checked with the box."""
+        if math.prod(map(len, ranges)) > MOST_ROWS:
+            check = True
+            ranges = [[(choice[0][0], (choice[0][1][0], choice[-1][1][1]))] for choice in ranges]
+        for chosen in product(*ranges):
+            if check:
+                self.boxes[len(self.slots) + len(self.single)] = box
+            self.single.append(list(chosen))
+            self.single_slots.append(slot)
+
+    def rows(
+        self, axes: dict[Axis, int], dimensions: list[Dimension], subs: NDArray[np.int64], shared: frozenset[int]
+    ) -> Rows:
+        """All rows, their constraints side by side."""
+        first, count = len(self.slots), len(self.slots) + len(self.single)
+        counts = np.zeros(count + 1, np.int64)
+        for _, rows, _, _ in self.parts:
+            counts[rows + 1] += 1
+        counts[first + 1 :] = [len(chosen) for chosen in self.single]
+        starts = np.cumsum(counts)
+        dims, lows, highs = (np.zeros(int(starts[-1]), np.int32) for _ in range(3))
+        free = starts[:-1].copy()
+        for dim, rows, low, high in self.parts:
+            at = free[rows]
+            dims[at], lows[at], highs[at] = dim, low, high
+            free[rows] += 1
+        if self.single:
+            flat = [(dim, low, high) for chosen in self.single for dim, (low, high) in chosen]
+            if flat:
+                dims[starts[first] :], lows[starts[first] :], highs[starts[first] :] = np.array(flat, np.int32).T
+        slots = np.concatenate([self.slots, np.array(self.single_slots, np.int64)]).astype(np.int32)
+        return by_slot(Rows(axes, dimensions, starts, dims, lows, highs, slots, subs, self.boxes, shared))

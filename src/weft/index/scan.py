@@ -1,0 +1,31 @@
+"""The oracle: every filter is asked. Law: it is `meaning`, nothing else."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from weft.index.base import AnyEvent, Ids
+from weft.index.kept import Kept
+from weft.language.ast import Filter
+from weft.language.meaning import matches
+from weft.model.event import Event
+
+
+class ScanIndex(Kept[Filter]):
+    """The index for tests, and for a handful of filters.
+
+    >>> index = ScanIndex()
+    >>> index.add(1, "x > 5")
+    >>> index.match({"x": 7}).tolist()
+    [1]
+    """
+
+    def hold(self, filter: Filter) -> Filter:
+        """The filter itself."""
+        return filter
+
+    def match(self, event: AnyEvent) -> Ids:
+        """The subscriptions that the event matches. Cost: O(n)."""
+        if self.schema is not None:
+            event = self.schema.conform(event if isinstance(event, Event) else Event.of(event))
+        return np.array([sub for sub, wanted in self.held.items() if matches(wanted, event)], np.int64)

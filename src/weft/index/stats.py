@@ -1,0 +1,73 @@
+"""What an index costs: memory, shape, and which subscriptions are dear."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft.index.segment import View
+from weft.kernels.partition import NODE
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """Figures of an index. `replication` is the mean number of leaves that a row is in; `dear` are the subscriptions in
+    most leaves, with how many: each is a copy to store and, on the way of many events, a comparison to make.
+    """
+
+    subscriptions: int
+    waiting: int  # in the tail, not yet in a tree
+    segments: int
+    rows: int
+    dead: int
+    axes: int
+    depth: int
+    leaves: int
+    replication: float
+    bytes_for_matching: int
+    bytes_for_changes: int
+    bytes_per_subscription: float  # for matching
+    dear: list[tuple[int, int]]
+
+
+def stats_of(views: Sequence[View], waiting: int) -> Stats:
+    """The figures of views."""
+    living = sum(view.size for view in views)
+    rows = sum(len(view.segment.rows) for view in views)
+    entries = sum(int(np.bitwise_count(view.live).sum()) for view in views)
+    matching = sum(view.segment.nbytes for view in views)
+    dear: list[tuple[int, int]] = []
+    for view in views:
+        copies = np.bincount(view.segment.tree.ids[view.segment.tree.ids >= 0], minlength=len(view.alive))
+        most = np.argsort(-copies[: len(view.alive)], kind="stable")[:10].tolist()
+        dear += [(int(view.segment.rows.subs[slot]), int(copies[slot])) for slot in most]
+    return Stats(
+        subscriptions=living + waiting,
+        waiting=waiting,
+        segments=len(views),
+        rows=rows,
+        dead=sum(len(view.alive) - view.size for view in views),
+        axes=max((len(view.segment.rows.axes) for view in views), default=0),
+        depth=max((_depth(view) for view in views), default=0),
+        leaves=sum(int((view.segment.tree.nodes[::NODE] < 0).sum()) for view in views),
+        replication=entries / rows if rows else 0.0,
+        bytes_for_matching=matching,
+        bytes_for_changes=sum(view.segment.row_bytes for view in views),
+        bytes_per_subscription=matching / living if living else 0.0,
+        dear=sorted(dear, key=lambda pair: -pair[1])[:10],
+    )
+
+
+def _depth(view: View) -> int:
+    """The longest way from the root to a leaf; children come after their parents."""
+    nodes, children = view.segment.tree.nodes.reshape(-1, NODE), view.segment.tree.children
+    depth = np.ones(len(nodes), np.int64)
+    for node in np.flatnonzero(nodes[:, 0] >= 0).tolist():
+        _, _, wide, first, _, cells, *_ = nodes[node].tolist()
+        below = children[first : first + cells]
+        depth[below[below >= 0]] = depth[node] + 1
+        if wide >= 0:
+            depth[wide] = depth[node] + 1
+    return int(depth.max())

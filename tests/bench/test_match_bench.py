@@ -1,0 +1,205 @@
+"""The match benchmark runs, tiny: its figures are there, and all find the same matches."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+from weft.bench import match, peers
+from weft.bench.peers import PEERS, Lambdas, Peer, installed, pace, suits
+from weft.bench.report import Result
+from weft.cli.app import app
+from weft.workloads import WORKLOADS, Workload
+
+FIGURES = {
+    "us_per_event",
+    "events_per_s",
+    "ns_per_match",
+    "build_per_s",
+    "bytes_per_subscription",
+    "count_us_per_event",
+    "any_us_per_event",
+    "polars_us_per_event",
+    "duckdb_us_per_event",
+    "lambdas_us_per_event",
+    "vs_polars",
+    "vs_duckdb",
+    "vs_lambdas",
+    "vs_best_join",
+    "vs_best_peer",
+}
+UPDATES = {"add_per_s", "discard_per_s", "match_p99_ms", "match_max_ms"}
+RTREE = {"rtree_us_per_event", "vs_rtree"}
+
+
+def test_the_match_benchmark_measures_every_figure() -> None:
+    told: list[str] = []
+    notes: list[str] = []
+    results = match.run(quick=True, progress=told.append, size=500, workloads=["W1", "W5"], note=notes.append)
+    found = {result.name: result for result in results}
+    assert len(found) == len(results)
+    expected = {f"W1/500/{each}" for each in FIGURES | UPDATES | RTREE | {"single_match_us", "growth"}}
+    expected |= {f"W5/500/{each}" for each in FIGURES} | {"W1/50/us_per_event", "start/1/first_match"}
+    assert found.keys() == expected
+    missing = {peer.name for peer in PEERS if not installed(peer)}
+    for name, result in found.items():
+        depends = any(each in name for each in missing) or (missing and "best" in name)
+        assert (result.value is None) == bool(depends)
+    assert sum("not installed" in note for note in notes) == len(missing)
+    assert missing & {"duckdb"} or any("JOIN" in note for note in notes), "plans are shown"
+    assert told
+
+
+@pytest.fixture
+def _no_fresh_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(match, "_first_match", lambda effort: Result("start/1/first_match", None, "ms"))
+
+
+@pytest.mark.usefixtures("_no_fresh_process")
+def test_odd_filters_and_two_threads_are_measured() -> None:
+    results = match.run(quick=True, progress=lambda _: None, size=300, workloads=["W3", "W4"])
+    found = {result.name: result.value for result in results}
+    for name in ("mixed/300/slowdown", "mixed/300/build_per_s", "W4/300/two_threads", "W3/300/single_match_us"):
+        assert found[name] > 0
+
+
+def test_every_goal_has_its_figure_and_its_direction() -> None:
+    for name, goal in match.GOALS.items():
+        assert name.count("/") == 2
+        assert goal > 0
+    assert match._figure("W1/100000", "vs_rtree", 50, "x").ok
+    assert match._figure("W1/100000", "single_match_us", 11, "us").ok is False
+    assert match._figure("W1/100000", "vs_rtree", None, "x").ok is None
+
+
+def by_scan(workload: Workload) -> int:
+    """Matches of all events, one event at a time."""
+    found = 0
+    for event in workload.table.to_pylist():
+        rows = np.ones(len(workload), bool)
+        for name, column in workload.bounds.items():
+            if isinstance(column, tuple):
+                rows &= ~(event[name] < column[0]) & ~(event[name] > column[1])
+            else:
+                rows &= np.array([word in (None, event[name]) for word in column.to_pylist()])
+        found += int(rows.sum())
+    return found
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+@pytest.mark.parametrize("peer", PEERS, ids=lambda peer: peer.name)
+def test_a_peer_finds_all_matches(peer: type[Peer], name: str) -> None:
+    workload = WORKLOADS[name](3_000 if name != "W1" else 30_000, 30)
+    if not installed(peer):
+        pytest.skip(f"{peer.name} is not installed: {peer.install}")
+    if not suits(peer, workload):
+        return
+    made = peer()
+    made.build(workload)
+    assert made.match(workload.table) == by_scan(Workload(name, first(workload, made.subscriptions()), workload.table))
+    if peer.name in match.JOINS:
+        assert "JOIN" in made.plan(workload.table)
+
+
+def first(workload: Workload, size: int) -> dict:
+    """The bounds of the first subscriptions."""
+    return {
+        name: tuple(ends[:size] for ends in column) if isinstance(column, tuple) else column.slice(0, size)
+        for name, column in workload.bounds.items()
+    }
+
+
+def test_lambdas_are_scaled_to_all_subscriptions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "MOST_LAMBDAS", 100)
+    workload = WORKLOADS["W5"](400, 40)
+    made = Lambdas()
+    made.build(workload)
+    assert made.subscriptions() == 100
+    assert pace(made, workload, 1, 10).matches == by_scan(Workload("W5", first(workload, 100), workload.table))
+
+
+class Slow:
+    """A peer whose clock is ours: an event takes a second, a batch ten more."""
+
+    name, install = "slow", "pip install slow"
+
+    def __init__(self) -> None:
+        self.now, self.batches = 0.0, []
+
+    def match(self, events: pa.RecordBatch) -> int:
+        self.batches.append(events.num_rows)
+        self.now += 10 + events.num_rows
+        return events.num_rows
+
+    def subscriptions(self) -> int:
+        return 5
+
+
+@pytest.mark.parametrize(
+    ("budget", "batches", "seconds"),
+    [
+        (10_000, [2, 8, 64, 512, 1_000, 1_000, 1_000, 416], 2 * (3_416 + 40) / 3_416),  # scaled: it holds 5 of 10
+        (500, [2, 8, 64, 64, 64, 64, 64, 64], 2 * 74 / 64),
+        (1, [2, 8], 2 * 18 / 8),
+    ],
+)
+def test_batches_grow_while_there_is_time(monkeypatch, budget: float, batches: list[int], seconds: float) -> None:
+    slow = Slow()
+    monkeypatch.setattr(peers, "perf_counter", lambda: slow.now)
+    workload = WORKLOADS["W1"](10, 4_000)
+    measured = pace(slow, workload, budget, 1_000)
+    assert slow.batches == batches
+    assert measured.seconds == pytest.approx(seconds)
+    assert measured.events == measured.matches == sum(batches[1:])
+
+
+@pytest.mark.usefixtures("_no_fresh_process")
+def test_a_missing_peer_is_named_and_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "find_spec", lambda name: None)
+    notes: list[str] = []
+    results = match.run(quick=True, progress=lambda _: None, size=100, workloads=["W2"], note=notes.append)
+    values = {result.name: result.value for result in results}
+    assert values["W2/100/vs_rtree"] is values["W2/100/vs_best_peer"] is values["W2/100/duckdb_us_per_event"] is None
+    assert values["W2/100/vs_lambdas"] > 0
+    assert [note.rpartition(": ")[2] for note in notes] == [
+        "pip install rtree",
+        "pip install polars",
+        "pip install duckdb",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("language", "--size", "100"), "size"),
+        (("language", "--workloads", "W1"), "workloads"),
+        (("match", "--workloads", "W1,W9"), "W9"),
+        (("match", "--size", "0"), "1"),
+    ],
+)
+def test_options_that_do_not_fit_are_wrong_usage(arguments: tuple[str, ...], said: str) -> None:
+    done = CliRunner().invoke(app, ["bench", *arguments])
+    assert done.exit_code == 2
+    assert said in done.output
+
+
+@pytest.mark.usefixtures("_no_fresh_process")
+def test_the_command_runs_a_size_and_some_workloads() -> None:
+    done = CliRunner().invoke(app, ["bench", "match", "--quick", "--size", "120", "--workloads", "W2"])
+    assert done.exit_code == 0, done.output
+    assert "W2/120/us_per_event" in done.stdout
+    assert "start/1/first_match" in done.stdout
+    assert "W1/" not in done.stdout
+
+
+def test_polars_is_told_to_use_one_thread() -> None:
+    if not installed(peers.Polars):
+        pytest.skip("polars is not installed")
+    made = peers.Polars()
+    made.build(WORKLOADS["W1"](10, 5))
+    assert "polars" in sys.modules
+    assert made.plan(WORKLOADS["W1"](10, 5).table).startswith("1 thread")

@@ -1,0 +1,139 @@
+"""One machine drives every index against the oracle: add, discard, replace, bulk, match, batch, rebuild."""
+
+from __future__ import annotations
+
+import tempfile
+from concurrent.futures import Executor, Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from strategies import EVENTS, KINDS, filters, one_of, thorough
+from weft.index import CountingIndex, ScanIndex, TreeIndex
+from weft.language.ast import Filter
+from weft.language.predicate import Predicates
+from weft.model.batch import batch_from_events
+from weft.model.event import Event
+
+KNOWN = Predicates([KINDS])
+subs = st.integers(0, 12)
+FLOATS = [e for e in EVENTS if isinstance(e.get("a"), float | None) and isinstance(e.get("b"), str | None)]
+events, floats = one_of(EVENTS), one_of(FLOATS)
+
+
+class Waiting(Executor):
+    """Runs what it is given when told to, so that changes come between the start and the end of a rebuild."""
+
+    def __init__(self) -> None:
+        self.work: list[tuple[Future[Any], Any, Any]] = []
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        self.work.append((future, fn, args))
+        return future
+
+    def run(self) -> None:
+        while self.work:
+            future, fn, args = self.work.pop(0)
+            fn(*args)
+            future.set_result(None)
+
+
+class IndexMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.oracle = ScanIndex()
+        self.waiting = Waiting()
+        self.indexes: list[Any] = []
+
+    @initialize(tail=st.integers(0, 3), fan=st.integers(2, 3))
+    def start(self, tail: int, fan: int) -> None:
+        self.tree = TreeIndex(predicates=KNOWN, executor=self.waiting, tail=tail, fan=fan, large=6)
+        self.indexes = [self.oracle, CountingIndex(), self.tree]
+
+    @rule(sub=subs, filter=filters(4))
+    def add(self, sub: int, filter: Filter) -> None:
+        known = sub in self.oracle
+        for index in self.indexes:
+            if known:
+                with pytest.raises(KeyError, match=str(sub)):
+                    index.add(sub, filter)
+            else:
+                index.add(sub, filter)
+
+    @rule(sub=subs)
+    def discard(self, sub: int) -> None:
+        for index in self.indexes:
+            index.discard(sub)
+
+    @rule(sub=subs, filter=filters(4))
+    def replace(self, sub: int, filter: Filter) -> None:
+        for index in self.indexes:
+            index.replace(sub, filter)
+
+    @rule(first=subs, some=st.lists(filters(3), max_size=6))
+    def add_texts(self, first: int, some: list[Filter]) -> None:
+        texts = [str(each) for each in some if "is_a" not in str(each)]
+        ids = [100 + first * 10 + n for n in range(len(texts))]
+        known = any(sub in self.oracle for sub in ids)
+        for index in self.indexes:
+            if known:
+                with pytest.raises(KeyError):
+                    index.add_texts(ids, texts)
+            else:
+                index.add_texts(ids, texts)
+
+    @rule(some=st.sets(subs), more=st.sets(st.integers(100, 230), max_size=30))
+    def discard_many(self, some: set[int], more: set[int]) -> None:
+        for index in self.indexes:
+            index.discard_many([*some, *more])
+
+    @rule()
+    def rebuild(self) -> None:
+        self.waiting.run()
+
+    @rule()
+    def snapshot_and_open(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            self.tree.snapshot(Path(folder) / "index")
+            self.waiting.run()
+            opened = TreeIndex.open(Path(folder) / "index", predicates=KNOWN, executor=self.waiting)
+        opened._tail, opened._fan, opened._large = self.tree._tail, self.tree._fan, self.tree._large
+        self.tree = self.indexes[2] = opened
+
+    @rule(event=events)
+    def match(self, event: dict[str, Any]) -> None:
+        wanted = sorted(self.oracle.match(event).tolist())
+        for index in self.indexes[1:]:
+            assert sorted(index.match(event).tolist()) == wanted
+            assert sorted(index.match(Event(event)).tolist()) == wanted
+
+    @rule(some=st.lists(events, max_size=6))
+    def batch(self, some: list[dict[str, Any]]) -> None:
+        wanted = [sorted(self.oracle.match(event).tolist()) for event in some]
+        for index in self.indexes:
+            found = index.match_batch(some)
+            assert [sorted(ids.tolist()) for ids in found] == wanted
+            assert index.count_batch(some).tolist() == [len(ids) for ids in wanted]
+            assert index.any_batch(some).tolist() == [bool(ids) for ids in wanted]
+
+    @rule(some=st.lists(floats, max_size=5))
+    def arrow_batch(self, some: list[dict[str, Any]]) -> None:
+        rows = batch_from_events([Event.of(event) for event in some])
+        wanted = [sorted(self.oracle.match(event).tolist()) for event in some]
+        for index in self.indexes:
+            assert [sorted(ids.tolist()) for ids in index.match_batch(rows)] == wanted
+
+    @invariant()
+    def invariants_hold(self) -> None:
+        for index in self.indexes:
+            index.check()
+            assert len(index) == len(self.oracle)
+            assert all(sub in index for sub in self.oracle.held)
+
+
+IndexMachine.TestCase.settings = thorough(60)
+TestIndexes = IndexMachine.TestCase

@@ -26,6 +26,8 @@ from weft.workloads import Workload
 EVENT, SUBSCRIPTION, LOW, HIGH, IS = "event_", "subscription_", "_low", "_high", "_is"  # names of columns
 MOST_DIMENSIONS = 4  # beyond, an R-tree is a slow scan
 MOST_LAMBDAS = 20_000
+_EVER = 1_000_000_000  # more rows than any batch has
+GROWTH = 8  # of batches, while there is time
 
 
 class Peer(Protocol):
@@ -148,11 +150,12 @@ class DuckDB:
         self._duckdb.unregister("given")
         self._size = len(workload)
         kinds = list(_kinds(workload))
-        # With predicates that most subscriptions lack, its usual IEJoin finds far too many pairs first.
-        if any(kind == "" for _, kind in kinds):
-            self._duckdb.execute("SET nested_loop_join_threshold = 1000000000")
-        elif any(np.isnan(low).any() and np.isnan(high).any() for low, high in _ranges(workload)):
-            self._duckdb.execute("SET merge_join_threshold = 1000000000")
+        # An IEJoin is best where every subscription has two ranges to begin with. Where most lack any given one, it
+        # finds far too many pairs first, and so does a sorted join where strings may be lacking too.
+        strings = any(kind == "" for _, kind in kinds)
+        ranges = any(np.isnan(low).any() and np.isnan(high).any() for low, high in _ranges(workload))
+        self._duckdb.execute(f"SET nested_loop_join_threshold = {_EVER if strings else 0}")
+        self._duckdb.execute(f"SET merge_join_threshold = {_EVER if ranges else 0}")
         forms = {
             LOW: 'e."{0}" >= s."{0}_low"',
             HIGH: 'e."{0}" <= s."{0}_high"',
@@ -237,8 +240,8 @@ def pace(peer: Peer, workload: Workload, budget: float, most: int) -> Pace:
     """
     peer.match(workload.table.slice(0, 2))
     events = matches = counted = 0
-    spent = seconds = 0.0
-    size = min(8, most)
+    spent = seconds = before = 0.0
+    size = min(GROWTH, most)
     while events < workload.table.num_rows:
         batch = workload.table.slice(events, size)
         start = perf_counter()
@@ -246,9 +249,11 @@ def pace(peer: Peer, workload: Workload, budget: float, most: int) -> Pace:
         took = perf_counter() - start
         events, counted = events + batch.num_rows, counted + batch.num_rows
         spent, seconds = spent + took, seconds + took
-        left, larger = budget - spent, min(8 * size, most)
-        if larger > size and 8 * took < left and events + larger <= workload.table.num_rows:
-            size, counted, seconds = larger, 0, 0.0
+        left, larger = budget - spent, min(GROWTH * size, most)
+        # A batch costs something and an event costs something; one eighth of the time at least is the events'.
+        of_an_event = max((took - before) / (size - size // GROWTH), took / size / 8) if before else took / size
+        if size < larger <= workload.table.num_rows - events and took + of_an_event * (larger - size) < left:
+            size, counted, seconds, before = larger, 0, 0.0, took
         elif took > left:
             break
     scale = len(workload) / peer.subscriptions()

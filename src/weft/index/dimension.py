@@ -161,6 +161,7 @@ class Dimension:
     def values(self, low: int, high: int) -> ValueSet:
         """The value set of a range of codes."""
         numbers, moments, strings = self.cuts()
+        numbers = [(int(value) if value == int(value) else value, side) for value, side in numbers]
         parts: list[Line] = []
         for cuts, whole, first, last in (
             (numbers, NUMBERS, FIRST_NUMBER, self.first_moment - 1),
@@ -201,6 +202,25 @@ class Dimension:
         numbers = list(zip(self.numbers.tolist(), self.sides.tolist(), strict=True))
         return numbers, self.moments.tolist(), self.strings
 
+    def only(self, lows: NDArray[Any], highs: NDArray[Any]) -> Dimension:
+        """The dimension with just the cuts at the ends of these ranges."""
+        used = []
+        for first, end in (
+            (FIRST_NUMBER, self.first_moment - 1),
+            (self.first_moment, self.first_string - 1),
+            (self.first_string, self.size - 1),
+        ):
+            here = np.zeros(end - first, bool)
+            here[lows[(lows > first) & (lows <= end)] - first - 1] = True
+            here[highs[(highs >= first) & (highs < end)] - first] = True
+            used.append(np.flatnonzero(here))
+        numbers, sides = self.numbers[used[0]], self.sides[used[0]]
+        if self.inexact:
+            cuts = list(zip(numbers.tolist(), sides.tolist(), strict=True))
+            return Dimension(cuts, self.moments[used[1]].tolist(), [self.strings[at] for at in used[2].tolist()])
+        made = Dimension.of_arrays(numbers, sides, self.moments[used[1]])
+        return made.with_strings([self.strings[at] for at in used[2].tolist()])
+
     @staticmethod
     def join(dimensions: Sequence[Dimension]) -> Dimension:
         """A dimension with the cuts of all."""
@@ -218,7 +238,7 @@ class Dimension:
         return made
 
     def translation(self, joined: Dimension) -> tuple[Codes, Codes]:
-        """Where the low ends and the high ends of ranges go in a dimension with more cuts, by code."""
+        """Where the low and the high ends of ranges go in another dimension, by code; it must have their cuts."""
         numbers, moments, strings = self.cuts()
         lows, highs = np.zeros(self.size, np.int32), np.zeros(self.size, np.int32)
         lows[:FIRST_NUMBER] = highs[:FIRST_NUMBER] = np.arange(FIRST_NUMBER)
@@ -241,10 +261,12 @@ def _places(cuts: Sequence[Any], joined: Dimension, part: int) -> NDArray[np.int
         return np.array([bisect_right(joined.strings, cut) - 1 for cut in cuts], np.int64)
     if joined.inexact:
         known = {cut: place for place, cut in enumerate(joined.cuts()[0])}
-        return np.array([known[cut] for cut in cuts], np.int64)
+        return np.array([known.get(cut, 0) for cut in cuts], np.int64)
     values, sides = np.array([c[0] for c in cuts], np.float64), np.array([c[1] for c in cuts], np.int64)
-    at = np.searchsorted(joined.numbers, values)
-    return at + np.where((joined.sides[at] if len(at) else sides) == 0, sides, 0)
+    if not len(joined.numbers):
+        return np.zeros(len(values), np.int64)
+    at = np.minimum(np.searchsorted(joined.numbers, values), len(joined.numbers) - 1)
+    return at + np.where(joined.sides[at] == 0, sides, 0)
 
 
 def unique_cuts(values: NDArray[np.float64], sides: NDArray[np.uint8]) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:

@@ -117,14 +117,24 @@ def renumbered(rows: Rows, new_slot: NDArray[np.int64]) -> tuple[Rows, NDArray[n
     return made, place
 
 
+def _used(rows: Rows, dim: int, living: NDArray[np.bool_]) -> Dimension:
+    """A dimension with the cuts of living rows only."""
+    counts: NDArray[np.int64] = np.diff(rows.starts).astype(np.int64)
+    kept = np.repeat(living[rows.slots], counts)
+    here = kept & (rows.dims == dim)
+    return rows.dimensions[dim].only(rows.lows[here].astype(np.int64), rows.highs[here].astype(np.int64))
+
+
 def join_rows(parts: Sequence[Rows], alive: Sequence[NDArray[np.bool_]]) -> Rows:
     """The rows of the living slots of several, under dimensions that have all their cuts."""
     axes: dict[Axis, int] = {}
     for part in parts:
         for axis in part.axes:
             axes.setdefault(axis, len(axes))
+    pairs = list(zip(parts, alive, strict=True))
     dimensions = [
-        Dimension.join([part.dimensions[part.axes[axis]] for part in parts if axis in part.axes]) for axis in axes
+        Dimension.join([_used(part, part.axes[axis], living) for part, living in pairs if axis in part.axes])
+        for axis in axes
     ]
     counts, dims, lows, highs, slots, subs = [np.zeros(1, np.int64)], [], [], [], [], []
     boxes: dict[int, Box] = {}

@@ -29,6 +29,11 @@ class Tree(NamedTuple):
     ids: NDArray[np.int32]
     live: NDArray[np.uint32]
 
+    def places(self) -> NDArray[np.int64]:
+        """Where in `ids` rows are that are not special; a block's last lanes may be empty."""
+        filled = np.repeat(self.live, 32) >> np.tile(_LANES, len(self.live)) & 1 == 1
+        return np.flatnonzero((self.ids >= 0) & filled)
+
 
 class Shape(NamedTuple):
     """How a tree is cut: rows of a leaf, width of a cell in mean ranges, cells that a row may lie in."""
@@ -125,7 +130,7 @@ class View(NamedTuple):
 def _near(rows: Rows, tree: Tree, special: NDArray[np.int32]) -> tuple[Rows, Tree, NDArray[np.int32]]:
     """Slots renamed in the order of the tree's leaves, so that what is found together lies together in `subs`."""
     first = np.full(len(rows.subs), len(tree.ids), np.int64)
-    plain = np.flatnonzero((tree.ids >= 0) & (np.repeat(tree.live, 32) >> np.tile(_LANES, len(tree.live)) & 1 == 1))
+    plain = tree.places()
     first[tree.ids[plain[::-1]]] = plain[::-1]
     new_slot = np.empty(len(first), np.int64)
     new_slot[np.argsort(first, kind="stable")] = np.arange(len(first))

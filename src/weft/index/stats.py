@@ -40,7 +40,8 @@ def stats_of(views: Sequence[View], waiting: int) -> Stats:
     matching = sum(view.segment.nbytes for view in views)
     dear: list[tuple[int, int]] = []
     for view in views:
-        copies = np.bincount(view.segment.tree.ids[view.segment.tree.ids >= 0], minlength=len(view.alive))
+        tree = view.segment.tree
+        copies = np.bincount(tree.ids[tree.places()], minlength=len(view.alive))
         most = np.argsort(-copies[: len(view.alive)], kind="stable")[:10].tolist()
         dear += [(int(view.segment.rows.subs[slot]), int(copies[slot])) for slot in most]
     return Stats(

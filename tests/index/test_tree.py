@@ -1,0 +1,385 @@
+"""The fast index where the machine does not go: large, odd, broken, concurrent."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from strategies import EVENTS, KINDS, all_tests
+from weft.errors import FilterError, SnapshotError
+from weft.index import CountingIndex, Matches, ScanIndex, TreeIndex
+from weft.language.ast import Attribute
+from weft.language.meaning import matches
+from weft.language.predicate import Predicates
+from weft.language.text import parse
+from weft.model.schema import Schema
+
+KNOWN = Predicates([KINDS])
+
+
+def found(index: TreeIndex | CountingIndex | ScanIndex, event: dict[str, object]) -> list[int]:
+    return sorted(index.match(event).tolist())  # type: ignore[arg-type]
+
+
+def test_every_test_of_the_language_in_one_tree() -> None:
+    tests = [*all_tests(Attribute("a")), *all_tests(Attribute("b"))]
+    index = TreeIndex(tail=10_000)
+    for sub, test in enumerate(tests):
+        index.add(sub, test)
+    waiting = {n: found(index, event) for n, event in enumerate(EVENTS)}  # matched as boxes
+    flat = TreeIndex(tail=0, fan=10_000, large=10**9)
+    for sub, test in enumerate(tests):
+        flat.add(sub, test)
+    for n, event in enumerate(EVENTS):
+        wanted = [sub for sub, test in enumerate(tests) if matches(test, event)]
+        assert waiting[n] == wanted
+        assert found(flat, event) == wanted
+
+
+def test_more_bounds_than_sixteen_bits_stay_exact() -> None:
+    n = 50_000
+    low = np.arange(n) * 0.5
+    index = TreeIndex()
+    index.add_columns(np.arange(n), {"x": (low, low + 0.25), "y": (np.zeros(n), np.arange(n, dtype=float))})
+    assert index._version.views[0].segment.rows.dimensions[0].size > 65536
+    rng = np.random.default_rng(5)
+    points = np.concatenate([rng.choice(low, 200), rng.choice(low, 200) + 0.25, rng.uniform(-1, n / 2 + 1, 200)])
+    batch = pa.record_batch({"x": points, "y": rng.uniform(0, n, 600)})
+    got = index.match_batch(batch)
+    for row, (x, y) in enumerate(zip(points, batch["y"].to_pylist(), strict=True)):
+        wanted = np.flatnonzero((low <= x) & (x <= low + 0.25) & (y <= np.arange(n)))
+        assert sorted(got[row].tolist()) == wanted.tolist()
+
+
+def test_integers_beyond_floats_are_exact() -> None:
+    big = 2**53
+    index = TreeIndex(tail=0)
+    index.add_texts(range(4), [f"x = {big + 1}", f"x > {big}", f"x < {big + 1}", f"x >= {big}.0"])
+    for value in (big - 1, big, big + 1, big + 2, float(big), 2**63 - 1, -(2**63)):
+        wanted = [n for n in range(4) if matches(index.filter(n), {"x": value})]
+        assert found(index, {"x": value}) == wanted
+        batch = pa.record_batch({"x": pa.array([value], pa.float64() if isinstance(value, float) else pa.int64())})
+        assert sorted(index.match_batch(batch)[0].tolist()) == wanted
+    plain = TreeIndex(tail=0)
+    plain.add_texts([1], [f"x <= {big}.0"])
+    assert found(plain, {"x": big + 1}) == []
+    assert found(plain, {"x": big}) == [1]
+
+
+def test_odd_values_match_as_they_mean() -> None:
+    index = TreeIndex(tail=0)
+    index.add_texts(range(5), ["x > 5", "x IS NULL", "x = 'a'", "NOT x = TRUE", "x >= TIMESTAMP '2018-01-01'"])
+    for value in (math.inf, -math.inf, math.nan, None, "never seen", "", True, False, datetime(2018, 1, 1, tzinfo=UTC)):
+        wanted = [n for n in range(5) if matches(index.filter(n), {"x": value})]
+        assert found(index, {"x": value}) == wanted, value
+    assert found(index, {}) == [1]
+
+
+def test_batches_of_every_arrow_type() -> None:
+    index = TreeIndex(tail=0)
+    index.add_texts(range(4), ["n >= 2", "s = 'b'", "t > TIMESTAMP '2018-01-01'", "deep.x < 1.5 AND on"])
+    rows = pa.table(
+        {
+            "n": pa.array([1, 2, None], pa.int8()),
+            "s": pa.array(["a", "b", None]).dictionary_encode(),
+            "t": pa.array([0, 1_600_000_000, None], pa.timestamp("s", "America/New_York")),
+            "deep": pa.array([{"x": 1.0}, {"x": 2.0}, None]),
+            "on": [True, True, None],
+            "unused": [[1], [2], [3]],
+        }
+    )
+    assert [sorted(ids.tolist()) for ids in index.match_batch(rows)] == [[3], [0, 1, 2], []]
+    assert len(index.match_batch(rows.slice(0, 0))) == 0
+
+
+def test_a_filter_that_matches_everything_and_one_that_matches_nothing() -> None:
+    index = TreeIndex(tail=0)
+    index.add(1, "TRUE")
+    index.add(2, "FALSE")
+    index.add(3, "x > 5 AND x < 3")
+    assert found(index, {}) == [1]
+    assert len(index) == 3
+    index.discard(2)
+    assert 2 not in index
+    assert str(index.filter(1)) == "TRUE"
+    assert str(index.filter(3)) == "FALSE"
+
+
+def test_the_same_filter_a_hundred_thousand_times() -> None:
+    n = 100_000
+    index = TreeIndex()
+    index.add_columns(np.arange(n), {"x": (np.zeros(n), np.ones(n)), "s": ["a"] * n})
+    assert len(index.match({"x": 0.5, "s": "a"})) == n
+    assert len(index.match({"x": 0.5, "s": "b"})) == 0
+    assert index.count_batch([{"x": 0.5, "s": "a"}, {"x": 2.0}]).tolist() == [n, 0]
+
+
+def test_filters_on_five_hundred_attributes() -> None:
+    index = TreeIndex(tail=0, fan=1000, large=10**6)
+    wide = " AND ".join(f"a{n} >= 0" for n in range(500))
+    index.add_texts([0, *range(1, 501)], [wide, *(f"a{n} = {n}" for n in range(500))])
+    assert found(index, {f"a{n}": 1000 for n in range(500)}) == [0]
+    assert found(index, {"a7": 7, "a9": 9}) == [8, 10]
+    batch = [{"a7": 7}, {f"a{n}": n for n in range(500)}]
+    assert [len(ids) for ids in index.match_batch(batch)] == [1, 501]
+
+
+def test_open_attributes_need_no_schema() -> None:
+    index = TreeIndex()
+    for n in range(3000):
+        index.add(n, f"attribute_{n} = {n}")
+    index.settle()
+    assert found(index, {"attribute_2999": 2999, "attribute_3": 4}) == [2999]
+
+
+def test_disjunctions_are_reported_once() -> None:
+    index = TreeIndex(tail=0)
+    index.add(1, "x > 5 OR y > 5 OR (x > 3 AND z = 1)")
+    assert found(index, {"x": 9, "y": 9, "z": 1}) == [1]
+    assert index.count_batch([{"x": 9, "y": 9, "z": 1}, {"x": 0}]).tolist() == [1, 0]
+
+
+def test_long_lists_are_exact() -> None:
+    index = TreeIndex(tail=0)
+    index.add(1, "x IN (" + ", ".join(str(3 * n) for n in range(500)) + ")")
+    index.add(2, "s NOT IN ('a', 'b', 'c') AND x != 3")
+    assert found(index, {"x": 3 * 77}) == [1]
+    assert found(index, {"x": 3 * 77 + 1, "s": "d"}) == [2]
+    assert found(index, {"x": 3, "s": "d"}) == [1]
+
+
+def test_a_schema_makes_integers_step() -> None:
+    index = TreeIndex(Schema.of(x="int"), tail=0)
+    index.add(1, "x > 4 AND x < 6")
+    assert found(index, {"x": 5}) == [1]
+    assert str(index.filter(1)) == "x >= 5 AND x < 6"
+
+
+def test_explain_says_which_predicate_failed() -> None:
+    index = TreeIndex(tail=0)
+    index.add(1, "x > 5 AND s LIKE '%b' AND y = 1")
+    told = index.explain({"x": 9, "s": "ab", "y": 2}, 1)
+    assert told.truth is False
+    failed = [(str(part.filter), dict(part.values)) for part in told.parts if part.truth is False]
+    assert failed == [("y = 1", {"y": 2})]
+    with pytest.raises(KeyError, match="no subscription 9"):
+        index.explain({}, 9)
+
+
+def test_stats_show_what_is_dear() -> None:
+    n = 5000
+    rng = np.random.default_rng(2)
+    low = rng.uniform(0, 100, n)
+    index = TreeIndex()
+    index.add_columns(np.arange(n), {"x": (low, low + 1.0), "y": (low, low + 1.0)})
+    stats = index.stats()
+    assert stats.subscriptions == n
+    assert stats.rows == n
+    assert stats.replication >= 1
+    assert stats.depth > 1
+    assert 0 < stats.bytes_per_subscription < 1000
+    assert stats.dear[0][1] >= stats.dear[-1][1] >= 1
+
+
+# -- changes -----------------------------------------------------------------------------------------
+
+
+def test_bulk_is_all_or_none() -> None:
+    index = TreeIndex()
+    index.add(7, "x = 1")
+    with pytest.raises(KeyError, match="7"):
+        index.add_texts([6, 7], ["x = 2", "x = 3"])
+    with pytest.raises(FilterError):
+        index.add_texts([8, 9], ["x = 2", "x ="])
+    with pytest.raises(KeyError, match="twice"):
+        index.add_texts([8, 8], ["x = 2", "x = 3"])
+    with pytest.raises(ValueError, match="subscriptions"):
+        index.add_texts([8], ["x = 2", "x = 3"])
+    assert len(index) == 1
+
+
+def test_memory_returns_after_many_discards() -> None:
+    n = 40_000
+    index = TreeIndex()
+    index.add_columns(np.arange(n), {"x": (np.arange(n, dtype=float), np.arange(n) + 2.0)})
+    before = index.stats().bytes_for_matching
+    index.discard_many(range(100, n))
+    index.settle()
+    assert len(index) == 100
+    assert index.stats().bytes_for_matching < before / 20
+    assert found(index, {"x": 50.5}) == [49, 50]
+
+
+def test_no_match_sees_a_replacement_half_done() -> None:
+    """While a subscription flips between two filters of which an event matches both, it is always there, once."""
+    index = TreeIndex(tail=2, fan=2, large=8)
+    for n in range(50):
+        index.add(n, f"x >= {n}")
+    wrong: list[object] = []
+    stop = threading.Event()
+
+    def look() -> None:
+        while not stop.is_set():
+            ids = index.match({"x": 1000}).tolist()
+            batch = index.match_batch([{"x": 1000}, {"x": 1000}])
+            if sorted(ids) != list(range(50)) or sorted(batch[1].tolist()) != list(range(50)):
+                wrong.append(ids)
+                return
+
+    threads = [threading.Thread(target=look) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for turn in range(400):
+        index.replace(turn % 50, f"x >= {turn % 7}")
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    index.settle()
+    index.check()
+
+
+# -- snapshots ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    index = TreeIndex(predicates=KNOWN)
+    texts = [
+        "x > 5",
+        "s LIKE '%b' OR s LIKE 'a%b'",
+        "x > y",
+        "is_a(k, 'vehicle')",
+        f"x = {2**53 + 1}",
+        "s IN ('a', 'ü')",
+    ]
+    index.add_texts(range(len(texts)), texts)
+    index.snapshot(tmp_path / "saved")
+    return tmp_path / "saved"
+
+
+def test_a_snapshot_opens_as_it_was(saved: Path) -> None:
+    index = TreeIndex.open(saved, predicates=KNOWN)
+    index.check()
+    assert found(index, {"x": 6, "y": 5, "s": "ab", "k": "car"}) == [0, 1, 2, 3]
+    assert found(index, {"x": 2**53 + 1, "s": "ü"}) == [0, 4, 5]
+    index.replace(0, "x < 0")
+    index.discard(1)
+    assert found(index, {"x": -1, "s": "ab"}) == [0]
+    index.snapshot(saved)
+    again = TreeIndex.open(saved, predicates=KNOWN)
+    assert len(again) == 5
+    assert found(again, {"x": -1, "s": "ab"}) == [0]
+    assert not list(saved.parent.glob(".saved*")), "no drafts are left"
+
+
+def test_other_processes_read_the_same_snapshot(saved: Path) -> None:
+    code = (
+        "import sys; from weft.index import TreeIndex; from weft.language.predicate import Predicates;"
+        "from weft.language.taxonomy import IsA, Taxonomy;"
+        "known = Predicates([IsA(Taxonomy({'car': ['vehicle']}))]);"
+        "print(sorted(TreeIndex.open(sys.argv[1], predicates=known).match({'x': 6, 'y': 5}).tolist()))"
+    )
+    runs = [subprocess.Popen([sys.executable, "-c", code, str(saved)], stdout=subprocess.PIPE) for _ in range(2)]
+    assert [run.communicate()[0].decode().strip() for run in runs] == ["[0, 2]"] * 2
+
+
+def test_a_torn_snapshot_is_refused(saved: Path) -> None:
+    for victim in sorted(saved.iterdir()):
+        whole = victim.read_bytes()
+        for broken in (whole[:-1], whole[: len(whole) // 2], whole[:-1] + bytes([whole[-1] ^ 1]), b""):
+            victim.write_bytes(broken)
+            with pytest.raises(SnapshotError, match=r"torn|cannot be read|no snapshot"):
+                TreeIndex.open(saved, predicates=KNOWN)
+        victim.unlink()
+        with pytest.raises(SnapshotError):
+            TreeIndex.open(saved, predicates=KNOWN)
+        victim.write_bytes(whole)
+    TreeIndex.open(saved, predicates=KNOWN)
+
+
+def test_a_foreign_or_newer_directory_is_refused(saved: Path, tmp_path: Path) -> None:
+    with pytest.raises(SnapshotError, match="no snapshot"):
+        TreeIndex.open(tmp_path / "nowhere")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "precious.txt").write_text("mine")
+    with pytest.raises(SnapshotError, match="another place"):
+        TreeIndex().snapshot(tmp_path / "mine")
+    assert (tmp_path / "mine" / "precious.txt").read_text() == "mine"
+    sealed = json.loads((saved / "index.json").read_text())
+    meta = json.loads(sealed["index"])
+    for change, message in (({"version": 99}, "newer Weft"), ({"format": "other"}, "but of 'other'")):
+        import zlib
+
+        text = json.dumps({**meta, **change})
+        (saved / "index.json").write_text(json.dumps({"checksum": zlib.crc32(text.encode()), "index": text}))
+        with pytest.raises(SnapshotError, match=message):
+            TreeIndex.open(saved, predicates=KNOWN)
+
+
+def test_a_snapshot_with_unknown_predicates_says_so(saved: Path) -> None:
+    with pytest.raises(SnapshotError, match="is_a"):
+        TreeIndex.open(saved)
+
+
+def test_an_empty_index_matches_nothing_and_can_be_saved(tmp_path: Path) -> None:
+    index = TreeIndex()
+    assert found(index, {"x": 1}) == []
+    assert index.match_batch([]).ids.tolist() == []
+    assert len(index.match_batch([{"x": 1}])) == 1
+    index.snapshot(tmp_path / "empty")
+    assert len(TreeIndex.open(tmp_path / "empty")) == 0
+
+
+# -- plain Python, matches ---------------------------------------------------------------------------
+
+
+def test_the_kernels_run_as_plain_python_too(tmp_path: Path) -> None:
+    here = Path(__file__).parent
+    env = {**os.environ, "NUMBA_DISABLE_JIT": "1", "WEFT_EXAMPLES": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    code = f"""
+import sys; sys.path.insert(0, {str(here.parent)!r})
+from strategies import EVENTS, all_tests, A, B
+from weft.index import TreeIndex, CountingIndex
+from weft.language.meaning import matches
+tests = [*all_tests(A)[::3], *all_tests(B)[::3]]
+tree, counting = TreeIndex(tail=3, fan=3, large=20), CountingIndex()
+for n, test in enumerate(tests):
+    tree.add(n, test); counting.add(n, test)
+for n in range(0, len(tests), 5):
+    tree.discard(n); counting.discard(n)
+tree.settle()
+some = EVENTS[::20]
+batch = tree.match_batch(some)
+for k, event in enumerate(some):
+    wanted = [n for n, test in enumerate(tests) if n % 5 and matches(test, event)]
+    assert sorted(tree.match(event).tolist()) == sorted(batch[k].tolist()) == wanted
+    assert sorted(counting.match(event).tolist()) == wanted
+print("same")
+"""
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "same", done.stderr
+
+
+def test_matches_are_a_sequence() -> None:
+    some = Matches(np.array([0, 1, 1, 3]), np.array([5, 6, 7]))
+    assert [ids.tolist() for ids in some] == [[5], [], [6, 7]]
+    assert some.counts.tolist() == [1, 0, 2]
+    with pytest.raises(IndexError):
+        some[3]
+
+
+def test_parse_is_not_needed_for_filters() -> None:
+    index = TreeIndex()
+    index.add(1, parse("x = 1") & parse("y = 2"))
+    assert found(index, {"x": 1, "y": 2}) == [1]

@@ -27,8 +27,8 @@ class OverBudget(Exception):  # noqa: N818
     """More lines of Python were run than allowed."""
 
 
-def lines(work: Callable[[], object], budget: int = 20_000_000) -> int:
-    """How many lines of Python it takes: the same on every machine. Twenty million are half a second or so."""
+def lines(work: Callable[[], object], budget: int = 10_000_000) -> int:
+    """How many lines of Python it takes: the same on every machine. Ten million are a third of a second or so."""
     used = 0
     before = sys.gettrace()
 
@@ -411,7 +411,7 @@ HOSTILE = {
     "products of 30": " AND ".join(f"(a{n} = 1 OR b{n} = 1)" for n in range(30)),
     "products of 8": " AND ".join(f"(a{n} = 1 OR b{n} = 1)" for n in range(8)),
     "NULL of products": "(" + " AND ".join(f"(a{n} = 1 OR b{n} = 1)" for n in range(8)) + ") IS NULL",
-    "NULL of many": "(" + " AND ".join(f"a{n} = 1" for n in range(100)) + ") IS NULL",
+    "NULL of many": "(" + " AND ".join(f"a{n} = 1" for n in range(60)) + ") IS NULL",
     "NULLs of NULLs": "(" * 40 + "x" + "".join(f" OR y{n} = 1) IS NULL" for n in range(40)),
     "stairs": " OR ".join(f"(a > {n} AND b < {n})" for n in range(250)),
     "no stairs": "NOT (" + " OR ".join(f"(a > {n} AND b < {n})" for n in range(250)) + ")",
@@ -423,7 +423,7 @@ HOSTILE = {
     "likes of products": " AND ".join(f"(x LIKE '%a{n}%' OR x LIKE '%b{n}%')" for n in range(8)),
     "likes of 30 products": " AND ".join(f"(x LIKE '%a{n}%' OR x NOT LIKE '%b{n}%')" for n in range(30)),
     "likes of two": " AND ".join(f"(x LIKE '%{word}%' OR y NOT LIKE '%{word}%')" for word in _words(8, 40)),
-    "many stars": " OR ".join(f"x LIKE '%{'%'.join(word)}%'" for word in _words(100, 12)),
+    "many stars": " OR ".join(f"x LIKE '%{'%'.join(word)}%'" for word in _words(60, 12)),
 }
 
 

@@ -217,7 +217,7 @@ def _outcome(text: str, grammar: bool) -> object:
 
 
 @given(st.data())
-@thorough(1000)
+@thorough(700)
 def test_a_cached_shape_never_changes_a_tree_or_an_error(data: st.DataObject) -> None:
     pieces = data.draw(spelled())
     for _ in range(4):
@@ -352,7 +352,7 @@ def test_starts_ends_and_contains_take_the_text_literally(text: str, value: str)
 
 
 @given(filters(8))
-@thorough(300)
+@thorough(150)
 def test_json_keeps_the_truth_of_every_event(tree: Filter) -> None:
     dialect = to_json(tree)
     again = from_json(dialect, PREDICATES)
@@ -361,7 +361,7 @@ def test_json_keeps_the_truth_of_every_event(tree: Filter) -> None:
 
 
 @given(trees(), st.randoms(use_true_random=False))
-@thorough(400)
+@thorough(250)
 def test_json_keeps_odd_names_and_constants(tree: Filter, random: Random) -> None:
     again = from_json(json.dumps(to_json(tree)), PREDICATES)
     held = [None, True, 1, "a%", *(c.python for c in _constants(tree))]
@@ -407,7 +407,7 @@ def _regex(pattern: str, escape: str | None) -> re.Pattern[str] | None:
     st.sampled_from((None, "\\", "%", "_", "a")),
     st.lists(st.text("ab%_\\\n", max_size=10), max_size=8),
 )
-@thorough(1500)
+@thorough(1000)
 def test_like_is_a_regular_expression(pattern: str, escape: str | None, texts: list[str]) -> None:
     regex = _regex(pattern, escape)
     if regex is None:
@@ -464,7 +464,7 @@ def test_disjointness_of_every_two_short_patterns_is_sound_and_symmetric() -> No
 
 
 @given(st.text("ab%_", max_size=10), st.text("ab%_", max_size=10))
-@thorough(1500)
+@thorough(700)
 def test_relations_of_longer_patterns_are_sound(one: str, other: str) -> None:
     wide, narrow = Pattern.of(one), Pattern.of(other)
     assert wide.covers(wide)

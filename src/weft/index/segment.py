@@ -46,7 +46,7 @@ class Shape(NamedTuple):
 DEFAULT = Shape()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Segment:
     """Rows, the tree over them, and the special ones among them: those that share a slot, or have a box to ask."""
 
@@ -106,25 +106,6 @@ class Segment:
         rows = self.rows
         arrays = [rows.starts, rows.dims, rows.lows, rows.highs, rows.slots, self.sorted_subs, self.sorted_slots]
         return sum(array.nbytes for array in arrays)
-
-
-class View(NamedTuple):
-    """A segment and what is dead in it: for good in `live` and `alive`, and the newest in `dead`."""
-
-    segment: Segment
-    live: NDArray[np.uint32]
-    alive: NDArray[np.bool_]
-    dead: frozenset[int]
-
-    @property
-    def size(self) -> int:
-        """How many subscriptions live."""
-        return int(self.alive.sum()) - len(self.dead)
-
-    def slot(self, sub: int) -> int:
-        """The slot of a living subscription, or -1."""
-        slot = self.segment.slot(sub)
-        return slot if slot >= 0 and self.alive[slot] and slot not in self.dead else -1
 
 
 def _near(rows: Rows, tree: Tree, special: NDArray[np.int32]) -> tuple[Rows, Tree, NDArray[np.int32]]:

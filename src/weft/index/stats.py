@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft.index.segment import View
+from weft.index.version import View
 from weft.kernels.partition import NODE
 
 

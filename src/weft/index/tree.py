@@ -9,10 +9,10 @@ by the executor, in the background.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,11 +24,11 @@ from weft.algebra.express import express
 from weft.algebra.normalize import normalize, simplify
 from weft.index.base import AnyEvent, Ids, Matches
 from weft.index.coding import rows_of_columns
-from weft.index.events import EventColumns
-from weft.index.rows import join_rows
-from weft.index.segment import Segment, View, settle
+from weft.index.lookup import Lookup
+from weft.index.segment import Segment
 from weft.index.snapshot import read_snapshot, write_snapshot
 from weft.index.stats import Stats, stats_of
+from weft.index.version import Version, View, buried, bury_late, joined, view_of_tail, whole
 from weft.kernels import search
 from weft.language.ast import Filter, as_filter
 from weft.language.predicate import NO_PREDICATES, Predicates
@@ -36,28 +36,9 @@ from weft.language.text import parse
 from weft.language.trace import Trace, trace
 from weft.model.event import Event
 from weft.model.schema import Schema
-from weft.model.value import Value
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-_MOST_CODES = 4_000_000  # of one search; larger batches are cut
-_MANY_LEAVES = 4  # an event that reaches more is searched together with others
-
-
-class Version(NamedTuple):
-    """All that a match looks at."""
-
-    views: tuple[View, ...] = ()
-    tail: Mapping[int, tuple[Box, ...]] = {}
-
-
-class _Buffers:
-    """What a thread writes its findings to, before they are copied out."""
-
-    def __init__(self) -> None:
-        self.out, self.whose = np.empty(4096, np.int32), np.empty(4096, np.int32)
-        self.offsets, self.counts = np.zeros(2, np.int64), np.zeros(1, np.int64)
 
 
 class TreeIndex:
@@ -90,8 +71,7 @@ class TreeIndex:
         self._changing = threading.RLock()
         self._rebuild: Future[None] | None = None
         self._busy: frozenset[int] = frozenset()  # the segments that a rebuild is joining
-        self._local = threading.local()
-        self._together: dict[int, bool] = {}
+        self._lookup = Lookup()
 
     # -- changes --------------------------------------------------------------------------------
 
@@ -141,7 +121,7 @@ class TreeIndex:
             raise KeyError("a subscription comes twice in one call")
         with self._changing:
             self._check_new(ids)
-            view = _view(Segment.build(rows_of_columns(columns, ids)))
+            view = whole(Segment.build(rows_of_columns(columns, ids)))
             self._version = self._version._replace(views=(*self._version.views, view))
             self._tidy()
 
@@ -169,7 +149,7 @@ class TreeIndex:
                     if slot >= 0:
                         views[at] = view._replace(dead=view.dead | {slot})
                         if len(views[at].dead) > self._tail:
-                            views[at] = _buried(views[at])
+                            views[at] = buried(views[at])
                         break
         tail.update(added)
         self._version = Version(tuple(views), tail)
@@ -182,7 +162,7 @@ class TreeIndex:
         """Put a full tail into a segment, join segments of like size, and large ones in the background."""
         version = self._version
         if len(version.tail) > self._tail:
-            version = Version((*version.views, _of_tail(version.tail)), {})
+            version = Version((*version.views, view_of_tail(version.tail)), {})
         busy = [view for view in version.views if id(view.segment) in self._busy]  # the rebuild has them
         free = [view for view in version.views if id(view.segment) not in self._busy and view.size]
         while free:
@@ -190,7 +170,7 @@ class TreeIndex:
             small = [view for view in free if len(view.alive) <= self._fan * least]
             if len(small) < self._fan or sum(view.size for view in small) > self._large:
                 break
-            free = [view for view in free if len(view.alive) > self._fan * least] + [_joined(small)]
+            free = [view for view in free if len(view.alive) > self._fan * least] + [joined(small)]
         self._version = Version((*busy, *free), version.tail)
         if self._rebuild is None and self._wants_rebuild():
             self._start_rebuild()
@@ -220,11 +200,11 @@ class TreeIndex:
     def _run_rebuild(self, views: tuple[View, ...]) -> None:
         """Join the views into one segment, then put it in their place, without what died meanwhile."""
         try:
-            made = _joined(views) if any(view.size for view in views) else None
+            made = joined(views) if any(view.size for view in views) else None
             with self._changing:
                 current = {id(view.segment): view for view in self._version.views}
                 if made is not None:
-                    made = _bury_late(made, [(view, current[id(view.segment)]) for view in views])
+                    made = bury_late(made, [(view, current[id(view.segment)]) for view in views])
                 rest = tuple(view for view in self._version.views if id(view.segment) not in self._busy)
                 self._version = Version(((made,) if made is not None else ()) + rest, self._version.tail)
         finally:
@@ -240,144 +220,27 @@ class TreeIndex:
     # -- matching -------------------------------------------------------------------------------
 
     def __len__(self) -> int:
-        version = self._version
-        return sum(view.size for view in version.views) + len(version.tail)
+        return self._version.size
 
     def __contains__(self, sub: object) -> bool:
         version = self._version
-        return isinstance(sub, int) and (sub in version.tail or any(view.slot(sub) >= 0 for view in version.views))
+        return isinstance(sub, int) and (sub in version.tail or version.find(sub) is not None)
 
     def match(self, event: AnyEvent) -> Ids:
         """The subscriptions that the event matches, in no order, each once."""
-        version = self._version
-        values = event.attributes if isinstance(event, Event) else event
-        found = [self._match_one(view, values) for view in version.views]
-        if version.tail:
-            wanted = [sub for sub, boxes in version.tail.items() if any(values in box for box in boxes)]
-            found.append(np.array(wanted, np.int64))
-        return found[0] if len(found) == 1 else np.concatenate([np.zeros(0, np.int64), *found])
+        return self._lookup.one(self._version, event.attributes if isinstance(event, Event) else event)
 
     def match_batch(self, batch: pa.RecordBatch | pa.Table | Sequence[AnyEvent]) -> Matches:
         """The subscriptions of each event."""
-        version = self._version
-        return _chained([self._match_columns(version, piece) for piece in self._pieces(version, batch)])
+        return self._lookup.batch(self._version, batch)
 
     def count_batch(self, batch: pa.RecordBatch | pa.Table | Sequence[AnyEvent]) -> NDArray[np.int64]:
         """How many subscriptions each event matches."""
-        version = self._version
-        pieces = self._pieces(version, batch)
-        return np.concatenate([np.zeros(0, np.int64), *(self._count(version, piece, search.COUNT) for piece in pieces)])
+        return self._lookup.counts(self._version, batch, search.COUNT)
 
     def any_batch(self, batch: pa.RecordBatch | pa.Table | Sequence[AnyEvent]) -> NDArray[np.bool_]:
-        """Whether anybody wants each event. An event is dropped from the search as soon as somebody does."""
-        version = self._version
-        pieces = self._pieces(version, batch)
-        counts = [np.zeros(0, np.int64), *(self._count(version, piece, search.ANY) for piece in pieces)]
-        return np.concatenate(counts) > 0
-
-    def _match_one(self, view: View, values: Mapping[str, Value | None]) -> Ids:
-        segment = view.segment
-        tree = segment.tree
-        buffers = self._scratch()
-        buffers.out, found = search.event_by_event(
-            tree.nodes, tree.children, tree.columns, tree.data, tree.ids, view.live,
-            segment.rows.encode_one(values), buffers.out, buffers.offsets, buffers.counts, search.FIND,
-        )  # fmt: skip
-        ids = buffers.out[:found]
-        if len(segment.special):
-            _, ids = settle(segment, buffers.offsets, ids, {0: values})
-        if view.dead:
-            ids = ids[~np.isin(ids, list(view.dead))]
-        return segment.rows.subs[ids]
-
-    def _scratch(self) -> _Buffers:
-        """This thread's buffers: memory that has been used is much faster than new memory."""
-        try:
-            return self._local.buffers  # type: ignore[no-any-return]
-        except AttributeError:
-            self._local.buffers = _Buffers()
-            return self._local.buffers  # type: ignore[no-any-return]
-
-    def _pieces(self, version: Version, batch: Any) -> Iterator[EventColumns]:
-        names = frozenset[str]().union(*(view.segment.rows.names for view in version.views))
-        names |= {name for boxes in version.tail.values() for box in boxes for name in _names(box)}
-        widest = max((len(view.segment.rows.dimensions) for view in version.views), default=1)
-        step = max(1, _MOST_CODES // max(1, widest))
-        for part in batch.to_batches() if hasattr(batch, "to_batches") else (batch,):
-            size = part.num_rows if hasattr(part, "num_rows") else len(part)
-            for first in range(0, size, step):
-                piece = part if size <= step else _sliced(part, first, step)
-                yield EventColumns.of(piece, names)
-
-    def _match_columns(self, version: Version, events: EventColumns) -> Matches:
-        found = [self._match_view(view, events) for view in version.views]
-        if version.tail:
-            found.append(_match_tail(version.tail, events))
-        return found[0] if len(found) == 1 else _merged(found, events.size)
-
-    def _match_view(self, view: View, events: EventColumns) -> Matches:
-        segment = view.segment
-        tree = segment.tree
-        codes = segment.rows.encode(events)
-        offsets = np.zeros(events.size + 1, np.int64)
-        buffers = self._scratch()
-        arrays = (tree.nodes, tree.children, tree.columns, tree.data, tree.ids, view.live)
-        together = self._is_together(segment, codes)
-        if together:
-            buffers.out, buffers.whose, found = search.all_together(*arrays, codes, buffers.out, buffers.whose, offsets)
-        else:
-            buffers.out, found = search.event_by_event(
-                *arrays, codes, buffers.out, offsets, buffers.counts, search.FIND
-            )
-        ids = buffers.out[:found]
-        subs = segment.rows.subs
-        if together and not len(segment.special) and not view.dead:  # the common case, in as few passes as can be
-            sorted_subs = np.empty(found, np.int64)
-            search.by_event(subs[ids], buffers.whose[:found], offsets, sorted_subs)
-            return Matches(offsets, sorted_subs)
-        if together:
-            ids = np.empty(found, np.int32)
-            search.by_event(buffers.out[:found], buffers.whose[:found], offsets, ids)
-        if len(segment.special):
-            offsets, ids = settle(segment, offsets, ids, _Attributes(events, segment))
-        if view.dead:
-            offsets, ids = _without(offsets, ids, view.dead)
-        return Matches(offsets, subs[ids])
-
-    def _is_together(self, segment: Segment, codes: NDArray[np.int32]) -> bool:
-        """Whether batches are best searched all together; decided by the first events that a segment sees."""
-        known = self._together.get(id(segment))
-        if known is None:
-            sample = codes[:64]
-            known = len(sample) > 0 and search.reach(segment.tree.nodes, segment.tree.children, sample) > (
-                _MANY_LEAVES * len(sample)
-            )
-            if len(self._together) > 64:
-                self._together.clear()
-            self._together[id(segment)] = known
-        return known and len(codes) > 2
-
-    def _count(self, version: Version, events: EventColumns, mode: int) -> NDArray[np.int64]:
-        total = np.zeros(events.size, np.int64)
-        for view in version.views:
-            segment = view.segment
-            if view.dead:
-                total += self._match_view(view, events).counts
-                continue
-            tree = segment.tree
-            counts, offsets = np.zeros(events.size, np.int64), np.zeros(events.size + 1, np.int64)
-            buffers = self._scratch()
-            buffers.out, found = search.event_by_event(
-                tree.nodes, tree.children, tree.columns, tree.data, tree.ids, view.live,
-                segment.rows.encode(events), buffers.out, offsets, counts, mode,
-            )  # fmt: skip
-            ids = buffers.out[:found]
-            if len(ids):
-                offsets, ids = settle(segment, offsets, ids, _Attributes(events, segment))
-            total += counts + np.diff(offsets)
-        if version.tail:
-            total += _match_tail(version.tail, events).counts
-        return total
+        """Whether anybody wants each event; the search for an event ends with the first who does."""
+        return self._lookup.counts(self._version, batch, search.ANY) > 0
 
     # -- what is in it --------------------------------------------------------------------------
 
@@ -386,14 +249,13 @@ class TreeIndex:
         version = self._version
         if sub in version.tail:
             return express(NormalForm(version.tail[sub], self.schema))
-        for view in version.views:
-            slot = view.slot(sub)
-            if slot >= 0:
-                rows = view.segment.rows
-                if slot in rows.texts:
-                    return parse(rows.texts[slot], self.predicates)
-                return express(simplify((rows.box(row) for row in rows.rows_of(slot)), self.schema))
-        raise KeyError(f"there is no subscription {sub}")
+        found = version.find(sub)
+        if found is None:
+            raise KeyError(f"there is no subscription {sub}")
+        rows, slot = found[0].segment.rows, found[1]
+        if slot in rows.texts:
+            return parse(rows.texts[slot], self.predicates)
+        return express(simplify((rows.box(row) for row in rows.rows_of(slot)), self.schema))
 
     def explain(self, event: AnyEvent, sub: int) -> Trace:
         """Why the event matches the subscription or not: the truth of each part of its filter, with the values.
@@ -412,11 +274,11 @@ class TreeIndex:
     def snapshot(self, path: str | Path) -> None:
         """Write the index to a directory that `open` maps into memory; an older snapshot there is replaced."""
         version = self._version
-        views = [*version.views, *([_of_tail(version.tail)] if version.tail else [])]
+        views = [*version.views, *([view_of_tail(version.tail)] if version.tail else [])]
         if len(views) == 1 and len(views[0].alive) == views[0].size:
             segment = views[0].segment
         else:
-            segment = _joined(views or [_of_tail({})]).segment
+            segment = joined(views or [view_of_tail({})]).segment
         write_snapshot(Path(path), segment, self.schema)
 
     @staticmethod
@@ -429,7 +291,7 @@ class TreeIndex:
         """
         segment, schema = read_snapshot(Path(path), predicates)
         index = TreeIndex(schema, predicates=predicates, executor=executor)
-        index._version = Version((_view(segment),))
+        index._version = Version((whole(segment),))
         return index
 
     def check(self) -> None:
@@ -452,106 +314,3 @@ class TreeIndex:
                 assert (rows.highs[here] < dimension.size).all()
                 assert (rows.lows[here] <= rows.highs[here]).all()
         assert len(seen) == len(self)
-
-
-class _Attributes(dict[int, Mapping[str, Value | None]]):
-    """The events of a batch as mappings, made when a box asks."""
-
-    def __init__(self, events: EventColumns, segment: Segment) -> None:
-        super().__init__()
-        self._events = events
-        self._names = frozenset(name for box in segment.rows.boxes.values() for name in _names(box))
-
-    def __missing__(self, event: int) -> Mapping[str, Value | None]:
-        made = self[event] = {name: self._events.values(name)[event] for name in self._names}
-        return made
-
-
-def _names(box: Box) -> Iterator[str]:
-    yield from box.sets
-    for subject in box.residuals:
-        yield from subject.names
-
-
-def _view(segment: Segment) -> View:
-    return View(segment, segment.tree.live, np.ones(len(segment.rows.subs), bool), frozenset())
-
-
-def _of_tail(tail: Mapping[int, tuple[Box, ...]]) -> View:
-    owners = [owner for owner, boxes in enumerate(tail.values()) for _ in boxes]
-    columns = BoxColumns.of([box for boxes in tail.values() for box in boxes], owners)
-    return _view(Segment.build(rows_of_columns(columns, np.fromiter(tail, np.int64))))
-
-
-def _joined(views: Sequence[View]) -> View:
-    alive = []
-    for view in views:
-        living = view.alive.copy()
-        living[list(view.dead)] = False
-        alive.append(living)
-    return _view(Segment.build(join_rows([view.segment.rows for view in views], alive)))
-
-
-def _buried(view: View) -> View:
-    """The view with its newest dead taken out of the tree for good."""
-    if not view.dead:
-        return view
-    alive = view.alive.copy()
-    alive[list(view.dead)] = False
-    return View(view.segment, view.segment.without(view.live, sorted(view.dead)), alive, frozenset())
-
-
-def _bury_late(made: View, views: Sequence[tuple[View, View]]) -> View:
-    """The joined view without what died between its views' being taken and now."""
-    gone: list[int] = []
-    for before, after in views:
-        died = (set(np.flatnonzero(before.alive & ~after.alive).tolist()) | after.dead) - before.dead
-        gone += before.segment.rows.subs[sorted(died)].tolist()
-    slots = (made.segment.slot(sub) for sub in gone)
-    return _buried(made._replace(dead=frozenset(slot for slot in slots if slot >= 0)))
-
-
-def _without(
-    offsets: NDArray[np.int64], ids: NDArray[np.int32], dead: frozenset[int]
-) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    keep = ~np.isin(ids, list(dead))
-    kept = np.concatenate([[0], np.cumsum(keep)])
-    return kept[offsets], ids[keep]
-
-
-def _match_tail(tail: Mapping[int, tuple[Box, ...]], events: EventColumns) -> Matches:
-    names = {name for boxes in tail.values() for box in boxes for name in _names(box)}
-    columns = {name: events.values(name) for name in names}
-    found: list[int] = []
-    offsets = [0]
-    for row in range(events.size):
-        values = {name: column[row] for name, column in columns.items()}
-        found += [sub for sub, boxes in tail.items() if any(values in box for box in boxes)]
-        offsets.append(len(found))
-    return Matches(np.array(offsets, np.int64), np.array(found, np.int64))
-
-
-def _merged(parts: Sequence[Matches], size: int) -> Matches:
-    """The matches of each event from all parts."""
-    counts = sum((part.counts for part in parts), np.zeros(size, np.int64))
-    offsets = np.concatenate([[0], np.cumsum(counts)])
-    ids = np.empty(int(offsets[-1]), np.int64)
-    free = offsets[:-1].copy()
-    for part in parts:
-        at = np.repeat(free - part.offsets[:-1], part.counts) + np.arange(len(part.ids))
-        ids[at] = part.ids
-        free += part.counts
-    return Matches(offsets, ids)
-
-
-def _chained(parts: Sequence[Matches]) -> Matches:
-    """The matches of batches that follow each other."""
-    if len(parts) == 1:
-        return parts[0]
-    ends = np.cumsum([0, *(len(part.ids) for part in parts)])
-    offsets = [np.zeros(1, np.int64), *(part.offsets[1:] + end for part, end in zip(parts, ends[:-1], strict=True))]
-    return Matches(np.concatenate(offsets), np.concatenate([np.zeros(0, np.int64), *(part.ids for part in parts)]))
-
-
-def _sliced(part: Any, first: int, step: int) -> Any:
-    return part.slice(first, step) if hasattr(part, "slice") else part[first : first + step]

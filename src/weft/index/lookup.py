@@ -1,0 +1,206 @@
+"""Looking events up in a version. Law: as `base`: what is found is what the filters mean.
+
+Findings are written to buffers that belong to a thread and are used again: memory that has been used is much faster
+than new memory.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.algebra.box import Box
+from weft.index.base import Ids, Matches
+from weft.index.events import EventColumns
+from weft.index.segment import Segment, settle
+from weft.index.version import Version, View, box_names
+from weft.kernels import search
+from weft.model.value import Value
+
+_MOST_CODES = 4_000_000  # of one search; larger batches are cut
+_MOST_KEPT = 1 << 22  # findings that a thread's buffers may keep room for
+_MANY_LEAVES = 4  # events that reach more than this are searched all together
+
+
+class Buffers(threading.local):
+    """What a thread writes its findings to, before they are copied out."""
+
+    def __init__(self) -> None:
+        self.out, self.whose = np.empty(4096, np.int32), np.empty(4096, np.int32)
+        self.offsets, self.counts = np.zeros(2, np.int64), np.zeros(1, np.int64)
+
+    def keep(self, out: NDArray[np.int32], whose: NDArray[np.int32] | None = None) -> None:
+        """Keep buffers that have grown, unless they have grown too large."""
+        if out.size <= _MOST_KEPT:
+            self.out = out
+            self.whose = self.whose if whose is None else whose
+
+
+class Lookup:
+    """Searches versions; one serves all threads of an index."""
+
+    def __init__(self) -> None:
+        self._buffers = Buffers()
+        self._together: WeakKeyDictionary[Segment, bool] = WeakKeyDictionary()
+
+    def one(self, version: Version, values: Mapping[str, Value | None]) -> Ids:
+        """The subscriptions of one event."""
+        found = [self._one(view, values) for view in version.views]
+        if version.tail:
+            wanted = [sub for sub, boxes in version.tail.items() if any(values in box for box in boxes)]
+            found.append(np.array(wanted, np.int64))
+        return found[0] if len(found) == 1 else np.concatenate([np.zeros(0, np.int64), *found])
+
+    def batch(self, version: Version, batch: Any) -> Matches:
+        """The subscriptions of each event."""
+        return _chained([self._columns(version, piece) for piece in pieces(version, batch)])
+
+    def counts(self, version: Version, batch: Any, mode: int) -> NDArray[np.int64]:
+        """How many subscriptions each event has (COUNT), or at least one if it has any (ANY)."""
+        parts = [self._count(version, piece, mode) for piece in pieces(version, batch)]
+        return np.concatenate([np.zeros(0, np.int64), *parts])
+
+    def _one(self, view: View, values: Mapping[str, Value | None]) -> Ids:
+        segment, buffers = view.segment, self._buffers
+        codes = segment.rows.encode_one(values)
+        out, found = search.event_by_event(
+            *view.arrays, codes, buffers.out, buffers.offsets, buffers.counts, search.FIND
+        )
+        buffers.keep(out)
+        ids: NDArray[np.int32] = out[:found]
+        if len(segment.special):
+            _, ids = settle(segment, buffers.offsets, ids, {0: values})
+        if view.dead:
+            ids = ids[~np.isin(ids, list(view.dead))]
+        return segment.rows.subs[ids]
+
+    def _columns(self, version: Version, events: EventColumns) -> Matches:
+        found = [self._view(view, events) for view in version.views]
+        if version.tail:
+            found.append(_match_tail(version.tail, events))
+        return found[0] if len(found) == 1 else _merged(found, events.size)
+
+    def _view(self, view: View, events: EventColumns) -> Matches:
+        segment, buffers = view.segment, self._buffers
+        subs, plain = segment.rows.subs, not len(segment.special) and not view.dead
+        codes = segment.rows.encode(events)
+        offsets = np.zeros(events.size + 1, np.int64)
+        if self._is_together(segment, codes):
+            out, whose, found = search.all_together(*view.arrays, codes, buffers.out, buffers.whose, offsets)
+            buffers.keep(out, whose)
+            names = subs[out[:found]] if plain else out[:found]
+            ids = np.empty_like(names)
+            search.by_event(names, whose[:found], offsets, ids)
+            if plain:
+                return Matches(offsets, ids)
+        else:
+            out, found = search.event_by_event(*view.arrays, codes, buffers.out, offsets, buffers.counts, search.FIND)
+            buffers.keep(out)
+            ids = out[:found]
+        if len(segment.special):
+            offsets, ids = settle(segment, offsets, ids, _Attributes(events, segment))
+        if view.dead:
+            offsets, ids = _without(offsets, ids, view.dead)
+        return Matches(offsets, subs[ids])
+
+    def _is_together(self, segment: Segment, codes: NDArray[np.int32]) -> bool:
+        """Whether batches are best searched all together; decided by the first events that a segment sees."""
+        known = self._together.get(segment)
+        if known is None and len(codes):
+            sample = codes[:64]
+            leaves = search.reach(segment.tree.nodes, segment.tree.children, sample)
+            known = self._together[segment] = leaves > _MANY_LEAVES * len(sample)
+        return bool(known) and len(codes) > 2
+
+    def _count(self, version: Version, events: EventColumns, mode: int) -> NDArray[np.int64]:
+        total = np.zeros(events.size, np.int64)
+        for view in version.views:
+            if view.dead:
+                total += self._view(view, events).counts
+                continue
+            segment, buffers = view.segment, self._buffers
+            counts, offsets = np.zeros(events.size, np.int64), np.zeros(events.size + 1, np.int64)
+            codes = segment.rows.encode(events)
+            out, found = search.event_by_event(*view.arrays, codes, buffers.out, offsets, counts, mode)
+            buffers.keep(out)
+            if found:  # only special rows are found; the others are counted
+                offsets, _ = settle(segment, offsets, out[:found], _Attributes(events, segment))
+            total += counts + np.diff(offsets)
+        if version.tail:
+            total += _match_tail(version.tail, events).counts
+        return total
+
+
+def pieces(version: Version, batch: Any) -> Iterator[EventColumns]:
+    """A batch as columns, cut so that no piece has too many codes."""
+    names = version.names
+    widest = max((len(view.segment.rows.dimensions) for view in version.views), default=1)
+    step = max(1, _MOST_CODES // max(1, widest))
+    for part in batch.to_batches() if hasattr(batch, "to_batches") else (batch,):
+        size = part.num_rows if hasattr(part, "num_rows") else len(part)
+        for first in range(0, size, step):
+            yield EventColumns.of(part if size <= step else _sliced(part, first, step), names)
+
+
+class _Attributes(dict[int, Mapping[str, Value | None]]):
+    """The events of a batch as mappings, made when a box asks."""
+
+    def __init__(self, events: EventColumns, segment: Segment) -> None:
+        super().__init__()
+        self._events = events
+        self._names = frozenset(name for box in segment.rows.boxes.values() for name in box_names(box))
+
+    def __missing__(self, event: int) -> Mapping[str, Value | None]:
+        made = self[event] = {name: self._events.values(name)[event] for name in self._names}
+        return made
+
+
+def _without(
+    offsets: NDArray[np.int64], ids: NDArray[np.int32], dead: frozenset[int]
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    keep = ~np.isin(ids, list(dead))
+    kept = np.concatenate([[0], np.cumsum(keep)])
+    return kept[offsets], ids[keep]
+
+
+def _match_tail(tail: Mapping[int, tuple[Box, ...]], events: EventColumns) -> Matches:
+    names = {name for boxes in tail.values() for box in boxes for name in box_names(box)}
+    columns = {name: events.values(name) for name in names}
+    found: list[int] = []
+    offsets = [0]
+    for row in range(events.size):
+        values = {name: column[row] for name, column in columns.items()}
+        found += [sub for sub, boxes in tail.items() if any(values in box for box in boxes)]
+        offsets.append(len(found))
+    return Matches(np.array(offsets, np.int64), np.array(found, np.int64))
+
+
+def _merged(parts: Sequence[Matches], size: int) -> Matches:
+    """The matches of each event from all parts."""
+    counts = sum((part.counts for part in parts), np.zeros(size, np.int64))
+    offsets = np.concatenate([[0], np.cumsum(counts)])
+    ids = np.empty(int(offsets[-1]), np.int64)
+    free = offsets[:-1].copy()
+    for part in parts:
+        at = np.repeat(free - part.offsets[:-1], part.counts) + np.arange(len(part.ids))
+        ids[at] = part.ids
+        free += part.counts
+    return Matches(offsets, ids)
+
+
+def _chained(parts: Sequence[Matches]) -> Matches:
+    """The matches of batches that follow each other."""
+    if len(parts) == 1:
+        return parts[0]
+    ends = np.cumsum([0, *(len(part.ids) for part in parts)])
+    offsets = [np.zeros(1, np.int64), *(part.offsets[1:] + end for part, end in zip(parts, ends[:-1], strict=True))]
+    return Matches(np.concatenate(offsets), np.concatenate([np.zeros(0, np.int64), *(part.ids for part in parts)]))
+
+
+def _sliced(part: Any, first: int, step: int) -> Any:
+    return part.slice(first, step) if hasattr(part, "slice") else part[first : first + step]

@@ -1,0 +1,120 @@
+"""Versions: what an index holds at one moment. Law: a version is never changed; changes make another.
+
+A version has segments, what is dead in each, and a tail of the newest subscriptions as boxes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.algebra.box import Box
+from weft.algebra.columns import BoxColumns
+from weft.index.coding import rows_of_columns
+from weft.index.rows import join_rows
+from weft.index.segment import Segment
+
+
+class View(NamedTuple):
+    """A segment and what is dead in it: for good in `live` and `alive`, and the newest in `dead`."""
+
+    segment: Segment
+    live: NDArray[np.uint32]
+    alive: NDArray[np.bool_]
+    dead: frozenset[int]
+    count: int  # of `alive`
+
+    @property
+    def arrays(self) -> tuple[NDArray[Any], ...]:
+        """The tree's arrays as searches take them, with what lives now."""
+        tree = self.segment.tree
+        return tree.nodes, tree.children, tree.columns, tree.data, tree.ids, self.live
+
+    @property
+    def size(self) -> int:
+        """How many subscriptions live."""
+        return self.count - len(self.dead)
+
+    def slot(self, sub: int) -> int:
+        """The slot of a living subscription, or -1."""
+        slot = self.segment.slot(sub)
+        return slot if slot >= 0 and self.alive[slot] and slot not in self.dead else -1
+
+
+class Version(NamedTuple):
+    """All that a match looks at."""
+
+    views: tuple[View, ...] = ()
+    tail: Mapping[int, tuple[Box, ...]] = {}
+
+    @property
+    def size(self) -> int:
+        """How many subscriptions live."""
+        return sum(view.size for view in self.views) + len(self.tail)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The attributes that any filter looks at."""
+        tail = {name for boxes in self.tail.values() for box in boxes for name in box_names(box)}
+        return frozenset[str]().union(*(view.segment.rows.names for view in self.views), tail)
+
+    def find(self, sub: int) -> tuple[View, int] | None:
+        """The view and slot of a subscription that is not in the tail."""
+        for view in self.views:
+            slot = view.slot(sub)
+            if slot >= 0:
+                return view, slot
+        return None
+
+
+def box_names(box: Box) -> Iterator[str]:
+    """The attributes that a box looks at."""
+    yield from box.sets
+    for subject in box.residuals:
+        yield from subject.names
+
+
+def whole(segment: Segment) -> View:
+    """The view of a segment in which all live."""
+    size = len(segment.rows.subs)
+    return View(segment, segment.tree.live, np.ones(size, bool), frozenset(), size)
+
+
+def view_of_tail(tail: Mapping[int, tuple[Box, ...]]) -> View:
+    """A tail as a segment of its own."""
+    owners = [owner for owner, boxes in enumerate(tail.values()) for _ in boxes]
+    columns = BoxColumns.of([box for boxes in tail.values() for box in boxes], owners)
+    return whole(Segment.build(rows_of_columns(columns, np.fromiter(tail, np.int64))))
+
+
+def joined(views: Sequence[View]) -> View:
+    """The living of several views in one segment."""
+    alive = []
+    for view in views:
+        living = view.alive.copy()
+        living[list(view.dead)] = False
+        alive.append(living)
+    return whole(Segment.build(join_rows([view.segment.rows for view in views], alive)))
+
+
+def buried(view: View) -> View:
+    """The view with its newest dead taken out of the tree for good."""
+    if not view.dead:
+        return view
+    alive = view.alive.copy()
+    alive[list(view.dead)] = False
+    live = view.segment.without(view.live, sorted(view.dead))
+    return View(view.segment, live, alive, frozenset(), view.size)
+
+
+def bury_late(made: View, views: Sequence[tuple[View, View]]) -> View:
+    """The joined view without what died between its views' being taken and now."""
+    gone: list[int] = []
+    for before, after in views:
+        died = (set(np.flatnonzero(before.alive & ~after.alive).tolist()) | after.dead) - before.dead
+        gone += before.segment.rows.subs[sorted(died)].tolist()
+    slots = (made.segment.slot(sub) for sub in gone)
+    return buried(made._replace(dead=frozenset(slot for slot in slots if slot >= 0)))

@@ -25,7 +25,7 @@ class View(NamedTuple):
     live: NDArray[np.uint32]
     alive: NDArray[np.bool_]
     dead: frozenset[int]
-    count: int  # of `alive`
+    born: int  # how many of `alive` are
 
     @property
     def arrays(self) -> tuple[NDArray[Any], ...]:
@@ -36,7 +36,7 @@ class View(NamedTuple):
     @property
     def size(self) -> int:
         """How many subscriptions live."""
-        return self.count - len(self.dead)
+        return self.born - len(self.dead)
 
     def slot(self, sub: int) -> int:
         """The slot of a living subscription, or -1."""

@@ -42,7 +42,7 @@ class Box:
         for name, values in sets.items():
             if not values:
                 return None
-            if not values.covers(universe(name, schema)):
+            if not values.absent or not values.covers(universe(name, schema)):
                 least[name] = values
         if not residuals:
             return Box(least)

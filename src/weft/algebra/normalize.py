@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from weft.algebra import interval
 from weft.algebra.box import EVERYTHING, Box, NormalForm, universe
-from weft.algebra.interval import NUMBERS, STRINGS, Line
+from weft.algebra.interval import EMPTY, NUMBERS, STRINGS, Line
 from weft.algebra.residual import Called, Outcomes, Subject, relation
 from weft.algebra.strings import like
 from weft.algebra.valueset import ABSENT, NOTHING, PRESENT, ValueSet, of_type, on_line
@@ -31,6 +31,7 @@ Truths = frozenset[bool | None]
 Split = tuple[ValueSet, ValueSet]  # where a test is TRUE, and where it is FALSE
 
 _ALL: Truths = frozenset((True, False, None))
+_TRUE: Truths = frozenset((True,))
 
 
 def normalize(filter: Filter, schema: Schema | None = None) -> NormalForm:
@@ -38,8 +39,8 @@ def normalize(filter: Filter, schema: Schema | None = None) -> NormalForm:
 
     Raises FilterTooComplexError past 256 boxes.
     """
-    boxes = _Normalizer(schema).regions(filter, frozenset((True,)))
-    return NormalForm(tuple(_absorb(boxes)), schema)
+    boxes = _Normalizer(schema).regions(filter, _TRUE)
+    return NormalForm(tuple(boxes if len(boxes) < 2 else _absorb(boxes)), schema)
 
 
 def simplify(boxes: Iterable[Box], schema: Schema | None = None) -> NormalForm:
@@ -81,8 +82,11 @@ class _Normalizer:
                 return self.related(left.name, operator, right, wanted)
             case Call():
                 return self.called(node, wanted)
-        name, split = _split(node)
-        return self.test(name, split, wanted)
+        if wanted == _TRUE:  # by far the most common
+            name, values = _where_true(node)
+            kept = self.conform(name, values)
+            return [Box({name: kept})] if kept else []
+        return self.test(*_split(node), wanted)
 
     def combine(self, node: Filter, operands: Sequence[Filter], wanted: Truths, neutral: bool) -> list[Box]:
         """AND (neutral: TRUE) and OR (neutral: FALSE): all operands neutral, or any of them the contrary."""
@@ -153,20 +157,20 @@ class _Normalizer:
 
     def product(self, one: list[Box], other: list[Box]) -> list[Box]:
         self.charge(sum(len(box.sets) + 1 for box in one) * len(other) + sum(len(box.sets) for box in other) * len(one))
-        both = [a.intersect(b) for a in one for b in other]
-        return self.join([box for box in both if box is not None])
+        both = [box for a in one for b in other if (box := a.intersect(b)) is not None]
+        return both if len(both) < 2 else self.join(both)
 
     def join(self, boxes: list[Box]) -> list[Box]:
-        """Join boxes that differ in one attribute only, over and over; what is left must be within the limit."""
+        """Join boxes that differ in one attribute or residual only, over and over, to no more than the limit."""
         boxes = [EVERYTHING] if EVERYTHING in boxes else list(dict.fromkeys(boxes))
         while len(boxes) > 1:
-            groups: dict[tuple[str, int], list[Box]] = {}
+            groups: dict[tuple[str | Subject, int], list[Box]] = {}
             for box in boxes:
                 self.charge(len(box.sets) + 1)
-                hashes = {name: hash((name, values)) for name, values in box.sets.items()}
-                whole = reduce(int.__xor__, hashes.values(), hash(frozenset(box.residuals.items())))
-                for name, own in hashes.items():
-                    groups.setdefault((name, whole ^ own), []).append(box)
+                hashes = {part: hash((part, held)) for part, held in (*box.sets.items(), *box.residuals.items())}
+                whole = reduce(int.__xor__, hashes.values(), 0)
+                for part, own in hashes.items():
+                    groups.setdefault((part, whole ^ own), []).append(box)
             joined = self.join_groups(boxes, groups)
             if len(joined) == len(boxes):
                 break
@@ -175,18 +179,22 @@ class _Normalizer:
             raise FilterTooComplexError(f"the filter is a union of more than {MAX_BOXES} boxes: split it")
         return boxes
 
-    def join_groups(self, boxes: list[Box], groups: dict[tuple[str, int], list[Box]]) -> list[Box]:
+    def join_groups(self, boxes: list[Box], groups: dict[tuple[str | Subject, int], list[Box]]) -> list[Box]:
         """One round of joins; a box takes part in one join at most."""
         left: dict[int, Box] = {id(box): box for box in boxes}
         result: list[Box] = []
-        for (name, _), group in groups.items():
+        for (part, _), group in groups.items():
             free = [box for box in group if id(box) in left]
-            alike = [box for box in free if _rest(box, name) == _rest(free[0], name)] if len(free) > 1 else []
+            alike = [box for box in free if _rest(box, part) == _rest(free[0], part)] if len(free) > 1 else []
             if len(alike) > 1:
                 for box in alike:
                     del left[id(box)]
-                values = _balanced(ValueSet.union, [box.sets[name] for box in alike])
-                whole = Box.of({**alike[0].sets, name: values}, alike[0].residuals, self.schema)
+                sets, residuals = dict(alike[0].sets), dict(alike[0].residuals)
+                if isinstance(part, str):
+                    sets[part] = _balanced(ValueSet.union, [box.sets[part] for box in alike])
+                else:
+                    residuals[part] = frozenset[Any]().union(*(box.residuals[part] for box in alike))
+                whole = Box.of(sets, residuals, self.schema)
                 if whole is not None:
                     result.append(whole)
         return list(dict.fromkeys([*left.values(), *result]))
@@ -197,8 +205,12 @@ class _Normalizer:
             raise FilterTooComplexError("the filter multiplies out to too many boxes: split it")
 
 
-def _rest(box: Box, name: str) -> tuple[dict[str, ValueSet], object]:
-    return {other: values for other, values in box.sets.items() if other != name}, box.residuals
+def _rest(box: Box, part: str | Subject) -> tuple[object, object]:
+    """All of a box but one attribute or residual."""
+    return (
+        {name: values for name, values in box.sets.items() if name != part},
+        {subject: allowed for subject, allowed in box.residuals.items() if subject != part},
+    )
 
 
 def _absorb(boxes: list[Box]) -> list[Box]:
@@ -223,6 +235,18 @@ def _balanced(combine: Callable[[T, T], T], items: Sequence[T]) -> T:
 # -- tests as value sets -----------------------------------------------------------------------------
 
 
+def _where_true(node: Filter) -> tuple[str, ValueSet]:
+    """Where a test is TRUE, without the work for where it is FALSE."""
+    match node:
+        case Compare(left, operator, Constant() as right):
+            return left.name, on_line(right.type, _line(operator, right))
+        case Between(left, low, high) if low.type.compares_with(high.type):
+            line = ((low.value, 0), (high.value, 1)) if low.value <= high.value else EMPTY  # type: ignore[operator]
+            return left.name, on_line(low.type, line)
+    name, split = _split(node)
+    return name, split[0]
+
+
 def _split(node: Filter) -> tuple[str, Split]:
     match node:
         case Attribute(name):
@@ -244,20 +268,25 @@ def _split(node: Filter) -> tuple[str, Split]:
 
 def comparison(operator: Operator, constant: Constant) -> Split:
     """Where a value of the constant's type compares so, and where it does not."""
-    value = constant.value
-    below, above = (value, 0), (value, 1)
-    line: Line
-    match operator:
-        case Operator.EQ | Operator.NE:
-            line = (below, above)
-        case Operator.LT | Operator.GE:
-            line = (below,)
-        case _:
-            line = (above,)
+    line = _line(operator, constant)
     other = interval.complement(line, _WHOLE.get(constant.type, NUMBERS))
-    if operator in (Operator.NE, Operator.LT, Operator.LE):
-        line, other = other, line
     return on_line(constant.type, line), on_line(constant.type, other)
+
+
+def _line(operator: Operator, constant: Constant) -> Line:
+    value, whole = constant.value, _WHOLE.get(constant.type, NUMBERS)
+    match operator:
+        case Operator.EQ:
+            return (value, 0), (value, 1)
+        case Operator.GE:
+            return ((value, 0),)
+        case Operator.GT:
+            return ((value, 1),)
+        case Operator.LT:
+            return interval.complement(((value, 0),), whole)
+        case Operator.LE:
+            return interval.complement(((value, 1),), whole)
+    return interval.complement(((value, 0), (value, 1)), whole)
 
 
 _WHOLE: dict[Type, Line] = {Type.STRING: STRINGS, Type.BOOL: ((False, 0),)}

@@ -98,13 +98,18 @@ class Called:
 
     def needs(self, allowed: Outcomes) -> dict[str, ValueSet]:
         """What the attribute must be for an allowed outcome."""
-        return {} if None in allowed else {self.call.left.name: of_type(self.call.predicate.type)}
+        typed = of_type(self.call.predicate.type)
+        if None not in allowed:
+            return {self.call.left.name: typed}
+        return {self.call.left.name: typed.complement()} if allowed == {None} else {}
 
     def express(self, allowed: Outcomes) -> Filter:
         """The filter that is TRUE for the allowed outcomes and FALSE for the others."""
-        if None in allowed:
-            return Not(Is(self.call, False)) if True in allowed else Not(Is(self.call, True))
-        return self.call if True in allowed else Not(self.call)
+        if len(allowed) == 1:
+            (only,) = allowed
+            return Is(self.call, None) if only is None else self.call if only else Not(self.call)
+        (other,) = self.outcomes - allowed
+        return Not(Is(self.call, bool(other) if other is not None else None))
 
 
 Subject = Relation | Called
@@ -129,7 +134,11 @@ def implied(subject: Subject, allowed: Outcomes, residuals: Residuals, sets: Map
     if isinstance(subject, Called):
         mine = subject.call
         values = sets.get(mine.left.name)
-        if None in allowed and values is not None and not values.overlaps(of_type(mine.predicate.type)):
+        typed = of_type(mine.predicate.type)
+        if values is not None and (
+            (None in allowed and not values.overlaps(typed))
+            or (allowed >= {True, False} and typed.covers(values))
+        ):
             return True
         for other, outcomes in residuals.items():
             if isinstance(other, Called) and _same_test(mine, other.call):

@@ -24,7 +24,7 @@ from weft.model.value import Value
 
 _MOST_CODES = 4_000_000  # of one search; larger batches are cut
 _MOST_KEPT = 1 << 22  # findings that a thread's buffers may keep room for
-_MANY_LEAVES = 4  # events that reach more than this are searched all together
+_MANY_LEAVES, _MANY_MATCHES = 4, 32  # events that reach many leaves, or match little, are searched all together
 
 
 class Buffers(threading.local):
@@ -112,9 +112,11 @@ class Lookup:
         """Whether batches are best searched all together; decided by the first events that a segment sees."""
         known = self._together.get(segment)
         if known is None and len(codes):
-            sample = codes[:64]
-            leaves = search.reach(segment.tree.nodes, segment.tree.children, sample)
-            known = self._together[segment] = leaves > _MANY_LEAVES * len(sample)
+            sample, tree = codes[:64], segment.tree
+            counts, offsets = np.zeros(len(sample), np.int64), np.zeros(len(sample) + 1, np.int64)
+            search.event_by_event(*tree, sample, np.empty(4096, np.int32), offsets, counts, search.COUNT)
+            leaves = search.reach(tree.nodes, tree.children, sample) / len(sample)
+            known = self._together[segment] = leaves > _MANY_LEAVES or counts.mean() < _MANY_MATCHES
         return bool(known) and len(codes) > 2
 
     def _count(self, version: Version, events: EventColumns, mode: int) -> NDArray[np.int64]:

@@ -65,7 +65,7 @@ class Rows:
 
     def rows_of(self, slot: int) -> range:
         """The rows of a slot."""
-        first, last = self.slots.searchsorted((slot, slot + 1))
+        first, last = self.slots.searchsorted(np.array((slot, slot + 1), np.int32))  # of its own type: no copy
         return range(int(first), int(last))
 
     @property

@@ -89,7 +89,7 @@ class Segment:
         rows, tree = self.rows, self.tree
         for slot in slots:
             for row in rows.rows_of(slot):
-                at = int(self.special.searchsorted(row))
+                at = int(self.special.searchsorted(np.int32(row)))
                 name = ~at if at < len(self.special) and self.special[at] == row else slot
                 search.kill(tree.nodes, tree.children, tree.ids, live, *rows.constraints(row), name)
         return live

@@ -59,7 +59,7 @@ class TreeIndex:
         *,
         predicates: Predicates = NO_PREDICATES,
         executor: Executor | None = None,
-        tail: int = 64,
+        tail: int = 128,
         fan: int = 8,
         large: int = 20_000,
     ) -> None:
@@ -141,7 +141,7 @@ class TreeIndex:
 
     def _change(self, added: Mapping[int, tuple[Box, ...]], dropped: Sequence[int]) -> None:
         """One new version without the dropped and with the added."""
-        views, tail = list(self._version.views), dict(self._version.tail)
+        views, tail, buried_some = list(self._version.views), dict(self._version.tail), False
         for sub in dropped:
             if tail.pop(sub, None) is None:
                 for at, view in enumerate(views):
@@ -149,11 +149,11 @@ class TreeIndex:
                     if slot >= 0:
                         views[at] = view._replace(dead=view.dead | {slot})
                         if len(views[at].dead) > self._tail:
-                            views[at] = buried(views[at])
+                            views[at], buried_some = buried(views[at]), True
                         break
         tail.update(added)
         self._version = Version(tuple(views), tail)
-        if len(tail) > self._tail or dropped:
+        if len(tail) > self._tail or buried_some:
             self._tidy()
 
     # -- joining segments -----------------------------------------------------------------------

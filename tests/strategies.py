@@ -114,7 +114,6 @@ def events() -> list[dict[str, Value | None]]:
 EVENTS = events()
 
 
-
 def one_of(choices: list[Any]) -> st.SearchStrategy[Any]:
     """One of many choices, without their long text in every message."""
     return st.integers(0, len(choices) - 1).map(lambda at: choices[at])

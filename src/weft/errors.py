@@ -75,6 +75,7 @@ def _excerpt(text: str, start: int, end: int) -> list[str]:
     right = min(stop, left + _WINDOW)
     head = "…" if left > begin else ""
     tail = "…" if right < stop else ""
-    shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text[left:right])
+    line = text[left:right].rstrip("\r").replace("\t", " ")
+    shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line)
     carets = "^" * max(1, min(end, right) - start)
     return [f"  {head}{shown}{tail}", "  " + " " * (len(head) + start - left) + carets]

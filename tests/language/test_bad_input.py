@@ -180,6 +180,16 @@ def test_nesting_is_allowed_to_a_hundred_levels(depth: int) -> None:
     assert parse("(" * min(depth, 100) + "x" + ")" * min(depth, 100)) == Attribute("x")
 
 
+@pytest.mark.parametrize(
+    "part", ["NOT x", "(x)", "NOT (x)", "x IS NULL", "(x IS NULL) IS NULL", "x = (1)", "(NOT x) IS NULL"]
+)
+def test_depth_is_not_length(part: str) -> None:
+    tree = parse(" OR ".join([part] * 500))
+    assert isinstance(tree, Or)
+    assert len(tree.operands) == 500
+    assert tree.depth <= 4
+
+
 def test_a_filter_of_full_depth_goes_through_everything() -> None:
     x = Attribute("x")
     wraps: list[Callable[[Filter, int], Filter]] = [

@@ -55,6 +55,10 @@ def test_what_a_pattern_knows_of_its_matches(  # noqa: PLR0917
 @pytest.mark.parametrize(
     ("pattern", "text", "found"),
     [
+        ("%a%a%", "a", False),
+        ("%a%a%", "aa", True),
+        ("%ab%ba%", "aba", False),
+        ("%ab%ba%", "abba", True),
         ("%ab%ab%", "abab", True),
         ("%ab%ab%", "aba", False),
         ("ab%ab", "ab", False),

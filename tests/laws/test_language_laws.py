@@ -424,7 +424,7 @@ def _all(alphabet: str, longest: int) -> list[str]:
 
 
 TEXTS = _all("abc", 5)
-PATTERNS = _all("ab%_", 4)
+PATTERNS = [*_all("ab%_", 4), *(f"%{inner}%" for inner in _all("ab%_", 3) if len(inner) == 3)]
 HITS = {
     pattern: frozenset(n for n, text in enumerate(TEXTS) if Pattern.of(pattern).matches(text)) for pattern in PATTERNS
 }

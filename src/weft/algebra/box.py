@@ -11,9 +11,12 @@ from dataclasses import dataclass, field
 
 from weft.algebra.residual import Outcomes, Residuals, Subject, contradicts, implied
 from weft.algebra.valueset import ABSENT, ANYTHING, ValueSet, of_type
+from weft.errors import FilterTooComplexError
 from weft.model.event import Event
 from weft.model.schema import Schema
 from weft.model.value import Value
+
+MAX_RESIDUALS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,10 @@ class Box:
     ) -> Box | None:
         """The box in least form; None if it is surely empty."""
         if residuals:
+            if len(residuals) > MAX_RESIDUALS:
+                raise FilterTooComplexError(
+                    f"more than {MAX_RESIDUALS} comparisons between attributes and predicates in one: split the filter"
+                )
             sets = dict(sets)
             for subject, allowed in residuals.items():
                 for name, needed in subject.needs(allowed).items():

@@ -218,7 +218,9 @@ def _floats(name: str, values: Any, size: int) -> Floats:
     try:
         return array.astype(np.float64) + 0.0
     except (TypeError, ValueError):
-        raise FilterError(f"the bounds of {name!r} are no numbers: a pair is (low, high), strings are one array") from None
+        raise FilterError(
+            f"the bounds of {name!r} are no numbers: a pair is (low, high), strings are one array"
+        ) from None
 
 
 def _string_numbers(values: Any, strings: dict[str, int]) -> Floats | None:

@@ -24,6 +24,7 @@ from weft.model.schema import Schema
 from weft.model.value import Type
 
 MAX_BOXES = 256
+_FEW = 32
 _MAX_WORK = 100_000  # value sets touched while boxes are combined
 
 T = TypeVar("T")
@@ -214,7 +215,9 @@ def _rest(box: Box, part: str | Subject) -> tuple[object, object]:
 
 
 def _absorb(boxes: list[Box]) -> list[Box]:
-    """Without the boxes that another one covers."""
+    """Without the boxes that another one covers; many with patterns stay as they are, for comparing them takes long."""
+    if len(boxes) > _FEW and any(values.strings.terms for box in boxes for values in box.sets.values()):
+        return boxes
     kept: list[Box] = []
     for box in boxes:
         if not any(other.covers(box) for other in kept):

@@ -136,8 +136,7 @@ def implied(subject: Subject, allowed: Outcomes, residuals: Residuals, sets: Map
         values = sets.get(mine.left.name)
         typed = of_type(mine.predicate.type)
         if values is not None and (
-            (None in allowed and not values.overlaps(typed))
-            or (allowed >= {True, False} and typed.covers(values))
+            (None in allowed and not values.overlaps(typed)) or (allowed >= {True, False} and typed.covers(values))
         ):
             return True
         for other, outcomes in residuals.items():

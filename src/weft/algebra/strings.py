@@ -17,6 +17,7 @@ from weft.language.pattern import Pattern
 
 MAX_TERMS = 256  # and as many patterns in a term
 _MAX_WORK = 300_000  # comparisons of patterns in one intersection
+_FEW = 24  # more terms, or patterns of a term, are not compared with each other
 
 _NONE: frozenset[Pattern] = frozenset()
 
@@ -157,9 +158,9 @@ def _gather(line: Line, terms: Iterable[Term]) -> Strings:
             kept[whole] = None
         else:
             line = interval.union(line, whole.line)
-    least = _least(list(kept))
-    if len(least) > MAX_TERMS:
+    if len(kept) > MAX_TERMS:
         raise _too_many()
+    least = _least(list(kept)) if len(kept) <= _FEW else kept
     return Strings(line, frozenset(least))
 
 
@@ -196,6 +197,10 @@ def _simplify(term: Term) -> Term | Line:
             if term.admits(value):
                 kept = interval.union(kept, interval.point(value))
         return kept
+    if len(term.musts) + len(term.nots) > MAX_TERMS:
+        raise _too_many()
+    if len(term.musts) + len(term.nots) > _FEW:
+        return EMPTY if term.musts & term.nots else Term(line, term.musts, term.nots)
     known = term.musts | {_prefix_pattern(line)}
     if any(p.disjoint(q) for p in term.musts for q in known) or any(p.covers(q) for p in term.nots for q in known):
         return EMPTY
@@ -206,8 +211,6 @@ def _simplify(term: Term) -> Term | Line:
     for p in term.nots:
         if any(p.disjoint(q) for q in known) or any(q != p and q.covers(p) for q in nots):
             nots.discard(p)
-    if len(musts) + len(nots) > MAX_TERMS:
-        raise _too_many()
     return Term(line, frozenset(musts), frozenset(nots)) if musts or nots else line
 
 

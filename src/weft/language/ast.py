@@ -53,6 +53,12 @@ class Filter:
     def __or__(self, other: Filter) -> Filter:
         return disjunction(self, as_filter(other)) if _combines(other) else NotImplemented
 
+    def __rand__(self, other: Filter) -> Filter:
+        return conjunction(as_filter(other), self) if _combines(other) else NotImplemented
+
+    def __ror__(self, other: Filter) -> Filter:
+        return disjunction(as_filter(other), self) if _combines(other) else NotImplemented
+
     def __invert__(self) -> Filter:
         return Not(self)
 
@@ -99,7 +105,7 @@ class Attribute(Filter):
     name: str
 
     def __post_init__(self) -> None:
-        if not self.name or not encodes(self.name):
+        if not isinstance(self.name, str) or not self.name or not encodes(self.name):
             raise FilterError(f"{self.name!r} cannot name an attribute")
 
 
@@ -142,8 +148,11 @@ class Like(Filter):
     escape: str | None = None
 
     def __post_init__(self) -> None:
-        if not encodes(self.pattern):
-            raise FilterError("a pattern with lone surrogates is no text")
+        for text in (self.pattern, "" if self.escape is None else self.escape):
+            if not isinstance(text, str):
+                raise FilterError(f"a pattern is a string, not {text!r}")
+            if not encodes(text):
+                raise FilterError("a pattern with lone surrogates is no text")
         Pattern.of(self.pattern, self.escape)
 
     @property

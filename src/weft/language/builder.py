@@ -106,7 +106,7 @@ class Field:
         >>> print(F.symbol.isin("X", "Y"))
         symbol IN ('X', 'Y')
         """
-        if len(values) == 1 and not isinstance(values[0], str) and isinstance(values[0], Iterable):
+        if len(values) == 1 and isinstance(values[0], Iterable) and not isinstance(values[0], str | bytes):
             values = tuple(values[0])
         constants = tuple(Constant.of(value) for value in values)  # type: ignore[arg-type]
         return In(self._name, constants) if constants else FALSE
@@ -185,6 +185,8 @@ F = _Fields()
 
 def literal_like(left: Attribute, before: str, text: str, after: str) -> Like:
     """LIKE with the text taken literally between two pieces of pattern."""
+    if not isinstance(text, str):
+        raise FilterError(f"a text to look for is a string, not {text!r}")
     if "%" not in text and "_" not in text:
         return Like(left, before + text + after)
     for sign in "\\%_":

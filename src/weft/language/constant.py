@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from weft.errors import FilterError
 from weft.model.value import (
@@ -19,6 +21,13 @@ from weft.model.value import (
     to_micros,
     type_of,
 )
+
+_PLAIN: dict[Type, Callable[[Any], Any]] = {
+    Type.BOOL: bool,
+    Type.INT: int,
+    Type.FLOAT: float,
+    Type.STRING: str,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +67,7 @@ class Constant:
         if kind is None:
             what = "NaN equals nothing" if isinstance(value, float) else f"{value!r} is no constant"
             raise FilterError(f"{what}: use a bool, int, float, str or datetime, or test with IS NULL")
-        if kind is Type.INT:
-            return Constant(kind, int(value))
-        return Constant(kind, value)
+        return Constant(kind, _PLAIN[kind](value))  # a subclass, as numpy has them, may be written otherwise
 
     @property
     def python(self) -> Value:
@@ -113,8 +120,10 @@ def read_timestamp(text: str) -> Constant:
 
 
 def _whole(digits: str) -> int:
-    if len(digits) > 19 and len(digits.lstrip("0")) > 19:  # before int() sees them: it may be slow, or refuse
-        raise FilterError("the number does not fit in 64 bits: write it as a float, with a point or an exponent")
+    if len(digits) > 19:  # before int() sees them: it may be slow, or refuse
+        digits = digits.lstrip("0") or "0"
+        if len(digits) > 19:
+            raise FilterError("the number does not fit in 64 bits: write it as a float, with a point or an exponent")
     return int(digits)
 
 

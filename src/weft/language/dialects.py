@@ -10,6 +10,7 @@ it was given as text. `not` is two-valued, as the specification has it: `IS NOT 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 from weft.errors import FilterError, FilterSyntaxError
 from weft.language.ast import (
     MAX_DEPTH,
+    TRUE,
     And,
     Attribute,
     Compare,
@@ -72,7 +74,7 @@ def to_json(filter: Filter) -> dict[str, Any]:
             return {"any": [to_json(operand) for operand in operands]}
         case Not(Is(operand, True)):
             return {"not": to_json(operand)}
-        case Compare(left, Operator.EQ, Constant(Type.STRING, value)):
+        case Compare(left, Operator.EQ, Constant(Type.STRING, value)) if value:  # the specification has no empty ones
             return {"exact": {left.name: value}}
         case Like(left):
             for dialect, segments in (
@@ -93,7 +95,7 @@ def _read(tree: Any, path: Path, predicates: Predicates) -> Filter:
     if len(path) > 2 * MAX_DEPTH:
         raise _Wrong(f"a filter may be nested {MAX_DEPTH} deep at most", path)
     if isinstance(tree, list):
-        return _combine("all", tree, path, predicates)
+        return _combine("all", tree, path, predicates) if tree or path else TRUE
     if not isinstance(tree, Mapping):
         raise _Wrong("a filter must be an object or a list of them", path)
     if len(tree) != 1:
@@ -170,7 +172,30 @@ def _decode(text: str) -> Any:
         raise FilterSyntaxError(f"a filter may be nested {MAX_DEPTH} deep at most", text) from None
     except (_Wrong, ValueError) as error:  # ValueError: a number of thousands of digits
         message = error.message if isinstance(error, _Wrong) else "a number does not fit in 64 bits"
-        raise FilterSyntaxError(message, text) from None
+        raise FilterSyntaxError(message, text, *_fault(text)) from None
+
+
+_PIECES = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+')
+
+
+def _fault(text: str) -> tuple[int, int]:
+    """Where a JSON text that parses has what we refuse: a repeated key, NaN or Infinity, an endless number."""
+    keys: list[set[str]] = []
+    pieces = list(_PIECES.finditer(text))
+    for piece, after in zip(pieces, [*pieces[1:], None], strict=True):
+        sign = piece[0]
+        if sign == "{":
+            keys.append(set())
+        elif sign == "}":
+            keys.pop()
+        elif sign[0] == '"' and after is not None and after[0] == ":":
+            key = json.loads(sign)
+            if key in keys[-1]:
+                return piece.span()
+            keys[-1].add(key)
+        elif sign.lstrip("-") in ("NaN", "Infinity") or (sign.lstrip("-").isdigit() and len(sign) > 4000):
+            return piece.span()
+    return 0, 0
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

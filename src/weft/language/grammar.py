@@ -45,7 +45,8 @@ from weft.language.constant import (
     read_string,
     read_timestamp,
 )
-from weft.language.lexer import RESERVED, Token, tokenize
+from weft.language.format import format_constant
+from weft.language.lexer import RESERVED, Token, is_word, tokenize
 from weft.language.meaning import compare
 from weft.language.predicate import Predicates
 from weft.model.value import Type
@@ -90,6 +91,8 @@ def parse_text(text: str, predicates: Predicates) -> Parsed:
         tree = parser.whole()
     except FilterSyntaxError:
         raise
+    except RecursionError:  # few levels of nesting, but the caller has used up the stack
+        raise FilterSyntaxError("the filter is nested too deep for the stack that is left", text) from None
     except FilterError as error:  # a node refused its parts: say where
         token = parser.tokens[max(0, parser.at - 1)]
         raise FilterSyntaxError(str(error), text, token.start, token.end) from error
@@ -155,22 +158,28 @@ class _Parser:
             self.fail("unbalanced ')'")
         hint = ""
         if token.kind == "name":
-            word = token.text.upper()
+            word, before = token.text.upper(), self.tokens[self.at - 1].text.upper()
             close = get_close_matches(word, RESERVED, 1)
-            hint = _INSTEAD.get(word) or (f"did you mean {close[0]}?" if close else "")
+            hint = _INSTEAD.get(word) or _INSTEAD.get(before) or (f"did you mean {close[0]}?" if close else "")
         if token.kind == "op":
             hint = "comparisons do not chain: write a < x AND x < b, or x BETWEEN a AND b; test conditions with IS TRUE"
         if token.text in ("+", "-"):
             hint = "there is no arithmetic in filters: compare attributes with constants or each other"
         self.fail(f"expected AND, OR or the end, not {token.text!r}", token, hint)
 
-    def condition(self, token: Token, term: Term) -> Filter:
-        """The term as a filter: a bare TRUE or FALSE is one, another constant is not."""
+    def condition(self, token: Token, term: Term, end: int = 0) -> Filter:
+        """The term as a filter: a bare TRUE or FALSE is one, another constant is not.
+
+        It stands from the token to the one before `end`, or to the last one read.
+        """
         if isinstance(term, Filter):
             return term
         if term.type is Type.BOOL:
             return Truth(bool(term.value))
-        self.fail(f"{token.text} is no condition", token, "compare it with something: x = " + token.text)
+        written = format_constant(term)
+        last = self.tokens[(end or self.at) - 1]
+        place = Token(token.kind, "", token.start, max(last.end, token.end))
+        self.fail(f"{written} is no condition", place, "compare it with something: x = " + written)
         raise AssertionError
 
     def or_(self) -> Term:
@@ -205,14 +214,15 @@ class _Parser:
     def is_(self) -> Term:
         first = self.next
         term = self.test()
+        end = self.at
         while self.accept("IS"):
             negated = self.accept("NOT")
             word = self.accept("NULL", "TRUE", "FALSE") or self.fail("expected NULL, TRUE or FALSE after IS")
-            if isinstance(term, Constant) and word.kind == "NULL":
+            if isinstance(term, Constant) and term.type is not Type.BOOL and word.kind == "NULL":
                 term = FALSE  # a constant is never NULL
             else:
                 value = {"NULL": None, "TRUE": True, "FALSE": False}[word.kind]
-                term = Is(self.condition(first, term), value)
+                term = Is(self.condition(first, term, end), value)
             if negated:
                 term = Not(term)
         return term
@@ -267,7 +277,7 @@ class _Parser:
 
     def like(self, left: Attribute | Constant) -> Filter:
         pattern, escape = self.pattern("LIKE"), None
-        if self.next.kind == "name" and self.next.text.upper() == "ESCAPE":
+        if self.next.kind == "name" and is_word(self.next.text, ("ESCAPE",)):
             self.take()
             escape = self.pattern("ESCAPE")
         if isinstance(left, Attribute):
@@ -288,6 +298,8 @@ class _Parser:
     def operand(self) -> Attribute | Constant:
         token = self.next
         term = self.term()
+        if term is NULL:
+            self.fail("a comparison with NULL is never true", token, "did you mean IS NULL?")
         if not isinstance(term, Attribute | Constant):
             self.fail("a condition cannot be compared", token, "test it with IS TRUE, IS FALSE or IS NULL")
             raise AssertionError
@@ -297,7 +309,7 @@ class _Parser:
         token = self.take()
         kind = token.kind
         if kind == "name":
-            if self.next.kind == "string" and token.text.upper() == "TIMESTAMP":
+            if self.next.kind == "string" and is_word(token.text, ("TIMESTAMP",)):
                 return self.constant(self.take(), read_timestamp)
             if self.next.text == "(" and self.next.kind == "mark":
                 return self.call(token)
@@ -336,10 +348,7 @@ class _Parser:
         return self.constant(number, read_negative_int if whole else read_negative_float)
 
     def null(self, token: Token) -> Filter:
-        before = self.tokens[self.at - 2] if self.at > 1 else None
-        if self.next.kind in ("op", "BETWEEN", "IN", "LIKE") or (
-            before and (before.kind == "op" or before.text == ",")
-        ):
+        if self.next.kind in ("op", "BETWEEN", "IN", "LIKE"):
             self.fail("a comparison with NULL is never true", token, "did you mean IS NULL?")
         return NULL
 
@@ -352,7 +361,7 @@ class _Parser:
             )
             self.fail(f"unknown predicate {name.text!r}", name, hint)
             raise AssertionError
-        self.take()
+        self.deeper(self.take())
         attribute = self.operand()
         if not isinstance(attribute, Attribute):
             self.fail(f"the first argument of {name.text} must be an attribute", self.tokens[self.at - 1])
@@ -365,6 +374,7 @@ class _Parser:
                 raise AssertionError
             arguments.append(argument)
         self.expect(")", f"or ',' in the arguments of {name.text}")
+        self.depth -= 1
         return Call(predicate, attribute, tuple(arguments))
 
     def constant(self, token: Token, read: Callable[[str], Constant]) -> Constant:

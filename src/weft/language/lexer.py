@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import NamedTuple
 
 from weft.errors import FilterSyntaxError
@@ -72,9 +73,8 @@ def tokenize(text: str) -> list[Token]:
         start, at = found.span(kind)
         piece = text[start:at]
         if kind == "name":
-            word = piece.upper()
-            if word in RESERVED:
-                kind = word
+            if is_word(piece, RESERVED):
+                kind = piece.upper()
         elif kind == "number":
             if at < len(text) and (text[at].isalnum() or text[at] in "._"):
                 raise FilterSyntaxError(f"malformed number {piece + text[at]!r}", text, start, at + 1)
@@ -100,9 +100,14 @@ def check_size(text: str) -> None:
             raise FilterSyntaxError(f"the text is longer than {MAX_TEXT} bytes", text, len(text) - 1)
 
 
+def is_word(text: str, words: Collection[str]) -> bool:
+    """Whether a text is one of some words in any case; only ASCII letters spell words."""
+    return text.isascii() and text.upper() in words
+
+
 def is_plain_name(name: str) -> bool:
     """Whether an attribute's name needs no quotes."""
-    return name.upper() not in RESERVED and _PLAIN_NAME.fullmatch(name) is not None
+    return not is_word(name, RESERVED) and _PLAIN_NAME.fullmatch(name) is not None
 
 
 def _unknown(text: str, piece: str, start: int) -> FilterSyntaxError:

@@ -85,6 +85,9 @@ class Pattern:
             return True
         if self.shortest > other.shortest or not other.head.startswith(self.head) or not other.tail.endswith(self.tail):
             return False
+        texts = "\0".join(chunk for segment in other.segments for chunk in segment)
+        if not all(chunk in texts for segment in self.segments for chunk in segment):
+            return False  # what this asks for is not in the other
         mine, theirs = self._tokens(), other._tokens()
         return len(mine) * len(theirs) <= _RELATE_LIMIT and _swallows(mine, theirs)
 
@@ -145,12 +148,17 @@ def _compile(text: str, escape: str | None) -> Pattern:
 
 def _canonical(segments: list[list[str]]) -> tuple[Segment, ...]:
     """Move the `_` that follow a `%` before it, from the right; then drop empty middle segments."""
-    for right in range(len(segments) - 1, 0, -1):
-        chunks = segments[right]
-        holes = next((place for place, chunk in enumerate(chunks) if chunk), len(chunks) - 1)
-        if holes:
-            segments[right - 1] += [""] * holes
-            segments[right] = chunks[holes:]
+    moving = 0
+    for at in range(len(segments) - 1, 0, -1):
+        chunks = segments[at]
+        if any(chunks):
+            holes = next(place for place, chunk in enumerate(chunks) if chunk)
+            segments[at] = chunks[holes:] + [""] * moving
+            moving = holes
+        else:
+            segments[at] = [""]
+            moving += len(chunks) - 1
+    segments[0] += [""] * moving
     kept = [s for s in segments[1:-1] if s != [""]]
     return tuple(map(tuple, segments[:1] + kept + segments[1:][-1:]))
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Protocol, runtime_checkable
 
 from weft.errors import FilterError
+from weft.language.lexer import RESERVED
 from weft.model.value import Type, Value
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -65,10 +66,10 @@ class Predicates:
 
     def register(self, predicate: Predicate) -> None:
         """Make a predicate known; registering another one under the same name raises FilterError."""
-        if not isinstance(predicate, Predicate):
+        if isinstance(predicate, type) or not isinstance(predicate, Predicate):
             raise FilterError(f"{predicate!r} is no predicate: it needs name, type, check, matches, covers, overlaps")
-        if not _NAME.fullmatch(predicate.name):
-            raise FilterError(f"{predicate.name!r} cannot name a predicate: use letters, digits and '_'")
+        if not _NAME.fullmatch(predicate.name) or predicate.name.upper() in RESERVED:
+            raise FilterError(f"{predicate.name!r} cannot name a predicate: use letters, digits and '_', no keyword")
         known = self._known.setdefault(predicate.name, predicate)
         if known != predicate:
             raise FilterError(f"another predicate is already registered as {predicate.name!r}")

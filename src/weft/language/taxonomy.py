@@ -53,7 +53,7 @@ class Taxonomy:
                 if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
                     raise ValueError(f"the parents of {child!r} are no list of strings")
             return Taxonomy(table)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise FilterError(f"cannot read the taxonomy {place}: {error}") from error
 
     def is_a(self, concept: str, ancestor: str) -> bool:

@@ -265,6 +265,7 @@ def _micros(name: str, array: Any, unit: str) -> npt.NDArray[np.int64]:
 
 
 def listed(column: TypedColumn) -> list[Value | None]:
+    """The values of a column as Python has them; None where there is none."""
     import numpy as np
 
     if column.type is Type.TIMESTAMP:

@@ -53,14 +53,13 @@ def type_of(value: object) -> Type | None:
     >>> type_of(True), type_of(1), type_of(float("nan"))
     (<Type.BOOL: 'bool'>, <Type.INT: 'int'>, None)
     """
-    if value != value:  # noqa: PLR0124 - NaN
-        return None
     found = _TYPES.get(type(value))
     if found is None:
         for base, kind in _TYPES.items():  # bool is listed before int, whose subclass it is
             if isinstance(value, base):
-                return kind
-    return found
+                found = kind
+                break
+    return None if found is Type.FLOAT and value != value else found  # noqa: PLR0124 - NaN
 
 
 def to_micros(moment: datetime) -> int:

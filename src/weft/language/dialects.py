@@ -58,6 +58,8 @@ def from_json(source: str | Mapping[str, Any] | list[Any], predicates: Predicate
         start, end = _locate(text, wrong.path)
         where = "" if text else f" (in {_show(wrong.path)})" if wrong.path else ""
         raise FilterSyntaxError(wrong.message + where, text, start, end, wrong.hint) from None
+    except RecursionError:
+        raise FilterSyntaxError("the filter is nested too deep for the stack that is left", text) from None
 
 
 def to_json(filter: Filter) -> dict[str, Any]:
@@ -172,28 +174,27 @@ def _decode(text: str) -> Any:
         raise FilterSyntaxError(f"a filter may be nested {MAX_DEPTH} deep at most", text) from None
     except (_Wrong, ValueError) as error:  # ValueError: a number of thousands of digits
         message = error.message if isinstance(error, _Wrong) else "a number does not fit in 64 bits"
-        raise FilterSyntaxError(message, text, *_fault(text)) from None
+        raise FilterSyntaxError(message, text, *_fault(text, getattr(error, "hint", ""))) from None
 
 
 _PIECES = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+')
 
 
-def _fault(text: str) -> tuple[int, int]:
-    """Where a JSON text that parses has what we refuse: a repeated key, NaN or Infinity, an endless number."""
-    keys: list[set[str]] = []
+def _fault(text: str, sought: str) -> tuple[int, int]:
+    """Where a JSON text has what we refuse though a decoder reads it: a repeated key, NaN, an endless number."""
+    keys: list[set[str]] = [set()]
     pieces = list(_PIECES.finditer(text))
     for piece, after in zip(pieces, [*pieces[1:], None], strict=True):
         sign = piece[0]
         if sign == "{":
             keys.append(set())
-        elif sign == "}":
+        elif sign == "}" and len(keys) > 1:
             keys.pop()
         elif sign[0] == '"' and after is not None and after[0] == ":":
-            key = json.loads(sign)
-            if key in keys[-1]:
+            if sign in keys[-1] and sign == sought:
                 return piece.span()
-            keys[-1].add(key)
-        elif sign.lstrip("-") in ("NaN", "Infinity") or (sign.lstrip("-").isdigit() and len(sign) > 4000):
+            keys[-1].add(sign)
+        elif sign == sought or (not sought and sign.lstrip("-").isdigit() and len(sign) > 4000):
             return piece.span()
     return 0, 0
 
@@ -202,13 +203,13 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     tree: dict[str, Any] = {}
     for key, value in pairs:
         if key in tree:
-            raise _Wrong(f"an object repeats the key {key!r}", ())
+            raise _Wrong(f"an object repeats the key {key!r}", (), json.dumps(key, ensure_ascii=False))
         tree[key] = value
     return tree
 
 
 def _no_constant(name: str) -> Any:
-    raise _Wrong(f"{name} is no JSON", ())
+    raise _Wrong(f"{name} is no JSON", (), name)
 
 
 def _show(path: Path) -> str:

@@ -13,7 +13,7 @@ from threading import Lock
 from typing import NamedTuple
 
 from weft.errors import FilterError, FilterSyntaxError
-from weft.language.ast import And, Between, Call, Compare, Filter, In, Is, Not, Or, walk
+from weft.language.ast import And, Attribute, Between, Call, Compare, Filter, In, Is, Not, Operator, Or, walk
 from weft.language.constant import Constant
 from weft.language.grammar import Parsed, parse_text
 from weft.language.lexer import NUMBER, QUOTED, STRING, check_size
@@ -46,13 +46,15 @@ def parse(text: str, predicates: Predicates = NO_PREDICATES) -> Filter:
     >>> print(parse("magnitude>=5 and depth<70"))
     magnitude >= 5 AND depth < 70
     """
-    found = shape_of(text)
-    if found is not None:
-        shape, constants = found
-        try:
+    try:
+        found = shape_of(text)
+        if found is not None:
+            shape, constants = found
             return shape.build([read(piece) for read, piece in zip(shape.readers, constants, strict=True)])
-        except FilterError:
-            pass  # a constant out of range: let the grammar point at it
+    except FilterSyntaxError:
+        raise
+    except (FilterError, RecursionError):
+        pass  # a constant out of range, or no room on the stack: let the grammar say so
     return parse_text(text, predicates).tree
 
 
@@ -124,8 +126,7 @@ def _builder(node: Filter, slots: dict[int, int]) -> Callable[[list[Constant]], 
     """What rebuilds the tree with other constants in its slots."""
     match node:
         case Compare(left, operator, Constant() as right) if id(right) in slots:
-            place = slots[id(right)]
-            return lambda constants: Compare(left, operator, constants[place])
+            return _compare_builder(left, operator, slots[id(right)])
         case Between(left, low, high):
             at, to = slots.get(id(low)), slots.get(id(high))
             return lambda constants: Between(
@@ -144,7 +145,37 @@ def _builder(node: Filter, slots: dict[int, int]) -> Callable[[list[Constant]], 
             inner = _builder(operand, slots)
             return lambda constants: Is(inner(constants), value)
         case And(operands) | Or(operands):
-            kind = type(node)
-            parts = [_builder(operand, slots) for operand in operands]
-            return lambda constants: kind(tuple([part(constants) for part in parts]))
+            return _nary_builder(node, [_builder(operand, slots) for operand in operands])
     return lambda _: node
+
+
+# Nodes of a known shape are valid: they are made without the checks that a birth takes, since there are very many.
+
+_new = object.__new__
+_set_left, _set_operator, _set_right = (Compare.__dict__[name].__set__ for name in ("left", "operator", "right"))
+
+
+def _compare_builder(left: Attribute, operator: Operator, place: int) -> Callable[[list[Constant]], Filter]:
+    def build(constants: list[Constant]) -> Filter:
+        made = _new(Compare)
+        _set_left(made, left)
+        _set_operator(made, operator)
+        _set_right(made, constants[place])
+        return made
+
+    return build
+
+
+def _nary_builder(
+    node: And | Or, parts: list[Callable[[list[Constant]], Filter]]
+) -> Callable[[list[Constant]], Filter]:
+    kind, levels = type(node), node.levels
+    set_operands, set_levels = (kind.__dict__[name].__set__ for name in ("operands", "levels"))
+
+    def build(constants: list[Constant]) -> Filter:
+        made = _new(kind)
+        set_operands(made, tuple([part(constants) for part in parts]))
+        set_levels(made, levels)
+        return made
+
+    return build

@@ -115,12 +115,13 @@ def check(tree: Filter) -> None:
 
 
 def main() -> None:
-    """Run until told to stop, from the seeds and whatever earlier runs or the command line's corpus have found."""
+    """Run until told to stop, from the seeds and what earlier runs found, or on the files the command line names."""
+    given = [argument for argument in sys.argv[1:] if not argument.startswith("-")]
     corpus = Path(gettempdir(), "weft-fuzz-language")
     corpus.mkdir(exist_ok=True)
     for number, seed in enumerate(SEEDS):
         (corpus / f"seed{number}").write_bytes(bytes([seed[0] in "{["]) + seed.encode())
-    atheris.Setup([*sys.argv, str(corpus)], one_input)
+    atheris.Setup(sys.argv if given else [*sys.argv, str(corpus)], one_input)
     atheris.Fuzz()
 
 

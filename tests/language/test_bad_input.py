@@ -29,7 +29,7 @@ class OverBudget(Exception):  # noqa: N818
 
 def lines(work: Callable[[], object], budget: int = 10_000_000) -> int:
     """How many lines of Python it takes: the same on every machine. Ten million are a third of a second or so."""
-    used = 0
+    used, raised = 0, False
     before = sys.gettrace()
 
     def within(_: FrameType, __: str, ___: object) -> Any:
@@ -38,7 +38,9 @@ def lines(work: Callable[[], object], budget: int = 10_000_000) -> int:
         return within
 
     def calls(_: FrameType, __: str, ___: object) -> Any:
-        if used > budget:
+        nonlocal raised
+        if used > budget and not raised:  # once: generators that are closed on the way out are calls, too
+            raised = True
             raise OverBudget(f"more than {budget} lines")
         return within
 
@@ -214,16 +216,21 @@ def test_a_filter_of_full_depth_goes_through_everything() -> None:
         assert truth(again, {"x": 1}) is truth(tree, {"x": 1})
 
 
-def test_a_deep_filter_is_read_from_a_deep_stack() -> None:
-    # BUG: at 100 levels the parser takes six frames for each; from 400 frames deep it is a RecursionError.
-    def deeper(frames: int) -> Filter:
-        return deeper(frames - 1) if frames else parse("(" * 100 + "deep_stack" + ")" * 100)
+@pytest.mark.parametrize("frames", [300, 400, 500, 600, 700])
+def test_a_deep_filter_is_read_from_a_deep_stack_or_refused(frames: int) -> None:
+    # BUG: from_json of deep lists is a RecursionError where the caller has used half of the stack.
+    def deeper(left: int, work: Callable[[], Filter]) -> Filter:
+        return deeper(left - 1, work) if left else work()
 
-    try:
-        found = deeper(400)
-    except FilterError:
-        return
-    assert found == Attribute("deep_stack")
+    deep = "(" * 100 + f"deep_stack{frames}" + ")" * 100
+    lists = "[" * 190 + '{"sql": "deep_stack"}' + "]" * 190
+    nots = '{"not":' * 45 + '{"sql": "deep_stack"}' + "}" * 45
+    for work in (lambda: parse(deep), lambda: from_json(lists), lambda: from_json(nots)):
+        try:
+            found = deeper(frames, work)
+        except FilterError:
+            continue
+        assert found == work()
 
 
 def test_the_limit_of_size_is_of_bytes() -> None:
@@ -433,25 +440,35 @@ HOSTILE = {
     "likes of products": " AND ".join(f"(x LIKE '%a{n}%' OR x LIKE '%b{n}%')" for n in range(8)),
     "likes of 30 products": " AND ".join(f"(x LIKE '%a{n}%' OR x NOT LIKE '%b{n}%')" for n in range(30)),
     "likes of two": " AND ".join(f"(x LIKE '%{word}%' OR y NOT LIKE '%{word}%')" for word in _words(8, 40)),
+    "likes and points": " OR ".join(f"x LIKE '%a{n}%'" for n in range(100))
+    + f" OR x IN ({', '.join(repr(f'b{n}') for n in range(1000))})",
+    "likes without points": "("
+    + " OR ".join(f"x LIKE '%a{n}%'" for n in range(100))
+    + f") AND x NOT IN ({', '.join(repr(f'b{n}') for n in range(1000))})",
+    "stars of products": " AND ".join(
+        f"(x LIKE '%{'%'.join(one)}%' OR x LIKE '%{'%'.join(two)}%')"
+        for one, two in zip(_words(16, 12)[::2], _words(16, 12)[1::2], strict=True)
+    ),
     "many stars": " OR ".join(f"x LIKE '%{'%'.join(word)}%'" for word in _words(60, 12)),
 }
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_filter_is_normalized_or_refused_within_the_budget(name: str) -> None:
-    # BUG for those with many LIKEs and many relations: seconds to minutes.
     tree = parse(HOSTILE[name])
-    lines(lambda: normalize(tree))
+    lines(lambda: normalize(tree), budget=15_000_000)
 
 
-@pytest.mark.parametrize("name", [name for name in HOSTILE if "like" not in name and "many" not in name])
+@pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_filter_covers_itself_within_the_budget(name: str) -> None:
+    # BUG: `covers` of many LIKEs with points, or of products of LIKEs, takes up to 20 seconds.
     try:
         form = normalize(parse(HOSTILE[name]))
     except FilterTooComplexError:
         return
-    lines(lambda: covers(form, form))
-    assert covers(form, form)
+    said = []
+    lines(lambda: said.append(covers(form, form)), budget=20_000_000)
+    assert said == [True]
 
 
 # -- random garbage ---------------------------------------------------------------------------------

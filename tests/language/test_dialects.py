@@ -435,6 +435,18 @@ def test_what_the_json_decoder_refuses_is_pointed_at(text: str, place: tuple[int
     assert (caught.value.line, caught.value.column) == place
 
 
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [('{"a": 1, "a": 2, "b": NaN}', "NaN"), ('{"a": 1, "a": {"b": 1, "b": 2}}', '"b"')],
+)
+def test_of_two_faults_the_one_that_is_named_is_pointed_at(text: str, named: str) -> None:
+    # BUG: the first fault of the text is pointed at, but the decoder meets the other one first.
+    with pytest.raises(FilterSyntaxError) as caught:
+        from_json(text)
+    assert text[caught.value.start : caught.value.end] == named
+    assert named.strip('"') in caught.value.message
+
+
 def test_a_repeated_key_is_refused_at_any_depth() -> None:
     for text in ('{"sql": "x", "sql": "y"}', '{"exact": {"a": 1, "a": 1}}', '[{"all": [{"sql": "x", "sql": "x"}]}]'):
         with pytest.raises(FilterSyntaxError, match=r"an object repeats the key '(sql|a)'"):

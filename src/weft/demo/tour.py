@@ -10,8 +10,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from time import perf_counter
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console, Group
 from rich.padding import Padding
 from rich.text import Text
@@ -20,6 +23,10 @@ from weft.algebra.normalize import normalize
 from weft.algebra.relate import covers
 from weft.demo import earthquakes
 from weft.demo.filters import SUBSCRIPTIONS, Subscription
+from weft.index.base import Matches
+from weft.index.tree import TreeIndex
+from weft.language.ast import Filter
+from weft.language.builder import F
 from weft.language.meaning import matches
 from weft.model.event import Event
 from weft.tables import plain_table
@@ -27,6 +34,7 @@ from weft.tables import plain_table
 Facts = dict[str, Any]
 
 _BAR = 40
+_MANY, _CHECKED = 100_000, 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +136,96 @@ def what_covering_saves(console: Console, events: Sequence[Event]) -> Facts:
     }
 
 
+def many_subscriptions(console: Console, events: Sequence[Event]) -> Facts:
+    """The same events against very many subscriptions, by an index."""
+    rng = np.random.default_rng(2018)
+    alerts = Alerts.drawn(rng, _MANY)
+    start = perf_counter()
+    index = TreeIndex()
+    index.add_columns(np.arange(_MANY), alerts.bounds)
+    built = perf_counter() - start
+    index.match_batch(events[:8])  # loads the compiled search
+    start = perf_counter()
+    found = index.match_batch(events)
+    elapsed = perf_counter() - start
+    pairs = _pairs(rng, found)
+    equal = sum((sub in found[event]) == matches(alerts.filter(sub), events[event]) for event, sub in pairs)
+    most = int(np.argmax(found.counts))
+    reached, each = int((found.counts > 0).sum()), elapsed / len(events) * 1e6
+    console.print(
+        "An index finds the subscriptions of an event without asking each. These are regions on the map, "
+        "drawn at random, each with a least magnitude, such as\n"
+    )
+    console.print(Padding(Text(str(alerts.filter(0)), "cyan"), (0, 0, 1, 2)))
+    table = plain_table()
+    table.add_column("")
+    table.add_column("", justify="right")
+    table.add_row("subscriptions", f"{len(index):,}")
+    table.add_row("put into the index in", f"{built:.2f} s")
+    table.add_row("events", f"{len(events):,}")
+    table.add_row("events that somebody wants", f"{reached:,}")
+    table.add_row("matches", Text(f"{len(found.ids):,}", "bold"))
+    table.add_row("time for an event", Text(f"{each:.1f} us", "bold"))
+    console.print(table)
+    console.print(
+        f"\nMost wanted, by {found.counts[most]:,}: {_magnitude(events[most]):.1f}, {events[most]['place']}.\n"
+        f"Checked against the definition: [bold]{equal}[/] of {len(pairs)} pairs equal."
+    )
+    return {
+        "subscriptions": len(index),
+        "events": len(events),
+        "events_wanted": reached,
+        "matches": len(found.ids),
+        "seconds_to_build": built,
+        "microseconds_per_event": each,
+        "checked": len(pairs),
+        "equal": equal,
+    }
+
+
 CHAPTERS: list[Chapter] = [
     Chapter("events", "The events", the_events),
     Chapter("matches", "Who gets what", the_matches),
     Chapter("covering", "What covering saves", what_covering_saves),
+    Chapter("many", "Many subscriptions", many_subscriptions),
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class Alerts:
+    """Subscriptions to regions, as columns: one row for each."""
+
+    south: NDArray[np.float64]
+    north: NDArray[np.float64]
+    west: NDArray[np.float64]
+    east: NDArray[np.float64]
+    magnitude: NDArray[np.float64]
+
+    @staticmethod
+    def drawn(rng: np.random.Generator, size: int) -> Alerts:
+        """Alerts all over the map."""
+        latitude, longitude = rng.uniform(-60, 70, size).round(1), rng.uniform(-175, 175, size).round(1)
+        half = rng.choice([0.5, 1.0, 2.0, 5.0], size)
+        magnitude = rng.choice([1.0, 2.5, 4.0, 5.0], size)
+        sides = (latitude - half, latitude + half, longitude - half, longitude + half)
+        return Alerts(*(side.round(1) for side in sides), magnitude)
+
+    @property
+    def bounds(self) -> dict[str, Any]:
+        """The columns as an index takes them."""
+        return {
+            "latitude": (self.south, self.north),
+            "longitude": (self.west, self.east),
+            "magnitude": (self.magnitude, None),
+        }
+
+    def filter(self, row: int) -> Filter:
+        """One of them as a filter."""
+        return (
+            F.latitude.between(float(self.south[row]), float(self.north[row]))
+            & F.longitude.between(float(self.west[row]), float(self.east[row]))
+            & (F.magnitude >= float(self.magnitude[row]))
+        )
 
 
 def covered_by(subscriptions: Sequence[Subscription]) -> dict[str, list[str]]:
@@ -149,6 +242,15 @@ def covered_by(subscriptions: Sequence[Subscription]) -> dict[str, list[str]]:
             if at != other and covers(wide, narrow) and not (at < other and covers(narrow, wide)):
                 covered.setdefault(subscriptions[at].name, []).append(subscriptions[other].name)
     return covered
+
+
+def _pairs(rng: np.random.Generator, found: Matches) -> list[tuple[int, int]]:
+    """Events and subscriptions to check: half of them found, half of any event and somebody who wants another."""
+    half = _CHECKED // 2
+    events = np.repeat(np.arange(len(found)), found.counts)
+    places = rng.integers(0, len(events), 2 * half)
+    events = np.concatenate([events[places[:half]], rng.integers(0, len(found), half)])
+    return list(zip(events.tolist(), found.ids[places].tolist(), strict=True))
 
 
 def _matched(subscription: Subscription, events: Sequence[Event]) -> list[Event]:

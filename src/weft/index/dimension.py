@@ -49,6 +49,7 @@ class Dimension:
         "moments",
         "numbers",
         "plain",
+        "points",
         "sides",
         "size",
         "strings",
@@ -87,9 +88,10 @@ class Dimension:
         self.size = self.first_string + len(self.strings) + 1
         self.texts: dict[str, int] = {}
         self.plain: Sequence[float] = self.numbers.tolist() if self.inexact else self.numbers.data
-        self.table = np.zeros(1, np.int64)
+        self.table = np.zeros(1, np.int32)
+        self.points: tuple[Any, Codes] | None = None
         if not self.inexact and len(self.numbers) > 1:
-            buckets = 1 << min(16, len(self.numbers).bit_length() + 1)
+            buckets = 1 << min(15, len(self.numbers).bit_length())
             spread = float(self.numbers[-1]) - float(self.numbers[0])
             if math.isfinite(spread) and spread > buckets * sys.float_info.min:
                 self.table = lookup(self.numbers, buckets)
@@ -128,6 +130,28 @@ class Dimension:
                 self.texts.clear()
             found = self.texts[text] = self.first_string + bisect_right(self.strings, (text, 0))
         return found
+
+    def codes_of_strings(self, array: Any) -> Codes:
+        """The codes of an Arrow array of strings; NULL is absent."""
+        import pyarrow.compute as pc
+
+        if self.points is None:
+            self.points = self._points()
+        known, codes = self.points
+        places = pc.index_in(array, value_set=known).fill_null(len(known)).to_numpy()
+        found = codes[places]
+        for row in np.flatnonzero(found < 0).tolist():  # a string that no filter names, or NULL
+            text = array[row].as_py()
+            found[row] = ABSENT if text is None else self.code_of_string(text)
+        return found
+
+    def _points(self) -> tuple[Any, Codes]:
+        """The strings that filters name, as Arrow has them, and their codes; -1 after the last."""
+        import pyarrow as pa
+
+        texts = sorted({text for text, _ in self.strings})
+        codes = [self.first_string + bisect_right(self.strings, (text, 0)) for text in texts]
+        return pa.array(texts, pa.string()), np.array([*codes, -1], np.int32)
 
     def write_numbers(self, column: NDArray[np.float64], codes: Codes, dim: int) -> None:
         """The codes of a column of floats, NaN where there is no value, into codes[:, dim]."""

@@ -26,10 +26,17 @@ _EXACT = 2**53
 class EventColumns:
     """The columns of a batch that an index looks at."""
 
-    def __init__(self, size: int, columns: Mapping[str, TypedColumn], mixed: Mapping[str, list[Value | None]]) -> None:
+    def __init__(
+        self,
+        size: int,
+        columns: Mapping[str, TypedColumn],
+        mixed: Mapping[str, list[Value | None]],
+        strings: Mapping[str, pa.Array] | None = None,
+    ) -> None:
         self.size = size
         self.columns = columns
         self.mixed = mixed  # columns with values of several types
+        self.strings = strings or {}  # columns that are strings in Arrow
         self._lists: dict[str, list[Value | None]] = dict(mixed)
 
     @staticmethod
@@ -39,10 +46,14 @@ class EventColumns:
             return _of_events(batch, names)
         if not hasattr(batch, "schema"):
             raise EventError(f"a batch is an Arrow RecordBatch or a list of events, not {type(batch).__name__}")
-        return EventColumns(batch.num_rows, typed_columns(batch, names), {})
+        strings = {name: array for name in names if (array := _arrow_strings(batch, name)) is not None}
+        return EventColumns(batch.num_rows, typed_columns(batch, frozenset(names) - strings.keys()), {}, strings)
 
     def write(self, name: str, dimension: Dimension, codes: Codes, dim: int) -> None:
         """The codes of a column into codes[:, dim]; of one that the batch has not, those of absent."""
+        if name in self.strings:
+            codes[:, dim] = dimension.codes_of_strings(self.strings[name])
+            return
         if name in self.mixed:
             codes[:, dim] = [dimension.code(value) for value in self.mixed[name]]
             return
@@ -72,7 +83,10 @@ class EventColumns:
         """A column's values; None where there is none."""
         if name not in self._lists:
             column = self.columns.get(name)
-            self._lists[name] = [None] * self.size if column is None else listed(column)
+            if name in self.strings:
+                self._lists[name] = self.strings[name].to_pylist()
+            else:
+                self._lists[name] = [None] * self.size if column is None else listed(column)
         return self._lists[name]
 
     def numbers(self, name: str) -> NDArray[np.float64] | None:
@@ -83,6 +97,17 @@ class EventColumns:
         if column.type is Type.INT and len(column.values) and np.abs(column.values).max() > _EXACT:
             return None
         return np.where(column.absent, np.nan, column.values)
+
+
+def _arrow_strings(batch: pa.RecordBatch, name: str) -> pa.Array | None:
+    """A plain column of strings, which need not become Python's; None for any other."""
+    import pyarrow as pa
+
+    places = batch.schema.get_all_field_indices(name)
+    if len(places) != 1:
+        return None
+    array = batch.column(places[0])
+    return array if pa.types.is_string(array.type) or pa.types.is_large_string(array.type) else None
 
 
 def _of_events(events: Sequence[AnyEvent], names: Collection[str]) -> EventColumns:

@@ -1,6 +1,6 @@
 """Values to codes: how many cuts of a sorted line lie below each. Law: exact for every float64 that is a number.
 
-`values` (float64[k]) and `sides` (uint8[k]) are the cuts, sorted by value and then side; `table` (int64) has for each
+`values` (float64[k]) and `sides` (uint8[k]) are the cuts, sorted by value and then side; `table` (int32) has for each
 bucket of the range of values where to start looking (see `lookup`). NaN is coded 0.
 """
 
@@ -31,7 +31,7 @@ def lookup(values, buckets):
     """The table for `encode_floats`: for bucket b of `buckets` even ones between the first and the last value, the
     number of values before it; the last entry is the number of all.
     """
-    table = np.empty(buckets + 1, np.int64)
+    table = np.empty(buckets + 1, np.int32)
     first, scale = values[0], buckets / (values[-1] - values[0])
     at = 0
     for bucket in range(buckets + 1):
@@ -59,7 +59,7 @@ def encode_floats(values, sides, table, column, base, codes, dim):
             continue
         if buckets > 0 and first <= value <= last:
             bucket = min(np.int64((value - first) * scale), buckets - 1)
-            low, high = table[bucket], table[bucket + 1]
+            low, high = np.int64(table[bucket]), np.int64(table[bucket + 1])
             if high - low > 16:
                 while low < high:
                     middle = (low + high) >> 1

@@ -11,7 +11,9 @@ True
 #   model     values, schemas, events, CloudEvents, Arrow
 #   language  filters: tree, text, JSON dialects, builder, meaning
 #   algebra   filters as sets: normal form, covers, overlaps, merge, subtract, profiles
-#   bench, demo, cli
+#   workloads seeded generators of subscriptions and events
+#   index     which subscriptions an event matches: tree, counting, scan
+#   tables, bench, demo, cli
 
 from __future__ import annotations
 
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     from weft.algebra.relate import overlaps as overlaps
     from weft.algebra.subtract import subtract as subtract
     from weft.errors import WeftError as WeftError
+    from weft.index.base import Matches as Matches
+    from weft.index.tree import TreeIndex as TreeIndex
     from weft.language.ast import Filter as Filter
     from weft.language.builder import F as F
     from weft.language.dialects import from_json as from_json
@@ -49,9 +53,11 @@ _HOMES = {
     "Event": "weft.model.event",
     "F": "weft.language.builder",
     "Filter": "weft.language.ast",
+    "Matches": "weft.index.base",
     "NormalForm": "weft.algebra.box",
     "Profile": "weft.algebra.profile",
     "Schema": "weft.model.schema",
+    "TreeIndex": "weft.index.tree",
     "WeftError": "weft.errors",
     "covers": "weft.algebra.relate",
     "equivalent": "weft.algebra.relate",

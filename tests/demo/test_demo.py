@@ -9,13 +9,14 @@ from collections import Counter
 from importlib.resources import files
 from itertools import combinations
 
+import numpy as np
 import pytest
 from rich.console import Console
 
 from weft import covers, matches
 from weft.demo import earthquakes
 from weft.demo.filters import SUBSCRIPTIONS, Subscription
-from weft.demo.tour import CHAPTERS, Chapter, covered_by, tour
+from weft.demo.tour import CHAPTERS, Alerts, Chapter, covered_by, tour
 from weft.language.ast import Attribute, Between, Compare, In, Is, Like, Not, Or, walk
 from weft.model.value import Type
 
@@ -123,6 +124,24 @@ def test_of_equivalent_subscriptions_one_is_forwarded():
     assert covered_by(same) == {"b": ["a"], "c": ["a", "b"]}
 
 
+def wanted_by(alerts: Alerts, rows: list[dict[str, str]]) -> list[int]:
+    """How many of the alerts want each row, every alert asked."""
+    counts = []
+    for row in rows:
+        latitude, longitude, magnitude = (number(row[name]) for name in ("latitude", "longitude", "magnitude"))
+        inside = (alerts.south <= latitude) & (latitude <= alerts.north)
+        inside &= (alerts.west <= longitude) & (longitude <= alerts.east)
+        counts.append(int((inside & (magnitude >= alerts.magnitude)).sum()))
+    return counts
+
+
+def test_the_same_seed_draws_the_same_alerts_and_all_are_regions():
+    one, other = (Alerts.drawn(np.random.default_rng(7), 50) for _ in range(2))
+    assert [str(one.filter(row)) for row in range(50)] == [str(other.filter(row)) for row in range(50)]
+    assert (one.south < one.north).all()
+    assert (one.west < one.east).all()
+
+
 def test_the_facts_are_json_and_agree_with_the_file(rows):
     facts = json.loads(json.dumps(tour(Console(quiet=True))))
     assert "United States Geological Survey" in facts["source"]
@@ -141,6 +160,13 @@ def test_the_facts_are_json_and_agree_with_the_file(rows):
     }
     wanted = sum(any(by_hand(row) for by_hand in BY_HAND.values()) for row in rows)
     assert covering["events_wanted"] == covering["events_of_forwarded"] == wanted
+    many = facts["many"]
+    assert (many["subscriptions"], many["events"]) == (100_000, len(rows))
+    counts = wanted_by(Alerts.drawn(np.random.default_rng(2018), 100_000), rows)
+    assert (many["matches"], many["events_wanted"]) == (sum(counts), sum(count > 0 for count in counts))
+    assert many["equal"] == many["checked"] == 200
+    assert many["seconds_to_build"] > 0
+    assert many["microseconds_per_event"] > 0
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 200])
@@ -148,6 +174,7 @@ def test_the_tour_fits_its_console(width):
     console = Console(file=io.StringIO(), width=width)
     tour(console)
     shown = console.file.getvalue()
+    assert "200 of 200 pairs equal" in " ".join(shown.split())
     assert max(map(len, shown.splitlines())) <= width
     assert "…" not in shown
     for number_, chapter in enumerate(CHAPTERS, 1):

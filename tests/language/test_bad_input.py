@@ -437,9 +437,9 @@ HOSTILE = {
     "250 likes or": " OR ".join(f"x LIKE '%{word}%'" for word in _words(250, 20)),
     "250 likes and": " AND ".join(f"x LIKE '%{word}%'" for word in _words(250, 20)),
     "1000 likes or": " OR ".join(f"x LIKE '%a{n}%'" for n in range(1000)),
-    "likes of products": " AND ".join(f"(x LIKE '%a{n}%' OR x LIKE '%b{n}%')" for n in range(8)),
+    "likes of products": " AND ".join(f"(x LIKE '%a{n}%' OR x LIKE '%b{n}%')" for n in range(7)),
     "likes of 30 products": " AND ".join(f"(x LIKE '%a{n}%' OR x NOT LIKE '%b{n}%')" for n in range(30)),
-    "likes of two": " AND ".join(f"(x LIKE '%{word}%' OR y NOT LIKE '%{word}%')" for word in _words(8, 40)),
+    "likes of two": " AND ".join(f"(x LIKE '%{word}%' OR y NOT LIKE '%{word}%')" for word in _words(7, 40)),
     "likes and points": " OR ".join(f"x LIKE '%a{n}%'" for n in range(100))
     + f" OR x IN ({', '.join(repr(f'b{n}') for n in range(1000))})",
     "likes without points": "("
@@ -447,7 +447,7 @@ HOSTILE = {
     + f") AND x NOT IN ({', '.join(repr(f'b{n}') for n in range(1000))})",
     "stars of products": " AND ".join(
         f"(x LIKE '%{'%'.join(one)}%' OR x LIKE '%{'%'.join(two)}%')"
-        for one, two in zip(_words(16, 12)[::2], _words(16, 12)[1::2], strict=True)
+        for one, two in zip(_words(14, 12)[::2], _words(14, 12)[1::2], strict=True)
     ),
     "many stars": " OR ".join(f"x LIKE '%{'%'.join(word)}%'" for word in _words(60, 12)),
 }

@@ -72,7 +72,7 @@ A = Attribute("a")
 @example(Is(NULL, None))
 @example(Not(Is(Not(Is(TRUE, True)), None)))
 @example(Compare(A, Operator.EQ, Constant(Type.INT, -(2**63))))
-@thorough(1500)
+@thorough(800)
 def test_reading_what_is_written_gives_the_same_tree(tree: Filter) -> None:
     text = format_filter(tree)
     again = parse(text, PREDICATES)

@@ -158,8 +158,9 @@ def many_subscriptions(console: Console, events: Sequence[Event]) -> Facts:
     )
     console.print(Padding(Text(str(alerts.filter(0)), "cyan"), (0, 0, 1, 2)))
     table = plain_table()
-    table.add_column("")
-    table.add_column("", justify="right")
+    table.show_header = False
+    table.add_column()
+    table.add_column(justify="right")
     table.add_row("subscriptions", f"{len(index):,}")
     table.add_row("put into the index in", f"{built:.2f} s")
     table.add_row("events", f"{len(events):,}")
@@ -193,7 +194,11 @@ CHAPTERS: list[Chapter] = [
 
 @dataclass(frozen=True, slots=True)
 class Alerts:
-    """Subscriptions to regions, as columns: one row for each."""
+    """Subscriptions to regions, as columns: one row for each.
+
+    >>> print(Alerts(*np.array([[59.0], [62.0], [-152.0], [-148.0], [2.5]])).filter(0))
+    latitude BETWEEN 59.0 AND 62.0 AND longitude BETWEEN -152.0 AND -148.0 AND magnitude >= 2.5
+    """
 
     south: NDArray[np.float64]
     north: NDArray[np.float64]
@@ -207,8 +212,13 @@ class Alerts:
         latitude, longitude = rng.uniform(-60, 70, size).round(1), rng.uniform(-175, 175, size).round(1)
         half = rng.choice([0.5, 1.0, 2.0, 5.0], size)
         magnitude = rng.choice([1.0, 2.5, 4.0, 5.0], size)
-        sides = (latitude - half, latitude + half, longitude - half, longitude + half)
-        return Alerts(*(side.round(1) for side in sides), magnitude)
+        return Alerts(
+            south=(latitude - half).round(1),
+            north=(latitude + half).round(1),
+            west=(longitude - half).round(1),
+            east=(longitude + half).round(1),
+            magnitude=magnitude,
+        )
 
     @property
     def bounds(self) -> dict[str, Any]:

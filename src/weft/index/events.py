@@ -5,7 +5,7 @@ of its values, one by one.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,7 @@ class EventColumns:
         size: int,
         columns: Mapping[str, TypedColumn],
         mixed: Mapping[str, list[Value | None]],
-        strings: Mapping[str, pa.Array] | None = None,
+        strings: Mapping[str, Any] | None = None,
     ) -> None:
         self.size = size
         self.columns = columns
@@ -99,7 +99,7 @@ class EventColumns:
         return np.where(column.absent, np.nan, column.values)
 
 
-def _arrow_strings(batch: pa.RecordBatch, name: str) -> pa.Array | None:
+def _arrow_strings(batch: pa.RecordBatch, name: str) -> Any:
     """A plain column of strings, which need not become Python's; None for any other."""
     import pyarrow as pa
 

@@ -16,6 +16,7 @@ from weft.index.rows import Rows, renumbered
 from weft.kernels import partition, search
 from weft.model.value import Value
 
+_FEW = 4096
 _LANES = np.arange(32, dtype=np.uint32)
 
 
@@ -56,6 +57,7 @@ class Segment:
     sorted_subs: NDArray[np.int64]
     sorted_slots: NDArray[np.int32]
     shape: Shape
+    known: dict[int, int] | None = None  # slots by subscription, where they are few
 
     @staticmethod
     def build(rows: Rows, shape: Shape = DEFAULT) -> Segment:
@@ -76,10 +78,12 @@ class Segment:
         )  # fmt: skip
         rows, tree, special = _near(rows, tree, special)
         order = np.argsort(rows.subs, kind="stable").astype(np.int32)
-        return Segment(rows.packed(), tree, special, rows.subs[order], order, shape)
+        return Segment(rows.packed(), tree, special, rows.subs[order], order, shape, _known(rows))
 
     def slot(self, sub: int) -> int:
         """The slot of a subscription, or -1."""
+        if self.known is not None:
+            return self.known.get(sub, -1)
         at = int(self.sorted_subs.searchsorted(sub))
         return int(self.sorted_slots[at]) if at < len(self.sorted_subs) and self.sorted_subs[at] == sub else -1
 
@@ -106,6 +110,10 @@ class Segment:
         rows = self.rows
         arrays = [rows.starts, rows.dims, rows.lows, rows.highs, rows.slots, self.sorted_subs, self.sorted_slots]
         return sum(array.nbytes for array in arrays)
+
+
+def _known(rows: Rows) -> dict[int, int] | None:
+    return {sub: slot for slot, sub in enumerate(rows.subs.tolist())} if len(rows.subs) <= _FEW else None
 
 
 def _near(rows: Rows, tree: Tree, special: NDArray[np.int32]) -> tuple[Rows, Tree, NDArray[np.int32]]:

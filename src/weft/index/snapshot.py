@@ -143,8 +143,8 @@ def _built(meta: Any, arrays: dict[str, NDArray[Any]], predicates: Predicates) -
         texts={int(slot): text for slot, text in meta["texts"].items()},
     )
     tree = Tree(*(arrays[f"tree_{name}"] for name in Tree._fields))
-    own = {name: arrays[name] for name in _OWN_ARRAYS}
-    assert {field.name for field in fields(Segment)} == {"rows", "tree", "shape", *own}
+    own: dict[str, Any] = {name: arrays[name] for name in _OWN_ARRAYS}
+    assert {field.name for field in fields(Segment)} == {"rows", "tree", "shape", "known", *own}
     return Segment(rows=rows, tree=tree, shape=Shape(*meta["shape"]), **own), schema
 
 

@@ -178,21 +178,23 @@ class TreeIndex:
     def _wants_rebuild(self) -> bool:
         """Whether much is dead, or too much has gathered beside the largest segment."""
         views = self._version.views
-        if not views:
-            return False
-        most = max(len(view.alive) for view in views)
         living = sum(view.size for view in views)
         total = sum(len(view.alive) for view in views)
-        return (
-            total > 2 * living + self._tail
-            or (len(views) > self._fan)
-            or (len(views) > 1 and total - most > max(self._large, most // 8))
-        )
+        return len(views) > self._fan or total > 2 * living + self._tail or total - _most(views) > self._spare(views)
+
+    def _spare(self, views: Sequence[View]) -> int:
+        """How much may gather beside the largest segment before it is built anew."""
+        return max(self._large, _most(views) // 8)
 
     def _start_rebuild(self) -> None:
         if self._executor is None:
             self._executor = ThreadPoolExecutor(1, thread_name_prefix="weft-index")
         views = self._version.views
+        most, living = _most(views), sum(view.size for view in views)
+        total = sum(len(view.alive) for view in views)
+        if total - most <= self._spare(views) and total <= 2 * living + self._tail:  # the largest can rest
+            smaller = tuple(view for view in views if len(view.alive) < most)
+            views = smaller if len(smaller) > 1 else views
         self._busy = frozenset(id(view.segment) for view in views)
         rebuild = self._executor.submit(self._run_rebuild, views)
         self._rebuild = None if rebuild.done() else rebuild  # an executor may run it here and now
@@ -314,3 +316,7 @@ class TreeIndex:
                 assert (rows.highs[here] < dimension.size).all()
                 assert (rows.lows[here] <= rows.highs[here]).all()
         assert len(seen) == len(self)
+
+
+def _most(views: Sequence[View]) -> int:
+    return max((len(view.alive) for view in views), default=0)

@@ -8,6 +8,7 @@ of a few filters are matched first.
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -24,6 +25,7 @@ from numpy.typing import NDArray
 from weft.bench.peers import PEERS, Peer, installed, pace, suits
 from weft.bench.report import Result, timed
 from weft.index import TreeIndex
+from weft.index.segment import DEFAULT, Shape
 from weft.language.meaning import matches
 from weft.language.text import parse_many
 from weft.workloads import WORKLOADS, Workload, mixed
@@ -31,6 +33,7 @@ from weft.workloads import WORKLOADS, Workload, mixed
 SIZES = (100_000, 1_000_000)
 LARGEST = 5_000_000
 BATCH = 4_096
+MEMORY = 200  # bytes of a subscription
 EVENTS = {"W1": 100_000, "W2": 50_000, "W3": 50_000, "W4": 20_000, "W5": 20_000}
 JOINS = ("polars", "duckdb")
 GOALS = {
@@ -51,6 +54,7 @@ GOALS = {
     "W4/100000/two_threads": 1.6,
     **{f"W1/{size}/growth": 1 for size in (*SIZES, LARGEST)},
     "mixed/100000/slowdown": 3,
+    **{f"{name}/100000/vs_best_shape": 1.3 for name in WORKLOADS},
     "start/1/first_match": 1_500,
 }
 LOWER = {"us", "ns", "ms", "bytes", "of linear", "x slower"}  # units in which less is better
@@ -139,6 +143,8 @@ def _contest(effort: Effort, name: str, size: int, extras: bool) -> list[Result]
     assert (wanted == (counts > 0)).all(), "whoever is wanted must have matches"
     results.append(_figure(place, "any_us_per_event", 1e6 * seconds_of_all / events, "us"))
     results += _against_peers(effort, workload, index, counts, seconds / events)
+    if extras:
+        results.append(_against_shapes(effort, workload, counts))
     if extras and name in ("W1", "W2", "W3"):
         results.append(_single(index, workload, counts))
     if extras and name == "W4":
@@ -214,6 +220,24 @@ def _least(ratios: list[float | None]) -> float | None:
 
 
 # -- one event, two threads, changes -----------------------------------------------------------------
+
+
+def _against_shapes(effort: Effort, workload: Workload, counts: Counts) -> Result:
+    """The time of an event with the shape that a user gets, in parts of the best of a grid within the memory budget."""
+    times: dict[Shape, float] = {}
+    few = list(workload.batches(BATCH))[: 2 if effort.quick else None]
+    for shape in (DEFAULT, *(Shape(leaf, alpha) for leaf in (64, 128, 256) for alpha in (1.0, 2.0, 4.0))):
+        effort.progress(f"{workload.name}: leaves of {shape.leaf}, cells of {shape.alpha:g} ranges")
+        index = TreeIndex(shape=shape, budget=math.inf)
+        index.add_columns(np.arange(len(workload)), workload.bounds)
+        index.match_batch(workload.table.slice(0, 3))
+        seconds, found = _first_pass(index, few)
+        assert (found == counts[: len(found)]).all(), "every shape must find the same"
+        if shape == DEFAULT or index.stats().bytes_per_subscription <= MEMORY:
+            times[shape] = min(seconds, times.get(shape, math.inf))
+    return _figure(
+        f"{workload.name}/{len(workload)}", "vs_best_shape", times[DEFAULT] / min(times.values()), "x slower"
+    )
 
 
 def _single(index: TreeIndex, workload: Workload, counts: Counts) -> Result:

@@ -139,7 +139,7 @@ class Dimension:
             self.points = self._points()
         known, codes = self.points
         places = pc.index_in(array, value_set=known).fill_null(len(known)).to_numpy()
-        found = codes[places]
+        found: Codes = codes[places]
         for row in np.flatnonzero(found < 0).tolist():  # a string that no filter names, or NULL
             text = array[row].as_py()
             found[row] = ABSENT if text is None else self.code_of_string(text)

@@ -5,6 +5,7 @@ What dies later is not in the segment but beside it (see `tree`), so that many t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -17,6 +18,7 @@ from weft.kernels import partition, search
 from weft.model.value import Value
 
 _FEW = 4096
+_WIDEST = 16.0
 _LANES = np.arange(32, dtype=np.uint32)
 
 
@@ -60,8 +62,15 @@ class Segment:
     known: dict[int, int] | None = None  # slots by subscription, where they are few
 
     @staticmethod
-    def build(rows: Rows, shape: Shape = DEFAULT) -> Segment:
-        """The segment of rows."""
+    def build(rows: Rows, shape: Shape = DEFAULT, budget: float = math.inf) -> Segment:
+        """The segment of rows; cells grow until matching needs no more than `budget` bytes a subscription."""
+        made = Segment._built(rows, shape)
+        while made.nbytes > budget * len(rows.subs) and len(rows.subs) > _FEW and made.shape.alpha < _WIDEST:
+            made = Segment._built(rows, shape._replace(alpha=2 * made.shape.alpha))
+        return made
+
+    @staticmethod
+    def _built(rows: Rows, shape: Shape) -> Segment:
         names = rows.slots.copy()
         shared = np.zeros(len(rows.subs), bool)
         shared[list(rows.shared)] = True

@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ from weft.algebra.normalize import normalize, simplify
 from weft.index.base import AnyEvent, Ids, Matches
 from weft.index.coding import rows_of_columns
 from weft.index.lookup import Lookup
-from weft.index.segment import Segment
+from weft.index.segment import DEFAULT, Segment, Shape
 from weft.index.snapshot import read_snapshot, write_snapshot
 from weft.index.stats import Stats, stats_of
 from weft.index.version import Version, View, buried, bury_late, joined, view_of_tail, whole
@@ -50,7 +51,8 @@ class TreeIndex:
     >>> index.match({"magnitude": 6.1, "depth": 12.5}).tolist()
     [1]
 
-    `executor` rebuilds large segments; without one, a thread of the index does. The other arguments are for tests.
+    `executor` rebuilds large segments; without one, a thread of the index does. `budget` is the memory that matching
+    may take, in bytes a subscription: past it the trees get coarser. The other arguments are for tests and benchmarks.
     """
 
     def __init__(  # noqa: PLR0913 - structural constants
@@ -59,6 +61,8 @@ class TreeIndex:
         *,
         predicates: Predicates = NO_PREDICATES,
         executor: Executor | None = None,
+        budget: float = 200.0,
+        shape: Shape = DEFAULT,
         tail: int = 128,
         fan: int = 8,
         large: int = 20_000,
@@ -66,6 +70,7 @@ class TreeIndex:
         self.schema = schema
         self.predicates = predicates
         self._executor = executor
+        self._build = partial(Segment.build, shape=shape, budget=budget)
         self._tail, self._fan, self._large = tail, fan, large
         self._version = Version()
         self._changing = threading.RLock()
@@ -121,7 +126,7 @@ class TreeIndex:
             raise KeyError("a subscription comes twice in one call")
         with self._changing:
             self._check_new(ids)
-            view = whole(Segment.build(rows_of_columns(columns, ids)))
+            view = whole(self._build(rows_of_columns(columns, ids)))
             self._version = self._version._replace(views=(*self._version.views, view))
             self._tidy()
 
@@ -162,7 +167,7 @@ class TreeIndex:
         """Put a full tail into a segment, join segments of like size, and large ones in the background."""
         version = self._version
         if len(version.tail) > self._tail:
-            version = Version((*version.views, view_of_tail(version.tail)), {})
+            version = Version((*version.views, view_of_tail(version.tail, self._build)), {})
         busy = [view for view in version.views if id(view.segment) in self._busy]  # the rebuild has them
         free = [view for view in version.views if id(view.segment) not in self._busy and view.size]
         while free:
@@ -170,7 +175,7 @@ class TreeIndex:
             small = [view for view in free if len(view.alive) <= self._fan * least]
             if len(small) < self._fan or sum(view.size for view in small) > self._large:
                 break
-            free = [view for view in free if len(view.alive) > self._fan * least] + [joined(small)]
+            free = [view for view in free if len(view.alive) > self._fan * least] + [joined(small, self._build)]
         self._version = Version((*busy, *free), version.tail)
         if self._rebuild is None and self._wants_rebuild():
             self._start_rebuild()
@@ -202,7 +207,7 @@ class TreeIndex:
     def _run_rebuild(self, views: tuple[View, ...]) -> None:
         """Join the views into one segment, then put it in their place, without what died meanwhile."""
         try:
-            made = joined(views) if any(view.size for view in views) else None
+            made = joined(views, self._build) if any(view.size for view in views) else None
             with self._changing:
                 current = {id(view.segment): view for view in self._version.views}
                 if made is not None:
@@ -276,11 +281,11 @@ class TreeIndex:
     def snapshot(self, path: str | Path) -> None:
         """Write the index to a directory that `open` maps into memory; an older snapshot there is replaced."""
         version = self._version
-        views = [*version.views, *([view_of_tail(version.tail)] if version.tail else [])]
+        views = [*version.views, *([view_of_tail(version.tail, self._build)] if version.tail else [])]
         if len(views) == 1 and len(views[0].alive) == views[0].size:
             segment = views[0].segment
         else:
-            segment = joined(views or [view_of_tail({})]).segment
+            segment = joined(views or [view_of_tail({}, self._build)], self._build).segment
         write_snapshot(Path(path), segment, self.schema)
 
     @staticmethod

@@ -5,7 +5,7 @@ A version has segments, what is dead in each, and a tail of the newest subscript
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from weft.algebra.box import Box
 from weft.algebra.columns import BoxColumns
 from weft.index.coding import rows_of_columns
-from weft.index.rows import join_rows
+from weft.index.rows import Rows, join_rows
 from weft.index.segment import Segment
 
 
@@ -83,21 +83,24 @@ def whole(segment: Segment) -> View:
     return View(segment, segment.tree.live, np.ones(size, bool), frozenset(), size)
 
 
-def view_of_tail(tail: Mapping[int, tuple[Box, ...]]) -> View:
+Build = Callable[[Rows], Segment]
+
+
+def view_of_tail(tail: Mapping[int, tuple[Box, ...]], build: Build) -> View:
     """A tail as a segment of its own."""
     owners = [owner for owner, boxes in enumerate(tail.values()) for _ in boxes]
     columns = BoxColumns.of([box for boxes in tail.values() for box in boxes], owners)
-    return whole(Segment.build(rows_of_columns(columns, np.fromiter(tail, np.int64))))
+    return whole(build(rows_of_columns(columns, np.fromiter(tail, np.int64))))
 
 
-def joined(views: Sequence[View]) -> View:
+def joined(views: Sequence[View], build: Build) -> View:
     """The living of several views in one segment."""
     alive = []
     for view in views:
         living = view.alive.copy()
         living[list(view.dead)] = False
         alive.append(living)
-    return whole(Segment.build(join_rows([view.segment.rows for view in views], alive)))
+    return whole(build(join_rows([view.segment.rows for view in views], alive)))
 
 
 def buried(view: View) -> View:

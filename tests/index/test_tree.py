@@ -165,6 +165,24 @@ def test_a_schema_makes_integers_step() -> None:
     assert str(index.filter(1)) == "x >= 5 AND x < 6"
 
 
+@pytest.mark.parametrize("value", [5, 5.0, 5.5, "5", True, None, 2.0**63, 2**53 + 1])
+def test_events_conform_to_the_schema_in_every_index(value: object) -> None:
+    schema = Schema.of(x="int", y="float", s="string")
+    texts = ["x IS NULL", "x IS NOT NULL", "x = 5", "x > 4 AND x < 6", "x != 5", "y IS NULL", "s IS NULL OR y > 4"]
+    indexes = [TreeIndex(schema, tail=0), TreeIndex(schema), CountingIndex(schema), ScanIndex(schema)]
+    for name in ("x", "y", "s"):
+        event = {name: value}
+        wanted = None
+        for index in indexes:
+            if len(index) == 0:
+                index.add_texts(range(len(texts)), texts)
+            got = found(index, event)
+            wanted = got if wanted is None else wanted
+            assert got == wanted
+            assert sorted(index.match_batch([event])[0].tolist()) == wanted
+            assert sorted(index.match_batch(pa.record_batch({name: [value]}))[0].tolist()) == wanted
+
+
 def test_explain_says_which_predicate_failed() -> None:
     index = TreeIndex(tail=0)
     index.add(1, "x > 5 AND s LIKE '%b' AND y = 1")

@@ -218,7 +218,7 @@ def test_a_filter_of_full_depth_goes_through_everything() -> None:
 
 @pytest.mark.parametrize("frames", [300, 400, 500, 600, 700])
 def test_a_deep_filter_is_read_from_a_deep_stack_or_refused(frames: int) -> None:
-    # BUG: from_json of deep lists is a RecursionError where the caller has used half of the stack.
+    # A level of nesting takes several frames: where the caller has used half of the stack, a hundred are too many.
     def deeper(left: int, work: Callable[[], Filter]) -> Filter:
         return deeper(left - 1, work) if left else work()
 
@@ -382,7 +382,7 @@ def test_pattern_bombs_do_not_explode(pattern: str, found: bool) -> None:
     "unit", ["%_", "_%", "%__", "%a", "%a_", "_", "%", "a_", "%%_", "%_a", "!%", "!_%_"], ids=lambda unit: unit
 )
 def test_compiling_a_pattern_takes_work_in_proportion_to_its_length(unit: str) -> None:
-    # BUG: a run of `%_` is quadratic, since the holes are moved one segment at a time: 60 KiB take 15 seconds.
+    # In a run of `%_` every hole moves to the front: one segment at a time, that would be quadratic.
     few, many = (lines(lambda size=size: Pattern.of(unit * size + "b", "!")) for size in (200, 800))
     assert many < 6 * few + 1000
 

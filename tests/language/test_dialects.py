@@ -81,12 +81,12 @@ def test_a_filter_is_written_in_the_simplest_dialect_that_says_it(text: str, dia
 
 
 def test_an_empty_string_is_no_value_of_exact() -> None:
-    # BUG: the specification says that an attribute's name and value MUST NOT be empty strings.
+    # The specification: the attribute name and value MUST NOT be empty strings.
     assert to_json(parse("type = ''")) == {"sql": "type = ''"}
 
 
 def test_an_empty_list_of_filters_lets_everything_through() -> None:
-    # BUG: "Absence of a filter or empty array implies a value of true"; only `all` and `any` need one filter or more.
+    # The specification: absence of a filter or empty array implies true; only `all` and `any` need one or more.
     assert from_json("[]") == from_json([]) == TRUE
 
 
@@ -120,7 +120,7 @@ def test_sql_knows_the_predicates() -> None:
         "n + 1 > 5",
         "n * 2 > 5",
         "n % 2 = 0",
-        "EXISTS type",  # BUG: the hint, IS NOT NULL, is only given for `type EXISTS`
+        "EXISTS type",
         "a XOR b",
         "INT(n) = 5",
         "ABS(-1) = 1",
@@ -429,7 +429,6 @@ def test_what_was_decoded_elsewhere_gets_a_path_instead_of_a_place(tree: Any, me
     ids=["repeated key", "NaN", "Infinity", "digits"],
 )
 def test_what_the_json_decoder_refuses_is_pointed_at(text: str, place: tuple[int, int]) -> None:
-    # BUG: the place is always line 1, column 1.
     with pytest.raises(FilterSyntaxError) as caught:
         from_json(text)
     assert (caught.value.line, caught.value.column) == place
@@ -440,7 +439,7 @@ def test_what_the_json_decoder_refuses_is_pointed_at(text: str, place: tuple[int
     [('{"a": 1, "a": 2, "b": NaN}', "NaN"), ('{"a": 1, "a": {"b": 1, "b": 2}}', '"b"')],
 )
 def test_of_two_faults_the_one_that_is_named_is_pointed_at(text: str, named: str) -> None:
-    # BUG: the first fault of the text is pointed at, but the decoder meets the other one first.
+    # The decoder meets an inner fault, and NaN, before it knows that an outer key is repeated.
     with pytest.raises(FilterSyntaxError) as caught:
         from_json(text)
     assert text[caught.value.start : caught.value.end] == named

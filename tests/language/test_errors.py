@@ -802,13 +802,13 @@ def test_a_lone_surrogate_is_pointed_at() -> None:
 
 @pytest.mark.parametrize("text", ["x\t= = 1", "x = = 1\r\nAND y = 2"])
 def test_tabs_and_carriage_returns_are_no_strange_characters(text: str) -> None:
-    # BUG: they are shown as replacement characters, in every text that is indented with tabs or comes from Windows.
+    # Else every text that is indented with tabs, or comes from Windows, would be full of replacement characters.
     assert "\N{REPLACEMENT CHARACTER}" not in said(text)
 
 
 @pytest.mark.parametrize("constant", ["5", "'a'", "-5", "+5", "(5)", "TIMESTAMP '2018-02-01'", "((-1.5))"])
 def test_the_hint_for_a_bare_constant_is_itself_a_filter(constant: str) -> None:
-    # BUG: of a constant of several tokens only the first is named: `( is no condition`, hint `x = (`.
+    # A constant may be several tokens.
     for text in ("{}", "x AND {}", "{} OR x", "NOT {}", "({} AND x)", "{} IS TRUE"):
         with pytest.raises(FilterSyntaxError, match="is no condition") as caught:
             parse(text.format(constant))
@@ -821,7 +821,6 @@ NULLS = ("x = NULL", "NULL < x", "x IN (1, NULL)", "x IN (NULL)", "x IN (NULL, 1
 
 @pytest.mark.parametrize("text", NULLS)
 def test_every_comparison_with_null_hints_at_is_null(text: str) -> None:
-    # BUG: first in a list, and as an end of BETWEEN, NULL is "a condition" and the hint is about IS TRUE.
     with pytest.raises(FilterSyntaxError) as caught:
         parse(text)
     assert caught.value.message == "a comparison with NULL is never true"

@@ -15,6 +15,7 @@ from weft.algebra.columns import BoxColumns
 from weft.algebra.normalize import normalize
 from weft.index.base import AnyEvent, Ids
 from weft.index.coding import rows_of_columns
+from weft.index.events import conformed
 from weft.index.kept import Kept
 from weft.index.rows import Rows
 from weft.kernels.counting import count_event
@@ -50,6 +51,8 @@ class CountingIndex(Kept[tuple[Box, ...]]):
 
     def match(self, event: AnyEvent) -> Ids:
         """The subscriptions that the event matches. Cost: O(n), with a small constant."""
+        if self.schema is not None:
+            event = conformed(event, self.schema)
         values = event.attributes if isinstance(event, Event) else event
         built = self._built = self._built or self._build()
         found = count_event(built.rows.encode_one(values)[0], *built.arrays, built.counter, built.out)

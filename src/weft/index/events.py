@@ -15,6 +15,7 @@ from weft.index.base import AnyEvent
 from weft.index.dimension import ABSENT, FALSE, TRUE, Codes, Dimension
 from weft.model.batch import TypedColumn, listed, typed_columns
 from weft.model.event import Event
+from weft.model.schema import Attribute, Schema
 from weft.model.value import Type, Value
 
 if TYPE_CHECKING:
@@ -40,14 +41,22 @@ class EventColumns:
         self._lists: dict[str, list[Value | None]] = dict(mixed)
 
     @staticmethod
-    def of(batch: pa.RecordBatch | Sequence[AnyEvent], names: Collection[str]) -> EventColumns:
-        """The named columns of a batch."""
+    def of(
+        batch: pa.RecordBatch | Sequence[AnyEvent], names: Collection[str], schema: Schema | None = None
+    ) -> EventColumns:
+        """The named columns of a batch, as they conform to a schema."""
         if isinstance(batch, Sequence):
+            if schema is not None:
+                batch = [conformed(event, schema) for event in batch]
             return _of_events(batch, names)
         if not hasattr(batch, "schema"):
             raise EventError(f"a batch is an Arrow RecordBatch or a list of events, not {type(batch).__name__}")
         strings = {name: array for name in names if (array := _arrow_strings(batch, name)) is not None}
-        return EventColumns(batch.num_rows, typed_columns(batch, frozenset(names) - strings.keys()), {}, strings)
+        columns = typed_columns(batch, frozenset(names) - strings.keys())
+        if schema is not None:
+            strings = {name: array for name, array in strings.items() if _is(schema, name, Type.STRING)}
+            columns = {name: _conformed_column(column, schema.get(name)) for name, column in columns.items()}
+        return EventColumns(batch.num_rows, columns, {}, strings)
 
     def write(self, name: str, dimension: Dimension, codes: Codes, dim: int) -> None:
         """The codes of a column into codes[:, dim]; of one that the batch has not, those of absent."""
@@ -97,6 +106,28 @@ class EventColumns:
         if column.type is Type.INT and len(column.values) and np.abs(column.values).max() > _EXACT:
             return None
         return np.where(column.absent, np.nan, column.values)
+
+
+def conformed(event: AnyEvent, schema: Schema) -> Event:
+    """The event as the schema has it."""
+    return schema.conform(event if isinstance(event, Event) else Event.of(event))
+
+
+def _is(schema: Schema, name: str, kind: Type) -> bool:
+    declared = schema.get(name)
+    return declared is None or declared.type is kind
+
+
+def _conformed_column(column: TypedColumn, declared: Attribute | None) -> TypedColumn:
+    """What `Schema.conform` does to each value: those of another type become absent."""
+    if declared is None or column.type is None or declared.type is column.type:
+        return column
+    if declared.type is Type.FLOAT and column.type is Type.INT:
+        return column
+    if declared.type is Type.INT and column.type is Type.FLOAT:
+        whole = (column.values == np.floor(column.values)) & (np.abs(column.values) < 2.0**63)
+        return column._replace(absent=column.absent | ~whole)
+    return column._replace(type=None)
 
 
 def _arrow_strings(batch: pa.RecordBatch, name: str) -> Any:

@@ -20,6 +20,7 @@ from weft.index.events import EventColumns
 from weft.index.segment import Segment, settle
 from weft.index.version import Version, View, box_names
 from weft.kernels import search
+from weft.model.schema import Schema
 from weft.model.value import Value
 
 _MOST_CODES = 4_000_000  # of one search; larger batches are cut
@@ -44,7 +45,8 @@ class Buffers(threading.local):
 class Lookup:
     """Searches versions; one serves all threads of an index."""
 
-    def __init__(self) -> None:
+    def __init__(self, schema: Schema | None) -> None:
+        self._schema = schema
         self._buffers = Buffers()
         self._together: WeakKeyDictionary[Segment, bool] = WeakKeyDictionary()
 
@@ -58,11 +60,11 @@ class Lookup:
 
     def batch(self, version: Version, batch: Any) -> Matches:
         """The subscriptions of each event."""
-        return _chained([self._columns(version, piece) for piece in pieces(version, batch)])
+        return _chained([self._columns(version, piece) for piece in pieces(version, batch, self._schema)])
 
     def counts(self, version: Version, batch: Any, mode: int) -> NDArray[np.int64]:
         """How many subscriptions each event has (COUNT), or at least one if it has any (ANY)."""
-        parts = [self._count(version, piece, mode) for piece in pieces(version, batch)]
+        parts = [self._count(version, piece, mode) for piece in pieces(version, batch, self._schema)]
         return np.concatenate([np.zeros(0, np.int64), *parts])
 
     def _one(self, view: View, values: Mapping[str, Value | None]) -> Ids:
@@ -138,7 +140,7 @@ class Lookup:
         return total
 
 
-def pieces(version: Version, batch: Any) -> Iterator[EventColumns]:
+def pieces(version: Version, batch: Any, schema: Schema | None) -> Iterator[EventColumns]:
     """A batch as columns, cut so that no piece has too many codes."""
     names = version.names
     widest = max((len(view.segment.rows.dimensions) for view in version.views), default=1)
@@ -146,7 +148,7 @@ def pieces(version: Version, batch: Any) -> Iterator[EventColumns]:
     for part in batch.to_batches() if hasattr(batch, "to_batches") else (batch,):
         size = part.num_rows if hasattr(part, "num_rows") else len(part)
         for first in range(0, size, step):
-            yield EventColumns.of(part if size <= step else _sliced(part, first, step), names)
+            yield EventColumns.of(part if size <= step else _sliced(part, first, step), names, schema)
 
 
 class _Attributes(dict[int, Mapping[str, Value | None]]):

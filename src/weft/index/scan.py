@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from weft.index.base import AnyEvent, Ids
+from weft.index.events import conformed
 from weft.index.kept import Kept
 from weft.language.ast import Filter
 from weft.language.meaning import matches
-from weft.model.event import Event
 
 
 class ScanIndex(Kept[Filter]):
@@ -27,5 +27,5 @@ class ScanIndex(Kept[Filter]):
     def match(self, event: AnyEvent) -> Ids:
         """The subscriptions that the event matches. Cost: O(n)."""
         if self.schema is not None:
-            event = self.schema.conform(event if isinstance(event, Event) else Event.of(event))
+            event = conformed(event, self.schema)
         return np.array([sub for sub, wanted in self.held.items() if matches(wanted, event)], np.int64)

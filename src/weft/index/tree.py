@@ -25,6 +25,7 @@ from weft.algebra.express import express
 from weft.algebra.normalize import normalize, simplify
 from weft.index.base import AnyEvent, Ids, Matches
 from weft.index.coding import rows_of_columns
+from weft.index.events import conformed
 from weft.index.lookup import Lookup
 from weft.index.segment import DEFAULT, Segment, Shape
 from weft.index.snapshot import read_snapshot, write_snapshot
@@ -76,7 +77,7 @@ class TreeIndex:
         self._changing = threading.RLock()
         self._rebuild: Future[None] | None = None
         self._busy: frozenset[int] = frozenset()  # the segments that a rebuild is joining
-        self._lookup = Lookup()
+        self._lookup = Lookup(schema)
 
     # -- changes --------------------------------------------------------------------------------
 
@@ -235,6 +236,8 @@ class TreeIndex:
 
     def match(self, event: AnyEvent) -> Ids:
         """The subscriptions that the event matches, in no order, each once."""
+        if self.schema is not None:
+            event = conformed(event, self.schema)
         return self._lookup.one(self._version, event.attributes if isinstance(event, Event) else event)
 
     def match_batch(self, batch: pa.RecordBatch | pa.Table | Sequence[AnyEvent]) -> Matches:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from weft.algebra.residual import Outcomes, Residuals, Subject, contradicts, implied
 from weft.algebra.valueset import ABSENT, ANYTHING, ValueSet, of_type
 from weft.errors import FilterTooComplexError
-from weft.model.event import Event
+from weft.model.event import Event, attributes_of
 from weft.model.schema import Schema
 from weft.model.value import Value
 
@@ -57,7 +57,7 @@ class Box:
         return None if kept is None else Box(least, kept)
 
     def __contains__(self, event: Event | Mapping[str, Value | None]) -> bool:
-        values = event.attributes if isinstance(event, Event) else event
+        values = attributes_of(event)
         return all(values.get(name) in allowed for name, allowed in self.sets.items()) and all(
             subject.outcome(values) in allowed for subject, allowed in self.residuals.items()
         )

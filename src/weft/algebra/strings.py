@@ -97,11 +97,18 @@ class Strings:
 
     def covers(self, other: Strings) -> bool:
         """True only if all of the other is in this."""
-        if interval.covers(self.line, other.line) and not other.terms:
+        if not self.terms and not other.terms:
+            return interval.covers(self.line, other.line)
+        if self == other:
             return True
-        rest = [Term((low,) if high is None else (low, high), _NONE, _NONE) for low, high in self._left(other.line)]
-        rest += [Term(interval.minus(t.line, self.line), t.musts, t.nots) for t in other.terms]
-        return all(not part.line or self._has(part) for part in rest)
+        for low, high in self._left(other.line):
+            if not self._has(Term((low,) if high is None else (low, high), _NONE, _NONE)):
+                return False
+        for term in other.terms - self.terms:
+            rest = Term(interval.minus(term.line, self.line), term.musts, term.nots)
+            if rest.line and not self._has(rest):
+                return False
+        return True
 
     def hull_of_terms(self) -> Line:
         """The whole line and the lines of all terms: no string of the set is outside."""
@@ -146,7 +153,7 @@ def _gather(line: Line, terms: Iterable[Term]) -> Strings:
     """The union of a line and terms, simplified: finite terms become points, contained terms go."""
     kept: dict[Term, None] = {}
     for term in terms:
-        simple = _simplify(Term(interval.minus(term.line, line), term.musts, term.nots))
+        simple = EMPTY if interval.covers(line, term.line) else _simplify(term)
         if isinstance(simple, Term):
             kept[simple] = None
         else:

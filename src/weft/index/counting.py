@@ -20,7 +20,7 @@ from weft.index.kept import Kept
 from weft.index.rows import Rows
 from weft.kernels.counting import count_event
 from weft.language.ast import Filter
-from weft.model.event import Event
+from weft.model.event import attributes_of
 
 
 class _Built(NamedTuple):
@@ -53,7 +53,7 @@ class CountingIndex(Kept[tuple[Box, ...]]):
         """The subscriptions that the event matches. Cost: O(n), with a small constant."""
         if self.schema is not None:
             event = conformed(event, self.schema)
-        values = event.attributes if isinstance(event, Event) else event
+        values = attributes_of(event)
         built = self._built = self._built or self._build()
         found = count_event(built.rows.encode_one(values)[0], *built.arrays, built.counter, built.out)
         rows = [

@@ -14,7 +14,7 @@ from weft.errors import EventError
 from weft.index.base import AnyEvent
 from weft.index.dimension import ABSENT, FALSE, TRUE, Codes, Dimension
 from weft.model.batch import TypedColumn, listed, typed_columns
-from weft.model.event import Event
+from weft.model.event import Event, attributes_of
 from weft.model.schema import Attribute, Schema
 from weft.model.value import Type, Value
 
@@ -142,7 +142,7 @@ def _arrow_strings(batch: pa.RecordBatch, name: str) -> Any:
 
 
 def _of_events(events: Sequence[AnyEvent], names: Collection[str]) -> EventColumns:
-    rows = [event.attributes if isinstance(event, Event) else event for event in events]
+    rows = [attributes_of(event) for event in events]
     columns: dict[str, TypedColumn] = {}
     mixed: dict[str, list[Value | None]] = {}
     for name in names:

@@ -79,7 +79,7 @@ class Lookup:
             _, ids = settle(segment, buffers.offsets, ids, {0: values})
         if view.dead:
             ids = ids[~np.isin(ids, list(view.dead))]
-        return segment.rows.subs[ids]
+        return taken(segment.rows.subs, ids)
 
     def _columns(self, version: Version, events: EventColumns) -> Matches:
         found = [self._view(view, events) for view in version.views]
@@ -95,11 +95,12 @@ class Lookup:
         if self._is_together(segment, codes):
             out, whose, found = search.all_together(*view.arrays, codes, buffers.out, buffers.whose, offsets)
             buffers.keep(out, whose)
-            names = subs[out[:found]] if plain else out[:found]
-            ids = np.empty_like(names)
-            search.by_event(names, whose[:found], offsets, ids)
             if plain:
-                return Matches(offsets, ids)
+                sorted_subs = np.empty(found, np.int64)
+                search.by_event(taken(subs, out[:found]), whose[:found], offsets, sorted_subs)
+                return Matches(offsets, sorted_subs)
+            ids = np.empty(found, np.int32)
+            search.by_event(out[:found], whose[:found], offsets, ids)
         else:
             out, found = search.event_by_event(*view.arrays, codes, buffers.out, offsets, buffers.counts, search.FIND)
             buffers.keep(out)
@@ -108,7 +109,7 @@ class Lookup:
             offsets, ids = settle(segment, offsets, ids, _Attributes(events, segment))
         if view.dead:
             offsets, ids = _without(offsets, ids, view.dead)
-        return Matches(offsets, subs[ids])
+        return Matches(offsets, taken(subs, ids))
 
     def _is_together(self, segment: Segment, codes: NDArray[np.int32]) -> bool:
         """Whether batches are best searched all together; decided by the first events that a segment sees."""
@@ -138,6 +139,13 @@ class Lookup:
         if version.tail:
             total += _match_tail(version.tail, events).counts
         return total
+
+
+def taken(subs: Ids, slots: NDArray[np.int32]) -> Ids:
+    """The subscriptions of slots."""
+    ids = np.empty(len(slots), np.int64)
+    search.take(subs, slots, ids)
+    return ids
 
 
 def pieces(version: Version, batch: Any, schema: Schema | None) -> Iterator[EventColumns]:

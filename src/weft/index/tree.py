@@ -36,7 +36,7 @@ from weft.language.ast import Filter, as_filter
 from weft.language.predicate import NO_PREDICATES, Predicates
 from weft.language.text import parse
 from weft.language.trace import Trace, trace
-from weft.model.event import Event
+from weft.model.event import Event, attributes_of
 from weft.model.schema import Schema
 
 if TYPE_CHECKING:
@@ -238,7 +238,7 @@ class TreeIndex:
         """The subscriptions that the event matches, in no order, each once."""
         if self.schema is not None:
             event = conformed(event, self.schema)
-        return self._lookup.one(self._version, event.attributes if isinstance(event, Event) else event)
+        return self._lookup.one(self._version, attributes_of(event))
 
     def match_batch(self, batch: pa.RecordBatch | pa.Table | Sequence[AnyEvent]) -> Matches:
         """The subscriptions of each event."""

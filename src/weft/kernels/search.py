@@ -208,6 +208,13 @@ def all_together(nodes, children, columns, data, ids, live, codes, out, whose, o
 
 
 @jit
+def take(values, places, out):
+    """Write values[places] to `out`."""
+    for at in range(places.size):
+        out[at] = values[places[at]]
+
+
+@jit
 def by_event(values, whose, offsets, out):
     """Put the values of each event side by side in `out`, from its offset on."""
     free = offsets[:-1].copy()

@@ -26,7 +26,7 @@ from weft.language.ast import (
     Or,
     Truth,
 )
-from weft.model.event import Event
+from weft.model.event import Event, attributes_of
 from weft.model.value import Type, Value, to_micros, type_of
 
 _COMPARE: dict[Operator, Callable[[Any, Any], bool]] = {
@@ -55,7 +55,7 @@ def matches(filter: Filter, event: Event | Values) -> bool:
 
 def truth(filter: Filter, event: Event | Values) -> bool | None:
     """TRUE, FALSE or NULL (None)."""
-    return _truth(filter, event.attributes if isinstance(event, Event) else event)
+    return _truth(filter, attributes_of(event))
 
 
 def compare(operator: Operator, left: Value | None, right: Value | None) -> bool | None:

@@ -31,7 +31,7 @@ class Pattern:
     @staticmethod
     def of(text: str, escape: str | None = None) -> Pattern:
         """Compile; without `escape` no character is special but `%` and `_`."""
-        return _compile(text, escape)
+        return (_remembered if len(text) <= _MOST_REMEMBERED else _compile)(text, escape)
 
     @property
     def literal(self) -> str | None:
@@ -119,7 +119,6 @@ class Pattern:
         return tokens
 
 
-@lru_cache(maxsize=4096)
 def _compile(text: str, escape: str | None) -> Pattern:
     if escape is not None and len(escape) != 1:
         raise FilterError("the ESCAPE of a LIKE must be one character")
@@ -144,6 +143,10 @@ def _compile(text: str, escape: str | None) -> Pattern:
             literal.append(sign)
     chunks[-1] = "".join(literal)
     return Pattern(_canonical(segments))
+
+
+_MOST_REMEMBERED = 256  # longer patterns are compiled anew, so that what is remembered stays small
+_remembered = lru_cache(maxsize=4096)(_compile)
 
 
 def _canonical(segments: list[list[str]]) -> tuple[Segment, ...]:

@@ -22,6 +22,7 @@ from weft.language.predicate import NO_PREDICATES, Predicates
 _CONSTANT = re.compile(rf"({STRING}|(?<![\w.]){NUMBER}|{QUOTED})")
 _KINDS = {"'": "s", '"': '"'}
 _MOST_SHAPES = 4096
+_LONGEST_SHAPE = 2048  # longer texts are parsed as they come, so that what is remembered stays small
 
 Key = tuple[str | tuple[str, ...], ...]
 
@@ -71,8 +72,10 @@ def parse_many(texts: Iterable[str], predicates: Predicates = NO_PREDICATES) -> 
 
 
 def shape_of(text: str) -> tuple[Shape, list[str]] | None:
-    """The shape of a text and its constants as written; None if it has none, or is no filter."""
+    """The shape of a text and its constants as written; None if it has none, is too long, or is no filter."""
     check_size(text)
+    if len(text) > _LONGEST_SHAPE:
+        return None
     pieces = _CONSTANT.split(text)
     constants = pieces[1::2]
     kinds = [_KINDS.get(piece[0]) or ("i" if piece.isdigit() else "f") for piece in constants]

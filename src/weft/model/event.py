@@ -100,6 +100,18 @@ def as_value(name: str, value: object) -> Value | None:
     return kept
 
 
+def attributes_of(event: Event | Mapping[str, Any]) -> Mapping[str, Any]:
+    """The attributes of an event or a mapping; numpy's scalars become Python's values, so that they compare."""
+    if isinstance(event, Event):
+        return event.attributes
+    if all(type(value) in _PLAIN for value in event.values()):
+        return event
+    return {name: value.item() if getattr(value, "shape", None) == () else value for name, value in event.items()}
+
+
+_PLAIN = frozenset((type(None), bool, int, float, str, datetime))
+
+
 def check_name(name: object) -> str:
     """The name itself, if it can be an attribute's: text that is not empty. Raises EventError."""
     if not isinstance(name, str) or not name:

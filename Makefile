@@ -22,8 +22,8 @@ check: $(READY)  ## style, types, layers, fences
 	$(BIN)/lint-imports
 	$(BIN)/pytest -q tests/test_fences.py
 
-bench: $(READY)  ## ratios and rates: make bench ARGS="--quick"
-	$(BIN)/weft bench language $(ARGS)
+bench: $(READY)  ## ratios and rates: make bench NAME=match ARGS="--quick"
+	$(BIN)/weft bench $(or $(NAME),language) $(ARGS)
 
 fuzz: $(READY)  ## coverage-guided fuzzing of everything that parses: make fuzz SECONDS_=300
 	$(BIN)/python -m pip install -q 'atheris>=2.3'

@@ -223,6 +223,9 @@ def test_bulk_is_all_or_none() -> None:
         index.add_texts([8, 8], ["x = 2", "x = 3"])
     with pytest.raises(ValueError, match="subscriptions"):
         index.add_texts([8], ["x = 2", "x = 3"])
+    for wrong in ([8], [8, 9, 10]):
+        with pytest.raises(ValueError, match="for 2 filters"):
+            index.add_columns(wrong, {"x": ([1.0, 2.0], None)})
     assert len(index) == 1
 
 

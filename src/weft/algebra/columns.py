@@ -106,7 +106,7 @@ class BoxColumns:
         """
         columns: dict[Key, Column] = {}
         strings: dict[str, int] = {}
-        size = max((len(each[0] if isinstance(each, tuple) else each) for each in bounds.values()), default=0)
+        size = bounds_size(bounds)
         fine = np.ones(size, bool)
         for name, each in bounds.items():
             if isinstance(each, tuple):
@@ -204,6 +204,12 @@ class BoxColumns:
         for row, box in self.odd.items():
             rows[row] = holds(box)
         return rows
+
+
+def bounds_size(bounds: Mapping[str, Any]) -> int:
+    """How many rows the columns of bounds have."""
+    sides = (side for each in bounds.values() for side in (each if isinstance(each, tuple) else (each,)))
+    return max((len(side) for side in sides if side is not None), default=0)
 
 
 def _floats(name: str, values: Any, size: int) -> Floats:

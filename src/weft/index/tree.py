@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from weft.algebra.box import Box, NormalForm
 from weft.algebra.bulk import columns_of_texts
-from weft.algebra.columns import BoxColumns
+from weft.algebra.columns import BoxColumns, bounds_size
 from weft.algebra.express import express
 from weft.algebra.normalize import normalize, simplify
 from weft.index.base import AnyEvent, Ids, Matches
@@ -101,14 +101,15 @@ class TreeIndex:
 
     def add_texts(self, subs: Iterable[int], texts: Iterable[str]) -> None:
         """Take in many filters as texts, all or none. Raises KeyError, or FilterError that says which text."""
-        self._add_bulk(subs, columns_of_texts(texts, self.schema, self.predicates))
+        rows = list(texts)
+        self._add_bulk(subs, columns_of_texts(rows, self.schema, self.predicates), len(rows))
 
     def add_columns(self, subs: Iterable[int], bounds: Mapping[str, Any]) -> None:
         """Take in many filters as columns: for each attribute (low, high), both included, or the values to equal.
 
         NaN, None or NULL is no bound. Arrays may be numpy's or Arrow's.
         """
-        self._add_bulk(subs, BoxColumns.from_bounds(bounds))
+        self._add_bulk(subs, BoxColumns.from_bounds(bounds), bounds_size(bounds))
 
     def discard_many(self, subs: Iterable[int]) -> None:
         """Forget many subscriptions at once."""
@@ -119,30 +120,23 @@ class TreeIndex:
         parsed = parse(filter, self.predicates) if isinstance(filter, str) else as_filter(filter)
         return normalize(parsed, self.schema).boxes
 
-    def _add_bulk(self, subs: Iterable[int], columns: BoxColumns) -> None:
-        ids = np.fromiter(subs, np.int64) if not isinstance(subs, np.ndarray) else subs.astype(np.int64)
-        if len(columns.owners) and columns.owners[-1] >= len(ids):
-            raise ValueError(f"{len(ids)} subscriptions for more filters than that")
+    def _add_bulk(self, subs: Iterable[int], columns: BoxColumns, filters: int) -> None:
+        ids = subs.astype(np.int64) if isinstance(subs, np.ndarray) else np.fromiter(subs, np.int64)
+        if len(ids) != filters:
+            raise ValueError(f"{len(ids)} subscriptions for {filters} filters")
         if len(np.unique(ids)) != len(ids):
             raise KeyError("a subscription comes twice in one call")
         with self._changing:
-            self._check_new(ids)
+            version = self._version
+            known = [view.segment.rows.subs for view in version.views] + [np.fromiter(version.tail, np.int64)]
+            self._check_new(ids[np.isin(ids, np.concatenate(known))].tolist())
             view = whole(self._build(rows_of_columns(columns, ids)))
-            self._version = self._version._replace(views=(*self._version.views, view))
+            self._version = version._replace(views=(*version.views, view))
             self._tidy()
 
-    def _check_new(self, subs: Iterable[int] | NDArray[np.int64]) -> None:
-        version = self._version
-        for view in version.views:
-            if isinstance(subs, np.ndarray):
-                known = subs[np.isin(subs, view.segment.rows.subs)].tolist()
-            else:
-                known = list(subs)
-            for sub in known:
-                if view.slot(sub) >= 0:
-                    raise KeyError(f"subscription {sub} is known: use replace")
-        for sub in version.tail if isinstance(subs, np.ndarray) else subs:
-            if sub in version.tail and (not isinstance(subs, np.ndarray) or sub in subs):
+    def _check_new(self, subs: Iterable[int]) -> None:
+        for sub in subs:
+            if sub in self:
                 raise KeyError(f"subscription {sub} is known: use replace")
 
     def _change(self, added: Mapping[int, tuple[Box, ...]], dropped: Sequence[int]) -> None:

@@ -40,13 +40,33 @@ def normalize(filter: Filter, schema: Schema | None = None) -> NormalForm:
 
     Raises FilterTooComplexError past 256 boxes.
     """
-    boxes = _Normalizer(schema).regions(filter, _TRUE)
+    boxes = _one_box(filter) if schema is None else None
+    if boxes is None:
+        boxes = _Normalizer(schema).regions(filter, _TRUE)
     return NormalForm(tuple(boxes if len(boxes) < 2 else _absorb(boxes)), schema)
 
 
 def simplify(boxes: Iterable[Box], schema: Schema | None = None) -> NormalForm:
     """The union of boxes with as few of them as joining neighbours and dropping covered ones gives."""
     return NormalForm(tuple(_absorb(_Normalizer(schema).join(list(boxes)))), schema)
+
+
+def _one_box(filter: Filter) -> list[Box] | None:
+    """The box of a conjunction of tests with constants, none if it is empty; None for any other filter."""
+    sets: dict[str, ValueSet] = {}
+    for node in filter.operands if isinstance(filter, And) else (filter,):
+        if not isinstance(node, _TESTS) or (isinstance(node, Compare) and isinstance(node.right, Attribute)):
+            return None
+        name, values = _where_true(node)
+        if name in sets:
+            values = sets[name].intersect(values)
+        if not values:
+            return []
+        sets[name] = values
+    return [Box(sets)]
+
+
+_TESTS = (Compare, Between, In, Like)
 
 
 class _Normalizer:

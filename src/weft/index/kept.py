@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 Held = TypeVar("Held")
 
 
-class Kept(Generic[Held]):
+class Kept(ABC, Generic[Held]):
     """Subscriptions by id; a subclass says what it holds of a filter and how it matches."""
 
     def __init__(self, schema: Schema | None = None, *, predicates: Predicates = NO_PREDICATES) -> None:
@@ -31,13 +32,13 @@ class Kept(Generic[Held]):
         self.predicates = predicates
         self.held: dict[int, Held] = {}
 
+    @abstractmethod
     def hold(self, filter: Filter) -> Held:
         """What is kept of a filter."""
-        raise NotImplementedError
 
+    @abstractmethod
     def match(self, event: AnyEvent) -> Ids:
         """The subscriptions that the event matches, in no order, each once."""
-        raise NotImplementedError
 
     def changed(self) -> None:
         """The subscriptions are other ones now."""
@@ -114,3 +115,4 @@ class Kept(Generic[Held]):
 
     def check(self) -> None:
         """Raise AssertionError if an invariant is broken."""
+        assert all(isinstance(sub, int) for sub in self.held)

@@ -1,0 +1,236 @@
+"""`weft filter`: check, format, explain, compare and merge. No logic of its own: `answers` has it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from weft.cli.shell import (
+    TEXT,
+    AsJson,
+    OneText,
+    SchemaFile,
+    TaxonomyFile,
+    Texts,
+    console,
+    emit,
+    read_filters,
+    read_schema,
+    read_texts_of,
+    said,
+    say,
+    say_notes,
+    told,
+)
+from weft.errors import FilterError
+
+filters = typer.Typer(no_args_is_help=True)
+
+
+@filters.command()
+def check(texts: Texts, schema: SchemaFile = None, taxonomy: TaxonomyFile = None, as_json: AsJson = False) -> None:
+    """Say whether texts are filters and, if not, where they are wrong.
+
+    The exit code is 1 if one is wrong. With a schema, attributes that it does not have are noted.
+
+    \b
+    Example:
+      $ weft filter check "price < 95 AND symbol IN ('X', 'Y')"
+    """
+    from weft.cli.answers import checked
+    from weft.cli.reading import read_filter, read_predicates
+
+    declared, predicates = read_schema(schema), read_predicates(taxonomy)
+    answers: list[dict[str, Any]] = []
+    for text, place in read_texts_of(texts):
+        try:
+            facts = checked(read_filter(text, place, predicates), declared)
+        except FilterError as error:
+            answers.append({"text": text, "ok": False, "error": told(error)})
+            if not as_json:
+                say(f"wrong: {said(error)}", "red")
+            continue
+        answers.append({"text": text, "ok": True, **facts})
+        if not as_json:
+            say(f"ok: {facts['filter']}", "green")
+            say_notes(facts["notes"])
+    wrong = sum(not answer["ok"] for answer in answers)
+    if as_json:
+        emit({"ok": not wrong, "filters": answers})
+    elif wrong:
+        say(f"weft: {wrong} of {len(answers)} filters cannot be used", stderr=True)
+    if wrong:
+        raise typer.Exit(1)
+
+
+@filters.command("format")
+def format_(texts: Texts, schema: SchemaFile = None, taxonomy: TaxonomyFile = None, as_json: AsJson = False) -> None:
+    """Write filters in their canonical form, one per line.
+
+    \b
+    Example:
+      $ weft filter format "not(5<price or active)"
+    """
+    from weft.cli.answers import undeclared
+
+    declared, found = read_schema(schema), read_filters(texts, taxonomy)
+    written, notes = [str(each) for each in found], undeclared(found, declared)
+    if as_json:
+        emit({"filters": written, "notes": notes})
+        return
+    print(*written, sep="\n")
+    say_notes(notes)
+
+
+@filters.command()
+def explain(
+    text: OneText,
+    event: Annotated[
+        str | None,
+        typer.Option(
+            "--event",
+            metavar="JSON|@FILE",
+            help="An event as a JSON object, or a file that has one: show which parts of the filter are TRUE for it.",
+        ),
+    ] = None,
+    schema: SchemaFile = None,
+    taxonomy: TaxonomyFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a filter matches: its attributes, its normal form as a union of boxes, its JSON form.
+
+    With an event, also the truth of every part of the filter. A schema says which attributes are timestamps.
+
+    \b
+    Example:
+      $ weft filter explain "a < 5 AND NOT b > 7" --event '{"a": 1}'
+    """
+    from weft.cli import show
+    from weft.cli.answers import explained
+    from weft.cli.reading import read_event
+    from weft.language.trace import plain_values, trace
+
+    declared = read_schema(schema)
+    (wanted,) = read_filters([text], taxonomy, 1, 1)
+    facts, traced = explained(wanted, declared), None
+    if event is not None:
+        happened = read_event(event, declared)
+        traced = trace(wanted, happened)
+        facts |= {
+            "event": plain_values(happened.attributes),
+            "matches": traced.truth is True,
+            "trace": traced.to_dict(),
+        }
+    if as_json:
+        emit(facts)
+        return
+    say(facts["filter"], "bold cyan")
+    console().print("", *show.explanation(facts), sep="\n")
+    if traced is not None:
+        console().print("", show.tree(traced), sep="\n")
+        say("the event matches" if traced.truth else "the event does not match", "bold")
+    say_notes(facts["notes"])
+
+
+@filters.command()
+def covers(
+    wide: Annotated[str, typer.Argument(metavar="WIDE", help=TEXT, show_default=False)],
+    narrow: Annotated[str, typer.Argument(metavar="NARROW", help="Another, as WIDE.", show_default=False)],
+    schema: SchemaFile = None,
+    taxonomy: TaxonomyFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say whether every event that matches NARROW matches WIDE.
+
+    A yes is proven. A no is certain for numbers; for patterns and comparisons between attributes it may only mean
+    that there is no proof. The exit code is 0 for yes and for no: the answer is in the output.
+
+    \b
+    Example:
+      $ weft filter covers "x < 10" "x BETWEEN 5 AND 9"
+    """
+    from weft.cli import show
+    from weft.cli.answers import compared
+
+    declared = read_schema(schema)
+    outer, inner = read_filters([wide, narrow], taxonomy, 2, 2)
+    facts = compared(outer, inner, declared)
+    if as_json:
+        emit(facts)
+        return
+    console().print(show.named(("wide", facts["wide"]), ("narrow", facts["narrow"])))
+    if facts["equivalent"]:
+        say("yes: WIDE covers NARROW; they are equivalent, NARROW covers WIDE too", "bold")
+    elif facts["covers"]:
+        say("yes: WIDE covers NARROW; they are not equivalent, NARROW does not cover WIDE", "bold")
+    elif facts["covered"]:
+        say("no: WIDE does not cover NARROW; it is the other way round, NARROW covers WIDE", "bold")
+    elif facts["overlaps"]:
+        say("no: WIDE does not cover NARROW; neither covers the other, but they overlap", "bold")
+    else:
+        say("no: WIDE does not cover NARROW; no event matches both", "bold")
+    say_notes(facts["notes"])
+
+
+@filters.command()
+def overlaps(
+    one: Annotated[str, typer.Argument(metavar="ONE", help=TEXT, show_default=False)],
+    other: Annotated[str, typer.Argument(metavar="OTHER", help="Another, as ONE.", show_default=False)],
+    schema: SchemaFile = None,
+    taxonomy: TaxonomyFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say whether an event can match both filters, and show the filter of those that do.
+
+    A no is proven; for patterns and comparisons between attributes a yes may only mean that there is no proof.
+    The exit code is 0 for yes and for no.
+
+    \b
+    Example:
+      $ weft filter overlaps "x < 10" "x > 5 AND y = 1"
+    """
+    from weft.cli import show
+    from weft.cli.answers import shared
+
+    declared = read_schema(schema)
+    first, second = read_filters([one, other], taxonomy, 2, 2)
+    facts = shared(first, second, declared)
+    if as_json:
+        emit(facts)
+        return
+    console().print(show.named(("one", facts["one"]), ("other", facts["other"])))
+    if facts["overlaps"]:
+        say("yes: both match the events of", "bold")
+        say(facts["both"], "cyan")
+    else:
+        say("no: no event matches both", "bold")
+    say_notes(facts["notes"])
+
+
+@filters.command()
+def merge(texts: Texts, schema: SchemaFile = None, taxonomy: TaxonomyFile = None, as_json: AsJson = False) -> None:
+    """Merge two or more filters into one that matches whatever they match.
+
+    A merger is perfect if it matches nothing else. The rules: covering (one of the filters covers the others),
+    perfect, attributes (the union of each attribute's values), bounding (the box around them all). With a schema
+    that has bounds, the volume that the merger adds is shown.
+
+    \b
+    Example:
+      $ weft filter merge "x < 5 AND y > 1" "x BETWEEN 5 AND 9 AND y > 1"
+    """
+    from weft.cli import show
+    from weft.cli.answers import merged
+
+    declared = read_schema(schema)
+    facts = merged(read_filters(texts, taxonomy, 2), declared)
+    if as_json:
+        emit(facts)
+        return
+    say(facts["merged"], "bold cyan")
+    perfect = "yes: it matches what its parts match" if facts["perfect"] else "no: it matches more than its parts"
+    added = facts["unknown"] or f"{facts['share']:.1%} of its volume ({facts['added']:,.6g})"
+    about = [("rule", facts["rule"]), ("perfect", perfect), *([] if facts["perfect"] else [("added", added)])]
+    console().print("", show.named(*about), sep="\n")
+    say_notes(facts["notes"])

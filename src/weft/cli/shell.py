@@ -1,0 +1,149 @@
+"""What every command has: its arguments, its answers, its way to fail. Law: with --json stdout has one JSON document,
+also for a failure; what a user wrote is shown as it is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+from typer.core import TyperGroup
+
+from weft.errors import FilterSyntaxError, WeftError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from weft.language.ast import Filter
+    from weft.model.schema import Schema
+
+_JSON = "weft.json"  # where a context keeps whether --json was given
+
+
+class Commands(TyperGroup):
+    """Commands whose failures are sentences, not tracebacks."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise  # typer ends quietly
+        except WeftError as error:
+            failure: Exception = error
+        except OSError as error:
+            failure = WeftError(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        except KeyboardInterrupt:
+            failure = WeftError("stopped by Ctrl-C")
+        return fail(failure, as_json=ctx.meta.get(_JSON, False))
+
+
+# -- arguments ---------------------------------------------------------------------------------------
+
+
+def _keep_json(ctx: typer.Context, wanted: bool) -> bool:
+    ctx.meta[_JSON] = wanted
+    return wanted
+
+
+TEXT = (
+    "A filter, as text or as JSON (it starts with { or [); - reads one per line from standard input. "
+    "Put -- before a text that starts with a dash."
+)
+Texts = Annotated[list[str], typer.Argument(metavar="TEXT", help=TEXT, show_default=False)]
+OneText = Annotated[str, typer.Argument(metavar="TEXT", help=TEXT, show_default=False)]
+SchemaFile = Annotated[
+    Path | None,
+    typer.Option("--schema", metavar="FILE", help="A schema, .toml or .json: types and bounds of attributes."),
+]
+TaxonomyFile = Annotated[
+    Path | None,
+    typer.Option("--taxonomy", metavar="FILE", help="A taxonomy, .toml or .json, for is_a(name, 'concept')."),
+]
+AsJson = Annotated[
+    bool, typer.Option("--json", callback=_keep_json, is_eager=True, help="Answer in JSON, for machines.")
+]
+
+
+def read_schema(path: Path | None) -> Schema | None:
+    """The schema of --schema."""
+    from weft.model.schema import Schema
+
+    return None if path is None else Schema.load(path)
+
+
+def read_filters(texts: Sequence[str], taxonomy: Path | None, least: int = 1, most: int | None = None) -> list[Filter]:
+    """The filters of the texts. Raises FilterError for the first that is wrong; too few or too many are wrong usage."""
+    from weft.cli.reading import read_filter, read_predicates
+
+    predicates = read_predicates(taxonomy)
+    return [read_filter(text, place, predicates) for text, place in read_texts_of(texts, least, most)]
+
+
+def read_texts_of(given: Sequence[str], least: int = 1, most: int | None = None) -> list[tuple[str, str]]:
+    """The texts, with the place of each that comes from standard input; too few or too many are wrong usage."""
+    from weft.cli.reading import read_texts
+
+    texts = list(read_texts(given, typer.get_binary_stream("stdin").read))
+    if not least <= len(texts) <= (most or len(texts)):
+        wanted = f"{least} filter{'s' if least > 1 else ''}{'' if most else ' or more'}"
+        raise typer.BadParameter(f"{wanted} expected, {len(texts)} given")
+    return texts
+
+
+# -- answers -----------------------------------------------------------------------------------------
+
+
+def console(stderr: bool = False) -> Console:
+    """Where answers go: stdout, or stderr for what is not the answer."""
+    from rich.console import Console
+
+    return Console(stderr=stderr, highlight=False)
+
+
+def say(text: str, style: str = "", stderr: bool = False) -> None:
+    """A text as it is: no markup in it counts, and no line is wrapped."""
+    from rich.text import Text
+
+    console(stderr).print(Text(text, style), soft_wrap=True)
+
+
+def say_notes(notes: Sequence[str]) -> None:
+    """What is odd, but not wrong."""
+    for note in notes:
+        say(f"note: {note}", "yellow", stderr=True)
+
+
+def emit(facts: Any) -> None:
+    """The answer to --json."""
+    typer.echo(json.dumps(facts, indent=2, ensure_ascii=False))
+
+
+def fail(error: Exception, as_json: bool) -> NoReturn:
+    """Say what went wrong and end with 1."""
+    if as_json:
+        emit({"error": told(error)})
+    else:
+        say(f"weft: {said(error)}", stderr=True)
+    raise typer.Exit(1)
+
+
+def said(error: Exception) -> str:
+    """An error in words, with its notes."""
+    return "\n".join([str(error), *getattr(error, "__notes__", [])])
+
+
+def told(error: Exception) -> dict[str, Any]:
+    """An error as JSON."""
+    place = error if isinstance(error, FilterSyntaxError) else None
+    return {
+        "kind": type(error).__name__,
+        "message": place.message if place else str(error),
+        "line": place.line if place else None,
+        "column": place.column if place else None,
+        "hint": (place.hint or None) if place else None,
+        "notes": list(getattr(error, "__notes__", [])),
+    }

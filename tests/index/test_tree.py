@@ -207,6 +207,30 @@ def test_stats_show_what_is_dear() -> None:
     assert stats.depth > 1
     assert 0 < stats.bytes_per_subscription < 1000
     assert stats.dear[0][1] >= stats.dear[-1][1] >= 1
+    assert stats.events == 0
+    found = index.match_batch([{"x": 50.0, "y": 50.0}, {"x": -1.0}, {"x": -1.0}])
+    index.match({"x": -1.0})
+    stats = index.stats()
+    assert (stats.events, stats.hit_rate) == (4, 0.25)
+    assert stats.matches_per_event == len(found.ids) / 4
+
+
+def test_a_tight_budget_makes_the_tree_coarser_and_keeps_it_exact() -> None:
+    n = 20_000
+    rng = np.random.default_rng(3)
+    low = rng.uniform(0, 1000, (3, n))
+    bounds = {name: (side, side + 50) for name, side in zip("xyz", low, strict=True)}
+    indexes = [TreeIndex(budget=budget) for budget in (math.inf, 60.0)]
+    for index in indexes:
+        index.add_columns(np.arange(n), bounds)
+    sizes = [index.stats().bytes_per_subscription for index in indexes]
+    assert sizes[1] < sizes[0]
+    batch = pa.record_batch({name: rng.uniform(0, 1000, 200) for name in "xyz"})
+    wide, tight = (index.match_batch(batch) for index in indexes)
+    for row in range(200):
+        point = [batch[name][row].as_py() for name in "xyz"]
+        wanted = np.flatnonzero(np.all([(s <= p) & (p <= s + 50) for s, p in zip(low, point, strict=True)], axis=0))
+        assert sorted(wide[row].tolist()) == sorted(tight[row].tolist()) == wanted.tolist()
 
 
 # -- changes -----------------------------------------------------------------------------------------

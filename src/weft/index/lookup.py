@@ -49,6 +49,7 @@ class Lookup:
         self._schema = schema
         self._buffers = Buffers()
         self._together: WeakKeyDictionary[Segment, bool] = WeakKeyDictionary()
+        self.events = self.matches = self.wanted = 0  # looked up, found, and events that had any; for `stats` only
 
     def one(self, version: Version, values: Mapping[str, Value | None]) -> Ids:
         """The subscriptions of one event."""
@@ -56,11 +57,21 @@ class Lookup:
         if version.tail:
             wanted = [sub for sub, boxes in version.tail.items() if any(values in box for box in boxes)]
             found.append(np.array(wanted, np.int64))
-        return found[0] if len(found) == 1 else np.concatenate([np.zeros(0, np.int64), *found])
+        ids = found[0] if len(found) == 1 else np.concatenate([np.zeros(0, np.int64), *found])
+        self._tally(1, len(ids), len(ids) > 0)
+        return ids
 
     def batch(self, version: Version, batch: Any) -> Matches:
         """The subscriptions of each event."""
-        return _chained([self._columns(version, piece) for piece in pieces(version, batch, self._schema)])
+        found = _chained([self._columns(version, piece) for piece in pieces(version, batch, self._schema)])
+        self._tally(len(found), len(found.ids), int(np.count_nonzero(found.counts)))
+        return found
+
+    def _tally(self, events: int, matches: int, wanted: int) -> None:
+        """Threads may overwrite each other here: these are figures to look at, and no lock is worth them."""
+        self.events += events
+        self.matches += matches
+        self.wanted += wanted
 
     def counts(self, version: Version, batch: Any, mode: int) -> NDArray[np.int64]:
         """How many subscriptions each event has (COUNT), or at least one if it has any (ANY)."""

@@ -29,11 +29,15 @@ class Stats:
     bytes_for_matching: int
     bytes_for_changes: int
     bytes_per_subscription: float  # for matching
+    events: int  # looked up so far, by `match` and `match_batch`
+    matches_per_event: float
+    hit_rate: float  # the share of events that anybody wanted
     dear: list[tuple[int, int]]
 
 
-def stats_of(views: Sequence[View], waiting: int) -> Stats:
-    """The figures of views."""
+def stats_of(views: Sequence[View], waiting: int, seen: tuple[int, int, int] = (0, 0, 0)) -> Stats:
+    """The figures of views; `seen` are the events looked up, the matches found, and the events that had any."""
+    events, matches, wanted = seen
     living = sum(view.size for view in views)
     rows = sum(len(view.segment.rows) for view in views)
     entries = sum(int(np.bitwise_count(view.live).sum()) for view in views)
@@ -57,6 +61,9 @@ def stats_of(views: Sequence[View], waiting: int) -> Stats:
         bytes_for_matching=matching,
         bytes_for_changes=sum(view.segment.row_bytes for view in views),
         bytes_per_subscription=matching / living if living else 0.0,
+        events=events,
+        matches_per_event=matches / events if events else 0.0,
+        hit_rate=wanted / events if events else 0.0,
         dear=sorted(dear, key=lambda pair: -pair[1])[:10],
     )
 

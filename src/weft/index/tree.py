@@ -273,7 +273,8 @@ class TreeIndex:
 
     def stats(self) -> Stats:
         """Sizes, shape and costs."""
-        return stats_of(self._version.views, len(self._version.tail))
+        seen = self._lookup.events, self._lookup.matches, self._lookup.wanted
+        return stats_of(self._version.views, len(self._version.tail), seen)
 
     def snapshot(self, path: str | Path) -> None:
         """Write the index to a directory that `open` maps into memory; an older snapshot there is replaced."""

@@ -1,0 +1,56 @@
+"""Where compiled code is kept: beside the source, else in a cache of the user's, else in a folder of this process."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from weft.kernels import jit
+
+
+@pytest.fixture
+def read_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package's folder cannot be written; root may write anywhere, so this is played."""
+    may = os.access
+    source = Path(jit.__file__).parent
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != source and may(path, mode))
+    _unset(monkeypatch)
+
+
+def _unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", "")  # so that it is taken back at the end
+    monkeypatch.delenv("NUMBA_CACHE_DIR")
+
+
+def test_a_writable_package_keeps_its_own_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    _unset(monkeypatch)
+    jit._keep_cache()
+    assert "NUMBA_CACHE_DIR" not in os.environ
+
+
+def test_what_the_user_says_counts(read_only: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", "mine")
+    jit._keep_cache()
+    assert os.environ["NUMBA_CACHE_DIR"] == "mine"
+
+
+def test_a_read_only_package_has_a_cache_of_the_users(
+    read_only: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    jit._keep_cache()
+    assert os.environ["NUMBA_CACHE_DIR"] == str(tmp_path / "weft" / "numba")
+    assert (tmp_path / "weft" / "numba").is_dir()
+
+
+def test_without_a_home_there_is_a_folder_for_this_process(
+    read_only: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    jit._keep_cache()
+    made = Path(os.environ["NUMBA_CACHE_DIR"])
+    assert made.is_dir()
+    made.rmdir()

@@ -15,7 +15,7 @@ def read_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """The package's folder cannot be written; root may write anywhere, so this is played."""
     may = os.access
     source = Path(jit.__file__).parent
-    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != source and may(path, mode))
+    monkeypatch.setattr(os, "access", lambda path, mode: source not in Path(path).parents and may(path, mode))
     _unset(monkeypatch)
 
 
@@ -27,7 +27,20 @@ def _unset(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_writable_package_keeps_its_own_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     _unset(monkeypatch)
     jit._keep_cache()
-    assert "NUMBA_CACHE_DIR" not in os.environ
+    first = Path(os.environ["NUMBA_CACHE_DIR"])
+    assert first.parent == Path(jit.__file__).parent / "__pycache__"
+
+
+def test_changed_sources_have_another_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """One kernel is compiled into another: numba itself would go on with the old one."""
+    found = []
+    for text in ("first = 1", "second = 2"):
+        (tmp_path / "kernel.py").write_text(text)
+        _unset(monkeypatch)
+        monkeypatch.setattr(jit, "__file__", str(tmp_path / "jit.py"))
+        jit._keep_cache()
+        found.append(os.environ["NUMBA_CACHE_DIR"])
+    assert found[0] != found[1]
 
 
 def test_what_the_user_says_counts(read_only: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,8 +54,9 @@ def test_a_read_only_package_has_a_cache_of_the_users(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     jit._keep_cache()
-    assert os.environ["NUMBA_CACHE_DIR"] == str(tmp_path / "weft" / "numba")
-    assert (tmp_path / "weft" / "numba").is_dir()
+    made = Path(os.environ["NUMBA_CACHE_DIR"])
+    assert made.parent == tmp_path / "weft"
+    assert made.is_dir()
 
 
 def test_without_a_home_there_is_a_folder_for_this_process(

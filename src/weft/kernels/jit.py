@@ -6,22 +6,33 @@ from __future__ import annotations
 
 import os
 import tempfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 
 def _keep_cache() -> None:
-    """Say where compiled code goes, unless the user did: beside the source, else where it can be written."""
-    if "NUMBA_CACHE_DIR" in os.environ or os.access(Path(__file__).parent, os.W_OK):
+    """Say where compiled code goes, unless the user did: beside the source, else where it can be written.
+
+    The folder is named by the sources of all kernels, for one is compiled into another: a changed one makes all anew.
+    """
+    if "NUMBA_CACHE_DIR" in os.environ:
         return
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "weft" / "numba"
-    try:
-        home.mkdir(parents=True, exist_ok=True)
-        usable = os.access(home, os.W_OK)
-    except OSError:
-        usable = False
-    os.environ["NUMBA_CACHE_DIR"] = str(home) if usable else tempfile.mkdtemp(prefix="weft-numba-")
+    source = Path(__file__).parent
+    sources = b"".join(path.read_bytes() for path in sorted(source.glob("*.py")))
+    users = Path(os.environ.get("XDG_CACHE_HOME") or Path(os.path.expanduser("~"), ".cache"), "weft")
+    for home in (source / "__pycache__", users) if users.is_absolute() else (source / "__pycache__",):
+        cache = home / f"numba-{zlib.crc32(sources):08x}"
+        try:
+            cache.mkdir(parents=True, exist_ok=True)
+        except OSError:
+            continue
+        if os.access(cache, os.W_OK):
+            break
+    else:
+        cache = Path(tempfile.mkdtemp(prefix="weft-numba-"))
+    os.environ["NUMBA_CACHE_DIR"] = str(cache)
 
 
 _keep_cache()

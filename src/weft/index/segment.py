@@ -41,7 +41,7 @@ class Tree(NamedTuple):
 class Shape(NamedTuple):
     """How a tree is cut: rows of a leaf, width of a cell in mean ranges, cells that a row may lie in."""
 
-    leaf: int = 128
+    leaf: int = 256
     alpha: float = 2.0
     most_cells: int = 4
 

@@ -110,6 +110,13 @@ class Strings:
                 return False
         return True
 
+    def overlaps(self, other: Strings) -> bool:
+        """False only if nothing is in both; too many patterns to compare disprove nothing."""
+        try:
+            return bool(self.intersect(other))
+        except FilterTooComplexError:
+            return True
+
     def hull_of_terms(self) -> Line:
         """The whole line and the lines of all terms: no string of the set is outside."""
         line = self.line

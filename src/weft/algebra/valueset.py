@@ -97,7 +97,7 @@ class ValueSet:
         return bool(
             (self.absent and other.absent)
             or interval.intersect(self.numbers, other.numbers)
-            or (self.strings and other.strings and self.strings.intersect(other.strings))
+            or (self.strings and other.strings and self.strings.overlaps(other.strings))
             or interval.intersect(self.timestamps, other.timestamps)
             or not self.bools.isdisjoint(other.bools)
         )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NewType, Protocol
+from typing import TYPE_CHECKING, Any, NewType, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,6 @@ SubId = NewType("SubId", int)  # 64 bits
 
 Ids = NDArray[np.int64]
 AnyEvent = Event | Mapping[str, Value | None]
-Batch = "pa.RecordBatch | pa.Table | Sequence[AnyEvent]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +63,14 @@ class Index(Protocol):
 
     def add_texts(self, subs: Iterable[int], texts: Iterable[str]) -> None:
         """Take in many, all or none."""
+        ...
+
+    def add_columns(self, subs: Iterable[int], bounds: Mapping[str, Any]) -> None:
+        """Take in many as columns of bounds, all or none; see `BoxColumns.from_bounds`."""
+        ...
+
+    def discard_many(self, subs: Iterable[int]) -> None:
+        """Forget many subscriptions."""
         ...
 
     def discard(self, sub: SubId) -> None:

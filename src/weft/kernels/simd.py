@@ -105,7 +105,7 @@ if COMPILED:
             vector, bits = ir.VectorType(ir.IntType(32), 16), ir.VectorType(ir.IntType(1), 16)
             source = builder.bitcast(_pointer(context, builder, signature.args[0], array, at), vector.as_pointer())
             pointer = builder.bitcast(_pointer(context, builder, signature.args[2], target, to), vector.as_pointer())
-            # In a register, then stored whole: a compressing store is a hundred times dearer on some processors.
+            # In a register, then stored whole: a compressing store is much dearer on some processors.
             kind = ir.FunctionType(vector, [vector, bits, vector])
             squeeze = cgutils.get_or_insert_function(builder.module, kind, "llvm.experimental.vector.compress.v16i32")
             rest = ir.Constant(vector, ir.Undefined)

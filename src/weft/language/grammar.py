@@ -7,8 +7,8 @@
     test   := term [ op term | [NOT] BETWEEN term AND term | [NOT] IN ( term, ... ) | [NOT] LIKE text [ESCAPE text] ]
     term   := ( or ) | name | constant | predicate ( name, constant, ... )
 
-By hand rather than by a parser generator: it starts in no time, runs several times faster, and knows at each
-place what the writer may have meant.
+By hand rather than by a parser generator: there is no grammar to compile at the start, and it knows at each place what
+the writer may have meant.
 """
 
 from __future__ import annotations

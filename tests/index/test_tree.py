@@ -149,6 +149,17 @@ def test_disjunctions_are_reported_once() -> None:
     assert index.count_batch([{"x": 9, "y": 9, "z": 1}, {"x": 0}]).tolist() == [1, 0]
 
 
+def test_rare_residuals_are_asked_in_batches_too() -> None:
+    """More subjects than there are axes for: the rest are left to the boxes, whose attributes no axis has."""
+    texts = [f"(a{n} < b{n}) IS NOT TRUE" for n in range(200)]
+    index = TreeIndex(tail=0)
+    index.add_texts(range(200), texts)
+    events = [{}, *({f"a{n}": low, f"b{n}": 1.0} for n in (0, 99, 199) for low in (0.0, 1.0))]
+    for event, ids in zip(events, index.match_batch(events), strict=True):
+        wanted = [n for n, text in enumerate(texts) if matches(parse(text), event)]
+        assert sorted(ids.tolist()) == found(index, event) == wanted
+
+
 def test_long_lists_are_exact() -> None:
     index = TreeIndex(tail=0)
     index.add(1, "x IN (" + ", ".join(str(3 * n) for n in range(500)) + ")")

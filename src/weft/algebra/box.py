@@ -65,6 +65,11 @@ class Box:
     def __hash__(self) -> int:
         return hash((frozenset(self.sets.items()), frozenset(self.residuals.items())))
 
+    @property
+    def names(self) -> frozenset[str]:
+        """The attributes that it looks at."""
+        return frozenset(self.sets).union(*(subject.names for subject in self.residuals))
+
     def covers(self, other: Box) -> bool:
         """True only if every event in the other is in this.
 

@@ -18,7 +18,7 @@ from weft.algebra.box import Box
 from weft.index.base import Ids, Matches
 from weft.index.events import EventColumns
 from weft.index.segment import Segment, settle
-from weft.index.version import Version, View, box_names
+from weft.index.version import Version, View
 from weft.kernels import search
 from weft.model.schema import Schema
 from weft.model.value import Value
@@ -176,7 +176,7 @@ class _Attributes(dict[int, Mapping[str, Value | None]]):
     def __init__(self, events: EventColumns, segment: Segment) -> None:
         super().__init__()
         self._events = events
-        self._names = frozenset(name for box in segment.rows.boxes.values() for name in box_names(box))
+        self._names = segment.rows.names
 
     def __missing__(self, event: int) -> Mapping[str, Value | None]:
         made = self[event] = {name: self._events.values(name)[event] for name in self._names}
@@ -192,7 +192,7 @@ def _without(
 
 
 def _match_tail(tail: Mapping[int, tuple[Box, ...]], events: EventColumns) -> Matches:
-    names = {name for boxes in tail.values() for box in boxes for name in box_names(box)}
+    names = {name for boxes in tail.values() for box in boxes for name in box.names}
     columns = {name: events.values(name) for name in names}
     found: list[int] = []
     offsets = [0]

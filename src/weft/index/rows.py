@@ -39,6 +39,11 @@ class Rows:
     boxes: dict[int, Box] = field(default_factory=dict)
     shared: frozenset[int] = frozenset()
     texts: dict[int, str] = field(default_factory=dict)
+    names: frozenset[str] = field(init=False)  # the attributes that any axis or box looks at
+
+    def __post_init__(self) -> None:
+        looked_at = [axis.names for axis in self.axes] + [box.names for box in self.boxes.values()]
+        object.__setattr__(self, "names", frozenset(name for names in looked_at for name in names))
 
     def __len__(self) -> int:
         return len(self.slots)
@@ -67,11 +72,6 @@ class Rows:
         """The rows of a slot."""
         first, last = self.slots.searchsorted(np.array((slot, slot + 1), np.int32))  # of its own type: no copy
         return range(int(first), int(last))
-
-    @property
-    def names(self) -> frozenset[str]:
-        """The attributes that any axis looks at."""
-        return frozenset(name for axis in self.axes for name in axis.names)
 
     def encode(self, events: EventColumns) -> Codes:
         """The codes of events, an event a row."""

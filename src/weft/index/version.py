@@ -5,7 +5,7 @@ A version has segments, what is dead in each, and a tail of the newest subscript
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -58,7 +58,7 @@ class Version(NamedTuple):
     @property
     def names(self) -> frozenset[str]:
         """The attributes that any filter looks at."""
-        tail = {name for boxes in self.tail.values() for box in boxes for name in box_names(box)}
+        tail = {name for boxes in self.tail.values() for box in boxes for name in box.names}
         return frozenset[str]().union(*(view.segment.rows.names for view in self.views), tail)
 
     def find(self, sub: int) -> tuple[View, int] | None:
@@ -68,13 +68,6 @@ class Version(NamedTuple):
             if slot >= 0:
                 return view, slot
         return None
-
-
-def box_names(box: Box) -> Iterator[str]:
-    """The attributes that a box looks at."""
-    yield from box.sets
-    for subject in box.residuals:
-        yield from subject.names
 
 
 def whole(segment: Segment) -> View:

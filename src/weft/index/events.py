@@ -127,7 +127,7 @@ def _conformed_column(column: TypedColumn, declared: Attribute | None) -> TypedC
     if declared.type is Type.INT and column.type is Type.FLOAT:
         whole = (column.values == np.floor(column.values)) & (np.abs(column.values) < 2.0**63)
         return column._replace(absent=column.absent | ~whole)
-    return column._replace(type=None)
+    return column._replace(type=None, absent=np.ones(len(column.absent), bool))
 
 
 def _arrow_strings(batch: pa.RecordBatch, name: str) -> Any:

@@ -1,0 +1,1 @@
+"""Interest as ranges, labels and uncovered space: the models of the papers as library pieces."""

@@ -1,0 +1,1 @@
+"""The covering order of filters: posets, forests, merging, and the forests of queries and profiles."""

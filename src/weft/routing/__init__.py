@@ -1,0 +1,1 @@
+"""Routing tables: one contract, many models."""

@@ -1,0 +1,1 @@
+"""Simulations: tables and brokers on networks that exist in memory only."""

@@ -1,0 +1,1 @@
+"""The content space: grids over a schema, space-filling curves, labels."""

@@ -1,1 +1,14 @@
 """The covering order of filters: posets, forests, merging, and the forests of queries and profiles."""
+
+from weft.order.boxed import Filters as Filters
+from weft.order.forest import BalancedForest as BalancedForest
+from weft.order.forest import Forest as Forest
+from weft.order.forest import NonRedundantForest as NonRedundantForest
+from weft.order.forwards import Forwarded as Forwarded
+from weft.order.forwards import Forwarding as Forwarding
+from weft.order.node import Interface as Interface
+from weft.order.node import Node as Node
+from weft.order.poset import Poset as Poset
+from weft.order.relation import Relation as Relation
+from weft.order.structure import RootChange as RootChange
+from weft.order.structure import Structure as Structure

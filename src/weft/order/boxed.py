@@ -1,0 +1,216 @@
+"""The covering relation of filters, with an index where they are boxes. Law: it gives what `covers` gives, node by
+node, but compares a filter with few of very many.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass
+
+from weft.algebra import interval
+from weft.algebra.box import Box, NormalForm
+from weft.algebra.columns import Part
+from weft.algebra.relate import Region, as_form, covers
+from weft.algebra.valueset import ValueSet
+from weft.errors import FilterError
+from weft.kernels.boxes import BOUNDED, HIGH_OPEN, LOW_OPEN
+from weft.model.schema import Schema
+from weft.order.cover_index import CoverIndex, Row, Span
+from weft.order.node import Interface, Node
+from weft.order.relation import Places, Relation, Standing, reaches
+
+TYPE = "type"  # the attribute that parts the roots
+
+
+@dataclass(frozen=True, slots=True)
+class Boxed:
+    """A filter's normal form, and its hull as spans; `exact` if the hull is all of it."""
+
+    form: NormalForm
+    spans: tuple[Span, ...]
+    exact: bool
+
+
+class Filters(Relation[Region]):
+    """Filters by covering; `indexed` False compares them one by one, as things of any other type.
+
+    A filter that matches nothing has no place in the order: it raises FilterError.
+
+    >>> from weft import parse
+    >>> filters = Filters()
+    >>> filters.covers(filters.make(parse("x < 10")), filters.make(parse("x BETWEEN 5 AND 9")))
+    True
+    """
+
+    def __init__(self, schema: Schema | None = None, indexed: bool = True) -> None:
+        super().__init__(lambda wide, narrow: covers(wide.form, narrow.form, schema))
+        self.schema = schema
+        self._indexed = indexed
+        self._numbers: dict[str, float] = {}  # of strings
+
+    def make(self, thing: Region) -> Boxed:
+        """The filter's normal form and hull."""
+        form = as_form(thing, self.schema)
+        if not form.boxes:
+            raise FilterError(f"{thing} matches nothing, so it has no place in the covering order: leave it out")
+        if len(form.boxes) == 1:
+            spans, exact = self._hull(form.boxes[0])
+            return Boxed(form, tuple(spans), exact)
+        hulls = [{axis: (low, high) for axis, low, high, _ in self._hull(box)[0]} for box in form.boxes]
+        shared = [axis for axis in hulls[0] if all(axis in hull for hull in hulls)]
+        ends = {axis: list(zip(*(hull[axis] for hull in hulls), strict=True)) for axis in shared}
+        return Boxed(form, tuple((axis, min(low), max(high), BOUNDED) for axis, (low, high) in ends.items()), False)
+
+    def key(self, made: Boxed) -> Hashable:
+        """The canonical form: the spans of a box, else the normal form."""
+        return frozenset(made.spans) if made.exact else made.form
+
+    def kind(self, made: Boxed) -> Hashable | None:
+        """The event type, if the filter asks for one: `type = 'A'`."""
+        kinds = {_only_type(box) for box in made.form.boxes}
+        return kinds.pop() if len(kinds) == 1 else None
+
+    def places(self) -> Places[Region]:
+        """An index for each structure, unless it is not wanted."""
+        return IndexedPlaces(self) if self._indexed else super().places()
+
+    def _hull(self, box: Box) -> tuple[list[Span], bool]:
+        spans, exact = [], not box.residuals
+        for name, values in box.sets.items():
+            span, whole = self._span(name, values)
+            exact = exact and whole
+            if span is not None:
+                spans.append(span)
+        return spans, exact
+
+    def _span(self, name: str, values: ValueSet) -> tuple[Span | None, bool]:
+        """A value set as one interval of one type, and whether that is all of it; no span if it has several types."""
+        if values.numbers:
+            if values.absent or values.strings or values.bools or values.timestamps:
+                return None, False
+            cuts = values.numbers
+            low, side = cuts[0]
+            top, end = cuts[-1] if len(cuts) % 2 == 0 else (math.inf, 1)
+            marks = BOUNDED | (LOW_OPEN if side else 0) | (0 if end else HIGH_OPEN)
+            start, stop = float(low), float(top)
+            return ((name, Part.NUMBERS), start, stop, marks), len(cuts) <= 2 and start == low and stop == top
+        if values.absent or (bool(values.strings) + bool(values.bools) + bool(values.timestamps)) != 1:
+            return None, False
+        if values.timestamps:
+            cuts = values.timestamps
+            start, stop = float(cuts[0][0]), float(cuts[-1][0] - 1) if len(cuts) % 2 == 0 else math.inf
+            fine = len(cuts) <= 2 and start == cuts[0][0] and stop == (cuts[-1][0] - 1 if len(cuts) == 2 else math.inf)
+            return ((name, Part.TIMESTAMPS), start, stop, BOUNDED), fine
+        if values.bools:
+            return ((name, Part.BOOLS), float(min(values.bools)), float(max(values.bools)), BOUNDED), True
+        texts = None if values.strings.terms else interval.points(values.strings.line)
+        if texts is None or len(texts) != 1:
+            return ((name, Part.STRINGS), -math.inf, math.inf, BOUNDED), False
+        number = self._numbers.setdefault(texts[0], float(len(self._numbers)))
+        return ((name, Part.STRINGS), number, number, BOUNDED), True
+
+
+class IndexedPlaces:
+    """The nodes of one structure, in an index of the boxes that they are."""
+
+    def __init__(self, filters: Filters) -> None:
+        self._filters = filters
+        self._index = CoverIndex()
+        self._nodes: dict[Row, Node[Region]] = {}
+        self._rows: dict[Node[Region], Row] = {}
+
+    def standing(self, made: Boxed, kind: Hashable | None) -> Standing[Region]:  # noqa: ARG002 - the boxes say it
+        """Where a filter stands, by the index."""
+        return _Looked(self, made)
+
+    def placed(self, node: Node[Region]) -> None:
+        """Keep the node in the index. Cost: O(log^2 n), amortised."""
+        row = self._index.add(node.made.spans, node.made.exact)
+        self._nodes[row], self._rows[node] = node, row
+
+    def removed(self, node: Node[Region]) -> None:
+        """Let the node go from the index."""
+        row = self._rows.pop(node)
+        del self._nodes[row]
+        self._index.discard(row)
+
+    def above(self, made: Boxed) -> dict[Node[Region], None]:
+        """The nodes that cover a filter."""
+        rows = self._asked(self._index.around, made)
+        return dict.fromkeys(self._confirmed(rows, made, made.exact, above=True))
+
+    def below(self, made: Boxed) -> dict[Node[Region], None]:
+        """The nodes that a filter covers."""
+        rows = self._asked(self._index.within, made)
+        exact = made.exact and self._index.knows(made.spans)
+        return dict.fromkeys(self._confirmed(rows, made, exact, above=False))
+
+    def _asked(self, search: Callable[[Iterable[Span], bool], list[Row]], made: Boxed) -> list[Row]:
+        before = self._index.compared
+        rows = search(made.spans, made.exact)
+        self._filters.comparisons += self._index.compared - before
+        return rows
+
+    def _confirmed(self, rows: list[Row], made: Boxed, exact: bool, above: bool) -> Iterator[Node[Region]]:
+        """The nodes of rows that truly cover the filter, or are covered: hulls only say that they may."""
+        covers = self._filters.covers
+        for row in rows:
+            node = self._nodes[row]
+            if (exact and self._index.is_exact(row)) or (covers(node.made, made) if above else covers(made, node.made)):
+                yield node
+
+
+class _Looked:
+    """A filter looked up, once for what is above it and once for what is below."""
+
+    def __init__(self, places: IndexedPlaces, made: Boxed) -> None:
+        self._places = places
+        self._made = made
+        self._ups: dict[Node[Region], None] | None = None
+        self._downs: dict[Node[Region], None] | None = None
+
+    def above(self, parent: Node[Region], first: Interface | None = None) -> Iterator[Node[Region]]:
+        ups = self._above()
+        if not ups:
+            return iter(())
+        if len(ups) > len(parent.children):
+            found = [child for child in parent.children if child in ups]
+        else:
+            found = [node for node in ups if parent in node.parents]
+        found.sort(key=lambda node: (first is not None and not reaches(node, first), node.size))
+        return iter(found)
+
+    def below(self, parent: Node[Region]) -> Iterator[Node[Region]]:
+        downs = self._below()
+        if len(downs) > len(parent.children):
+            return iter([child for child in parent.children if child in downs])
+        return iter([node for node in downs if parent in node.parents])
+
+    def all_above(self, top: Node[Region]) -> Iterator[Node[Region]]:  # noqa: ARG002 - the index holds all nodes
+        return iter(self._above())
+
+    def all_below(
+        self,
+        top: Node[Region],  # noqa: ARG002 - as above
+        interface: Interface | None = None,
+    ) -> Iterator[Node[Region]]:
+        return (node for node in self._below() if reaches(node, interface))
+
+    def _above(self) -> dict[Node[Region], None]:
+        if self._ups is None:
+            self._ups = self._places.above(self._made)
+        return self._ups
+
+    def _below(self) -> dict[Node[Region], None]:
+        if self._downs is None:
+            self._downs = self._places.below(self._made)
+        return self._downs
+
+
+def _only_type(box: Box) -> str | None:
+    values = box.sets.get(TYPE)
+    if values is None or values.absent or values.numbers or values.bools or values.timestamps or values.strings.terms:
+        return None
+    texts = interval.points(values.strings.line)
+    return texts[0] if texts is not None and len(texts) == 1 else None

@@ -1,0 +1,200 @@
+"""Boxes by what they cover: around, within and meeting a box, among very many. Laws: an answer holds every box that
+truly answers; where both sides are exact it holds no other.
+
+A box is a row of ends on axes, one for each attribute and type. Rows lie in runs, each a balanced tree over all ends
+(the logarithmic method): a full buffer and every run that is not larger become one new run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.algebra.columns import Part
+from weft.kernels import dominance as kernel
+
+Axis = tuple[str, Part]
+Span = tuple[Axis, float, float, int]  # the axis, low, high and marks, as in kernels.boxes
+Row = int
+
+_MAX_AXES = 64
+
+
+class CoverIndex:
+    """Rows by their spans. An axis that a row does not name is open on it.
+
+    >>> from weft.kernels.boxes import BOUNDED
+    >>> index = CoverIndex()
+    >>> x = ("x", Part.NUMBERS)
+    >>> wide, narrow = index.add([(x, 0.0, 9.0, BOUNDED)], exact=True), index.add([(x, 3.0, 4.0, BOUNDED)], exact=True)
+    >>> index.around([(x, 3.5, 4.0, BOUNDED)], exact=True) == [wide, narrow]
+    True
+    >>> index.within([(x, 1.0, 9.0, BOUNDED)], exact=True) == [narrow]
+    True
+    """
+
+    def __init__(self, buffer: int = 256, leaf: int = 16) -> None:
+        if not 1 <= leaf <= buffer:
+            raise ValueError("a buffer must hold at least a leaf")
+        self.compared = 0  # rows that were compared, in all
+        self._buffer = buffer
+        self._leaf = leaf
+        self._axes: dict[Axis, int] = {}
+        self._used = 0  # rows handed out since the last packing
+        self._live = 0
+        self._free: list[Row] = []  # rows in no run
+        self._runs = [0, 0]
+        self._ends: NDArray[np.int64] | None = None  # the runs, as the kernel takes them
+        self._allocate(buffer, 4)
+
+    def __len__(self) -> int:
+        return self._live
+
+    def add(self, spans: Iterable[Span], exact: bool) -> Row:
+        """Take in a box, or with `exact` False the hull of something; its row. Cost: O(log^2 n), amortised."""
+        places = [(self._axis(axis), low, high, marks) for axis, low, high, marks in spans]
+        exact = exact and all(place >= 0 for place, *_ in places)
+        row = self._free.pop() if self._free else self._new_row()
+        for place, low, high, marks in places:
+            if place >= 0:
+                self._low[row, place], self._high[row, place], self._marks[row, place] = low, high, marks
+        self._state[row] = kernel.EXACT if exact else kernel.HULL
+        self._order[self._runs[-1]] = row
+        self._runs[-1] += 1
+        self._live += 1
+        if self._runs[-1] - self._runs[-2] >= self._buffer:
+            self._settle()
+        self._ends = None
+        return row
+
+    def discard(self, row: Row) -> None:
+        """Let a row go. Cost: O(1), amortised."""
+        self._state[row] = kernel.DEAD
+        self._live -= 1
+        if self._runs[-1] > max(self._buffer, 2 * self._live):
+            self._pack()
+
+    def around(self, spans: Iterable[Span], exact: bool) -> list[Row]:
+        """Rows that cover the box. Cost: O(log^2 n + found) where few rows reach across the box's ends."""
+        return self._search(kernel.AROUND, spans, exact)
+
+    def within(self, spans: Iterable[Span], exact: bool) -> list[Row]:
+        """Rows that the box covers. Cost: as `around`."""
+        spans = list(spans)
+        if len(self._axes) < _MAX_AXES and not self.knows(spans):
+            return []  # no row is bounded there
+        return self._search(kernel.WITHIN, spans, exact)
+
+    def meeting(self, spans: Iterable[Span], exact: bool) -> list[Row]:
+        """Rows that overlap the box. Cost: as `around`."""
+        return self._search(kernel.MEETING, spans, exact)
+
+    def is_exact(self, row: Row) -> bool:
+        """Whether the row is all that it stands for."""
+        return bool(self._state[row] == kernel.EXACT)
+
+    def knows(self, spans: Iterable[Span]) -> bool:
+        """Whether every axis of the spans is one of the index: if not, an answer may hold too many."""
+        return all(axis in self._axes for axis, *_ in spans)
+
+    def check(self) -> None:
+        """Raise AssertionError if an invariant is broken."""
+        order = self._order[: self._runs[-1]].tolist()
+        assert len(set(order)) == len(order), "each row is in one run, once"
+        assert set(order).isdisjoint(self._free), "a free row is in no run"
+        assert sum(self._state[row] != kernel.DEAD for row in order) == self._live, "live rows are counted"
+        assert all(a <= b for a, b in zip(self._runs, self._runs[1:], strict=False)), "runs follow each other"
+        assert self._runs[-1] - self._runs[-2] < self._buffer, "the buffer is never full"
+
+    def _search(self, asked: int, spans: Iterable[Span], exact: bool) -> list[Row]:
+        low, high, marks = self._asked
+        low[:], high[:], marks[:] = -np.inf, np.inf, 0
+        for axis, start, end, mark in spans:
+            place = self._axes.get(axis, -1)
+            if place >= 0:
+                low[place], high[place], marks[place] = start, end, mark
+        if self._ends is None:
+            self._ends = np.array(self._runs, np.int64)
+        found, compared = kernel.search(
+            asked,
+            self._low,
+            self._high,
+            self._marks,
+            self._state,
+            self._order,
+            self._ends,
+            self._left,
+            self._bounds,
+            self._leaf,
+            low,
+            high,
+            marks,
+            exact,
+            self._out,
+        )
+        self.compared += compared
+        rows: list[Row] = self._out[:found].tolist()
+        return rows
+
+    def _axis(self, axis: Axis) -> int:
+        place = self._axes.get(axis, -1)
+        if place < 0 and len(self._axes) < _MAX_AXES:
+            place = self._axes[axis] = len(self._axes)
+            if place >= self._low.shape[1]:
+                self._resize(len(self._low), 2 * self._low.shape[1])
+        return place
+
+    def _new_row(self) -> Row:
+        if self._used == len(self._low):
+            self._resize(2 * self._used, self._low.shape[1])
+        self._used += 1
+        return self._used - 1
+
+    def _settle(self) -> None:
+        """Make the buffer and every run that is not larger one run."""
+        runs, end = self._runs, self._runs[-1]
+        start = runs[-2]
+        del runs[-2:]
+        while runs and start - runs[-1] <= end - start:
+            start = runs.pop()
+        kernel.build(self._low, self._high, self._order, start, end, self._left, self._bounds, self._leaf)
+        runs += [start, end, end]
+
+    def _pack(self) -> None:
+        """Drop the dead rows; they are used again."""
+        order = self._order[: self._runs[-1]]
+        alive = order[self._state[order] != kernel.DEAD]
+        self._free += order[self._state[order] == kernel.DEAD].tolist()
+        dead = np.array(self._free, np.int64)
+        self._low[dead], self._high[dead], self._marks[dead] = -np.inf, np.inf, 0
+        self._order[: len(alive)] = alive
+        self._runs = [0, len(alive)]
+        if len(alive) >= self._buffer:
+            self._settle()
+        self._ends = None
+
+    def _allocate(self, rows: int, axes: int) -> None:
+        self._low: NDArray[np.float64] = np.full((rows, axes), -np.inf)
+        self._high: NDArray[np.float64] = np.full((rows, axes), np.inf)
+        self._marks: NDArray[np.uint8] = np.zeros((rows, axes), np.uint8)
+        self._state: NDArray[np.uint8] = np.zeros(rows, np.uint8)
+        self._order: NDArray[np.int64] = np.zeros(rows, np.int64)
+        self._out: NDArray[np.int64] = np.zeros(rows, np.int64)
+        nodes = kernel.FAN * (rows // self._leaf + 1)
+        self._left: NDArray[np.int64] = np.zeros(nodes, np.int64)
+        self._bounds: NDArray[np.float64] = np.zeros((nodes, 4, axes))
+        self._asked = np.zeros(axes), np.zeros(axes), np.zeros(axes, np.uint8)
+
+    def _resize(self, rows: int, axes: int) -> None:
+        low, high, marks, state, order = self._low, self._high, self._marks, self._state, self._order
+        left, bounds = self._left, self._bounds
+        self._allocate(rows, axes)
+        kept, width = low.shape
+        self._low[:kept, :width], self._high[:kept, :width], self._marks[:kept, :width] = low, high, marks
+        self._state[:kept], self._order[:kept] = state, order
+        self._left[: len(left)] = left
+        self._bounds[: len(left), :, :width] = bounds
+        # an axis that the trees do not know yet is open on all their rows
+        self._bounds[: len(left), :2, width:], self._bounds[: len(left), 2:, width:] = -np.inf, np.inf

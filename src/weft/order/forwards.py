@@ -1,0 +1,165 @@
+"""Forwards sets (thesis 3.2.1, 3.5): which filters each neighbour must hear of. Laws: exactly, what is forwarded to a
+neighbour is the minimal cover of what all others want (Theorem 3.1); approximately, that and at most a few more.
+
+By Equation 3.1 a neighbour is not told of a filter that it alone wants, nor of one that is covered by another that it
+is told of. So a filter that others cover is forwarded only if one neighbour alone wants all of those, and to that one:
+only roots and what they directly cover can be (Theorem 3.4; a root that its only subscriber is the only neighbour of
+is forwarded to nobody, an erratum).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from weft.order.node import Interface, Node
+from weft.order.poset import Poset
+from weft.order.structure import Structure
+
+T = TypeVar("T")
+_NOBODY: frozenset[Interface] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Forwarded(Generic[T]):
+    """What one neighbour is to be told: filters to take in, and filters to let go."""
+
+    add: list[Node[T]] = field(default_factory=list)
+    drop: list[Node[T]] = field(default_factory=list)
+
+
+class Forwarding(Generic[T]):
+    """A structure whose filters are forwarded to neighbours; other interfaces are local clients.
+
+    `exact` False takes the forest's own relations for all there are (thesis 4.5): quicker, and now and then a filter
+    is forwarded that need not be.
+
+    >>> from weft import parse
+    >>> from weft.order import Filters, Forwarding, Poset
+    >>> table = Forwarding(Poset(Filters()), ["I1", "I2", "I3"])
+    >>> sent = table.add(parse("x > 0"), "I1")
+    >>> {to: [str(node.thing) for node in told.add] for to, told in sent.items()}
+    {'I2': ['x > 0'], 'I3': ['x > 0']}
+    >>> sent = table.add(parse("x > 5"), "I2")
+    >>> {to: [str(node.thing) for node in told.add] for to, told in sent.items()}
+    {'I1': ['x > 5']}
+    """
+
+    def __init__(self, structure: Structure[T], neighbours: Iterable[Interface] = (), exact: bool = True) -> None:
+        self.structure = structure
+        self.exact = exact
+        self.neighbours: dict[Interface, None] = {}
+        self._told: dict[Interface, dict[Node[T], None]] = {}
+        structure.touched()
+        for neighbour in neighbours:
+            self.attach(neighbour)
+
+    def add(self, thing: T, interface: Interface) -> dict[Interface, Forwarded[T]]:
+        """Take in a filter; what each neighbour must now be told."""
+        self.structure.add(thing, interface)
+        return self._settle([thing])
+
+    def discard(self, thing: T, interface: Interface) -> dict[Interface, Forwarded[T]]:
+        """Let a filter go; with it go out the filters that it alone had covered (the uncovered set)."""
+        self.structure.discard(thing, interface)
+        return self._settle([thing])
+
+    def change(
+        self, add: Iterable[tuple[T, Interface]], drop: Iterable[tuple[T, Interface]]
+    ) -> dict[Interface, Forwarded[T]]:
+        """Drops, then additions, told as one change."""
+        things = []
+        for thing, interface in drop:
+            self.structure.discard(thing, interface)
+            things.append(thing)
+        for thing, interface in add:
+            self.structure.add(thing, interface)
+            things.append(thing)
+        return self._settle(things)
+
+    def attach(self, neighbour: Interface) -> Forwarded[T]:
+        """A new neighbour: what it must be told. Cost: O(nodes)."""
+        self.neighbours[neighbour] = None
+        self._told[neighbour] = {}
+        return self._settle(None).get(neighbour, Forwarded())
+
+    def detach(self, neighbour: Interface) -> dict[Interface, Forwarded[T]]:
+        """A neighbour is gone, with all that it wanted. Cost: O(nodes)."""
+        del self.neighbours[neighbour], self._told[neighbour]
+        for node in self.structure:
+            node.forwards -= {neighbour}
+        self.structure.discard_interface(neighbour)
+        return self._settle(None)
+
+    def told(self, neighbour: Interface) -> list[Node[T]]:
+        """Everything that a neighbour is told of. Cost: O(told)."""
+        return list(self._told[neighbour])
+
+    def forwards(self, node: Node[T]) -> frozenset[Interface]:
+        """The neighbours that a node must be forwarded to (Equation 3.1)."""
+        if not node.parents:
+            return _NOBODY  # gone
+        if self.structure.top in node.parents:
+            return frozenset(self.neighbours) - (node.interfaces if len(node.interfaces) == 1 else _NOBODY)
+        only = _sole(next(iter(node.parents)))
+        if only is None or only not in self.neighbours or node.interfaces == {only}:
+            return _NOBODY
+        return frozenset((only,)) if self._wanted_by_one(node, only) else _NOBODY
+
+    def check(self) -> None:
+        """Raise AssertionError if an invariant is broken."""
+        self.structure.check()
+        before = self.structure.relation.comparisons
+        for node in self.structure:
+            assert node.forwards == self.forwards(node), f"forwards sets are kept up to date: {node}"
+        for neighbour, told in self._told.items():
+            assert set(told) == {node for node in self.structure if neighbour in node.forwards}
+        self.structure.relation.comparisons = before
+
+    def _wanted_by_one(self, node: Node[T], neighbour: Interface) -> bool:
+        """Whether only one neighbour wants each of the nodes that cover this one."""
+        if not all(_sole(parent) == neighbour for parent in node.above()):
+            return False
+        if not self.exact or isinstance(self.structure, Poset):
+            return True
+        relation, thing = self.structure.relation, node.thing
+        assert thing is not None
+        return not any(
+            _sole(other) != neighbour and other is not node and not relation.covers(node.made, other.made)
+            for other in self.structure.standing(thing).all_above(self.structure.top)
+        )
+
+    def _settle(self, things: Iterable[T] | None) -> dict[Interface, Forwarded[T]]:
+        """Compute anew the forwards sets that may have changed: of all nodes, or by what changed and what it covers."""
+        touched = self.structure.touched()
+        if not touched and things is not None:
+            return {}
+        nodes = dict.fromkeys(touched)
+        if things is None:
+            nodes |= dict.fromkeys(self.structure)
+        else:
+            nodes |= dict.fromkeys(child for node in touched for child in node.children)
+            if self.exact and not isinstance(self.structure, Poset):
+                nodes |= dict.fromkeys(node for thing in things for node in self._near_roots(thing))
+        changes: dict[Interface, Forwarded[T]] = {}
+        for node in nodes:
+            new = self.forwards(node)
+            for neighbour in sorted(node.forwards - new, key=str):
+                changes.setdefault(neighbour, Forwarded()).drop.append(node)
+                del self._told[neighbour][node]
+            for neighbour in sorted(new - node.forwards, key=str):
+                changes.setdefault(neighbour, Forwarded()).add.append(node)
+                self._told[neighbour][node] = None
+            node.forwards = new
+        return changes
+
+    def _near_roots(self, thing: T) -> list[Node[T]]:
+        """The roots and their children that a filter covers, which a forest need not have hung below it."""
+        top = self.structure.top
+        covered = self.structure.standing(thing).all_below(top)
+        return [node for node in covered if top in node.parents or top in node.parent.parents or node.forwards]
+
+
+def _sole(node: Node[T]) -> Interface | None:
+    return next(iter(node.interfaces)) if len(node.interfaces) == 1 else None

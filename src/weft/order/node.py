@@ -1,0 +1,132 @@
+"""A filter's place in a covering order. Laws: a node covers what hangs below it; siblings are asked smallest subtree
+first (thesis 3.4), and of the roots only those whose kind can matter (thesis 6.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+Interface = Hashable  # who wants a filter: a neighbour, or a local client
+
+
+class Children(Generic[T]):
+    """Nodes in the order of their subtrees' sizes. Cost: O(1) to put in, take out or move by one size."""
+
+    __slots__ = ("_by_size", "_count")
+
+    def __init__(self) -> None:
+        self._by_size: dict[int, dict[Node[T], None]] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Node[T]]:
+        if len(self._by_size) == 1:
+            yield from next(iter(self._by_size.values()))
+            return
+        for size in sorted(self._by_size):
+            yield from self._by_size[size]
+
+    def put(self, node: Node[T]) -> None:
+        """Take a node in."""
+        self._by_size.setdefault(node.size, {})[node] = None
+        self._count += 1
+
+    def take(self, node: Node[T]) -> None:
+        """Take a node out; its size must not have changed since it was put in."""
+        same = self._by_size[node.size]
+        del same[node]
+        if not same:
+            del self._by_size[node.size]
+        self._count -= 1
+
+
+class Node(Generic[T]):
+    """A filter, whoever wants it, and what hangs below it.
+
+    `made` is the filter as its relation compares it, `kind` the event type that it is confined to, or None. A poset's
+    node has many parents, a forest's one, and a root the imaginary root (thesis 3.3), whose `thing` is None.
+    """
+
+    __slots__ = ("children", "forwards", "interfaces", "kind", "made", "parents", "reach", "size", "thing")
+
+    def __init__(self, thing: T | None, made: Any, kind: Hashable | None) -> None:
+        self.thing = thing
+        self.made = made
+        self.kind = kind
+        self.interfaces: set[Interface] = set()
+        self.parents: dict[Node[T], None] = {}
+        self.children: Children[T] | Roots[T] = Children()
+        self.size = 1  # of the subtree; a poset leaves it at 1
+        self.reach: dict[Interface, int] | None = None  # the interfaces below and how often, where that is kept
+        self.forwards: frozenset[Interface] = frozenset()  # the neighbours that it is forwarded to
+
+    def __repr__(self) -> str:
+        return f"Node({self.thing!s}, {sorted(map(str, self.interfaces))})"
+
+    @property
+    def parent(self) -> Node[T]:
+        """The only parent, in a forest."""
+        (parent,) = self.parents
+        return parent
+
+    def below(self) -> Iterator[Node[T]]:
+        """Every node below, each once. Cost: O(nodes below)."""
+        seen: set[Node[T]] = set()
+        open_ = list(self.children)
+        while open_:
+            node = open_.pop()
+            if node not in seen:
+                seen.add(node)
+                yield node
+                open_ += node.children
+
+    def above(self) -> Iterator[Node[T]]:
+        """Every node above but the imaginary root, each once. Cost: O(nodes above)."""
+        seen: set[Node[T]] = set()
+        open_ = list(self.parents)
+        while open_:
+            node = open_.pop()
+            if node not in seen and node.parents:
+                seen.add(node)
+                yield node
+                open_ += node.parents
+
+
+class Roots(Generic[T]):
+    """The root set, parted by the event types that its filters are confined to."""
+
+    __slots__ = ("_by_kind",)
+
+    def __init__(self) -> None:
+        self._by_kind: dict[Hashable | None, Children[T]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._by_kind.values()))
+
+    def __iter__(self) -> Iterator[Node[T]]:
+        for roots in self._by_kind.values():
+            yield from roots
+
+    def of_kind(self, kind: Hashable | None) -> Iterator[Node[T]]:
+        """The roots that a filter, or an event, of a type can lie below: those of the type, and those of any."""
+        for wanted in dict.fromkeys((kind, None)):
+            yield from self._by_kind.get(wanted, ())
+
+    def within_kind(self, kind: Hashable | None) -> Iterator[Node[T]]:
+        """The roots that a filter confined to a type can cover; without a type, all."""
+        yield from self if kind is None else self._by_kind.get(kind, ())
+
+    def put(self, node: Node[T]) -> None:
+        """Take a root in."""
+        self._by_kind.setdefault(node.kind, Children()).put(node)
+
+    def take(self, node: Node[T]) -> None:
+        """Take a root out."""
+        same = self._by_kind[node.kind]
+        same.take(node)
+        if not same:
+            del self._by_kind[node.kind]

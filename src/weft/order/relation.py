@@ -1,0 +1,184 @@
+"""What is ordered, and how two of it compare. Laws: `covers` says True only when proven; it need not be transitive;
+every comparison is counted.
+
+A structure asks how a new thing stands among its nodes through a `Standing`: the plain one compares with node after
+node, from the roots down (thesis 3.2.2, 3.3); that of filters that are boxes asks an index once (`boxed`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import Any, Generic, Protocol, TypeVar
+
+from weft.order.node import Interface, Node, Roots
+
+T = TypeVar("T")
+
+
+class Standing(Protocol[T]):
+    """Where a thing stands among the nodes of one structure."""
+
+    def above(self, parent: Node[T], first: Interface | None = None) -> Iterator[Node[T]]:
+        """The children of a node that cover the thing, smallest subtree first; before them, those that lead to an
+        interface, if one is given.
+        """
+
+    def below(self, parent: Node[T]) -> Iterator[Node[T]]:
+        """The children of a node that the thing covers."""
+
+    def all_above(self, top: Node[T]) -> Iterator[Node[T]]:
+        """Every node that is found to cover the thing."""
+
+    def all_below(self, top: Node[T], interface: Interface | None = None) -> Iterator[Node[T]]:
+        """Every node below `top` that the thing covers; with an interface only where the index of interfaces leads."""
+
+
+class Relation(Generic[T]):
+    """Things with `covers`: filters, attribute filters, rates, anything.
+
+    >>> ranges = Relation(lambda wide, narrow: wide[0] <= narrow[0] and narrow[1] <= wide[1])
+    >>> ranges.covers((0, 10), (5, 9)), ranges.covers((0, 10), (8, 15)), ranges.comparisons
+    (True, False, 2)
+    """
+
+    def __init__(
+        self,
+        covers: Callable[[Any, Any], bool],
+        *,
+        make: Callable[[T], Any] | None = None,
+        key: Callable[[Any], Hashable] | None = None,
+        kind: Callable[[Any], Hashable | None] | None = None,
+    ) -> None:
+        self.comparisons = 0
+        self._covers = covers
+        self._make = make
+        self._key = key
+        self._kind = kind
+
+    def make(self, thing: T) -> Any:
+        """The thing as it is compared, made once."""
+        return thing if self._make is None else self._make(thing)
+
+    def key(self, made: Any) -> Hashable:
+        """What finds a duplicate: things with equal keys are one node."""
+        return made if self._key is None else self._key(made)
+
+    def kind(self, made: Any) -> Hashable | None:
+        """The event type that it is confined to, if it is to one; two of different kinds never cover each other."""
+        return None if self._kind is None else self._kind(made)
+
+    def covers(self, wide: Any, narrow: Any) -> bool:
+        """True only if all of `narrow` is in `wide`."""
+        self.comparisons += 1
+        return self._covers(wide, narrow)
+
+    def places(self) -> Places[T]:
+        """What a structure asks of where its nodes stand; each structure has its own."""
+        return Walks(self)
+
+
+class Places(Protocol[T]):
+    """The nodes of one structure, and where a thing stands among them."""
+
+    def standing(self, made: Any, kind: Hashable | None) -> Standing[T]:
+        """Where a thing stands."""
+
+    def placed(self, node: Node[T]) -> None:
+        """Told of every node that the structure takes in."""
+
+    def removed(self, node: Node[T]) -> None:
+        """Told of every node that the structure lets go."""
+
+
+class Walks(Generic[T]):
+    """Places that nothing is known of: every thing walks the structure."""
+
+    def __init__(self, relation: Relation[T]) -> None:
+        self._relation = relation
+
+    def standing(self, made: Any, kind: Hashable | None) -> Standing[T]:
+        """A walk, not begun."""
+        return Walk(self._relation, made, kind)
+
+    def placed(self, node: Node[T]) -> None:
+        """Nothing to keep."""
+
+    def removed(self, node: Node[T]) -> None:
+        """Nothing to let go."""
+
+
+class Walk(Generic[T]):
+    """A thing compared with node after node, with each at most once in either direction."""
+
+    def __init__(self, relation: Relation[T], made: Any, kind: Hashable | None) -> None:
+        self._relation = relation
+        self._made = made
+        self._kind = kind
+        self._covered: dict[Node[T], bool] = {}
+        self._covering: dict[Node[T], bool] = {}
+
+    def above(self, parent: Node[T], first: Interface | None = None) -> Iterator[Node[T]]:
+        """The children that cover the thing, asked when they are needed."""
+        children: Iterable[Node[T]] = parent.children
+        if isinstance(children, Roots):
+            children = children.of_kind(self._kind)
+        if first is not None:
+            children = sorted(children, key=lambda child: not reaches(child, first))
+        for child in children:
+            if self._is_below(child):
+                yield child
+
+    def below(self, parent: Node[T]) -> Iterator[Node[T]]:
+        """The children that the thing covers."""
+        children = parent.children
+        for child in list(children.within_kind(self._kind) if isinstance(children, Roots) else children):
+            if self._is_above(child):
+                yield child
+
+    def all_above(self, top: Node[T]) -> Iterator[Node[T]]:
+        """Whoever covers the thing, found along chains of such nodes: what lies above them covers it too."""
+        seen: set[Node[T]] = set()
+        open_ = [top]
+        while open_:
+            for node in self.above(open_.pop()):
+                if node not in seen:
+                    seen.add(node)
+                    yield node
+                    open_.append(node)
+
+    def all_below(self, top: Node[T], interface: Interface | None = None) -> Iterator[Node[T]]:
+        """Whatever the thing covers: what lies below such a node is covered too, and not compared."""
+        seen: set[Node[T]] = set()
+        children = top.children
+        typed = isinstance(children, Roots) and self._kind is not None
+        open_ = list(children.of_kind(self._kind) if typed else children)  # type: ignore[union-attr]
+        while open_:
+            node = open_.pop()
+            if node in seen or not reaches(node, interface):
+                continue
+            seen.add(node)
+            if self._is_above(node):
+                yield node
+                for deeper in node.below():
+                    if deeper not in seen:
+                        seen.add(deeper)
+                        yield deeper
+            else:
+                open_ += node.children
+
+    def _is_below(self, node: Node[T]) -> bool:
+        known = self._covering.get(node)
+        if known is None:
+            known = self._covering[node] = self._relation.covers(node.made, self._made)
+        return known
+
+    def _is_above(self, node: Node[T]) -> bool:
+        known = self._covered.get(node)
+        if known is None:
+            known = self._covered[node] = self._relation.covers(self._made, node.made)
+        return known
+
+
+def reaches(node: Node[T], interface: Interface | None) -> bool:
+    """Whether an interface may want the node or one below it."""
+    return interface is None or node.reach is None or interface in node.interfaces or interface in node.reach

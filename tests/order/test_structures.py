@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from order.things import CASES, LEAN, RANGES, STRUCTURES, Case, Range, plain_ranges
 from strategies import thorough
-
 from weft.errors import FilterError
 from weft.language.text import parse
 from weft.order import Filters, Forest, NonRedundantForest, Poset, Relation, Structure
@@ -152,7 +152,7 @@ def test_a_poset_knows_the_whole_relation(data: st.DataObject) -> None:
         assert {other.thing for other in node.above()} == above
 
 
-@pytest.mark.parametrize("kind", ("forest", "balanced"))
+@pytest.mark.parametrize("kind", ["forest", "balanced"])
 @given(data=st.data())
 @thorough(60)
 def test_siblings_are_incomparable(kind: str, data: st.DataObject) -> None:

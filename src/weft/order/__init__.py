@@ -6,9 +6,13 @@ from weft.order.forest import Forest as Forest
 from weft.order.forest import NonRedundantForest as NonRedundantForest
 from weft.order.forwards import Forwarded as Forwarded
 from weft.order.forwards import Forwarding as Forwarding
+from weft.order.matching import match as match
 from weft.order.node import Interface as Interface
 from weft.order.node import Node as Node
 from weft.order.poset import Poset as Poset
+from weft.order.rates import Rate as Rate
+from weft.order.rates import RateControl as RateControl
+from weft.order.rates import Rated as Rated
 from weft.order.relation import Relation as Relation
 from weft.order.structure import RootChange as RootChange
 from weft.order.structure import Structure as Structure

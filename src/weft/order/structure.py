@@ -58,7 +58,10 @@ class Structure(ABC, Generic[T]):
     # -- changes --------------------------------------------------------------------------------------
 
     def add(self, thing: T, interface: Interface = 0) -> RootChange[T]:
-        """Take in a filter that an interface wants; one that is there already only gains the interface."""
+        """Take in a filter that an interface wants; one that is there already only gains the interface.
+
+        An interface wants a filter once, in whatever words and however often it is added.
+        """
         made = self.relation.make(thing)
         key = self.relation.key(made)
         node = self._nodes.get(key)

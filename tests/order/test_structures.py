@@ -64,6 +64,7 @@ def test_the_roots_are_the_minimal_cover(name: str, kind: str, data: st.DataObje
     for add, number, interface in data.draw(steps(case)):
         apply(structure, wants, (add, case.things[number], interface))
         structure.check()
+        assert all(p is structure.top or case.holds(p.thing, n.thing) for n in structure for p in n.parents)
         wanted = [thing for thing, _ in sorted(wants, key=str)]
         roots = [node.thing for node in structure.roots]
         assert all(any(case.holds(root, thing) for root in roots) for thing in wanted), "the roots cover everything"

@@ -98,10 +98,11 @@ def _hopeless(asked, bounds, node, a, b, mark):
 
 
 @jit
-def search(asked, low, high, marks, state, order, runs, left, bounds, leaf, a, b, mark, exact, out):
-    """Rows that answer, into `out` (int64[rows]); returns how many, and how many rows were compared.
+def search(asked, low, high, marks, state, tags, order, runs, left, bounds, leaf, a, b, mark, exact, tag, out):
+    """Rows that answer, into `out` (int64[wanted]) until it is full; returns how many, and how many were compared.
 
-    The asked box is a, b (float64[axes]) and mark (uint8[axes]); `exact` is False if it is only a hull.
+    The asked box is a, b (float64[axes]) and mark (uint8[axes]); `exact` is False if it is only a hull. Unless `tag` is
+    0, only rows with one of its bits in their `tags` (uint64[rows]) answer.
     """
     found = compared = 0
     nodes = np.empty(_DEPTH, np.int64)
@@ -125,12 +126,14 @@ def search(asked, low, high, marks, state, order, runs, left, bounds, leaf, a, b
                     continue
             for place in range(start, end):
                 row = order[place]
-                if state[row] == DEAD:
+                if state[row] == DEAD or (tag and not tags[row] & tag):
                     continue
                 compared += 1
                 if _holds(asked, low, high, marks, row, a, b, mark, exact and state[row] == EXACT):
                     out[found] = row
                     found += 1
+                    if found == out.shape[0]:
+                        return found, compared
     return found, compared
 
 

@@ -20,6 +20,9 @@ from weft.order.cover_index import CoverIndex, Row, Span
 from weft.order.node import Interface, Node
 from weft.order.relation import Places, Relation, Standing, reaches
 
+_OTHERS = 63  # interfaces with a bit of their own
+_OTHER = 1 << _OTHERS
+
 TYPE = "type"  # the attribute that parts the roots
 
 
@@ -44,7 +47,8 @@ class Filters(Relation[Region]):
     """
 
     def __init__(self, schema: Schema | None = None, indexed: bool = True) -> None:
-        super().__init__(lambda wide, narrow: covers(wide.form, narrow.form, schema))
+        # patterns and residuals are not transitive
+        super().__init__(lambda wide, narrow: covers(wide.form, narrow.form, schema), transitive=False)
         self.schema = schema
         self._indexed = indexed
         self._numbers: dict[str, float] = {}  # of strings
@@ -119,6 +123,7 @@ class IndexedPlaces:
         self._index = CoverIndex()
         self._nodes: dict[Row, Node[Region]] = {}
         self._rows: dict[Node[Region], Row] = {}
+        self._bits: dict[Interface, int] = {}
 
     def standing(self, made: Boxed, kind: Hashable | None) -> Standing[Region]:  # noqa: ARG002 - the boxes say it
         """Where a filter stands, by the index."""
@@ -128,6 +133,15 @@ class IndexedPlaces:
         """Keep the node in the index. Cost: O(log^2 n), amortised."""
         row = self._index.add(node.made.spans, node.made.exact)
         self._nodes[row], self._rows[node] = node, row
+        self.rewanted(node)
+
+    def rewanted(self, node: Node[Region]) -> None:
+        """Tag the node with its interfaces: a bit for each of the first, and one for all others."""
+        bits = self._bits
+        tag = 0
+        for interface in node.interfaces:
+            tag |= bits.setdefault(interface, 1 << len(bits)) if len(bits) < _OTHERS else bits.get(interface, _OTHER)
+        self._index.tag(self._rows[node], tag)
 
     def removed(self, node: Node[Region]) -> None:
         """Let the node go from the index."""
@@ -135,16 +149,21 @@ class IndexedPlaces:
         del self._nodes[row]
         self._index.discard(row)
 
-    def above(self, made: Boxed) -> dict[Node[Region], None]:
+    def above(self, made: Boxed) -> Iterator[Node[Region]]:
         """The nodes that cover a filter."""
-        rows = self._asked(self._index.around, made)
-        return dict.fromkeys(self._confirmed(rows, made, made.exact, above=True))
+        return self._confirmed(self._asked(self._index.around, made), made, made.exact, above=True)
 
-    def below(self, made: Boxed) -> dict[Node[Region], None]:
+    def has_above(self, made: Boxed, interface: Interface) -> bool | None:
+        """Whether an interface wants a node that covers a filter; None if tags cannot tell."""
+        tag = self._bits.get(interface, _OTHER)
+        if not self._index.is_around(made.spans, made.exact, tag):
+            return False
+        return True if tag != _OTHER and made.exact and not self._index.hulls else None
+
+    def below(self, made: Boxed) -> Iterator[Node[Region]]:
         """The nodes that a filter covers."""
-        rows = self._asked(self._index.within, made)
         exact = made.exact and self._index.knows(made.spans)
-        return dict.fromkeys(self._confirmed(rows, made, exact, above=False))
+        return self._confirmed(self._asked(self._index.within, made), made, exact, above=False)
 
     def _asked(self, search: Callable[[Iterable[Span], bool], list[Row]], made: Boxed) -> list[Row]:
         before = self._index.compared
@@ -154,11 +173,34 @@ class IndexedPlaces:
 
     def _confirmed(self, rows: list[Row], made: Boxed, exact: bool, above: bool) -> Iterator[Node[Region]]:
         """The nodes of rows that truly cover the filter, or are covered: hulls only say that they may."""
-        covers = self._filters.covers
-        for row in rows:
-            node = self._nodes[row]
-            if (exact and self._index.is_exact(row)) or (covers(node.made, made) if above else covers(made, node.made)):
-                yield node
+        nodes = self._nodes
+        if exact and not self._index.hulls:
+            return map(nodes.__getitem__, rows)
+        covers, hulls = self._filters.covers, self._index.hulls
+        return (
+            node
+            for row, node in zip(rows, map(nodes.__getitem__, rows), strict=True)
+            if (exact and row not in hulls) or (covers(node.made, made) if above else covers(made, node.made))
+        )
+
+
+class _Found:
+    """Nodes that are looked at only as far as somebody asks."""
+
+    def __init__(self, nodes: Iterator[Node[Region]]) -> None:
+        self._seen: dict[Node[Region], None] = {}
+        self._rest = nodes
+
+    def __iter__(self) -> Iterator[Node[Region]]:
+        yield from list(self._seen)
+        for node in self._rest:
+            self._seen[node] = None
+            yield node
+
+    def all(self) -> dict[Node[Region], None]:
+        """Every one of them."""
+        self._seen |= dict.fromkeys(self._rest)
+        return self._seen
 
 
 class _Looked:
@@ -167,11 +209,11 @@ class _Looked:
     def __init__(self, places: IndexedPlaces, made: Boxed) -> None:
         self._places = places
         self._made = made
-        self._ups: dict[Node[Region], None] | None = None
-        self._downs: dict[Node[Region], None] | None = None
+        self._ups: _Found | None = None
+        self._downs: _Found | None = None
 
     def above(self, parent: Node[Region], first: Interface | None = None) -> Iterator[Node[Region]]:
-        ups = self._above()
+        ups = self._above().all()
         if not ups:
             return iter(())
         if len(ups) > len(parent.children):
@@ -182,13 +224,17 @@ class _Looked:
         return iter(found)
 
     def below(self, parent: Node[Region]) -> Iterator[Node[Region]]:
-        downs = self._below()
+        downs = self._below().all()
         if len(downs) > len(parent.children):
             return iter([child for child in parent.children if child in downs])
         return iter([node for node in downs if parent in node.parents])
 
     def all_above(self, top: Node[Region]) -> Iterator[Node[Region]]:  # noqa: ARG002 - the index holds all nodes
         return iter(self._above())
+
+    def has_above(self, top: Node[Region], interface: Interface) -> bool:  # noqa: ARG002 - as above
+        known = self._places.has_above(self._made, interface)
+        return any(interface in node.interfaces for node in self._above()) if known is None else known
 
     def all_below(
         self,
@@ -197,14 +243,14 @@ class _Looked:
     ) -> Iterator[Node[Region]]:
         return (node for node in self._below() if reaches(node, interface))
 
-    def _above(self) -> dict[Node[Region], None]:
+    def _above(self) -> _Found:
         if self._ups is None:
-            self._ups = self._places.above(self._made)
+            self._ups = _Found(self._places.above(self._made))
         return self._ups
 
-    def _below(self) -> dict[Node[Region], None]:
+    def _below(self) -> _Found:
         if self._downs is None:
-            self._downs = self._places.below(self._made)
+            self._downs = _Found(self._places.below(self._made))
         return self._downs
 
 

@@ -39,6 +39,7 @@ class CoverIndex:
         if not 1 <= leaf <= buffer:
             raise ValueError("a buffer must hold at least a leaf")
         self.compared = 0  # rows that were compared, in all
+        self.hulls: set[Row] = set()  # the rows that are not all that they stand for
         self._buffer = buffer
         self._leaf = leaf
         self._axes: dict[Axis, int] = {}
@@ -61,6 +62,8 @@ class CoverIndex:
             if place >= 0:
                 self._low[row, place], self._high[row, place], self._marks[row, place] = low, high, marks
         self._state[row] = kernel.EXACT if exact else kernel.HULL
+        if not exact:
+            self.hulls.add(row)
         self._order[self._runs[-1]] = row
         self._runs[-1] += 1
         self._live += 1
@@ -72,6 +75,7 @@ class CoverIndex:
     def discard(self, row: Row) -> None:
         """Let a row go. Cost: O(1), amortised."""
         self._state[row] = kernel.DEAD
+        self.hulls.discard(row)
         self._live -= 1
         if self._runs[-1] > max(self._buffer, 2 * self._live):
             self._pack()
@@ -79,6 +83,14 @@ class CoverIndex:
     def around(self, spans: Iterable[Span], exact: bool) -> list[Row]:
         """Rows that cover the box. Cost: O(log^2 n + found) where few rows reach across the box's ends."""
         return self._search(kernel.AROUND, spans, exact)
+
+    def is_around(self, spans: Iterable[Span], exact: bool, tag: int) -> bool:
+        """Whether a row with one of the tag's bits covers the box, as far as hulls can say."""
+        return bool(self._search(kernel.AROUND, spans, exact, tag))
+
+    def tag(self, row: Row, tag: int) -> None:
+        """Give a row a tag of 64 bits."""
+        self._tags[row] = tag
 
     def within(self, spans: Iterable[Span], exact: bool) -> list[Row]:
         """Rows that the box covers. Cost: as `around`."""
@@ -90,10 +102,6 @@ class CoverIndex:
     def meeting(self, spans: Iterable[Span], exact: bool) -> list[Row]:
         """Rows that overlap the box. Cost: as `around`."""
         return self._search(kernel.MEETING, spans, exact)
-
-    def is_exact(self, row: Row) -> bool:
-        """Whether the row is all that it stands for."""
-        return bool(self._state[row] == kernel.EXACT)
 
     def knows(self, spans: Iterable[Span]) -> bool:
         """Whether every axis of the spans is one of the index: if not, an answer may hold too many."""
@@ -107,8 +115,9 @@ class CoverIndex:
         assert sum(self._state[row] != kernel.DEAD for row in order) == self._live, "live rows are counted"
         assert all(a <= b for a, b in zip(self._runs, self._runs[1:], strict=False)), "runs follow each other"
         assert self._runs[-1] - self._runs[-2] < self._buffer, "the buffer is never full"
+        assert self.hulls == {row for row in order if self._state[row] == kernel.HULL}, "hulls are known"
 
-    def _search(self, asked: int, spans: Iterable[Span], exact: bool) -> list[Row]:
+    def _search(self, asked: int, spans: Iterable[Span], exact: bool, tag: int = 0) -> list[Row]:
         low, high, marks = self._asked
         low[:], high[:], marks[:] = -np.inf, np.inf, 0
         for axis, start, end, mark in spans:
@@ -123,6 +132,7 @@ class CoverIndex:
             self._high,
             self._marks,
             self._state,
+            self._tags,
             self._order,
             self._ends,
             self._left,
@@ -132,7 +142,8 @@ class CoverIndex:
             high,
             marks,
             exact,
-            self._out,
+            np.uint64(tag),
+            self._out[:1] if tag else self._out,
         )
         self.compared += compared
         rows: list[Row] = self._out[:found].tolist()
@@ -180,6 +191,7 @@ class CoverIndex:
         self._high: NDArray[np.float64] = np.full((rows, axes), np.inf)
         self._marks: NDArray[np.uint8] = np.zeros((rows, axes), np.uint8)
         self._state: NDArray[np.uint8] = np.zeros(rows, np.uint8)
+        self._tags: NDArray[np.uint64] = np.zeros(rows, np.uint64)
         self._order: NDArray[np.int64] = np.zeros(rows, np.int64)
         self._out: NDArray[np.int64] = np.zeros(rows, np.int64)
         nodes = kernel.FAN * (rows // self._leaf + 1)
@@ -189,11 +201,11 @@ class CoverIndex:
 
     def _resize(self, rows: int, axes: int) -> None:
         low, high, marks, state, order = self._low, self._high, self._marks, self._state, self._order
-        left, bounds = self._left, self._bounds
+        left, bounds, tags = self._left, self._bounds, self._tags
         self._allocate(rows, axes)
         kept, width = low.shape
         self._low[:kept, :width], self._high[:kept, :width], self._marks[:kept, :width] = low, high, marks
-        self._state[:kept], self._order[:kept] = state, order
+        self._state[:kept], self._order[:kept], self._tags[:kept] = state, order, tags
         self._left[: len(left)] = left
         self._bounds[: len(left), :, :width] = bounds
         # an axis that the trees do not know yet is open on all their rows

@@ -29,6 +29,9 @@ class Standing(Protocol[T]):
     def all_above(self, top: Node[T]) -> Iterator[Node[T]]:
         """Every node that is found to cover the thing."""
 
+    def has_above(self, top: Node[T], interface: Interface) -> bool:
+        """Whether an interface wants a node that is found to cover the thing."""
+
     def all_below(self, top: Node[T], interface: Interface | None = None) -> Iterator[Node[T]]:
         """Every node below `top` that the thing covers; with an interface only where the index of interfaces leads."""
 
@@ -48,8 +51,10 @@ class Relation(Generic[T]):
         make: Callable[[T], Any] | None = None,
         key: Callable[[Any], Hashable] | None = None,
         kind: Callable[[Any], Hashable | None] | None = None,
+        transitive: bool = True,
     ) -> None:
         self.comparisons = 0
+        self.transitive = transitive  # if not, what hangs below a node is in it, but `covers` may not prove it
         self._covers = covers
         self._make = make
         self._key = key
@@ -86,6 +91,9 @@ class Places(Protocol[T]):
     def placed(self, node: Node[T]) -> None:
         """Told of every node that the structure takes in."""
 
+    def rewanted(self, node: Node[T]) -> None:
+        """Told of every node that other interfaces want than before."""
+
     def removed(self, node: Node[T]) -> None:
         """Told of every node that the structure lets go."""
 
@@ -101,6 +109,9 @@ class Walks(Generic[T]):
         return Walk(self._relation, made, kind)
 
     def placed(self, node: Node[T]) -> None:
+        """Nothing to keep."""
+
+    def rewanted(self, node: Node[T]) -> None:
         """Nothing to keep."""
 
     def removed(self, node: Node[T]) -> None:
@@ -145,6 +156,10 @@ class Walk(Generic[T]):
                     seen.add(node)
                     yield node
                     open_.append(node)
+
+    def has_above(self, top: Node[T], interface: Interface) -> bool:
+        """Whether an interface wants one of them."""
+        return any(interface in node.interfaces for node in self.all_above(top))
 
     def all_below(self, top: Node[T], interface: Interface | None = None) -> Iterator[Node[T]]:
         """Whatever the thing covers: what lies below such a node is covered too, and not compared."""

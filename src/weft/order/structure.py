@@ -69,8 +69,8 @@ class Structure(ABC, Generic[T]):
             return _UNCHANGED
         kind = self.relation.kind(made)
         standing = self._places.standing(made, kind)
-        if not self.redundant and self._has(interface, standing):
-            return _UNCHANGED
+        if not self.redundant and standing.has_above(self.top, interface):
+            return _UNCHANGED  # Algorithm 1, step 1
         if node is not None:
             self._want(node, interface)
         else:
@@ -147,7 +147,8 @@ class Structure(ABC, Generic[T]):
             assert node.parents, "every node hangs somewhere"
             for parent in node.parents:
                 assert any(child is node for child in parent.children), "parents know their children"
-                assert parent is self.top or self.relation.covers(parent.made, node.made), "parents cover"
+                if parent is not self.top and self.relation.transitive:
+                    assert self.relation.covers(parent.made, node.made), "parents cover"
             assert node not in set(node.below()), "nothing hangs below itself"
         self.relation.comparisons = before
 
@@ -167,10 +168,6 @@ class Structure(ABC, Generic[T]):
 
     # -- who wants what -------------------------------------------------------------------------------
 
-    def _has(self, interface: Interface, standing: Standing[T]) -> bool:
-        """Whether an interface wants a filter that covers this one (Algorithm 1, step 1)."""
-        return any(interface in node.interfaces for node in standing.all_above(self.top))
-
     def _spare(self, node: Node[T], standing: Standing[T], interface: Interface) -> None:
         """Let an interface go from whatever the node covers (Algorithm 1, steps 2 and 3)."""
         covered = [other for other in standing.all_below(self.top, interface) if interface in other.interfaces]
@@ -180,6 +177,7 @@ class Structure(ABC, Generic[T]):
 
     def _want(self, node: Node[T], interface: Interface) -> None:
         node.interfaces.add(interface)
+        self._places.rewanted(node)
         self._touch(node)
 
     def _unwant(self, node: Node[T], interface: Interface) -> None:
@@ -188,7 +186,9 @@ class Structure(ABC, Generic[T]):
             return
         node.interfaces.discard(interface)
         self._touch(node)
-        if not node.interfaces:
+        if node.interfaces:
+            self._places.rewanted(node)
+        else:
             del self._nodes[self.relation.key(node.made)]
             self._places.removed(node)
             self._displace(node)

@@ -1,0 +1,89 @@
+"""Many range sets in three arrays, one a subscription. Law: row i is the ranges offsets[i] to offsets[i + 1]."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from weft.interest.range_set import Points, RangeError, RangeSet, as_points
+
+
+def for_kernels(values: ArrayLike) -> Points:
+    """Curve points in an array of the one kind that kernels are compiled for: neither read-only nor with strides."""
+    return np.require(as_points(values), requirements=["C", "W"])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RangeSets:
+    """Range sets in CSR form, each checked as `RangeSet` checks one.
+
+    >>> some = RangeSets.of([RangeSet.of((1, 3), (7, 7)), RangeSet.of(), RangeSet.of((2, 9))])
+    >>> len(some), some[0], some.offsets.tolist()
+    (3, RangeSet.of((1, 3), (7, 7)), [0, 2, 2, 3])
+    """
+
+    offsets: Points
+    starts: Points
+    ends: Points
+
+    def __post_init__(self) -> None:
+        for name in ("offsets", "starts", "ends"):
+            object.__setattr__(self, name, for_kernels(getattr(self, name)))
+        offsets, starts, ends = self.offsets, self.starts, self.ends
+        if starts.size != ends.size:
+            raise RangeError(f"{starts.size} starts for {ends.size} ends")
+        if offsets.size == 0 or offsets[0] != 0 or offsets[-1] != starts.size or (np.diff(offsets) < 0).any():
+            raise RangeError("offsets must go from 0 up to the number of ranges, one more than there are sets")
+        touching = starts[1:] - 1 <= ends[:-1]
+        inner = offsets[(offsets > 0) & (offsets < starts.size)]
+        touching[inner - 1] = False  # the last range of a set and the first of the next have nothing to do
+        if (starts > ends).any() or touching.any():
+            raise RangeError("the ranges of each set must be sorted, with room between them")
+
+    @staticmethod
+    def of(sets: Iterable[RangeSet]) -> RangeSets:
+        """These sets, in this order."""
+        some = list(sets)
+        none = np.zeros(0, np.int64)
+        return RangeSets(
+            np.cumsum([0, *map(len, some)]),
+            np.concatenate([none, *(s.starts for s in some)]),
+            np.concatenate([none, *(s.ends for s in some)]),
+        )
+
+    @staticmethod
+    def chained(batches: Iterable[RangeSets]) -> RangeSets:
+        """The sets of several batches, one batch after another."""
+        some = list(batches)
+        none = np.zeros(0, np.int64)
+        return RangeSets(
+            np.cumsum(np.concatenate([[0], *(np.diff(batch.offsets) for batch in some)])),
+            np.concatenate([none, *(batch.starts for batch in some)]),
+            np.concatenate([none, *(batch.ends for batch in some)]),
+        )
+
+    def __len__(self) -> int:
+        return self.offsets.size - 1
+
+    def __getitem__(self, row: int) -> RangeSet:
+        if not 0 <= row < len(self):
+            raise IndexError(row)
+        part = slice(self.offsets[row], self.offsets[row + 1])
+        return RangeSet(self.starts[part], self.ends[part])
+
+    def __iter__(self) -> Iterator[RangeSet]:
+        return (self[row] for row in range(len(self)))
+
+    def union(self) -> RangeSet:
+        """What is in any of them."""
+        return RangeSet.union_of(self.starts, self.ends)
+
+    def taken(self, rows: Points) -> RangeSets:
+        """The sets of these rows, in this order."""
+        lengths = np.diff(self.offsets)[rows]
+        offsets = np.append(0, np.cumsum(lengths))
+        places = np.arange(offsets[-1]) + np.repeat(self.offsets[:-1][rows] - offsets[:-1], lengths)
+        return RangeSets(offsets, self.starts[places], self.ends[places])

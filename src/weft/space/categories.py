@@ -1,0 +1,98 @@
+"""Known strings in cells. Laws: those of a dimension; a string that is not known has its place, after all known ones.
+
+The order is the user's, or a taxonomy's, so that what is asked for together is together. Patterns and user predicates
+are exact here, for each known string can be asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from weft.algebra import interval
+from weft.algebra.columns import Column, Part
+from weft.algebra.residual import Called, Residuals
+from weft.algebra.valueset import ValueSet
+from weft.errors import SchemaError
+from weft.model.batch import TypedColumn
+from weft.model.value import Type, Value
+from weft.space.dimension import (
+    ABSENT,
+    Interval,
+    Ints,
+    cells_of_strings,
+    cells_of_texts,
+    has_others,
+    joined,
+    spans_of_texts,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Categories:
+    """Known strings in cells of one or more, in an order of their own, and a last cell for all other strings.
+
+    >>> kind = Categories("kind", (("quake",), ("blast", "collapse")))
+    >>> [kind.cell(value) for value in ("quake", "collapse", "ice", 7)]
+    [1, 2, 3, 0]
+    """
+
+    name: str
+    groups: tuple[tuple[str, ...], ...]
+    _known: dict[str, int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        known = {text: 1 + at for at, group in enumerate(self.groups) for text in group}
+        if len(known) != sum(map(len, self.groups)):
+            raise SchemaError(f"a category of {self.name!r} is given twice: keep one")
+        object.__setattr__(self, "_known", known)
+
+    @property
+    def size(self) -> int:
+        """The number of cells, cell 0 and the one of other strings included."""
+        return len(self.groups) + 2
+
+    @property
+    def parameters(self) -> tuple[Any, ...]:
+        """Name and groups."""
+        return ("categories", self.name, self.groups)
+
+    def cell(self, value: Value | None) -> int:
+        """The cell of a value. Cost: O(1)."""
+        return self._known.get(value, self.size - 1) if isinstance(value, str) else ABSENT
+
+    def cells(self, column: TypedColumn) -> Ints:
+        """The cells of a column of values."""
+        if column.type is not Type.STRING:
+            return np.zeros(len(column.absent), np.int64)
+        return cells_of_strings(column, self.cell)
+
+    def intervals(self, values: ValueSet, residuals: Residuals) -> list[Interval]:
+        """The intervals of cells that the set meets; of user predicates (is_a) each category is asked."""
+        found = [(ABSENT, ABSENT)] if values.absent or has_others(values, Part.STRINGS) else []
+        strings = values.strings
+        asked = [
+            (subject, allowed)
+            for subject, allowed in residuals.items()
+            if isinstance(subject, Called) and subject.names == (self.name,)
+        ]
+        for text, cell in self._known.items():
+            if text in strings and all(subject.outcome({self.name: text}) in allowed for subject, allowed in asked):
+                found.append((cell, cell))
+        points = None if strings.terms else interval.points(strings.line)
+        if points is None or any(text not in self._known for text in points):
+            found.append((self.size - 1, self.size - 1))
+        return joined(found)
+
+    def spans(self, part: Part, column: Column, texts: Sequence[str]) -> tuple[Ints, Ints]:
+        """The first and last cell of each interval."""
+        if part is not Part.STRINGS:
+            return np.zeros(len(column.low), np.int64), np.zeros(len(column.low), np.int64)
+        return spans_of_texts(column.low, cells_of_texts(texts, self.cell), self.size - 1)
+
+    def label(self, cell: int) -> str:
+        """Its categories."""
+        return "absent" if cell == ABSENT else "other" if cell == self.size - 1 else ", ".join(self.groups[cell - 1])

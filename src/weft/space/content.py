@@ -1,0 +1,122 @@
+"""The content space: a grid and a curve through its cells, so that a filter is a set of ranges and an event a number
+(MICS 3). Laws: an event that matches a filter has its index in the filter's ranges; two spaces with equal parameters
+give equal ranges and indexes.
+
+All of this is arithmetic over public parameters, so clients can do it themselves (MICS 6.1).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from weft.algebra.columns import BoxColumns
+from weft.algebra.relate import Region
+from weft.errors import SchemaError
+from weft.index.base import AnyEvent
+from weft.space.curve import MOST_RANGES, PATIENCE, Curve, Order, RangeSet, RangeSets, check_cap, union
+from weft.space.dimension import Ints
+from weft.space.grid import CellBoxes, Grid
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class ContentSpace:
+    """A grid, the order in which its cells are visited, and how many ranges a filter may become.
+
+    >>> from weft import Schema
+    >>> schema = Schema.from_dict({"attributes": {n: {"type": "int", "bounds": [0, 12]} for n in ("x", "y")}})
+    >>> space = ContentSpace(Grid.uniform(schema, cells=16))
+    >>> wanted = space.ranges("x BETWEEN 3 AND 5 AND y >= 7")
+    >>> wanted.admits([space.index({"x": 4, "y": 9}), space.index({"x": 4}), space.index({"x": 4, "y": 99})]).tolist()
+    [True, False, True]
+    """
+
+    grid: Grid
+    order: Order = Order.HILBERT
+    most: int = MOST_RANGES
+    curve: Curve = field(init=False, compare=False, repr=False)
+    _shifts: Ints = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        check_cap(self.most)
+        needed = [(size - 1).bit_length() for size in self.grid.shape]
+        object.__setattr__(self, "curve", Curve(len(needed), max(needed), self.order))
+        object.__setattr__(self, "order", self.curve.order)
+        # A dimension of few cells has them far apart, where the curve turns first: its boxes stay in few pieces.
+        object.__setattr__(self, "_shifts", max(needed) - np.array(needed, np.int64))
+
+    @property
+    def parameters(self) -> tuple[Any, ...]:
+        """All that two ends must agree on; hashable, and of JSON's types."""
+        return (str(self.order), self.most, self.grid.parameters)
+
+    def to_json(self) -> str:
+        """The parameters as JSON."""
+        return json.dumps(self.parameters)
+
+    @staticmethod
+    def from_json(text: str) -> ContentSpace:
+        """The space with such parameters. Raises SchemaError for what is none."""
+        try:
+            order, most, grid = json.loads(text)
+            if not isinstance(most, int):
+                raise ValueError(f"the cap {most!r} is no number")
+        except (TypeError, ValueError, RecursionError) as error:
+            raise SchemaError(f"these are no parameters of a content space: {error}") from None
+        return ContentSpace(Grid.from_parameters(grid), order, most)
+
+    def index(self, event: AnyEvent) -> int:
+        """The index of an event's cell."""
+        return int(self.curve.index([np.array(self.grid.cell(event), np.int64) << self._shifts])[0])
+
+    def indexes(self, batch: pa.RecordBatch | Sequence[AnyEvent]) -> Ints:
+        """The indexes of a batch of events."""
+        return self.curve.index(self.grid.cells(batch) << self._shifts)
+
+    def ranges(self, region: Region | str) -> RangeSet:
+        """The ranges of a filter, at most `most`. Raises FilterError if nothing matches it."""
+        boxes = self.grid.boxes(region)
+        found = self._range_sets(boxes, np.full(len(boxes.rows), len(boxes.rows)))
+        return union(found.starts, found.ends, self.most)
+
+    def range_sets(self, columns: BoxColumns) -> tuple[Ints, RangeSets]:
+        """The owners of many boxes, each once and in order, and the ranges of each, as `ranges` has them.
+
+        An owner that matches nothing has no box, and is not among them. Cost: a few microseconds a box.
+        """
+        boxes = self.grid.boxes_of_columns(columns)
+        holders = columns.owners[boxes.rows]
+        order = np.argsort(holders, kind="stable")
+        owners, firsts, counts = np.unique(holders[order], return_index=True, return_counts=True)
+        boxes = CellBoxes(boxes.lows[order], boxes.highs[order], boxes.rows[order])
+        found = self._range_sets(boxes, np.repeat(counts, counts))
+        if len(owners) == len(order):
+            return owners, found
+        each = [
+            found.row(int(first))
+            if count == 1
+            else union(
+                found.starts[found.offsets[first] : found.offsets[first + count]],
+                found.ends[found.offsets[first] : found.offsets[first + count]],
+                self.most,
+            )
+            for first, count in zip(firsts, counts, strict=True)
+        ]
+        offsets = np.concatenate([[0], np.cumsum([len(one.starts) for one in each])])
+        starts, ends = (np.concatenate([one[side] for one in each]) for side in (0, 1))
+        return owners, RangeSets(offsets, starts, ends)
+
+    def _range_sets(self, boxes: CellBoxes, together: Ints) -> RangeSets:
+        """The ranges of each box; the boxes of one filter, of which there are `together`, share its patience."""
+        top = np.array(self.grid.shape, np.int64) - 1
+        lows = boxes.lows << self._shifts
+        # Past the last cell there is nothing: a box that ends there ends with the curve, in fewer pieces.
+        highs = np.where(boxes.highs == top, (1 << self.curve.bits) - 1, ((boxes.highs + 1) << self._shifts) - 1)
+        return self.curve.range_sets(lows, highs, self.most, np.maximum(PATIENCE // together, 8))

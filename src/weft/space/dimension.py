@@ -1,0 +1,103 @@
+"""One dimension of a grid: the values of an attribute in cells, numbered from 0. Laws: every value, and absence, is in
+just one cell; the cells of a value set hold the cell of each value in it.
+
+Cell 0 is "absent, or of another type" (MICS erratum 6). What the other cells are is up to the kind of dimension.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.algebra.columns import Column, Part
+from weft.algebra.residual import Residuals
+from weft.algebra.valueset import ValueSet
+from weft.model.batch import TypedColumn
+from weft.model.value import Value
+
+Ints = NDArray[np.int64]
+Interval = tuple[int, int]  # first and last cell
+
+ABSENT = 0
+
+
+class Dimension(Protocol):
+    """What a grid asks of a dimension."""
+
+    @property
+    def name(self) -> str:
+        """The attribute."""
+
+    @property
+    def size(self) -> int:
+        """The number of cells, cell 0 included."""
+
+    @property
+    def parameters(self) -> tuple[Any, ...]:
+        """All that decides where a value falls, as JSON's types; equal for equal dimensions."""
+
+    def cell(self, value: Value | None) -> int:
+        """The cell of a value; None is absence."""
+
+    def cells(self, column: TypedColumn) -> Ints:
+        """The cells of a column of values."""
+
+    def intervals(self, values: ValueSet, residuals: Residuals) -> list[Interval]:
+        """The fewest intervals of cells that hold all values that are in a set and that the residuals may let pass."""
+
+    def spans(self, part: Part, column: Column, texts: Sequence[str]) -> tuple[Ints, Ints]:
+        """The first and last cell of each interval of a column of boxes; `texts` are its strings."""
+
+    def label(self, cell: int) -> str:
+        """A cell as people call it."""
+
+
+def joined(intervals: Iterable[Interval]) -> list[Interval]:
+    """Intervals in order, without those that touch.
+
+    >>> joined([(5, 6), (0, 1), (2, 3)])
+    [(0, 3), (5, 6)]
+    """
+    found: list[Interval] = []
+    for first, last in sorted(intervals):
+        if found and first <= found[-1][1] + 1:
+            found[-1] = (found[-1][0], max(last, found[-1][1]))
+        else:
+            found.append((first, last))
+    return found
+
+
+def cells_of_texts(texts: Iterable[str | None], cell: Callable[[str | None], int]) -> Ints:
+    """The cells of strings, None for absence; each different one is looked up once."""
+    known: dict[str | None, int] = {}
+    found: list[int] = []
+    for text in texts:
+        at = known.get(text)
+        if at is None:
+            at = known[text] = cell(text)
+        found.append(at)
+    return np.array(found, np.int64)
+
+
+def spans_of_texts(low: NDArray[np.float64], cells: Ints, last: int) -> tuple[Ints, Ints]:
+    """The cells of a column of string numbers; one that is -inf is any string."""
+    if len(cells) == 0:
+        cells = np.zeros(1, np.int64)
+    anything = np.isneginf(low)
+    one = cells[np.where(anything, 0, low).astype(np.int64)]
+    return np.where(anything, 1, one), np.where(anything, last, one)
+
+
+def cells_of_strings(column: TypedColumn, cell: Callable[[str | None], int]) -> Ints:
+    """The cells of a column of strings."""
+    found = cells_of_texts(column.values.tolist(), cell)
+    found[column.absent] = ABSENT  # where a dictionary column has any word
+    return found
+
+
+def has_others(values: ValueSet, own: Part) -> bool:
+    """Whether a set holds values of any other type."""
+    return any(getattr(values, part) for part in Part if part is not own)

@@ -1,0 +1,228 @@
+"""A grid over some attributes of a schema: events fall in cells, filters cover boxes of them (MICS 3.3).
+Law: an event that matches a filter is in a cell that the filter covers.
+
+No predicate covers all cells of a dimension, the one of "absent" included; a range over the whole domain does not.
+What no grid expresses (comparisons between attributes, attributes without a dimension) widens to everything there. A
+set of several intervals gives several boxes, for its hull would often be everything (`x != 5`, `x IS NULL OR x > 9`);
+past a cap the smallest gaps are closed.
+
+The law holds for events as they are, if a filter is given; for events that conform to the schema, if a normal form
+under that schema is given, which is finer on integers. A network does the one or the other everywhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise, product
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from weft.algebra.box import Box, NormalForm
+from weft.algebra.columns import BoxColumns
+from weft.algebra.normalize import normalize
+from weft.algebra.relate import Region
+from weft.errors import FilterError, SchemaError
+from weft.index.base import AnyEvent
+from weft.index.events import EventColumns
+from weft.kernels.boxes import BOUNDED
+from weft.language.ast import as_filter
+from weft.language.text import parse
+from weft.model.event import attributes_of
+from weft.model.schema import Schema, did_you_mean
+from weft.model.value import Type
+from weft.space import partition
+from weft.space.categories import Categories
+from weft.space.dimension import Dimension, Interval, Ints
+from weft.space.ordered import Ordered
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MOST_BOXES = 16  # of cells, for one box of values
+
+
+class CellBoxes(NamedTuple):
+    """Boxes of cells: the first and the last cell in each dimension, and the row that each is part of."""
+
+    lows: Ints
+    highs: Ints
+    rows: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Dimensions, each in cells.
+
+    >>> from weft import Schema, parse
+    >>> schema = Schema.from_dict({"attributes": {"x": {"type": "float", "bounds": [0, 10]}, "ok": "bool"}})
+    >>> grid = Grid.uniform(schema, cells=8)
+    >>> grid.cell({"x": 4, "ok": True}), grid.cell({"x": -1}), grid.cell({"x": "?", "ok": False})
+    ((4, 2), (1, 0), (0, 1))
+    >>> covered = grid.boxes(parse("x BETWEEN 2 AND 4"))
+    >>> covered.lows.tolist(), covered.highs.tolist()
+    ([[3, 0]], [[4, 2]])
+    """
+
+    dimensions: tuple[Dimension, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dimensions", tuple(self.dimensions))
+        if not self.dimensions:
+            raise SchemaError("a grid needs an attribute at least: name one")
+        if len(set(self.names)) != len(self.dimensions):
+            raise SchemaError(f"an attribute is twice in the grid of {', '.join(self.names)}: keep one dimension each")
+
+    @staticmethod
+    def uniform(schema: Schema, cells: int | Mapping[str, int] = 256, names: Iterable[str] | None = None) -> Grid:
+        """Cells of equal width between the schema's bounds, for all attributes or the named ones."""
+        chosen = _chosen(schema, names, cells)
+        return Grid(tuple(partition.uniform(schema[name], count) for name, count in chosen))
+
+    @staticmethod
+    def equi_depth(
+        schema: Schema,
+        sample: pa.RecordBatch | Sequence[AnyEvent],
+        cells: int | Mapping[str, int] = 256,
+        names: Iterable[str] | None = None,
+    ) -> Grid:
+        """Cells that hold about as many of the sample's events each (MICS 6.3)."""
+        chosen = _chosen(schema, names, cells)
+        columns = EventColumns.of(sample, [name for name, _ in chosen])
+        return Grid(tuple(partition.equi_depth(schema[name], columns.values(name), count) for name, count in chosen))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The attributes in the order of dimensions."""
+        return tuple(dimension.name for dimension in self.dimensions)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The number of cells in each dimension."""
+        return tuple(dimension.size for dimension in self.dimensions)
+
+    @property
+    def parameters(self) -> tuple[Any, ...]:
+        """All that two ends must agree on: equal for equal grids, hashable, and of JSON's types.
+
+        `Grid.from_parameters` reads it back, before or after JSON.
+        """
+        return tuple(dimension.parameters for dimension in self.dimensions)
+
+    @staticmethod
+    def from_parameters(parameters: Sequence[Any]) -> Grid:
+        """The grid with such parameters. Raises SchemaError for what is none."""
+        try:
+            return Grid(tuple(map(_dimension, parameters)))
+        except (TypeError, ValueError, KeyError, IndexError, OverflowError) as error:
+            raise SchemaError(f"these are no parameters of a grid: {error}") from None
+
+    def cell(self, event: AnyEvent) -> tuple[int, ...]:
+        """The cell of an event. Cost: O(log cells) for each dimension."""
+        values = attributes_of(event)
+        return tuple(dimension.cell(values.get(dimension.name)) for dimension in self.dimensions)
+
+    def cells(self, batch: pa.RecordBatch | Sequence[AnyEvent]) -> Ints:
+        """The cells of a batch of events, a row each."""
+        columns = EventColumns.of(batch, self.names)
+        out = np.zeros((columns.size, len(self.dimensions)), np.int64)
+        for at, dimension in enumerate(self.dimensions):
+            column = columns.columns.get(dimension.name)
+            if column is not None:
+                out[:, at] = dimension.cells(column)
+            elif dimension.name in columns.strings:
+                coded = columns.strings[dimension.name].dictionary_encode()
+                words = np.array([dimension.cell(text) for text in (*coded.dictionary.to_pylist(), None)], np.int64)
+                out[:, at] = words[coded.indices.fill_null(len(words) - 1).to_numpy(zero_copy_only=False)]
+            elif dimension.name in columns.mixed:
+                out[:, at] = [dimension.cell(value) for value in columns.mixed[dimension.name]]
+        return out
+
+    def boxes(self, region: Region | str, most: int = MOST_BOXES) -> CellBoxes:
+        """The boxes of cells that cover a filter; `rows` numbers the boxes of its normal form.
+
+        Raises FilterError if nothing matches it: an empty interest is dropped, not forwarded.
+        """
+        found = self._gather(enumerate(_boxes(region)), most)
+        if len(found.rows) == 0:
+            raise FilterError("this filter matches no event, so it covers no cell: do not forward it")
+        return found
+
+    def boxes_of_columns(self, columns: BoxColumns, most: int = MOST_BOXES) -> CellBoxes:
+        """The same for many boxes at once; `rows` are the rows of the columns. Cost: O(rows) for each dimension."""
+        size = len(columns)
+        lows = np.zeros((size, len(self.dimensions)), np.int64)
+        highs = np.tile(np.array(self.shape, np.int64) - 1, (size, 1))
+        for at, dimension in enumerate(self.dimensions):
+            for (name, part), column in columns.columns.items():
+                if name == dimension.name:
+                    rows = column.marks >= BOUNDED
+                    first, last = dimension.spans(part, column, columns.texts())
+                    lows[rows, at], highs[rows, at] = first[rows], last[rows]
+        if not columns.odd:
+            return CellBoxes(lows, highs, np.arange(size))
+        odd = self._gather(columns.odd.items(), most)
+        rows = np.delete(np.arange(size), list(columns.odd))
+        numbers = np.concatenate([rows, odd.rows])
+        order = np.argsort(numbers, kind="stable")
+        every = np.concatenate([lows[rows], odd.lows]), np.concatenate([highs[rows], odd.highs])
+        return CellBoxes(every[0][order], every[1][order], numbers[order])
+
+    def _gather(self, boxes: Iterable[tuple[int, Box]], most: int) -> CellBoxes:
+        found: list[tuple[Interval, ...]] = []
+        rows: list[int] = []
+        for row, box in boxes:
+            covered = list(product(*self._intervals(box, most)))
+            found += covered
+            rows += [row] * len(covered)
+        corners = np.array(found, np.int64).reshape(-1, len(self.dimensions), 2)
+        return CellBoxes(corners[:, :, 0].copy(), corners[:, :, 1].copy(), np.array(rows, np.int64))
+
+    def _intervals(self, box: Box, most: int) -> list[list[Interval]]:
+        """The intervals of a box in each dimension, so few that their product is at most `most` (or one)."""
+        every: list[list[Interval]] = []
+        for dimension in self.dimensions:
+            values = box.sets.get(dimension.name)
+            every.append([(0, dimension.size - 1)] if values is None else dimension.intervals(values, box.residuals))
+        while math.prod(map(len, every)) > max(most, 1):
+            gaps = (
+                (after[0] - before[1], at, place)
+                for at, some in enumerate(every)
+                for place, (before, after) in enumerate(pairwise(some))
+            )
+            _, at, place = min(gaps)
+            some = every[at]
+            every[at] = [*some[:place], (some[place][0], some[place + 1][1]), *some[place + 2 :]]
+        return every
+
+
+def _boxes(region: Region | str) -> tuple[Box, ...]:
+    if isinstance(region, NormalForm):
+        return region.boxes
+    if isinstance(region, Box):
+        return (region,)
+    return normalize(parse(region) if isinstance(region, str) else as_filter(region)).boxes
+
+
+def _chosen(schema: Schema, names: Iterable[str] | None, cells: int | Mapping[str, int]) -> list[tuple[str, int]]:
+    chosen = list(schema) if names is None else list(names)
+    for name in (*chosen, *(() if isinstance(cells, int) else cells)):
+        if name not in schema:
+            raise SchemaError(f"the schema has no attribute {name!r}{did_you_mean(name, schema)}")
+    if isinstance(cells, int):
+        return [(name, cells) for name in chosen]
+    for name in chosen:
+        if name not in cells:
+            raise SchemaError(f"attribute {name!r} has no number of cells: give one for each")
+    return [(name, cells[name]) for name in chosen]
+
+
+def _dimension(form: Sequence[Any]) -> Dimension:
+    match form:
+        case ["line", str() as name, kind, cuts, labels]:
+            return Ordered(name, Type(kind), tuple((value, int(side)) for value, side in cuts), tuple(labels))
+        case ["categories", str() as name, groups]:
+            return Categories(name, tuple(tuple(group) for group in groups))
+    raise ValueError("a dimension is a line or categories")

@@ -1,0 +1,176 @@
+"""Where to cut a dimension into cells: evenly, at given boundaries, or evenly by what is published (MICS 6.3).
+Law: never more cells than asked for, "absent" and the half-infinite ones included.
+
+Finer cells where much is published cost no more bits and give fewer false positives.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+
+from weft.algebra.interval import Cut
+from weft.errors import SchemaError
+from weft.language.taxonomy import Taxonomy
+from weft.model.schema import Attribute
+from weft.model.value import Type, Value, to_micros, type_of
+from weft.space.categories import Categories
+from weft.space.dimension import Dimension
+from weft.space.ordered import Ordered
+
+LEAST_CELLS = 2  # absent, and all the rest
+
+
+def uniform(attribute: Attribute, cells: int) -> Dimension:
+    """Cells of equal width between the attribute's bounds; of strings, its categories in their order.
+
+    >>> uniform(Attribute("x", Type.INT, low=0, high=9), 8).parameters[3]
+    ((0, 0), (2, 0), (4, 0), (6, 0), (8, 0), (10, 0))
+    """
+    _check(attribute, cells)
+    name, kind = attribute.name, attribute.type
+    if kind is Type.BOOL:
+        return Ordered(name, kind, ((1, 0),) if cells > 2 else ())
+    if kind is Type.STRING:
+        if not attribute.categories:
+            raise SchemaError(
+                f"attribute {name!r} has no categories: list them in the schema, or give its boundaries or a sample"
+            )
+        return categories(attribute, attribute.categories, cells)
+    if attribute.low is None or attribute.high is None:
+        raise SchemaError(
+            f"attribute {name!r} has no bounds: add them to the schema, or give its boundaries or a sample"
+        )
+    low, high = _plain(attribute.low), _plain(attribute.high)
+    if kind is Type.FLOAT:
+        return Ordered(name, kind, _even_floats(low, high, cells - 2))
+    edges = _even_ints(low, high + 1, cells - 2)
+    return Ordered(name, kind, tuple((edge, 0) for edge in edges))
+
+
+def at(attribute: Attribute, boundaries: Sequence[Any], names: Sequence[str] = ()) -> Dimension:
+    """Cells between given boundaries, each of which belongs to the cell above it; n of them may name n + 1 cells.
+
+    >>> heat = at(Attribute("heat", Type.FLOAT), [36, 38], ["Low", "Normal", "Fever"])
+    >>> [heat.label(heat.cell(value)) for value in (35.9, 36, 37.9, 41)]
+    ['Low', 'Normal', 'Normal', 'Fever']
+    """
+    kind = attribute.type
+    if kind is Type.BOOL:
+        raise SchemaError(f"attribute {attribute.name!r} is a bool, which has no boundaries: use uniform cells")
+    for boundary in boundaries:
+        found = type_of(boundary)
+        if found is None or not found.compares_with(kind):
+            raise SchemaError(f"attribute {attribute.name!r} has the boundary {boundary!r}, which is no {kind}")
+    return Ordered(attribute.name, kind, tuple((_plain(each), 0) for each in boundaries), tuple(names))
+
+
+def categories(
+    attribute: Attribute, order: Iterable[str], cells: int | None = None, weights: Sequence[float] | None = None
+) -> Dimension:
+    """A cell for each string, in a given order; too many for the cells share them with their neighbours.
+
+    With weights (how often each was seen), the cells that are shared hold about as much each.
+    """
+    texts = tuple(order)
+    room = len(texts) if cells is None else _check(attribute, cells) - 2
+    if attribute.type is not Type.STRING:
+        raise SchemaError(f"attribute {attribute.name!r} is a {attribute.type}: only strings have categories")
+    if len(texts) <= room:
+        return Categories(attribute.name, tuple((text,) for text in texts))
+    if room == 0:
+        return Categories(attribute.name, ())
+    each = np.ones(len(texts)) if weights is None else np.asarray(weights, np.float64) + 1e-9
+    middles = np.cumsum(each) - each / 2
+    shares = np.minimum(middles * room / each.sum(), room - 1).astype(np.int64)
+    groups = (tuple(t for t, s in zip(texts, shares, strict=True) if s == share) for share in range(room))
+    return Categories(attribute.name, tuple(group for group in groups if group))
+
+
+def by_taxonomy(
+    attribute: Attribute, taxonomy: Taxonomy, roots: Iterable[str] = (), cells: int | None = None
+) -> Dimension:
+    """A cell for each concept, so ordered that a concept and all below it are neighbours wherever it has one parent.
+
+    The concepts are those below the roots, or the attribute's categories.
+
+    >>> kinds = Taxonomy({"car": ["vehicle"], "rose": ["plant"], "truck": ["vehicle"]})
+    >>> by_taxonomy(Attribute("kind", Type.STRING), kinds, ["vehicle", "plant"]).parameters[2]
+    (('vehicle',), ('car',), ('truck',), ('plant',), ('rose',))
+    """
+    tops = list(roots)
+    concepts = [*tops, *sorted(set().union(*(taxonomy.below(root) for root in tops)) - set(tops))]
+    concepts = concepts or list(attribute.categories)
+    if not concepts:
+        raise SchemaError(f"attribute {attribute.name!r} has no categories: list them, or name the taxonomy's roots")
+    widest = sorted(concepts, key=lambda concept: -len(taxonomy.below(concept)))  # stable
+    ordered: dict[str, None] = {}
+    stack = widest[::-1]
+    while stack:
+        concept = stack.pop()
+        if concept not in ordered:
+            ordered[concept] = None
+            stack += [each for each in reversed(widest) if each not in ordered and taxonomy.is_a(each, concept)]
+    return categories(attribute, ordered, cells)
+
+
+def equi_depth(attribute: Attribute, sample: Iterable[Value | None], cells: int) -> Dimension:
+    """Cells that hold about as many values of a sample each; a value of two shares or more has its own cell.
+
+    >>> equi_depth(Attribute("x", Type.INT), [1, 2, 3, 5, 8, 13, 21, 34, 55], 4).parameters[3]
+    ((5, 0), (21, 0))
+    """
+    _check(attribute, cells)
+    if attribute.type is Type.BOOL:
+        return uniform(attribute, cells)
+    typed = ((type_of(value), value) for value in sample)
+    values = sorted(_plain(value) for kind, value in typed if kind is not None and kind.compares_with(attribute.type))
+    if not values:
+        raise SchemaError(f"the sample has no value of {attribute.name!r}: take a larger one, or use uniform cells")
+    if attribute.type is Type.STRING and attribute.categories:
+        seen = dict.fromkeys(attribute.categories, 0)
+        for text in values:
+            if text in seen:
+                seen[text] += 1
+        return categories(attribute, seen, cells, list(seen.values()))
+    cuts: list[Cut] = []
+    for share in range(1, cells - 1):
+        value = values[share * len(values) // (cells - 1)]
+        if isinstance(value, float) and math.isinf(value):
+            continue  # the last cell has no end anyway
+        cut = (value, 0)
+        if cuts and cut <= cuts[-1]:  # a value of more than one share: the next cut is above it
+            cut = (value, 1)
+        if not cuts or cut > cuts[-1]:
+            cuts.append(cut)
+    return Ordered(attribute.name, attribute.type, tuple(cuts))
+
+
+def _check(attribute: Attribute, cells: int) -> int:
+    if cells < LEAST_CELLS:
+        raise SchemaError(f"attribute {attribute.name!r} needs {LEAST_CELLS} cells at least: {cells} is too few")
+    return cells
+
+
+def _even_ints(low: int, high: int, count: int) -> list[int]:
+    """At most `count` integers from low to high, evenly apart; in the middle if there is only one."""
+    if count <= 1:
+        return [(low + high) // 2] * count
+    return sorted({low + at * (high - low) // (count - 1) for at in range(count)})
+
+
+def _even_floats(low: float, high: float, count: int) -> tuple[Cut, ...]:
+    """As many cuts; the last is above `high`, which so belongs to the last bounded cell."""
+    if count <= 1:
+        return ((low / 2 + high / 2, 0),) * count
+    shares = [at / (count - 1) for at in range(count - 1)]
+    edges = (low * (1 - share) + high * share for share in shares)  # high - low might be infinite
+    return (*((edge, 0) for edge in sorted({min(max(edge, low), high) for edge in edges})), (high, 1))
+
+
+def _plain(value: Any) -> Any:
+    return to_micros(value) if isinstance(value, datetime) else value

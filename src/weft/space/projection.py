@@ -1,0 +1,136 @@
+"""More attributes than a curve can carry (MICS 5, 8): choose the ones that tell most, or put them in groups.
+Law: a projection, or groups that must all agree, lets through whatever the whole space does: only false positives grow.
+
+Everything is measured on samples: boxes of cells of some subscriptions, as `Grid.boxes_of_columns` gives them over all
+attributes, and cells of some events. A dimension is known by its place in the grid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.errors import SchemaError
+from weft.kernels import cells as kernel
+from weft.space.dimension import Ints
+from weft.space.grid import CellBoxes
+
+Groups = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Dimensions in the order in which they were chosen, and the share of pairs that pass all up to each."""
+
+    dimensions: tuple[int, ...]
+    passing: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Of so many events, how many are forwarded, and how many of these some subscription wants."""
+
+    events: int
+    forwarded: int
+    wanted: int
+
+    @property
+    def false_positives(self) -> float:
+        """The share of forwarded events that nobody wants."""
+        return (self.forwarded - self.wanted) / self.forwarded if self.forwarded else 0.0
+
+
+def selectivity(boxes: CellBoxes, cells: Ints) -> NDArray[np.float64]:
+    """For each dimension the share of pairs (subscription, event) that pass it alone: the lower, the more it tells."""
+    boxes, cells = _checked(boxes, cells)
+    out = np.empty(boxes.lows.shape[1], np.int64)
+    everything = np.ones((len(boxes.lows), len(cells)), np.bool_)
+    kernel.pass_rates(boxes.lows, boxes.highs, cells, everything, out)
+    return out / everything.size
+
+
+def choose(boxes: CellBoxes, cells: Ints, count: int) -> Choice:
+    """Greedily `count` dimensions, each the one that the fewest of the pairs that are left pass; of equals the first.
+
+    The paper takes the most selective attributes one by one (`selectivity`); two that always agree would both be
+    chosen. Here the second tells nothing new. Cost: O(count x boxes x cells x dims).
+    """
+    boxes, cells = _checked(boxes, cells)
+    dims = boxes.lows.shape[1]
+    if not 1 <= count <= dims:
+        raise SchemaError(f"of {dims} attributes 1 to {dims} can be chosen, not {count}")
+    passing = np.ones((len(boxes.lows), len(cells)), np.bool_)
+    rates = np.empty(dims, np.int64)
+    chosen: list[int] = []
+    shares: list[float] = []
+    for _ in range(count):
+        kernel.pass_rates(boxes.lows, boxes.highs, cells, passing, rates)
+        best = min((dim for dim in range(dims) if dim not in chosen), key=lambda dim: (rates[dim], dim))
+        kernel.keep_passing(boxes.lows, boxes.highs, cells, best, passing)
+        chosen.append(best)
+        shares.append(float(rates[best] / passing.size))
+    return Choice(tuple(chosen), tuple(shares))
+
+
+def group(boxes: CellBoxes, cells: Ints, size: int) -> Groups:
+    """All dimensions in groups of at most `size`, one curve each: forward only if every group has a match (MICS 8).
+
+    The most telling first, each goes where the fewest events of the sample are then forwarded; of equals where the
+    group is smallest.
+    """
+    boxes, cells = _checked(boxes, cells)
+    dims = boxes.lows.shape[1]
+    if size < 1:
+        raise SchemaError(f"a group has an attribute at least: {size} is too few")
+    groups: list[tuple[int, ...]] = [()] * -(-dims // size)
+    admitted = [np.ones(len(cells), np.bool_) for _ in groups]
+    for dim in choose(boxes, cells, dims).dimensions:
+        trials = []
+        for at, members in enumerate(groups):
+            if len(members) < size:
+                mine = _admitted(boxes, cells, (*members, dim))
+                others = [admitted[other] for other in range(len(groups)) if other != at]
+                trials.append((int(np.logical_and.reduce([mine, *others]).sum()), len(members), at, mine))
+        _, _, at, mine = min(trials, key=lambda trial: trial[:3])
+        groups[at] = (*groups[at], dim)
+        admitted[at] = mine
+    return tuple(groups)
+
+
+def measure(
+    boxes: CellBoxes, cells: Ints, groups: Iterable[Sequence[int]], wanted: NDArray[np.bool_] | None = None
+) -> Traffic:
+    """What is forwarded with one table for each group (one group alone is a projection), against what is wanted.
+
+    `wanted` says of each event whether a subscription truly matches it; without, cells in all dimensions do.
+    """
+    boxes, cells = _checked(boxes, cells)
+    forwarded = np.logical_and.reduce([_admitted(boxes, cells, tuple(members)) for members in groups])
+    truly = _admitted(boxes, cells, tuple(range(boxes.lows.shape[1]))) if wanted is None else wanted
+    return Traffic(len(cells), int(forwarded.sum()), int((forwarded & truly).sum()))
+
+
+def project(boxes: CellBoxes, dimensions: Sequence[int]) -> CellBoxes:
+    """The boxes in some dimensions only."""
+    kept = list(dimensions)
+    return CellBoxes(boxes.lows[:, kept].copy(), boxes.highs[:, kept].copy(), boxes.rows)
+
+
+def _admitted(boxes: CellBoxes, cells: Ints, dims: tuple[int, ...]) -> NDArray[np.bool_]:
+    out = np.empty(len(cells), np.bool_)
+    kernel.any_box(boxes.lows, boxes.highs, cells, np.array(dims, np.int64), out)
+    return out
+
+
+def _checked(boxes: CellBoxes, cells: Ints) -> tuple[CellBoxes, Ints]:
+    if len(boxes.lows) == 0 or len(cells) == 0:
+        raise SchemaError("a choice of attributes needs a sample: give some subscriptions and some events")
+    if boxes.lows.shape[1] != cells.shape[1]:
+        raise SchemaError(
+            f"the subscriptions have {boxes.lows.shape[1]} dimensions and the events {cells.shape[1]}: use one grid"
+        )
+    lows, highs = (np.ascontiguousarray(side, np.int64) for side in boxes[:2])
+    return CellBoxes(lows, highs, boxes.rows), np.ascontiguousarray(cells, np.int64)

@@ -6,7 +6,11 @@ WeftError
 │   └── FilterTooComplexError a filter past a stated limit
 ├── SchemaError               a schema that is wrong, or lacks what an operation needs
 ├── EventError                an event, or a batch of them, that cannot be read
-└── SnapshotError             a saved index that cannot be opened
+├── SnapshotError             a saved index that cannot be opened
+├── RangeError                ranges that are no set of curve points, or that cannot be taken back
+└── ProtocolError             the rules between neighbours are broken
+    ├── LocalProtocolError    by the caller on this side: nothing was changed, nothing was told
+    └── RemoteProtocolError   by the neighbour: what it said is refused as a whole
 """
 
 from __future__ import annotations
@@ -64,6 +68,22 @@ class EventError(WeftError, ValueError):
 
 class SnapshotError(WeftError):
     """A saved index that cannot be opened: torn, of another program, or of a newer version."""
+
+
+class RangeError(WeftError, ValueError):
+    """Ranges that are no set of curve points, or that cannot be taken back."""
+
+
+class ProtocolError(WeftError):
+    """The rules between neighbours, or between a broker and its table, are broken."""
+
+
+class LocalProtocolError(ProtocolError):
+    """This side did what it must not: nothing was changed, nothing was told."""
+
+
+class RemoteProtocolError(ProtocolError):
+    """The neighbour said what it must not: its message is refused as a whole."""
 
 
 def _excerpt(text: str, start: int, end: int) -> list[str]:

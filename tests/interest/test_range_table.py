@@ -11,11 +11,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from pyroaring import BitMap64
 
 from strategies import thorough
-from weft.interest.range_set import EVERYTHING, NOTHING, RangeError, RangeSet
-from weft.interest.range_sets import RangeSets
+from weft.errors import RangeError
 from weft.interest.range_table import RangeTable
 from weft.kernels import ranges as kernel
 from weft.kernels.steps import LAST
+from weft.space.range_set import EVERYTHING, NOTHING, RangeSet
+from weft.space.range_sets import RangeSets
 
 CURVE = np.arange(64)
 spans = st.tuples(st.integers(0, 63), st.sampled_from((0, 0, 1, 2, 5, 20, 63)))

@@ -9,10 +9,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from strategies import thorough
 from weft.index.base import SubId
-from weft.interest.range_set import EVERYTHING, NOTHING, RangeSet
-from weft.interest.range_sets import RangeSets
 from weft.interest.subscription_index import SubscriptionIndex
 from weft.kernels.steps import LAST
+from weft.space.range_set import EVERYTHING, NOTHING, RangeSet
+from weft.space.range_sets import RangeSets
 
 spans = st.tuples(st.integers(0, 31), st.sampled_from((0, 0, 1, 3, 9, 31)))
 sets = st.lists(spans, max_size=3).map(lambda some: RangeSet.of(*((a, min(31, a + n)) for a, n in some)))

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from strategies import thorough
 from weft.errors import SchemaError
 from weft.kernels.jit import COMPILED
-from weft.space.curve import Curve, Ints, Order, RangeSet, union
+from weft.space.curve import Curve, Ints, Order, union
+from weft.space.range_set import RangeSet
 
 ORDERS = list(Order)
 compiled = pytest.mark.skipif(not COMPILED, reason="many boxes: too much for plain Python")
@@ -44,7 +45,7 @@ def test_the_papers_example() -> None:
     assert curve.index([(0, 0), (7, 0), (3, 5), (5, 3), (6, 2)]).tolist() == [0, 63, 28, 52, 50]
     found = curve.ranges((4, 2), (6, 5))
     assert pairs(found) == [(32, 35), (45, 46), (50, 55)]
-    assert found.admits([28, 52, 50]).tolist() == [False, True, True]
+    assert found.contains([28, 52, 50]).tolist() == [False, True, True]
 
 
 @pytest.mark.parametrize("dims", range(2, 9))
@@ -96,7 +97,7 @@ def test_every_box_in_two_dimensions(bits: int, order: Order) -> None:
     corners = [((a, c), (b, d)) for (a, b), (c, d) in product(sides, repeat=2)]
     found = curve.range_sets([low for low, _ in corners], [high for _, high in corners])
     for row, (low, high) in enumerate(corners):
-        assert pairs(found.row(row)) == sorted_ranges(curve, low, high)
+        assert pairs(found[row]) == sorted_ranges(curve, low, high)
 
 
 @st.composite
@@ -141,7 +142,7 @@ def test_little_patience_gives_more_cells_and_never_fewer(
     curve, low, high = case
     found = curve.ranges(low, high, most, patience)
     assert 1 <= len(found.starts) <= most
-    assert found.admits(curve.index(all_cells(low, high))).all()
+    assert found.contains(curve.index(all_cells(low, high))).all()
     assert all(after[0] > before[1] + 1 for before, after in pairwise(pairs(found)))
 
 
@@ -152,10 +153,10 @@ def test_a_huge_box_in_six_dimensions_ends_and_is_not_everything() -> None:
     assert len(found.starts) <= 256
     rng = np.random.default_rng(0)
     inside = rng.integers(low, np.array(high) + 1, (2000, 6))
-    assert found.admits(curve.index(inside)).all()
+    assert found.contains(curve.index(inside)).all()
     outside = inside.copy()
     outside[:, 5] = rng.integers(600, 1024, 2000)
-    assert not found.admits(curve.index(outside)).all()
+    assert not found.contains(curve.index(outside)).all()
 
 
 def test_many_boxes_at_once_are_each_box_alone() -> None:
@@ -167,7 +168,7 @@ def test_many_boxes_at_once_are_each_box_alone() -> None:
         found = curve.range_sets(lows, highs, most)
         assert found.offsets[0] == 0
         for row in range(300):
-            assert pairs(found.row(row)) == pairs(curve.ranges(lows[row], highs[row], most))
+            assert pairs(found[row]) == pairs(curve.ranges(lows[row], highs[row], most))
     assert curve.range_sets([], []).offsets.tolist() == [0]
 
 

@@ -251,9 +251,9 @@ def test_bounds_and_texts_in_bulk() -> None:
     owners, sets = space.range_sets(columns_of_texts(texts))
     assert owners.tolist() == [0, 1, 3]
     for row, owner in enumerate(owners.tolist()):
-        assert [side.tolist() for side in sets.row(row)] == [side.tolist() for side in space.ranges(texts[owner])]
-    assert sets.row(2).starts.tolist() == [0]
-    assert sets.row(2).ends.tolist() == [space.curve.last]
+        assert sets[row] == space.ranges(texts[owner])
+    assert sets[2].starts.tolist() == [0]
+    assert sets[2].ends.tolist() == [space.curve.last]
     assert space.range_sets(columns_of_texts([]))[0].tolist() == []
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.interest.range_set import Points
-from weft.interest.range_sets import RangeSets
 from weft.kernels.stabbing import peaks_of, reaching
+from weft.space.range_set import Points
+from weft.space.range_sets import RangeSets
 
 Pairs = tuple[Points, Points]
 

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from weft.interest.range_set import NOTHING, Points, RangeError, RangeSet
-from weft.interest.range_sets import RangeSets, for_kernels
+from weft.errors import RangeError
 from weft.kernels import ranges as kernel
 from weft.kernels import steps
 from weft.kernels.steps import LAST
+from weft.space.range_set import NOTHING, Points, RangeSet
+from weft.space.range_sets import RangeSets, for_kernels
 
 _SLOTS = 8  # of an empty table
 

@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike
 
 from weft.index.base import Ids, Matches, SubId
 from weft.interest.layer import Layer, Pairs
-from weft.interest.range_set import NOTHING, Points, RangeSet
-from weft.interest.range_sets import RangeSets, for_kernels
+from weft.space.range_set import NOTHING, Points, RangeSet
+from weft.space.range_sets import RangeSets, for_kernels
 
 
 class SubscriptionIndex:

@@ -18,9 +18,11 @@ from weft.algebra.columns import BoxColumns
 from weft.algebra.relate import Region
 from weft.errors import SchemaError
 from weft.index.base import AnyEvent
-from weft.space.curve import MOST_RANGES, PATIENCE, Curve, Order, RangeSet, RangeSets, check_cap, union
+from weft.space.curve import MOST_RANGES, PATIENCE, Curve, Order, check_cap, union
 from weft.space.dimension import Ints
 from weft.space.grid import CellBoxes, Grid
+from weft.space.range_set import RangeSet
+from weft.space.range_sets import RangeSets
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,7 +36,7 @@ class ContentSpace:
     >>> schema = Schema.from_dict({"attributes": {n: {"type": "int", "bounds": [0, 12]} for n in ("x", "y")}})
     >>> space = ContentSpace(Grid.uniform(schema, cells=16))
     >>> wanted = space.ranges("x BETWEEN 3 AND 5 AND y >= 7")
-    >>> wanted.admits([space.index({"x": 4, "y": 9}), space.index({"x": 4}), space.index({"x": 4, "y": 99})]).tolist()
+    >>> wanted.contains([space.index({"x": 4, "y": 9}), space.index({"x": 4}), space.index({"x": 4, "y": 99})]).tolist()
     [True, False, True]
     """
 
@@ -100,7 +102,7 @@ class ContentSpace:
         if len(owners) == len(order):
             return owners, found
         each = [
-            found.row(int(first))
+            found[int(first)]
             if count == 1
             else union(
                 found.starts[found.offsets[first] : found.offsets[first + count]],
@@ -109,9 +111,7 @@ class ContentSpace:
             )
             for first, count in zip(firsts, counts, strict=True)
         ]
-        offsets = np.concatenate([[0], np.cumsum([len(one.starts) for one in each])])
-        starts, ends = (np.concatenate([one[side] for one in each]) for side in (0, 1))
-        return owners, RangeSets(offsets, starts, ends)
+        return owners, RangeSets.of(each)
 
     def _range_sets(self, boxes: CellBoxes, together: Ints) -> RangeSets:
         """The ranges of each box; the boxes of one filter, of which there are `together`, share its patience."""

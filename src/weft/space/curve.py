@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from weft.errors import SchemaError
 from weft.kernels import curves as kernel
+from weft.space.range_set import NOTHING, RangeSet
+from weft.space.range_sets import RangeSets
 
 Ints = NDArray[np.int64]
 
@@ -35,32 +37,6 @@ class Order(StrEnum):
 
 
 _KINDS = {Order.HILBERT: kernel.HILBERT, Order.Z_ORDER: kernel.Z_ORDER, Order.GRAY: kernel.GRAY}
-
-
-class RangeSet(NamedTuple):
-    """The ranges of one region."""
-
-    starts: Ints
-    ends: Ints
-
-    def admits(self, indexes: Any) -> NDArray[np.bool_]:
-        """Whether each index is in a range. Cost: O(log ranges) each."""
-        given = np.asarray(indexes, np.int64)
-        below = np.searchsorted(self.starts, given, "right")
-        return np.asarray((below > 0) & (given <= np.append(self.ends, -1)[below - 1]))
-
-
-class RangeSets(NamedTuple):
-    """The ranges of many regions: those of row i are offsets[i] to offsets[i + 1]."""
-
-    offsets: Ints
-    starts: Ints
-    ends: Ints
-
-    def row(self, row: int) -> RangeSet:
-        """The ranges of one region."""
-        part = slice(int(self.offsets[row]), int(self.offsets[row + 1]))
-        return RangeSet(self.starts[part], self.ends[part])
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +99,7 @@ class Curve:
 
     def ranges(self, low: Any, high: Any, most: int = MOST_RANGES, patience: int = PATIENCE) -> RangeSet:
         """The ranges of the box between two cells, both included; the safe side of the cap is more, never less."""
-        return self.range_sets([low], [high], most, patience).row(0)
+        return self.range_sets([low], [high], most, patience)[0]
 
     def range_sets(self, lows: Any, highs: Any, most: int = MOST_RANGES, patience: Any = PATIENCE) -> RangeSets:
         """The ranges of many boxes, at most `most` each: the smallest gaps are closed first.
@@ -178,7 +154,7 @@ def union(starts: Ints, ends: Ints, most: int = MOST_RANGES) -> RangeSet:
     ([0, 8], [5, 9])
     """
     if len(starts) == 0:
-        return RangeSet(np.zeros(0, np.int64), np.zeros(0, np.int64))
+        return NOTHING
     order = np.argsort(starts, kind="stable")
     begins = np.asarray(starts, np.int64)[order]
     finish = np.maximum.accumulate(np.asarray(ends, np.int64)[order])

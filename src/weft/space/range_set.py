@@ -13,14 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from weft.errors import WeftError
+from weft.errors import RangeError
 from weft.kernels.steps import LAST
 
 Points = NDArray[np.int64]
-
-
-class RangeError(WeftError, ValueError):
-    """Ranges that are no set of curve points, or that cannot be taken back."""
 
 
 def as_points(values: ArrayLike) -> Points:

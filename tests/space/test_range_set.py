@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from pyroaring import BitMap64
 
 from strategies import thorough
-from weft.interest.range_set import EVERYTHING, NOTHING, RangeError, RangeSet
-from weft.interest.range_sets import RangeSets
+from weft.errors import RangeError
 from weft.kernels.steps import LAST
+from weft.space.range_set import EVERYTHING, NOTHING, RangeSet
+from weft.space.range_sets import RangeSets
 
 SMALL = [RangeSet.union_of(m, m) for m in ([n for n in range(6) if bits >> n & 1] for bits in range(64))]
 ends = st.sampled_from((0, 1, 2, 5, LAST - 2, LAST - 1, LAST)) | st.integers(0, LAST)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from weft.interest.range_set import Points, RangeError, RangeSet, as_points
+from weft.errors import RangeError
+from weft.space.range_set import Points, RangeSet, as_points
 
 
 def for_kernels(values: ArrayLike) -> Points:

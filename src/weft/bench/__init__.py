@@ -23,5 +23,15 @@ def _match() -> Run:
     return run
 
 
-BENCHES: dict[str, Callable[[], Run]] = {"language": _language, "match": _match}  # each imported when it is asked for
+def _mics() -> Run:
+    from weft.bench.mics import run
+
+    return run
+
+
+BENCHES: dict[str, Callable[[], Run]] = {
+    "language": _language,
+    "match": _match,
+    "mics": _mics,
+}  # each imported when it is asked for
 OPTIONS: dict[str, frozenset[str]] = {"match": frozenset({"size", "workloads", "note"})}  # which benches take more

@@ -21,7 +21,6 @@ from weft.model.schema import Schema
 from weft.order import Filters, NonRedundantForest
 from weft.space.content import ContentSpace
 from weft.space.grid import Grid
-from weft.space.range_set import RangeSet
 from weft.space.range_sets import RangeSets
 from weft.workloads.base import zipf
 

@@ -1,6 +1,9 @@
 """The covering order of filters: posets, forests, merging, and the forests of queries and profiles."""
 
 from weft.order.boxed import Filters as Filters
+from weft.order.directory import Change as Change
+from weft.order.directory import Directory as Directory
+from weft.order.double_forest import DoubleForest as DoubleForest
 from weft.order.forest import BalancedForest as BalancedForest
 from weft.order.forest import Forest as Forest
 from weft.order.forest import NonRedundantForest as NonRedundantForest
@@ -16,3 +19,4 @@ from weft.order.rates import Rated as Rated
 from weft.order.relation import Relation as Relation
 from weft.order.structure import RootChange as RootChange
 from weft.order.structure import Structure as Structure
+from weft.order.two_sets import TwoSets as TwoSets

@@ -165,6 +165,19 @@ class IndexedPlaces:
         exact = made.exact and self._index.knows(made.spans)
         return self._confirmed(self._asked(self._index.within, made), made, exact, above=False)
 
+    def meeting(self, made: Boxed, overlaps: Callable[[Boxed, Boxed], bool]) -> Iterator[Node[Region]]:
+        """The nodes that overlap a filter; where the index cannot decide, `overlaps` does, which counts for itself."""
+        nodes = map(self._nodes.__getitem__, self._asked(self._index.meeting, made))
+        mixed = any(
+            self._index.knows([((name, part), 0.0, 0.0, BOUNDED)])
+            for (name, own), *_ in made.spans
+            for part in Part
+            if part is not own  # a number and a string never meet, but they are on two axes
+        )
+        if made.exact and not mixed and not self._index.hulls:
+            return nodes
+        return (node for node in nodes if overlaps(node.made, made))
+
     def _asked(self, search: Callable[[Iterable[Span], bool], list[Row]], made: Boxed) -> list[Row]:
         before = self._index.compared
         rows = search(made.spans, made.exact)

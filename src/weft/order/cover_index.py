@@ -100,7 +100,10 @@ class CoverIndex:
         return self._search(kernel.WITHIN, spans, exact)
 
     def meeting(self, spans: Iterable[Span], exact: bool) -> list[Row]:
-        """Rows that overlap the box. Cost: as `around`."""
+        """Rows that overlap the box on every axis that both are bounded on. Cost: as `around`.
+
+        A number and a string of one attribute lie on two axes, so such rows are among them.
+        """
         return self._search(kernel.MEETING, spans, exact)
 
     def knows(self, spans: Iterable[Span]) -> bool:

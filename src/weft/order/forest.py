@@ -38,7 +38,7 @@ class Forest(Structure[T], Generic[T]):
             current = inside
             inside = self._choose(standing, current, node)
         own = _weight(node)
-        for smaller in standing.below(current):
+        for smaller in list(standing.below(current)):  # all compared before anything moves
             if smaller is not node:
                 self._unlink(current, smaller)
                 self._link(node, smaller)

@@ -18,6 +18,7 @@ import pytest
 from strategies import EVENTS, KINDS, all_tests
 from weft.errors import FilterError, SnapshotError
 from weft.index import CountingIndex, Matches, ScanIndex, TreeIndex
+from weft.index.segment import Shape
 from weft.language.ast import Attribute
 from weft.language.meaning import matches
 from weft.language.predicate import Predicates
@@ -44,6 +45,36 @@ def test_every_test_of_the_language_in_one_tree() -> None:
         wanted = [sub for sub, test in enumerate(tests) if matches(test, event)]
         assert waiting[n] == wanted
         assert found(flat, event) == wanted
+
+
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("values", [20, 127, 128, 400, 40_000])  # codes of a byte, just not of a byte, of more
+def test_columns_of_every_width_are_exact(values: int, together: bool) -> None:
+    n, rng = 300, np.random.default_rng(values)
+    lows = np.append(rng.integers(0, values, (2, n)), [[0, values], [0, values]], axis=1).astype(float)
+    highs = lows + rng.integers(0, max(2, values // 10), (2, n + 2))
+    lows[0, ::7] = highs[0, 1::7] = np.nan
+    every = np.arange(min(values, 2_000), dtype=float) * max(1, values // 2_000)  # so that there are codes enough
+    index = TreeIndex(shape=Shape(leaf=8, alpha=1.0))
+    index.add_columns(np.arange(n + 2), {"x": (lows[0], highs[0]), "y": (lows[1], highs[1])})
+    index.add_columns(n + 2 + np.arange(len(every)), {"x": every, "y": (every, None)})
+    index.add_texts([-1, -2], ["x < 3 OR y < 5", "(x > 9 OR y > 9) AND x < y"])
+    lows = np.concatenate([np.nan_to_num(lows, nan=-np.inf), [every, every]], axis=1)
+    highs = np.concatenate([np.nan_to_num(highs, nan=np.inf), [every, np.full(len(every), np.inf)]], axis=1)
+    points = rng.integers(-1, values + 2, (2, 100)) + rng.choice([0.0, 0.5], (2, 100))
+    batch = pa.record_batch({"x": points[0], "y": points[1]})
+    index.match_batch(batch.slice(0, 3))
+    for view in index._version.views:
+        index._lookup._together[view.segment] = together
+    got, counts, wanted_at_all = index.match_batch(batch), index.count_batch(batch), index.any_batch(batch)
+    for row, (x, y) in enumerate(points.T.tolist()):
+        inside = (lows[0] <= x) & (x <= highs[0]) & (lows[1] <= y) & (y <= highs[1])
+        wanted = np.flatnonzero(inside).tolist()
+        wanted += [-1] * (x < 3 or y < 5) + [-2] * ((x > 9 or y > 9) and x < y)
+        assert sorted(got[row].tolist()) == sorted(wanted)
+        assert counts[row] == len(wanted)
+        assert wanted_at_all[row] == bool(wanted)
+    index.check()
 
 
 def test_more_bounds_than_sixteen_bits_stay_exact() -> None:
@@ -377,7 +408,8 @@ def test_a_foreign_or_newer_directory_is_refused(saved: Path, tmp_path: Path) ->
     assert (tmp_path / "mine" / "precious.txt").read_text() == "mine"
     sealed = json.loads((saved / "index.json").read_text())
     meta = json.loads(sealed["index"])
-    for change, message in (({"version": 99}, "newer Weft"), ({"format": "other"}, "but of 'other'")):
+    changes = (({"version": 99}, "newer Weft"), ({"version": 1}, "older Weft"), ({"format": "other"}, "but of 'other'"))
+    for change, message in changes:
         import zlib
 
         text = json.dumps({**meta, **change})

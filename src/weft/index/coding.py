@@ -25,7 +25,7 @@ from weft.algebra.residual import Outcomes, Subject
 from weft.algebra.strings import Strings, Term, starting_with
 from weft.algebra.valueset import ValueSet
 from weft.index.axis import Axis, outcomes
-from weft.index.dimension import FALSE, FIRST_NUMBER, Codes, Dimension, Range, unique_cuts
+from weft.index.dimension import FALSE, FIRST_NUMBER, Codes, Dimension, Range, distinct, unique_cuts
 from weft.index.rows import Rows, by_slot
 from weft.kernels.boxes import BOUNDED, HIGH_OPEN, LOW_OPEN
 from weft.language.pattern import Pattern
@@ -179,18 +179,16 @@ def _dimensions(columns: BoxColumns, cuts: _Cuts) -> tuple[dict[Axis, int], list
         if Part.STRINGS in held:
             used = np.unique(held[Part.STRINGS].low[np.isfinite(held[Part.STRINGS].low)]).astype(np.int64)
             strings |= {(texts[number], side) for number in used.tolist() for side in (0, 1)}
+        moments_of_all = distinct(np.concatenate(stamps))
         if any(float(value) != value for value, _ in numbers):
             exact = numbers | {
                 (v, int(s)) for values, sides in ends for v, s in zip(values.tolist(), sides.tolist(), strict=True)
             }
-            dimension = Dimension(sorted(exact), [], [])
+            dimension = Dimension.of(sorted(exact), moments_of_all.tolist(), sorted(strings))
         else:
             ends.append((np.array([c[0] for c in numbers], np.float64), np.array([c[1] for c in numbers], np.uint8)))
             values, sides = np.concatenate([e[0] for e in ends]), np.concatenate([e[1] for e in ends])
-            dimension = Dimension.of_arrays(*unique_cuts(values, sides), np.zeros(0, np.int64))
-        dimension.moments = np.unique(np.concatenate(stamps))
-        dimension.strings = sorted(strings)
-        dimension._place()
+            dimension = Dimension(*unique_cuts(values, sides), moments_of_all, sorted(strings))
         axes[axis] = len(dimensions)
         dimensions.append(dimension)
         for part, column in held.items():
@@ -199,7 +197,7 @@ def _dimensions(columns: BoxColumns, cuts: _Cuts) -> tuple[dict[Axis, int], list
             spans.append((axes[axis], rows, *_span_codes(part, dimension, kept, texts)))
     for axis in cuts.subjects:
         axes[axis] = len(dimensions)
-        dimensions.append(Dimension([], [], []))  # it has codes enough for the outcomes
+        dimensions.append(Dimension.of([], [], []))  # it has codes enough for the outcomes
     return axes, dimensions, spans
 
 

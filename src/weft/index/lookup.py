@@ -99,28 +99,30 @@ class Lookup:
         return found[0] if len(found) == 1 else _merged(found, events.size)
 
     def _view(self, view: View, events: EventColumns) -> Matches:
-        segment, buffers = view.segment, self._buffers
-        subs, plain = segment.rows.subs, not len(segment.special) and not view.dead
-        codes = segment.rows.encode(events)
-        offsets = np.zeros(events.size + 1, np.int64)
-        if self._is_together(segment, codes):
-            out, whose, found = search.all_together(*view.arrays, codes, buffers.out, buffers.whose, offsets)
-            buffers.keep(out, whose)
-            if plain:
-                sorted_subs = np.empty(found, np.int64)
-                search.by_event(taken(subs, out[:found]), whose[:found], offsets, sorted_subs)
-                return Matches(offsets, sorted_subs)
-            ids = np.empty(found, np.int32)
-            search.by_event(out[:found], whose[:found], offsets, ids)
-        else:
-            out, found = search.event_by_event(*view.arrays, codes, buffers.out, offsets, buffers.counts, search.FIND)
-            buffers.keep(out)
-            ids = out[:found]
+        segment = view.segment
+        offsets, ids, _ = self._search(view, events, search.FIND)
         if len(segment.special):
             offsets, ids = settle(segment, offsets, ids, _Attributes(events, segment))
         if view.dead:
             offsets, ids = _without(offsets, ids, view.dead)
-        return Matches(offsets, taken(subs, ids))
+        return Matches(offsets, taken(segment.rows.subs, ids))
+
+    def _search(
+        self, view: View, events: EventColumns, mode: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
+        """The names found for each event, as offsets and ids, and how many others were only counted."""
+        buffers, codes = self._buffers, view.segment.rows.encode(events)
+        offsets = np.zeros(events.size + 1, np.int64)
+        counts = np.zeros(events.size if mode != search.FIND else 0, np.int64)
+        if mode == search.ANY or not self._is_together(view.segment, codes):
+            out, found = search.event_by_event(*view.arrays, codes, buffers.out, offsets, counts, mode)
+            buffers.keep(out)
+            return offsets, out[:found], counts
+        out, whose, found = search.all_together(*view.arrays, codes, buffers.out, buffers.whose, offsets, counts, mode)
+        buffers.keep(out, whose)
+        ids = np.empty(found, np.int32)
+        search.by_event(out[:found], whose[:found], offsets, ids)
+        return offsets, ids, counts
 
     def _is_together(self, segment: Segment, codes: NDArray[np.int32]) -> bool:
         """Whether batches are best searched all together; decided by the first events that a segment sees."""
@@ -139,13 +141,9 @@ class Lookup:
             if view.dead:
                 total += self._view(view, events).counts
                 continue
-            segment, buffers = view.segment, self._buffers
-            counts, offsets = np.zeros(events.size, np.int64), np.zeros(events.size + 1, np.int64)
-            codes = segment.rows.encode(events)
-            out, found = search.event_by_event(*view.arrays, codes, buffers.out, offsets, counts, mode)
-            buffers.keep(out)
-            if found:  # only special rows are found; the others are counted
-                offsets, _ = settle(segment, offsets, out[:found], _Attributes(events, segment))
+            offsets, ids, counts = self._search(view, events, mode)
+            if len(ids):  # only special rows are found; the others are counted
+                offsets, _ = settle(view.segment, offsets, ids, _Attributes(events, view.segment))
             total += counts + np.diff(offsets)
         if version.tail:
             total += _match_tail(version.tail, events).counts

@@ -16,6 +16,7 @@ from weft.algebra.box import Box
 from weft.index.axis import Axis
 from weft.index.dimension import Codes, Dimension
 from weft.index.events import EventColumns
+from weft.kernels.partition import regroup
 from weft.model.value import Value
 
 
@@ -88,33 +89,41 @@ class Rows:
 
 def by_slot(rows: Rows) -> Rows:
     """The rows in the order of their slots, so that those of a slot are found by bisection."""
-    return rows if (np.diff(rows.slots) >= 0).all() else renumbered(rows, np.arange(len(rows.subs)))[0]
+    if (np.diff(rows.slots) >= 0).all():
+        return rows
+    return _reordered(rows, np.argsort(rows.slots, kind="stable"))[0]
 
 
-def renumbered(rows: Rows, new_slot: NDArray[np.int64]) -> tuple[Rows, NDArray[np.int64]]:
+def _reordered(rows: Rows, order: NDArray[np.int64]) -> tuple[Rows, Codes]:
+    """The rows in another order, and the new place of each row."""
+    starts, dims, lows, highs = regroup(rows.starts, rows.dims, rows.lows, rows.highs, order)
+    place = _inverse(order)
+    boxes = {int(place[row]): box for row, box in rows.boxes.items()}
+    made = replace(rows, starts=starts, dims=dims, lows=lows, highs=highs, slots=rows.slots[order], boxes=boxes)
+    return made, place
+
+
+def _inverse(order: NDArray[Any]) -> Codes:
+    inverse = np.empty(len(order), np.int32)
+    inverse[order] = np.arange(len(order), dtype=np.int32)
+    return inverse
+
+
+def renumbered(rows: Rows, new_slot: Codes) -> tuple[Rows, Codes]:
     """The rows with their slots renamed, in the order of the new ones, and the new place of each row."""
-    slots = new_slot[rows.slots].astype(np.int32)
-    subs = np.empty_like(rows.subs)
-    subs[new_slot] = rows.subs
-    order = np.argsort(slots, kind="stable")
-    counts = np.diff(rows.starts)[order]
-    starts = np.concatenate([[0], np.cumsum(counts)])
-    at = np.repeat(rows.starts[:-1][order] - starts[:-1], counts) + np.arange(starts[-1])
-    place = np.empty(len(order), np.int64)
-    place[order] = np.arange(len(order))
-    made = replace(
-        rows,
-        starts=starts,
-        dims=rows.dims[at],
-        lows=rows.lows[at],
-        highs=rows.highs[at],
-        slots=slots[order],
-        subs=subs,
-        boxes={int(place[row]): box for row, box in rows.boxes.items()},
+    old_slot = _inverse(new_slot)
+    first = rows.slots.searchsorted(np.arange(len(rows.subs) + 1, dtype=np.int32))  # of its own type: no copy
+    counts = np.diff(first)[old_slot]
+    order = np.repeat(first[old_slot] - np.cumsum(counts) + counts, counts) + np.arange(len(rows))
+    made, place = _reordered(rows, order)
+    renamed = replace(
+        made,
+        slots=new_slot[made.slots],
+        subs=rows.subs[old_slot],
         shared=frozenset(int(new_slot[slot]) for slot in rows.shared),
         texts={int(new_slot[slot]): text for slot, text in rows.texts.items()},
     )
-    return made, place
+    return renamed, place
 
 
 def _used(rows: Rows, dim: int, living: NDArray[np.bool_]) -> Dimension:

@@ -34,7 +34,7 @@ from weft.language.predicate import Predicates
 from weft.language.text import parse
 from weft.model.schema import Schema
 
-FORMAT, VERSION = "weft-index", 1
+FORMAT, VERSION = "weft-index", 2
 _META = "index.json"
 _ROW_ARRAYS = ("starts", "dims", "lows", "highs", "slots", "subs")
 _OWN_ARRAYS = ("special", "sorted_subs", "sorted_slots")
@@ -126,10 +126,10 @@ def _built(meta: Any, arrays: dict[str, NDArray[Any]], predicates: Predicates) -
         exact = meta["numbers"].get(str(at))
         if exact is not None:
             moments = arrays[f"moments_{at}"].tolist()
-            dimensions.append(Dimension([(value, side) for value, side in exact], moments, cuts))
+            dimensions.append(Dimension.of([(value, side) for value, side in exact], moments, cuts))
         else:
-            made = Dimension.of_arrays(arrays[f"numbers_{at}"], arrays[f"sides_{at}"], arrays[f"moments_{at}"])
-            dimensions.append(made.with_strings(cuts))
+            numbers, sides, moments = (arrays[f"{part}_{at}"] for part in ("numbers", "sides", "moments"))
+            dimensions.append(Dimension(numbers, sides, moments, cuts))
     axes = {_axis(form, predicates): at for at, form in enumerate(meta["axes"])}
     if len(axes) != len(dimensions):
         raise ValueError("axes and dimensions differ")
@@ -194,6 +194,8 @@ def _read_meta(path: Path) -> Any:
         raise SnapshotError(f"{path} is no snapshot of an index, or a torn one: {error}") from error
     if found != FORMAT:
         raise SnapshotError(f"{path} is no snapshot of an index, but of {found!r}")
+    if version < VERSION:
+        raise SnapshotError(f"{path} was written by an older Weft (format {version}, now {VERSION}): write it again")
     if version > VERSION:
         raise SnapshotError(f"{path} was written by a newer Weft (format {version}, known {VERSION}): update Weft")
     return meta

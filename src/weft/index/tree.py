@@ -124,12 +124,14 @@ class TreeIndex:
         ids = subs.astype(np.int64) if isinstance(subs, np.ndarray) else np.fromiter(subs, np.int64)
         if len(ids) != filters:
             raise ValueError(f"{len(ids)} subscriptions for {filters} filters")
-        if len(np.unique(ids)) != len(ids):
+        ordered = np.sort(ids)
+        if (ordered[1:] == ordered[:-1]).any():
             raise KeyError("a subscription comes twice in one call")
         with self._changing:
             version = self._version
-            known = [view.segment.rows.subs for view in version.views] + [np.fromiter(version.tail, np.int64)]
-            self._check_new(ids[np.isin(ids, np.concatenate(known))].tolist())
+            for known in (np.fromiter(version.tail, np.int64), *(view.segment.sorted_subs for view in version.views)):
+                again = ordered.searchsorted(known) < ordered.searchsorted(known, "right")
+                self._check_new(known[again].tolist())
             view = whole(self._build(rows_of_columns(columns, ids)))
             self._version = version._replace(views=(*version.views, view))
             self._tidy()

@@ -10,8 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 from weft.kernels.jit import jit
-from weft.kernels.partition import NODE, SPECIAL, _grown
-from weft.kernels.simd import compress, lowest, narrow_mask, ones, prefetch, wide_mask
+from weft.kernels.leaves import BYTES, NARROW, SPECIAL, grown
+from weft.kernels.partition import NODE
+from weft.kernels.simd import byte_mask, compress, lowest, narrow_mask, ones, prefetch, wide_mask
 
 FIND, COUNT, ANY = 0, 1, 2
 
@@ -24,7 +25,7 @@ def _scan_leaf(nodes, columns, data, ids, live, codes, event, leaf, found, out, 
     column, base = np.int64(nodes[place + 3]), 32 * np.int64(nodes[place + 4])
     counted = 0
     if found + 32 * blocks > out.size and mode == FIND:
-        out = _grown(out, found + 32 * blocks)
+        out = grown(out, found + 32 * blocks)
     for b in range(block, block + blocks):
         mask = live[b]
         header = np.int64(columns[column])
@@ -32,19 +33,23 @@ def _scan_leaf(nodes, columns, data, ids, live, codes, event, leaf, found, out, 
         if special:
             header -= SPECIAL
         at = base
-        for c in range(column + 2, column + 2 + header):
-            if mask == 0:
+        end = column + 2 + header
+        for c in range(column + 2, end):
+            kind = np.int64(columns[c])
+            code = codes[event, kind >> 2]
+            if kind & 3 == BYTES:  # quicker tested than asked whether it must be
+                mask &= byte_mask(data, at, np.uint8(code & 255))
+                at += 32
+            elif mask == 0:
                 break
-            dim = np.int64(columns[c])
-            code = codes[event, dim >> 1]
-            if dim & 1:
+            elif kind & 3 == NARROW:
+                mask &= narrow_mask(data, at, np.uint16(code & 65535))
+                at += 64
+            else:
                 mask &= wide_mask(data, at, np.uint32(code))
                 at += 128
-            else:
-                mask &= narrow_mask(data, at, np.uint16(code))
-                at += 64
         base += 32 * np.int64(columns[column + 1])
-        column += 2 + header
+        column = end
         if mask == 0:
             continue
         if mode == FIND:
@@ -61,7 +66,7 @@ def _scan_leaf(nodes, columns, data, ids, live, codes, event, leaf, found, out, 
                 found += ones(mask >> np.uint32(16))
         elif special:
             if found + 32 > out.size:
-                out = _grown(out, found + 32)
+                out = grown(out, found + 32)
             while mask != 0:
                 row = ids[32 * b + lowest(mask)]
                 mask &= mask - np.uint32(1)
@@ -97,7 +102,7 @@ def event_by_event(nodes, children, columns, data, ids, live, codes, out, offset
             dim = nodes[place]
             if dim >= 0:
                 if depth + 2 > stack.size:
-                    stack = _grown(stack, depth + 2)
+                    stack = grown(stack, depth + 2)
                 wide = np.int64(nodes[place + 2])
                 if wide >= 0:
                     stack[depth] = wide
@@ -111,7 +116,7 @@ def event_by_event(nodes, children, columns, data, ids, live, codes, out, offset
                     prefetch(nodes, child * NODE)
             else:
                 if reached == leaves.size:
-                    leaves = _grown(leaves, reached + 1)
+                    leaves = grown(leaves, reached + 1)
                 leaves[reached] = node
                 reached += 1
                 base = 32 * np.int64(nodes[place + 4])
@@ -135,9 +140,11 @@ def event_by_event(nodes, children, columns, data, ids, live, codes, out, offset
 
 
 @jit
-def all_together(nodes, children, columns, data, ids, live, codes, out, whose, offsets):
-    """Search for all events at once; fills `offsets`. Returns `out` and `whose`, or longer arrays in their place, with
-    the found ids in no order and the event of each, and how many there are.
+def all_together(nodes, children, columns, data, ids, live, codes, out, whose, offsets, counts, mode):
+    """Search for all events at once; fills `offsets`, and `counts` if not FIND. Returns `out` and `whose`, or longer
+    arrays in their place, with the found ids in no order and the event of each, and how many there are.
+
+    COUNT counts what is not special in `counts`, which must be zeros, and gives special rows as found.
     """
     events = codes.shape[0]
     pool = np.empty(max(4 * events, 64), np.int32)
@@ -157,9 +164,11 @@ def all_together(nodes, children, columns, data, ids, live, codes, out, whose, o
             for at in range(begin, begin + size):
                 event = np.int64(pool[at])
                 before = found
-                out, found, _ = _scan_leaf(nodes, columns, data, ids, live, codes, event, node, found, out, FIND)
+                out, found, counted = _scan_leaf(nodes, columns, data, ids, live, codes, event, node, found, out, mode)
+                if mode != FIND:
+                    counts[event] += counted
                 if out.size > whose.size:
-                    whose = _grown(whose, out.size)
+                    whose = grown(whose, out.size)
                 for hit in range(before, found):
                     whose[hit] = event
                 ends[event + 1] += found - before
@@ -168,7 +177,7 @@ def all_together(nodes, children, columns, data, ids, live, codes, out, whose, o
         if cells.size < n_cells:
             cells, touched = np.zeros(2 * n_cells, np.int64), np.empty(2 * n_cells, np.int64)
         top = begin + size
-        pool = _grown(pool, top + size)
+        pool = grown(pool, top + size)
         met = 0
         for at in range(begin, top):
             cell = np.int64(codes[pool[at], dim] >> shift)
@@ -177,8 +186,8 @@ def all_together(nodes, children, columns, data, ids, live, codes, out, whose, o
                 met += 1
             cells[cell] += 1
         if depth + met + 1 > stack.size:
-            stack = _grown(stack, depth + met + 1)
-            begins, sizes = _grown(begins, stack.size), _grown(sizes, stack.size)
+            stack = grown(stack, depth + met + 1)
+            begins, sizes = grown(begins, stack.size), grown(sizes, stack.size)
         wide = np.int64(nodes[place + 2])
         if wide >= 0:  # the same events; they lie below what the other children get, and so are met last
             stack[depth], begins[depth], sizes[depth] = wide, begin, size
@@ -238,7 +247,7 @@ def reach(nodes, children, codes):
             if dim < 0:
                 leaves += 1
                 continue
-            stack = _grown(stack, depth + 2)
+            stack = grown(stack, depth + 2)
             if nodes[place + 2] >= 0:
                 stack[depth] = nodes[place + 2]
                 depth += 1
@@ -275,11 +284,11 @@ def kill(nodes, children, ids, live, dims, lows, highs, name):
                 low, high = lows[at] >> nodes[place + 1], highs[at] >> nodes[place + 1]
         if low < 0 or high - low + 1 > nodes[place + 4]:
             if nodes[place + 2] >= 0:
-                stack = _grown(stack, depth + 1)
+                stack = grown(stack, depth + 1)
                 stack[depth] = nodes[place + 2]
                 depth += 1
             continue
-        stack = _grown(stack, depth + high - low + 1)
+        stack = grown(stack, depth + high - low + 1)
         for cell in range(low, high + 1):
             child = children[nodes[place + 3] + cell]
             if child >= 0:

@@ -1,10 +1,13 @@
 """Thirty-two comparisons at once. Law: each intrinsic has a plain twin that gives the same.
 
-A lane is a row of a block. Bounds lie in `data` (uint16): 32 lows and then 32 highs, or for codes beyond 16 bits the
-upper halves and the lower halves of 32 lows and then of 32 highs. A mask has bit i set for lane i.
+A lane is a row of a block. Bounds lie in `data` (uint16): 32 lows and then 32 widths (high - low), in bytes or in 16
+bits; for codes beyond 16 bits the upper halves and the lower halves of 32 lows and then of 32 highs. A mask has bit i
+set for lane i.
 """
 
 from __future__ import annotations
+
+from functools import partial
 
 import numpy as np
 
@@ -17,32 +20,37 @@ if COMPILED:
     def _pointer(context, builder, kind, array, at):
         return builder.gep(context.make_array(kind)(context, builder, array).data, [at])
 
-    def _lanes(context, builder, kind, array, at, offset):
-        vector = ir.VectorType(ir.IntType(16), LANES)
+    def _lanes(context, builder, kind, array, at, offset, bits=16):
+        vector = ir.VectorType(ir.IntType(bits), LANES)
         start = builder.add(at, ir.Constant(ir.IntType(64), offset))
         pointer = builder.bitcast(_pointer(context, builder, kind, array, start), vector.as_pointer())
         return builder.load(pointer, align=2)
 
     def _spread(builder, value):
-        vector = ir.VectorType(ir.IntType(16), LANES)
+        vector = ir.VectorType(value.type, LANES)
         first = builder.insert_element(ir.Constant(vector, ir.Undefined), value, ir.Constant(ir.IntType(32), 0))
         zeros = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
         return builder.shuffle_vector(first, ir.Constant(vector, ir.Undefined), zeros)
 
+    def _inside(context, builder, signature, arguments, bits):
+        """Lanes with code - low <= width, where what is negative wraps around and is large."""
+        array, at, code = arguments
+        low = _lanes(context, builder, signature.args[0], array, at, 0, bits)
+        width = _lanes(context, builder, signature.args[0], array, at, LANES * bits // 16, bits)
+        inside = builder.icmp_unsigned("<=", builder.sub(_spread(builder, code), low), width)
+        return builder.bitcast(inside, ir.IntType(32))
+
+    @intrinsic
+    def byte_mask(typing, data, at, code):
+        """Lanes with low <= code <= low + width, of 8-bit codes at data[at:at+32]."""
+        signature = types.uint32(data, types.int64, types.uint8)
+        return signature, partial(_inside, bits=8)
+
     @intrinsic
     def narrow_mask(typing, data, at, code):
-        """Lanes with low <= code <= high, of 16-bit codes at data[at:at+64]."""
+        """Lanes with low <= code <= low + width, of 16-bit codes at data[at:at+64]."""
         signature = types.uint32(data, types.int64, types.uint16)
-
-        def generate(context, builder, signature, arguments):
-            array, at, code = arguments
-            low = _lanes(context, builder, signature.args[0], array, at, 0)
-            high = _lanes(context, builder, signature.args[0], array, at, LANES)
-            codes = _spread(builder, code)
-            inside = builder.and_(builder.icmp_unsigned("<=", low, codes), builder.icmp_unsigned("<=", codes, high))
-            return builder.bitcast(inside, ir.IntType(32))
-
-        return signature, generate
+        return signature, partial(_inside, bits=16)
 
     @intrinsic
     def wide_mask(typing, data, at, code):
@@ -133,10 +141,15 @@ if COMPILED:
 else:
     _BITS = np.left_shift(np.uint64(1), np.arange(LANES, dtype=np.uint64))
 
+    def byte_mask(data, at, code):
+        """Lanes with low <= code <= low + width, of 8-bit codes at data[at:at+32]."""
+        low, width = data[at : at + LANES].view(np.uint8).reshape(2, LANES)
+        return np.uint32(_BITS[code - low <= width].sum())
+
     def narrow_mask(data, at, code):
-        """Lanes with low <= code <= high, of 16-bit codes at data[at:at+64]."""
-        low, high = data[at : at + LANES], data[at + LANES : at + 2 * LANES]
-        return np.uint32(_BITS[(low <= code) & (code <= high)].sum())
+        """Lanes with low <= code <= low + width, of 16-bit codes at data[at:at+64]."""
+        low, width = data[at : at + LANES], data[at + LANES : at + 2 * LANES]
+        return np.uint32(_BITS[code - low <= width].sum())
 
     def wide_mask(data, at, code):
         """Lanes with low <= code <= high, of 32-bit codes in halves at data[at:at+128]."""

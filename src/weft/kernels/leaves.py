@@ -1,0 +1,204 @@
+"""The leaves of a partition tree. Law: a block holds its rows, each with every test that the path leaves open.
+
+The constraints of row r are `ranges[3 * starts[r] : 3 * starts[r + 1]]` (int32): dimension, low and high of each after
+each other, so that reading a row misses the cache once, not thrice. The arrays that are written are `partition`'s.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from weft.kernels.jit import jit
+from weft.kernels.simd import prefetch
+
+SPECIAL = 1 << 20
+BYTES, NARROW, WIDE = 0, 1, 2  # kinds of columns: how many bits tell apart the codes that the leaf's path leaves open
+_SPECIAL_BIT = 62
+_AHEAD = 8  # rows
+
+
+@jit
+def grown(array, size):
+    """The array, or a copy at least twice as long that holds `size` items."""
+    if size <= array.size:
+        return array
+    longer = np.empty(max(size, 2 * array.size), array.dtype)
+    longer[: array.size] = array
+    return longer
+
+
+@jit
+def fetch(starts, ranges, rows, at):
+    """Ask for the constraints of rows a little ahead: they lie anywhere."""
+    if at + 2 * _AHEAD < rows.size:
+        prefetch(starts, np.int64(rows[at + 2 * _AHEAD]))
+        place = 3 * starts[rows[at + _AHEAD]]
+        prefetch(ranges, place)
+        prefetch(ranges, place + 8)
+
+
+@jit
+def _descending(items, size, by):
+    """Sort the first items by `by[item]`, the largest first; equal ones stay as they are."""
+    for at in range(1, size):
+        item, to = items[at], at
+        while to > 0 and by[items[to - 1]] < by[item]:
+            items[to] = items[to - 1]
+            to -= 1
+        items[to] = item
+
+
+@jit
+def _alike_together(starts, ranges, ids, rows, path_low, path_high, scratch):
+    """The rows, those with the same set of needed columns side by side; the rarest column decides first, and whether
+    a row is special before all.
+    """
+    count, touched, _, bit, _ = scratch
+    n, found, special = rows.size, 0, 0
+    keys, order = np.empty(n, np.int64), rows.copy()
+    for at in range(n):
+        fetch(starts, ranges, rows, at)
+        row, key = rows[at], np.int64(0)
+        for place in range(3 * starts[row], 3 * starts[row + 1], 3):
+            dim = ranges[place]
+            if bit[dim] < 0:
+                bit[dim] = found % _SPECIAL_BIT
+                touched[found] = dim
+                found += 1
+            needed = np.int64((ranges[place + 1] > path_low[dim]) | (ranges[place + 2] < path_high[dim]))
+            count[dim] += needed
+            key |= needed << bit[dim]
+        is_special = np.int64(ids[row] < 0)
+        special += is_special
+        keys[at] = key | is_special << _SPECIAL_BIT
+    _descending(touched, found, count)
+    later_keys, later = np.empty(n, np.int64), np.empty(n, np.int32)
+    for column in range(found + 1):
+        by, with_it = (bit[touched[column]], count[touched[column]]) if column < found else (_SPECIAL_BIT, special)
+        if 0 < with_it < n:
+            _without_first(keys, order, by, later_keys, later)
+        if column < found:
+            bit[touched[column]], count[touched[column]] = -1, 0
+    return order
+
+
+@jit
+def _without_first(keys, order, bit, later_keys, later):
+    """Sort both by a bit of the keys; equal ones stay as they are. Without branches, which nobody could foretell."""
+    to, with_it = 0, 0
+    for at in range(keys.size):
+        key, row = keys[at], order[at]
+        keys[to], order[to] = key, row
+        later_keys[with_it], later[with_it] = key, row
+        has = key >> bit & 1
+        with_it += has
+        to += 1 - has
+    keys[to:], order[to:] = later_keys[:with_it], later[:with_it]
+
+
+@jit
+def _kind(low, high):
+    """The kind of a column for the codes of a path: of bytes, if they differ in their last eight bits only."""
+    if low >> 8 == high >> 8:
+        return BYTES
+    return NARROW if low >> 16 == high >> 16 else WIDE
+
+
+@jit
+def write_leaf(starts, ranges, ids, rows, path_low, path_high, scratch, leaves, ends):
+    """Append a leaf's blocks; returns the grown arrays and the new ends."""
+    count, touched, score, _, where = scratch
+    columns, data, leaf_ids, live = leaves
+    at_column, at_data, block = ends
+    n = rows.size
+    rows = _alike_together(starts, ranges, ids, rows, path_low, path_high, scratch)
+    blocks = (n + 31) // 32
+    leaf_ids = grown(leaf_ids, 32 * (block + blocks))
+    live = grown(live, block + blocks)
+    for first in range(0, n, 32):
+        last = min(n, first + 32)
+        live[block] = np.uint32((np.uint64(1) << np.uint64(last - first)) - np.uint64(1))
+        special = 0
+        found = 0
+        for at in range(first, last):
+            row = rows[at]
+            leaf_ids[32 * block + at - first] = ids[row]
+            if ids[row] < 0:
+                special = SPECIAL
+            for place in range(3 * starts[row], 3 * starts[row + 1], 3):
+                dim = ranges[place]
+                low, high = max(ranges[place + 1], path_low[dim]), min(ranges[place + 2], path_high[dim])
+                if low > path_low[dim] or high < path_high[dim]:
+                    if count[dim] == 0:
+                        touched[found] = dim
+                        found += 1
+                        score[dim] = 0.0
+                    count[dim] += 1
+                    score[dim] += 1.0 - (high - low + 1) / (path_high[dim] - path_low[dim] + 1)
+        leaf_ids[32 * block + last - first : 32 * block + 32] = 0
+        _descending(touched, found, score)  # the most selective column first
+        columns = grown(columns, at_column + 2 + found)
+        data = grown(data, 32 * (at_data + 4 * found))
+        octets = data.view(np.uint8)
+        before = at_data
+        for column in range(found):
+            dim, to = touched[column], 32 * at_data
+            kind = _kind(path_low[dim], path_high[dim])
+            columns[at_column + 2 + column] = 4 * dim + kind
+            where[dim] = to
+            count[dim] = kind  # counted they are; from here on it is the kind
+            if kind == BYTES:
+                octets[2 * to : 2 * to + 32] = 0
+                octets[2 * to + 32 : 2 * to + 64] = 255
+                at_data += 1
+            elif kind == NARROW:
+                data[to : to + 32] = 0
+                data[to + 32 : to + 64] = 65535
+                at_data += 2
+            else:
+                data[to : to + 64] = 0
+                data[to + 64 : to + 128] = 65535
+                at_data += 4
+        columns[at_column] = found + special
+        columns[at_column + 1] = at_data - before
+        for lane in range(last - first):
+            row = rows[first + lane]
+            for place in range(3 * starts[row], 3 * starts[row + 1], 3):
+                dim = ranges[place]
+                to = where[dim]
+                if to < 0:
+                    continue
+                low, high = max(ranges[place + 1], path_low[dim]), min(ranges[place + 2], path_high[dim])
+                if count[dim] == BYTES:
+                    octets[2 * to + lane], octets[2 * to + 32 + lane] = low & 255, high - low
+                elif count[dim] == NARROW:
+                    data[to + lane], data[to + 32 + lane] = low & 65535, high - low
+                else:
+                    data[to + lane], data[to + 32 + lane] = low >> 16, low & 65535
+                    data[to + 64 + lane], data[to + 96 + lane] = high >> 16, high & 65535
+        for at in range(found):
+            count[touched[at]], where[touched[at]] = 0, -1
+        at_column += 2 + found
+        block += 1
+    return (columns, data, leaf_ids, live), (at_column, at_data, block)
+
+
+@jit
+def rename(ids, live, new_slot):
+    """Number the slots in the order in which the tree first has them, and name its rows by the new numbers.
+
+    `new_slot` (int32, a slot each) must be -1 everywhere; slots that are nowhere come last.
+    """
+    met = 0
+    for block in range(live.size):
+        for lane in range(32):
+            slot = ids[32 * block + lane]
+            if slot >= 0 and live[block] >> np.uint32(lane) & np.uint32(1):
+                if new_slot[slot] < 0:
+                    new_slot[slot] = met
+                    met += 1
+                ids[32 * block + lane] = new_slot[slot]
+    for slot in range(new_slot.size):
+        if new_slot[slot] < 0:
+            new_slot[slot] = met
+            met += 1

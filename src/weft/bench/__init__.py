@@ -23,15 +23,22 @@ def _match() -> Run:
     return run
 
 
+def _order() -> Run:
+    from weft.bench.order import run
+
+    return run
+
+
 def _mics() -> Run:
     from weft.bench.mics import run
 
     return run
 
 
-BENCHES: dict[str, Callable[[], Run]] = {
+BENCHES: dict[str, Callable[[], Run]] = {  # each imported when it is asked for
     "language": _language,
     "match": _match,
+    "order": _order,
     "mics": _mics,
-}  # each imported when it is asked for
+}
 OPTIONS: dict[str, frozenset[str]] = {"match": frozenset({"size", "workloads", "note"})}  # which benches take more

@@ -14,6 +14,7 @@ import typer
 
 from weft import __version__
 from weft.cli.filters import filters
+from weft.cli.order import order
 from weft.cli.shell import AsJson, Commands, console, emit, say_notes
 
 app = typer.Typer(
@@ -23,6 +24,7 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
 )
 app.add_typer(filters, name="filter", help="Check, explain, compare and merge filters.")
+app.add_typer(order, name="order", help="Show filters in their covering order, and compare its structures.")
 
 
 def main() -> None:
@@ -82,7 +84,7 @@ def demo(as_json: AsJson = False) -> None:
 
 @app.command()
 def bench(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What to measure: language or match.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What to measure: language, match, order or mics.")],
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes: ends within two minutes.")] = False,
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Also write the figures here.")

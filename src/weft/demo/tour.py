@@ -23,6 +23,7 @@ from weft.algebra.normalize import normalize
 from weft.algebra.relate import covers
 from weft.demo import earthquakes
 from weft.demo.filters import SUBSCRIPTIONS, Subscription
+from weft.demo.order import in_order
 from weft.index.base import Matches
 from weft.index.tree import TreeIndex
 from weft.language.ast import Filter
@@ -193,6 +194,7 @@ CHAPTERS: list[Chapter] = [
     Chapter("matches", "Who gets what", the_matches),
     Chapter("covering", "What covering saves", what_covering_saves),
     Chapter("many", "Many subscriptions", many_subscriptions),
+    Chapter("order", "The covering order", in_order),
 ]
 
 

@@ -5,8 +5,9 @@ node, but compares a filter with few of very many.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from weft.algebra import interval
 from weft.algebra.box import Box, NormalForm
@@ -48,7 +49,7 @@ class Filters(Relation[Region]):
 
     def __init__(self, schema: Schema | None = None, indexed: bool = True) -> None:
         # patterns and residuals are not transitive
-        super().__init__(lambda wide, narrow: covers(wide.form, narrow.form, schema), transitive=False)
+        super().__init__(_covers, transitive=False)
         self.schema = schema
         self._indexed = indexed
         self._numbers: dict[str, float] = {}  # of strings
@@ -149,9 +150,10 @@ class IndexedPlaces:
         del self._nodes[row]
         self._index.discard(row)
 
-    def above(self, made: Boxed) -> Iterator[Node[Region]]:
+    def above(self, made: Boxed) -> _Found:
         """The nodes that cover a filter."""
-        return self._confirmed(self._asked(self._index.around, made), made, made.exact, above=True)
+        covers = self._filters.covers
+        return self._found(self._asked(self._index.around, made), made.exact, lambda node: covers(node.made, made))
 
     def has_above(self, made: Boxed, interface: Interface) -> bool | None:
         """Whether an interface wants a node that covers a filter; None if tags cannot tell."""
@@ -160,10 +162,11 @@ class IndexedPlaces:
             return False
         return True if tag != _OTHER and made.exact and not self._index.hulls else None
 
-    def below(self, made: Boxed) -> Iterator[Node[Region]]:
+    def below(self, made: Boxed) -> _Found:
         """The nodes that a filter covers."""
+        covers = self._filters.covers
         exact = made.exact and self._index.knows(made.spans)
-        return self._confirmed(self._asked(self._index.within, made), made, exact, above=False)
+        return self._found(self._asked(self._index.within, made), exact, lambda node: covers(made, node.made))
 
     def meeting(self, made: Boxed, overlaps: Callable[[Boxed, Boxed], bool]) -> Iterator[Node[Region]]:
         """The nodes that overlap a filter; where the index cannot decide, `overlaps` does, which counts for itself."""
@@ -184,36 +187,39 @@ class IndexedPlaces:
         self._filters.comparisons += self._index.compared - before
         return rows
 
-    def _confirmed(self, rows: list[Row], made: Boxed, exact: bool, above: bool) -> Iterator[Node[Region]]:
-        """The nodes of rows that truly cover the filter, or are covered: hulls only say that they may."""
-        nodes = self._nodes
-        if exact and not self._index.hulls:
-            return map(nodes.__getitem__, rows)
-        covers, hulls = self._filters.covers, self._index.hulls
-        return (
-            node
-            for row, node in zip(rows, map(nodes.__getitem__, rows), strict=True)
-            if (exact and row not in hulls) or (covers(node.made, made) if above else covers(made, node.made))
-        )
+    def _found(self, rows: list[Row], exact: bool, holds: Callable[[Node[Region]], bool]) -> _Found:
+        nodes, hulls = map(self._nodes.__getitem__, rows), self._index.hulls
+        if exact and not hulls:
+            return _Found(dict.fromkeys(nodes, True), holds)
+        known = {node: (True if exact and row not in hulls else None) for row, node in zip(rows, nodes, strict=True)}
+        return _Found(known, holds)
 
 
 class _Found:
-    """Nodes that are looked at only as far as somebody asks."""
+    """Nodes that answer, as far as hulls can say; those that only hulls speak for are compared when somebody asks."""
 
-    def __init__(self, nodes: Iterator[Node[Region]]) -> None:
-        self._seen: dict[Node[Region], None] = {}
-        self._rest = nodes
+    def __init__(self, known: Mapping[Node[Region], bool | None], holds: Callable[[Node[Region]], bool]) -> None:
+        self._known = dict(known)
+        self._holds = holds
 
     def __iter__(self) -> Iterator[Node[Region]]:
-        yield from list(self._seen)
-        for node in self._rest:
-            self._seen[node] = None
-            yield node
+        return filter(self._answers, list(self._known))
 
-    def all(self) -> dict[Node[Region], None]:
-        """Every one of them."""
-        self._seen |= dict.fromkeys(self._rest)
-        return self._seen
+    def among(self, parent: Node[Region], key: Callable[[Node[Region]], Any] | None = None) -> Iterator[Node[Region]]:
+        """The children of a node that answer, in order of the key."""
+        if len(self._known) > len(parent.children):
+            found = [child for child in parent.children if child in self._known]
+        else:
+            found = [node for node in self._known if parent in node.parents]
+        if key is not None:
+            found.sort(key=key)
+        return filter(self._answers, found)
+
+    def _answers(self, node: Node[Region]) -> bool:
+        known = self._known[node]
+        if known is None:
+            known = self._known[node] = self._holds(node)
+        return known
 
 
 class _Looked:
@@ -226,21 +232,10 @@ class _Looked:
         self._downs: _Found | None = None
 
     def above(self, parent: Node[Region], first: Interface | None = None) -> Iterator[Node[Region]]:
-        ups = self._above().all()
-        if not ups:
-            return iter(())
-        if len(ups) > len(parent.children):
-            found = [child for child in parent.children if child in ups]
-        else:
-            found = [node for node in ups if parent in node.parents]
-        found.sort(key=lambda node: (first is not None and not reaches(node, first), node.size))
-        return iter(found)
+        return self._above().among(parent, lambda node: (first is not None and not reaches(node, first), node.size))
 
     def below(self, parent: Node[Region]) -> Iterator[Node[Region]]:
-        downs = self._below().all()
-        if len(downs) > len(parent.children):
-            return iter([child for child in parent.children if child in downs])
-        return iter([node for node in downs if parent in node.parents])
+        return self._below().among(parent)
 
     def all_above(self, top: Node[Region]) -> Iterator[Node[Region]]:  # noqa: ARG002 - the index holds all nodes
         return iter(self._above())
@@ -258,13 +253,24 @@ class _Looked:
 
     def _above(self) -> _Found:
         if self._ups is None:
-            self._ups = _Found(self._places.above(self._made))
+            self._ups = self._places.above(self._made)
         return self._ups
 
     def _below(self) -> _Found:
         if self._downs is None:
-            self._downs = _Found(self._places.below(self._made))
+            self._downs = self._places.below(self._made)
         return self._downs
+
+
+def _covers(wide: Boxed, narrow: Boxed) -> bool:
+    """As `covers`; where one box in one box decides, without looking further."""
+    mine, theirs = wide.form.boxes, narrow.form.boxes
+    if len(mine) == len(theirs) == 1:
+        if mine[0].covers(theirs[0]):
+            return True
+        if not any(values.strings.terms for values in theirs[0].sets.values()):
+            return False
+    return covers(wide.form, narrow.form, wide.form.schema)
 
 
 def _only_type(box: Box) -> str | None:

@@ -50,8 +50,8 @@ class Forwarding(Generic[T]):
         self.structure = structure
         self.exact = exact
         self.neighbours: dict[Interface, None] = {}
+        self.touched = structure.touched()  # what the last change hung elsewhere, or made wanted by others
         self._told: dict[Interface, dict[Node[T], None]] = {}
-        structure.touched()
         for neighbour in neighbours:
             self.attach(neighbour)
 
@@ -85,8 +85,9 @@ class Forwarding(Generic[T]):
         return self._settle(None).get(neighbour, Forwarded())
 
     def detach(self, neighbour: Interface) -> dict[Interface, Forwarded[T]]:
-        """A neighbour is gone, with all that it wanted. Cost: O(nodes)."""
-        del self.neighbours[neighbour], self._told[neighbour]
+        """A neighbour, or a client, is gone with all that it wanted. Cost: O(nodes)."""
+        self.neighbours.pop(neighbour, None)
+        self._told.pop(neighbour, None)
         for node in self.structure:
             node.forwards -= {neighbour}
         self.structure.discard_interface(neighbour)
@@ -132,14 +133,14 @@ class Forwarding(Generic[T]):
 
     def _settle(self, things: Iterable[T] | None) -> dict[Interface, Forwarded[T]]:
         """Compute anew the forwards sets that may have changed: of all nodes, or by what changed and what it covers."""
-        touched = self.structure.touched()
+        self.touched = touched = self.structure.touched()
         if not touched and things is not None:
             return {}
         nodes = dict.fromkeys(touched)
         if things is None:
             nodes |= dict.fromkeys(self.structure)
         else:
-            nodes |= dict.fromkeys(child for node in touched for child in node.children)
+            nodes |= self._below(touched)
             if self.exact and not isinstance(self.structure, Poset):
                 nodes |= dict.fromkeys(node for thing in things for node in self._near_roots(thing))
         changes: dict[Interface, Forwarded[T]] = {}
@@ -154,11 +155,30 @@ class Forwarding(Generic[T]):
             node.forwards = new
         return changes
 
+    def _below(self, touched: Iterable[Node[T]]) -> dict[Node[T], None]:
+        """What nodes directly cover; with redundancy, also what a neighbour alone wants a whole chain above."""
+        found: dict[Node[T], None] = {}
+        open_ = list(touched)
+        while open_:
+            for child in open_.pop().children:
+                if child not in found:
+                    found[child] = None
+                    if self.structure.redundant and _sole(child) in self.neighbours:
+                        open_.append(child)
+        return found
+
     def _near_roots(self, thing: T) -> list[Node[T]]:
         """The roots and their children that a filter covers, which a forest need not have hung below it."""
         top = self.structure.top
         covered = self.structure.standing(thing).all_below(top)
-        return [node for node in covered if top in node.parents or top in node.parent.parents or node.forwards]
+        return [
+            node
+            for node in covered
+            if top in node.parents
+            or top in node.parent.parents
+            or node.forwards
+            or (self.structure.redundant and _sole(node.parent) in self.neighbours)
+        ]
 
 
 def _sole(node: Node[T]) -> Interface | None:

@@ -205,6 +205,7 @@ class Structure(ABC, Generic[T]):
     def _unlink(self, parent: Node[T], child: Node[T]) -> None:
         parent.children.take(child)
         del child.parents[parent]
+        self._touch(child)  # it may be that only one neighbour wants what still covers it
         if parent is self.top:
             if child in self._entered:
                 del self._entered[child]

@@ -1,0 +1,139 @@
+"""Files of filters, each with who wants it. Law: a filter that cannot be read is kept with its place and the reason,
+and the others are read all the same; a file that is none fails as a whole.
+
+| file | a filter |
+|---|---|
+| .csv | a row: `filter`, and if there are such columns `id` and `interface` |
+| .jsonl, .ndjson | a line: {"filter": text or JSON, "id": ..., "interface": ...}, or the filter alone |
+| any other, or - | a line: a filter's text or JSON; blank lines and # comments are none |
+
+Whoever has no interface gets the id for one, or else the line's number.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from weft.cli.reading import read_filter
+from weft.errors import FilterError
+from weft.language.ast import Filter
+from weft.language.dialects import from_json
+from weft.language.predicate import Predicates
+from weft.order.node import Interface
+
+JSON_LINES = (".jsonl", ".ndjson")
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """A filter, who wants it, and where it stands."""
+
+    filter: Filter
+    interface: Interface
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A filter that cannot be used, and why."""
+
+    place: str
+    text: str
+    error: FilterError
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What a file holds."""
+
+    read: list[Wish] = field(default_factory=list)
+    refused: list[Refused] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    filter: Any  # a text, or a JSON tree
+    place: str
+    id: str
+    interface: str | None = None
+
+
+def read_wishes(
+    path: str, stdin: Callable[[], bytes], predicates: Predicates, interfaces: Sequence[Interface] = ()
+) -> Wishes:
+    """The filters of a file, or with `-` of standard input; `interfaces` are given in turn to those that have none.
+
+    >>> wishes = read_wishes("-", lambda: b"# two\\nx > 1\\nx => 2\\ny = 3", Predicates([]), ["north", "south"])
+    >>> [(str(wish.filter), wish.interface) for wish in wishes.read], [each.place for each in wishes.refused]
+    ([('x > 1', 'north'), ('y = 3', 'south')], ['line 3'])
+    """
+    name = "standard input" if path == "-" else path
+    try:
+        text = (stdin() if path == "-" else Path(path).read_bytes()).decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise FilterError(f"{name} is no UTF-8 text: convert it") from None
+    wishes = Wishes()
+    for entry in _entries(path, name, text, wishes.refused):
+        try:
+            found = _filter(entry.filter, predicates)
+        except FilterError as error:
+            shown = entry.filter if isinstance(entry.filter, str) else json.dumps(entry.filter, ensure_ascii=False)
+            wishes.refused.append(Refused(entry.place, shown, error))
+            continue
+        turn = interfaces[len(wishes.read) % len(interfaces)] if interfaces else entry.id
+        wishes.read.append(Wish(found, turn if entry.interface is None else entry.interface, entry.place))
+    return wishes
+
+
+def _entries(path: str, name: str, text: str, refused: list[Refused]) -> Iterator[_Entry]:
+    suffix = Path(path).suffix.lower()
+    if suffix == ".csv":
+        yield from _rows(name, text)
+        return
+    for number, line in enumerate(map(str.strip, text.split("\n")), 1):
+        if not line or line.startswith("#"):
+            continue
+        place = f"line {number}"
+        if suffix not in JSON_LINES:
+            yield _Entry(line, place, str(number))
+            continue
+        try:
+            tree = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            refused.append(Refused(place, line, FilterError(f"it is no JSON: {error}")))
+            continue
+        if isinstance(tree, dict) and "filter" in tree:
+            wanted = tree.get("interface")
+            given = str(tree.get("id", number)), None if wanted is None else str(wanted)
+            yield _Entry(tree["filter"], place, *given)
+        else:
+            yield _Entry(tree, place, str(number))
+
+
+def _rows(name: str, text: str) -> Iterator[_Entry]:
+    rows = csv.DictReader(io.StringIO(text, newline=""))
+    try:
+        columns = list(rows.fieldnames or ())
+        if "filter" not in columns:
+            known = f"it has {', '.join(columns)}" if columns else "it is empty"
+            raise FilterError(f"{name} has no column 'filter', {known}: name it in the first line")
+        for number, row in enumerate(rows, 1):
+            yield _Entry(
+                row["filter"] or "", f"line {rows.line_num}", row.get("id") or str(number), row.get("interface") or None
+            )
+    except csv.Error as error:
+        raise FilterError(f"{name} is no CSV after line {rows.line_num}: {error}") from None
+
+
+def _filter(entry: Any, predicates: Predicates) -> Filter:
+    if isinstance(entry, str):
+        return read_filter(entry, "", predicates)
+    if isinstance(entry, dict | list):
+        return from_json(entry, predicates)
+    raise FilterError("a filter is a text, or a JSON object or list")

@@ -1,0 +1,107 @@
+"""The filters of the forests thesis (4.1, chapter 8). Laws: the same generator state, the same filters; every filter
+can match; every schema has one type for each name.
+
+| schema | a filter |
+|---|---|
+| 2d | a range on each of two attributes |
+| 3d | a range on each of three attributes |
+| 1-3 | a range on one, two or three of three attributes |
+
+Values are whole numbers in [0, 100]. A range's ends are drawn uniformly and put in order, as the thesis does not say
+otherwise; with a `width`, the low end is drawn and values are real numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from weft.language.ast import Attribute, Between, Compare, Filter, Operator, conjunction
+from weft.language.constant import Constant
+
+T = TypeVar("T")
+Interface = TypeVar("Interface")
+
+TOP = 100
+RANGES = ("[a,b]",)
+ANY_PREDICATE = ("<", ">", "<=", ">=", "=", "!=", "[a,b]")
+
+
+@dataclass(frozen=True, slots=True)
+class FilterSchema:
+    """How filters are drawn: from `least` to `most` attributes of `names`, one predicate for each.
+
+    >>> for each in SCHEMAS["1-3"].draw(3, np.random.default_rng(8)):
+    ...     print(each)
+    a BETWEEN 4 AND 87 AND b BETWEEN 39 AND 57 AND c BETWEEN 39 AND 44
+    c BETWEEN 48 AND 96
+    a BETWEEN 24 AND 85
+    """
+
+    names: tuple[str, ...]
+    least: int
+    most: int
+    predicates: tuple[str, ...] = RANGES
+    width: float | None = None  # of a range, in parts of the domain
+    kind: str | None = None  # the event type that every filter asks for
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.least <= self.most <= len(self.names):
+            raise ValueError(f"a filter has 1 to {len(self.names)} of the attributes {', '.join(self.names)}")
+        if not self.predicates or not set(self.predicates) <= set(ANY_PREDICATE):
+            raise ValueError(f"predicates are some of {', '.join(ANY_PREDICATE)}")
+        if self.width is not None and not 0 < self.width <= 1:
+            raise ValueError("a width is a part of the domain: more than 0, at most 1")
+
+    def draw(self, n: int, rng: np.random.Generator) -> list[Filter]:
+        """n filters. Cost: O(n)."""
+        counts = rng.integers(self.least, self.most + 1, n).tolist()
+        ranks = rng.permuted(np.broadcast_to(np.arange(len(self.names)), (n, len(self.names))), axis=1).tolist()
+        chosen = rng.integers(0, len(self.predicates), (n, len(self.names))).tolist()
+        ends = self._ends(n, rng)
+        kind = [] if self.kind is None else [Compare(Attribute("type"), Operator.EQ, Constant.of(self.kind))]
+        return [
+            conjunction(
+                *kind,
+                *(
+                    _predicate(name, self.predicates[chosen[row][at]], *ends[row][at])
+                    for at, name in enumerate(self.names)
+                    if ranks[row][at] < counts[row]
+                ),
+            )
+            for row in range(n)
+        ]
+
+    def _ends(self, n: int, rng: np.random.Generator) -> list[list[list[float]]]:
+        """Of each row and attribute, a low and a high end that leave something for every predicate."""
+        if self.width is None:
+            pairs = np.sort(rng.integers(0, TOP + 1, (n, len(self.names), 2)), axis=2)
+            return pairs.tolist()  # type: ignore[no-any-return]
+        low = rng.uniform(0, TOP * (1 - self.width), (n, len(self.names)))
+        return np.stack([low, low + TOP * self.width], axis=2).round(6).tolist()  # type: ignore[no-any-return]
+
+
+SCHEMAS = {
+    "2d": FilterSchema(("a", "b"), 2, 2),
+    "3d": FilterSchema(("a", "b", "c"), 3, 3),
+    "1-3": FilterSchema(("a", "b", "c"), 1, 3),
+}
+
+
+def in_turn(things: Sequence[T], interfaces: Sequence[Interface]) -> list[tuple[T, Interface]]:
+    """Each with an interface, assigned round-robin.
+
+    >>> in_turn("xyz", ["north", "south"])
+    [('x', 'north'), ('y', 'south'), ('z', 'north')]
+    """
+    return [(thing, interfaces[at % len(interfaces)]) for at, thing in enumerate(things)]
+
+
+def _predicate(name: str, predicate: str, low: float, high: float) -> Filter:
+    left = Attribute(name)
+    if predicate == "[a,b]":
+        return Between(left, Constant.of(low), Constant.of(high))
+    return Compare(left, Operator(predicate), Constant.of(low))

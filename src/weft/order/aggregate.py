@@ -25,6 +25,8 @@ Forwards = frozenset[Interface]
 class AggregateMerging(Generic[T]):
     """Forwarded filters, merged for each neighbour; `overlapping` merges across different forwards sets too.
 
+    With `patience` a merger that lost a component stays until `tidy`, as in `MergedSet`.
+
     >>> from weft import express, parse
     >>> from weft.order import Filters, Forwarding, Poset
     >>> from weft.order.mergeability import FilterMerging
@@ -35,10 +37,13 @@ class AggregateMerging(Generic[T]):
     {'I2': ['x < 0 OR x >= 0'], 'I3': ['x < 0 OR x >= 0']}
     """
 
-    def __init__(self, forwarding: Forwarding[T], merging: Merging[T], overlapping: bool = False) -> None:
+    def __init__(
+        self, forwarding: Forwarding[T], merging: Merging[T], overlapping: bool = False, patience: float = 0.0
+    ) -> None:
         self.forwarding = forwarding
         self.merging = merging
         self.overlapping = overlapping
+        self.patience = patience
         self._relation = forwarding.structure.relation
         self._groups: dict[Forwards, MergedSet[T]] = {}
         self._places: dict[Node[T], Forwards] = {}
@@ -70,12 +75,16 @@ class AggregateMerging(Generic[T]):
     def detach(self, neighbour: Interface) -> dict[Interface, MergeChange[T]]:
         """A neighbour is gone, with all that it wanted. Cost: O(nodes)."""
         self.forwarding.detach(neighbour)
-        del self._told[neighbour]
+        self._told.pop(neighbour, None)
         return self._regroup([*self._places, *self.forwarding.structure])
 
     def apply(self, changes: dict[Interface, Forwarded[T]]) -> dict[Interface, MergeChange[T]]:
         """Forwards sets changed so; how what is told changes. For whoever changes the forwarding without this."""
         return self._regroup(node for told in changes.values() for node in (*told.drop, *told.add))
+
+    def tidy(self, everything: bool = False) -> dict[Interface, MergeChange[T]]:
+        """Merge anew what lost components, where too many false positives were counted, or everywhere."""
+        return self._spread({forwards: group.tidy(everything) for forwards, group in self._groups.items()})
 
     def told(self, neighbour: Interface) -> list[Item[T]]:
         """Everything that a neighbour is told. Cost: O(told)."""
@@ -114,10 +123,18 @@ class AggregateMerging(Generic[T]):
             if new and node.thing is not None:
                 joins.setdefault(new, []).append((node, node.thing))
                 self._places[node] = new
+        return self._spread(
+            {
+                forwards: self._group(forwards).change(joins.get(forwards, ()), leaves.get(forwards, ()))
+                for forwards in dict.fromkeys((*joins, *leaves))
+            }
+        )
+
+    def _spread(self, groups: dict[Forwards, MergeChange[T]]) -> dict[Interface, MergeChange[T]]:
+        """What changes of groups make of what each neighbour is told."""
         added: dict[Interface, list[tuple[Hashable, T]]] = {}
         dropped: dict[Interface, list[Hashable]] = {}
-        for forwards in dict.fromkeys((*joins, *leaves)):
-            change = self._group(forwards).change(joins.get(forwards, ()), leaves.get(forwards, ()))
+        for forwards, change in groups.items():
             for neighbour in forwards & self._told.keys():
                 added.setdefault(neighbour, []).extend((item, item.thing) for item in change.added)
                 dropped.setdefault(neighbour, []).extend(change.dropped)
@@ -133,5 +150,5 @@ class AggregateMerging(Generic[T]):
     def _group(self, forwards: Forwards) -> MergedSet[T]:
         group = self._groups.get(forwards)
         if group is None:
-            group = self._groups[forwards] = MergedSet(self._relation, self.merging)
+            group = self._groups[forwards] = MergedSet(self._relation, self.merging, self.patience)
         return group

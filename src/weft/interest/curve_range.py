@@ -1,0 +1,13 @@
+"""A range of one curve, as brokers tell it."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class CurveRange(msgspec.Struct, frozen=True, order=True):
+    """The points from `start` to `end`, both included, of the curve of one group of attributes."""
+
+    group: int
+    start: int
+    end: int

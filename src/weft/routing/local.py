@@ -1,0 +1,74 @@
+"""Local subscriptions, apart from those of neighbours (thesis 4.8). Law: the roots admit what they admit, no more.
+
+A table sees only the roots of its local part, so a local part that finds few roots saves the table work, whatever the
+table's model (Figures 4.13 and 4.14). Delivery is not here: an index of the broker has every subscription as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from weft.algebra.box import NormalForm
+from weft.errors import LocalProtocolError
+from weft.index.base import SubId
+from weft.routing.table import Wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """An item and the events that it admits."""
+
+    item: Wanted
+    form: NormalForm
+
+
+class RootChange(NamedTuple):
+    """How the roots change; the drops come first, and an id may be in both."""
+
+    drop: Collection[SubId]
+    add: Mapping[SubId, Held]
+
+
+class Local(Protocol):
+    """The local part of a table."""
+
+    def change(self, add: Mapping[SubId, Held], drop: Collection[SubId]) -> RootChange:
+        """Change subscriptions at once. Raises LocalProtocolError, then nothing has changed."""
+        ...
+
+    def roots(self) -> Mapping[SubId, Held]:
+        """What stands for all subscriptions; the ids are the local part's own choice."""
+        ...
+
+
+class EveryRoot:
+    """The plain local part: every subscription is a root."""
+
+    def __init__(self) -> None:
+        self._held: dict[SubId, Held] = {}
+
+    def change(self, add: Mapping[SubId, Held], drop: Collection[SubId]) -> RootChange:
+        """Drop, then add."""
+        check_change(self._held, add, drop)
+        for sub in drop:
+            del self._held[sub]
+        self._held.update(add)
+        return RootChange(drop, add)
+
+    def roots(self) -> Mapping[SubId, Held]:
+        """Every subscription."""
+        return self._held
+
+
+def check_change(known: Collection[SubId], add: Collection[SubId], drop: Collection[SubId]) -> None:
+    """Raise LocalProtocolError unless what is dropped is known, once, and what is added is new or dropped."""
+    if len(set(drop)) != len(drop):
+        raise LocalProtocolError("a subscription is dropped twice in one change")
+    for sub in drop:
+        if sub not in known:
+            raise LocalProtocolError(f"there is no subscription {sub} to drop")
+    for sub in add:
+        if sub in known and sub not in drop:
+            raise LocalProtocolError(f"subscription {sub} is known: drop it in the same change to replace it")

@@ -1,0 +1,330 @@
+"""Tables on the covering order: the worked traces of the thesis, the naive mechanism, mergers, configurations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from routing.machine import bits, network, union
+from routing.models import Model, NaiveTable, small_index
+from routing.test_mutants import is_caught
+from strategies import number_filters, thorough
+from weft.algebra.relate import as_form, covers, equivalent
+from weft.errors import LocalProtocolError, RemoteProtocolError
+from weft.index.base import SubId
+from weft.interest.curve_range import CurveRange
+from weft.language.ast import Filter
+from weft.language.text import parse
+from weft.model.schema import Schema
+from weft.order import Budget
+from weft.routing.covering import CoveringTable, covering_forest
+from weft.routing.local import Held
+from weft.routing.local_forest import ForestLocal
+from weft.routing.merging import MergedLocal, MergingTable
+from weft.routing.table import ItemId, Link, Role, Tell, Update
+
+I1, I2, I3 = Link("I1"), Link("I2"), Link("I3")
+MODELS: dict[str, Callable[..., CoveringTable]] = {
+    "poset": partial(CoveringTable, index=small_index),
+    "forest": partial(covering_forest, index=small_index),
+}
+
+
+def shown(tells: list[Tell], known: dict[tuple[str, ItemId], str]) -> dict[str, tuple[list[str], list[str]]]:
+    """What each link is told: the texts of what is added and dropped."""
+    answer = {}
+    for tell in tells:
+        add = {item_id: str(item) for item_id, item in tell.update.add.items()}
+        drop = [known.pop((tell.link, item_id)) for item_id in tell.update.drop]
+        known.update({(tell.link, item_id): text for item_id, text in add.items()})
+        answer[str(tell.link)] = (list(add.values()), drop)
+    return answer
+
+
+class Hears:
+    """A table and neighbours that tell it filters."""
+
+    def __init__(self, table: Any, *links: Link) -> None:
+        self.table, self.known, self.ids = table, {}, {}
+        for link in links:
+            table.attach(link)
+
+    def add(self, link: Link, text: str) -> dict[str, tuple[list[str], list[str]]]:
+        self.ids[link, text] = ItemId(len(self.ids) + 1)
+        return shown(self.table.learn(link, Update(add={self.ids[link, text]: parse(text)})), self.known)
+
+    def drop(self, link: Link, text: str) -> dict[str, tuple[list[str], list[str]]]:
+        return shown(self.table.learn(link, Update(drop=(self.ids.pop((link, text)),))), self.known)
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_figures_3_2_and_3_3(kind: str) -> None:
+    """Five subscriptions; then a is withdrawn: c also goes to I3, its child to I2, in the same updates."""
+    a, b, c, d, e = "x BETWEEN 0 AND 60", "x > 50", "x BETWEEN 0 AND 40", "x BETWEEN 60 AND 80", "x = 7"
+    server = Hears(MODELS[kind](), I1, I2, I3)
+    assert server.add(I1, a) == {"I2": ([a], []), "I3": ([a], [])}
+    assert server.add(I1, b) == {"I2": ([b], []), "I3": ([b], [])}
+    assert server.add(I2, c) == {"I1": ([c], [])}
+    assert server.add(I2, d) == {"I1": ([d], [])}
+    assert server.add(I3, e) == {}
+    assert server.drop(I1, a) == {"I2": ([e], [a]), "I3": ([c], [a])}
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_the_forwards_set_of_two_subscribers(kind: str) -> None:
+    f = "x > 0"
+    server = Hears(MODELS[kind](), I1, I2, I3)
+    server.add(I1, f)
+    assert server.add(I2, f) == {"I1": ([f], [])}
+    assert server.drop(I1, f) == {"I2": ([], [f])}
+
+
+def test_figure_3_5() -> None:
+    """d lies below c and b: exactly, nobody needs it; a forest that hangs it below b tells I1 needlessly."""
+    a, b, c, d = "x BETWEEN 0 AND 90", "x BETWEEN 40 AND 100", "x BETWEEN 10 AND 60", "x BETWEEN 42 AND 45"
+    for make, told in ((CoveringTable, {}), (covering_forest, {}), (partial(covering_forest, exact=False), {"I1": d})):
+        server = Hears(make(index=small_index), I1, I2, I3)
+        server.add(I1, a)
+        server.add(I1, b)
+        assert server.add(I2, c) == {"I1": ([c], [])}
+        assert {link: add[0] for link, (add, _) in server.add(I3, d).items()} == told
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_example_3_2(kind: str) -> None:
+    """F3 goes: F4 must go to c in the same update, though a forest had hung it elsewhere."""
+    f1, f2, f3, f4 = "x BETWEEN 0 AND 90", "x BETWEEN 10 AND 100", "x BETWEEN 20 AND 80", "x BETWEEN 30 AND 40"
+    a, b, c = Link("a"), Link("b"), Link("c")
+    server = Hears(MODELS[kind](), a, b, c)
+    server.add(c, f1)
+    server.add(b, f4)
+    server.add(c, f2)
+    assert server.add(a, f3)["c"] == ([f3], [f4])
+    assert server.drop(a, f3)["c"] == ([f4], [f3])
+
+
+def test_what_a_neighbour_tells_needlessly_comes_back_when_it_is_needed() -> None:
+    """A neighbour with another table may tell a narrower filter too: it is elided, never forgotten."""
+    server = Hears(CoveringTable(index=small_index), I1, I2)
+    assert server.add(I1, "x > 0") == {"I2": (["x > 0"], [])}
+    assert server.add(I1, "x > 5") == {}
+    assert server.add(I1, "x > 9") == {}
+    server.table.check()
+    assert server.drop(I1, "x > 0") == {"I2": (["x > 5"], ["x > 0"])}
+    assert server.drop(I1, "x > 9") == {}
+    assert server.drop(I1, "x > 5") == {"I2": ([], ["x > 5"])}
+
+
+@pytest.mark.parametrize("kind", MODELS)
+@given(data=st.data())
+@thorough(40)
+def test_told_is_the_naive_minimal_cover(kind: str, data: st.DataObject) -> None:
+    """Theorem 3.1, for filters whose covering is complete; items that are equivalent count as one."""
+    table, oracle = MODELS[kind](), NaiveTable(index=small_index)
+    for link in (I1, I2, I3):
+        table.attach(link)
+        oracle.attach(link)
+    held: list[tuple[Link | None, int]] = []
+    for number in range(data.draw(st.integers(1, 14))):
+        source = data.draw(st.sampled_from((None, I1, I2, I3)))
+        if held and data.draw(st.booleans()):
+            source, gone = held.pop(data.draw(st.integers(0, len(held) - 1)))
+            for each in (table, oracle):
+                if source is None:
+                    each.change({}, [SubId(gone)])
+                else:
+                    each.learn(source, Update(drop=(ItemId(gone),)))
+        else:
+            wanted = data.draw(number_filters(3))
+            held.append((source, number))
+            for each in (table, oracle):
+                if source is None:
+                    each.change({SubId(number): wanted}, ())
+                else:
+                    each.learn(source, Update(add={ItemId(number): wanted}))
+        for link in (I1, I2, I3):
+            mine = [as_form(item) for item in table.told(link).values()]  # type: ignore[arg-type]
+            naive = [as_form(item) for item in oracle.told(link).values()]  # type: ignore[arg-type]
+            assert len(mine) == len(naive)
+            assert all(any(equivalent(one, other) for other in naive) for one in mine)
+    table.check()
+
+
+def test_the_order_compares_less_than_the_naive_mechanism() -> None:
+    """The same items are told, with far fewer comparisons than pair by pair."""
+    texts = [f"x BETWEEN {n} AND {n + 1 + n % 7} AND y > {n % 5}" for n in range(2000)]
+    table = CoveringTable(index=small_index)
+    for link in (I1, I2):
+        table.attach(link)
+    table.learn(I1, Update(add={ItemId(n): parse(text) for n, text in enumerate(texts)}))
+    told = [as_form(item) for item in table.told(I2).values()]  # type: ignore[arg-type]
+    near = [as_form(parse(text)) for text in texts[:300]]
+    least = [a for a in near if not any(covers(b, a) and a != b for b in near)]
+    assert all(form in told for form in least[:-8]), "what none of its neighbours covers, nothing covers"
+    assert table.relation.comparisons < len(texts) * (len(texts) - 1) / 5
+
+
+@pytest.mark.parametrize("make", [CoveringTable, covering_forest, MergingTable])
+@given(data=st.data())
+@thorough(30)
+def test_local_forests_change_nothing_of_what_is_admitted(make: Callable[..., Any], data: st.DataObject) -> None:
+    """Figure 4.13: the table with a local forest, or a merged one, admits what it admits without."""
+    tables = [make(index=small_index, local=local) for local in (None, ForestLocal(), MergedLocal())]
+    for table in tables:
+        table.attach(I1)
+    held: dict[SubId, Filter] = {}
+    for number in range(data.draw(st.integers(1, 10))):
+        drop = [sub for sub in held if data.draw(st.integers(0, 3)) == 0]
+        add = {SubId(number): data.draw(number_filters(3))}
+        held = {**{sub: wanted for sub, wanted in held.items() if sub not in drop}, **add}
+        for table in tables:
+            table.change(add, drop)
+            assert union(table.told(I1).values()) == union(held.values())
+            table.check()
+    for table in tables:
+        table.change({}, list(held))
+        assert not table.told(I1)
+
+
+def test_a_change_below_the_roots_costs_the_external_table_nothing() -> None:
+    table = CoveringTable(local=ForestLocal(), index=small_index)
+    table.attach(I1)
+    table.change({SubId(1): parse("x > 0")}, ())
+    before = table.relation.comparisons
+    assert table.change({SubId(2): parse("x > 5")}, ()) == []
+    assert table.change({SubId(2): parse("x > 7")}, [SubId(2)]) == []
+    assert table.change({}, [SubId(2)]) == []
+    assert table.relation.comparisons == before
+    assert len(table.held[None]) == 1
+
+
+@pytest.mark.parametrize("local", [ForestLocal, MergedLocal])
+def test_local_parts_refuse_what_is_wrong(local: type) -> None:
+    part = local()
+    held = Held(parse("x > 5"), as_form(parse("x > 5")))
+    part.change({SubId(1): held}, ())
+    with pytest.raises(LocalProtocolError, match="is known"):
+        part.change({SubId(1): held}, ())
+    with pytest.raises(LocalProtocolError, match="no subscription 2"):
+        part.change({}, [SubId(2)])
+    assert len(part.roots()) == 1
+
+
+def test_hierarchical_routing_tells_the_root_set_upwards() -> None:
+    """Figure 4.13c: slaves below, a master above; the master hears the minimal cover of everybody else."""
+    table = covering_forest(index=small_index, refresh=True)
+    master, slave = Link("master"), Link("slave")
+    table.attach(master, Role.MASTER)
+    table.attach(slave, Role.SLAVE)
+    table.change({SubId(1): parse("x > 5")}, ())
+    tells = table.learn(slave, Update(add={ItemId(1): parse("x > 0")}))
+    assert [(tell.link, list(map(str, tell.update.add.values())), len(tell.update.drop)) for tell in tells] == [
+        (master, ["x > 0"], 1)
+    ]
+    assert table.route({"x": 3}, None) == {master, slave}
+    (tell,) = table.tidy(100)
+    assert tell.update.fresh
+    assert [str(item) for item in tell.update.add.values()] == ["x > 0"]
+
+
+# -- merging ---------------------------------------------------------------------------------------
+
+
+def test_parts_of_a_merger_are_dropped_in_the_same_update() -> None:
+    server = Hears(MergingTable(index=small_index), I1, I2)
+    assert server.add(I1, "x < 10") == {"I2": (["x < 10"], [])}
+    (link, (add, drop)), *_ = server.add(I1, "x >= 10").items()
+    assert (link, len(add), drop) == ("I2", 1, ["x < 10"])
+    assert server.drop(I1, "x < 10")["I2"][0] == ["x >= 10"]
+
+
+def test_a_lazy_table_merges_anew_when_it_tidies() -> None:
+    server = Hears(MergingTable(index=small_index, lazy=True), I1, I2)
+    server.add(I1, "x < 10")
+    server.add(I1, "x >= 10")
+    assert server.drop(I1, "x < 10") == {}, "more is told than wanted, for a while"
+    assert shown(server.table.tidy(100), server.known)["I2"][0] == ["x >= 10"]
+    server.table.check()
+    server.drop(I1, "x >= 10")
+    assert not server.table.told(I2)
+
+
+def test_an_imperfect_merger_stays_within_its_budget() -> None:
+    schema = Schema.from_dict({"attributes": {n: {"type": "float", "bounds": [0, 10]} for n in "ab"}})
+    for share, items in ((0.0, 2), (0.5, 1)):
+        table = MergingTable(schema, budget=Budget(share), index=small_index)
+        table.attach(I1)
+        filters = ("a BETWEEN 0 AND 1 AND b BETWEEN 0 AND 1", "a BETWEEN 2 AND 3 AND b BETWEEN 2 AND 3")
+        table.change({SubId(n): parse(text) for n, text in enumerate(filters)}, ())
+        assert len(table.told(I1)) == items
+
+
+def test_neighbours_join_and_leave_a_merging_table() -> None:
+    """Forwards sets change with the neighbours, and with them what merges; each update says so to the others."""
+    server = Hears(MergingTable(index=small_index), I1, I2)
+    server.add(I1, "x < 10")
+    server.table.change({SubId(1): parse("x >= 10")}, ())
+    for tell in server.table.attach(I3):
+        assert tell.link != I3 or tell.update.fresh
+    server.table.check()
+    assert union(server.table.told(I3).values()) == bits(parse("x < 10 OR x >= 10"))
+    server.table.detach(I1)
+    server.table.check()
+    assert union(server.table.told(I3).values()) == bits(parse("x >= 10"))
+
+
+@pytest.mark.parametrize("make", [CoveringTable, MergingTable])
+def test_a_range_of_a_curve_is_no_filter(make: Callable[..., Any]) -> None:
+    table = make(index=small_index)
+    table.attach(I1)
+    with pytest.raises(RemoteProtocolError, match="no filter"):
+        table.learn(I1, Update(add={ItemId(1): CurveRange(0, 1, 2)}))
+    assert not table.heard(I1)
+
+
+# -- mutants ---------------------------------------------------------------------------------------
+
+
+class DropsTheUncovered(CoveringTable):
+    """Tells what goes, and not what it alone had covered."""
+
+    def _revisions(self, changes: Any) -> Any:
+        return {link: r._replace(add={}) if r.drop else r for link, r in super()._revisions(changes).items()}
+
+
+class ForgetsTheSpared(CoveringTable):
+    """Keeps nothing of what a wider filter of the same source made needless."""
+
+    def revise(self, *args: Any) -> Any:
+        revisions = super().revise(*args)
+        for mine in self._sources.values():
+            mine._spared = type(mine)(self.relation)._spared
+        return revisions
+
+
+class ForgetsALink(CoveringTable):
+    """Keeps what a link wanted after it is gone."""
+
+    def _leave(self, link: Link) -> Any:
+        self.order.neighbours.pop(link, None)
+        self.order._told.pop(link, None)
+        return {}
+
+
+class TellsPartsToo(MergingTable):
+    """Keeps the parts of a merger told."""
+
+    def _revisions(self, changes: Any) -> Any:
+        return {link: r._replace(drop=[]) for link, r in super()._revisions(changes).items()}
+
+
+@pytest.mark.parametrize(
+    "mutant", [DropsTheUncovered, ForgetsTheSpared, ForgetsALink, TellsPartsToo], ids=lambda each: each.__name__
+)
+def test_a_wrong_table_is_caught(mutant: type) -> None:
+    assert is_caught(network(Model(partial(mutant, index=small_index))))

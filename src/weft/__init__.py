@@ -13,7 +13,11 @@ True
 #   algebra   filters as sets: normal form, covers, overlaps, merge, subtract, profiles
 #   workloads seeded generators of subscriptions and events
 #   index     which subscriptions an event matches: tree, counting, scan
-#   tables, bench, demo, cli
+#   order     filters in their covering order: posets, forests, merging, profiles and queries
+#   space     cells of the content space, and curves through them
+#   interest  interest as ranges of a curve
+#   routing   what neighbours must hear, and where an event goes
+#   tables, sim, bench, demo, cli
 
 from __future__ import annotations
 

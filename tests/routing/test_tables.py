@@ -312,7 +312,8 @@ def test_every_table_says_what_neighbours_must_agree_on() -> None:
     for name, model in TABLES.items():
         table = model.make()
         assert name.startswith(table.model)
-        assert table.parameters == ({} if table.exactness is Exactness.FLOOD else {"schema": None})
+        agreed = {Exactness.FLOOD: set(), Exactness.EXACT: {"schema"}, Exactness.CELLS: {"spaces"}}
+        assert set(table.parameters) == agreed[table.exactness]
 
 
 # -- the ledger ------------------------------------------------------------------------------------

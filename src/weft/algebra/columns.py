@@ -263,26 +263,25 @@ def _spans(box: Box, number: Callable[[str], float]) -> dict[Key, Span] | None:
 
 def _span(values: ValueSet, number: Callable[[str], float]) -> tuple[Part, Span] | None:
     """The one part and interval that a set is; None if it is more than that, or float64 cannot hold its ends."""
-    parts = [part for part in Part if getattr(values, part)]
-    if values.absent or len(parts) != 1:
+    numbers, strings, bools, moments = values.numbers, values.strings, values.bools, values.timestamps
+    if values.absent or bool(numbers) + bool(strings) + bool(bools) + bool(moments) != 1:
         return None
-    match parts[0]:
-        case Part.NUMBERS if len(values.numbers) <= 2:
-            low, *high = values.numbers
-            top, side = high[0] if high else (math.inf, 1)
-            marks = BOUNDED | (LOW_OPEN if low[1] else 0) | (0 if side else HIGH_OPEN)
-            return _exact(Part.NUMBERS, low[0], top, marks)
-        case Part.TIMESTAMPS if len(values.timestamps) <= 2:
-            low, *high = values.timestamps
-            return _exact(Part.TIMESTAMPS, low[0], high[0][0] - 1 if high else math.inf, BOUNDED)
-        case Part.BOOLS:
-            return Part.BOOLS, (float(min(values.bools)), float(max(values.bools)), BOUNDED)
-        case Part.STRINGS if values.strings == ALL_STRINGS:
-            return Part.STRINGS, (-math.inf, math.inf, BOUNDED)
-        case Part.STRINGS if not values.strings.terms:
-            texts = interval.points(values.strings.line)
-            if texts is not None and len(texts) == 1:
-                return Part.STRINGS, (number(texts[0]), number(texts[0]), BOUNDED)
+    if 0 < len(numbers) <= 2:
+        low, *high = numbers
+        top, side = high[0] if high else (math.inf, 1)
+        marks = BOUNDED | (LOW_OPEN if low[1] else 0) | (0 if side else HIGH_OPEN)
+        return _exact(Part.NUMBERS, low[0], top, marks)
+    if 0 < len(moments) <= 2:
+        low, *high = moments
+        return _exact(Part.TIMESTAMPS, low[0], high[0][0] - 1 if high else math.inf, BOUNDED)
+    if bools:
+        return Part.BOOLS, (float(min(bools)), float(max(bools)), BOUNDED)
+    if strings == ALL_STRINGS:
+        return Part.STRINGS, (-math.inf, math.inf, BOUNDED)
+    if strings and not strings.terms:
+        texts = interval.points(strings.line)
+        if texts is not None and len(texts) == 1:
+            return Part.STRINGS, (number(texts[0]), number(texts[0]), BOUNDED)
     return None
 
 

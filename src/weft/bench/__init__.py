@@ -29,6 +29,12 @@ def _order() -> Run:
     return run
 
 
+def _routing() -> Run:
+    from weft.bench.routing import run
+
+    return run
+
+
 def _mics() -> Run:
     from weft.bench.mics import run
 
@@ -39,6 +45,10 @@ BENCHES: dict[str, Callable[[], Run]] = {  # each imported when it is asked for
     "language": _language,
     "match": _match,
     "order": _order,
+    "routing": _routing,
     "mics": _mics,
 }
-OPTIONS: dict[str, frozenset[str]] = {"match": frozenset({"size", "workloads", "note"})}  # which benches take more
+OPTIONS: dict[str, frozenset[str]] = {  # which benches take more
+    "match": frozenset({"size", "workloads", "note"}),
+    "routing": frozenset({"size"}),
+}

@@ -16,6 +16,7 @@ from weft import __version__
 from weft.cli.filters import filters
 from weft.cli.order import order
 from weft.cli.shell import AsJson, Commands, console, emit, say_notes
+from weft.cli.sim import sim
 
 app = typer.Typer(
     cls=Commands,
@@ -24,6 +25,7 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
 )
 app.add_typer(filters, name="filter", help="Check, explain, compare and merge filters.")
+app.add_typer(sim, name="sim", help="Simulate networks of brokers.")
 app.add_typer(order, name="order", help="Show filters in their covering order, and compare its structures.")
 
 
@@ -84,13 +86,16 @@ def demo(as_json: AsJson = False) -> None:
 
 @app.command()
 def bench(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What to measure: language, match, order or mics.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="What to measure: language, match, order, routing or mics.")
+    ],
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes: ends within two minutes.")] = False,
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Also write the figures here.")
     ] = None,
     size: Annotated[
-        int | None, typer.Option("--size", metavar="N", min=1, help="Of match: this many subscriptions only.")
+        int | None,
+        typer.Option("--size", metavar="N", min=1, help="Of match and routing: this many subscriptions only."),
     ] = None,
     workloads: Annotated[
         str | None, typer.Option("--workloads", metavar="W1,W2", help="Of match: these workloads only.")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NewType, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.algebra.box import NormalForm
 from weft.language.ast import Filter
 from weft.model.event import Event
 from weft.model.value import Value
@@ -63,6 +64,10 @@ class Index(Protocol):
 
     def add_texts(self, subs: Iterable[int], texts: Iterable[str]) -> None:
         """Take in many, all or none."""
+        ...
+
+    def add_forms(self, subs: Iterable[int], forms: Sequence[NormalForm]) -> None:
+        """Take in many as normal forms, made under the index's schema, all or none."""
         ...
 
     def add_columns(self, subs: Iterable[int], bounds: Mapping[str, Any]) -> None:

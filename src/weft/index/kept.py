@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.algebra.box import NormalForm
 from weft.algebra.columns import BoxColumns
 from weft.algebra.express import express
 from weft.index.base import AnyEvent, Ids, Matches
@@ -67,6 +68,10 @@ class Kept(ABC, Generic[Held]):
     def add_texts(self, subs: Iterable[int], texts: Iterable[str]) -> None:
         """Take in many filters as texts, all or none."""
         self._add_many(subs, parse_many(texts, self.predicates))
+
+    def add_forms(self, subs: Iterable[int], forms: Sequence[NormalForm]) -> None:
+        """Take in many filters as normal forms, all or none."""
+        self._add_many(subs, list(map(express, forms)))
 
     def add_columns(self, subs: Iterable[int], bounds: Mapping[str, Any]) -> None:
         """Take in many filters as columns; see `BoxColumns.from_bounds`."""

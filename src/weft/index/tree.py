@@ -104,6 +104,12 @@ class TreeIndex:
         rows = list(texts)
         self._add_bulk(subs, columns_of_texts(rows, self.schema, self.predicates), len(rows))
 
+    def add_forms(self, subs: Iterable[int], forms: Sequence[NormalForm]) -> None:
+        """Take in many filters as normal forms, made under the index's schema, all or none. Raises KeyError."""
+        owners = [owner for owner, form in enumerate(forms) for _ in form.boxes]
+        columns = BoxColumns.of((box for form in forms for box in form.boxes), owners)
+        self._add_bulk(subs, columns, len(forms))
+
     def add_columns(self, subs: Iterable[int], bounds: Mapping[str, Any]) -> None:
         """Take in many filters as columns: for each attribute (low, high), both included, or the values to equal.
 

@@ -99,10 +99,10 @@ def _hopeless(asked, bounds, node, a, b, mark):
 
 @jit
 def search(asked, low, high, marks, state, tags, order, runs, left, bounds, leaf, a, b, mark, exact, tag, out):
-    """Rows that answer, into `out` (int64[wanted]) until it is full; returns how many, and how many were compared.
+    """Rows that answer, into `out` (int64[rows]); returns how many, how many were compared, and whether it was stopped.
 
-    The asked box is a, b (float64[axes]) and mark (uint8[axes]); `exact` is False if it is only a hull. Unless `tag` is
-    0, only rows with one of its bits in their `tags` (uint64[rows]) answer.
+    The asked box is a, b (float64[axes]) and mark (uint8[axes]); `exact` is False if it is only a hull. A row that
+    answers and has one of the bits of `tag` in its `tags` (uint64[rows]) stops the search.
     """
     found = compared = 0
     nodes = np.empty(_DEPTH, np.int64)
@@ -126,15 +126,15 @@ def search(asked, low, high, marks, state, tags, order, runs, left, bounds, leaf
                     continue
             for place in range(start, end):
                 row = order[place]
-                if state[row] == DEAD or (tag and not tags[row] & tag):
+                if state[row] == DEAD:
                     continue
                 compared += 1
                 if _holds(asked, low, high, marks, row, a, b, mark, exact and state[row] == EXACT):
                     out[found] = row
                     found += 1
-                    if found == out.shape[0]:
-                        return found, compared
-    return found, compared
+                    if tags[row] & tag:
+                        return found, compared, True
+    return found, compared, False
 
 
 @jit

@@ -150,29 +150,31 @@ class IndexedPlaces:
         del self._nodes[row]
         self._index.discard(row)
 
-    def above(self, made: Boxed) -> _Found:
-        """The nodes that cover a filter."""
+    def above(self, made: Boxed, tag: int = 0) -> _Found | None:
+        """The nodes that cover a filter; with a tag None if one of them has it."""
         covers = self._filters.covers
-        return self._found(self._asked(self._index.around, made), made.exact, lambda node: covers(node.made, made))
+        rows = self._asked(lambda spans, exact: self._index.around_until(spans, exact, tag), made)
+        return None if rows is None else self._found(rows, made.exact, lambda node: covers(node.made, made))
 
-    def has_above(self, made: Boxed, interface: Interface) -> bool | None:
-        """Whether an interface wants a node that covers a filter; None if tags cannot tell."""
-        tag = self._bits.get(interface, _OTHER)
-        if not self._index.is_around(made.spans, made.exact, tag):
-            return False
-        return True if tag != _OTHER and made.exact and not self._index.hulls else None
+    def tag(self, interface: Interface) -> int:
+        """The tag of an interface's nodes: none if it has none."""
+        return self._bits.get(interface, _OTHER)
+
+    def decides(self, made: Boxed, tag: int) -> bool:
+        """Whether a tag found above a filter is surely the interface's own, and surely above."""
+        return tag != _OTHER and made.exact and not self._index.hulls
 
     def below(self, made: Boxed) -> _Found:
         """The nodes that a filter covers."""
         covers = self._filters.covers
-        exact = made.exact and self._index.knows(made.spans)
-        return self._found(self._asked(self._index.within, made), exact, lambda node: covers(made, node.made))
+        exact = made.exact and not (self._index.full and not self._index.knows(axis for axis, *_ in made.spans))
+        return self._found(self._asked(self._index.within, made) or [], exact, lambda node: covers(made, node.made))
 
     def meeting(self, made: Boxed, overlaps: Callable[[Boxed, Boxed], bool]) -> Iterator[Node[Region]]:
         """The nodes that overlap a filter; where the index cannot decide, `overlaps` does, which counts for itself."""
-        nodes = map(self._nodes.__getitem__, self._asked(self._index.meeting, made))
+        nodes = map(self._nodes.__getitem__, self._asked(self._index.meeting, made) or [])
         mixed = any(
-            self._index.knows([((name, part), 0.0, 0.0, BOUNDED)])
+            self._index.knows([(name, part)])
             for (name, own), *_ in made.spans
             for part in Part
             if part is not own  # a number and a string never meet, but they are on two axes
@@ -181,7 +183,7 @@ class IndexedPlaces:
             return nodes
         return (node for node in nodes if overlaps(node.made, made))
 
-    def _asked(self, search: Callable[[Iterable[Span], bool], list[Row]], made: Boxed) -> list[Row]:
+    def _asked(self, search: Callable[[Iterable[Span], bool], list[Row] | None], made: Boxed) -> list[Row] | None:
         before = self._index.compared
         rows = search(made.spans, made.exact)
         self._filters.comparisons += self._index.compared - before
@@ -241,8 +243,12 @@ class _Looked:
         return iter(self._above())
 
     def has_above(self, top: Node[Region], interface: Interface) -> bool:  # noqa: ARG002 - as above
-        known = self._places.has_above(self._made, interface)
-        return any(interface in node.interfaces for node in self._above()) if known is None else known
+        tag = self._places.tag(interface)
+        if self._ups is None:
+            self._ups = self._places.above(self._made, tag)
+            if self._ups is None and self._places.decides(self._made, tag):
+                return True
+        return any(interface in node.interfaces for node in self._above())
 
     def all_below(
         self,
@@ -254,6 +260,7 @@ class _Looked:
     def _above(self) -> _Found:
         if self._ups is None:
             self._ups = self._places.above(self._made)
+        assert self._ups is not None
         return self._ups
 
     def _below(self) -> _Found:

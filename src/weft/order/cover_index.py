@@ -82,11 +82,11 @@ class CoverIndex:
 
     def around(self, spans: Iterable[Span], exact: bool) -> list[Row]:
         """Rows that cover the box. Cost: O(log^2 n + found) where few rows reach across the box's ends."""
-        return self._search(kernel.AROUND, spans, exact)
+        return self._search(kernel.AROUND, spans, exact) or []
 
-    def is_around(self, spans: Iterable[Span], exact: bool, tag: int) -> bool:
-        """Whether a row with one of the tag's bits covers the box, as far as hulls can say."""
-        return bool(self._search(kernel.AROUND, spans, exact, tag))
+    def around_until(self, spans: Iterable[Span], exact: bool, tag: int) -> list[Row] | None:
+        """Rows that cover the box; None as soon as one of them has one of the tag's bits."""
+        return self._search(kernel.AROUND, spans, exact, tag)
 
     def tag(self, row: Row, tag: int) -> None:
         """Give a row a tag of 64 bits."""
@@ -94,21 +94,23 @@ class CoverIndex:
 
     def within(self, spans: Iterable[Span], exact: bool) -> list[Row]:
         """Rows that the box covers. Cost: as `around`."""
-        spans = list(spans)
-        if len(self._axes) < _MAX_AXES and not self.knows(spans):
-            return []  # no row is bounded there
-        return self._search(kernel.WITHIN, spans, exact)
+        return self._search(kernel.WITHIN, spans, exact) or []
 
     def meeting(self, spans: Iterable[Span], exact: bool) -> list[Row]:
         """Rows that overlap the box on every axis that both are bounded on. Cost: as `around`.
 
         A number and a string of one attribute lie on two axes, so such rows are among them.
         """
-        return self._search(kernel.MEETING, spans, exact)
+        return self._search(kernel.MEETING, spans, exact) or []
 
-    def knows(self, spans: Iterable[Span]) -> bool:
-        """Whether every axis of the spans is one of the index: if not, an answer may hold too many."""
-        return all(axis in self._axes for axis, *_ in spans)
+    def knows(self, axes: Iterable[Axis]) -> bool:
+        """Whether rows have all of these axes."""
+        return all(axis in self._axes for axis in axes)
+
+    @property
+    def full(self) -> bool:
+        """Whether further axes are left out of rows: what is asked about them, answers do not heed."""
+        return len(self._axes) == _MAX_AXES
 
     def check(self) -> None:
         """Raise AssertionError if an invariant is broken."""
@@ -120,16 +122,18 @@ class CoverIndex:
         assert self._runs[-1] - self._runs[-2] < self._buffer, "the buffer is never full"
         assert self.hulls == {row for row in order if self._state[row] == kernel.HULL}, "hulls are known"
 
-    def _search(self, asked: int, spans: Iterable[Span], exact: bool, tag: int = 0) -> list[Row]:
+    def _search(self, asked: int, spans: Iterable[Span], exact: bool, tag: int = 0) -> list[Row] | None:
         low, high, marks = self._asked
         low[:], high[:], marks[:] = -np.inf, np.inf, 0
         for axis, start, end, mark in spans:
             place = self._axes.get(axis, -1)
             if place >= 0:
                 low[place], high[place], marks[place] = start, end, mark
+            elif asked == kernel.WITHIN and not self.full:
+                return []  # no row is bounded there
         if self._ends is None:
             self._ends = np.array(self._runs, np.int64)
-        found, compared = kernel.search(
+        found, compared, stopped = kernel.search(
             asked,
             self._low,
             self._high,
@@ -146,9 +150,11 @@ class CoverIndex:
             marks,
             exact,
             np.uint64(tag),
-            self._out[:1] if tag else self._out,
+            self._out,
         )
         self.compared += compared
+        if stopped:
+            return None
         rows: list[Row] = self._out[:found].tolist()
         return rows
 

@@ -269,7 +269,7 @@ class DoubleForest(Generic[T]):
         assert index is not None
         if self.meeting is Meeting.OVERLAP:
             return index.meeting(node.made, self._overlaps)
-        return index.below(node.made) if side == QUERIES else index.above(node.made)
+        return index.below(node.made) if side == QUERIES else index.above(node.made) or ()
 
     def _asks(self, side: int, node: Node[T]) -> Asks:
         """Compares a node with one of the other side, as the meeting has it."""

@@ -8,12 +8,12 @@ sources keep what was spared: when the wider one goes, it comes back in the same
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import Any
 
 from weft.algebra.relate import Region
-from weft.order import Filters, Forest, Forwarded, Forwarding, Interface, Node, NonRedundantForest, Poset, Structure
-from weft.order.boxed import Boxed
+from weft.order import Filters, Forwarded, Forwarding, Interface, Node, NonRedundantForest, Poset, Structure
+from weft.order.boxed import Boxed, IndexedPlaces
 from weft.routing.exact import ExactTable
 from weft.routing.ledger import Revision
 from weft.routing.local import Held
@@ -26,8 +26,13 @@ class HeldFilters(Filters):
     """Held items, ordered by what they admit."""
 
     def make(self, thing: Region | Held) -> Boxed:
-        """The item's normal form and hull."""
-        return super().make(thing.form if isinstance(thing, Held) else thing)
+        """The item's normal form and hull, made once as long as no other order asks."""
+        if not isinstance(thing, Held):
+            return super().make(thing)
+        if not thing.made or thing.made[0] is not self:
+            thing.made[:] = [self, super().make(thing.form)]
+        made: Boxed = thing.made[1]
+        return made
 
 
 class CoveringTable(ExactTable[Form]):
@@ -146,7 +151,7 @@ class _Holdings:
     def __init__(self, relation: HeldFilters) -> None:
         self._relation = relation
         self._counts: Counter[Form] = Counter()
-        self._spared: Forest[Any] = Forest(relation)
+        self._spared = _Spared(relation)
 
     def changed(self, drop: Iterable[Held], add: Iterable[Held]) -> tuple[list[Held], list[Held]]:
         """Count items out and in; the forms of which the last went, and those of which the first came."""
@@ -173,10 +178,10 @@ class _Holdings:
 
     def uncover(self, held: Held) -> list[Held]:
         """What was spared and may be so because of a form that goes; it is no longer spared."""
-        found = [node.thing for node in self._spared.covered(held)]
+        found = self._spared.covered(held)
         for each in found:
             self._spared.discard(each)
-        return [each for each in found if each is not None]
+        return found
 
     def spare(self, held: Held) -> None:
         """Keep a form that the order does without, if the source has it."""
@@ -193,6 +198,36 @@ class _Holdings:
         spared = {self._relation.key(node.made) for node in self._spared}
         assert keys | spared == set(self._counts), "every form is in the order or spared"
         assert not keys & spared, "and not both"
+
+
+class _Spared:
+    """Forms in no order, in an index of boxes: all that is asked is which of them a form covers."""
+
+    def __init__(self, relation: HeldFilters) -> None:
+        self._relation = relation
+        self._places = IndexedPlaces(relation)
+        self._nodes: dict[Form, Node[Any]] = {}
+
+    def __iter__(self) -> Iterator[Node[Any]]:
+        return iter(self._nodes.values())
+
+    def add(self, held: Held) -> None:
+        """Take in a form, once. Cost: O(log^2 n), amortised."""
+        made = self._relation.make(held)
+        key = self._relation.key(made)
+        if key not in self._nodes:
+            node = self._nodes[key] = Node(held, made, None)
+            self._places.placed(node)
+
+    def discard(self, held: Held) -> None:
+        """Let a form go, if it is there."""
+        node = self._nodes.pop(self._relation.key(self._relation.make(held)), None)
+        if node is not None:
+            self._places.removed(node)
+
+    def covered(self, held: Held) -> list[Held]:
+        """The forms that are found to be covered by a form."""
+        return [node.thing for node in self._places.below(self._relation.make(held))]  # type: ignore[misc]
 
 
 def _interface(source: Source) -> Interface:

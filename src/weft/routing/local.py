@@ -7,8 +7,8 @@ table's model (Figures 4.13 and 4.14). Delivery is not here: an index of the bro
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
 
 from weft.algebra.box import NormalForm
 from weft.errors import LocalProtocolError
@@ -22,6 +22,7 @@ class Held:
 
     item: Wanted
     form: NormalForm
+    made: list[Any] = field(default_factory=list, repr=False, compare=False)  # what an order made of it, and which
 
 
 class RootChange(NamedTuple):

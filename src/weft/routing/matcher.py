@@ -9,23 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import count
-from typing import NamedTuple
 
 import numpy as np
 
 from weft.algebra import interval
 from weft.algebra.box import Box, NormalForm
-from weft.algebra.express import express
-from weft.errors import FilterError
-from weft.index.base import AnyEvent, Ids, Index, SubId
+from weft.index.base import AnyEvent, Ids, Index
 from weft.index.events import conformed
 from weft.index.tree import TreeIndex
-from weft.language.ast import Filter
 from weft.model.event import attributes_of
 from weft.model.schema import Schema
 from weft.model.value import Value
 from weft.routing.local import Held
-from weft.routing.table import ItemId, Link, Routes, Source, Wanted
+from weft.routing.table import ItemId, Link, Routes, Source
 
 MakeIndex = Callable[[Schema | None], Index]
 Values = Mapping[str, Value | None]
@@ -40,13 +36,6 @@ def without_tail(schema: Schema | None = None) -> Index:
     return TreeIndex(schema, tail=0, fan=4)
 
 
-class _Young(NamedTuple):
-    """An item that is not in the index yet."""
-
-    filter: Filter
-    boxes: tuple[Box, ...]
-
-
 class LinkMatcher:
     """Items by link, and the links of events.
 
@@ -58,7 +47,7 @@ class LinkMatcher:
         self._schema = schema
         self._index = make(schema)
         self._beside = beside
-        self._young: dict[int, _Young] = {}
+        self._young: dict[int, NormalForm] = {}
         self._dead: set[int] = set()  # dropped, and in the index still
         self._names: dict[Link, dict[ItemId, int]] = {}
         self._numbers: dict[Link, int] = {}
@@ -86,7 +75,7 @@ class LinkMatcher:
         self._drop([names.pop(item_id) for item_id in drop if item_id in names])
         for item_id, held in add.items():
             names[item_id] = name = next(self._serial) * _MOST_LINKS + number
-            self._young[name] = _Young(_as_filter(held.item), held.form.boxes)
+            self._young[name] = held.form
         if len(self._young) + len(self._dead) > self._beside:
             self._pour()
 
@@ -101,11 +90,7 @@ class LinkMatcher:
             self._index.discard_many(self._dead)
             self._dead.clear()
         if self._young:
-            try:
-                self._index.add_texts(self._young, [str(young.filter) for young in self._young.values()])
-            except FilterError:  # texts cannot say them all: a predicate may be unknown to the index
-                for name, young in self._young.items():
-                    self._index.add(SubId(name), young.filter)
+            self._index.add_forms(self._young, list(self._young.values()))
             self._young.clear()
 
     # -- events ---------------------------------------------------------------------------------
@@ -166,10 +151,6 @@ class LinkMatcher:
         assert names.isdisjoint(self._dead)
         assert all((name in self._index) != (name in self._young) for name in names)
         assert all(self._links[number] == link for link, number in self._numbers.items())
-
-
-def _as_filter(item: Wanted) -> Filter:
-    return express(item) if isinstance(item, NormalForm) else item
 
 
 def _admits(boxes: tuple[Box, ...], values: Values) -> bool:

@@ -1,0 +1,260 @@
+"""`weft sim`: networks that exist in memory only. No logic of its own: `weft.sim` has it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from weft.cli.shell import AsJson, SchemaFile, TaxonomyFile, console, emit, read_schema, say, say_notes
+from weft.errors import EventError, FilterError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from weft.index.base import AnyEvent
+    from weft.language.ast import Filter
+    from weft.model.schema import Schema
+    from weft.routing.overlay import BrokerId
+    from weft.sim.overlay import Expected, Outcome, Scenario
+
+sim = typer.Typer(no_args_is_help=True)
+
+_NOTED = 5  # filters that cannot be used and are said one by one
+
+
+@sim.callback()
+def simulators() -> None:
+    """Networks of brokers that exist in memory only."""
+
+
+@sim.command()
+def overlay(  # noqa: PLR0913, PLR0917 - a scenario has many sides
+    brokers: Annotated[int, typer.Option("--brokers", metavar="N", min=1, help="How many brokers.")] = 9,
+    tree: Annotated[str, typer.Option("--tree", metavar="SHAPE", help="chain, star, binary or random.")] = "random",
+    models: Annotated[
+        str,
+        typer.Option(
+            "--models",
+            metavar="A,B",
+            help="The models of routing, side by side; without it all, those that need bounds with a schema only.",
+        ),
+    ] = "",
+    workload: Annotated[
+        str, typer.Option("--workload", metavar="NAME", help="What is generated: zipf, uniform, W1, W2, W3, W4 or W5.")
+    ] = "zipf",
+    subscriptions: Annotated[int, typer.Option("--subscriptions", metavar="N", min=1, help="Generated filters.")] = 500,
+    events: Annotated[int, typer.Option("--events", metavar="N", min=1, help="Generated events.")] = 200,
+    filters_file: Annotated[
+        str | None,
+        typer.Option(
+            "--filters",
+            metavar="FILE",
+            help="Filters of your own, .csv, .jsonl or one a line, or - for standard input. "
+            "Those of one interface are at one broker.",
+        ),
+    ] = None,
+    events_file: Annotated[
+        Path | None, typer.Option("--events-file", metavar="FILE", help="Events of your own, a JSON object a line.")
+    ] = None,
+    churn: Annotated[
+        float, typer.Option("--churn", metavar="PART", min=0, max=1, help="The part of the clients that leaves.")
+    ] = 0.0,
+    publishers: Annotated[
+        int | None, typer.Option("--publishers", metavar="N", min=1, help="Only so many brokers publish.")
+    ] = None,
+    hierarchy: Annotated[
+        bool, typer.Option("--hierarchy", help="Masters and slaves, the first broker at the top, instead of peers.")
+    ] = False,
+    advertised: Annotated[
+        bool, typer.Option("--advertised", help="Brokers that publish advertise: others are told nothing.")
+    ] = False,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Another one, another scenario.")] = 1,
+    check: Annotated[bool, typer.Option("--check", help="Also check every table's invariants; slow.")] = False,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", metavar="FILE", help="Also draw a chart: .png, .svg or .pdf.")
+    ] = None,
+    schema: SchemaFile = None,
+    taxonomy: TaxonomyFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare models of routing on a tree of brokers: what each tells neighbours, and where it sends events.
+
+    Every model sees the same clients and events. A model that loses an event, or delivers one that nobody wants, is a
+    bug, and ends the command with 1.
+
+    \b
+    told, dropped   items in updates to neighbours, all in all
+    held, largest   items in all tables at the end, and in the largest
+    compared        filters compared for covering
+    events          events over links, all in all
+    unwanted        of them, those that nobody behind the link wanted
+    s               seconds, with queues and local matching
+
+    \b
+    Example:
+      $ weft sim overlay --brokers 9 --models simple,covering --subscriptions 200
+      $ weft sim overlay --filters mine.csv --events-file happened.jsonl
+    """
+    import numpy as np
+
+    from weft.sim.chart import check_chart, draw
+    from weft.sim.interest import WORKLOADS
+    from weft.sim.overlay import MODELS, NEED_BOUNDS, Expected, scenario, simulate
+    from weft.sim.trees import SHAPES
+    from weft.sim.trees import tree as planted
+
+    usable = [name for name in MODELS if schema is not None or name not in NEED_BOUNDS]
+    chosen = [_one_of(MODELS, name.strip(), "model") for name in models.split(",")] if models else usable
+    shape, name = _one_of(SHAPES, tree, "tree"), _one_of(WORKLOADS, workload, "workload")
+    if publishers is not None and publishers > brokers:
+        raise typer.BadParameter(f"{publishers} of {brokers} brokers cannot publish: give fewer --publishers")
+    if plot is not None:
+        check_chart(plot)
+    declared, rng = read_schema(schema), np.random.default_rng(seed)
+    links = planted(shape, brokers, rng)
+    generated = WORKLOADS[name](subscriptions, events, seed=seed)
+    notes: list[str] = []
+    places = None
+    if filters_file is None:
+        from weft.language.text import parse_many
+
+        wanted: Sequence[Filter] = parse_many(generated.texts())
+    else:
+        wanted, places = _own_filters(filters_file, taxonomy, declared, brokers, notes)
+    happening = generated.table.to_pylist() if events_file is None else _own_events(events_file, declared)
+    if (filters_file is None) != (events_file is None):
+        notes.append(f"only one of filters and events is your own: the other is of the workload {name}")
+    options = {"schema": declared, "hierarchy": hierarchy, "advertised": advertised}
+    given = scenario(links, wanted, happening, rng, places=places, publishers=publishers, churn=churn, **options)
+
+    with console(stderr=True).status("") as status:
+
+        def show(what: str, done: int, of: int) -> None:
+            status.update(f"{what}, {done:,} of {of:,}" if of else what)
+
+        show("what every event should reach", 0, 0)
+        expected = Expected(given)
+        outcomes = [simulate(given, each, expected, seed=seed, check=check, progress=show) for each in chosen]
+    title = f"{brokers} brokers ({shape}), {len(wanted):,} subscriptions, {len(happening):,} events"
+    if plot is not None:
+        draw(outcomes, title, plot)
+    if as_json:
+        emit(_facts(given, expected, outcomes, notes))
+        return
+    _show(title, given, expected, outcomes)
+    if plot is not None:
+        say(f"chart: {plot}")
+    say_notes(notes)
+
+
+def _one_of(known: Any, name: str, what: str) -> str:
+    if name not in known:
+        raise typer.BadParameter(f"there is no {what} {name!r}: choose among {', '.join(known)}")
+    return name
+
+
+# -- what a user gives -------------------------------------------------------------------------------
+
+
+def _own_filters(
+    path: str, taxonomy: Path | None, schema: Schema | None, brokers: int, notes: list[str]
+) -> tuple[list[Filter], list[BrokerId]]:
+    """The filters that can be used, and the broker of each; an interface that is no broker's name gets one in turn."""
+    from weft.algebra.relate import as_form
+    from weft.cli.filter_files import Refused, read_wishes
+    from weft.cli.reading import read_predicates
+    from weft.sim.trees import brokers as named
+
+    names = named(brokers)
+    wishes = read_wishes(path, typer.get_binary_stream("stdin").read, read_predicates(taxonomy), names)
+    refused = list(wishes.refused)
+    homes: dict[str, BrokerId] = {str(name): name for name in names}
+    wanted, places = [], []
+    for wish in wishes.read:
+        try:
+            as_form(wish.filter, schema)
+        except FilterError as error:
+            refused.append(Refused(wish.place, str(wish.filter), error))
+            continue
+        interface = str(wish.interface)
+        home = homes.setdefault(interface, names[(len(homes) - brokers) % brokers])
+        wanted.append(wish.filter)
+        places.append(home)
+    notes += [f"{each.place} is left out: {str(each.error).splitlines()[0]}" for each in refused[:_NOTED]]
+    if len(refused) > _NOTED:
+        notes.append(f"{len(refused) - _NOTED} more filters are left out: see weft filter check")
+    if not wanted:
+        raise FilterError(f"{path} has no filter that can be used")
+    return wanted, places
+
+
+def _own_events(path: Path, schema: Schema | None) -> list[AnyEvent]:
+    from weft.cli.reading import read_event
+
+    try:
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
+    except UnicodeDecodeError:
+        raise EventError(f"{path} is no UTF-8 text: convert it") from None
+    found: list[AnyEvent] = []
+    for number, line in enumerate(map(str.strip, lines), 1):
+        if not line or line.startswith("#"):
+            continue
+        try:
+            found.append(read_event(line, schema))
+        except EventError as error:
+            error.add_note(f"in line {number} of {path}")
+            raise
+    if not found:
+        raise EventError(f"{path} has no event: write a JSON object a line")
+    return found
+
+
+# -- what is shown -----------------------------------------------------------------------------------
+
+
+def _facts(given: Scenario, expected: Expected, outcomes: Sequence[Outcome], notes: list[str]) -> dict[str, Any]:
+    return {
+        "brokers": given.brokers,
+        "links": given.links,
+        "subscriptions": len(given.clients),
+        "unsubscriptions": len(given.leaving),
+        "events": len(given.publications),
+        "deliveries": len(expected.deliveries),
+        "scanned": expected.scanned,
+        "models": [outcome.to_dict() for outcome in outcomes],
+        "notes": notes,
+    }
+
+
+def _show(title: str, given: Scenario, expected: Expected, outcomes: Sequence[Outcome]) -> None:
+    from weft.tables import plain_table
+
+    told = plain_table(title)
+    for heading in ("model", "updates", "told", "dropped", "held", "largest", "compared", "s"):
+        told.add_column(heading, justify="left" if heading == "model" else "right", no_wrap=True)
+    sent = plain_table()
+    for heading in ("model", "events", "of flooding", "of ideal", "unwanted", "missed", "s"):
+        sent.add_column(heading, justify="left" if heading == "model" else "right", no_wrap=True)
+    for each in outcomes:
+        phases = (each.subscribing, each.leaving)
+        counts = [sum(getattr(phase, part) for phase in phases) for part in ("updates", "told", "dropped")]
+        compared = "" if each.comparisons is None else f"{each.comparisons:,}"
+        seconds = f"{sum(phase.seconds for phase in phases):.2f}"
+        told.add_row(each.model, *map("{:,}".format, (*counts, each.heard, each.largest)), compared, seconds)
+        facts = each.to_dict()
+        shares = [_share(facts[part]) for part in ("of_flooding", "of_ideal")]
+        wrong = f"{each.false_positives:,}", f"{facts['missed']}"
+        sent.add_row(each.model, f"{each.messages:,}", *shares, *wrong, f"{each.publishing_seconds:.2f}")
+    console().print(told, "", sent, sep="\n")
+    left = f", {len(given.leaving):,} of the subscriptions left before" if given.leaving else ""
+    say(f"\nevery model made the same {len(expected.deliveries):,} deliveries{left}", "bold")
+    say(
+        f"compared with an index of all subscriptions, and for {expected.scanned:,} events with every filter asked",
+        "dim",
+    )
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{value:.1%}"

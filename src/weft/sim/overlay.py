@@ -1,0 +1,321 @@
+"""Models of routing side by side: the same brokers, clients and events for each. Laws: a lost event is an error;
+the same scenario and seed give the same figures, but for the seconds.
+
+Clients subscribe one after another, some leave again, then events are published; each of these steps spreads until
+nothing is in flight before the next. What every event should reach is computed without any table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from weft.errors import ProtocolError, SchemaError
+from weft.index.base import AnyEvent, SubId
+from weft.index.scan import ScanIndex
+from weft.language.ast import Filter
+from weft.language.text import parse
+from weft.model.schema import Schema
+from weft.routing.adverts import Advertised
+from weft.routing.covering import CoveringTable, covering_forest
+from weft.routing.flooding import FloodingTable
+from weft.routing.identity import IdentityTable
+from weft.routing.matcher import without_tail
+from weft.routing.merging import MergingTable
+from weft.routing.mics import MicsTable
+from weft.routing.overlay import BrokerId, Delivery, EventNumber, Overlay
+from weft.routing.simple import SimpleTable
+from weft.routing.table import About, Role, RoutingTable
+from weft.sim.trees import Links, Paths, brokers
+
+MakeTable = Callable[[Schema | None], RoutingTable]
+Progress = Callable[[str, int, int], None]  # what is being done, how many of how many
+
+# a new model adds its line
+MODELS: dict[str, MakeTable] = {
+    "flooding": lambda schema: FloodingTable(),  # noqa: ARG005 - it compares no filters
+    "simple": SimpleTable,
+    "identity": IdentityTable,
+    "covering": CoveringTable,
+    "covering-forest": covering_forest,
+    "covering-approximate": partial(covering_forest, exact=False),
+    "merging": MergingTable,
+    "mics": lambda schema: MicsTable.of(_bounded(schema)),
+}
+NEED_BOUNDS = frozenset({"mics"})  # models that need a schema with bounds
+
+_SCANNED = 1_000_000  # filters asked one by one to check what is expected
+_REPORT = 50  # steps between two reports of progress
+_EVERYTHING = parse("TRUE")
+
+
+def _bounded(schema: Schema | None) -> Schema:
+    if schema is None:
+        raise SchemaError("curve ranges need the bounds of attributes: give a schema that has them")
+    return schema
+
+
+class Client(NamedTuple):
+    """A subscription and where it is."""
+
+    broker: BrokerId
+    filter: Filter
+
+
+class Publication(NamedTuple):
+    """An event and where it is published."""
+
+    broker: BrokerId
+    event: AnyEvent
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """Brokers, who wants what, who leaves, and what happens.
+
+    With `hierarchy` each broker's neighbour towards the root is its master, else all are peers. With `advertised` the
+    brokers that publish advertise everything, so that nothing is told towards where nobody publishes.
+    """
+
+    links: Links
+    clients: Sequence[Client]
+    leaving: Sequence[SubId]  # positions of clients
+    publications: Sequence[Publication]
+    schema: Schema | None = None
+    hierarchy: bool = False
+    advertised: bool = False
+
+    @property
+    def brokers(self) -> list[BrokerId]:
+        """All brokers: a tree has one more than links."""
+        return brokers(len(self.links) + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """What a phase has sent over links, and how long it took, local indexes and queues included."""
+
+    updates: int = 0
+    told: int = 0
+    dropped: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The figures of one model."""
+
+    model: str
+    subscribing: Traffic
+    leaving: Traffic
+    advertising: Traffic
+    told: int  # items in all tables, at the end
+    heard: int
+    largest: int  # the most that one broker has heard
+    comparisons: int | None  # of filters, in all tables; None if the model does not count them
+    messages: int  # events over links
+    ideal: int  # the fewest that deliver everything
+    flooded: int  # as many as flooding needs
+    false_positives: int  # messages that nobody behind the link wanted
+    deliveries: int
+    publishing_seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        ratios = {"of_flooding": ratio(self.messages, self.flooded), "of_ideal": ratio(self.messages, self.ideal)}
+        return {**asdict(self), **ratios, "missed": 0}  # or there would be no outcome
+
+
+def ratio(one: float, other: float) -> float | None:
+    """One by the other, if that is a number."""
+    return one / other if other else None
+
+
+def scenario(  # noqa: PLR0913 - a scenario has many sides
+    links: Links,
+    filters: Sequence[Filter],
+    events: Sequence[AnyEvent],
+    rng: np.random.Generator,
+    *,
+    places: Sequence[BrokerId] | None = None,
+    publishers: int | None = None,
+    churn: float = 0.0,
+    **options: Any,
+) -> Scenario:
+    """Clients and events at brokers drawn by the generator; `places` says where clients are instead.
+
+    `publishers` brokers publish, all if it is None; the fraction `churn` of the clients leaves.
+    """
+    names = brokers(len(links) + 1)
+    homes = [names[n] for n in rng.integers(len(names), size=len(filters))] if places is None else places
+    speaking = [names[n] for n in rng.permutation(len(names))[:publishers]]
+    mouths = rng.integers(len(speaking), size=len(events))
+    gone = rng.permutation(len(filters))[: round(churn * len(filters))]
+    return Scenario(
+        links,
+        [Client(home, wanted) for home, wanted in zip(homes, filters, strict=True)],
+        [SubId(int(sub)) for sub in gone],
+        [Publication(speaking[mouth], event) for mouth, event in zip(mouths, events, strict=True)],
+        **options,
+    )
+
+
+class Expected:
+    """What each event should reach. Law: as an index of all subscriptions says, and for the first events a scan too.
+
+    Raises ProtocolError if the two differ.
+    """
+
+    def __init__(self, given: Scenario) -> None:
+        gone = set(given.leaving)
+        staying = {sub: client for sub, client in enumerate(given.clients) if sub not in gone}
+        every, scan = without_tail(given.schema), ScanIndex(given.schema)
+        for sub, client in staying.items():
+            every.add(SubId(sub), client.filter)
+            scan.add(SubId(sub), client.filter)
+        events = [publication.event for publication in given.publications]
+        found = every.match_batch(events) if events else ()
+        self.scanned = min(len(events), max(1, _SCANNED // max(1, len(staying))))
+        paths = Paths(given.links)
+        self.deliveries: set[Delivery] = set()
+        self.messages = 0
+        for number, subs in enumerate(found):
+            if number < self.scanned and sorted(subs.tolist()) != sorted(scan.match(events[number]).tolist()):
+                raise ProtocolError(f"the index and a scan differ about event {number}: please report it")
+            places = [staying[sub].broker for sub in subs.tolist()]
+            self.messages += paths.fewest(given.publications[number].broker, places)
+            self.deliveries |= {
+                Delivery(EventNumber(number), place, SubId(sub))
+                for place, sub in zip(places, subs.tolist(), strict=True)
+            }
+
+
+def simulate(  # noqa: PLR0913
+    given: Scenario,
+    model: str,
+    expected: Expected,
+    *,
+    seed: int = 1,
+    check: bool = False,
+    progress: Progress | None = None,
+    models: Mapping[str, MakeTable] = MODELS,
+) -> Outcome:
+    """Run a scenario with one model. Raises ProtocolError if an event is lost, or delivered where it should not be.
+
+    With `check` every table's invariants are checked too, before anything is published: AssertionError.
+    """
+    run = _Run(given, model, models[model], np.random.default_rng(seed), check, progress or (lambda *_: None))
+    return run.outcome(expected)
+
+
+@dataclass(slots=True)
+class _Run:
+    given: Scenario
+    model: str
+    make: MakeTable
+    rng: np.random.Generator
+    check: bool
+    progress: Progress
+    overlay: Overlay = field(init=False)
+    advertises: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.advertises = self.given.advertised and self.model != "flooding"
+        schema = self.given.schema
+        self.overlay = Overlay(self.given.brokers, self._table, self.rng, matcher=partial(without_tail, schema))
+        for near, far in self.given.links:
+            self.overlay.attach(far, near, Role.MASTER if self.given.hierarchy else Role.PEER)
+
+    def _table(self) -> RoutingTable:
+        table = self.make(self.given.schema)
+        return Advertised(table, schema=self.given.schema) if self.advertises else table
+
+    def outcome(self, expected: Expected) -> Outcome:
+        overlay, given = self.overlay, self.given
+        overlay.settle()
+        mouths = sorted({publication.broker for publication in given.publications}) if self.advertises else []
+        advertising = self._phase("advertisements", About.ADVERTISEMENTS, self._advertise(mouths), len(mouths))
+        subscribing = self._phase("subscriptions", About.SUBSCRIPTIONS, self._subscribe(), len(given.clients))
+        leaving = self._phase("unsubscriptions", About.SUBSCRIPTIONS, self._leave(), len(given.leaving))
+        if self.check:
+            self.progress(f"{self.model}: checking tables", 0, 0)
+            overlay.check()
+        publishing = self._phase("events", About.SUBSCRIPTIONS, self._publish(), len(given.publications))
+        self._compare(expected)
+        sizes = [overlay.sizes(broker) for broker in overlay.brokers]
+        return Outcome(
+            self.model,
+            subscribing,
+            leaving,
+            advertising,
+            told=sum(size.told for size in sizes),
+            heard=sum(size.heard for size in sizes),
+            largest=max(size.heard for size in sizes),
+            comparisons=self._comparisons(),
+            messages=overlay.counters.events,
+            ideal=expected.messages,
+            flooded=len(given.links) * len(given.publications),
+            false_positives=overlay.counters.false_positives,
+            deliveries=len(overlay.deliveries),
+            publishing_seconds=publishing.seconds,
+        )
+
+    def _phase(self, what: str, about: About, steps: Iterator[None], of: int) -> Traffic:
+        counters = self.overlay.counters
+        before = counters.updates[about], counters.items_added[about], counters.items_dropped[about]
+        start = perf_counter()
+        for done, _ in enumerate(steps):
+            self.overlay.settle()
+            if done % _REPORT == 0:
+                self.progress(f"{self.model}: {what}", done, of)
+        seconds = perf_counter() - start
+        return Traffic(
+            counters.updates[about] - before[0],
+            counters.items_added[about] - before[1],
+            counters.items_dropped[about] - before[2],
+            seconds,
+        )
+
+    def _advertise(self, mouths: Sequence[BrokerId]) -> Iterator[None]:
+        for number, broker in enumerate(mouths):
+            self.overlay.advertise(broker, SubId(number), _EVERYTHING)
+            yield
+
+    def _subscribe(self) -> Iterator[None]:
+        for sub, client in enumerate(self.given.clients):
+            self.overlay.subscribe(client.broker, SubId(sub), client.filter)
+            yield
+
+    def _leave(self) -> Iterator[None]:
+        for sub in self.given.leaving:
+            self.overlay.unsubscribe(self.given.clients[sub].broker, sub)
+            yield
+
+    def _publish(self) -> Iterator[None]:
+        for publication in self.given.publications:
+            self.overlay.publish(*publication)
+            yield
+
+    def _compare(self, expected: Expected) -> None:
+        got = set(self.overlay.deliveries)
+        if missed := expected.deliveries - got:
+            raise ProtocolError(
+                f"{self.model} has lost {len(missed)} deliveries, of them {min(missed)}: a bug, report it"
+            )
+        if len(got) != len(self.overlay.deliveries) or got != expected.deliveries:
+            raise ProtocolError(f"{self.model} has delivered what nobody wants, or twice: a bug, report it")
+        needed = self.overlay.counters.events - self.overlay.counters.false_positives
+        if needed != expected.messages:
+            raise ProtocolError(f"{self.model} needed {needed} messages, and the tree {expected.messages}: report it")
+
+    def _comparisons(self) -> int | None:
+        """Of the tables that count them."""
+        tables = [self.overlay.table(broker) for broker in self.overlay.brokers]
+        plain = [table.table if isinstance(table, Advertised) else table for table in tables]
+        counts = [table.relation.comparisons for table in plain if isinstance(table, CoveringTable)]
+        return sum(counts) if counts else None

@@ -1,0 +1,60 @@
+"""The routing benchmark runs, tiny: its figures are there, and every model delivers as a scan does."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from weft.bench import routing
+from weft.cli.app import app
+from weft.routing.simple import SimpleTable
+from weft.sim.overlay import MODELS
+
+
+def test_the_routing_benchmark_measures_every_figure() -> None:
+    told: list[str] = []
+    results = routing.run(quick=True, progress=told.append, size=150)
+    found = {result.name: result for result in results}
+    assert len(found) == len(results)
+    expected = {f"{name}/150/simple_to_covering" for name in routing.NAMES}
+    for model in routing.TOLD:
+        figures = ("updates", "told", "held", "change_us", "learn_us")
+        expected |= {f"{name}/150/{model}_{figure}" for name in routing.NAMES for figure in figures}
+        expected |= {f"route/150/{model}_us", f"route/150/{model}_cpu_us", f"memory/150/{model}_bytes"}
+    expected |= {f"chain/150/{model}_{figure}" for model in routing.CHAINED for figure in ("per_s", "cpu_us")}
+    assert found.keys() == expected
+    assert all(result.value is not None and result.value > 0 for result in results)
+    assert found["uniform/150/simple_told"].value == 150 * (routing.BROKERS - 1)
+    assert found["zipf/150/simple_to_covering"].value > 1
+    assert found["zipf/150/covering_held"].value < found["zipf/150/simple_held"].value
+    goals = {name for name, result in found.items() if result.goal is not None}
+    assert goals == {
+        "chain/150/covering_per_s",
+        *(f"route/150/{model}_us" for model in routing.TOLD),
+    }
+    assert told
+
+
+class Forgetful(SimpleTable):
+    """Routes nothing."""
+
+    def route_batch(self, events, source):
+        return {}
+
+
+def test_a_model_that_delivers_less_than_a_scan_stops_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(MODELS, "simple", Forgetful)
+    with pytest.raises(AssertionError, match="simple must deliver as a scan does"):
+        routing.run(quick=True, progress=lambda _: None, size=100)
+
+
+def test_it_runs_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, few in (("NAMES", ("zipf",)), ("TOLD", ["simple", "covering"]), ("CHAINED", ("covering",))):
+        monkeypatch.setattr(routing, name, few)
+    path = tmp_path / "figures.json"
+    result = CliRunner().invoke(app, ["bench", "routing", "--size", "60", "--json", str(path)])
+    assert result.exit_code == 0, result.output
+    assert json.loads(path.read_text())["bench"] == "routing"

@@ -26,6 +26,7 @@ from weft.algebra.relate import covers, equivalent, intersect, is_empty, overlap
 from weft.algebra.subtract import subtract
 from weft.language.ast import Filter, Is, Not
 from weft.language.meaning import matches, truth
+from weft.language.text import parse
 
 TESTS = [*all_tests(A), *(Not(test) for test in all_tests(A))]
 FORMS = [normalize(test) for test in TESTS]
@@ -189,3 +190,11 @@ def test_disjoint_boxes_are_disjoint_and_the_same_set(filter: Filter) -> None:
         pieces = disjoint(form)
         for event in EVENTS:
             assert sum(event in piece for piece in pieces) == (event in form)
+
+
+@pytest.mark.parametrize("text", ["b", "ba", "ab", "a", "c", "abb", "aab", ""])
+def test_a_line_without_an_end_is_no_prefix(text: str) -> None:
+    """Strings from 'ab' to 'ac' and all from 'b' on start with nothing in common."""
+    odd = parse("(s LIKE 'ab%' OR s >= 'b') AND s NOT LIKE '%a%'")
+    assert ({"s": text} in normalize(odd)) == matches(odd, {"s": text})
+    assert not covers(parse("s NOT LIKE 'ab%' AND s < 'b'"), parse("s NOT LIKE '%a%'"))

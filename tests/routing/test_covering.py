@@ -14,14 +14,17 @@ from routing.machine import bits, network, union
 from routing.models import Model, NaiveTable, small_index
 from routing.test_mutants import is_caught
 from strategies import number_filters, thorough
+from weft.algebra.box import Box, NormalForm
 from weft.algebra.relate import as_form, covers, equivalent
+from weft.algebra.valueset import ValueSet
 from weft.errors import LocalProtocolError, RemoteProtocolError
 from weft.index.base import SubId
 from weft.interest.curve_range import CurveRange
 from weft.language.ast import Filter
+from weft.language.meaning import matches
 from weft.language.text import parse
 from weft.model.schema import Schema
-from weft.order import Budget
+from weft.order import Budget, NonRedundantForest
 from weft.routing.covering import CoveringTable, covering_forest
 from weft.routing.local import Held
 from weft.routing.local_forest import ForestLocal
@@ -328,3 +331,86 @@ class TellsPartsToo(MergingTable):
 )
 def test_a_wrong_table_is_caught(mutant: type) -> None:
     assert is_caught(network(Model(partial(mutant, index=small_index))))
+
+
+PATTERNS = [
+    *("s LIKE '%a' OR s NOT LIKE 'a%a'", "s LIKE '__' OR s NOT LIKE 'ab'", "s != 'a'", "s NOT LIKE 'b%'"),
+    *("s >= 'b' OR s LIKE '%a%b%' OR s LIKE '%aa%'", "s LIKE 'a%'", "s LIKE 'a%' OR s LIKE '%a_'", "s LIKE '_a%'"),
+    *("s NOT LIKE 'a_' OR s LIKE '%a_'", "s LIKE '%a%'", "s NOT LIKE '%a%'", "s LIKE 'ab%' OR s >= 'b'", "s < 'b'"),
+]
+WORDS = ["", *"ab", *(a + b for a in "ab" for b in "abc"), *(a + b + c for a in "ab" for b in "ab" for c in "abc"), "c"]
+
+
+@pytest.mark.parametrize("make", [CoveringTable, covering_forest, partial(covering_forest, exact=False), MergingTable])
+@given(data=st.data())
+@thorough(40)
+def test_covering_that_is_not_transitive_loses_nothing(make: Callable[..., Any], data: st.DataObject) -> None:
+    """Patterns cover each other by rules that prove less than is true: told must admit all that others want."""
+    table, links = make(index=small_index), (I1, I2, I3)
+    for link in links:
+        table.attach(link)
+    held: dict[tuple[Link | None, int], Filter] = {}
+    for number in range(data.draw(st.integers(2, 12))):
+        if held and data.draw(st.integers(0, 2)) == 0:
+            source, gone = data.draw(st.sampled_from(list(held)))
+            del held[source, gone]
+            if source is None:
+                table.change({}, [SubId(gone)])
+            else:
+                table.learn(source, Update(drop=(ItemId(gone),)))
+        else:
+            source, wanted = data.draw(st.sampled_from((None, *links))), parse(data.draw(st.sampled_from(PATTERNS)))
+            held[source, number] = wanted
+            if source is None:
+                table.change({SubId(number): wanted}, ())
+            else:
+                table.learn(source, Update(add={ItemId(number): wanted}))
+        for link in links:
+            told = [as_form(item) for item in table.told(link).values()]
+            for word in WORDS:
+                wanted_by_others = any(matches(f, {"s": word}) for (source, _), f in held.items() if source != link)
+                assert any({"s": word} in form for form in told) == wanted_by_others, (link, word)
+
+
+@pytest.mark.parametrize("make", [CoveringTable, covering_forest])
+def test_what_only_an_unproven_chain_covered_is_told(make: Callable[..., Any]) -> None:
+    """Two sequences in which a filter's last other coverer goes, though no comparison says so."""
+    p, m, q = "s LIKE '%a' OR s NOT LIKE 'a%a'", "s LIKE '__' OR s NOT LIKE 'ab'", "s != 'a'"
+    y = parse("s >= 'b' OR s LIKE '%a%b%' OR s LIKE '%aa%'")
+    server = Hears(make(index=small_index), I1, I2, I3)
+    server.add(I1, p)
+    server.add(I1, q)
+    server.add(I3, m)
+    shown(server.table.change({SubId(1): y}, ()), server.known)
+    server.add(I2, p)
+    server.drop(I3, m)
+    server.drop(I2, p)
+    told = [as_form(item) for item in server.table.told(I1).values()]
+    assert all(any({"s": word} in form for form in told) for word in WORDS if matches(y, {"s": word}))
+
+    x, c, w = parse("s LIKE 'a%'"), "s LIKE 'a%' OR s LIKE '%a_'", "s NOT LIKE 'a_' OR s LIKE '%a_'"
+    server = Hears(make(index=small_index), I1, I2)
+    server.add(I1, "s NOT LIKE 'b%'")
+    shown(server.table.change({SubId(1): x}, ()), server.known)
+    server.add(I2, c)
+    server.add(I2, w)
+    server.drop(I2, c)
+    server.drop(I2, w)
+    told = [as_form(item) for item in server.table.told(I1).values()]
+    assert all(any({"s": word} in form for form in told) for word in WORDS if matches(x, {"s": word}))
+
+
+def test_a_table_refuses_what_would_break_it_later() -> None:
+    """Items that no index takes, a link without a name, a structure that forgets."""
+    table = CoveringTable(index=small_index)
+    table.attach(I1)
+    huge = NormalForm(tuple(Box({"x": ValueSet(numbers=((n, 0), (n, 1)))}) for n in range(0, 600, 2)))
+    for item in (huge, huge.boxes[0]):
+        with pytest.raises(RemoteProtocolError, match="no filter to us"):
+            table.learn(I1, Update(add={ItemId(1): item}))  # type: ignore[dict-item]
+    assert not table.heard(I1)
+    with pytest.raises(LocalProtocolError, match="needs a name"):
+        table.attach(Link(""))
+    with pytest.raises(ValueError, match="spares on addition"):
+        CoveringTable(structure=partial(NonRedundantForest, spare_on="discard"))
+    table.check()

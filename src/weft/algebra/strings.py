@@ -233,7 +233,7 @@ def _prefix_pattern(line: Line) -> Pattern:
     low = line[0][0]
     high = "" if len(line) & 1 else line[-1][0]
     size = next((at for at, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), min(len(low), len(high)))
-    if starting_with(low[: size + 1])[1:] == line[-1:]:  # the line of a prefix: its end is the next prefix
+    if not len(line) & 1 and starting_with(low[: size + 1])[1:] == line[-1:]:  # a prefix: its end is the next one
         size += 1
     return Pattern(((low[:size],), ("",)))
 

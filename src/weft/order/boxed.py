@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from weft.algebra import interval
@@ -23,6 +24,7 @@ from weft.order.relation import Places, Relation, Standing, reaches
 
 _OTHERS = 63  # interfaces with a bit of their own
 _OTHER = 1 << _OTHERS
+_ALL = (1 << 64) - 1  # of a node that very many want
 
 TYPE = "type"  # the attribute that parts the roots
 
@@ -125,6 +127,7 @@ class IndexedPlaces:
         self._nodes: dict[Row, Node[Region]] = {}
         self._rows: dict[Node[Region], Row] = {}
         self._bits: dict[Interface, int] = {}
+        self._popular: set[Node[Region]] = set()  # those with every tag
 
     def standing(self, made: Boxed, kind: Hashable | None) -> Standing[Region]:  # noqa: ARG002 - the boxes say it
         """Where a filter stands, by the index."""
@@ -140,14 +143,20 @@ class IndexedPlaces:
         """Tag the node with its interfaces: a bit for each of the first, and one for all others."""
         bits = self._bits
         tag = 0
-        for interface in node.interfaces:
+        for interface in islice(node.interfaces, _OTHERS):
             tag |= bits.setdefault(interface, 1 << len(bits)) if len(bits) < _OTHERS else bits.get(interface, _OTHER)
+        if len(node.interfaces) > _OTHERS:
+            self._popular.add(node)
+            tag = _ALL
+        else:
+            self._popular.discard(node)
         self._index.tag(self._rows[node], tag)
 
     def removed(self, node: Node[Region]) -> None:
         """Let the node go from the index."""
         row = self._rows.pop(node)
         del self._nodes[row]
+        self._popular.discard(node)
         self._index.discard(row)
 
     def above(self, made: Boxed, tag: int = 0) -> _Found | None:
@@ -162,7 +171,7 @@ class IndexedPlaces:
 
     def decides(self, made: Boxed, tag: int) -> bool:
         """Whether a tag found above a filter is surely the interface's own, and surely above."""
-        return tag != _OTHER and made.exact and not self._index.hulls
+        return tag != _OTHER and made.exact and not self._index.hulls and not self._popular
 
     def below(self, made: Boxed) -> _Found:
         """The nodes that a filter covers."""

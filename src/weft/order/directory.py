@@ -95,6 +95,9 @@ class Directory:
             for moment in (profile.start, profile.end):
                 if moment is not None and moment > self.clock:
                     heapq.heappush(self._moments, (moment, next(self._sequence), profile))
+            if len(self._moments) > max(64, 4 * len(self._profiles)):  # most are of profiles that gave way
+                self._moments = [each for each in self._moments if self._profiles.get(each[2].identity) is each[2]]
+                heapq.heapify(self._moments)
             self._show(profile)
         after = self._seers_of(identity)
         return _told(((one, identity) for one in before - after), ((one, identity) for one in after - before))

@@ -58,31 +58,28 @@ class Forwarding(Generic[T]):
     def add(self, thing: T, interface: Interface) -> dict[Interface, Forwarded[T]]:
         """Take in a filter; what each neighbour must now be told."""
         self.structure.add(thing, interface)
-        return self._settle([thing])
+        return self._settle()
 
     def discard(self, thing: T, interface: Interface) -> dict[Interface, Forwarded[T]]:
         """Let a filter go; with it go out the filters that it alone had covered (the uncovered set)."""
         self.structure.discard(thing, interface)
-        return self._settle([thing])
+        return self._settle()
 
     def change(
         self, add: Iterable[tuple[T, Interface]], drop: Iterable[tuple[T, Interface]]
     ) -> dict[Interface, Forwarded[T]]:
         """Drops, then additions, told as one change."""
-        things = []
         for thing, interface in drop:
             self.structure.discard(thing, interface)
-            things.append(thing)
         for thing, interface in add:
             self.structure.add(thing, interface)
-            things.append(thing)
-        return self._settle(things)
+        return self._settle()
 
     def attach(self, neighbour: Interface) -> Forwarded[T]:
         """A new neighbour: what it must be told. Cost: O(nodes)."""
         self.neighbours[neighbour] = None
         self._told[neighbour] = {}
-        return self._settle(None).get(neighbour, Forwarded())
+        return self._settle(everything=True).get(neighbour, Forwarded())
 
     def detach(self, neighbour: Interface) -> dict[Interface, Forwarded[T]]:
         """A neighbour, or a client, is gone with all that it wanted. Cost: O(nodes)."""
@@ -91,7 +88,7 @@ class Forwarding(Generic[T]):
         for node in self.structure:
             node.forwards -= {neighbour}
         self.structure.discard_interface(neighbour)
-        return self._settle(None)
+        return self._settle(everything=True)
 
     def told(self, neighbour: Interface) -> list[Node[T]]:
         """Everything that a neighbour is told of. Cost: O(told)."""
@@ -131,18 +128,17 @@ class Forwarding(Generic[T]):
             for other in self.structure.standing(thing).all_above(self.structure.top)
         )
 
-    def _settle(self, things: Iterable[T] | None) -> dict[Interface, Forwarded[T]]:
+    def _settle(self, everything: bool = False) -> dict[Interface, Forwarded[T]]:
         """Compute anew the forwards sets that may have changed: of all nodes, or by what changed and what it covers."""
         self.touched = touched = self.structure.touched()
-        if not touched and things is not None:
-            return {}
         nodes = dict.fromkeys(touched)
-        if things is None:
+        if everything:
             nodes |= dict.fromkeys(self.structure)
         else:
             nodes |= self._below(touched)
             if self.exact and not isinstance(self.structure, Poset):
-                nodes |= dict.fromkeys(node for thing in things for node in self._near_roots(thing))
+                for changed in [node for node, wanted in touched.items() if wanted]:
+                    nodes |= dict.fromkeys(self._near_roots(changed))
         changes: dict[Interface, Forwarded[T]] = {}
         for node in nodes:
             new = self.forwards(node)
@@ -160,17 +156,20 @@ class Forwarding(Generic[T]):
         found: dict[Node[T], None] = {}
         open_ = list(touched)
         while open_:
-            for child in open_.pop().children:
+            node = open_.pop()
+            for child in node.children:
                 if child not in found:
                     found[child] = None
-                    if self.structure.redundant and _sole(child) in self.neighbours:
+                    sole = _sole(child)  # where covering is not transitive, it may want the node above too
+                    if sole in self.neighbours and (self.structure.redundant or sole in node.interfaces):
                         open_.append(child)
         return found
 
-    def _near_roots(self, thing: T) -> list[Node[T]]:
-        """The roots and their children that a filter covers, which a forest need not have hung below it."""
+    def _near_roots(self, changed: Node[T]) -> list[Node[T]]:
+        """The roots and their children that a node covers, which a forest need not have hung below it."""
         top = self.structure.top
-        covered = self.structure.standing(thing).all_below(top)
+        assert changed.thing is not None
+        covered = self.structure.standing(changed.thing).all_below(top)
         return [
             node
             for node in covered

@@ -40,10 +40,11 @@ class LocalMerging(Generic[T]):
 
     def add(self, thing: T, interface: Interface = 0) -> RootChange[T]:
         """Take in a filter that an interface wants; how the root set changed."""
+        key = self._key(thing)  # refuses what has no place, before anything changes
         merged = self._merged.get(interface)
         if merged is None:
             merged = self._merged[interface] = MergedSet(self.structure.relation, self.merging)
-        return self._place(interface, merged.add(self._key(thing), thing))
+        return self._place(interface, merged.add(key, thing))
 
     def discard(self, thing: T, interface: Interface = 0) -> RootChange[T]:
         """An interface no longer wants a filter, merged or not; one that it did not have is no error."""

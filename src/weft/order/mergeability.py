@@ -24,6 +24,8 @@ from weft.order.boxed import Boxed
 T = TypeVar("T")
 Choice = Literal["first", "widest"]
 
+_MAX_LETTERS = 16_384
+
 
 @dataclass(frozen=True, slots=True)
 class Merged(Generic[T]):
@@ -208,7 +210,8 @@ class FilterMerging(Merging[Region]):
 
     def _fits(self, form: NormalForm, *parts: NormalForm) -> bool:
         size = _pieces(form)
-        return size <= self.pieces or size <= max(map(_pieces, parts))
+        small = size <= self.pieces or size <= max(map(_pieces, parts))
+        return small and _letters(form) <= _MAX_LETTERS
 
     def _measured(self, form: NormalForm) -> float | None:
         try:
@@ -235,6 +238,12 @@ def _joined(one: Box, other: Box, schema: Schema | None) -> Box | None:
 
 def _pieces(form: NormalForm) -> int:
     return sum(_size(values) for box in form.boxes for values in box.sets.values())
+
+
+def _letters(form: NormalForm) -> int:
+    """How much text its strings take: a merger must not outgrow what can be written as one filter."""
+    texts = (cut[0] for box in form.boxes for values in box.sets.values() for cut in values.strings.line)
+    return sum(map(len, texts))
 
 
 def _size(values: ValueSet) -> int:

@@ -99,13 +99,14 @@ class Node(Generic[T]):
 class Roots(Generic[T]):
     """The root set, parted by the event types that its filters are confined to."""
 
-    __slots__ = ("_by_kind",)
+    __slots__ = ("_by_kind", "_count")
 
     def __init__(self) -> None:
         self._by_kind: dict[Hashable | None, Children[T]] = {}
+        self._count = 0
 
     def __len__(self) -> int:
-        return sum(map(len, self._by_kind.values()))
+        return self._count
 
     def __iter__(self) -> Iterator[Node[T]]:
         for roots in self._by_kind.values():
@@ -123,10 +124,12 @@ class Roots(Generic[T]):
     def put(self, node: Node[T]) -> None:
         """Take a root in."""
         self._by_kind.setdefault(node.kind, Children()).put(node)
+        self._count += 1
 
     def take(self, node: Node[T]) -> None:
         """Take a root out."""
         same = self._by_kind[node.kind]
         same.take(node)
+        self._count -= 1
         if not same:
             del self._by_kind[node.kind]

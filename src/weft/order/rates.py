@@ -7,11 +7,12 @@ The thesis skips what is below an exhausted filter; that loses events (erratum):
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 from weft.algebra.relate import Region
-from weft.errors import FilterError
+from weft.errors import EventError, FilterError
 from weft.model.schema import Schema
 from weft.order.boxed import Boxed, Filters
 from weft.order.forest import Forest
@@ -75,6 +76,8 @@ class Meter:
 
     def advance(self, now: float) -> None:
         """Begin a new period if one is over. A clock that goes back changes nothing."""
+        if not math.isfinite(now):
+            raise EventError(f"a moment is a finite number of seconds, not {now}")
         over = int((now - self.since) // self.rate.period)
         if over > 0:
             self.average += _MEMORY * (self.sent / self.rate.period - self.average)

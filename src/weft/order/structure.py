@@ -44,7 +44,7 @@ class Structure(ABC, Generic[T]):
         self._nodes: dict[Hashable, Node[T]] = {}
         self._entered: dict[Node[T], None] = {}
         self._left: dict[Node[T], None] = {}
-        self._touched: dict[Node[T], None] | None = None  # what changed, where somebody asks
+        self._touched: dict[Node[T], bool] | None = None  # what changed, where somebody asks
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -79,6 +79,7 @@ class Structure(ABC, Generic[T]):
             self._place(node, standing)
             self._nodes[key] = node
             self._places.placed(node)
+            self._touch(node, wanted=True)
         if not self.redundant:
             self._spare(node, standing, interface)
         return self._change()
@@ -178,14 +179,14 @@ class Structure(ABC, Generic[T]):
     def _want(self, node: Node[T], interface: Interface) -> None:
         node.interfaces.add(interface)
         self._places.rewanted(node)
-        self._touch(node)
+        self._touch(node, wanted=True)
 
     def _unwant(self, node: Node[T], interface: Interface) -> None:
         """An interface no longer wants a node; if nobody does, it goes."""
         if interface not in node.interfaces:
             return
         node.interfaces.discard(interface)
-        self._touch(node)
+        self._touch(node, wanted=True)
         if node.interfaces:
             self._places.rewanted(node)
         else:
@@ -212,15 +213,17 @@ class Structure(ABC, Generic[T]):
             else:
                 self._left[child] = None
 
-    def touched(self) -> list[Node[T]]:
-        """The nodes that were hung elsewhere, are wanted by others, or are gone, since this was asked last."""
-        nodes = list(self._touched or ())
+    def touched(self) -> dict[Node[T], bool]:
+        """The nodes that changed since this was asked last: True where others want them, or they came or went, and
+        False where they only hang elsewhere.
+        """
+        nodes = self._touched or {}
         self._touched = {}
         return nodes
 
-    def _touch(self, node: Node[T]) -> None:
+    def _touch(self, node: Node[T], wanted: bool = False) -> None:
         if self._touched is not None:
-            self._touched[node] = None
+            self._touched[node] = wanted or self._touched.get(node, False)
 
     def _change(self) -> RootChange[Any]:
         if not self._entered and not self._left:

@@ -62,7 +62,10 @@ class CoveringTable(ExactTable[Form]):
     ) -> None:
         super().__init__(*args, **options)
         self.relation = HeldFilters(self.schema)
-        self.order: Forwarding[Held] = Forwarding(structure(self.relation), exact=exact)
+        built = structure(self.relation)
+        if isinstance(built, NonRedundantForest) and built.spare_on == "discard":
+            raise ValueError("a table spares on addition: a forest that spares on discards forgets what was spared")
+        self.order: Forwarding[Held] = Forwarding(built, exact=exact)
         self._sources: dict[Source, _Holdings] = {}
 
     # -- what should be told ----------------------------------------------------------------------

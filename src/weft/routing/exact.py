@@ -13,10 +13,12 @@ from typing import ClassVar, Generic
 
 import numpy as np
 
+from weft.algebra.box import NormalForm
+from weft.algebra.normalize import MAX_BOXES
 from weft.algebra.relate import as_form
-from weft.errors import LocalProtocolError, RemoteProtocolError, WeftError
+from weft.errors import FilterTooComplexError, LocalProtocolError, RemoteProtocolError, WeftError
 from weft.index.base import AnyEvent, SubId
-from weft.interest.curve_range import CurveRange
+from weft.language.ast import Filter
 from weft.model.schema import Schema
 from weft.routing.ledger import Key, Ledger, Revision
 from weft.routing.local import EveryRoot, Held, Local
@@ -118,9 +120,12 @@ class ExactTable(ABC, Generic[Key]):
 
     def _held(self, link: Link, item: Item) -> Held:
         try:
-            if isinstance(item, CurveRange):
-                raise TypeError("it is a range of a curve")
-            return Held(item, as_form(item, self.schema))
+            if not isinstance(item, Filter | NormalForm):
+                raise TypeError(f"it is a {type(item).__name__}")
+            form = as_form(item, self.schema)
+            if len(form.boxes) > MAX_BOXES:
+                raise FilterTooComplexError(f"it has more than {MAX_BOXES} boxes")
+            return Held(item, form)
         except (WeftError, TypeError) as error:
             raise RemoteProtocolError(f"{link} tells an item that is no filter to us: {error}") from error
 

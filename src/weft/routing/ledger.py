@@ -68,6 +68,8 @@ class Ledger(Generic[Key]):
         """Open a page for a link; a known one keeps its page. Raises LocalProtocolError."""
         page = self._pages.get(link)
         if page is None:
+            if not link:
+                raise LocalProtocolError("a link needs a name")
             self._check_role(link, role)
             self._pages[link] = _Page(role)
         elif page.role is not role:
@@ -116,8 +118,9 @@ class Ledger(Generic[Key]):
         for key in revision.drop:
             if key not in page.ids:
                 raise LocalProtocolError(f"{link} does not know {key!r}: there is nothing to drop")
+        gone = set(revision.drop)
         for key in revision.add:
-            if key in page.ids and key not in revision.drop:
+            if key in page.ids and key not in gone:
                 raise LocalProtocolError(f"{link} knows {key!r} already: drop it first")
         drop = tuple(sorted(page.ids.pop(key) for key in revision.drop))
         for item_id in drop:

@@ -65,11 +65,12 @@ class EveryRoot:
 
 def check_change(known: Collection[SubId], add: Collection[SubId], drop: Collection[SubId]) -> None:
     """Raise LocalProtocolError unless what is dropped is known, once, and what is added is new or dropped."""
-    if len(set(drop)) != len(drop):
+    gone = set(drop)
+    if len(gone) != len(drop):
         raise LocalProtocolError("a subscription is dropped twice in one change")
     for sub in drop:
         if sub not in known:
             raise LocalProtocolError(f"there is no subscription {sub} to drop")
     for sub in add:
-        if sub in known and sub not in drop:
+        if sub in known and sub not in gone:
             raise LocalProtocolError(f"subscription {sub} is known: drop it in the same change to replace it")

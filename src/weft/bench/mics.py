@@ -72,6 +72,7 @@ def _growth(draw: str, sizes: tuple[int, ...], progress: Callable[[str], None]) 
     batch = min(_BATCH, sizes[0])
     fresh = space.range_sets(_columns(_lows(draw, 3, batch, 2, seed=99), 2))[1]
     points = space.curve.index(_lows(draw, 3, 10 * batch, 1, seed=98) + _FIRST)
+    _load(fresh, points)
     for size in sizes:
         progress(f"a table of {size:,} subscriptions: {draw}")
         table = RangeTable()
@@ -103,7 +104,7 @@ def _covering(draw: str, size: int, progress: Callable[[str], None]) -> list[Res
     columns, questions = _columns(lows, 4), _columns(asked, 2)
     table = RangeTable()
     table.insert_batch(space.range_sets(columns)[1])
-    table.covers_batch(RangeSets.of([]))
+    _load(space.range_sets(questions)[1], np.zeros(2, np.int64))
     seconds, subsumed = timed(lambda: table.covers_batch(space.range_sets(questions)[1]))
     few = 100
     boxes = [questions.box(row) for row in range(few)]
@@ -124,6 +125,15 @@ def _covering(draw: str, size: int, progress: Callable[[str], None]) -> list[Res
         Result(f"cover/{draw}-{size}/subsumed", 100 * float(subsumed.mean()), "%"),
         Result(f"cover/{draw}-{size}/covered_by_one", 100 * float(np.mean(covered)), "%"),
     ]
+
+
+def _load(sets: RangeSets, points: Ints) -> None:
+    """Load the compiled code with a tiny table."""
+    table, few = RangeTable(), RangeSets.of([sets[0]])
+    table.insert_batch(few)
+    table.match_batch(points[:2])
+    table.covers_batch(few)
+    table.remove_batch(few)
 
 
 def _space(dims: int) -> ContentSpace:

@@ -8,6 +8,7 @@ WeftError
 ├── EventError                an event, or a batch of them, that cannot be read
 ├── SnapshotError             a saved index that cannot be opened
 ├── RangeError                ranges that are no set of curve points, or that cannot be taken back
+├── LabelError                labels, or filters of them, that do not fit together or cannot be taken back
 └── ProtocolError             the rules between neighbours are broken
     ├── LocalProtocolError    by the caller on this side: nothing was changed, nothing was told
     └── RemoteProtocolError   by the neighbour: what it said is refused as a whole
@@ -72,6 +73,10 @@ class SnapshotError(WeftError):
 
 class RangeError(WeftError, ValueError):
     """Ranges that are no set of curve points, or that cannot be taken back."""
+
+
+class LabelError(WeftError, ValueError):
+    """Labels, or counting filters of labels, that do not fit together or cannot be taken back."""
 
 
 class ProtocolError(WeftError):

@@ -25,6 +25,7 @@ from weft.algebra.relate import as_form, covers
 from weft.errors import LocalProtocolError
 from weft.index.base import SubId
 from weft.interest.curve_range import CurveRange
+from weft.interest.label_set import LabelSet
 from weft.language.ast import Filter
 from weft.language.meaning import matches
 from weft.routing.adverts import Advertised
@@ -374,7 +375,7 @@ class Network(RuleBasedStateMachine):
         """Whether there are wishes which no event of EVENTS has, but another may."""
         items = [wish.filter for wish in self.wishes.values() if wish.broker == name]
         items += [i for other in self.overlay.links(name) if other != link for i in table.heard(Link(other)).values()]
-        return any(isinstance(item, CurveRange) or bool(as_form(item)) for item in items)
+        return any(isinstance(item, CurveRange | LabelSet) or bool(as_form(item)) for item in items)
 
     def look(self) -> None:
         """The law of the network: who must get an event gets it once, and nobody else does."""

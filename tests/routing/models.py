@@ -7,17 +7,22 @@ from concurrent.futures import Executor, Future
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
+
 from strategies import EVENTS, KINDS
 from weft.algebra.box import NormalForm
 from weft.algebra.relate import as_form, covers, is_empty
 from weft.index import TreeIndex
 from weft.index.base import SubId
 from weft.interest.curve_range import CurveRange
+from weft.interest.label_filter import FilterShape
+from weft.interest.label_set import LabelSet
 from weft.language.predicate import Predicates
 from weft.model.schema import Schema
 from weft.order import NonRedundantForest
 from weft.routing.adverts import Overlap
 from weft.routing.covering import CoveringTable, covering_forest
+from weft.routing.dls import DlsTable, LabelOverlap
 from weft.routing.exact import ExactTable
 from weft.routing.flooding import FloodingTable
 from weft.routing.identity import Form, IdentityTable, form_of
@@ -26,9 +31,10 @@ from weft.routing.local_forest import ForestLocal
 from weft.routing.merging import MergedLocal, MergingTable
 from weft.routing.mics import CurveOverlap, MicsTable
 from weft.routing.simple import SimpleTable
-from weft.routing.table import Item, Link, RoutingTable
+from weft.routing.table import Item, Link, RoutingTable, Tell
 from weft.space.content import ContentSpace
 from weft.space.grid import Grid
+from weft.space.label_space import LabelSpace
 
 K = TypeVar("K", bound=Hashable)
 
@@ -115,6 +121,37 @@ def cells(item: Item) -> int:
     return sum(1 << int(at) for at in inside.nonzero()[0])
 
 
+# Two applications, and so few labels a filter that most drop bits.
+LABELS = LabelSpace([SPACE.grid, Grid(SPACE.grid.dimensions[:1])], most=6, parts=3)
+_known_labels: dict[bytes, int] = {}
+
+
+def labelled(item: Item) -> int:
+    """The events of EVENTS that have one of a set of labels, or of those of a filter."""
+    if isinstance(item, LabelSet):
+        wanted = np.array(item.labels, np.int64)
+    elif is_empty(item):
+        return 0
+    else:
+        wanted = LABELS.labels(as_form(item))
+    key = wanted.tobytes()
+    if key not in _known_labels:
+        inside = np.isin(LABELS.of_events(EVENTS, LABELS.levels(wanted)), wanted).any(axis=1)
+        _known_labels[key] = sum(1 << int(at) for at in inside.nonzero()[0])
+    return _known_labels[key]
+
+
+class RetunedTable(DlsTable):
+    """Whenever it is tidied, it maps its subscriptions to another of its grids; one came later."""
+
+    def __init__(self) -> None:
+        super().__init__(LabelSpace(LABELS.grids[:1], LABELS.most, LABELS.parts), bundle=2)
+        self.accept(LABELS.grids[1])
+
+    def tidy(self, budget: int) -> list[Tell]:
+        return [*self.retune(1 - self._among[0]), *super().tidy(budget)]
+
+
 TABLES: dict[str, Model] = {
     "flooding": Model(FloodingTable),
     "simple": Model(partial(SimpleTable, index=small_index, beside=2, refresh=True), proves=True),
@@ -132,5 +169,11 @@ TABLES: dict[str, Model] = {
     "merging, lazy": Model(partial(MergingTable, index=small_index, lazy=True), loose=True),
     "mics": Model(partial(MicsTable, [SPACE], refresh=True), admits=cells, overlap=CurveOverlap([SPACE])),
     "mics, gaps": Model(partial(MicsTable, [SPACE], gap=3), admits=cells, loose=True),
+    "dls": Model(partial(DlsTable, LABELS, bundle=3, refresh=True), admits=labelled, overlap=LabelOverlap(LABELS)),
+    "dls, hashed": Model(  # so small that nearly everything collides, and counters are full at once
+        partial(DlsTable, LABELS, shape=FilterShape(8, 3), rate=1.0, bundle=2), admits=labelled
+    ),
+    "dls, growing": Model(partial(DlsTable, LABELS, shape=FilterShape(2, 1, bits=8), rate=0.2), admits=labelled),
+    "dls, retuned": Model(RetunedTable, admits=labelled, loose=True, overlap=LabelOverlap(LABELS)),
     "naive": Model(partial(NaiveTable, index=small_index)),
 }

@@ -313,6 +313,7 @@ def test_every_table_says_what_neighbours_must_agree_on() -> None:
         table = model.make()
         assert name.startswith(table.model)
         agreed = {Exactness.FLOOD: set(), Exactness.EXACT: {"schema"}, Exactness.CELLS: {"spaces"}}
+        agreed[Exactness.HASHED] = {"spaces", "filter"}
         assert set(table.parameters) == agreed[table.exactness]
 
 

@@ -41,12 +41,19 @@ def _mics() -> Run:
     return run
 
 
+def _dls() -> Run:
+    from weft.bench.dls import run
+
+    return run
+
+
 BENCHES: dict[str, Callable[[], Run]] = {  # each imported when it is asked for
     "language": _language,
     "match": _match,
     "order": _order,
     "routing": _routing,
     "mics": _mics,
+    "dls": _dls,
 }
 OPTIONS: dict[str, frozenset[str]] = {  # which benches take more
     "match": frozenset({"size", "workloads", "note"}),

@@ -18,6 +18,7 @@ from weft.algebra.relate import as_form, overlaps
 from weft.errors import LocalProtocolError, WeftError
 from weft.index.base import AnyEvent, SubId
 from weft.interest.curve_range import CurveRange
+from weft.interest.label_set import LabelSet
 from weft.model.schema import Schema
 from weft.routing.identity import IdentityTable
 from weft.routing.ledger import Ledger, Revision
@@ -53,7 +54,7 @@ class Overlap:
     def see(self, item: Item) -> Seen:
         """What to compare of an item; tables with items of another kind say it for theirs."""
         try:
-            return None if isinstance(item, CurveRange) else as_form(item, self._schema)
+            return None if isinstance(item, CurveRange | LabelSet) else as_form(item, self._schema)
         except (WeftError, TypeError):
             return None  # too complex to compare
 

@@ -17,6 +17,7 @@ from weft.algebra.relate import as_form
 from weft.errors import LocalProtocolError, RemoteProtocolError, WeftError
 from weft.index.base import AnyEvent, SubId
 from weft.interest.curve_range import CurveRange
+from weft.interest.label_set import LabelSet
 from weft.interest.range_table import RangeTable
 from weft.language.ast import Filter
 from weft.model.schema import Schema
@@ -310,8 +311,8 @@ class CurveOverlap(Overlap):
         if isinstance(item, CurveRange):
             return item
         try:
-            form = as_form(item)
-            return tuple(space.ranges(form) for space in self._spaces) if form else ()
+            form = None if isinstance(item, LabelSet) else as_form(item)
+            return None if form is None else tuple(space.ranges(form) for space in self._spaces) if form else ()
         except (WeftError, TypeError):
             return None
 

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from weft.algebra.box import NormalForm
 from weft.index.base import AnyEvent, SubId
 from weft.interest.curve_range import CurveRange
+from weft.interest.label_set import LabelSet
 from weft.language.ast import Filter
 
 Link = NewType("Link", str)  # a neighbour; local clients are never links
@@ -29,7 +30,7 @@ ItemId = NewType("ItemId", int)  # chosen by the teller, per direction of a link
 
 Source = Link | None  # where something comes from: a neighbour, or here
 Wanted = Filter | NormalForm  # the items of tables that are exact
-Item = Wanted | CurveRange  # what an id stands for, by the table's model
+Item = Wanted | CurveRange | LabelSet  # what an id stands for, by the table's model
 Items = Mapping[ItemId, Item]
 Filters = Mapping[SubId, Filter]
 Routes = dict[

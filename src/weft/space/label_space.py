@@ -1,0 +1,232 @@
+"""The label space: grids of several applications in one numbering (DLS 5.4). Laws: an event that matches a filter has,
+at some level in use, a label that is one of the filter's; two spaces with equal parameters give equal labels.
+
+A subscription has `most` labels at most, or one for each of its boxes if these are more. One with more cells drops low
+bits of its attributes: its labels are blocks of cells, never fewer cells. Which bits are dropped is a *level*; an event
+has one label for each, so it is looked up once for each level that is in use.
+
+Granules are the grid's cells, so each attribute has one for "absent, or of another type" and two half-infinite ones
+besides those within its bounds (errata, MICS 6). An application is known by its grid's number, in the highest bits; an
+event is published once, and has its labels in each.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.algebra.columns import BoxColumns
+from weft.algebra.relate import Region
+from weft.errors import LabelError, SchemaError
+from weft.index.base import AnyEvent
+from weft.model.schema import Schema
+from weft.space.dimension import Ints
+from weft.space.grid import CellBoxes, Grid
+from weft.space.labels import MOST_BITS, LabelCode, LabelSets
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MOST_LABELS = 256  # of one subscription
+PARTS = 2  # an attribute drops none, half or all of its bits: few levels
+_GRANULES = 64  # of each attribute, unless a caller says
+_WIDTH = 56  # bits below the application's number, so that grids can be added later without renumbering
+
+
+@dataclass(frozen=True, slots=True)
+class LabelSpace:
+    """Grids, one for each application, and how many labels a filter may become.
+
+    >>> schema = Schema.from_dict({"attributes": {n: {"type": "int", "bounds": [0, 12]} for n in ("x", "y")}})
+    >>> space = LabelSpace([Grid.uniform(schema, cells=16)], most=4)
+    >>> wanted = space.labels("x BETWEEN 3 AND 5")
+    >>> [space.text(label) for label in wanted.tolist()]
+    ['0101-****', '0110-****', '0111-****']
+    >>> event = space.of_events([{"x": 4, "y": 99}, {"x": 7}], space.levels(wanted))
+    >>> np.isin(event, wanted).tolist()
+    [[True], [False]]
+    """
+
+    grids: Sequence[Grid]
+    most: int = MOST_LABELS
+    parts: int = PARTS
+    codes: tuple[LabelCode, ...] = field(init=False, compare=False, repr=False)
+    width: int = field(init=False, compare=False, repr=False)  # bits below the application's number
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "grids", tuple(self.grids))
+        if not self.grids:
+            raise LabelError("a label space needs a grid at least")
+        if self.most < 1 or self.parts < 1:
+            raise LabelError(
+                f"a filter has a label at least, and drops bits in a step or more: {self.most, self.parts}"
+            )
+        object.__setattr__(self, "codes", tuple(LabelCode(grid.shape, self.parts) for grid in self.grids))
+        object.__setattr__(self, "width", max(_WIDTH, *(code.size for code in self.codes)))
+        if self.width + (len(self.grids) - 1).bit_length() > MOST_BITS:
+            raise LabelError(
+                f"the numbers of {len(self.grids)} applications do not fit above labels of {self.width} bits: "
+                "give fewer granules, or only the attributes that matter"
+            )
+
+    @staticmethod
+    def of(schema: Schema, granules: int | None = None, *, most: int = MOST_LABELS) -> LabelSpace:
+        """One application over all attributes of a schema, which must have bounds. Raises SchemaError."""
+        fitting = max(2, min(_GRANULES, 1 << max(1, MOST_BITS // max(1, len(schema.attributes)) - 1)))
+        return LabelSpace([Grid.uniform(schema, granules or fitting)], most)
+
+    def with_grid(self, grid: Grid) -> LabelSpace:
+        """The same with one application more, of the next number; labels stay what they are. Raises LabelError."""
+        more = LabelSpace((*self.grids, grid), self.most, self.parts)
+        if more.width != self.width:
+            raise LabelError(
+                f"labels of {more.codes[-1].size} bits do not fit below the numbers of applications, at {self.width}: "
+                "give fewer granules"
+            )
+        return more
+
+    @property
+    def size(self) -> int:
+        """The bits that tell all labels apart."""
+        return max(code.size for code in self.codes) + (len(self.grids) - 1).bit_length()
+
+    @property
+    def parameters(self) -> tuple[Any, ...]:
+        """All that two ends must agree on; hashable, and of JSON's types."""
+        return (self.most, self.parts, tuple(grid.parameters for grid in self.grids))
+
+    def to_json(self) -> str:
+        """The parameters as JSON."""
+        return json.dumps(self.parameters)
+
+    @staticmethod
+    def from_json(text: str) -> LabelSpace:
+        """The space with such parameters. Raises SchemaError for what is none."""
+        try:
+            most, parts, grids = json.loads(text)
+            if type(most) is not int or type(parts) is not int:
+                raise ValueError("the cap and the parts are numbers")
+            return LabelSpace([Grid.from_parameters(grid) for grid in grids], most, parts)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise SchemaError(f"these are no parameters of a label space: {error}") from None
+
+    # -- subscriptions -----------------------------------------------------------------------------
+
+    def labels(self, region: Region | str, *among: int) -> Ints:
+        """The labels of a filter, ascending; in the application where it takes the least share, of all or of some.
+
+        Raises FilterError if nothing matches it.
+        """
+        every = [(number, self._grid(number).boxes(region)) for number in among or range(len(self.grids))]
+        application, boxes = min(every, key=lambda each: _share(each[1], self.grids[each[0]]))
+        room = max(1, self.most // len(boxes.rows))
+        return np.unique(self._of_boxes(application, boxes, room).labels)
+
+    def label_sets(self, columns: BoxColumns, application: int = 0) -> tuple[Ints, LabelSets]:
+        """The owners of many boxes, each once and in order, and the labels of each, as `labels` has them.
+
+        An owner that matches nothing has no box, and is not among them. Cost: O(labels).
+        """
+        boxes = self._grid(application).boxes_of_columns(columns)
+        holders = columns.owners[boxes.rows]
+        order = np.argsort(holders, kind="stable")
+        owners, firsts, counts = np.unique(holders[order], return_index=True, return_counts=True)
+        boxes = CellBoxes(boxes.lows[order], boxes.highs[order], boxes.rows[order])
+        found = self._of_boxes(application, boxes, np.repeat(np.maximum(self.most // counts, 1), counts))
+        if len(owners) == len(order):
+            return owners, found
+        each = [
+            np.unique(found.labels[found.offsets[first] : found.offsets[first + count]])
+            for first, count in zip(firsts, counts, strict=True)
+        ]
+        return owners, LabelSets(np.cumsum([0, *map(len, each)]), np.concatenate([np.zeros(0, np.int64), *each]))
+
+    def _of_boxes(self, application: int, boxes: CellBoxes, room: int | Ints) -> LabelSets:
+        return self.codes[application].of_boxes(boxes.lows, boxes.highs, room, application << self.width)
+
+    def _grid(self, application: int) -> Grid:
+        if not 0 <= application < len(self.grids):
+            raise LabelError(f"there is no application {application}: they are 0 to {len(self.grids) - 1}")
+        return self.grids[application]
+
+    # -- events ------------------------------------------------------------------------------------
+
+    def of_events(self, batch: pa.RecordBatch | Sequence[AnyEvent], levels: Ints) -> Ints:
+        """The labels of events, a row each, at these levels, a column each. Cost: O(events x levels)."""
+        out = np.empty((len(batch), len(levels)), np.int64)
+        applications = levels >> self.width
+        for application in np.unique(applications).tolist():
+            columns = (applications == application).nonzero()[0]
+            code = self.codes[application]
+            drops = [code.drops(level & self._below) for level in levels[columns].tolist()]
+            cells = self.grids[application].cells(batch)
+            out[:, columns] = code.of_cells(cells, drops, application << self.width)
+        return out
+
+    def of_event(self, event: AnyEvent, levels: Ints) -> list[int]:
+        """The labels of one event at these levels."""
+        cells: dict[int, Ints] = {}
+        found = []
+        for level in levels.tolist():
+            application = level >> self.width
+            code = self.codes[application]
+            if application not in cells:
+                cells[application] = np.array(self.grids[application].cell(event), np.int64)
+            drops = np.array(code.drops(level & self._below), np.int64)
+            found.append(level + int(((cells[application] >> drops) << code.places).sum()))
+        return found
+
+    # -- labels ------------------------------------------------------------------------------------
+
+    @property
+    def _below(self) -> int:
+        return (1 << self.width) - 1
+
+    def levels(self, labels: Ints) -> Ints:
+        """The levels of these labels, ascending, each once."""
+        return np.unique(self.level_of(labels))
+
+    def level_of(self, labels: Ints) -> Ints:
+        """The level of each label: the label that cell 0 of its application has there."""
+        out = np.empty(labels.size, np.int64)
+        applications = labels >> self.width
+        for application, code in enumerate(self.codes):
+            mine = applications == application
+            out[mine] = code.levels(labels[mine] & self._below) + (application << self.width)
+        return out
+
+    def sound(self, labels: Ints) -> NDArray[np.bool_]:
+        """Whether each is a label of this space."""
+        out = np.zeros(labels.size, np.bool_)
+        applications = labels >> self.width
+        for application, code in enumerate(self.codes):
+            mine = applications == application
+            out[mine] = code.sound(labels[mine] & self._below)
+        return out
+
+    def boxes_of_labels(self, labels: Iterable[int]) -> list[tuple[int, Ints, Ints]]:
+        """The cells of labels: of each application that has any, its number and the corners of their boxes."""
+        found: dict[int, list[tuple[tuple[int, int], ...]]] = {}
+        for label in labels:
+            application = label >> self.width
+            self._grid(application)
+            found.setdefault(application, []).append(self.codes[application].cells(label & self._below))
+        corners = ((application, np.array(boxes, np.int64)) for application, boxes in found.items())
+        return [(application, each[:, :, 0], each[:, :, 1]) for application, each in corners]
+
+    def text(self, label: int) -> str:
+        """A label as people read it; the application's number before it, if there are several."""
+        application = label >> self.width
+        self._grid(application)
+        shown = self.codes[application].text(label & self._below)
+        return f"{application}:{shown}" if len(self.grids) > 1 else shown
+
+
+def _share(boxes: CellBoxes, grid: Grid) -> float:
+    """The part of all cells that boxes cover."""
+    return float(((boxes.highs - boxes.lows + 1) / np.array(grid.shape)).prod(axis=1).sum())

@@ -236,14 +236,15 @@ def test_a_chart_that_cannot_be_drawn_is_refused_before_the_run(tmp_path: Path, 
         chart.check_chart(tmp_path / "bars.png")
 
 
-def test_curve_ranges_need_bounds_and_send_a_little_more() -> None:
+@pytest.mark.parametrize("model", sorted(NEED_BOUNDS))
+def test_cells_need_bounds_and_send_a_little_more(model: str) -> None:
     rng = np.random.default_rng(5)
     workload = WORKLOADS["zipf"](60, 40, seed=3)
     links, filters, events = tree("random", 5, rng), parse_many(workload.texts()), workload.table.to_pylist()
     bounded = Schema.from_dict({"attributes": {name: {"type": "float", "bounds": [0, 255]} for name in "xyz"}})
     given = scenario(links, filters, events, rng, schema=bounded, churn=0.3)
-    outcome = played(given, "mics")
+    outcome = played(given, model)
     assert outcome.deliveries == len(Expected(given).deliveries) > 0
     assert outcome.ideal <= outcome.messages < outcome.flooded
     with pytest.raises(SchemaError, match="give a schema"):
-        played(scenario(links, filters, events, rng), "mics")
+        played(scenario(links, filters, events, rng), model)

@@ -23,6 +23,7 @@ from weft.language.text import parse
 from weft.model.schema import Schema
 from weft.routing.adverts import Advertised
 from weft.routing.covering import CoveringTable, covering_forest
+from weft.routing.dls import DlsTable
 from weft.routing.flooding import FloodingTable
 from weft.routing.identity import IdentityTable
 from weft.routing.matcher import without_tail
@@ -46,8 +47,9 @@ MODELS: dict[str, MakeTable] = {
     "covering-approximate": partial(covering_forest, exact=False),
     "merging": MergingTable,
     "mics": lambda schema: MicsTable.of(_bounded(schema)),
+    "dls": lambda schema: DlsTable.of(_bounded(schema)),
 }
-NEED_BOUNDS = frozenset({"mics"})  # models that need a schema with bounds
+NEED_BOUNDS = frozenset({"mics", "dls"})  # models that need a schema with bounds
 
 _SCANNED = 1_000_000  # filters asked one by one to check what is expected
 _REPORT = 50  # steps between two reports of progress
@@ -56,7 +58,7 @@ _EVERYTHING = parse("TRUE")
 
 def _bounded(schema: Schema | None) -> Schema:
     if schema is None:
-        raise SchemaError("curve ranges need the bounds of attributes: give a schema that has them")
+        raise SchemaError("curve ranges and labels need the bounds of attributes: give a schema that has them")
     return schema
 
 

@@ -17,6 +17,8 @@ from weft.index.base import SubId
 from weft.interest.curve_range import CurveRange
 from weft.interest.label_filter import FilterShape
 from weft.interest.label_set import LabelSet
+from weft.interest.negative import Limit
+from weft.interest.tiles import Tiles
 from weft.language.predicate import Predicates
 from weft.model.schema import Schema
 from weft.order import NonRedundantForest
@@ -30,6 +32,7 @@ from weft.routing.local import EveryRoot, Held, RootChange
 from weft.routing.local_forest import ForestLocal
 from weft.routing.merging import MergedLocal, MergingTable
 from weft.routing.mics import CurveOverlap, MicsTable
+from weft.routing.negative import NegativeTable
 from weft.routing.simple import SimpleTable
 from weft.routing.table import Item, Link, RoutingTable, Tell
 from weft.space.content import ContentSpace
@@ -152,6 +155,8 @@ class RetunedTable(DlsTable):
         return [*self.retune(1 - self._among[0]), *super().tidy(budget)]
 
 
+SMALL = {"make_tiles": partial(Tiles, most_axes=2, most_rows=4, reach=1 << 7, spare=4, patience=2)}
+
 TABLES: dict[str, Model] = {
     "flooding": Model(FloodingTable),
     "simple": Model(partial(SimpleTable, index=small_index, beside=2, refresh=True), proves=True),
@@ -175,5 +180,8 @@ TABLES: dict[str, Model] = {
     ),
     "dls, growing": Model(partial(DlsTable, LABELS, shape=FilterShape(2, 1, bits=8), rate=0.2), admits=labelled),
     "dls, retuned": Model(RetunedTable, admits=labelled, loose=True, overlap=LabelOverlap(LABELS)),
+    "negative": Model(partial(NegativeTable, index=small_index, refresh=True)),
+    "negative, k = 2": Model(partial(NegativeTable, limit=Limit(2), index=small_index)),
+    "negative, dynamic": Model(lambda: NegativeTable(limit=Limit(1, dynamic=True), local=ForestLocal(), space=SMALL)),
     "naive": Model(partial(NaiveTable, index=small_index)),
 }

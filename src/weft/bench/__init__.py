@@ -41,6 +41,12 @@ def _mics() -> Run:
     return run
 
 
+def _negative() -> Run:
+    from weft.bench.negative import run
+
+    return run
+
+
 def _dls() -> Run:
     from weft.bench.dls import run
 
@@ -53,6 +59,7 @@ BENCHES: dict[str, Callable[[], Run]] = {  # each imported when it is asked for
     "order": _order,
     "routing": _routing,
     "mics": _mics,
+    "negative": _negative,
     "dls": _dls,
 }
 OPTIONS: dict[str, frozenset[str]] = {  # which benches take more

@@ -87,7 +87,8 @@ def demo(as_json: AsJson = False) -> None:
 @app.command()
 def bench(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="What to measure: language, match, order, routing or mics.")
+        str,
+        typer.Argument(metavar="NAME", help="What to measure: language, match, order, routing, mics, negative or dls."),
     ],
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes: ends within two minutes.")] = False,
     json_file: Annotated[

@@ -29,6 +29,7 @@ from weft.routing.identity import IdentityTable
 from weft.routing.matcher import without_tail
 from weft.routing.merging import MergingTable
 from weft.routing.mics import MicsTable
+from weft.routing.negative import NegativeTable
 from weft.routing.overlay import BrokerId, Delivery, EventNumber, Overlay
 from weft.routing.simple import SimpleTable
 from weft.routing.table import About, Role, RoutingTable
@@ -46,6 +47,7 @@ MODELS: dict[str, MakeTable] = {
     "covering-forest": covering_forest,
     "covering-approximate": partial(covering_forest, exact=False),
     "merging": MergingTable,
+    "negative": NegativeTable,
     "mics": lambda schema: MicsTable.of(_bounded(schema)),
     "dls": lambda schema: DlsTable.of(_bounded(schema)),
 }

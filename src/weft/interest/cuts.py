@@ -1,0 +1,206 @@
+"""An attribute as one line of cuts with whole-number labels. Laws: labels are ordered as their cuts are, exactly; every
+set without patterns is a union of intervals of the line.
+
+The line has a place for "absent", then the numbers, strings, bools and timestamps, or only those of the declared type;
+a value of another type is absent then (MICS 6 of the errata: a full-domain range does not hold the absent). Ends are
+half-open, so that integers and reals, points and rays are alike (errata, negative space 2).
+
+A label is where its cut lies within the attribute's bounds, so that a difference of labels measures an interval; where
+there are no bounds, or no room, it lies amid its neighbours'. When there is no room at all, the labels are spread anew.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from datetime import datetime
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.algebra import interval
+from weft.algebra.interval import NUMBERS, STRINGS, TIMESTAMPS, Line
+from weft.algebra.strings import Strings
+from weft.algebra.valueset import ValueSet
+from weft.model.schema import Attribute
+from weft.model.value import Type, to_micros
+
+Cut = tuple[Any, ...]  # (segment, value, side); segments are ordered, and so are the values of each
+Interval = tuple[Cut, Cut]
+
+_ABSENT, _NUMBERS, _STRINGS, _BOOLS, _TIMESTAMPS = range(5)
+_START: dict[int, Cut] = {
+    _ABSENT: (_ABSENT, 0, 0),
+    _NUMBERS: (_NUMBERS, *NUMBERS[0]),
+    _STRINGS: (_STRINGS, *STRINGS[0]),
+    _BOOLS: (_BOOLS, False, 0),
+    _TIMESTAMPS: (_TIMESTAMPS, *TIMESTAMPS[0]),
+}
+_TRUE: Cut = (_BOOLS, True, 0)
+_END: Cut = (5, 0, 0)
+_SEGMENT = {
+    Type.INT: _NUMBERS,
+    Type.FLOAT: _NUMBERS,
+    Type.STRING: _STRINGS,
+    Type.BOOL: _BOOLS,
+    Type.TIMESTAMP: _TIMESTAMPS,
+}
+
+REACH = 1 << 62
+
+
+class CutLine:
+    """The cuts of one attribute that were asked for, and their labels; `reach` bounds the labels.
+
+    >>> line = CutLine()
+    >>> low, high = line.intervals(ValueSet(numbers=((5, 0), (9, 1))))[0]
+    >>> line.label(low) < line.label(high) < line.highest
+    True
+    """
+
+    def __init__(self, attribute: Attribute | None = None, reach: int = REACH) -> None:
+        self._natural = None if attribute is None else _Natural(attribute, reach)
+        segments = list(_START) if attribute is None else [_ABSENT, _SEGMENT[attribute.type]]
+        self._cuts: list[Cut] = [*map(_START.__getitem__, segments), _END]
+        self._after = dict(pairwise([*segments, _END[0]]))
+        if attribute is None:
+            self._labels = [-reach + 2 * reach * n // len(segments) for n in range(len(self._cuts))]
+        else:  # what is out of bounds, or absent, is a little more than nothing
+            self._labels = [-reach // 2 - reach // 8, -reach // 2 - reach // 16, reach // 2 + reach // 16]
+        self.lowest, self.highest = self._labels[0], self._labels[-1]
+        self._known = dict(zip(self._cuts, self._labels, strict=True))
+        self._last = 0  # the place of the newest cut
+
+    def __len__(self) -> int:
+        return len(self._cuts)
+
+    # -- sets -------------------------------------------------------------------------------------
+
+    def intervals(self, values: ValueSet) -> list[Interval] | None:
+        """The set as disjoint intervals that do not touch, in order; None if a pattern is in it."""
+        if values.strings.terms:
+            return None
+        found: list[Interval] = []
+        if values.absent:
+            found.append((_START[_ABSENT], self._top(_ABSENT)))
+        for segment, line in (
+            (_NUMBERS, values.numbers),
+            (_STRINGS, values.strings.line),
+            (_BOOLS, _bool_line(values.bools)),
+            (_TIMESTAMPS, values.timestamps),
+        ):
+            if segment not in self._after:
+                continue  # of another type than declared: no event has it
+            for low, high in interval.intervals(line):
+                start, end = (segment, *low), self._top(segment) if high is None else (segment, *high)
+                if found and found[-1][1] == start:
+                    start = found.pop()[0]
+                found.append((start, end))
+        return found
+
+    def values(self, low: Cut, high: Cut) -> ValueSet:
+        """The values between two cuts."""
+        lines: dict[int, Line] = {}
+        for segment in self._after:
+            start, end = max(low, _START[segment]), min(high, self._top(segment))
+            if start < end:
+                lines[segment] = (start[1:],) if end == self._top(segment) else (start[1:], end[1:])
+        bools = lines.get(_BOOLS, ())
+        return ValueSet(
+            lines.get(_NUMBERS, ()),
+            Strings(lines.get(_STRINGS, ())),
+            frozenset(value for value in (False, True) if interval.contains(bools, value)),
+            lines.get(_TIMESTAMPS, ()),
+            _ABSENT in lines,
+        )
+
+    def _top(self, segment: int) -> Cut:
+        after = self._after[segment]
+        return _START.get(after, _END)
+
+    # -- labels -----------------------------------------------------------------------------------
+
+    def label(self, cut: Cut) -> int | None:
+        """The cut's label, a new one if it has none; None if there is no room: spread the labels first."""
+        label = self._known.get(cut)
+        if label is not None:
+            return label
+        place = bisect_left(self._cuts, cut)
+        below, above = self._labels[place - 1], self._labels[place]
+        label = None if self._natural is None else self._natural.label(cut)
+        if label is None or not below < label < above:
+            label = self._amid(below, above, place)
+        if label == below:
+            return None
+        self._last = place
+        self._cuts.insert(place, cut)
+        self._labels.insert(place, label)
+        self._known[cut] = label
+        return label
+
+    def _amid(self, below: int, above: int, place: int) -> int:
+        """A label between two; where cuts come in a row, near the last one, so that the room lasts."""
+        near = (above - below) >> 10
+        if near and place == self._last + 1:
+            return below + near
+        return above - near if near and place == self._last else (below + above) // 2
+
+    def spread(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Give all cuts labels that lie evenly; the old ones and the new, in order."""
+        old = np.array(self._labels, np.int64)
+        steps = len(self._cuts) - 1
+        width = self.highest - self.lowest
+        if width < 4 * steps:
+            raise OverflowError("a line with more cuts than labels")
+        self._labels = [self.lowest + width * at // steps for at in range(steps + 1)]
+        self._known = dict(zip(self._cuts, self._labels, strict=True))
+        return old, np.array(self._labels, np.int64)
+
+    def cut(self, label: int) -> Cut:
+        """The cut of a label."""
+        return self._cuts[bisect_left(self._labels, label)]
+
+    def check(self) -> None:
+        """Raise AssertionError if an invariant is broken."""
+        assert all(a < b for a, b in pairwise(self._cuts)), "cuts are ordered"
+        assert all(a < b for a, b in pairwise(self._labels)), "labels are ordered as cuts are"
+        assert (self._labels[0], self._labels[-1]) == (self.lowest, self.highest), "the ends stay"
+        assert self._known == dict(zip(self._cuts, self._labels, strict=True)), "labels are known"
+
+
+class _Natural:
+    """Where cuts lie within the bounds of their attribute, from -reach / 2 to reach / 2."""
+
+    def __init__(self, attribute: Attribute, reach: int) -> None:
+        self._reach = reach
+        self._categories = sorted(attribute.categories)
+        self._bounds: tuple[Any, Any] | None = None
+        if attribute.low is not None and attribute.high is not None:
+            last = 0 if attribute.type is Type.FLOAT else 1  # the last whole number is a place, too
+            low, high = _number(attribute.low), _number(attribute.high) + last
+            self._bounds = (low, high) if low < high else None
+
+    def label(self, cut: Cut) -> int | None:
+        """None where there are no bounds or the cut lies outside."""
+        if cut[0] == _STRINGS and self._categories:
+            share = bisect_left(self._categories, cut[1]) / len(self._categories)
+        elif cut[0] in (_NUMBERS, _TIMESTAMPS) and self._bounds is not None:
+            low, high = self._bounds
+            if not low <= cut[1] <= high:
+                return None
+            share = (cut[1] - low) / (high - low)
+        else:
+            return None
+        return int((share - 0.5) * self._reach) + int(cut[2])
+
+
+def _bool_line(bools: frozenset[bool]) -> Line:
+    if not bools:
+        return ()
+    start = (min(bools), 0)
+    return (start,) if max(bools) else (start, _TRUE[1:])
+
+
+def _number(bound: Any) -> Any:
+    return to_micros(bound) if isinstance(bound, datetime) else bound

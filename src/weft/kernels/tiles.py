@@ -1,0 +1,331 @@
+"""Disjoint boxes in a tree, each free or taken by an owner. Laws: the leaves tile what the root is, whatever is taken
+or given back; a node holds all that is below it.
+
+Boxes are half-open on every axis: `low`, `high` (int64[nodes, axes]). Node 0 is the root. The children of a node are
+`many` (int16[nodes]) nodes from `first` (int32[nodes]) on, 0 at a leaf; `parent` is int32[nodes]. `owner`, as large,
+is FREE or an owner's number at a leaf, SPLIT at a node that is just the union of its children, GROUP at one that is
+only around them. `live` (int16[nodes]) is 1 at a free leaf, else how many children are live: a search passes by what is
+not. `head` (int64[HEAD + largest block]) has the counters below, then the first unused block of each size.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.kernels.jit import jit
+
+FREE, SPLIT, GROUP = -1, -2, -3
+USED, FREE_LEAVES, LEAVES, SPARE, HEAD = 0, 1, 2, 3, 4  # nodes handed out; free leaves; leaves; nodes in unused blocks
+RATIO, BENEFIT, COST = 0, 1, 2  # what makes a box worth splitting
+GIVEN, LEAST, MOST = 0, 1, 2  # which axis is cut first: the first, or that on which least or most lies outside
+NO_LIMIT = 1 << 62
+FAN = 8  # leaves of a group, at most
+
+
+class Tree(NamedTuple):
+    """The arrays of a tree."""
+
+    low: NDArray[np.int64]
+    high: NDArray[np.int64]
+    parent: NDArray[np.int32]
+    first: NDArray[np.int32]
+    many: NDArray[np.int16]
+    owner: NDArray[np.int32]
+    live: NDArray[np.int16]
+    head: NDArray[np.int64]
+
+
+def empty(nodes: int, axes: int) -> Tree:
+    """Room for so many nodes; the root is yet to be made."""
+    return Tree(
+        np.zeros((nodes, axes), np.int64),
+        np.zeros((nodes, axes), np.int64),
+        np.zeros(nodes, np.int32),
+        np.zeros(nodes, np.int32),
+        np.zeros(nodes, np.int16),
+        np.zeros(nodes, np.int32),
+        np.zeros(nodes, np.int16),
+        np.zeros(HEAD + max(2 * axes + 1, FAN) + 1, np.int64),
+    )
+
+
+def resized(tree: Tree, nodes: int, axes: int, lowest: int, highest: int) -> Tree:
+    """The same tree with other room; on an axis that it does not have yet, every box is [lowest, highest)."""
+    new = empty(nodes, axes)
+    used, width = int(tree.head[USED]), tree.low.shape[1]
+    new.low[:used, :width], new.high[:used, :width] = tree.low[:used], tree.high[:used]
+    new.low[:used, width:], new.high[:used, width:] = lowest, highest
+    for name in ("parent", "first", "many", "owner", "live"):
+        getattr(new, name)[:used] = getattr(tree, name)[:used]
+    new.head[: len(tree.head)] = tree.head
+    return new
+
+
+# -- searching ---------------------------------------------------------------------------------------
+
+
+@jit
+def _next(tree, node):
+    """The node after all below this one, in depth first order; 0 at the end."""
+    while node != 0:
+        parent = tree.parent[node]
+        if node + 1 < tree.first[parent] + tree.many[parent]:
+            return node + 1
+        node = parent
+    return 0
+
+
+@jit
+def meeting(tree, a, b, out):
+    """The free leaves that meet the box [a, b) (int64[axes]), into `out` (int32[wanted]) until it is full.
+
+    Returns how many, and how many nodes were looked at.
+    """
+    found, node, axes, looked = 0, 0, a.shape[0], 0
+    while True:
+        looked += 1
+        meets = tree.live[node] > 0
+        axis = 0
+        while meets and axis < axes:
+            meets = tree.low[node, axis] < b[axis] and tree.high[node, axis] > a[axis]
+            axis += 1
+        if meets and tree.first[node] != 0:
+            node = tree.first[node]
+            continue
+        if meets:
+            out[found] = node
+            found += 1
+            if found == out.shape[0]:
+                return found, looked
+        node = _next(tree, node)
+        if node == 0:
+            return found, looked
+
+
+@jit
+def each_meeting(tree, lows, highs, out):
+    """Whether a free leaf meets each of the boxes (int64[n, axes]), into `out` (bool[n]); nodes looked at, in all."""
+    one, looked = np.empty(1, np.int32), 0
+    for row in range(lows.shape[0]):
+        found, some = meeting(tree, lows[row], highs[row], one)
+        out[row] = found > 0
+        looked += some
+    return looked
+
+
+@jit
+def leaves(tree, out):
+    """All leaves, depth first, into `out` (int32[leaves]); how many."""
+    found, node = 0, 0
+    while True:
+        if tree.first[node] != 0:
+            node = tree.first[node]
+            continue
+        out[found] = node
+        found += 1
+        node = _next(tree, node)
+        if node == 0:
+            return found
+
+
+# -- taking and giving back --------------------------------------------------------------------------
+
+
+@jit
+def _pieces(tree, leaf, a, b):
+    """Into how many boxes the rest of a leaf falls when [a, b) is cut out: one for each face that cuts it."""
+    found = 0
+    for axis in range(a.shape[0]):
+        if tree.low[leaf, axis] < a[axis]:
+            found += 1
+        if tree.high[leaf, axis] > b[axis]:
+            found += 1
+    return found
+
+
+@jit
+def _benefit(tree, leaf, a, b):
+    """The volume of what a leaf and [a, b) share."""
+    volume = 1.0
+    for axis in range(a.shape[0]):
+        low, high = max(tree.low[leaf, axis], a[axis]), min(tree.high[leaf, axis], b[axis])
+        volume *= (float(high) - float(low)) * 2.0**-62
+    return volume
+
+
+@jit
+def _block(tree, size):
+    head = tree.head
+    start = head[HEAD + size]
+    if start != 0:
+        head[HEAD + size] = tree.first[start]
+        head[SPARE] -= size
+    else:
+        start = head[USED]
+        head[USED] += size
+    return start
+
+
+@jit
+def _fade(tree, node):
+    """A leaf is no longer free."""
+    tree.live[node] = 0
+    while node != 0:
+        node = tree.parent[node]
+        tree.live[node] -= 1
+        if tree.live[node] > 0:
+            return
+
+
+@jit
+def _sorted_axes(tree, leaf, a, b, by, axes, outside):
+    """The axes in the order in which they are to be cut, into `axes` (int64); `outside` is room for as many floats."""
+    for axis in range(a.shape[0]):
+        low, high = tree.low[leaf, axis], tree.high[leaf, axis]
+        inside = float(min(high, b[axis])) - float(max(low, a[axis]))
+        share = 1.0 - inside / (float(high) - float(low))
+        weight = 0.0 if by == GIVEN else share if by == LEAST else -share
+        place = axis
+        while place > 0 and outside[place - 1] > weight:
+            axes[place], outside[place] = axes[place - 1], outside[place - 1]
+            place -= 1
+        axes[place], outside[place] = axis, weight
+
+
+@jit
+def _take(tree, leaf, pieces, a, b, owner, by, axes, outside):
+    """Give an owner what a free leaf and [a, b) share; the leaf that this is."""
+    head = tree.head
+    if pieces == 0:
+        tree.owner[leaf] = owner
+        head[FREE_LEAVES] -= 1
+        _fade(tree, leaf)
+        return leaf
+    taken = _block(tree, pieces + 1)
+    for node in range(taken, taken + pieces + 1):
+        tree.parent[node], tree.first[node], tree.many[node] = leaf, 0, 0
+        tree.owner[node], tree.live[node] = FREE, 1
+    tree.owner[taken], tree.live[taken] = owner, 0
+    tree.low[taken], tree.high[taken] = tree.low[leaf], tree.high[leaf]
+    _sorted_axes(tree, leaf, a, b, by, axes, outside)
+    piece = taken
+    for place in range(a.shape[0]):
+        axis = axes[place]
+        if tree.low[taken, axis] < a[axis]:
+            piece += 1
+            tree.low[piece], tree.high[piece] = tree.low[taken], tree.high[taken]
+            tree.high[piece, axis] = a[axis]
+            tree.low[taken, axis] = a[axis]
+        if tree.high[taken, axis] > b[axis]:
+            piece += 1
+            tree.low[piece], tree.high[piece] = tree.low[taken], tree.high[taken]
+            tree.low[piece, axis] = b[axis]
+            tree.high[taken, axis] = b[axis]
+    tree.owner[leaf], tree.first[leaf], tree.many[leaf], tree.live[leaf] = SPLIT, taken, pieces + 1, pieces
+    head[FREE_LEAVES] += pieces - 1
+    head[LEAVES] += pieces
+    return taken
+
+
+@jit
+def take(tree, found, a, b, owner, most, choice, by, taken):
+    """Give an owner what the free leaves `found` (int32) and [a, b) share, making at most `most` more free leaves.
+
+    What costs nothing is always given; then what is worth most by `choice`. The leaves given go into `taken`
+    (int32[found]). Returns how many they are, and how many more free leaves were made of those that cost some.
+    There must be room for 2 x axes + 1 nodes for each leaf found.
+    """
+    size = a.shape[0]
+    axes, outside = np.zeros(size, np.int64), np.zeros(size, np.float64)
+    given, made, waiting = 0, 0, 0
+    heap = np.empty(found.shape[0], np.int32)
+    worth = np.empty(found.shape[0], np.float64)
+    for leaf in found:
+        pieces = _pieces(tree, leaf, a, b)
+        if pieces <= 1 or most == NO_LIMIT:
+            taken[given] = _take(tree, leaf, pieces, a, b, owner, by, axes, outside)
+            given += 1
+            made += max(0, pieces - 1)
+            continue
+        value = 1.0 / (pieces - 1)
+        if choice == RATIO:
+            value *= _benefit(tree, leaf, a, b)
+        elif choice == BENEFIT:
+            value = _benefit(tree, leaf, a, b)
+        _push(heap, worth, waiting, leaf, value)
+        waiting += 1
+    while waiting > 0 and made < most:
+        leaf = heap[0]
+        waiting -= 1
+        _pop(heap, worth, waiting)
+        pieces = _pieces(tree, leaf, a, b)
+        if made + pieces - 1 <= most:
+            taken[given] = _take(tree, leaf, pieces, a, b, owner, by, axes, outside)
+            given += 1
+            made += pieces - 1
+    return given, made
+
+
+@jit
+def _push(heap, worth, size, leaf, value):
+    at = size
+    while at > 0 and worth[(at - 1) // 2] < value:
+        heap[at], worth[at] = heap[(at - 1) // 2], worth[(at - 1) // 2]
+        at = (at - 1) // 2
+    heap[at], worth[at] = leaf, value
+
+
+@jit
+def _pop(heap, worth, size):
+    """Remove the best; `size` is how many are left."""
+    leaf, value = heap[size], worth[size]
+    at = 0
+    while 2 * at + 1 < size:
+        child = 2 * at + 1
+        if child + 1 < size and worth[child + 1] > worth[child]:
+            child += 1
+        if worth[child] <= value:
+            break
+        heap[at], worth[at] = heap[child], worth[child]
+        at = child
+    heap[at], worth[at] = leaf, value
+
+
+@jit
+def release(tree, taken):
+    """Make leaves (int32) free again; a split of which all is free is undone. Cost: O(depth) a leaf."""
+    for leaf in taken:
+        tree.owner[leaf], tree.live[leaf] = FREE, 1
+        tree.head[FREE_LEAVES] += 1
+        node = leaf
+        while node != 0:
+            node = tree.parent[node]
+            tree.live[node] += 1
+            if tree.live[node] > 1:
+                break
+        node = leaf
+        while node != 0:
+            node = tree.parent[node]
+            if not _undone(tree, node):
+                break
+
+
+@jit
+def _undone(tree, node):
+    """Make a node a free leaf if all its children are, and it is their union."""
+    first, many = tree.first[node], tree.many[node]
+    if tree.owner[node] != SPLIT or tree.live[node] != many:
+        return False
+    for child in range(first, first + many):
+        if tree.first[child] != 0:
+            return False
+    tree.head[FREE_LEAVES] -= many - 1
+    tree.head[LEAVES] -= many - 1
+    tree.head[SPARE] += many
+    tree.first[first] = tree.head[HEAD + many]
+    tree.head[HEAD + many] = first
+    tree.first[node], tree.many[node], tree.owner[node], tree.live[node] = 0, 0, FREE, 1
+    return True

@@ -1,0 +1,111 @@
+"""Lines of cuts: sets are intervals and back, and labels keep the order of cuts, however they come."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strategies import VALUES, all_tests, one_of, thorough
+from weft.algebra.normalize import normalize
+from weft.algebra.valueset import ANYTHING, ValueSet
+from weft.interest.cuts import CutLine
+from weft.language.ast import Filter, Not
+from weft.model.schema import Attribute, Schema
+from weft.model.value import Type
+
+tests = one_of(all_tests())
+
+
+def sets_of(wanted: Filter, schema: Schema | None = None) -> list[ValueSet]:
+    return [box.sets.get("a", ANYTHING) for box in normalize(wanted, schema).boxes if not box.residuals]
+
+
+@given(tests, tests, st.booleans())
+@thorough(200)
+def test_a_set_is_its_intervals(one: Filter, other: Filter, negated: bool) -> None:
+    line = CutLine()
+    for values in sets_of(Not(one) if negated else one) + sets_of(other):
+        intervals = line.intervals(values)
+        if intervals is None:
+            assert values.strings.terms
+            continue
+        parts = [line.values(low, high) for low, high in intervals]
+        for value in VALUES:
+            assert sum(value in part for part in parts) == (value in values)
+        assert all(a[1] < b[0] for a, b in pairwise(intervals)), "they do not touch"
+        ends = [line.label(cut) for pair in intervals for cut in pair]
+        assert ends == sorted(set(ends))  # type: ignore[type-var]
+        assert [line.cut(label) for label in ends if label is not None] == [c for pair in intervals for c in pair]
+    line.check()
+
+
+@pytest.mark.parametrize("kind", Type)
+@given(tests)
+@thorough(30)
+def test_under_a_schema_there_is_only_the_type(kind: Type, wanted: Filter) -> None:
+    attribute = Attribute("a", kind)
+    line = CutLine(attribute)
+    for values in sets_of(wanted, Schema.of(attribute)):
+        for value in VALUES if (intervals := line.intervals(values)) is not None else ():
+            kept = attribute.conform(value) if value is not None else None
+            assert any(kept in line.values(low, high) for low, high in intervals or ()) == (kept in values)
+
+
+@given(st.lists(st.integers(-50, 50) | st.floats(-50, 50), max_size=60), st.booleans())
+@thorough(100)
+def test_labels_follow_the_order_of_cuts_with_little_room(numbers: list[Any], bounded: bool) -> None:
+    attribute = Attribute("a", Type.FLOAT, low=-40, high=40) if bounded else None
+    line = CutLine(attribute, reach=1 << 9)
+    seen: dict[Any, int] = {}
+    for number in numbers:
+        (low, high), *_ = line.intervals(ValueSet(numbers=((number, 0), (number, 1)))) or []
+        for cut in (low, high):
+            label = line.label(cut)
+            if label is None:
+                old, new = line.spread()
+                moved = dict(zip(old.tolist(), new.tolist(), strict=True))
+                seen = {each: moved[at] for each, at in seen.items()}
+                label = line.label(cut)
+            assert label is not None
+            seen[cut] = label
+            assert label == line.label(cut)
+    assert sorted(seen, key=seen.__getitem__) == sorted(seen)
+    line.check()
+
+
+def test_a_line_that_is_full_says_so() -> None:
+    line = CutLine(reach=4)
+    with pytest.raises(OverflowError, match="more cuts than labels"):
+        line.spread()
+
+
+def test_cuts_in_a_row_leave_room() -> None:
+    line = CutLine()
+    assert all(line.label((1, number, 0)) is not None for number in range(5_000))
+    assert all(line.label((1, -number, 0)) is not None for number in range(5_000))
+
+
+@pytest.mark.parametrize(
+    ("attribute", "low", "high"),
+    [
+        (Attribute("a", Type.FLOAT, low=0, high=1000), (1, 250.0, 0), (1, 750.0, 0)),
+        (Attribute("a", Type.INT, low=0, high=99), (1, 25, 0), (1, 75, 0)),
+        (Attribute("a", Type.STRING, categories=("d", "b", "c", "a")), (2, "b", 0), (2, "d", 0)),
+        (
+            Attribute("a", Type.TIMESTAMP, low=datetime(1970, 1, 1, tzinfo=UTC), high=datetime(1970, 1, 5, tzinfo=UTC)),
+            (4, 86_400_000_000, 0),
+            (4, 3 * 86_400_000_000, 0),
+        ),
+    ],
+)
+def test_within_bounds_labels_measure(attribute: Attribute, low: Any, high: Any) -> None:
+    line = CutLine(attribute)
+    start, end = line.label(low), line.label(high)
+    assert start is not None
+    assert end is not None
+    assert (end - start) / (1 << 62) == pytest.approx(0.5, abs=1e-6)

@@ -36,7 +36,7 @@ def run(quick: bool, progress: Callable[[str], None]) -> list[Result]:
     for draw in ("uniform", "zipf"):
         for dims in (2, 3, 4):
             results += _mapping(draw, dims, 1_000 if quick else _BATCH, progress)
-        results += _growth(draw, (2_000, 20_000) if quick else (10_000, 100_000, 1_000_000), progress)
+            results += _growth(draw, dims, (2_000, 20_000) if quick else (10_000, 100_000, 1_000_000), progress)
     for draw in ("uniform", "zipf"):
         results += _covering(draw, 10_000 if quick else 100_000, progress)
     return results
@@ -57,26 +57,27 @@ def _mapping(draw: str, dims: int, size: int, progress: Callable[[str], None]) -
         peer, sorted_ = timed(lambda lows=lows, side=side, few=few: _enumerated(space, lows[:few], side))  # type: ignore[misc]
         if side ** (dims - 1) <= 64:  # no box is capped
             assert all(found[row] == sorted_[row] for row in range(few)), "both ways must give the same ranges"
-        name = f"map/{draw}-{dims}d-{side}"
+        name = f"{draw}-{dims}d/{count}/map_{side}"
         paper = 5.0 if (dims, side) == (3, 4) else None
-        results.append(Result(f"{name}/us", 1e6 * seconds / count, "us", paper, "lower"))
-        results.append(Result(f"{name}/vs_enumeration", peer / few / (seconds / count), "x"))
-        results.append(Result(f"{name}/ranges", len(found.starts) / count, "ranges"))
+        results.append(Result(f"{name}_us", 1e6 * seconds / count, "us", paper, "lower"))
+        results.append(Result(f"{name}_vs_enumeration", peer / few / (seconds / count), "x"))
+        results.append(Result(f"{name}_ranges", len(found.starts) / count, "ranges"))
     return results
 
 
-def _growth(draw: str, sizes: tuple[int, ...], progress: Callable[[str], None]) -> list[Result]:
-    """Insertion with covering, subsumption and merging of 3-d boxes of 2 cells a side, removal and matching, by n."""
-    results, inserting, matching = [], [], []
-    space = _space(3)
+def _growth(draw: str, dims: int, sizes: tuple[int, ...], progress: Callable[[str], None]) -> list[Result]:
+    """Insertion with covering, subsumption and merging of boxes of 2 cells a side, removal and matching, by n."""
+    results, inserting = [], []
+    space = _space(dims)
+    most, least = (10.0, 2.0) if dims == 3 else (None, None)
     batch = min(_BATCH, sizes[0])
-    fresh = space.range_sets(_columns(_lows(draw, 3, batch, 2, seed=99), 2))[1]
-    points = space.curve.index(_lows(draw, 3, 10 * batch, 1, seed=98) + _FIRST)
+    fresh = space.range_sets(_columns(_lows(draw, dims, batch, 2, seed=99), 2))[1]
+    points = space.curve.index(_lows(draw, dims, 10 * batch, 1, seed=98) + _FIRST)
     _load(fresh, points)
     for size in sizes:
-        progress(f"a table of {size:,} subscriptions: {draw}")
+        progress(f"a table of {size:,} subscriptions: {draw}, {dims} dimensions")
         table = RangeTable()
-        table.insert_batch(space.range_sets(_columns(_lows(draw, 3, size, 2, seed=97), 2))[1])
+        table.insert_batch(space.range_sets(_columns(_lows(draw, dims, size, 2, seed=97), 2))[1])
         before = table.needed()
         seconds, change = timed(lambda table=table: table.insert_batch(fresh))  # type: ignore[misc]
         assert change.added == table.needed() - before, "what is told must be what is newly needed"
@@ -85,14 +86,16 @@ def _growth(draw: str, sizes: tuple[int, ...], progress: Callable[[str], None]) 
         gone, _ = timed(lambda table=table: table.remove_batch(fresh))  # type: ignore[misc]
         assert table.needed() == before, "taking back must undo"
         inserting.append(1e6 * seconds / batch)
-        matching.append(1e6 * match_seconds / len(points))
+        name = f"{draw}-{dims}d/{size}"
         results += [
-            Result(f"insert/{draw}-{size}/us", inserting[-1], "us", 10.0, "lower"),
-            Result(f"remove/{draw}-{size}/us", 1e6 * gone / batch, "us"),
-            Result(f"match/{draw}-{size}/us", matching[-1], "us", 1.0, "lower"),
-            Result(f"table/{draw}-{size}/ranges", len(before), "ranges"),
+            Result(f"{name}/insert_us", inserting[-1], "us", most, "lower"),
+            Result(f"{name}/remove_us", 1e6 * gone / batch, "us"),
+            Result(f"{name}/match_us", 1e6 * match_seconds / len(points), "us", 1.0, "lower"),
+            Result(f"{name}/ranges", len(before), "ranges"),
         ]
-    results.append(Result(f"insert/{draw}/growth", max(inserting) / inserting[0], "x", 2.0, "lower"))
+    results.append(
+        Result(f"{draw}-{dims}d/{sizes[-1]}/insert_growth", max(inserting) / inserting[0], "x", least, "lower")
+    )
     return results
 
 
@@ -119,11 +122,11 @@ def _covering(draw: str, size: int, progress: Callable[[str], None]) -> list[Res
     assert by_forest == covered, "the order must say what the scan says"
     mine = seconds / batch
     return [
-        Result(f"cover/{draw}-{size}/us", 1e6 * mine, "us"),
-        Result(f"cover/{draw}-{size}/vs_scan", scan / few / mine, "x", 100.0),
-        Result(f"cover/{draw}-{size}/vs_forest", forest_seconds / few / mine, "x"),
-        Result(f"cover/{draw}-{size}/subsumed", 100 * float(subsumed.mean()), "%"),
-        Result(f"cover/{draw}-{size}/covered_by_one", 100 * float(np.mean(covered)), "%"),
+        Result(f"{draw}-3d/{size}/cover_us", 1e6 * mine, "us"),
+        Result(f"{draw}-3d/{size}/cover_vs_scan", scan / few / mine, "x", 100.0),
+        Result(f"{draw}-3d/{size}/cover_vs_forest", forest_seconds / few / mine, "x"),
+        Result(f"{draw}-3d/{size}/subsumed", 100 * float(subsumed.mean()), "%"),
+        Result(f"{draw}-3d/{size}/covered_by_one", 100 * float(np.mean(covered)), "%"),
     ]
 
 

@@ -15,7 +15,7 @@ True
 #   index     which subscriptions an event matches: tree, counting, scan
 #   order     filters in their covering order: posets, forests, merging, profiles and queries
 #   space     cells of the content space, and curves through them
-#   interest  interest as ranges of a curve
+#   interest  interest as ranges of a curve, as labels, as uncovered space
 #   routing   what neighbours must hear, and where an event goes
 #   tables, sim, bench, demo, cli
 

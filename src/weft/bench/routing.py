@@ -39,10 +39,12 @@ NAMES = ("uniform", "zipf")
 BROKERS, BATCH = 9, 1_000
 TOLD = [name for name in MODELS if name not in ("flooding", *NEED_BOUNDS)]  # flooding tells nothing, so costs nothing
 LARGE = ("simple", "identity", "covering")  # of 100,000 subscriptions, which take minutes
+SMALL = ("merging",)  # merges some hundreds of filters a second, so of few subscriptions only
 CHAINED = ("simple", "covering", "covering-forest")
 
 _NORTH, _SOUTH = Link("north"), Link("south")
 _MANY = 10_000  # subscriptions: of few, few cover others
+_FEW = 2_000
 _SCANNED = 2_000_000  # filters asked one by one
 _EVENTS = 1_000  # routed in one batch
 _ROUNDS = 9
@@ -164,7 +166,7 @@ def _networks(name: str, size: int, progress: Callable[[str], None]) -> list[Res
         scan.add(SubId(sub), wanted)
     expected = [scan.match(event).tolist() for event in events]
     results, told = [], {}
-    for model in TOLD if size < 100_000 else LARGE:
+    for model in LARGE if size >= 100_000 else [name for name in TOLD if size <= _FEW or name not in SMALL]:
         progress(f"{name}, {size:,} subscriptions, {model}")
         gc.collect()
         network = Network.of(MODELS[model], links)

@@ -316,6 +316,8 @@ class ForgetsALink(CoveringTable):
     def _leave(self, link: Link) -> Any:
         self.order.neighbours.pop(link, None)
         self.order._told.pop(link, None)
+        for node in self.order.structure:
+            node.forwards -= {link}
         return {}
 
 

@@ -25,9 +25,9 @@ from weft.interest.label_set import LabelSet
 from weft.language.ast import Filter
 from weft.model.schema import Schema
 from weft.routing.adverts import Overlap, Seen
-from weft.routing.ledger import Ledger, Revision
+from weft.routing.ledger import Ledger, Ledgered, Revision
 from weft.routing.local import check_change
-from weft.routing.table import About, Exactness, Filters, Item, Items, Link, Role, Routes, Source, Tell, Update
+from weft.routing.table import Exactness, Filters, Item, Link, Role, Routes, Source, Tell, Update
 from weft.space.dimension import Ints
 from weft.space.grid import Grid
 from weft.space.label_space import LabelSpace
@@ -41,7 +41,7 @@ class _Sub(NamedTuple):
     labels: Ints  # none, if it matches nothing
 
 
-class DlsTable:
+class DlsTable(Ledgered[int]):
     """Label sets over a label space; with `shape`, events are looked up in counting filters.
 
     A filter grows when more than `rate` of strangers would be let pass; `bundle` labels at most are one item.
@@ -163,10 +163,6 @@ class DlsTable:
         old, self._subs, self._among = self._local(), new, among
         return self._revise(None, _joined(old), _joined(self._local()))
 
-    def advertise(self, add: Filters, drop: Collection[SubId]) -> list[Tell]:  # noqa: ARG002
-        """Refused: see `adverts.Advertised`."""
-        raise LocalProtocolError("this network has no advertisements: publish without, or wrap the table in Advertised")
-
     def learn(self, link: Link, update: Update) -> list[Tell]:
         """Take over what a neighbour told."""
         for item in update.add.values():
@@ -237,14 +233,6 @@ class DlsTable:
             if wanted.any():
                 routes[link] = wanted.nonzero()[0]
         return routes
-
-    def told(self, link: Link, about: About = About.SUBSCRIPTIONS) -> Items:
-        """What the neighbour knows from us."""
-        return self.ledger.told(link) if about is self.ledger.about else {}
-
-    def heard(self, link: Link, about: About = About.SUBSCRIPTIONS) -> Items:
-        """What the neighbour has told us."""
-        return self.ledger.heard(link) if about is self.ledger.about else {}
 
     def saturated(self, link: Link) -> int:
         """How many counters of a link's filter are full: `tidy` makes such a filter anew."""

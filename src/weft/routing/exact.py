@@ -16,17 +16,17 @@ import numpy as np
 from weft.algebra.box import NormalForm
 from weft.algebra.normalize import MAX_BOXES
 from weft.algebra.relate import as_form
-from weft.errors import FilterTooComplexError, LocalProtocolError, RemoteProtocolError, WeftError
+from weft.errors import FilterTooComplexError, RemoteProtocolError, WeftError
 from weft.index.base import AnyEvent, SubId
 from weft.language.ast import Filter
 from weft.model.schema import Schema
-from weft.routing.ledger import Key, Ledger, Revision
+from weft.routing.ledger import Key, Ledger, Ledgered, Revision
 from weft.routing.local import EveryRoot, Held, Local
 from weft.routing.matcher import BESIDE, LinkMatcher, MakeIndex, without_tail
-from weft.routing.table import About, Exactness, Filters, Item, Items, Link, Role, Routes, Source, Tell, Update
+from weft.routing.table import Exactness, Filters, Item, Link, Role, Routes, Source, Tell, Update
 
 
-class ExactTable(ABC, Generic[Key]):
+class ExactTable(Ledgered[Key], ABC, Generic[Key]):
     """What the tables of filters share; a subclass gives `model`, `wanted` and perhaps `revise`.
 
     `local` is the local part; `index` makes the index that routes, `beside` is how many items may wait beside it. With
@@ -106,10 +106,6 @@ class ExactTable(ABC, Generic[Key]):
         roots = self._local.change(held, drop)
         return self._changed(None, roots.drop, roots.add.items())
 
-    def advertise(self, add: Filters, drop: Collection[SubId]) -> list[Tell]:  # noqa: ARG002
-        """Refused: see `adverts.Advertised`."""
-        raise LocalProtocolError("this network has no advertisements: publish without, or wrap the table in Advertised")
-
     def learn(self, link: Link, update: Update) -> list[Tell]:
         """Take over what a neighbour told."""
         news = self.ledger.news(link, update)
@@ -158,14 +154,6 @@ class ExactTable(ABC, Generic[Key]):
         """Tell the master everything anew, if that is asked for."""
         master = self.ledger.master
         return [self.ledger.retell(master, self.wanted(master))] if self._refresh and master is not None else []
-
-    def told(self, link: Link, about: About = About.SUBSCRIPTIONS) -> Items:
-        """What the neighbour knows from us."""
-        return self.ledger.told(link) if about is self.ledger.about else {}
-
-    def heard(self, link: Link, about: About = About.SUBSCRIPTIONS) -> Items:
-        """What the neighbour has told us."""
-        return self.ledger.heard(link) if about is self.ledger.about else {}
 
     def check(self) -> None:
         """Raise AssertionError if an invariant is broken."""

@@ -13,7 +13,8 @@ from types import MappingProxyType
 from typing import Generic, NamedTuple, TypeVar
 
 from weft.errors import LocalProtocolError, RemoteProtocolError
-from weft.routing.table import About, Item, ItemId, Items, Link, Role, Tell, Update
+from weft.index.base import SubId
+from weft.routing.table import About, Filters, Item, ItemId, Items, Link, Role, Tell, Update
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -202,3 +203,21 @@ class Ledger(Generic[Key]):
             assert set(page.ids.values()) == set(page.told), "told without a key"
             assert len(page.ids) == len(page.told), "two keys share an item"
             assert page.role is not Role.SLAVE or not page.told, "a slave was told something"
+
+
+class Ledgered(Generic[Key]):
+    """What every table with a ledger answers by it alone; advertisements are `adverts.Advertised`'s to add."""
+
+    ledger: Ledger[Key]
+
+    def advertise(self, add: Filters, drop: Collection[SubId]) -> list[Tell]:  # noqa: ARG002
+        """Refused: see `adverts.Advertised`."""
+        raise LocalProtocolError("this network has no advertisements: publish without, or wrap the table in Advertised")
+
+    def told(self, link: Link, about: About = About.SUBSCRIPTIONS) -> Items:
+        """What the neighbour knows from us."""
+        return self.ledger.told(link) if about is self.ledger.about else {}
+
+    def heard(self, link: Link, about: About = About.SUBSCRIPTIONS) -> Items:
+        """What the neighbour has told us."""
+        return self.ledger.heard(link) if about is self.ledger.about else {}

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from weft.algebra.box import NormalForm
 from weft.errors import LocalProtocolError
 from weft.index.base import SubId
 from weft.routing.table import Wanted
+
+C_co = TypeVar("C_co", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,38 @@ class EveryRoot:
     def roots(self) -> Mapping[SubId, Held]:
         """Every subscription."""
         return self._held
+
+
+class Ordered(Protocol[C_co]):
+    """Held items by who wants them, in an order that says how its roots change."""
+
+    def add(self, thing: Held, interface: SubId) -> C_co:
+        """Take one in."""
+        ...
+
+    def discard(self, thing: Held, interface: SubId) -> C_co:
+        """Let one go."""
+        ...
+
+
+def changed(
+    held: dict[SubId, Held], order: Ordered[C_co], add: Mapping[SubId, Held], drop: Collection[SubId]
+) -> list[C_co]:
+    """Drop, then add, in what is held and in its order; what matches nothing has no place there.
+
+    Raises LocalProtocolError, then nothing has changed.
+    """
+    check_change(held, add, drop)
+    changes = []
+    for sub in drop:
+        gone = held.pop(sub)
+        if gone.form:
+            changes.append(order.discard(gone, sub))
+    for sub, new in add.items():
+        held[sub] = new
+        if new.form:
+            changes.append(order.add(new, sub))
+    return changes
 
 
 def check_change(known: Collection[SubId], add: Collection[SubId], drop: Collection[SubId]) -> None:

@@ -13,7 +13,7 @@ from weft.index.base import SubId
 from weft.model.schema import Schema
 from weft.order import Forest
 from weft.routing.covering import HeldFilters
-from weft.routing.local import Held, RootChange, check_change
+from weft.routing.local import Held, RootChange, changed
 
 
 class ForestLocal:
@@ -36,16 +36,7 @@ class ForestLocal:
 
     def change(self, add: Mapping[SubId, Held], drop: Collection[SubId]) -> RootChange:
         """Drop, then add; the change of the root set only. Cost: that of the forest."""
-        check_change(self._held, add, drop)
-        changes = []
-        for sub in drop:
-            held = self._held.pop(sub)
-            if held.form:
-                changes.append(self._forest.discard(held, sub))
-        for sub, held in add.items():
-            self._held[sub] = held
-            if held.form:
-                changes.append(self._forest.add(held, sub))
+        changes = changed(self._held, self._forest, add, drop)
         before: dict[Hashable, tuple[SubId, Held] | None] = {}  # of the forms that changed
         for change in changes:
             for held in change.left:

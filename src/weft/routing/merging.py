@@ -20,7 +20,7 @@ from weft.order.told import Item as Told
 from weft.order.told import MergeChange
 from weft.routing.covering import CoveringTable, HeldFilters
 from weft.routing.ledger import Revision
-from weft.routing.local import Held, RootChange, check_change
+from weft.routing.local import Held, RootChange, changed
 from weft.routing.table import Item, Link, Tell
 
 
@@ -98,16 +98,7 @@ class MergedLocal:
 
     def change(self, add: Mapping[SubId, Held], drop: Collection[SubId]) -> RootChange:
         """Drop, then add; the change of the merged root set only."""
-        check_change(self._held, add, drop)
-        changes = []
-        for sub in drop:
-            held = self._held.pop(sub)
-            if held.form:
-                changes.append(self._merged.discard(held, sub))
-        for sub, held in add.items():
-            self._held[sub] = held
-            if held.form:
-                changes.append(self._merged.add(held, sub))
+        changes = changed(self._held, self._merged, add, drop)
         gone: list[SubId] = []
         new: dict[SubId, Held] = {}
         for change in changes:

@@ -22,9 +22,9 @@ from weft.interest.range_table import RangeTable
 from weft.language.ast import Filter
 from weft.model.schema import Schema
 from weft.routing.adverts import Overlap, Seen
-from weft.routing.ledger import Ledger, Revision
+from weft.routing.ledger import Ledger, Ledgered, Revision
 from weft.routing.local import check_change
-from weft.routing.table import About, Exactness, Filters, Item, Items, Link, Role, Routes, Source, Tell, Update
+from weft.routing.table import Exactness, Filters, Item, Link, Role, Routes, Source, Tell, Update
 from weft.space.content import ContentSpace
 from weft.space.grid import Grid
 from weft.space.range_set import RangeSet
@@ -36,7 +36,7 @@ _GROUP = 3  # attributes on one curve, unless a caller parts them
 _CELLS = 256  # of each attribute
 
 
-class MicsTable:
+class MicsTable(Ledgered[CurveRange]):
     """Curve ranges; `spaces` are the groups, and by default the schema's attributes by threes.
 
     Gaps of up to `gap` cells between ranges are told as well: fewer ranges, more events that nobody wants.
@@ -121,10 +121,6 @@ class MicsTable:
         form = as_form(wanted)
         return tuple(space.ranges(form) for space in self.spaces) if form else None
 
-    def advertise(self, add: Filters, drop: Collection[SubId]) -> list[Tell]:  # noqa: ARG002
-        """Refused: see `adverts.Advertised`."""
-        raise LocalProtocolError("this network has no advertisements: publish without, or wrap the table in Advertised")
-
     def learn(self, link: Link, update: Update) -> list[Tell]:
         """Take over what a neighbour told."""
         for item in update.add.values():
@@ -202,14 +198,6 @@ class MicsTable:
             if wanted.any():
                 routes[link] = wanted.nonzero()[0]
         return routes
-
-    def told(self, link: Link, about: About = About.SUBSCRIPTIONS) -> Items:
-        """What the neighbour knows from us."""
-        return self.ledger.told(link) if about is self.ledger.about else {}
-
-    def heard(self, link: Link, about: About = About.SUBSCRIPTIONS) -> Items:
-        """What the neighbour has told us."""
-        return self.ledger.heard(link) if about is self.ledger.about else {}
 
     def check(self) -> None:
         """Raise AssertionError if an invariant is broken."""

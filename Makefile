@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
-EXTRAS := dev,bench
+EXTRAS := dev,bench,spark
 
 .PHONY: run test test-slow check bench fuzz setup clean
 

@@ -9,6 +9,7 @@ WeftError
 ├── SnapshotError             a saved index that cannot be opened
 ├── RangeError                ranges that are no set of curve points, or that cannot be taken back
 ├── LabelError                labels, or filters of them, that do not fit together or cannot be taken back
+├── PipelineError             a pipeline that cannot run: no Java, columns missing, bad rows where none may be
 └── ProtocolError             the rules between neighbours are broken
     ├── LocalProtocolError    by the caller on this side: nothing was changed, nothing was told
     └── RemoteProtocolError   by the neighbour: what it said is refused as a whole
@@ -77,6 +78,10 @@ class RangeError(WeftError, ValueError):
 
 class LabelError(WeftError, ValueError):
     """Labels, or counting filters of labels, that do not fit together or cannot be taken back."""
+
+
+class PipelineError(WeftError):
+    """A pipeline that cannot run: no Java, no Spark, columns missing, or bad rows where none may be."""
 
 
 class ProtocolError(WeftError):

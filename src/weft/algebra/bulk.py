@@ -41,9 +41,14 @@ _PARTS = {
 
 
 def columns_of_texts(
-    texts: Iterable[str], schema: Schema | None = None, predicates: Predicates = NO_PREDICATES
+    texts: Iterable[str],
+    schema: Schema | None = None,
+    predicates: Predicates = NO_PREDICATES,
+    refused: dict[int, FilterError] | None = None,
 ) -> BoxColumns:
     """The boxes of many filters; `owners` has the number of each row's filter, in order.
+
+    A text that is no filter raises; or, where `refused` is given, goes there under its number.
 
     >>> rows = columns_of_texts(["x > 5", "x > 3 OR y = 1", "x > 5 AND x < 2"])
     >>> rows.owners.tolist()
@@ -70,6 +75,9 @@ def columns_of_texts(
         try:
             rows.add_boxes(number, normalize(parse(texts[number], predicates), schema).boxes)
         except FilterError as error:
+            if refused is not None:
+                refused[number] = error
+                continue
             error.add_note(f"in filter number {number} of the texts (counted from 0)")
             raise
     return rows.columns()

@@ -26,6 +26,8 @@ from weft.kernels import boxes as kernel
 from weft.kernels.boxes import BOUNDED, HIGH_OPEN, LOW_OPEN, Floats, Marks, Mask
 
 _UNKNOWN_STRING = -1.0
+_MICROS_PER = {"s": 1_000_000, "ms": 1_000, "us": 1}
+_EXACT = 2**53  # floats hold all integers up to it
 
 
 class Part(StrEnum):
@@ -98,7 +100,7 @@ class BoxColumns:
         """Columns of bounds: for each attribute (low, high), both included, or an array of values to equal.
 
         NaN, None and NULL are no bound; a row whose low is above its high matches nothing and is left out. Arrays may
-        be numpy's, Arrow's or lists, of numbers or, to equal, of strings.
+        be numpy's, Arrow's or lists, of numbers or, to equal, of strings; Arrow's may be timestamps.
 
         >>> rows = BoxColumns.from_bounds({"x": ([1.0, 5.0], [2.0, math.nan]), "s": ["a", None]})
         >>> rows.box(1) == Box({"x": ValueSet(numbers=((5, 0),))})
@@ -111,13 +113,13 @@ class BoxColumns:
         for name, each in bounds.items():
             if isinstance(each, tuple):
                 low, high = (_floats(name, side, size) for side in each)
-                part = Part.NUMBERS
+                part = Part.TIMESTAMPS if any(map(_are_moments, each)) else Part.NUMBERS
             elif (numbers := _string_numbers(each, strings)) is not None:
                 low = high = numbers
                 part = Part.STRINGS
             else:
                 low = high = _floats(name, each, size)
-                part = Part.NUMBERS
+                part = Part.TIMESTAMPS if _are_moments(each) else Part.NUMBERS
             if len(low) != size or len(high) != size:
                 raise FilterError(f"the columns of {name!r} have {len(low)} and {len(high)} rows, others {size}")
             bounded = ~(np.isnan(low) & np.isnan(high))
@@ -127,6 +129,54 @@ class BoxColumns:
         if not fine.all():
             columns = {key: Column(c.low[fine], c.high[fine], c.marks[fine]) for key, c in columns.items()}
         return BoxColumns(columns, np.flatnonzero(fine), {}, strings)
+
+    @staticmethod
+    def joined(parts: Iterable[tuple[BoxColumns, int]]) -> BoxColumns:
+        """Parts one after another, each with the number of its filters, which owners of the next are counted from.
+
+        >>> a, b = BoxColumns.from_bounds({"s": ["a", "b"]}), BoxColumns.from_bounds({"s": ["b"]})
+        >>> both = BoxColumns.joined([(a, 2), (b, 1)])
+        >>> both.owners.tolist(), both.box(1) == both.box(2)
+        ([0, 1, 2], True)
+        """
+        some = list(parts)
+        size = sum(len(part) for part, _ in some)
+        owners = np.zeros(size, np.int64)
+        columns: dict[Key, Column] = {}
+        odd: dict[int, Box] = {}
+        strings: dict[str, int] = {}
+        row = owner = 0
+        for part, filters in some:
+            rows = slice(row, row + len(part))
+            owners[rows] = part.owners + owner
+            odd |= {row + at: box for at, box in part.odd.items()}
+            numbers = np.array([strings.setdefault(text, len(strings)) for text in part.strings], np.float64)
+            for key, column in part.columns.items():
+                if key not in columns:
+                    columns[key] = Column.blank(size)
+                here, into = _renumbered(column, numbers) if key[1] is Part.STRINGS else column, columns[key]
+                into.low[rows], into.high[rows], into.marks[rows] = here.low, here.high, here.marks
+            row, owner = row + len(part), owner + filters
+        return BoxColumns(columns, owners, odd, strings)
+
+    def of_owners(self, owners: NDArray[np.int64]) -> BoxColumns:
+        """The rows of some owners, which are given in order and numbered anew by it; strings are theirs only."""
+        places = np.searchsorted(owners, self.owners)
+        kept = np.flatnonzero(np.isin(self.owners, owners))
+        columns = {key: Column(c.low[kept], c.high[kept], c.marks[kept]) for key, c in self.columns.items()}
+        words = [column for (_, part), column in columns.items() if part is Part.STRINGS]
+        strings: dict[str, int] = {}
+        if words:
+            numbers = np.zeros(len(self.strings))
+            ends = np.concatenate([column.low for column in words])
+            used = np.unique(ends[np.isfinite(ends)]).astype(np.int64)
+            numbers[used] = np.arange(len(used))
+            texts = self.texts()
+            strings = {texts[number]: at for at, number in enumerate(used.tolist())}
+            columns = {k: _renumbered(c, numbers) if k[1] is Part.STRINGS else c for k, c in columns.items()}
+        rows = {row: at for at, row in enumerate(kept.tolist())} if self.odd else {}
+        odd = {rows[row]: box for row, box in self.odd.items() if row in rows}
+        return BoxColumns(columns, places[kept], odd, strings)
 
     def __len__(self) -> int:
         return len(self.owners)
@@ -206,6 +256,17 @@ class BoxColumns:
         return rows
 
 
+def _renumbered(column: Column, numbers: Floats) -> Column:
+    """A column of strings whose number n is now numbers[n]; infinite ends stay."""
+    ends = []
+    for side in (column.low, column.high):
+        finite = np.isfinite(side)
+        moved = side.copy()
+        moved[finite] = numbers[side[finite].astype(np.int64)]
+        ends.append(moved)
+    return Column(ends[0], ends[1], column.marks)
+
+
 def bounds_size(bounds: Mapping[str, Any]) -> int:
     """How many rows the columns of bounds have."""
     sides = (side for each in bounds.values() for side in (each if isinstance(each, tuple) else (each,)))
@@ -216,17 +277,40 @@ def _floats(name: str, values: Any, size: int) -> Floats:
     """A column of bounds as floats, NaN for none. Raises FilterError for what floats cannot hold."""
     if values is None:
         return np.full(size, np.nan)
-    if hasattr(values, "to_numpy") and not isinstance(values, np.ndarray):
-        values = values.to_numpy(zero_copy_only=False)
+    absent: Any = False
+    if hasattr(values, "null_count"):  # Arrow's, whose own conversion of integers with NULLs is inexact
+        absent = values.is_null().to_numpy(zero_copy_only=False) if values.null_count else False
+        values = _arrow_numbers(values)
     array = np.asarray(values)
-    if array.dtype.kind in "iu" and len(array) and max(int(array.max()), -int(array.min())) > 2**53:
+    if array.dtype.kind in "iu" and len(array) and max(int(array.max()), -int(array.min())) > _EXACT:
         raise FilterError(f"the bounds of {name!r} are integers beyond 53 bits: give these filters as text")
     try:
-        return array.astype(np.float64) + 0.0
+        return np.where(absent, np.nan, array.astype(np.float64) + 0.0)
     except (TypeError, ValueError):
         raise FilterError(
             f"the bounds of {name!r} are no numbers: a pair is (low, high), strings are one array"
         ) from None
+
+
+def _are_moments(values: Any) -> bool:
+    return str(getattr(values, "type", "")).startswith("timestamp[")  # Arrow's; numpy's arrays have no type
+
+
+def _arrow_numbers(values: Any) -> NDArray[Any]:
+    """An Arrow array as numpy has it, moments in microseconds; something stands where NULL is."""
+    import pyarrow as pa
+
+    kind = values.type
+    if pa.types.is_timestamp(kind):
+        counts = values.cast(pa.int64()).fill_null(0).to_numpy()
+        micros: NDArray[Any] = counts // 1_000 if kind.unit == "ns" else counts * _MICROS_PER[kind.unit]
+        return micros
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        values = values.fill_null(0)
+    elif pa.types.is_null(kind):
+        return np.full(len(values), np.nan)
+    array: NDArray[Any] = values.to_numpy(zero_copy_only=False) if isinstance(values, pa.Array) else values.to_numpy()
+    return array
 
 
 def _string_numbers(values: Any, strings: dict[str, int]) -> Floats | None:

@@ -117,6 +117,10 @@ class TreeIndex:
         """
         self._add_bulk(subs, BoxColumns.from_bounds(bounds), bounds_size(bounds))
 
+    def add_boxes(self, subs: NDArray[np.int64], boxes: BoxColumns) -> None:
+        """Take in many filters as boxes, made under the index's schema; those of owner o are subscription subs[o]'s."""
+        self._add_bulk(subs, boxes, len(subs))
+
     def discard_many(self, subs: Iterable[int]) -> None:
         """Forget many subscriptions at once."""
         with self._changing:

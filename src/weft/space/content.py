@@ -18,6 +18,7 @@ from weft.algebra.columns import BoxColumns
 from weft.algebra.relate import Region
 from weft.errors import SchemaError
 from weft.index.base import AnyEvent
+from weft.model.schema import Schema
 from weft.space.curve import MOST_RANGES, PATIENCE, Curve, Order, check_cap, union
 from weft.space.dimension import Ints
 from weft.space.grid import CellBoxes, Grid
@@ -78,9 +79,9 @@ class ContentSpace:
         """The index of an event's cell."""
         return int(self.curve.index([np.array(self.grid.cell(event), np.int64) << self._shifts])[0])
 
-    def indexes(self, batch: pa.RecordBatch | Sequence[AnyEvent]) -> Ints:
-        """The indexes of a batch of events."""
-        return self.curve.index(self.grid.cells(batch) << self._shifts)
+    def indexes(self, batch: pa.RecordBatch | Sequence[AnyEvent], schema: Schema | None = None) -> Ints:
+        """The indexes of a batch of events, as they conform to a schema."""
+        return self.curve.index(self.grid.cells(batch, schema) << self._shifts)
 
     def ranges(self, region: Region | str) -> RangeSet:
         """The ranges of a filter, at most `most`. Raises FilterError if nothing matches it."""

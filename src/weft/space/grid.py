@@ -124,9 +124,9 @@ class Grid:
         values = attributes_of(event)
         return tuple(dimension.cell(values.get(dimension.name)) for dimension in self.dimensions)
 
-    def cells(self, batch: pa.RecordBatch | Sequence[AnyEvent]) -> Ints:
-        """The cells of a batch of events, a row each."""
-        columns = EventColumns.of(batch, self.names)
+    def cells(self, batch: pa.RecordBatch | Sequence[AnyEvent], schema: Schema | None = None) -> Ints:
+        """The cells of a batch of events, a row each, as they conform to a schema."""
+        columns = EventColumns.of(batch, self.names, schema)
         out = np.zeros((columns.size, len(self.dimensions)), np.int64)
         for at, dimension in enumerate(self.dimensions):
             column = columns.columns.get(dimension.name)

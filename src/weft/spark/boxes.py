@@ -1,0 +1,199 @@
+"""Subscriptions as boxes that travel between machines. Law: what is put in comes out, and what cannot be read is named
+with the reason.
+
+One value holds the boxes of thousands, so that Spark moves few large rows. It is pickled: both ends are one program.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from math import isnan
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from weft.algebra.box import Box
+from weft.algebra.bulk import columns_of_texts
+from weft.algebra.columns import BoxColumns
+from weft.algebra.normalize import normalize
+from weft.errors import FilterError
+from weft.index.base import Matches
+from weft.index.tree import TreeIndex
+from weft.language.ast import Attribute, Compare, Filter, Operator, conjunction
+from weft.language.constant import Constant
+from weft.language.dialects import from_json
+from weft.model.schema import Schema
+
+NO_ID, NO_FILTER = "it has no id", "it has no filter"
+
+
+@dataclass(frozen=True, slots=True)
+class Boxes:
+    """The boxes of some subscriptions; owner o of the columns is the one that its user calls ids[o]."""
+
+    ids: Any  # an Arrow array of integers or strings
+    columns: BoxColumns
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def of_owners(self, owners: NDArray[np.int64]) -> Boxes:
+        """Those of some, in ascending order."""
+        return Boxes(self.ids.take(pa.array(owners)), self.columns.of_owners(owners))
+
+    @staticmethod
+    def none(numbered: bool) -> Boxes:
+        """Of nobody; ids would be integers or strings."""
+        return Boxes(pa.array([], pa.int64() if numbered else pa.string()), BoxColumns.of([]))
+
+    @staticmethod
+    def joined(parts: Iterable[Boxes]) -> Boxes:
+        """The boxes of several, one after another; there is one at least."""
+        some = list(parts)
+        ids = pa.concat_arrays([part.ids for part in some])
+        return Boxes(ids, BoxColumns.joined((part.columns, len(part)) for part in some))
+
+    def to_bytes(self) -> bytes:
+        """The value as it travels."""
+        return pickle.dumps(self, protocol=5)
+
+    @staticmethod
+    def from_bytes(data: bytes) -> Boxes:
+        """The value that travelled."""
+        boxes = pickle.loads(data)
+        assert isinstance(boxes, Boxes)
+        return boxes
+
+    def matcher(self, schema: Schema | None) -> Matcher:
+        """An index of them; ids must differ."""
+        numbered = pa.types.is_integer(self.ids.type)
+        subs = self.ids.to_numpy() if numbered else np.arange(len(self.ids))
+        index = TreeIndex(schema)
+        index.add_boxes(subs, self.columns)
+        return Matcher(index, None if numbered else self.ids)
+
+
+@dataclass(frozen=True, slots=True)
+class Matcher:
+    """An index, and the users' names of its subscriptions where they are no integers."""
+
+    index: TreeIndex
+    names: Any = None  # an Arrow array of strings
+
+    def match(self, batch: pa.RecordBatch) -> Matches:
+        """The subscriptions of each event, by number."""
+        return self.index.match_batch(batch)
+
+    def ids(self, numbers: NDArray[np.int64]) -> Any:
+        """What their users call the subscriptions."""
+        return pa.array(numbers) if self.names is None else self.names.take(pa.array(numbers))
+
+
+class Ends(NamedTuple):
+    """The columns that bound an attribute: below and above, or by the value to equal."""
+
+    low: str | None = None
+    high: str | None = None
+    equal: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How rows are read: the column of ids, and that of texts or those of bounds; filters are taken under a schema.
+
+    >>> rows = pa.record_batch({"id": [1, 2, 3], "filter": ["x > 5", "x >", "x IN (1, 3)"]})
+    >>> boxes, refused = Reading("id", "filter").read(rows)
+    >>> boxes.ids.to_pylist(), list(refused)
+    ([1, 3], [1])
+    """
+
+    id: str
+    filter: str | None = None
+    bounds: Mapping[str, Ends] | None = None
+    schema: Schema | None = None
+    numbered: bool = True  # ids are integers
+
+    def read(self, batch: pa.RecordBatch) -> tuple[Boxes, dict[int, str]]:
+        """The boxes of the rows that can be read, and the reasons why others cannot be."""
+        ids = batch.column(self.id).cast(pa.int64() if self.numbered else pa.string())
+        refused: dict[int, str] = dict.fromkeys(np.flatnonzero(ids.is_null().to_numpy(zero_copy_only=False)), NO_ID)
+        if self.filter is not None:
+            columns = self._texts(batch.column(self.filter).to_pylist(), refused)
+        else:
+            columns = self._bounds(batch, refused)
+        if not refused:
+            return Boxes(ids, columns), refused
+        fine = np.delete(np.arange(batch.num_rows), list(refused))
+        refused = {int(row): reason for row, reason in sorted(refused.items())}
+        return Boxes(ids, columns).of_owners(fine), refused
+
+    def _texts(self, texts: list[str | None], refused: dict[int, str]) -> BoxColumns:
+        for row, text in enumerate(texts):
+            try:
+                texts[row] = plain_text(text) if text else None
+            except FilterError as error:
+                refused.setdefault(row, str(error))
+                texts[row] = None
+            if texts[row] is None:
+                refused.setdefault(row, NO_FILTER)
+        wrong: dict[int, FilterError] = {}
+        columns = columns_of_texts((text or "FALSE" for text in texts), self.schema, refused=wrong)
+        for row, found in wrong.items():
+            refused.setdefault(row, str(found))
+        return columns
+
+    def _bounds(self, batch: pa.RecordBatch, refused: dict[int, str]) -> BoxColumns:
+        bounds = self.bounds or {}
+        side = {name: batch.column(name) for ends in bounds.values() for name in ends if name is not None}
+        each: dict[str, Any] = {
+            name: side[ends.equal] if ends.equal else (side.get(ends.low or ""), side.get(ends.high or ""))
+            for name, ends in bounds.items()
+        }
+        slow = (pa.types.is_boolean, pa.types.is_decimal, pa.types.is_date)
+        if not any(test(column.type) for column in side.values() for test in slow):
+            try:
+                return BoxColumns.from_bounds(each)
+            except FilterError:
+                pass  # row by row it can be held exactly, or be said what is wrong
+        rows = zip(*(column.to_pylist() for column in side.values()), strict=True) if side else [()] * batch.num_rows
+        boxes: list[Box] = []
+        owners: list[int] = []
+        for row, values in enumerate(rows):
+            try:
+                made = _conjunction(bounds, dict(zip(side, values, strict=True)))
+                found = normalize(made, self.schema).boxes
+                boxes += found
+                owners += [row] * len(found)
+            except (FilterError, TypeError, ValueError, OverflowError) as error:
+                refused.setdefault(row, str(error))
+        return BoxColumns.of(boxes, owners)
+
+
+def plain_text(text: str) -> str:
+    """A filter's text, also if it is given in JSON. Raises FilterError."""
+    return str(from_json(text)) if text.lstrip()[:1] in ("{", "[") else text
+
+
+def _conjunction(bounds: Mapping[str, Ends], values: Mapping[str, Any]) -> Filter:
+    """The filter of a row of bounds; NULL and NaN are no bound."""
+    tests: list[Filter] = []
+    operators = (Operator.GE, Operator.LE, Operator.EQ)
+    for name, ends in bounds.items():
+        for operator, column in zip(operators, ends, strict=True):
+            value = None if column is None else values[column]
+            if value is not None and not (isinstance(value, float) and isnan(value)):
+                tests.append(Compare(Attribute(name), operator, Constant.of(_plain(value))))
+    return conjunction(*tests)
+
+
+def _plain(value: Any) -> Any:
+    """A bound as filters have it: decimals are floats, and dates their midnights."""
+    if isinstance(value, Decimal):
+        return float(value)
+    return datetime(value.year, value.month, value.day) if type(value) is date else value

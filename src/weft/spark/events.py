@@ -1,0 +1,121 @@
+"""Events as rows of a DataFrame. Laws: a column that no filter can see is carried along, and absent to filters; a row
+that no filter can see whole is set aside with the reason.
+
+Structs are flattened with '.', as everywhere. What a row may hold that an event cannot: moments outside the years 1 to
+9999, and text that is no UTF-8. Spark finds both itself, before anything leaves it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from weft.errors import PipelineError
+from weft.model.event import MAX_DEPTH
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType, StructType
+
+CORRUPT = "_corrupt_record"  # where Spark puts a line that it cannot read
+_MOMENTS = ("0001-01-01 00:00:00", "9999-12-31 23:59:59.999999")
+
+
+def attribute_names(schema: StructType) -> list[str]:
+    """The attributes that filters see in rows of this schema. Raises PipelineError if a name is there twice."""
+    names = [name for name, _, _ in _fields(schema)]
+    if len(set(names)) != len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise PipelineError(f"the events have two columns {twice!r}: rename one")
+    return names
+
+
+def sorted_out(events: DataFrame) -> tuple[DataFrame, DataFrame]:
+    """The rows that are events, and the others as `row` (JSON) and `reason`."""
+    from pyspark.sql import functions as sf
+
+    attribute_names(events.schema)
+    reasons = [_reason(name, kind, column) for name, kind, column in _fields(events.schema)]
+    known = [reason for reason in reasons if reason is not None]
+    if CORRUPT in events.columns:
+        known.insert(0, sf.when(sf.col(CORRUPT).isNotNull(), sf.lit("it cannot be read")))
+    if not known:
+        return events, events.select(sf.lit("").alias("row"), sf.lit("").alias("reason")).limit(0)
+    reason = sf.coalesce(*known)
+    whole = sf.col(CORRUPT) if CORRUPT in events.columns else sf.lit(None).cast("string")
+    row = sf.coalesce(whole, as_json(events.columns))
+    bad = events.where(reason.isNotNull()).select(row.alias("row"), reason.alias("reason"))
+    return events.where(reason.isNull()).drop(CORRUPT), bad
+
+
+def attributes(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The columns that filters see, structs flattened."""
+    found = [leaf for field, array in zip(batch.schema, batch.columns, strict=True) for leaf in _leaves(field, array)]
+    if not found:
+        return pa.record_batch([pa.nulls(batch.num_rows)], names=[""])  # or the number of rows were lost
+    return pa.record_batch([array for _, array in found], names=[name for name, _ in found])
+
+
+def _leaves(field: Any, array: Any, prefix: str = "", depth: int = 1) -> Iterator[tuple[str, Any]]:
+    name = prefix + field.name
+    if pa.types.is_struct(field.type):
+        if depth < MAX_DEPTH:
+            for part, child in zip(field.type, array.flatten(), strict=True):
+                yield from _leaves(part, child, f"{name}.", depth + 1)
+    elif any(test(field.type) for test in _SEEN):
+        yield name, array
+
+
+_SEEN = (
+    pa.types.is_boolean,
+    pa.types.is_integer,
+    pa.types.is_floating,
+    pa.types.is_decimal,
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_timestamp,
+    pa.types.is_date,
+)
+
+
+def _fields(schema: StructType, prefix: str = "", inside: str = "", depth: int = 1) -> Iterator[tuple[str, Any, str]]:
+    """Name, type and quoted path of each column, structs flattened."""
+    from pyspark.sql.types import StructType
+
+    for field in schema.fields:
+        path = inside + quoted(field.name)
+        if isinstance(field.dataType, StructType):
+            if depth < MAX_DEPTH:
+                yield from _fields(field.dataType, f"{prefix}{field.name}.", f"{path}.", depth + 1)
+        else:
+            yield prefix + field.name, field.dataType, path
+
+
+def as_json(columns: Sequence[str]) -> Column:
+    """A whole row as text."""
+    from pyspark.sql import functions as sf
+
+    return sf.to_json(sf.struct(*(sf.col(quoted(name)) for name in columns)), {"ignoreNullFields": "false"})
+
+
+def quoted(name: str) -> str:
+    """A column's name as Spark reads it, whatever is in it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _reason(name: str, kind: DataType, path: str) -> Column | None:
+    """What is wrong with a column's value, NULL if nothing is; None where nothing can be."""
+    from pyspark.sql import functions as sf
+    from pyspark.sql import types as st
+
+    column = sf.col(path)
+    if isinstance(kind, st.StringType) and name != CORRUPT:
+        return sf.when(~sf.is_valid_utf8(column), sf.lit(f"the text of {name!r} is no UTF-8"))
+    if isinstance(kind, st.TimestampType | st.TimestampNTZType | st.DateType):
+        edges = [sf.lit(edge).cast("timestamp_ntz").cast(kind.simpleString()) for edge in _MOMENTS]
+        outside = reduce(lambda a, b: a | b, (column < edges[0], column > edges[1]))
+        return sf.when(outside, sf.lit(f"{name!r} is outside the years 1 to 9999"))
+    return None

@@ -1,0 +1,144 @@
+"""Matching on Spark: which subscriptions each event of a DataFrame matches. Law: whatever the strategy and the form of
+results, they are those of `meaning`, row by row.
+
+`index`: one index of all subscriptions, shipped to every executor. `partitioned`: both sides meet by ranges of a
+curve, for more subscriptions than a machine holds. `sql`: Spark's own evaluation of the filters, for a few hundred, and
+to check the others by.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial, reduce
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from weft.errors import PipelineError
+from weft.model.schema import Schema, did_you_mean
+from weft.spark.boxes import Boxes
+from weft.spark.events import sorted_out
+from weft.spark.matching import match_batches
+from weft.spark.output import Output
+from weft.spark.partitioned import match_partitioned
+from weft.spark.session import session
+from weft.spark.shipping import Shipped, ship, written
+from weft.spark.sql import MOST_FILTERS, match_sql
+from weft.spark.subscriptions import ERRORS, Subscriptions, subscriptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+MOST_INDEXED = 5_000_000  # subscriptions in one index, unless told otherwise
+GROUP = 250_000  # subscriptions of a group, about
+
+
+class Strategy(StrEnum):
+    """How events and subscriptions meet."""
+
+    AUTO = "auto"
+    INDEX = "index"
+    PARTITIONED = "partitioned"
+    SQL = "sql"
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Subscriptions made ready: any number of DataFrames of events can be matched with them."""
+
+    strategy: Strategy
+    spark: SparkSession
+    numbered: bool  # ids are integers
+    given: Subscriptions | None  # None: a snapshot
+    shipped: Shipped | None  # of the strategy `index`
+    groups: int = 1  # of the strategy `partitioned`
+    refused: int | None = None  # rows of subscriptions that were left out, where it is known
+
+    def match(self, events: DataFrame, output: str = "pairs") -> DataFrame:
+        """The events with the subscriptions that each matches; see `match`."""
+        from pyspark.sql.types import LongType, StringType
+
+        form = Output.named(output)
+        good, _ = sorted_out(events)
+        results = form.schema(good.schema, LongType() if self.numbered else StringType())
+        if self.shipped is not None:
+            return good.mapInArrow(partial(match_batches, self.shipped, form), results)
+        assert self.given is not None
+        if self.strategy is Strategy.PARTITIONED:
+            return match_partitioned(good, self.given.once(), self.groups, form, results)
+        return match_sql(good, self.given.filters(MOST_FILTERS), form.value)
+
+    def errors(self, events: DataFrame | None = None) -> DataFrame:
+        """The rows that matching leaves out: `side`, `row` (JSON) and `reason`."""
+        from pyspark.sql import functions as sf
+
+        sides = {}
+        if self.given is not None and self.refused != 0:
+            sides["subscription"] = self.given.errors()
+        if events is not None:
+            sides["event"] = sorted_out(events)[1]
+        found = [frame.select(sf.lit(side).alias("side"), "row", "reason") for side, frame in sides.items()]
+        if not found:
+            return self.spark.createDataFrame([], f"side string, {ERRORS}")
+        return reduce(lambda a, b: a.unionByName(b), found)
+
+
+def prepare(
+    source: DataFrame | Subscriptions | str | Path,
+    schema: Schema | None = None,
+    *,
+    strategy: str = "auto",
+    groups: int | None = None,
+    spark: SparkSession | None = None,
+) -> Prepared:
+    """Make subscriptions ready for matching: texts are parsed by the executors, an index is built and shipped.
+
+    `groups` is how many groups partitioning makes, by the number of subscriptions unless told. A session is only
+    needed for a snapshot.
+    """
+    try:
+        wanted = Strategy(strategy)
+    except ValueError:
+        hint = did_you_mean(strategy, Strategy) or f": use one of {', '.join(Strategy)}"
+        raise PipelineError(f"there is no strategy {strategy!r}{hint}") from None
+    given = subscriptions(source, schema)
+    if isinstance(given, Path):
+        if wanted not in (Strategy.AUTO, Strategy.INDEX):
+            raise PipelineError(f"a snapshot is an index already: the strategy cannot be {wanted}")
+        running = spark or session()
+        shipped = ship(running, given)
+        return Prepared(Strategy.INDEX, running, shipped.open().names is None, None, shipped, refused=0)
+    running = given.frame.sparkSession
+    numbered = given.reading.numbered
+    if wanted is Strategy.SQL:
+        if given.reading.schema is not None:
+            raise PipelineError("Spark's own evaluation takes events as they are: leave the schema out")
+        return Prepared(wanted, running, numbered, given, None)
+    size = given.frame.count() if wanted is Strategy.AUTO or groups is None else 0
+    if wanted is Strategy.PARTITIONED or (wanted is Strategy.AUTO and size > MOST_INDEXED):
+        return Prepared(Strategy.PARTITIONED, running, numbered, given, None, groups or max(4, -(-size // GROUP)))
+    boxes, refused = given.gathered()
+    matcher = (boxes or Boxes.none(numbered)).matcher(given.reading.schema)
+    return Prepared(Strategy.INDEX, running, numbered, given, ship(running, written(matcher)), refused=refused)
+
+
+def match(  # noqa: PLR0913 - each has a default that serves
+    events: DataFrame,
+    subscriptions: DataFrame | Subscriptions | str | Path,
+    *,
+    schema: Schema | None = None,
+    output: str = "pairs",
+    strategy: str = "auto",
+    groups: int | None = None,
+    strict: bool = False,
+) -> DataFrame:
+    """The events with the subscriptions that each matches.
+
+    `pairs` has a row for each match, with the column `subscription`; `lists` every event once, with `subscriptions`;
+    `counts` every event once, with `matches`. Rows of either side that cannot be read are left out, and are what
+    `Prepared.errors` gives; with `strict` they raise PipelineError instead.
+    """
+    ready = prepare(subscriptions, schema, strategy=strategy, groups=groups, spark=events.sparkSession)
+    if strict and (wrong := ready.errors(events).head()) is not None:
+        raise PipelineError(f"{wrong.side} {wrong.row}: {wrong.reason}")
+    return ready.match(events, output)

@@ -1,0 +1,96 @@
+"""What matching gives: a row a match, a row an event with its subscriptions, or with their number. Laws: the events'
+columns come first, as they were; batches of rows are never much larger than stated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from weft.errors import PipelineError
+from weft.index.base import Matches
+from weft.model.schema import did_you_mean
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType, StructType
+
+_ROWS = 100_000  # about so many pairs or ids in a batch of results
+
+
+class Output(StrEnum):
+    """The form of results."""
+
+    PAIRS = "pairs"
+    LISTS = "lists"
+    COUNTS = "counts"
+
+    @property
+    def column(self) -> str:
+        """The column that is added to the events'."""
+        return {"pairs": "subscription", "lists": "subscriptions", "counts": "matches"}[self]
+
+    @staticmethod
+    def named(name: str) -> Output:
+        """The form of that name. Raises PipelineError."""
+        try:
+            return Output(name)
+        except ValueError:
+            hint = did_you_mean(name, Output) or f": use one of {', '.join(Output)}"
+            raise PipelineError(f"there is no output {name!r}{hint}") from None
+
+    def schema(self, events: StructType, id_type: DataType) -> StructType:
+        """The columns of results. Raises PipelineError if the events have one of that name already."""
+        from pyspark.sql.types import ArrayType, LongType, StructField, StructType
+
+        if self.column.lower() in (field.name.lower() for field in events.fields):
+            raise PipelineError(f"the events have a column {self.column!r}, which results need: rename it")
+        added = {Output.PAIRS: id_type, Output.LISTS: ArrayType(id_type, False), Output.COUNTS: LongType()}[self]
+        return StructType([*events.fields, StructField(self.column, added, False)])
+
+
+def write(
+    batch: pa.RecordBatch, found: Matches, output: Output, ids: Callable[[NDArray[np.int64]], Any]
+) -> Iterator[pa.RecordBatch]:
+    """The pairs or lists of a batch of events, in batches; one at least."""
+    names = [*batch.schema.names, output.column]
+    for first, last in _slices(found.offsets):
+        low, high = found.offsets[first], found.offsets[last]
+        wanted = ids(found.ids[low:high])
+        rows = batch.slice(first, last - first)
+        if output is Output.LISTS:
+            offsets = pa.array((found.offsets[first : last + 1] - low).astype(np.int32))
+            kind = pa.list_(pa.field("element", wanted.type, nullable=False))
+            added: Any = pa.ListArray.from_arrays(offsets, wanted, type=kind)
+        else:
+            counts = np.diff(found.offsets[first : last + 1])
+            rows = rows.take(np.repeat(np.arange(last - first, dtype=np.int32), counts))
+            added = wanted
+        yield pa.record_batch([*rows.columns, added], names=names)
+
+
+def both(one: Matches, other: Matches) -> Matches:
+    """The matches of both, for each event."""
+    if not len(one.ids) or not len(other.ids):
+        return one if len(one.ids) else other
+    offsets = one.offsets + other.offsets
+    ids = np.empty(offsets[-1], np.int64)
+    ids[np.arange(len(one.ids)) + np.repeat(other.offsets[:-1], one.counts)] = one.ids
+    ids[np.arange(len(other.ids)) + np.repeat(one.offsets[1:], other.counts)] = other.ids
+    return Matches(offsets, ids)
+
+
+def _slices(offsets: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """Events from first to before last whose matches are about _ROWS; an event alone may have more."""
+    first, events = 0, len(offsets) - 1
+    if not events:
+        yield 0, 0
+    while first < events:
+        last = max(first + 1, int(np.searchsorted(offsets, offsets[first] + _ROWS, "right")) - 1)
+        last = min(last, first + _ROWS, events)
+        yield first, last
+        first = last

@@ -1,0 +1,226 @@
+"""Matching when the subscriptions are too many for one machine: events and subscriptions meet by ranges of a curve.
+Laws: every event is in one group; a subscription is in every group where an event that it matches may be, so that each
+pair is found, and found once; matching in a group is exact, on the values themselves.
+
+The curve goes through a few attributes that tell most, in cells of equal depth by a sample of both sides. Groups are
+ranges of it that hold about as much each; a place where more events are than a group should have is several groups,
+each with a share of the events and all of the subscriptions. What reaches into very many groups is indexed apart, once
+for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from weft.algebra.columns import BoxColumns
+from weft.errors import SchemaError
+from weft.model.schema import Schema
+from weft.space.content import ContentSpace
+from weft.space.dimension import Dimension
+from weft.space.grid import Grid
+from weft.space.projection import choose
+from weft.spark.boxes import Boxes, Reading
+from weft.spark.events import attributes
+from weft.spark.matching import match_batch
+from weft.spark.output import Output
+from weft.spark.shipping import Shipped, ship, written
+from weft.spark.subscriptions import Subscriptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+Ints = NDArray[np.int64]
+_Group = tuple[Reading, Shipped | None, Output, list[str]]
+
+_GROUP = "__weft_group"
+_SAMPLE = 20_000  # rows of each side
+_TRIED = 2_000  # of these, how many choose the attributes
+_CELLS = 64  # of an attribute
+_DIMENSIONS = 3
+_RANGES = 32  # of a subscription: more would only name more groups
+_WIDE = 8  # a subscription in more than an eighth of the groups is indexed apart
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Ranges of a curve, cut before `cuts`; range r has groups first[r] to before first[r + 1].
+
+    >>> schema = Schema.from_dict({"attributes": {"x": {"type": "int", "bounds": [0, 7]}}})
+    >>> groups = Groups(ContentSpace(Grid.uniform(schema, 10)), np.array([4]), np.array([0, 1, 2]))
+    >>> groups.of_events(pa.record_batch({"x": [0, 2, 5, None]})).tolist()
+    [0, 0, 1, 0]
+    """
+
+    space: ContentSpace
+    cuts: Ints
+    first: Ints
+
+    def __len__(self) -> int:
+        return int(self.first[-1])
+
+    def of_events(self, batch: pa.RecordBatch, schema: Schema | None = None) -> Ints:
+        """The group of each event, as it conforms to a schema; where a range has several, events take turns."""
+        ranges = np.searchsorted(self.cuts, self.space.indexes(batch, schema), "right")
+        share = self.first[ranges + 1] - self.first[ranges]
+        return self.first[ranges] + np.arange(len(ranges)) % share
+
+    def of_boxes(self, columns: BoxColumns) -> tuple[Ints, Ints]:
+        """Pairs of an owner and a group that it is in, each once, by owner."""
+        owners, sets = self.space.range_sets(columns)
+        holders = np.repeat(owners, np.diff(sets.offsets))
+        low = self.first[np.searchsorted(self.cuts, sets.starts, "right")]
+        high = self.first[np.searchsorted(self.cuts, sets.ends, "right") + 1]
+        lengths = high - low
+        starts = np.cumsum(lengths) - lengths
+        groups = np.arange(lengths.sum()) + np.repeat(low - starts, lengths)
+        pairs = np.unique(np.repeat(holders, lengths) * len(self) + groups)
+        return pairs // len(self), pairs % len(self)
+
+
+def plan(events: pa.RecordBatch, boxes: BoxColumns, groups: int, schema: Schema | None = None) -> Groups:
+    """Groups by a sample of both sides, about so many. Raises SchemaError if no attribute tells anything."""
+    space = _space(events, boxes, schema)
+    where = np.sort(space.indexes(events, schema))
+    _, sets = space.range_sets(boxes)
+    middles = np.sort(sets.starts + (sets.ends - sets.starts) // 2)
+    weights = np.concatenate([np.full(len(side), 1 / max(len(side), 1)) for side in (where, middles)])
+    places = np.concatenate([where, middles])
+    order = np.argsort(places, kind="stable")
+    depth = np.cumsum(weights[order])
+    shares = np.arange(1, groups) * depth[-1] / groups
+    cuts = np.unique(places[order][np.searchsorted(depth, shares)]) + 1  # each place belongs to the range below its cut
+    held = np.bincount(np.searchsorted(cuts, where, "right"), minlength=len(cuts) + 1)
+    copies = np.maximum(1, held * groups // max(2 * len(where), 1))  # twice a share and more
+    return Groups(space, cuts, np.concatenate([[0], np.cumsum(copies)]))
+
+
+def match_partitioned(
+    events: DataFrame, subscriptions: Subscriptions, groups: int, output: Output, results: StructType
+) -> DataFrame:
+    """The matches of events among subscriptions whose ids differ."""
+    reading = subscriptions.reading
+    batch = attributes(_sampled(events))
+    boxes = reading.read(_sampled(subscriptions.columns()))[0].columns
+    try:
+        chosen = plan(batch, boxes, groups, reading.schema)
+    except SchemaError:  # nothing to partition by: all meet
+        chosen = None
+    wide = None if chosen is None else _wide(subscriptions, chosen)
+    left = events.mapInArrow(partial(_place_events, chosen, reading.schema), _with_group(events.schema))
+    right = subscriptions.columns().mapInArrow(partial(_place_boxes, reading, chosen), f"{_GROUP} int, boxes binary")
+    body = partial(_match_group, (reading, wide, output, events.columns))
+    return left.groupBy(_GROUP).cogroup(right.groupBy(_GROUP)).applyInArrow(body, results)
+
+
+def _wide(subscriptions: Subscriptions, groups: Groups) -> Shipped | None:
+    """An index of those that reach into very many groups, if there are any."""
+    find = partial(_pack_wide, subscriptions.reading, groups)
+    found = subscriptions.columns().mapInArrow(find, "boxes binary").toArrow().column("boxes")
+    if not len(found):
+        return None
+    boxes = Boxes.joined(Boxes.from_bytes(data.as_py()) for data in found)
+    return ship(subscriptions.frame.sparkSession, written(boxes.matcher(subscriptions.reading.schema)))
+
+
+def _with_group(schema: StructType) -> StructType:
+    from pyspark.sql.types import IntegerType, StructField, StructType
+
+    return StructType([*schema.fields, StructField(_GROUP, IntegerType(), False)])
+
+
+def _sampled(frame: DataFrame) -> pa.RecordBatch:
+    """Some rows, the same at every run over the same rows."""
+    whole = frame.count()
+    if whole > _SAMPLE:
+        frame = frame.sample(False, min(1.0, 1.1 * _SAMPLE / whole), 1)
+    rows = frame.limit(2 * _SAMPLE).toArrow().combine_chunks()
+    found: Any = rows.to_batches()
+    return found[0] if found else pa.RecordBatch.from_pylist([], schema=rows.schema)
+
+
+def _space(events: pa.RecordBatch, boxes: BoxColumns, schema: Schema | None) -> ContentSpace:
+    """The attributes by which most pairs of the samples part, in cells of equal depth."""
+    named = {name for name, _ in boxes.columns} | {name for box in boxes.odd.values() for name in box.sets}
+    dimensions: list[Dimension] = []
+    for name in sorted(named & set(events.schema.names)):
+        try:
+            known = schema if schema is not None and name in schema else Schema.infer(events.select([name]))
+            dimensions += Grid.equi_depth(known, events, _CELLS, [name]).dimensions
+        except SchemaError:
+            continue  # no event of the sample has it
+    grid = Grid(tuple(dimensions))
+    tried = boxes.of_owners(np.unique(boxes.owners)[:_TRIED])
+    cells = grid.cells(events.slice(0, _TRIED), schema)
+    best = choose(grid.boxes_of_columns(tried), cells, min(_DIMENSIONS, len(dimensions)))
+    return ContentSpace(Grid(tuple(dimensions[at] for at in best.dimensions)), most=_RANGES)
+
+
+# -- on the executors: ordinary functions over batches --------------------------------------------------
+
+
+def _place_events(
+    groups: Groups | None, schema: Schema | None, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        size = batch.num_rows
+        where = np.zeros(size, np.int64) if groups is None else groups.of_events(attributes(batch), schema)
+        names = [*batch.schema.names, _GROUP]
+        yield pa.record_batch([*batch.columns, pa.array(where.astype(np.int32))], names=names)
+
+
+def _place_boxes(
+    reading: Reading, groups: Groups | None, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        boxes, _ = reading.read(batch)
+        placed = [(0, boxes)] if groups is None else list(_by_group(boxes, groups))
+        where = pa.array([group for group, _ in placed], pa.int32())
+        packed = pa.array([part.to_bytes() for _, part in placed], pa.binary())
+        yield pa.record_batch([where, packed], names=[_GROUP, "boxes"])
+
+
+def _by_group(boxes: Boxes, groups: Groups) -> Iterator[tuple[int, Boxes]]:
+    """The boxes of each group, without the wide ones."""
+    owners, where = groups.of_boxes(boxes.columns)
+    narrow = ~_are_wide(owners, len(boxes), groups)[owners]
+    owners, where = owners[narrow], where[narrow]
+    order = np.argsort(where, kind="stable")  # owners stay in order within each group
+    owners, where = owners[order], where[order]
+    found, starts = np.unique(where, return_index=True)
+    for group, some in zip(found.tolist(), np.split(owners, starts[1:]), strict=True):
+        yield group, boxes.of_owners(some)
+
+
+def _are_wide(owners: Ints, size: int, groups: Groups) -> NDArray[np.bool_]:
+    return np.bincount(owners, minlength=size) > max(_WIDE, len(groups) // _WIDE)
+
+
+def _pack_wide(reading: Reading, groups: Groups, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        boxes, _ = reading.read(batch)
+        owners, _ = groups.of_boxes(boxes.columns)
+        wide = np.flatnonzero(_are_wide(owners, len(boxes), groups))
+        if len(wide):
+            yield pa.record_batch({"boxes": pa.array([boxes.of_owners(wide).to_bytes()])})
+
+
+def _match_group(given: _Group, left: pa.Table, right: pa.Table) -> pa.Table:
+    """The results of one group."""
+    reading, wide, output, columns = given
+    parts = [Boxes.from_bytes(data.as_py()) for data in right.column("boxes")]
+    matchers = [(Boxes.joined(parts) if parts else Boxes.none(reading.numbered)).matcher(reading.schema)]
+    if wide is not None:
+        matchers.append(wide.open())
+    rows = left.select(columns)
+    found = [part for batch in rows.to_batches() for part in match_batch(batch, matchers, output)]
+    if not found:
+        found = list(match_batch(pa.RecordBatch.from_pylist([], schema=rows.schema), matchers, output))
+    return pa.Table.from_batches(found)

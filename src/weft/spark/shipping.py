@@ -1,0 +1,120 @@
+"""An index on its way to the executors. Laws: it is shipped once to each executor and mapped into memory, so that all
+its Python workers share one copy; what a worker has opened it keeps, a few at a time.
+
+Where executors see the driver's files, they open the snapshot where it is. Elsewhere it travels as one archive, which
+the first worker of an executor unpacks beside it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+import zipfile
+from collections import OrderedDict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.ipc
+
+from weft.index.tree import TreeIndex
+from weft.spark.boxes import Matcher
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_NAMES = "names.arrow"
+_KEPT: list[tempfile.TemporaryDirectory[str]] = []  # snapshots of this process, removed when it ends
+_OPEN: OrderedDict[str, Matcher] = OrderedDict()
+_MOST_OPEN = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Shipped:
+    """Where executors find a snapshot: by its path, or in the archive that Spark gave them."""
+
+    path: str
+    archive: str | None = None
+
+    def open(self) -> Matcher:
+        """The index; opened once in a process. Raises SnapshotError."""
+        key = self.archive or self.path
+        if key not in _OPEN:
+            _OPEN[key] = _read(Path(self.path) if self.archive is None else _unpacked(self.archive))
+            if len(_OPEN) > _MOST_OPEN:
+                _OPEN.popitem(last=False)
+        _OPEN.move_to_end(key)
+        return _OPEN[key]
+
+
+def written(matcher: Matcher) -> Path:
+    """A snapshot of an index, in a folder that lives as long as this process."""
+    _KEPT.append(tempfile.TemporaryDirectory(prefix="weft-snapshot-", ignore_cleanup_errors=True))
+    place = Path(_KEPT[-1].name, "index")
+    matcher.index.snapshot(place)
+    if matcher.names is not None:
+        table = pa.table({"names": matcher.names})
+        with pa.OSFile(str(place / _NAMES), "wb") as sink, pa.ipc.new_file(sink, table.schema) as file:
+            file.write_table(table)
+    return place
+
+
+def ship(spark: SparkSession, snapshot: Path) -> Shipped:
+    """Make a snapshot available to the executors."""
+    TreeIndex.open(snapshot)  # an error here is clearer than one of an executor
+    remote = not hasattr(spark, "_jsparkSession")
+    if not remote and _sees_files(spark.sparkContext.master or ""):
+        return Shipped(str(snapshot.resolve()))
+    archive = _packed(snapshot)
+    if remote:
+        spark.addArtifact(str(archive), file=True)
+    else:
+        spark.sparkContext.addFile(str(archive))
+    return Shipped(str(snapshot), archive.name)
+
+
+def _sees_files(master: str) -> bool:
+    """Whether executors are this very process; others may be on other machines."""
+    return master.startswith("local") and not master.startswith("local-cluster")
+
+
+def _packed(snapshot: Path) -> Path:
+    """An archive named by what is in it."""
+    _KEPT.append(tempfile.TemporaryDirectory(prefix="weft-archive-", ignore_cleanup_errors=True))
+    draft = Path(_KEPT[-1].name, "draft.zip")
+    with zipfile.ZipFile(draft, "w", zipfile.ZIP_STORED) as archive:
+        for file in sorted(snapshot.iterdir()):
+            archive.write(file, file.name)
+    with draft.open("rb") as whole:
+        digest = hashlib.file_digest(whole, "sha256").hexdigest()
+    return draft.rename(draft.with_name(f"weft-{digest[:24]}.zip"))
+
+
+def _unpacked(name: str) -> Path:
+    """The archive's files, beside it; any number of workers may race."""
+    from pyspark import SparkFiles
+
+    archive = Path(SparkFiles.get(name))
+    place = archive.with_suffix("")
+    if not place.exists():
+        draft = Path(tempfile.mkdtemp(prefix="weft-", dir=archive.parent))
+        with zipfile.ZipFile(archive) as packed:
+            packed.extractall(draft)
+        try:
+            os.replace(draft, place)
+        except OSError:  # another was first
+            shutil.rmtree(draft, ignore_errors=True)
+    return place
+
+
+def _read(path: Path) -> Matcher:
+    index = TreeIndex.open(path)
+    return Matcher(index, _names(path / _NAMES) if (path / _NAMES).exists() else None)
+
+
+def _names(path: Path) -> Any:
+    with pa.memory_map(str(path)) as source:
+        return pa.ipc.open_file(source).read_all().column("names").combine_chunks()

@@ -1,0 +1,225 @@
+"""Subscriptions as a user of Spark has them: texts, bounds or a snapshot. Law: a row that cannot be read is set aside,
+whole and with the reason; the others are taken.
+
+Texts are columns `id` and `filter`. Bounds are `id` and, for an attribute x, `x_low` and `x_high` (both included,
+either may be missing) or `x` itself, the value to equal; NULL is no bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from weft.errors import FilterError, PipelineError
+from weft.index.tree import TreeIndex
+from weft.language.ast import Filter
+from weft.language.text import parse
+from weft.model.schema import Schema, did_you_mean
+from weft.spark.boxes import Boxes, Ends, Reading, plain_text
+from weft.spark.events import as_json, quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType
+
+ID, FILTER = "id", "filter"
+ERRORS = "row string, reason string"
+_TWICE = "its id is another's too"
+
+
+@dataclass(frozen=True, slots=True)
+class Subscriptions:
+    """Rows of subscriptions and how they are read."""
+
+    frame: DataFrame
+    reading: Reading
+
+    @property
+    def id_type(self) -> DataType:
+        """The type of ids: bigint or string."""
+        from pyspark.sql.types import LongType, StringType
+
+        return LongType() if self.reading.numbered else StringType()
+
+    def columns(self) -> DataFrame:
+        """The columns that are read, and no others."""
+        from pyspark.sql import functions as sf
+
+        reading = self.reading
+        sides = [side for ends in (reading.bounds or {}).values() for side in ends if side is not None]
+        names = [reading.id, *([reading.filter] if reading.filter else []), *sides]
+        return self.frame.select(*(sf.col(quoted(name)) for name in names))
+
+    def gathered(self) -> tuple[Boxes | None, int]:
+        """All boxes, here on the driver, and how many rows could not be taken."""
+        rows = self.columns().mapInArrow(partial(_packed, self.reading), "boxes binary, refused long").toArrow()
+        parts = [Boxes.from_bytes(data.as_py()) for data in rows.column("boxes")]
+        refused = int(rows.column("refused").to_numpy().sum())
+        if not parts:
+            return None, refused
+        boxes = Boxes.joined(parts)
+        known, counts = np.unique(boxes.ids.to_numpy(zero_copy_only=False), return_counts=True)
+        if len(known) == len(boxes):
+            return boxes, refused
+        twice = pa.array(known[counts > 1], boxes.ids.type)
+        once = np.flatnonzero(~pc.is_in(boxes.ids, twice).to_numpy(zero_copy_only=False))
+        return boxes.of_owners(once), refused + len(boxes) - len(once)
+
+    def once(self) -> Subscriptions:
+        """Those whose id is no other's."""
+        twice = self._twice()
+        if twice.isEmpty():
+            return self
+        return replace(self, frame=self.frame.join(twice, self.reading.id, "left_anti"))
+
+    def errors(self) -> DataFrame:
+        """The rows that cannot be taken, as `row` (JSON) and `reason`."""
+        from pyspark.sql import functions as sf
+
+        whole = as_json(self.frame.columns).alias("row")
+        read = self.columns().columns
+        rows = self.frame.select(whole, sf.struct(*(sf.col(quoted(name)) for name in read)).alias("it"))
+        unread = rows.mapInArrow(partial(_errors, self.reading), ERRORS)
+        again = self.frame.join(self._twice(), self.reading.id, "left_semi").select(
+            whole, sf.lit(_TWICE).alias("reason")
+        )
+        return unread.unionByName(again)
+
+    def _twice(self) -> DataFrame:
+        """The ids of more than one."""
+        from pyspark.sql import functions as sf
+
+        key = sf.col(quoted(self.reading.id))
+        return self.frame.where(key.isNotNull()).groupBy(key).count().where(sf.col("count") > 1).select(key)
+
+    def filters(self, most: int) -> list[tuple[int | str, Filter]]:
+        """The ids and filters of those that can be read, here on the driver; a few more than `most` at most."""
+        found: list[tuple[int | str, Filter]] = []
+        for row in self.once().texts().limit(most + 1).collect():
+            try:
+                if row[ID] is not None and row[FILTER] is not None:
+                    found.append((row[ID], parse(plain_text(row[FILTER]))))
+            except FilterError:
+                continue  # `errors` has it
+        return found
+
+    def texts(self) -> DataFrame:
+        """The rows as `id` and `filter`, a text."""
+        from pyspark.sql import functions as sf
+
+        if self.reading.filter is not None:
+            key = sf.col(quoted(self.reading.id)).cast(self.id_type).alias(ID)
+            return self.frame.select(key, sf.col(quoted(self.reading.filter)).alias(FILTER))
+        form = f"{ID} {self.id_type.simpleString()}, {FILTER} string"
+        return self.columns().mapInArrow(partial(_as_texts, self.reading), form)
+
+
+def subscriptions(
+    source: DataFrame | Subscriptions | str | Path,
+    schema: Schema | None = None,
+    *,
+    id: str = ID,
+    filter: str = FILTER,
+) -> Subscriptions | Path:
+    """What a source is: rows of texts or of bounds, or the folder of a snapshot. Raises PipelineError."""
+    if isinstance(source, Subscriptions):
+        return source
+    if isinstance(source, str | Path):
+        TreeIndex.open(source)
+        if schema is not None:
+            raise PipelineError("a snapshot has its own schema: leave the schema out")
+        return Path(source)
+    names = source.columns
+    if id not in names:
+        hint = did_you_mean(id, names) or f", only {', '.join(names)}"
+        raise PipelineError(f"the subscriptions have no column {id!r}{hint}: rename one, or name it")
+    kind = source.schema[id].dataType.simpleString()
+    if kind not in ("tinyint", "smallint", "int", "bigint", "string"):
+        raise PipelineError(f"the ids of subscriptions are of type {kind}: make them bigint or string")
+    if filter in names:
+        if source.schema[filter].dataType.simpleString() != "string":
+            raise PipelineError(f"the column {filter!r} holds no texts: cast it to string")
+        return Subscriptions(source, Reading(id, filter, schema=schema, numbered=kind != "string"))
+    bounds = _bounds([name for name in names if name != id])
+    if not bounds:
+        raise PipelineError(f"the subscriptions have neither a column {filter!r} of texts nor columns of bounds")
+    for ends in bounds.values():
+        for name in _columns(ends):
+            _check_bound(name, source.schema[name].dataType)
+    return Subscriptions(source, Reading(id, bounds=bounds, schema=schema, numbered=kind != "string"))
+
+
+def _columns(ends: Ends) -> list[str]:
+    """The columns that there are."""
+    return [name for name in ends if name is not None]
+
+
+def of_snapshot(spark: SparkSession, path: Path) -> DataFrame:
+    """The subscriptions of a snapshot as `id` and `filter`."""
+    from weft.spark.shipping import ship
+
+    shipped = ship(spark, path)
+    matcher = shipped.open()
+    subs = np.concatenate([view.segment.sorted_subs for view in matcher.index._version.views])
+    ids = matcher.ids(subs)
+    texts = pa.array([str(matcher.index.filter(int(sub))) for sub in subs], pa.string())
+    return spark.createDataFrame(pa.table({ID: ids, FILTER: texts}))
+
+
+def _bounds(names: list[str]) -> dict[str, Ends]:
+    """Which columns bound which attribute, by their names."""
+    found: dict[str, Ends] = {}
+    for name in names:
+        for side in ("low", "high"):
+            attribute = name.removesuffix(f"_{side}")
+            if attribute != name and attribute:
+                found[attribute] = found.get(attribute, Ends())._replace(**{side: name})
+                break
+        else:
+            found[name] = Ends(equal=name)
+    return found
+
+
+def _check_bound(name: str, kind: DataType) -> None:
+    from pyspark.sql import types as st
+
+    fine = (st.NumericType, st.StringType, st.BooleanType, st.TimestampType, st.TimestampNTZType, st.DateType)
+    if not isinstance(kind, fine):
+        raise PipelineError(f"the column {name!r} is of type {kind.simpleString()}, which bounds nothing: leave it out")
+
+
+# -- on the executors: ordinary functions over batches --------------------------------------------------
+
+
+def _packed(reading: Reading, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        boxes, refused = reading.read(batch)
+        yield pa.record_batch({"boxes": pa.array([boxes.to_bytes()]), "refused": pa.array([len(refused)])})
+
+
+def _errors(reading: Reading, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        rows: Any = batch.column("it")
+        _, refused = reading.read(pa.RecordBatch.from_struct_array(rows))
+        texts = batch.column("row").take(pa.array(list(refused), pa.int64()))
+        yield pa.record_batch({"row": texts, "reason": pa.array(list(refused.values()), pa.string())})
+
+
+def _as_texts(reading: Reading, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    from weft.algebra.express import express
+    from weft.algebra.normalize import simplify
+
+    for batch in batches:
+        boxes, _ = reading.read(batch)
+        texts = []
+        for owner in range(len(boxes)):
+            first, last = boxes.columns.owners.searchsorted((owner, owner + 1))
+            texts.append(str(express(simplify((boxes.columns.box(row) for row in range(first, last)), reading.schema))))
+        yield pa.record_batch({ID: boxes.ids, FILTER: pa.array(texts, pa.string())})

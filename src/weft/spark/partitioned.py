@@ -194,9 +194,9 @@ def _by_group(boxes: Boxes, groups: Groups) -> Iterator[tuple[int, Boxes]]:
     owners, where = owners[narrow], where[narrow]
     order = np.argsort(where, kind="stable")  # owners stay in order within each group
     owners, where = owners[order], where[order]
-    found, starts = np.unique(where, return_index=True)
-    for group, some in zip(found.tolist(), np.split(owners, starts[1:]), strict=True):
-        yield group, boxes.of_owners(some)
+    found, starts, sizes = np.unique(where, return_index=True, return_counts=True)
+    for group, start, size in zip(found.tolist(), starts, sizes, strict=True):
+        yield group, boxes.of_owners(owners[start : start + size])
 
 
 def _are_wide(owners: Ints, size: int, groups: Groups) -> NDArray[np.bool_]:

@@ -64,7 +64,6 @@ def written(matcher: Matcher) -> Path:
 
 def ship(spark: SparkSession, snapshot: Path) -> Shipped:
     """Make a snapshot available to the executors."""
-    TreeIndex.open(snapshot)  # an error here is clearer than one of an executor
     remote = not hasattr(spark, "_jsparkSession")
     if not remote and _sees_files(spark.sparkContext.master or ""):
         return Shipped(str(snapshot.resolve()))

@@ -1,0 +1,302 @@
+"""What executors do, as ordinary functions over batches: reading, placing, matching, writing."""
+
+from __future__ import annotations
+
+import pickle
+from datetime import UTC, datetime
+from decimal import Decimal
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strategies import filters, thorough
+from weft import Schema, matches, parse
+from weft.algebra.columns import BoxColumns
+from weft.algebra.normalize import normalize
+from weft.errors import SchemaError
+from weft.index.base import Matches
+from weft.language.ast import Filter
+from weft.model.batch import batch_from_events
+from weft.model.event import Event
+from weft.spark import output as output_module
+from weft.spark.boxes import Boxes, Ends, Matcher, Reading
+from weft.spark.events import attributes
+from weft.spark.matching import match_batch
+from weft.spark.output import Output, both, write
+from weft.spark.partitioned import Groups, _by_group, _pack_wide, _place_boxes, _place_events, plan
+
+# one type an attribute, as columns have it
+TYPED = [
+    {"a": a, "b": b}
+    for a, b in product((None, -1, 0, 1, 2, 3, 7), (None, "", "a", "ab", "b"))
+    if a is not None or b is not None
+]
+
+
+def boxes_of(some: list[Filter], schema: Schema | None = None) -> Boxes:
+    forms = [normalize(each, schema) for each in some]
+    owners = [owner for owner, form in enumerate(forms) for _ in form.boxes]
+    columns = BoxColumns.of((box for form in forms for box in form.boxes), owners)
+    return Boxes(pa.array(range(len(some)), pa.int64()), columns)
+
+
+def wanted(some: list[Filter], rows: list[dict[str, Any]]) -> list[tuple[int, int]]:
+    return [(at, sub) for at, row in enumerate(rows) for sub, each in enumerate(some) if matches(each, row)]
+
+
+# -- boxes ---------------------------------------------------------------------------------------------
+
+
+@thorough(60)
+@given(st.lists(filters(4), min_size=1, max_size=12), st.data())
+def test_boxes_come_out_of_pieces_as_they_went_in(some: list[Filter], data: st.DataObject) -> None:
+    boxes = boxes_of(some)
+    cut = data.draw(st.integers(0, len(some)))
+    parts = [boxes.of_owners(np.arange(0, cut)), boxes.of_owners(np.arange(cut, len(some)))]
+    again = Boxes.joined(Boxes.from_bytes(part.to_bytes()) for part in parts)
+    assert again.ids.to_pylist() == boxes.ids.to_pylist()
+    assert again.columns.owners.tolist() == boxes.columns.owners.tolist()
+    assert list(again.columns) == list(boxes.columns)
+
+
+def test_a_piece_has_only_its_own_strings() -> None:
+    boxes = boxes_of([parse(f"s = 's{n}'") for n in range(50)])
+    assert list(boxes.of_owners(np.array([7])).columns.strings) == ["s7"]
+
+
+def test_texts_are_read_and_bad_ones_named() -> None:
+    rows = pa.record_batch(
+        {
+            "id": pa.array([1, 2, None, 4, 5, 6, 7]),
+            "filter": ["x > 1", "x >", "x > 2", None, " ", '{"exact": {"type": "a"}}', '{"exact": 7}'],
+        }
+    )
+    boxes, refused = Reading("id", "filter").read(rows)
+    assert boxes.ids.to_pylist() == [1, 6]
+    assert list(refused) == [1, 2, 3, 4, 6]
+    assert "the text ends" in refused[1]
+    assert refused[2] == "it has no id"
+    assert refused[3] == "it has no filter"
+    assert "an empty text is no filter" in refused[4]
+
+
+BOUNDS = {
+    "x": Ends("x_low", "x_high"),
+    "n": Ends("n_low"),
+    "s": Ends(equal="s"),
+}
+
+
+def test_bounds_mean_their_conjunction() -> None:
+    rows = pa.record_batch(
+        {
+            "id": ["p", "q", "r"],
+            "x_low": [1.0, None, float("nan")],
+            "x_high": [2.0, 5.0, None],
+            "n_low": pa.array([None, 3, None], pa.int64()),
+            "s": [None, "a", None],
+        }
+    )
+    boxes, refused = Reading("id", bounds=BOUNDS, numbered=False).read(rows)
+    assert not refused
+    forms = [normalize(parse(text)).boxes[0] for text in ("x BETWEEN 1 AND 2", "x <= 5 AND n >= 3 AND s = 'a'", "TRUE")]
+    assert list(boxes.columns) == forms
+
+
+@pytest.mark.parametrize(
+    ("low", "text"),
+    [
+        (pa.array([2**53 + 1, None]), f"x >= {2**53 + 1}"),
+        (pa.array([Decimal("1.50"), None]), "x >= 1.5"),
+        (pa.array([datetime(2018, 2, 1, tzinfo=UTC), None]), "x >= TIMESTAMP '2018-02-01'"),
+        (pa.array([datetime(2500, 2, 1, tzinfo=UTC), None]), "x >= TIMESTAMP '2500-02-01'"),
+        (pa.array([datetime(2018, 2, 1, tzinfo=UTC).date(), None]), "x >= TIMESTAMP '2018-02-01'"),
+    ],
+    ids=["beyond floats", "decimal", "moment", "late moment", "date"],
+)
+def test_bounds_of_every_type_are_exact(low: Any, text: str) -> None:
+    rows = pa.record_batch({"id": [1, 2], "x_low": low})
+    boxes, refused = Reading("id", bounds={"x": Ends("x_low")}).read(rows)
+    assert not refused
+    assert list(boxes.columns) == [normalize(parse(text)).boxes[0], normalize(parse("TRUE")).boxes[0]]
+
+
+def test_a_bound_that_is_no_value_refuses_its_row_only() -> None:
+    rows = pa.record_batch(
+        {"id": [1, 2], "x_low": pa.array([Decimal("1"), Decimal("2")]), "y_low": [float("inf"), 1.0]}
+    )
+    boxes, refused = Reading("id", bounds={"x": Ends("x_low"), "y": Ends("y_low")}).read(rows)
+    assert boxes.ids.to_pylist() == [2]
+    assert list(refused) == [0]
+
+
+# -- events --------------------------------------------------------------------------------------------
+
+
+def test_filters_see_flat_columns_of_their_types() -> None:
+    rows = pa.record_batch(
+        {
+            "x": [1, 2],
+            "place": [{"country": "Chile", "tags": ["a"]}, None],
+            "list": [[1], [2]],
+            "raw": [b"a", b"b"],
+        }
+    )
+    seen = attributes(rows)
+    assert seen.to_pydict() == {"x": [1, 2], "place.country": ["Chile", None]}
+
+
+def test_events_without_attributes_are_as_many() -> None:
+    assert attributes(pa.record_batch({"list": [[1], [2]]})).num_rows == 2
+
+
+# -- results -------------------------------------------------------------------------------------------
+
+counts = st.lists(st.integers(0, 4), min_size=1, max_size=6)
+
+
+def found(sizes: list[int], base: int) -> Matches:
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    return Matches(offsets, base + np.arange(offsets[-1]))
+
+
+@thorough(100)
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=6))
+def test_matches_of_two_indexes_go_together(sizes: list[tuple[int, int]]) -> None:
+    one, other = found([a for a, _ in sizes], 0), found([b for _, b in sizes], 100)
+    together = both(one, other)
+    for event in range(len(sizes)):
+        assert sorted(together[event].tolist()) == sorted([*one[event].tolist(), *other[event].tolist()])
+
+
+@thorough(100)
+@given(counts, st.integers(1, 5), st.sampled_from([Output.PAIRS, Output.LISTS]))
+def test_results_come_in_batches_and_say_all(sizes: list[int], most: int, form: Output) -> None:
+    batch = pa.record_batch({"event": list(range(len(sizes))), "text": [f"e{n}" for n in range(len(sizes))]})
+    hits = found(sizes, 10)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(output_module, "_ROWS", most)
+        parts = list(write(batch, hits, form, pa.array))
+    table = pa.Table.from_batches(parts)
+    if form is Output.PAIRS:
+        pairs = [(event, int(sub)) for event in range(len(sizes)) for sub in hits[event]]
+        assert list(zip(table["event"].to_pylist(), table["subscription"].to_pylist(), strict=True)) == pairs
+        assert table["text"].to_pylist() == [f"e{event}" for event, _ in pairs]
+        assert all(part.num_rows <= max(most, *sizes) for part in parts)
+    else:
+        assert table["subscriptions"].to_pylist() == [hits[event].tolist() for event in range(len(sizes))]
+
+
+def test_no_events_give_an_empty_batch_with_its_columns() -> None:
+    batch = pa.record_batch({"event": pa.array([], pa.int64())})
+    (empty,) = write(batch, found([], 0), Output.LISTS, pa.array)
+    assert empty.schema.names == ["event", "subscriptions"]
+
+
+# -- groups --------------------------------------------------------------------------------------------
+
+
+def pairs_by_groups(groups: Groups, boxes: Boxes, batch: pa.RecordBatch, schema: Schema | None = None) -> list[Any]:
+    """Every pair that groups and the wide index find, as the executors do it."""
+    reading = Reading("id", "filter", schema=schema)
+    placed = next(_place_events(groups, schema, iter([batch])))
+    where = np.array(placed.column("__weft_group"))
+    narrow = dict(_by_group(boxes, groups))
+    owners, _ = groups.of_boxes(boxes.columns)
+    apart = set(range(len(boxes))) - {sub for part in narrow.values() for sub in part.ids.to_pylist()}
+    wide = boxes.of_owners(np.array(sorted(apart & set(owners.tolist())), np.int64))
+    pairs = []
+    for group in range(len(groups)):
+        rows = np.flatnonzero(where == group)
+        matchers = [narrow.get(group, Boxes.none(True)).matcher(reading.schema), wide.matcher(reading.schema)]
+        for part in match_batch(batch.take(rows), matchers, Output.LISTS):
+            for row, subs in zip(rows.tolist(), part.column("subscriptions").to_pylist(), strict=True):
+                pairs += [(row, sub) for sub in subs]
+    return pairs
+
+
+@thorough(60)
+@given(st.lists(filters(4), min_size=1, max_size=10), st.integers(2, 12), st.integers(0, 3))
+def test_each_pair_is_found_once_whatever_the_groups(some: list[Filter], groups: int, hot: int) -> None:
+    rows = TYPED + [TYPED[hot]] * (40 * (hot > 0))  # many events in one place
+    batch = batch_from_events([Event.of({k: v for k, v in row.items() if v is not None}) for row in rows])
+    boxes = boxes_of(some)
+    try:
+        chosen = plan(batch, boxes.columns, groups)
+    except SchemaError:
+        return  # nothing to part by
+    pairs = pairs_by_groups(chosen, boxes, batch)
+    assert len(pairs) == len(set(pairs))
+    assert sorted(pairs) == wanted(some, rows)
+
+
+def test_events_are_placed_as_they_conform_to_the_schema() -> None:
+    schema = Schema.of(x="int")
+    rows = [{"x": float(n) / 2} for n in range(40)]
+    some = [parse("x IS NULL"), parse("x > 5"), parse("x <= 5")]
+    boxes = boxes_of(some, schema)
+    chosen = plan(pa.record_batch({"x": [row["x"] for row in rows]}), boxes.columns, 5, schema)
+    pairs = pairs_by_groups(chosen, boxes, pa.record_batch({"x": [row["x"] for row in rows]}), schema)
+    conformed = [schema.conform(Event.of(row)).attributes for row in rows]
+    assert sorted(pairs) == wanted(some, conformed)
+
+
+def test_a_place_with_most_events_is_several_groups() -> None:
+    batch = pa.record_batch({"x": [5.0] * 900 + [float(n) for n in range(100)]})
+    boxes = boxes_of([parse(f"x BETWEEN {n} AND {n + 3}") for n in range(100)])
+    groups = plan(batch, boxes.columns, 10)
+    held = np.bincount(groups.of_events(batch), minlength=len(groups))
+    assert held.max() <= 3 * 1000 / 10
+
+
+def test_subscriptions_of_one_size_are_spread_evenly() -> None:
+    rng = np.random.default_rng(3)
+    low = rng.zipf(1.3, 20_000).clip(1, 5_000).astype(float)  # most of them in a few places
+    other = rng.uniform(0, 1000, 20_000)
+    columns = BoxColumns.from_bounds({"x": (low, low + 3), "y": (other, other + 5)})
+    batch = pa.record_batch({"x": rng.choice(low, 20_000) + 1, "y": rng.uniform(0, 1000, 20_000)})
+    groups = plan(batch, columns, 16)
+    _, where = groups.of_boxes(columns)
+    assert np.bincount(where).max() < 5 * len(columns) / 16
+    assert np.bincount(groups.of_events(batch)).max() < 3 * 20_000 / 16
+
+
+def test_executors_pack_what_they_place() -> None:
+    texts = [f"x BETWEEN {n} AND {n + 1}" for n in range(50)] + ["TRUE", "oops ("]
+    rows = pa.record_batch({"id": list(range(52)), "filter": texts})
+    reading = Reading("id", "filter")
+    batch = pa.record_batch({"x": [float(n) for n in range(50)]})
+    groups = pickle.loads(pickle.dumps(plan(batch, reading.read(rows)[0].columns, 20)))
+    (placed,) = _place_boxes(reading, groups, iter([rows]))
+    (wide,) = _pack_wide(reading, groups, iter([rows]))
+    here = [Boxes.from_bytes(data.as_py()).ids.to_pylist() for data in placed.column("boxes")]
+    assert {sub for subs in here for sub in subs} == set(range(50))
+    assert Boxes.from_bytes(wide.column("boxes")[0].as_py()).ids.to_pylist() == [50]
+
+
+@pytest.mark.parametrize("form", list(Output))
+def test_two_indexes_answer_as_one_by_names(form: Output) -> None:
+    one = Boxes(pa.array(["a", "b"]), boxes_of([parse("x > 1"), parse("x > 2")]).columns).matcher(None)
+    other = Boxes(pa.array(["c"]), boxes_of([parse("x < 3")]).columns).matcher(None)
+    table = pa.Table.from_batches(match_batch(pa.record_batch({"x": [0, 2, 5]}), [one, other], form))
+    found = {
+        Output.PAIRS: ["c", "a", "c", "a", "b"],
+        Output.LISTS: [["c"], ["a", "c"], ["a", "b"]],
+        Output.COUNTS: [1, 2, 2],
+    }
+    assert table[form.column].to_pylist() == found[form]
+
+
+def test_names_of_snapshots_are_kept(tmp_path: Any) -> None:
+    from weft.spark.shipping import Shipped, written
+
+    place = written(Boxes(pa.array(["a", "b"]), boxes_of([parse("x > 1"), parse("x > 2")]).columns).matcher(None))
+    matcher = Shipped(str(place)).open()
+    assert matcher is Shipped(str(place)).open()
+    assert isinstance(matcher, Matcher)
+    assert matcher.ids(matcher.match(pa.record_batch({"x": [2]})).ids).to_pylist() == ["a"]

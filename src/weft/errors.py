@@ -9,6 +9,7 @@ WeftError
 ├── SnapshotError             a saved index that cannot be opened
 ├── RangeError                ranges that are no set of curve points, or that cannot be taken back
 ├── LabelError                labels, or filters of them, that do not fit together or cannot be taken back
+├── TuningError               samples or a budget for which no choice of parameters can be made, or a file of none
 ├── PipelineError             a pipeline that cannot run: no Java, columns missing, bad rows where none may be
 └── ProtocolError             the rules between neighbours are broken
     ├── LocalProtocolError    by the caller on this side: nothing was changed, nothing was told
@@ -78,6 +79,10 @@ class RangeError(WeftError, ValueError):
 
 class LabelError(WeftError, ValueError):
     """Labels, or counting filters of labels, that do not fit together or cannot be taken back."""
+
+
+class TuningError(WeftError, ValueError):
+    """Samples or a budget for which no choice of parameters can be made, or a tuning file that is none."""
 
 
 class PipelineError(WeftError):

@@ -474,3 +474,11 @@ def test_parse_is_not_needed_for_filters() -> None:
     index = TreeIndex()
     index.add(1, parse("x = 1") & parse("y = 2"))
     assert found(index, {"x": 1, "y": 2}) == [1]
+
+
+def test_a_filter_of_several_boxes_may_have_numbers_beyond_64_bits() -> None:
+    index = TreeIndex()
+    index.add_texts([1], ["x > 1.7976931348623157e308 OR x < -1e19 OR s LIKE '%a' OR y IN (1e300, 5)"])
+    assert index.match({"x": math.inf}).tolist() == [1]
+    assert index.match({"y": 1e300}).tolist() == [1]
+    assert index.match({"x": 1e300}).tolist() == []

@@ -204,7 +204,7 @@ def test_no_events_give_an_empty_batch_with_its_columns() -> None:
 def pairs_by_groups(groups: Groups, boxes: Boxes, batch: pa.RecordBatch, schema: Schema | None = None) -> list[Any]:
     """Every pair that groups and the wide index find, as the executors do it."""
     reading = Reading("id", "filter", schema=schema)
-    placed = next(_place_events(groups, schema, iter([batch])))
+    placed = next(_place_events(groups, schema, batch.schema.names, iter([batch])))
     where = np.array(placed.column("__weft_group"))
     narrow = dict(_by_group(boxes, groups))
     owners, _ = groups.of_boxes(boxes.columns)

@@ -24,6 +24,7 @@ from weft.algebra.valueset import ValueSet
 from weft.errors import FilterError
 from weft.kernels import boxes as kernel
 from weft.kernels.boxes import BOUNDED, HIGH_OPEN, LOW_OPEN, Floats, Marks, Mask
+from weft.model.value import INT_MAX, INT_MIN
 
 _UNKNOWN_STRING = -1.0
 _MICROS_PER = {"s": 1_000_000, "ms": 1_000, "us": 1}
@@ -391,4 +392,4 @@ def _values(part: Part, span: Span, texts: Sequence[str]) -> ValueSet:
 
 
 def _number(value: float) -> float:
-    return int(value) if value.is_integer() else value
+    return int(value) if value.is_integer() and INT_MIN <= value <= INT_MAX else value

@@ -14,6 +14,7 @@ import typer
 
 from weft import __version__
 from weft.cli.filters import filters
+from weft.cli.interest import interest
 from weft.cli.order import order
 from weft.cli.shell import AsJson, Commands, console, emit, say_notes
 from weft.cli.sim import sim
@@ -27,6 +28,7 @@ app = typer.Typer(
 app.add_typer(filters, name="filter", help="Check, explain, compare and merge filters.")
 app.add_typer(sim, name="sim", help="Simulate networks of brokers.")
 app.add_typer(order, name="order", help="Show filters in their covering order, and compare its structures.")
+app.add_typer(interest, name="interest", help="Compare models of interest on your own subscriptions and events.")
 
 
 def main() -> None:

@@ -3,7 +3,7 @@ and the others are read all the same; a file that is none fails as a whole.
 
 | file | a filter |
 |---|---|
-| .csv | a row: `filter`, and if there are such columns `id` and `interface` |
+| .csv, .parquet, .pq | a row: `filter`, and if there are such columns `id` and `interface` |
 | .jsonl, .ndjson | a line: {"filter": text or JSON, "id": ..., "interface": ...}, or the filter alone |
 | any other, or - | a line: a filter's text or JSON; blank lines and # comments are none |
 
@@ -28,6 +28,7 @@ from weft.language.predicate import Predicates
 from weft.order.node import Interface
 
 JSON_LINES = (".jsonl", ".ndjson")
+PARQUET = (".parquet", ".pq")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +74,8 @@ def read_wishes(
     >>> [(str(wish.filter), wish.interface) for wish in wishes.read], [each.place for each in wishes.refused]
     ([('x > 1', 'north'), ('y = 3', 'south')], ['line 3'])
     """
-    name = "standard input" if path == "-" else path
-    try:
-        text = (stdin() if path == "-" else Path(path).read_bytes()).decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise FilterError(f"{name} is no UTF-8 text: convert it") from None
     wishes = Wishes()
-    for entry in _entries(path, name, text, wishes.refused):
+    for entry in _entries(path, stdin, wishes.refused):
         try:
             found = _filter(entry.filter, predicates)
         except FilterError as error:
@@ -91,8 +87,15 @@ def read_wishes(
     return wishes
 
 
-def _entries(path: str, name: str, text: str, refused: list[Refused]) -> Iterator[_Entry]:
-    suffix = Path(path).suffix.lower()
+def _entries(path: str, stdin: Callable[[], bytes], refused: list[Refused]) -> Iterator[_Entry]:
+    name, suffix = "standard input" if path == "-" else path, Path(path).suffix.lower()
+    if suffix in PARQUET:
+        yield from _parquet_rows(path)
+        return
+    try:
+        text = (stdin() if path == "-" else Path(path).read_bytes()).decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise FilterError(f"{name} is no UTF-8 text: convert it") from None
     if suffix == ".csv":
         yield from _rows(name, text)
         return
@@ -129,6 +132,25 @@ def _rows(name: str, text: str) -> Iterator[_Entry]:
             )
     except csv.Error as error:
         raise FilterError(f"{name} is no CSV after line {rows.line_num}: {error}") from None
+
+
+def _parquet_rows(path: str) -> Iterator[_Entry]:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    with Path(path).open("rb") as file:
+        try:
+            held = parquet.ParquetFile(file)
+            columns = held.schema_arrow.names
+            if "filter" not in columns:
+                raise FilterError(f"{path} has no column 'filter', it has {', '.join(columns)}: name it so")
+            rows = held.read([name for name in ("filter", "id", "interface") if name in columns]).to_pylist()
+        except pa.ArrowException as error:
+            raise FilterError(f"{path} is no Parquet file: {error}") from None
+    for number, row in enumerate(rows, 1):
+        given, wanted = row.get("id"), row.get("interface")
+        own = str(number if given is None else given)
+        yield _Entry(row["filter"] or "", f"row {number}", own, None if wanted is None else str(wanted))
 
 
 def _filter(entry: Any, predicates: Predicates) -> Filter:

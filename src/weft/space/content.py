@@ -81,7 +81,11 @@ class ContentSpace:
 
     def indexes(self, batch: pa.RecordBatch | Sequence[AnyEvent], schema: Schema | None = None) -> Ints:
         """The indexes of a batch of events, as they conform to a schema."""
-        return self.curve.index(self.grid.cells(batch, schema) << self._shifts)
+        return self.of_cells(self.grid.cells(batch, schema))
+
+    def of_cells(self, cells: Ints) -> Ints:
+        """The indexes of cells of the grid, a row each."""
+        return self.curve.index(cells << self._shifts)
 
     def ranges(self, region: Region | str) -> RangeSet:
         """The ranges of a filter, at most `most`. Raises FilterError if nothing matches it."""

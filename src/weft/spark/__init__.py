@@ -7,3 +7,4 @@ from weft.spark.match import prepare as prepare
 from weft.spark.output import Output as Output
 from weft.spark.session import session as session
 from weft.spark.subscriptions import Subscriptions as Subscriptions
+from weft.spark.subscriptions import subscriptions as subscriptions

@@ -155,8 +155,9 @@ class Reading:
             name: side[ends.equal] if ends.equal else (side.get(ends.low or ""), side.get(ends.high or ""))
             for name, ends in bounds.items()
         }
+        both = any(ends.equal and (ends.low or ends.high) for ends in bounds.values())
         slow = (pa.types.is_boolean, pa.types.is_decimal, pa.types.is_date)
-        if not any(test(column.type) for column in side.values() for test in slow):
+        if not both and not any(test(column.type) for column in side.values() for test in slow):
             try:
                 return BoxColumns.from_bounds(each)
             except FilterError:

@@ -8,13 +8,14 @@ Structs are flattened with '.', as everywhere. What a row may hold that an event
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from weft.errors import PipelineError
 from weft.model.event import MAX_DEPTH
+from weft.model.schema import repeated
+from weft.model.value import MICROS_MAX, MICROS_MIN
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -24,20 +25,19 @@ CORRUPT = "_corrupt_record"  # where Spark puts a line that it cannot read
 _MOMENTS = ("0001-01-01 00:00:00", "9999-12-31 23:59:59.999999")
 
 
-def attribute_names(schema: StructType) -> list[str]:
-    """The attributes that filters see in rows of this schema. Raises PipelineError if a name is there twice."""
-    names = [name for name, _, _ in _fields(schema)]
-    if len(set(names)) != len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise PipelineError(f"the events have two columns {twice!r}: rename one")
-    return names
+def check_columns(frame: DataFrame) -> None:
+    """Raise PipelineError if two columns have a name that Spark, or a filter, cannot tell apart."""
+    fold = str if frame.sparkSession.conf.get("spark.sql.caseSensitive") == "true" else str.lower
+    for names in (map(fold, frame.columns), (name for name, _, _ in _fields(frame.schema))):
+        if (twice := repeated(names)) is not None:
+            raise PipelineError(f"there are two columns {twice!r}: rename one")
 
 
 def sorted_out(events: DataFrame) -> tuple[DataFrame, DataFrame]:
     """The rows that are events, and the others as `row` (JSON) and `reason`."""
     from pyspark.sql import functions as sf
 
-    attribute_names(events.schema)
+    check_columns(events)
     reasons = [_reason(name, kind, column) for name, kind, column in _fields(events.schema)]
     known = [reason for reason in reasons if reason is not None]
     if CORRUPT in events.columns:
@@ -94,6 +94,11 @@ def _fields(schema: StructType, prefix: str = "", inside: str = "", depth: int =
             yield prefix + field.name, field.dataType, path
 
 
+def by_place(frame: DataFrame) -> DataFrame:
+    """The same columns under names that need no quotes, which Spark forgets in its functions over batches."""
+    return frame.toDF(*(f"c{place}" for place in range(len(frame.columns))))
+
+
 def as_json(columns: Sequence[str]) -> Column:
     """A whole row as text."""
     from pyspark.sql import functions as sf
@@ -114,8 +119,10 @@ def _reason(name: str, kind: DataType, path: str) -> Column | None:
     column = sf.col(path)
     if isinstance(kind, st.StringType) and name != CORRUPT:
         return sf.when(~sf.is_valid_utf8(column), sf.lit(f"the text of {name!r} is no UTF-8"))
-    if isinstance(kind, st.TimestampType | st.TimestampNTZType | st.DateType):
-        edges = [sf.lit(edge).cast("timestamp_ntz").cast(kind.simpleString()) for edge in _MOMENTS]
-        outside = reduce(lambda a, b: a | b, (column < edges[0], column > edges[1]))
-        return sf.when(outside, sf.lit(f"{name!r} is outside the years 1 to 9999"))
-    return None
+    if isinstance(kind, st.TimestampType):  # edges in UTC, whatever the zone of the session
+        first, last = (sf.timestamp_micros(sf.lit(edge)) for edge in (MICROS_MIN, MICROS_MAX))
+    elif isinstance(kind, st.TimestampNTZType | st.DateType):
+        first, last = (sf.lit(edge).cast("timestamp_ntz").cast(kind.simpleString()) for edge in _MOMENTS)
+    else:
+        return None
+    return sf.when((column < first) | (column > last), sf.lit(f"{name!r} is outside the years 1 to 9999"))

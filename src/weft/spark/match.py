@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from weft.errors import PipelineError
 from weft.model.schema import Schema, did_you_mean
 from weft.spark.boxes import Boxes
-from weft.spark.events import sorted_out
+from weft.spark.events import by_place, sorted_out
 from weft.spark.matching import match_batches
 from weft.spark.output import Output
 from weft.spark.partitioned import match_partitioned
@@ -62,7 +62,7 @@ class Prepared:
         good, _ = sorted_out(events)
         results = form.schema(good.schema, LongType() if self.numbered else StringType())
         if self.shipped is not None:
-            return good.mapInArrow(partial(match_batches, self.shipped, form), results)
+            return by_place(good).mapInArrow(partial(match_batches, self.shipped, form, good.columns), results)
         assert self.given is not None
         if self.strategy is Strategy.PARTITIONED:
             return match_partitioned(good, self.given.once(), self.groups, form, results)

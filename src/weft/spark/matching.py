@@ -15,11 +15,13 @@ from weft.spark.output import Output, both, write
 from weft.spark.shipping import Shipped
 
 
-def match_batches(shipped: Shipped, output: Output, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The results of a partition of events, with the index that was shipped."""
+def match_batches(
+    shipped: Shipped, output: Output, names: Sequence[str], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """The results of a partition of events, whose columns have these names, with the index that was shipped."""
     matchers = [shipped.open()]
     for batch in batches:
-        yield from match_batch(batch, matchers, output)
+        yield from match_batch(batch.rename_columns(list(names)), matchers, output)
 
 
 def match_batch(batch: pa.RecordBatch, matchers: Sequence[Matcher], output: Output) -> Iterator[pa.RecordBatch]:

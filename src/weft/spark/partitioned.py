@@ -10,7 +10,7 @@ for all.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,7 @@ from weft.space.dimension import Dimension
 from weft.space.grid import Grid
 from weft.space.projection import choose
 from weft.spark.boxes import Boxes, Reading
-from weft.spark.events import attributes
+from weft.spark.events import attributes, by_place
 from weft.spark.matching import match_batch
 from weft.spark.output import Output
 from weft.spark.shipping import Shipped, ship, written
@@ -107,16 +107,18 @@ def match_partitioned(
 ) -> DataFrame:
     """The matches of events among subscriptions whose ids differ."""
     reading = subscriptions.reading
-    batch = attributes(_sampled(events))
+    placeless, names = by_place(events), events.columns
+    batch = attributes(_sampled(placeless).rename_columns(names))
     boxes = reading.read(_sampled(subscriptions.columns()))[0].columns
     try:
         chosen = plan(batch, boxes, groups, reading.schema)
     except SchemaError:  # nothing to partition by: all meet
         chosen = None
     wide = None if chosen is None else _wide(subscriptions, chosen)
-    left = events.mapInArrow(partial(_place_events, chosen, reading.schema), _with_group(events.schema))
+    place = partial(_place_events, chosen, reading.schema, names)
+    left = placeless.mapInArrow(place, _with_group(placeless.schema))
     right = subscriptions.columns().mapInArrow(partial(_place_boxes, reading, chosen), f"{_GROUP} int, boxes binary")
-    body = partial(_match_group, (reading, wide, output, events.columns))
+    body = partial(_match_group, (reading, wide, output, names))
     return left.groupBy(_GROUP).cogroup(right.groupBy(_GROUP)).applyInArrow(body, results)
 
 
@@ -167,13 +169,16 @@ def _space(events: pa.RecordBatch, boxes: BoxColumns, schema: Schema | None) -> 
 
 
 def _place_events(
-    groups: Groups | None, schema: Schema | None, batches: Iterator[pa.RecordBatch]
+    groups: Groups | None, schema: Schema | None, names: Sequence[str], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         size = batch.num_rows
-        where = np.zeros(size, np.int64) if groups is None else groups.of_events(attributes(batch), schema)
-        names = [*batch.schema.names, _GROUP]
-        yield pa.record_batch([*batch.columns, pa.array(where.astype(np.int32))], names=names)
+        if groups is None:
+            where = np.zeros(size, np.int64)
+        else:
+            where = groups.of_events(attributes(batch.rename_columns(list(names))), schema)
+        group: Any = pa.array(where.astype(np.int32))
+        yield pa.record_batch([*batch.columns, group], names=[*batch.schema.names, _GROUP])
 
 
 def _place_boxes(
@@ -219,8 +224,23 @@ def _match_group(given: _Group, left: pa.Table, right: pa.Table) -> pa.Table:
     matchers = [(Boxes.joined(parts) if parts else Boxes.none(reading.numbered)).matcher(reading.schema)]
     if wide is not None:
         matchers.append(wide.open())
-    rows = left.select(columns)
+    rows = left.drop_columns(_GROUP).rename_columns(columns)
     found = [part for batch in rows.to_batches() for part in match_batch(batch, matchers, output)]
     if not found:
         found = list(match_batch(pa.RecordBatch.from_pylist([], schema=rows.schema), matchers, output))
-    return pa.Table.from_batches(found)
+    results = pa.Table.from_batches(found)
+    return results.cast(pa.schema([field.with_type(_in_utc(field.type)) for field in results.schema]))
+
+
+def _in_utc(kind: Any) -> Any:
+    """The type in which Spark takes results back: moments have the session's zone on their way here only."""
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return pa.timestamp(kind.unit, "UTC")
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_in_utc(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_in_utc(kind.value_type)))
+    if pa.types.is_map(kind):
+        key, item = (each.with_type(_in_utc(each.type)) for each in (kind.key_field, kind.item_field))
+        return pa.map_(key, item)
+    return kind

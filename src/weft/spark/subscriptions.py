@@ -23,10 +23,10 @@ from weft.language.ast import Filter
 from weft.language.text import parse
 from weft.model.schema import Schema, did_you_mean
 from weft.spark.boxes import Boxes, Ends, Reading, plain_text
-from weft.spark.events import as_json, quoted
+from weft.spark.events import as_json, by_place, check_columns, quoted
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import DataType
 
 ID, FILTER = "id", "filter"
@@ -36,9 +36,10 @@ _TWICE = "its id is another's too"
 
 @dataclass(frozen=True, slots=True)
 class Subscriptions:
-    """Rows of subscriptions and how they are read."""
+    """Rows of subscriptions, which of their columns are read, the id first, and how, by the columns' places."""
 
     frame: DataFrame
+    names: tuple[str, ...]
     reading: Reading
 
     @property
@@ -49,13 +50,10 @@ class Subscriptions:
         return LongType() if self.reading.numbered else StringType()
 
     def columns(self) -> DataFrame:
-        """The columns that are read, and no others."""
+        """The columns that are read, by their places, and no others."""
         from pyspark.sql import functions as sf
 
-        reading = self.reading
-        sides = [side for ends in (reading.bounds or {}).values() for side in ends if side is not None]
-        names = [reading.id, *([reading.filter] if reading.filter else []), *sides]
-        return self.frame.select(*(sf.col(quoted(name)) for name in names))
+        return by_place(self.frame.select(*(sf.col(quoted(name)) for name in self.names)))
 
     def gathered(self) -> tuple[Boxes | None, int]:
         """All boxes, here on the driver, and how many rows could not be taken."""
@@ -74,30 +72,27 @@ class Subscriptions:
 
     def once(self) -> Subscriptions:
         """Those whose id is no other's."""
-        twice = self._twice()
-        if twice.isEmpty():
-            return self
-        return replace(self, frame=self.frame.join(twice, self.reading.id, "left_anti"))
+        twice, known = self._twice()
+        return self if twice.isEmpty() else replace(self, frame=self.frame.join(twice, known, "left_anti"))
 
     def errors(self) -> DataFrame:
         """The rows that cannot be taken, as `row` (JSON) and `reason`."""
         from pyspark.sql import functions as sf
 
         whole = as_json(self.frame.columns).alias("row")
-        read = self.columns().columns
-        rows = self.frame.select(whole, sf.struct(*(sf.col(quoted(name)) for name in read)).alias("it"))
+        read = (sf.col(quoted(name)).alias(f"c{place}") for place, name in enumerate(self.names))
+        rows = self.frame.select(whole, sf.struct(*read).alias("it"))
         unread = rows.mapInArrow(partial(_errors, self.reading), ERRORS)
-        again = self.frame.join(self._twice(), self.reading.id, "left_semi").select(
-            whole, sf.lit(_TWICE).alias("reason")
-        )
+        again = self.frame.join(*self._twice(), "left_semi").select(whole, sf.lit(_TWICE).alias("reason"))
         return unread.unionByName(again)
 
-    def _twice(self) -> DataFrame:
-        """The ids of more than one."""
+    def _twice(self) -> tuple[DataFrame, Column]:
+        """The ids of more than one, and what joins them."""
         from pyspark.sql import functions as sf
 
-        key = sf.col(quoted(self.reading.id))
-        return self.frame.where(key.isNotNull()).groupBy(key).count().where(sf.col("count") > 1).select(key)
+        key, again = sf.col(quoted(self.names[0])), sf.col("__weft_id")
+        ids = self.frame.where(key.isNotNull()).select(key.alias("__weft_id"))
+        return ids.groupBy(again).count().where(sf.col("count") > 1).select(again), key == again
 
     def filters(self, most: int) -> list[tuple[int | str, Filter]]:
         """The ids and filters of those that can be read, here on the driver; a few more than `most` at most."""
@@ -115,8 +110,8 @@ class Subscriptions:
         from pyspark.sql import functions as sf
 
         if self.reading.filter is not None:
-            key = sf.col(quoted(self.reading.id)).cast(self.id_type).alias(ID)
-            return self.frame.select(key, sf.col(quoted(self.reading.filter)).alias(FILTER))
+            key, text = (sf.col(quoted(name)) for name in self.names)
+            return self.frame.select(key.cast(self.id_type).alias(ID), text.alias(FILTER))
         form = f"{ID} {self.id_type.simpleString()}, {FILTER} string"
         return self.columns().mapInArrow(partial(_as_texts, self.reading), form)
 
@@ -136,6 +131,7 @@ def subscriptions(
         if schema is not None:
             raise PipelineError("a snapshot has its own schema: leave the schema out")
         return Path(source)
+    check_columns(source)
     names = source.columns
     if id not in names:
         hint = did_you_mean(id, names) or f", only {', '.join(names)}"
@@ -146,19 +142,14 @@ def subscriptions(
     if filter in names:
         if source.schema[filter].dataType.simpleString() != "string":
             raise PipelineError(f"the column {filter!r} holds no texts: cast it to string")
-        return Subscriptions(source, Reading(id, filter, schema=schema, numbered=kind != "string"))
-    bounds = _bounds([name for name in names if name != id])
+        return Subscriptions(source, (id, filter), Reading("c0", "c1", schema=schema, numbered=kind != "string"))
+    read = [id, *(name for name in names if name != id)]
+    bounds = _bounds(read)
     if not bounds:
         raise PipelineError(f"the subscriptions have neither a column {filter!r} of texts nor columns of bounds")
-    for ends in bounds.values():
-        for name in _columns(ends):
-            _check_bound(name, source.schema[name].dataType)
-    return Subscriptions(source, Reading(id, bounds=bounds, schema=schema, numbered=kind != "string"))
-
-
-def _columns(ends: Ends) -> list[str]:
-    """The columns that there are."""
-    return [name for name in ends if name is not None]
+    for name in read[1:]:
+        _check_bound(name, source.schema[name].dataType)
+    return Subscriptions(source, tuple(read), Reading("c0", bounds=bounds, schema=schema, numbered=kind != "string"))
 
 
 def of_snapshot(spark: SparkSession, path: Path) -> DataFrame:
@@ -174,16 +165,16 @@ def of_snapshot(spark: SparkSession, path: Path) -> DataFrame:
 
 
 def _bounds(names: list[str]) -> dict[str, Ends]:
-    """Which columns bound which attribute, by their names."""
+    """Which columns, by place, bound which attribute, by their names; the first is the id."""
     found: dict[str, Ends] = {}
-    for name in names:
+    for place, name in enumerate(names[1:], 1):
         for side in ("low", "high"):
             attribute = name.removesuffix(f"_{side}")
             if attribute != name and attribute:
-                found[attribute] = found.get(attribute, Ends())._replace(**{side: name})
+                found[attribute] = found.get(attribute, Ends())._replace(**{side: f"c{place}"})
                 break
         else:
-            found[name] = Ends(equal=name)
+            found[name] = found.get(name, Ends())._replace(equal=f"c{place}")
     return found
 
 

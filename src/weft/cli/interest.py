@@ -1,0 +1,315 @@
+"""`weft interest`: models of interest on a user's own data. No logic of its own: `weft.sim.evidence` has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from weft.cli.shell import AsJson, SchemaFile, TaxonomyFile, console, emit, read_schema, said, say, say_notes, told
+from weft.errors import FilterError, WeftError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from weft.cli.event_files import BadEvent, Happened
+    from weft.cli.filter_files import Refused
+    from weft.language.ast import Filter
+    from weft.model.schema import Schema
+    from weft.sim.evidence import Data, Evidence, Progress
+    from weft.sim.figures import Figures
+    from weft.sim.recommend import Recommendation
+
+interest = typer.Typer(no_args_is_help=True)
+
+_SAID = 5  # of what cannot be used
+_SUBSCRIPTIONS, _EVENTS, _PATIENCE = 2_000, 5_000, 60.0
+
+
+@interest.callback()
+def models() -> None:
+    """What models of interest cost on your own data."""
+
+
+@interest.command()
+def compare(  # noqa: PLR0913, PLR0917 - a command has its options
+    subscriptions: Annotated[
+        str,
+        typer.Argument(
+            metavar="SUBSCRIPTIONS",
+            help="Filters: .csv or .parquet with a column `filter`, .jsonl with such a key, or one a line as text or "
+            "JSON; - is standard input.",
+            show_default=False,
+        ),
+    ],
+    events: Annotated[
+        str,
+        typer.Argument(
+            metavar="EVENTS",
+            help="Events: .csv, .parquet, or a JSON object a line; - is standard input.",
+            show_default=False,
+        ),
+    ],
+    models: Annotated[
+        str, typer.Option("--models", metavar="A,B", help="Only these models; all if not given.", show_default=False)
+    ] = "",
+    sample: Annotated[
+        int, typer.Option("--sample", metavar="N", min=0, help="Take N subscriptions at random, 0 for all.")
+    ] = _SUBSCRIPTIONS,
+    sample_events: Annotated[
+        int, typer.Option("--sample-events", metavar="N", min=0, help="Take N events at random, 0 for all.")
+    ] = _EVENTS,
+    cells: Annotated[
+        int | None,
+        typer.Option(
+            "--cells",
+            metavar="N",
+            min=2,
+            help="Cells of each attribute, for mics and dls; 256 and up to 64 if not given.",
+            show_default=False,
+        ),
+    ] = None,
+    patience: Annotated[
+        float, typer.Option("--patience", metavar="SECONDS", min=0, help="Give up a model that takes longer.")
+    ] = _PATIENCE,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Another one, another sample.")] = 1,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Fail if a filter or an event cannot be used, instead of leaving it out.")
+    ] = False,
+    schema: SchemaFile = None,
+    taxonomy: TaxonomyFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run every model of interest on your subscriptions and events, and say which one to take.
+
+    Half of the subscriptions are at a broker, half come from a neighbour; another neighbour is told, and publishes the
+    events. Without a schema, types and bounds are those of the events. A model that loses an event ends the command.
+
+    \b
+    forwarded       items that the neighbour knows at the end: filters, ranges or labels
+    kB, of all      their size, and as a part of all subscriptions written out
+    updates, sent   to the neighbour in all, and the items in them
+    table, MB       items heard and told at the broker, and the memory of its table
+    insert, remove  microseconds of a subscription, one by one; insert also in batches
+    match           microseconds of an event in batches, and of one alone
+    in vain         events sent that nobody wants, of all events
+
+    \b
+    Example:
+      $ weft interest compare alerts.csv happened.parquet
+      $ weft interest compare alerts.txt happened.jsonl --models covering,mics --sample 0
+    """
+    import numpy as np
+
+    from weft.cli.event_files import read_events
+    from weft.sim.candidates import CANDIDATES
+    from weft.sim.evidence import Data
+    from weft.sim.evidence import compare as compared
+    from weft.sim.recommend import recommend
+
+    chosen = [name.strip() for name in models.split(",")] if models else list(CANDIDATES)
+    for name in chosen:
+        if name not in CANDIDATES:
+            raise typer.BadParameter(f"there is no model {name!r}: choose among {', '.join(CANDIDATES)}")
+    if subscriptions == events == "-":
+        raise typer.BadParameter("only one of subscriptions and events can be standard input")
+    rng, declared = np.random.default_rng(seed), read_schema(schema)
+    with _progress() as progress:
+        progress("reading the events", 0, 0)
+        happened = read_events(events, typer.get_binary_stream("stdin").read, declared, rng, most=sample_events or None)
+        known = happened.observed if declared is None else declared
+        progress("reading the subscriptions", 0, 0)
+        wanted = _filters(subscriptions, taxonomy, known, rng, sample or None)
+        if strict:
+            _be_strict(wanted.refused, happened.refused)
+        data = Data.of(wanted.filters, happened.events, known, seed)
+        found = compared(data, chosen, cells=cells, patience=patience, progress=progress)
+    advice = recommend(found.figures) if found.figures else None
+    notes = _notes(wanted, happened, declared) + _unseen(data, chosen)
+    if as_json:
+        emit(_facts(wanted, happened, found, advice, notes, seed))
+    else:
+        _show(wanted, happened, found, advice)
+        say_notes(notes)
+        _say_refused("filter", [f"{each.place}: {each.text}: {said(each.error)}" for each in wanted.refused])
+        _say_refused("event", [f"{each.place}: {said(each.error)}" for each in happened.refused])
+    if advice is None:
+        raise typer.Exit(1)
+
+
+# -- what a user gives -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    filters: Sequence[Filter]
+    of: int
+    refused: Sequence[Refused]
+
+
+def _filters(path: str, taxonomy: Path | None, schema: Schema, rng: np.random.Generator, most: int | None) -> _Wanted:
+    """The filters that can be used, a sample of them. Raises FilterError if there is none."""
+    from weft.algebra.relate import as_form
+    from weft.cli.event_files import drawn
+    from weft.cli.filter_files import Refused, read_wishes
+    from weft.cli.reading import read_predicates
+
+    wishes = read_wishes(path, typer.get_binary_stream("stdin").read, read_predicates(taxonomy))
+    refused, usable = list(wishes.refused), []
+    for wish in (wishes.read[at] for at in drawn(len(wishes.read), most, rng)):
+        try:
+            as_form(wish.filter, schema)
+            as_form(wish.filter)  # grids are of events as they are
+        except FilterError as error:
+            refused.append(Refused(wish.place, str(wish.filter), error))
+            continue
+        usable.append(wish.filter)
+    if not usable:
+        why = f": {refused[0].place}: {said(refused[0].error)}" if refused else ": write one a line"
+        raise FilterError(f"{'standard input' if path == '-' else path} has no filter that can be used{why}")
+    return _Wanted(usable, len(wishes.read) + len(wishes.refused) - len(refused), refused)
+
+
+def _be_strict(filters: Sequence[Refused], events: Sequence[BadEvent]) -> None:
+    for what, refused in (("filter", filters), ("event", events)):
+        if refused:
+            first = refused[0]
+            raise WeftError(
+                f"{len(refused):,} {_many(what, len(refused))} cannot be used, and --strict allows none; "
+                f"the first is {first.place}: {said(first.error)}"
+            )
+
+
+def _notes(wanted: _Wanted, happened: Happened, declared: Schema | None) -> list[str]:
+    from weft.cli.answers import undeclared
+    from weft.language.ast import attributes
+    from weft.model.schema import did_you_mean
+
+    notes = list(happened.notes)
+    if declared is not None:
+        return notes + undeclared(wanted.filters, declared)
+    used = set().union(*map(attributes, wanted.filters))
+    seen = {*happened.observed, *(name for event in happened.events for name in event)}
+    return notes + [f"no event has {name!r}{did_you_mean(name, seen)}" for name in sorted(used - seen)]
+
+
+def _unseen(data: Data, models: Sequence[str]) -> list[str]:
+    from weft.sim.candidates import ON_GRIDS, Terms
+
+    models = [name for name in models if name in ON_GRIDS]
+    unseen = ", ".join(map(repr, Terms.of(data.schema, data.filters).unseen))
+    if not models or not unseen:
+        return []
+    return [f"{' and '.join(models)} cannot see {unseen}: no bounds or categories are known, so more events are sent"]
+
+
+# -- what is shown -----------------------------------------------------------------------------------
+
+
+@contextmanager
+def _progress() -> Iterator[Progress]:
+    """A bar on stderr, where that is a terminal."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(24), MofNCompleteColumn())
+    page = console(stderr=True)
+    with Progress(*columns, TimeElapsedColumn(), console=page, transient=True, disable=not page.is_terminal) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda what, done, of: bar.update(task, description=what, completed=done, total=of or None)
+
+
+def _facts(  # noqa: PLR0913, PLR0917 - all that there is to say
+    wanted: _Wanted,
+    happened: Happened,
+    found: Evidence,
+    advice: Recommendation | None,
+    notes: list[str],
+    seed: int,
+) -> dict[str, Any]:
+    filters = [{"place": each.place, "filter": each.text, "error": told(each.error)} for each in wanted.refused]
+    return {
+        "subscriptions": {"used": len(wanted.filters), "of": wanted.of, "refused": filters},
+        "events": {
+            "used": len(happened.events),
+            "of": happened.of,
+            "wanted": found.wanted,
+            "scanned": found.scanned,
+            "refused": [{"place": each.place, "error": told(each.error)} for each in happened.refused],
+        },
+        "seed": seed,
+        "models": [each.to_dict() for each in found.figures],
+        "not_run": [{"model": each.model, "reason": each.reason} for each in found.not_run],
+        "recommendation": None if advice is None else advice.to_dict(),
+        "notes": notes,
+    }
+
+
+_TOLD = ("forwarded", "kB", "of all", "updates", "sent", "table")
+_TIMED = ("insert", "in batches", "remove", "match", "alone", "in vain", "MB")
+
+
+def _show(wanted: _Wanted, happened: Happened, found: Evidence, advice: Recommendation | None) -> None:
+    from weft.tables import plain_table
+
+    subs = _sampled("subscription", len(wanted.filters), wanted.of)
+    events = _sampled("event", len(happened.events), happened.of)
+    say(f"{subs}, {events}, of which {found.wanted:,} are wanted", "bold")
+    first, second = plain_table("what is told and held"), plain_table("microseconds, events in vain, memory")
+    for table, headings in ((first, _TOLD), (second, _TIMED)):
+        table.add_column("model", no_wrap=True)
+        for heading in headings:
+            table.add_column(heading, justify="right", no_wrap=True)
+    for each in found.figures:
+        style = "bold" if advice is not None and each.model == advice.model else ""
+        first.add_row(each.model, *_told_row(each), style=style)
+        second.add_row(each.model, *_timed_row(each), style=style)
+    for missing in found.not_run:
+        for table, headings in ((first, _TOLD), (second, _TIMED)):
+            table.add_row(missing.model, *("-" for _ in headings), style="dim")
+    console().print("", first, "", second, sep="\n")
+    for missing in found.not_run:
+        _wrapped(f"\n{missing.model} has no figures: {missing.reason}", "yellow")
+    if advice is None:
+        _wrapped("\nno model could run on this data", "bold")
+        return
+    _wrapped(f"\ntake {advice.reason}", "bold")
+    if advice.when is not None:
+        _wrapped(f"\nor {advice.when}")
+
+
+def _wrapped(text: str, style: str = "") -> None:
+    """A sentence of many words, in lines."""
+    from rich.text import Text
+
+    console().print(Text(text, style))
+
+
+def _told_row(each: Figures) -> list[str]:
+    counts = map("{:,}".format, (each.updates, each.sent, each.table))
+    size = f"{each.forwarded_bytes / 1e3:,.1f}", f"{each.forwarded_share:.1%}"
+    return [f"{each.forwarded:,}", *size, *counts]
+
+
+def _timed_row(each: Figures) -> list[str]:
+    changes = map("{:,.0f}".format, (each.insert_us, each.batch_us, each.remove_us))
+    events = f"{each.match_us:,.2f}", f"{each.route_us:,.1f}", f"{each.unwanted_share:.1%}"
+    return [*changes, *events, f"{each.memory / 1e6:,.1f}"]
+
+
+def _sampled(what: str, used: int, of: int) -> str:
+    return f"{used:,} {_many(what, used)}" + (f" (sampled of {of:,})" if used < of else "")
+
+
+def _many(noun: str, number: int) -> str:
+    return noun if number == 1 else f"{noun}s"
+
+
+def _say_refused(what: str, sentences: Sequence[str]) -> None:
+    """What cannot be used: the first few with the reason, then how many."""
+    say_notes(list(sentences[:_SAID]))
+    if sentences:
+        say_notes([f"{len(sentences):,} {_many(what, len(sentences))} left out"])

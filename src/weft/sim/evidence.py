@@ -1,0 +1,296 @@
+"""Models of routing on somebody's own subscriptions and events. Laws: every model sees the same; a lost event is an
+error; the same seed gives the same figures, but for the times.
+
+Three brokers stand in a row, `west - here - east`. Half of the subscriptions, drawn by the seed, are clients of `here`,
+the others come from the neighbour in the west; the one in the east publishes all events.
+
+| figure | how |
+|---|---|
+| inserting | time that the table of `here` takes, for its own clients and what the west tells, by subscriptions |
+| in batches | the same in a fresh row, with 1,000 subscriptions at a time |
+| forwarded | what `here` has told the east when all have come, after one `tidy` |
+| removing | the same time, for a tenth of the subscriptions, drawn by the seed |
+| matching | the table in the east, a new one that has heard all in one update: the best of some rounds |
+| unwanted | events that the east sends here, though no subscription wants them |
+| memory | the footprint of the table of `here`, but for the subscriptions themselves |
+
+Times are of the processor. Every model runs on some of the data first, unmeasured, so that compiled code is there.
+What an event should reach is found by an index without any table, and for the first events by asking every filter; it
+is compared on both links, after insertion one by one, after removal and after insertion in batches.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter, process_time
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.algebra.relate import as_form
+from weft.errors import FilterError, LabelError, ProtocolError, RangeError, SchemaError
+from weft.index.base import AnyEvent, SubId
+from weft.index.events import conformed
+from weft.index.scan import ScanIndex
+from weft.index.tree import TreeIndex
+from weft.language.ast import Filter, attributes
+from weft.model.schema import Schema
+from weft.sim.candidates import CANDIDATES, Make, Terms
+from weft.sim.figures import Figures, NotRun
+from weft.sim.footprint import footprint
+from weft.sim.row import EAST, HERE, Mask, Row, units, weight
+
+Progress = Callable[[str, int, int], None]  # what is being done, how many of how many
+
+PATIENCE = 60.0  # seconds
+
+_BATCH = 1_000  # subscriptions, and events
+_ALONE = 500  # events that are routed one by one
+_ROUNDS = 5
+_WARM = 600
+_SCANNED = 50_000  # filters asked one by one
+_LOOKED = 10  # items that `tidy` may look at, for each subscription
+_REPORT = 50  # steps between two reports of progress
+
+
+class _ImpatientError(Exception):
+    """A model takes too long."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Data:
+    """Subscriptions and events to compare models on, where each subscription is, and which of them leave."""
+
+    filters: Sequence[Filter]
+    events: Sequence[AnyEvent]
+    schema: Schema | None
+    western: Mask  # of each subscription: whether it comes from the neighbour
+    leaving: NDArray[np.int64]
+
+    @staticmethod
+    def of(filters: Sequence[Filter], events: Sequence[AnyEvent], schema: Schema | None, seed: int = 1) -> Data:
+        """The same seed, the same places. Events are taken as the schema has them.
+
+        Of the schema the attributes stay that a filter uses: to conform others would only cost every table time.
+        """
+        rng = np.random.default_rng(seed)
+        western = rng.random(len(filters)) < 0.5
+        leaving = rng.permutation(len(filters))[: max(1, len(filters) // 10)]
+        happened = list(events) if schema is None else [conformed(event, schema) for event in events]
+        used = frozenset[str]().union(*map(attributes, filters))
+        known = None if schema is None else Schema(tuple(each for each in schema.attributes if each.name in used))
+        return Data(filters, happened, known, western, leaving)
+
+    def first(self, number: int) -> Data:
+        """The first so many subscriptions and events."""
+        leaving = np.arange(0, min(number, len(self.filters)), 10)
+        return Data(self.filters[:number], self.events[:number], self.schema, self.western[:number], leaving)
+
+
+class Truth:
+    """Which events are wanted, without any table. Law: as an index says, and for the first events every filter too.
+
+    >>> from weft import parse
+    >>> truth = Truth(Data.of([parse("x > 5"), parse("x > 8")], [{"x": 6}, {"x": 9}, {"x": 1}], None))
+    >>> truth.wanted(np.array([True, True])).tolist(), truth.wanted(np.array([False, True])).tolist()
+    ([True, True, False], [False, True, False])
+    """
+
+    def __init__(self, data: Data, most: int = _SCANNED) -> None:
+        index, scan = TreeIndex(data.schema), ScanIndex(data.schema)
+        index.add_forms(range(len(data.filters)), [as_form(wanted, data.schema) for wanted in data.filters])
+        for sub, wanted in enumerate(data.filters):
+            scan.add(SubId(sub), wanted)
+        found = index.match_batch(data.events)
+        self.scanned = min(len(data.events), -(-most // max(1, len(data.filters))))
+        for number in range(self.scanned):
+            if sorted(found[number].tolist()) != sorted(scan.match(data.events[number]).tolist()):
+                raise ProtocolError(f"the index and a scan differ about event {number}: a bug, please report it")
+        self._size = len(data.events)
+        self._subs, self._events = found.ids, np.repeat(np.arange(self._size), found.counts)
+
+    def wanted(self, among: Mask) -> Mask:
+        """The events that one of these subscriptions wants."""
+        wanted = np.zeros(self._size, bool)
+        wanted[self._events[among[self._subs]]] = True
+        return wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What was found: the models in the order of `CANDIDATES`, with figures or without."""
+
+    figures: list[Figures] = field(default_factory=list)
+    not_run: list[NotRun] = field(default_factory=list)
+    wanted: int = 0  # events that somebody wants
+    scanned: int = 0  # events for which every filter was asked
+
+
+def compare(  # noqa: PLR0913 - all but the data have defaults
+    data: Data,
+    models: Iterable[str] = tuple(CANDIDATES),
+    *,
+    cells: int | None = None,
+    patience: float = PATIENCE,
+    warm: int = _WARM,
+    progress: Progress = lambda *_: None,
+    candidates: Mapping[str, Make] = CANDIDATES,
+) -> Evidence:
+    """Run models on the data. Raises ProtocolError if one loses an event.
+
+    A model that cannot run on this data is in `not_run`, and so is one that takes longer than `patience` seconds to
+    insert or to remove the subscriptions. `warm` subscriptions and events are tried before, unmeasured.
+
+    >>> from weft import parse
+    >>> texts, events = ["x > 5", "x > 8", "x BETWEEN 1 AND 2"], [{"x": 9}, {"x": 4}]
+    >>> found = compare(Data.of([parse(text) for text in texts], events, None), ["identity", "covering", "mics"])
+    >>> [(each.model, each.forwarded, each.unwanted) for each in found.figures]
+    [('identity', 3, 0), ('covering', 2, 0)]
+    >>> [(each.model, each.reason) for each in found.not_run]
+    [('mics', 'it needs bounds or categories of an attribute that filters use, and there are none')]
+    """
+    chosen = set(models)
+    progress("what every event should reach", 0, 0)
+    truth, terms, few = Truth(data), Terms.of(data.schema, data.filters, cells), data.first(warm)
+    some = Truth(few, 0)
+    found = Evidence(wanted=int(truth.wanted(np.ones(len(data.filters), bool)).sum()), scanned=truth.scanned)
+    for model, make in candidates.items():
+        if model not in chosen:
+            continue
+        try:
+            if warm:
+                progress(f"{model}: loading compiled code", 0, 0)
+                _Trial(model, make, terms, few, some, patience, lambda *_: None).figures()
+                gc.collect()
+            found.figures.append(_Trial(model, make, terms, data, truth, patience, progress).figures())
+        except (SchemaError, LabelError, RangeError, FilterError) as error:
+            found.not_run.append(NotRun(model, str(error)))
+        except _ImpatientError as error:
+            found.not_run.append(NotRun(model, str(error)))
+    return found
+
+
+@dataclass(slots=True)
+class _Trial:
+    """One model on the data."""
+
+    model: str
+    make: Make
+    terms: Terms
+    data: Data
+    truth: Truth
+    patience: float
+    progress: Progress
+
+    def figures(self) -> Figures:
+        data = self.data
+        size, everybody = len(data.filters), np.ones(len(data.filters), bool)
+        row = Row(lambda: self.make(self.terms))
+        insert_us = self._one_by_one(row, "inserting", range(size), adding=True)
+        before = row.seconds
+        row.tidy(_LOOKED * size)
+        tidy_ms = 1e3 * (row.seconds - before)
+        told = list(row.tables[HERE].told(EAST).values())
+        counts = row.updates, row.sent, row.dropped, row.items()
+        self.progress(f"{self.model}: matching", 0, 0)
+        sent = self._routed(row, everybody)
+        row.reconnect()
+        match_us, route_us = self._matching(row)
+        wanted = self.truth.wanted(everybody)
+        self.progress(f"{self.model}: memory", 0, 0)
+        memory = footprint(row.tables[HERE], [data.filters, data.schema, self.terms])
+        remove_us = self._one_by_one(row, "removing", data.leaving.tolist(), adding=False)
+        staying = everybody.copy()
+        staying[data.leaving] = False
+        self._routed(row, staying)
+        return Figures(
+            self.model,
+            sum(map(units, told)),
+            sum(map(weight, told)),
+            sum(map(weight, data.filters)),
+            *counts,
+            memory,
+            insert_us,
+            self._in_batches(everybody),
+            remove_us,
+            tidy_ms,
+            match_us,
+            route_us,
+            len(data.events),
+            int(wanted.sum()),
+            int((sent & ~wanted).sum()),
+        )
+
+    # -- subscriptions ----------------------------------------------------------------------------
+
+    def _one_by_one(self, row: Row, what: str, subs: Sequence[int], *, adding: bool) -> float:
+        """Microseconds of a subscription."""
+        began, before = perf_counter(), row.seconds
+        for done, sub in enumerate(subs):
+            if done % _REPORT == 0:
+                self.progress(f"{self.model}: {what}", done, len(subs))
+            self._be_patient(began, what, done, len(subs))
+            filters = {SubId(sub): self.data.filters[sub]} if adding else {}
+            row.change(bool(self.data.western[sub]), filters, [] if adding else [SubId(sub)])
+        return 1e6 * (row.seconds - before) / max(1, len(subs))
+
+    def _in_batches(self, everybody: Mask) -> float:
+        row, data = Row(lambda: self.make(self.terms)), self.data
+        began, size = perf_counter(), len(data.filters)
+        for batch in (range(start, min(start + _BATCH, size)) for start in range(0, size, _BATCH)):
+            self.progress(f"{self.model}: inserting in batches", batch[0], size)
+            self._be_patient(began, "inserting in batches", batch[0], size)
+            for western in (False, True):
+                chosen = {SubId(sub): data.filters[sub] for sub in batch if data.western[sub] == western}
+                if chosen:
+                    row.change(western, chosen, [])
+        self._routed(row, everybody)
+        return 1e6 * row.seconds / max(1, size)
+
+    def _be_patient(self, began: float, what: str, done: int, of: int) -> None:
+        if perf_counter() - began > self.patience:
+            raise _ImpatientError(
+                f"{what} took more than {self.patience:g} seconds for {done:,} of {of:,} subscriptions: "
+                "take fewer, or have more patience"
+            )
+
+    # -- events -----------------------------------------------------------------------------------
+
+    def _routed(self, row: Row, staying: Mask) -> Mask:
+        """The events that come here from the east. Raises ProtocolError if one is lost on either link."""
+        events = self.data.events
+        arriving = row.arriving(events)
+        self._complain(self.truth.wanted(staying) & ~arriving, "east", "here")
+        come = arriving.nonzero()[0]
+        onward = np.zeros(len(events), bool)
+        onward[come[row.onward([events[at] for at in come.tolist()])]] = True
+        self._complain(self.truth.wanted(staying & self.data.western) & ~onward, "here", "west")
+        return arriving
+
+    def _complain(self, lost: Mask, near: str, far: str) -> None:
+        if lost.any():
+            raise ProtocolError(
+                f"{self.model} loses {lost.sum():,} of {len(lost):,} events between {near} and {far}, the first is "
+                f"{self.data.events[int(lost.argmax())]!r}: a bug, please report it"
+            )
+
+    def _matching(self, row: Row) -> tuple[float, float]:
+        """Microseconds of an event, in batches and alone. Raises ProtocolError if the two ways differ."""
+        events = self.data.events
+        batches = [events[start : start + _BATCH] for start in range(0, len(events), _BATCH)]
+        alone, table = events[:_ALONE], row.tables[EAST]
+        start = process_time()
+        singly = [table.route(event, None) for event in alone]
+        alone_us = 1e6 * (process_time() - start) / max(1, len(alone))
+        for event, links, together in zip(alone, singly, row.arriving(alone), strict=True):
+            if (HERE in links) != together:
+                raise ProtocolError(f"{self.model} routes {event!r} otherwise alone than in a batch: a bug, report it")
+        times = []
+        for _ in range(_ROUNDS):
+            start = process_time()
+            for batch in batches:
+                table.route_batch(batch, None)
+            times.append(process_time() - start)
+        return 1e6 * min(times) / max(1, len(events)), alone_us

@@ -1,0 +1,20 @@
+"""The benchmark of tuning runs, tiny, and measures every workload, model and budget."""
+
+from __future__ import annotations
+
+from weft.bench import tune
+from weft.interest.choices import Options
+
+
+def test_the_tune_benchmark_measures_every_figure() -> None:
+    told: list[str] = []
+    results = tune.run(quick=True, progress=told.append, size=20, options=Options((16,), (8, 32)))
+    figures = {result.name: result.value for result in results}
+    assert len(figures) == len(results)
+    assert len(told) == len(tune.WORKLOADS) * len(tune.TUNE) * 3
+    for workload in tune.WORKLOADS:
+        for model in tune.TUNE:
+            for limit in ("forwarded", "false_positives", "memory"):
+                name = f"{workload}/{model}-{limit}"
+                assert (figures[f"{name}/vs_exhaustive"] or 0) > 0
+                assert 0 < (figures[f"{name}/measured"] or 0) <= (figures[f"{name}/measured_exhaustive"] or 0)

@@ -1,0 +1,300 @@
+"""Tuning: near the best, within the budget, told in a file, and never at the cost of an event."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strategies import EVENTS, filters, thorough
+from weft import Schema
+from weft.algebra.columns import BoxColumns
+from weft.algebra.normalize import normalize
+from weft.bench.tune import FULL, TUNE, WORKLOADS
+from weft.errors import TuningError
+from weft.index.base import SubId
+from weft.interest.budget import Budget, Cost, Figures
+from weft.interest.choices import Choices, Options
+from weft.interest.measured import Sample, measure, shapes_for
+from weft.interest.tune import exhaustive, tune_dls, tune_mics
+from weft.interest.tuning import Tuned
+from weft.language.ast import Filter
+from weft.language.meaning import matches
+from weft.routing.dls import DlsTable
+from weft.routing.mics import MicsTable
+from weft.routing.table import Link, RoutingTable, Update
+
+NORTH = Link("north")
+SOME = Options((8, 32), (4, 64))
+BOUNDED = Schema.from_dict({"attributes": {name: {"type": "float", "bounds": [0, 2]} for name in ("a", "b")}})
+
+
+def held_out(name: str, size: int) -> tuple[Any, Sample]:
+    seen, unseen = WORKLOADS[name](size, 5 * size, 41), WORKLOADS[name](size, 10 * size, 42)
+    return seen, Sample(unseen.columns, unseen.events)
+
+
+def ratio(name: str, model: str, budget: Budget, size: int, options: Options) -> float:
+    """Of what the budget minimises, on draws that neither search has seen."""
+    seen, held = held_out(name, size)
+    mine, best = TUNE[model](*seen, budget, options), exhaustive(model, *seen, budget, options)
+    assert budget.excess(mine.figures) == budget.excess(best.figures) == 0
+    assert budget.rank(mine.figures) >= budget.rank(best.figures)
+    assert mine.measured < best.measured
+    got, peer = (measure(each.space, each.shape, held).of(budget.goal) for each in (mine, best))
+    assert peer > 0
+    return got / peer
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+@pytest.mark.parametrize("model", TUNE)
+def test_a_choice_is_near_that_of_an_exhaustive_search(name: str, model: str) -> None:
+    assert ratio(name, model, Budget(forwarded=120), 60, SOME) <= 1.3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WORKLOADS)
+@pytest.mark.parametrize("model", TUNE)
+@pytest.mark.parametrize("budget", [Budget(forwarded=600), Budget(memory=1 << 15), Budget(false_positives=0.9)])
+def test_a_choice_is_near_that_of_a_long_search(name: str, model: str, budget: Budget) -> None:
+    assert ratio(name, model, budget, 300, FULL) <= 1.3
+
+
+# -- no event is lost ------------------------------------------------------------------------------
+
+
+def tables(tuned: Tuned[Any]) -> tuple[RoutingTable, RoutingTable]:
+    """Two tables of one tuning file, as two brokers would make them."""
+
+    def table() -> RoutingTable:
+        read = Tuned.from_json(tuned.to_json())
+        made: RoutingTable = (
+            MicsTable([read.space]) if read.model == "mics" else DlsTable(read.space, shape=read.shape, rate=read.rate)
+        )
+        made.attach(NORTH)
+        return made
+
+    return table(), table()
+
+
+@pytest.mark.parametrize("model", TUNE)
+@given(st.lists(filters(3), min_size=1, max_size=4), st.sampled_from([Budget(), Budget(forwarded=3)]), st.randoms())
+@thorough(25)
+def test_tables_of_a_tuning_file_lose_no_event(model: str, some: list[Filter], budget: Budget, random: Any) -> None:
+    boxes = [box for each in some for box in normalize(each).boxes]
+    sample = random.sample(EVENTS, 20)
+    try:
+        tuned = TUNE[model](BoxColumns.of(boxes), sample, BOUNDED, budget, Options((4, 8), (2, 8)))
+    except TuningError:
+        return  # nothing matches, everything does, or no attribute is asked for
+    ours, theirs = tables(tuned)
+    told = ours.change({SubId(number): each for number, each in enumerate(some)}, ())
+    for tell in told:
+        theirs.learn(NORTH, Update(add=tell.update.add))
+    for event in EVENTS:
+        if any(matches(each, event) for each in some):
+            assert theirs.route(event, None) == {NORTH}, event
+
+
+# -- what is chosen, and why -----------------------------------------------------------------------
+
+
+def narrow(n: int = 40, seed: int = 1) -> tuple[BoxColumns, list[dict[str, float]], Schema]:
+    """x is asked for narrowly, y so that all events have it, z not at all."""
+    rng = np.random.default_rng(seed)
+    low = rng.uniform(0, 90, n)
+    columns = BoxColumns.from_bounds({"x": (low, low + 1), "y": (np.full(n, -9.0), np.full(n, 109.0))})
+    events = [{"x": x, "y": y, "z": z} for x, y, z in rng.uniform(0, 100, (300, 3)).tolist()]
+    bounds = {"type": "float", "bounds": [0, 100]}
+    return columns, events, Schema.from_dict({"attributes": {"x": bounds, "y": bounds, "z": bounds}})
+
+
+def test_an_attribute_that_tells_nothing_is_no_dimension() -> None:
+    assert tune_mics(*narrow(), Budget(forwarded=60), SOME).space.grid.names == ("x",)
+    labels = tune_dls(*narrow(), Budget(forwarded=60), SOME).space.grids[0].names
+    assert "x" in labels
+    assert "z" not in labels
+
+
+def test_rows_tell_what_was_tried_and_the_choice_last() -> None:
+    tuned = tune_dls(*narrow(), Budget(memory=256), SOME)
+    assert len(tuned.rows) == tuned.measured + 1
+    choice = tuned.rows[-1]
+    assert (choice.step, choice.figures, choice.kept) == ("choice", tuned.figures, True)
+    assert "counters of 4 bits" in choice.tried
+    assert any(not row.kept for row in tuned.rows)
+    assert all(row.verdict for row in tuned.rows)
+
+
+@pytest.mark.parametrize("model", TUNE)
+def test_a_choice_is_the_same_every_time_and_survives_its_file(model: str, tmp_path: Path) -> None:
+    first, again = (TUNE[model](*narrow(), Budget(forwarded=30), SOME) for _ in range(2))
+    assert first == again
+    first.save(tmp_path / "tuning.json")
+    assert Tuned.load(tmp_path / "tuning.json") == first
+
+
+def test_predicted_ranges_are_what_a_table_does() -> None:
+    columns, events, schema = narrow()
+    tuned = tune_mics(columns, events, schema, Budget(forwarded=30), SOME)
+    assert measure(tuned.space, None, Sample(columns, events)) == tuned.figures
+
+
+def test_predicted_labels_are_near_what_a_table_does() -> None:
+    columns, events, schema = narrow()
+    tuned = tune_dls(columns, events, schema, Budget(memory=64), SOME)
+    found = measure(tuned.space, tuned.shape, Sample(columns, events))
+    assert (found.forwarded, found.memory) == (tuned.figures.forwarded, tuned.figures.memory)
+    assert found.memory <= 64
+    assert abs(found.false_positives - tuned.figures.false_positives) < 0.1
+
+
+def test_false_positives_are_counted_by_brute_force() -> None:
+    columns, events, schema = narrow()
+    space = tune_mics(columns, events, schema, Budget(forwarded=20), SOME).space
+    wanted = [any(event in box for box in columns) for event in events]
+    told = space.range_sets(columns)[1].union()
+    passed = [space.index(event) in told for event in events]
+    strangers = [here for here, want in zip(passed, wanted, strict=True) if not want]
+    assert all(here for here, want in zip(passed, wanted, strict=True) if want)
+    assert measure(space, None, Sample(columns, events)).false_positives == sum(strangers) / len(strangers)
+
+
+def test_a_filter_grows_only_past_the_labels_it_was_made_for() -> None:
+    tuned = tune_dls(*narrow(), Budget(memory=256), SOME)
+    assert tuned.shape is not None
+    assert tuned.shape.rate(tuned.figures.forwarded) <= tuned.rate <= 1
+
+
+def test_shapes_grow_until_nothing_is_seen_of_them() -> None:
+    shapes = list(shapes_for(500, 1e-3))
+    sizes = [shape.size for shape in shapes]
+    assert sizes == sorted(set(sizes))
+    assert shapes[-1].rate(500) <= 1e-3 < shapes[-2].rate(500)
+    assert {shape.bits for shape in shapes} == {4, 8}
+    assert shapes[-1].bits == 4
+
+
+# -- budgets ---------------------------------------------------------------------------------------
+
+
+figures = st.builds(Figures, st.sampled_from((0.0, 0.1, 0.5)), st.integers(1, 3), st.integers(1, 3))
+budgets = st.builds(
+    Budget,
+    st.sampled_from((None, 1, 2)),
+    st.sampled_from((None, 0, 0.1)),
+    st.sampled_from((None, 1, 2)),
+    st.sampled_from((None, *Cost)),
+)
+
+
+@given(budgets, figures, figures)
+@thorough(200)
+def test_what_keeps_the_limits_ranks_first(budget: Budget, one: Figures, other: Figures) -> None:
+    keeps = [all(each.of(cost) <= limit for cost, limit in budget.limits.items()) for each in (one, other)]
+    assert [budget.excess(each) == 0 for each in (one, other)] == keeps
+    if keeps[0] and not keeps[1]:
+        assert budget.rank(one) < budget.rank(other)
+    if keeps[0] and keeps[1] and one.of(budget.goal) < other.of(budget.goal):
+        assert budget.rank(one) < budget.rank(other)
+    assert (budget.rank(one) == budget.rank(other)) == (one == other)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"memory": 0}, "memory"),
+        ({"forwarded": True}, "forwarded"),
+        ({"false_positives": 1.5}, "share from 0 to 1"),
+        ({"false_positives": float("nan")}, "share from 0 to 1"),
+        ({"minimise": "time"}, "cannot be minimised"),
+    ],
+)
+def test_a_budget_that_is_none_is_refused(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(TuningError, match=said):
+        Budget(**wrong)
+
+
+@pytest.mark.parametrize("model", TUNE)
+def test_a_limit_that_cannot_hold_is_named_with_what_would(model: str) -> None:
+    with pytest.raises(TuningError, match="no choice has at most 0% false positives: the least found is") as refused:
+        TUNE[model](*narrow(), Budget(false_positives=0), SOME)
+    least = float(str(refused.value).split("found is ")[1].split("%")[0]) / 100
+    TUNE[model](*narrow(), Budget(false_positives=1.01 * least), SOME)
+
+
+def test_limits_that_cannot_hold_together_are_named() -> None:
+    columns, events, schema = narrow()
+    least = tune_mics(columns, events, schema, Budget(), SOME).figures.false_positives
+    with pytest.raises(TuningError, match="together: allow"):
+        tune_mics(columns, events, schema, Budget(false_positives=1.1 * least, forwarded=1), SOME)
+
+
+# -- bad input -------------------------------------------------------------------------------------
+
+
+def test_empty_samples_are_refused() -> None:
+    columns, events, schema = narrow()
+    with pytest.raises(TuningError, match="sample of subscriptions"):
+        tune_mics(BoxColumns.of([]), events, schema)
+    with pytest.raises(TuningError, match="sample of events"):
+        tune_dls(columns, [], schema)
+    everything = BoxColumns.from_bounds({"x": ([-1.0], [101.0])})
+    with pytest.raises(TuningError, match="somebody wants every event"):
+        tune_mics(everything, events, schema)
+
+
+def test_without_bounds_or_values_nothing_can_be_cut() -> None:
+    columns, events, _ = narrow()
+    with pytest.raises(TuningError, match=r"ask for \(x, y\)"):
+        tune_mics(columns, [{"z": 1.0}], Schema.of(x="float", z="float"))
+    with pytest.raises(TuningError, match="can be cut"):
+        tune_dls(columns, events, Schema.of(z="float"))
+    assert tune_mics(columns, events, Schema.of(x="float"), options=SOME).space.grid.names == ("x",)
+
+
+def test_every_type_has_ways_and_none_twice() -> None:
+    schema = Schema.of(a="int", b="bool", c="string", d="timestamp")
+    events = [{"a": n, "b": n > 1, "c": f"s{n}", "d": datetime(2020, 1, 1 + n, tzinfo=UTC)} for n in range(5)]
+    choices = Choices.of(schema, set(schema), events, Options((8, 16)))
+    assert len(choices.ways) == 4
+    for ways in choices.ways:
+        assert len({way.dimension for way in ways}) == len(ways) > 1
+    assert all(choices.possible(candidate) for candidate in choices)
+
+
+@pytest.mark.parametrize("wrong", [{"cells": ()}, {"cells": (2,)}, {"caps": (0,)}, {"caps": (1 << 21,)}])
+def test_options_that_are_none_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(TuningError, match="to choose among"):
+        Options(**wrong)
+
+
+def test_other_models_and_endless_searches_are_refused() -> None:
+    with pytest.raises(TuningError, match="no model is named"):
+        exhaustive("flooding", *narrow())
+    with pytest.raises(TuningError, match="is the limit"):
+        exhaustive("mics", *narrow(), options=Options(tuple(range(3, 60)), tuple(range(1, 60))))
+
+
+def test_what_is_no_tuning_file_is_refused(tmp_path: Path) -> None:
+    text = tune_mics(*narrow(), Budget(forwarded=30), SOME).to_json()
+    form = json.loads(text)
+    wrong = [
+        "",
+        "[]",
+        "7",
+        text[:-5],
+        *(json.dumps({k: v for k, v in form.items() if k != name}) for name in form),
+        *(json.dumps({**form, name: value}) for name in form for value in ("?", {"?": 1}, -1)),
+    ]
+    for each in wrong:
+        with pytest.raises(TuningError):
+            Tuned.from_json(each)
+    with pytest.raises(TuningError, match="cannot be read"):
+        Tuned.load(tmp_path / "none.json")

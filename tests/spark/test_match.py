@@ -1,0 +1,222 @@
+"""Matching on Spark finds what `meaning` finds, by every strategy and in every form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from spark.test_expression import event_of, frame, setting, some_filter, some_row
+from strategies import EXAMPLES
+from weft import Schema, TreeIndex, matches
+from weft.errors import PipelineError, SnapshotError
+from weft.language.ast import Filter
+from weft.spark import Output, Prepared, Strategy, match, prepare, subscriptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+STRATEGIES = [strategy.value for strategy in Strategy if strategy is not Strategy.AUTO]
+OUTPUTS = [output.value for output in Output]
+Answer = dict[int, list[Any]]
+
+
+@pytest.fixture
+def elsewhere(spark: SparkSession) -> Iterator[SparkSession]:
+    with setting(spark, caseSensitive="true", session__timeZone="America/New_York"):
+        yield spark
+
+
+def numbered(rows: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as sf
+
+    return rows.withColumn("number", sf.monotonically_increasing_id())
+
+
+def answers(found: DataFrame, output: str) -> Answer:
+    """The ids of each event by its number, or how many there are."""
+    rows = found.select("number", Output(output).column).collect()
+    if output == "counts":
+        return {number: [count] for number, count in rows if count}
+    if output == "lists":
+        return {number: sorted(ids) for number, ids in rows if ids}
+    pairs: Answer = {}
+    for number, sub in rows:
+        pairs.setdefault(number, []).append(sub)
+    return {number: sorted(ids) for number, ids in pairs.items()}
+
+
+def as_asked(truth: Answer, output: str) -> Answer:
+    return {number: [len(ids)] for number, ids in truth.items()} if output == "counts" else truth
+
+
+@pytest.mark.parametrize("seed", range(EXAMPLES))
+def test_every_strategy_and_form_says_what_the_filters_mean(elsewhere: SparkSession, seed: int) -> None:
+    random = Random(seed)
+    filters: list[Filter] = [some_filter(random, depth) for depth in (0, 0, 1, 2) for _ in range(40)]
+    rows = [some_row(random) for _ in range(80)]
+    truth: Answer = {}
+    for number, row in enumerate(rows):
+        event = event_of(row)
+        truth[number] = [sub for sub, each in enumerate(filters) if matches(each, event)]
+    truth = {number: subs for number, subs in truth.items() if subs}
+    events = numbered(frame(elsewhere, rows).coalesce(1)).repartition(3)
+    texts = elsewhere.createDataFrame([(sub, str(each)) for sub, each in enumerate(filters)], "id int, filter string")
+    named = texts.selectExpr("concat('s', lpad(id, 4, '0')) AS id", "filter")
+    names = {number: [f"s{sub:04}" for sub in subs] for number, subs in truth.items()}
+    for strategy in STRATEGIES:
+        ready = prepare(texts.repartition(2), strategy=strategy, groups=7)
+        for output in OUTPUTS:
+            assert answers(ready.match(events, output), output) == as_asked(truth, output), (strategy, output)
+        lists = match(events, named, strategy=strategy, groups=5, output="lists")
+        assert answers(lists, "lists") == names, strategy
+    columns = set(events.columns)
+    assert set(ready.match(events, "counts").columns) == {*columns, "matches"}
+
+
+# -- what is given -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def events(spark: SparkSession) -> DataFrame:
+    return spark.createDataFrame(
+        pa.table(
+            {"number": range(40), "x": [n / 2 for n in range(40)], "kind": [("a", "b", None)[n % 3] for n in range(40)]}
+        )
+    )
+
+
+TEXTS = {1: "x BETWEEN 3 AND 5", 2: "x >= 12 AND kind = 'a'", 3: "kind = 'b'", 4: "TRUE"}
+
+
+@pytest.fixture(scope="module")
+def texts(spark: SparkSession) -> DataFrame:
+    return spark.createDataFrame(list(TEXTS.items()), "id long, filter string")
+
+
+@pytest.mark.parametrize("strategy", ["index", "partitioned"])
+def test_bounds_mean_the_same_as_texts(spark: SparkSession, events: DataFrame, texts: DataFrame, strategy: str) -> None:
+    bounds = pa.table(
+        {
+            "id": [1, 2, 3, 4],
+            "x_low": [3.0, 12.0, None, None],
+            "x_high": pa.array([5, None, None, None], pa.int32()),
+            "kind": [None, "a", "b", None],
+        }
+    )
+    found = match(events, spark.createDataFrame(bounds), output="lists", strategy=strategy)
+    assert answers(found, "lists") == answers(match(events, texts, output="lists", strategy="sql"), "lists")
+
+
+def test_a_snapshot_is_taken_where_it_is(
+    spark: SparkSession, events: DataFrame, texts: DataFrame, tmp_path: Path
+) -> None:
+    index = TreeIndex()
+    index.add_texts(TEXTS, TEXTS.values())
+    index.snapshot(tmp_path / "subs")
+    found = match(events, tmp_path / "subs", output="lists")
+    assert answers(found, "lists") == answers(match(events, texts, output="lists"), "lists")
+    with pytest.raises(PipelineError, match="an index already"):
+        prepare(str(tmp_path / "subs"), strategy="sql")
+    with pytest.raises(SnapshotError, match="no snapshot"):
+        prepare(tmp_path)
+
+
+def test_events_conform_to_a_schema(spark: SparkSession) -> None:
+    schema = Schema.of(x="int")
+    rows = spark.createDataFrame([(n, n / 2) for n in range(10)], "number int, x double")
+    wanted = spark.createDataFrame([(1, "x IS NULL"), (2, "x > 2")], "id int, filter string")
+    truth = {n: [1] for n in (1, 3, 5, 7, 9)} | {6: [2], 8: [2]}
+    for strategy in ("index", "partitioned"):
+        assert answers(match(rows, wanted, schema=schema, strategy=strategy, output="lists"), "lists") == truth
+    with pytest.raises(PipelineError, match="leave the schema out"):
+        prepare(wanted, schema, strategy="sql")
+
+
+def test_what_is_prepared_serves_any_events(events: DataFrame, texts: DataFrame) -> None:
+    ready: Prepared = prepare(texts)
+    assert ready.refused == 0
+    assert ready.strategy is Strategy.INDEX
+    first = ready.match(events.where("number < 7"), "counts")
+    other = ready.match(events.where("number >= 7").withColumnRenamed("kind", "sort"), "counts")
+    assert first.count() == 7
+    assert other.columns == ["number", "x", "sort", "matches"]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("output", OUTPUTS)
+def test_no_events_and_no_subscriptions(events: DataFrame, texts: DataFrame, strategy: str, output: str) -> None:
+    none = match(events.limit(0), texts, strategy=strategy, output=output)
+    assert none.count() == 0
+    unwanted = match(events, texts.limit(0), strategy=strategy, output=output)
+    assert unwanted.count() == (0 if output == "pairs" else 40)
+    assert answers(unwanted, output) == {}
+    assert none.schema.fieldNames() == unwanted.schema.fieldNames() == [*events.columns, Output(output).column]
+
+
+# -- what cannot be read -------------------------------------------------------------------------------
+
+
+def test_bad_rows_are_set_aside_whole_and_with_the_reason(spark: SparkSession) -> None:
+    rows = spark.sql(
+        "SELECT id AS number, x, timestamp_micros(IF(id = 1, 9000000000000000000, 0)) AS t,"
+        " IF(id = 2, CAST(X'ff' AS STRING), 'fine') AS s FROM VALUES (0, 1.0), (1, 2.0), (2, 3.0), (3, 4.0) AS v(id, x)"
+    )
+    wanted = spark.createDataFrame(
+        [(1, "x >= 1"), (2, "x >"), (3, "t IS NOT NULL"), (3, "s = 'fine'"), (None, "TRUE"), (5, None)],
+        "id int, filter string",
+    )
+    for strategy in STRATEGIES:
+        ready = prepare(wanted, strategy=strategy)
+        assert answers(ready.match(rows, "lists"), "lists") == {0: [1], 3: [1]}
+        wrong = ready.errors(rows).collect()
+        assert len(wrong) == 7
+        reasons = {(row.side, row.row): row.reason for row in wrong}
+        assert reasons["subscription", '{"id":3,"filter":"t IS NOT NULL"}'] == "its id is another's too"
+        assert reasons["subscription", '{"id":null,"filter":"TRUE"}'] == "it has no id"
+        assert reasons["subscription", '{"id":5,"filter":null}'] == "it has no filter"
+        assert "the text ends at column 4" in reasons["subscription", '{"id":2,"filter":"x >"}']
+        events = sorted(reason for (side, _), reason in reasons.items() if side == "event")
+        assert events == ["'t' is outside the years 1 to 9999", "the text of 's' is no UTF-8"]
+    assert prepare(wanted).refused == 5
+
+
+def test_strict_raises_instead(events: DataFrame, texts: DataFrame) -> None:
+    assert match(events, texts, strict=True).count() > 0
+    bad = texts.selectExpr("id", "'x >' AS filter")
+    with pytest.raises(PipelineError, match="the text ends"):
+        match(events, bad, strict=True)
+
+
+@pytest.mark.parametrize(
+    ("form", "says"),
+    [
+        ("1 AS sub, 'x' AS filter", "no column 'id'"),
+        ("1 AS ids, 'x' AS filter", "did you mean 'ids'"),
+        ("1.5 AS id, 'x' AS filter", "make them bigint or string"),
+        ("1 AS id, 7 AS filter", "holds no texts"),
+        ("1 AS id", "neither a column 'filter'"),
+        ("1 AS id, array(1) AS x_low", "bounds nothing"),
+        ("1 AS id, 'x' AS filter, 'y' AS FILTER", "two columns 'filter'"),
+    ],
+)
+def test_columns_that_are_missing_or_wrong_are_named(spark: SparkSession, form: str, says: str) -> None:
+    with pytest.raises(PipelineError, match=says):
+        subscriptions(spark.sql(f"SELECT {form}"))
+
+
+def test_names_that_clash_or_are_unknown_are_named(events: DataFrame, texts: DataFrame) -> None:
+    with pytest.raises(PipelineError, match="column 'subscription', which results need"):
+        match(events.withColumnRenamed("kind", "subscription"), texts)
+    with pytest.raises(PipelineError, match="did you mean 'pairs'"):
+        match(events, texts, output="pair")
+    with pytest.raises(PipelineError, match="did you mean 'index'"):
+        match(events, texts, strategy="idnex")
+    with pytest.raises(PipelineError, match="two columns 'x'"):
+        match(events.selectExpr("x", "number AS X"), texts)
+    with pytest.raises(PipelineError, match=r"two columns 'p\.x'"):
+        match(events.selectExpr("struct(x) AS p", "x AS `p.x`"), texts)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from weft.bench import BENCHES, dls
+from itertools import product
+
+from weft.bench import BENCHES, dls, dls_granules
 
 
 def test_the_dls_benchmark_measures_every_figure() -> None:
@@ -21,5 +23,12 @@ def test_the_dls_benchmark_measures_every_figure() -> None:
                 assert 0 < (figures[f"forwarded/{name}/labels"] or 0) <= most
     assert figures["false/uniform/best_granules"] == 32  # as in Figure 9
     assert abs((figures["false/uniform-m2^16/filter"] or 0) - (figures["false/uniform-m2^16/expected"] or 0)) < 1.5
-    assert len(told) == 2 * 9 + 3 + 1 + 4
+    for draw, size in product(("uniform", "zipf"), dls_granules.SIZES):
+        for what, model in product(("insert", "match"), ("dls", "mics")):
+            name = f"{what}/{draw}-4-{size}"
+            ours, ratio = (figures[f"{name}-g256/{model}_{unit}"] or 0 for unit in ("us", "vs_paper"))
+            assert abs(ratio * dls_granules.PAPER[what, draw, model][-1] - ours) < 1e-9
+            first, last = (figures[f"{name}-g{granules}/{model}_us"] or 0 for granules in (16, 256))
+            assert figures[f"{name}/{model}_growth"] == last / first
+    assert len(told) == 2 * 9 + 3 + 1 + 4 + 2 * 2 * 5
     assert BENCHES["dls"]() is dls.run

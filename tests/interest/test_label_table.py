@@ -17,6 +17,9 @@ from weft.interest.heard_labels import HeardLabels
 from weft.interest.label_bundles import LabelBundles
 from weft.interest.label_counts import LabelCounts
 from weft.interest.label_filter import CountingFilter, FilterShape
+from weft.interest.label_set import LabelSet, Switch
+from weft.interest.label_twin import MOST_COUNTERS, TwinFilter
+from weft.interest.told_labels import Change, ToldLabels
 from weft.language.ast import Filter
 from weft.language.meaning import matches
 from weft.space.grid import Grid
@@ -161,8 +164,48 @@ def test_a_fitting_shape_fits() -> None:
             assert half.rate(labels) > 0.005
 
 
+def test_a_filter_grows_and_shrinks_and_does_not_swing() -> None:
+    twin = TwinFilter(FilterShape(16, 4), 0.01)
+    sizes = []
+    for labels in (1, 2, 3, 20, 200, 199, 150, 199, 40, 3, 0):
+        if (switch := twin.due(labels)) is not None:
+            twin.switch(switch, np.arange(labels))
+        assert twin.held.shape.rate(labels) <= 0.01
+        sizes.append((twin.number, twin.held.shape.size))
+    assert sizes[:5] == [(0, 16), (1, 32), (2, 64), (3, 256), (4, 4096)]
+    assert sizes[5:8] == [(4, 4096)] * 3  # half of it would do, and that is no reason
+    assert sizes[8:] == [(5, 512), (6, 64), (7, 16)]
+
+
+def test_a_filter_grows_to_a_bound() -> None:
+    twin = TwinFilter(FilterShape(16, 4), 0.01)
+    assert twin.due(1 << 40) == Switch(1, MOST_COUNTERS)
+
+
+@pytest.mark.parametrize(
+    ("switch", "says"),
+    [(Switch(2, 32), "follow"), (Switch(0, 32), "follow"), (Switch(1, 8), "16"), (Switch(1, 48), "power of two")],
+)
+def test_a_switch_that_cannot_be_is_refused(switch: Switch, says: str) -> None:
+    with pytest.raises(LabelError, match=says):
+        TwinFilter(FilterShape(16, 4), 0.01).admit(switch, fresh=False)
+    with pytest.raises(LabelError, match="cannot come"):
+        TwinFilter(FilterShape(16, 4), 0.01).admit(Switch(9, 2 * MOST_COUNTERS), fresh=True)
+    TwinFilter(FilterShape(16, 4), 0.01).admit(Switch(9, 64), fresh=True)
+
+
+def test_a_switch_to_the_same_size_is_only_made_where_it_frees_counters() -> None:
+    twin = TwinFilter(FilterShape(8, 2), 1.0)
+    twin.change(NONE, np.arange(60))
+    assert twin.held.saturated > 0
+    assert twin.renewal(np.arange(60)) is None
+    twin.change(np.arange(50), NONE)
+    assert twin.renewal(np.arange(50, 60)) == Switch(1, 8)
+
+
 SCHEMA = Schema.from_dict({"attributes": {name: {"type": "float", "bounds": [0, 2]} for name in ("a", "b")}})
 SPACE = LabelSpace([Grid.uniform(SCHEMA, cells=8)], most=5, parts=3)
+NONE = np.zeros(0, np.int64)
 LOOKED_UP = [(None, 1.0), (FilterShape(4, 2), 1.0), (FilterShape(16, 3), 0.3), (FilterShape(2, 1, bits=8), 0.1)]
 
 
@@ -172,19 +215,30 @@ def test_no_event_is_lost_after_random_unsubscriptions(
     wanted: list[Filter], data: st.DataObject, how: tuple[FilterShape | None, float]
 ) -> None:
     shape, rate = how
-    heard, needs, live = HeardLabels(SPACE, shape, rate), LabelCounts(slots=2), {}
+    told, heard, live = ToldLabels(3, shape, rate), HeardLabels(SPACE, shape, rate), {}
+    held: dict[int, LabelSet] = {}
+
+    def tell(change: Change) -> None:
+        drop = [label for number in change.drop for label in held.pop(number).labels]
+        held.update(change.add)
+        heard.change(np.array(drop, np.int64), np.array([x for each in change.add.values() for x in each.labels], int))
+        for switch in change.notes:
+            heard.switch(switch, told.needs.labels())
+        if told.twin is not None:
+            assert heard.twin is not None
+            assert (told.twin.number, told.twin.held) == (heard.twin.number, heard.twin.held), "the ends differ"
+
     for number, each in enumerate(wanted):
         form = normalize(each)
         if form:
             live[number] = each, SPACE.labels(form)
-            gone, new = needs.change([], live[number][1])
-            heard.change(gone, new)
-            if heard.crowded:
-                heard.renew(needs.labels())
+            tell(told.change(NONE, live[number][1]))
     for number in data.draw(st.lists(st.sampled_from([*live]), unique=True)) if live else ():
-        heard.change(*needs.change(live.pop(number)[1], []))
+        tell(told.change(live.pop(number)[1], NONE))
     if data.draw(st.booleans()):
-        heard.renew(needs.labels())
+        tell(told.tidied())
+    needs = told.needs
+    told.check(np.concatenate([NONE, *(labels for _, labels in live.values())]))
     heard.check(needs.labels())
     found = heard.match_batch(EVENTS)
     for at, event in enumerate(EVENTS):

@@ -101,6 +101,7 @@ class Network(RuleBasedStateMachine):
     model: Model
     advertised = False
     hierarchical = False
+    network: type[Overlay] = Overlay
 
     def make(self) -> RoutingTable:
         return (
@@ -117,7 +118,7 @@ class Network(RuleBasedStateMachine):
     )
     def start(self, parents: list[int], seed: int, wishes: list[Somewhere], promises: list[Somewhere]) -> None:
         self.names = [BrokerId(f"b{number:02}") for number in range(len(parents) + 1)]
-        self.overlay = Overlay(self.names, self.make, np.random.default_rng(seed))
+        self.overlay = self.network(self.names, self.make, np.random.default_rng(seed))
         self.wishes: dict[SubId, Wish] = {}
         self.promises: dict[SubId, Promise] = {}
         self.fresh_links: set[frozenset[BrokerId]] = set()  # attached since all was last propagated

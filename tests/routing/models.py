@@ -24,7 +24,7 @@ from weft.model.schema import Schema
 from weft.order import NonRedundantForest
 from weft.routing.adverts import Overlap
 from weft.routing.covering import CoveringTable, covering_forest
-from weft.routing.dls import DlsTable, LabelOverlap
+from weft.routing.dls import DlsTable
 from weft.routing.exact import ExactTable
 from weft.routing.flooding import FloodingTable
 from weft.routing.identity import Form, IdentityTable, form_of
@@ -34,7 +34,7 @@ from weft.routing.merging import MergedLocal, MergingTable
 from weft.routing.mics import CurveOverlap, MicsTable
 from weft.routing.negative import NegativeTable
 from weft.routing.simple import SimpleTable
-from weft.routing.table import Item, Link, RoutingTable, Tell
+from weft.routing.table import Item, Link, RoutingTable
 from weft.space.content import ContentSpace
 from weft.space.grid import Grid
 from weft.space.label_space import LabelSpace
@@ -144,17 +144,6 @@ def labelled(item: Item) -> int:
     return _known_labels[key]
 
 
-class RetunedTable(DlsTable):
-    """Whenever it is tidied, it maps its subscriptions to another of its grids; one came later."""
-
-    def __init__(self) -> None:
-        super().__init__(LabelSpace(LABELS.grids[:1], LABELS.most, LABELS.parts), bundle=2)
-        self.accept(LABELS.grids[1])
-
-    def tidy(self, budget: int) -> list[Tell]:
-        return [*self.retune(1 - self._among[0]), *super().tidy(budget)]
-
-
 SMALL = {"make_tiles": partial(Tiles, most_axes=2, most_rows=4, reach=1 << 7, spare=4, patience=2)}
 
 TABLES: dict[str, Model] = {
@@ -174,12 +163,11 @@ TABLES: dict[str, Model] = {
     "merging, lazy": Model(partial(MergingTable, index=small_index, lazy=True), loose=True),
     "mics": Model(partial(MicsTable, [SPACE], refresh=True), admits=cells, overlap=CurveOverlap([SPACE])),
     "mics, gaps": Model(partial(MicsTable, [SPACE], gap=3), admits=cells, loose=True),
-    "dls": Model(partial(DlsTable, LABELS, bundle=3, refresh=True), admits=labelled, overlap=LabelOverlap(LABELS)),
+    "dls": Model(partial(DlsTable, LABELS, bundle=3, refresh=True), admits=labelled),
     "dls, hashed": Model(  # so small that nearly everything collides, and counters are full at once
         partial(DlsTable, LABELS, shape=FilterShape(8, 3), rate=1.0, bundle=2), admits=labelled
     ),
     "dls, growing": Model(partial(DlsTable, LABELS, shape=FilterShape(2, 1, bits=8), rate=0.2), admits=labelled),
-    "dls, retuned": Model(RetunedTable, admits=labelled, loose=True, overlap=LabelOverlap(LABELS)),
     "negative": Model(partial(NegativeTable, index=small_index, refresh=True)),
     "negative, k = 2": Model(partial(NegativeTable, limit=Limit(2), index=small_index)),
     "negative, dynamic": Model(lambda: NegativeTable(limit=Limit(1, dynamic=True), local=ForestLocal(), space=SMALL)),

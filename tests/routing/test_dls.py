@@ -9,7 +9,7 @@ from weft.errors import LocalProtocolError, RemoteProtocolError
 from weft.index.base import SubId
 from weft.interest.curve_range import CurveRange
 from weft.interest.label_filter import FilterShape
-from weft.interest.label_set import LabelSet
+from weft.interest.label_set import LabelSet, Note, Retuning, Stage, Switch
 from weft.routing.dls import DlsTable
 from weft.routing.table import Exactness, ItemId, Link, Role, Tell, Update
 from weft.space.grid import Grid
@@ -18,6 +18,7 @@ from weft.space.label_space import LabelSpace
 NORTH, SOUTH = Link("north"), Link("south")
 SCHEMA = Schema.from_dict({"attributes": {name: {"type": "float", "bounds": [0, 100]} for name in ("x", "y")}})
 SPACE = LabelSpace([Grid.uniform(SCHEMA, cells=16)])
+FINER = LabelSpace([Grid.uniform(SCHEMA, cells=64)])
 WIDE, NARROW = parse("x BETWEEN 10 AND 40 AND y < 50"), parse("x BETWEEN 12 AND 30 AND y < 40")
 
 
@@ -83,6 +84,8 @@ def test_ends_that_differ_are_seen_in_their_parameters() -> None:
         DlsTable(SPACE, shape=FilterShape(1 << 10, seed=1)),
         DlsTable(SPACE, shape=FilterShape(1 << 10, hashes=5)),
         DlsTable(SPACE, shape=FilterShape(1 << 10, bits=8)),
+        DlsTable(SPACE, shape=FilterShape(1 << 10), rate=0.5),
+        DlsTable(SPACE, side=1),
     ]
     known = {(table.exactness, tuple(table.parameters.items())) for table in tables}
     assert len(known) == len(tables)
@@ -90,30 +93,102 @@ def test_ends_that_differ_are_seen_in_their_parameters() -> None:
     assert [table.exactness for table in tables[2:4]] == [Exactness.CELLS, Exactness.HASHED]
 
 
-def test_a_full_filter_is_told_of_and_tidied() -> None:
-    table = attached(DlsTable(SPACE, shape=FilterShape(8, 2), rate=1.0))
-    wanted = SPACE.labels("x > 0").tolist()
-    table.learn(NORTH, Update(add={ItemId(1): LabelSet(tuple(wanted)), ItemId(2): LabelSet(tuple(wanted[:1]))}))
-    assert table.saturated(NORTH) > 0
-    table.learn(NORTH, Update(drop=(ItemId(1),)))
-    assert table.saturated(NORTH) > 0
-    assert table.route({"x": 50, "y": 50}, SOUTH) == {NORTH}  # a false positive: nobody wants it
-    table.tidy(budget=100)
-    assert table.saturated(NORTH) == 0
-    assert table.route({"x": 50, "y": 50}, SOUTH) == set()
+def pair(**options: object) -> tuple[DlsTable, DlsTable]:
+    """A teller and its neighbour, each the only link of the other."""
+    here, there = (DlsTable(SPACE, **options) for _ in range(2))  # type: ignore[arg-type]
+    pass_on(here.attach(NORTH), there_after_attaching(there))
+    return here, there
+
+
+def there_after_attaching(there: DlsTable) -> DlsTable:
+    there.attach(SOUTH)
+    return there
+
+
+def pass_on(tells: list[Tell], there: DlsTable) -> list[Update]:
+    for tell in tells:
+        there.learn(SOUTH, tell.update)
+    return [tell.update for tell in tells]
+
+
+def test_a_full_filter_is_told_of_and_tidied_at_both_ends() -> None:
+    here, there = pair(shape=FilterShape(32, 2), rate=1.0)
+    pass_on(here.change({SubId(1): parse("x > 0 AND y > 0"), SubId(2): parse("x > 99 AND y > 99")}, ()), there)
+    assert there.saturated(SOUTH) > 0
+    pass_on(here.change({}, [SubId(1)]), there)
+    assert there.saturated(SOUTH) > 0
+    strangers = [{"x": n, "y": 50} for n in range(0, 90, 5)]
+    false = len(there.route_batch(strangers, None)[SOUTH])  # nobody wants any
+    there.tidy(budget=100)  # not the receiver's to do: its filter would differ from its twin
+    assert there.saturated(SOUTH) > 0
+    (update,) = pass_on(here.tidy(budget=100), there)
+    assert update.notes == (Switch(1, 32),)
+    assert there.saturated(SOUTH) == 0
+    assert len(there.route_batch(strangers, None).get(SOUTH, ())) < false
+    assert here.filter_told(NORTH) == there.filter_heard(SOUTH)
+    assert here.tidy(budget=100) == []
+    here.check()
+    there.check()
+
+
+def test_a_fresh_update_frees_both_ends() -> None:
+    here, there = pair(shape=FilterShape(32, 2), rate=1.0)
+    pass_on(here.change({SubId(1): parse("x > 0 AND y > 0"), SubId(2): parse("x > 99 AND y > 99")}, ()), there)
+    pass_on(here.change({}, [SubId(1)]), there)
+    assert there.saturated(SOUTH) > 0
+    pass_on(here.attach(NORTH), there)
+    assert there.saturated(SOUTH) == 0
+    assert here.filter_told(NORTH) == there.filter_heard(SOUTH)
+
+
+def test_a_filter_grows_with_the_update_that_asks_for_it() -> None:
+    here, there = pair(shape=FilterShape(4, 2), rate=0.01)
+    small = there.memory(SOUTH)[0]
+    (update,) = pass_on(here.change({SubId(1): parse("x > 50 AND y > 50")}, ()), there)
+    (switch,) = update.notes
+    assert switch == Switch(1, there.memory(SOUTH)[0] * 2)  # two counters a byte
+    assert update.add
+    assert there.memory(SOUTH)[0] > small
+    assert there.route({"x": 60, "y": 70}, None) == {SOUTH}
+    assert there.route({"x": 20, "y": 20}, None) == set()
+    assert list(there.route_batch([{"x": 60, "y": 70}, {"x": 20}], None)[SOUTH]) == [0]
+    (fresh,) = here.attach(NORTH)
+    assert fresh.update.notes == (switch,)  # who knows nothing hears of the size as well
+    (shrunk,) = pass_on(here.change({}, [SubId(1)]), there)
+    assert shrunk.notes == (Switch(2, 4),)
+    assert there.memory(SOUTH)[0] == small
+    assert here.filter_told(NORTH) == there.filter_heard(SOUTH)
+    there.check()
+
+
+@pytest.mark.parametrize(
+    "notes",
+    [
+        (Switch(2, 32),),
+        (Switch(1, 2),),
+        (Switch(1, 33),),
+        (Switch(1, 1 << 40),),
+        (Switch(1, 32), Switch(2, 64)),
+        (Retuning("{}", Stage.OFFERED),),
+        (Retuning("[1, 2, 3]", Stage.OFFERED),),
+        (Retuning(FINER.to_json(), Stage.UNAWARE),),
+        (Retuning(FINER.to_json(), 7),),  # type: ignore[arg-type]
+        (Retuning(FINER.to_json(), Stage.OFFERED), Retuning(FINER.to_json(), Stage.DONE)),
+    ],
+)
+def test_notes_that_cannot_be_are_refused(notes: tuple[Note, ...]) -> None:
+    table = attached(DlsTable(SPACE, shape=FilterShape(16)))
+    mine = LabelSet(tuple(SPACE.labels(WIDE).tolist()))
+    with pytest.raises(RemoteProtocolError, match="north"):
+        table.learn(NORTH, Update(add={ItemId(1): mine}, notes=notes))
+    assert not table.heard(NORTH)
+    assert not table.retuning
     table.check()
 
 
-def test_a_filter_grows_with_what_is_heard() -> None:
-    table = attached(DlsTable(SPACE, shape=FilterShape(4, 2), rate=0.01))
-    small = table.memory(NORTH)[0]
-    wanted = SPACE.labels("x > 50 AND y > 50").tolist()
-    table.learn(NORTH, Update(add={ItemId(1): LabelSet(tuple(wanted))}))
-    assert table.memory(NORTH)[0] > small
-    assert table.route({"x": 60, "y": 70}, None) == {NORTH}
-    assert table.route({"x": 20, "y": 20}, None) == set()
-    assert list(table.route_batch([{"x": 60, "y": 70}, {"x": 20}], None)[NORTH]) == [0]
-    table.check()
+def test_a_switch_needs_a_filter(table: DlsTable) -> None:
+    with pytest.raises(RemoteProtocolError, match="agreed"):
+        table.learn(NORTH, Update(notes=(Switch(1, 32),)))
 
 
 @pytest.mark.parametrize(
@@ -142,24 +217,6 @@ def test_bad_settings_are_refused() -> None:
             DlsTable(SPACE, **bad)  # type: ignore[arg-type]
     with pytest.raises(LocalProtocolError, match="no advertisements"):
         DlsTable(SPACE).advertise({}, ())
-
-
-def test_a_retuned_grid_replaces_the_old_one_in_one_update(table: DlsTable) -> None:
-    table.change({SubId(1): WIDE, SubId(2): parse("FALSE")}, ())
-    before = table.parameters
-    number = table.accept(Grid.uniform(SCHEMA, cells=64))
-    assert table.parameters != before
-    assert labels(table.change({SubId(3): NARROW}, ()), NORTH) == []  # mapped to the old grid still
-    tells = table.retune(number)
-    wide, narrow = (table.space.labels(each, number).tolist() for each in (WIDE, NARROW))
-    assert set(labels(tells, NORTH)) == {*wide, *narrow}
-    assert [len(tell.update.drop) > 0 for tell in tells] == [True, True]
-    assert table.learn(NORTH, Update(add={ItemId(1): LabelSet(tuple(narrow))})) == []  # we want it all already
-    assert table.route({"x": 20, "y": 20}, None) == {NORTH}
-    table.check()
-    for none in ((), (number + 1,), (-1,)):
-        with pytest.raises(LocalProtocolError, match="applications"):
-            table.retune(*none)
 
 
 def test_a_master_gets_every_event() -> None:

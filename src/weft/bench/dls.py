@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from weft.bench import dls_granules
 from weft.bench.report import Result, timed
 from weft.interest.heard_labels import HeardLabels
 from weft.interest.label_counts import LabelCounts
@@ -54,6 +55,7 @@ def run(quick: bool, progress: Progress, sizes: tuple[int, ...] | None = None) -
             results += _growth(draw, dims, sizes, progress)
     results += _boxes(min(sizes), progress)
     results += _events(min(sizes), progress)
+    results += dls_granules.run(min(sizes[0], 8_000), 3 if quick else 9, progress)
     few = 2_000 if quick else 20_000
     for draw in ("uniform", "zipf"):
         results += _filter_sizes(draw, few, progress)

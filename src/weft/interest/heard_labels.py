@@ -1,8 +1,8 @@
 """The labels that a neighbour wants, to look events up in. Laws: an event that it wants is found; with exact labels
 nothing else is, with a filter a little more.
 
-A filter grows by itself, from the exact labels, which its owner keeps: what is told does not depend on it, so no two
-ends must switch together. The same labels make it lose the counters that are full for ever.
+A filter's size is the neighbour's to choose, and switched with the update that says so (`label_twin`): its owner keeps
+the exact labels, from which a filter is made anew.
 """
 
 from __future__ import annotations
@@ -16,19 +16,35 @@ from numpy.typing import NDArray
 from weft.index.base import AnyEvent
 from weft.interest.label_counts import LabelCounts
 from weft.interest.label_filter import CountingFilter, FilterShape
+from weft.interest.label_set import Switch
+from weft.interest.label_twin import TwinFilter
 from weft.space.dimension import Ints
+from weft.space.label_sides import LabelSides
 from weft.space.label_space import LabelSpace
 
 
 class HeardLabels:
-    """Labels by exact counts or, with a shape, by a counting filter that grows past a rate of false positives."""
+    """Labels by exact counts or, with a shape, by a counting filter that the neighbour has as well.
 
-    def __init__(self, space: LabelSpace, shape: FilterShape | None = None, rate: float = 1.0) -> None:
+    >>> from weft import Schema
+    >>> space = LabelSpace.of(Schema.from_dict({"attributes": {"x": {"type": "int", "bounds": [0, 9]}}}))
+    >>> heard = HeardLabels(space, FilterShape(64))
+    >>> heard.change(np.zeros(0, np.int64), space.labels("x > 7"))
+    >>> heard.matches({"x": 9}), heard.matches({"x": 3}), heard.saturated
+    (True, False, 0)
+    """
+
+    def __init__(self, space: LabelSpace | LabelSides, shape: FilterShape | None = None, rate: float = 1.0) -> None:
         self.space = space
-        self._rate = rate
-        self.held: LabelCounts | CountingFilter = LabelCounts() if shape is None else CountingFilter(shape)
+        self.twin = None if shape is None else TwinFilter(shape, rate)
+        self._exact = LabelCounts()
         self._levels: Counter[int] = Counter()
         self.levels: Ints = np.zeros(0, np.int64)  # those in use, ascending
+
+    @property
+    def held(self) -> LabelCounts | CountingFilter:
+        """What events are looked up in."""
+        return self._exact if self.twin is None else self.twin.held
 
     def change(self, drop: Ints, add: Ints) -> None:
         """Take labels out and in. Cost: O(1) a label."""
@@ -40,24 +56,15 @@ class HeardLabels:
         self._levels = +self._levels
         self.levels = np.array(sorted(self._levels), np.int64)
 
-    @property
-    def crowded(self) -> bool:
-        """Whether a filter has more labels than its size is good for."""
-        held = self.held
-        return isinstance(held, CountingFilter) and held.shape.rate(len(held)) > self._rate
-
-    def renew(self, labels: Ints) -> None:
-        """Make a filter anew from all its labels, as large as they need. Cost: O(labels)."""
-        if isinstance(self.held, CountingFilter):
-            shape = self.held.shape
-            while shape.rate(len(labels)) > self._rate:
-                shape = shape.doubled()
-            self.held = CountingFilter.of(shape, [labels])
+    def switch(self, switch: Switch | None, labels: Ints) -> None:
+        """Make a filter anew, of all labels: those of the update that carries the switch are among them."""
+        if self.twin is not None:
+            self.twin.switch(switch, labels)
 
     @property
     def saturated(self) -> int:
         """How many counters are full for ever; exact counts have none."""
-        return self.held.saturated if isinstance(self.held, CountingFilter) else 0
+        return 0 if self.twin is None else self.twin.held.saturated
 
     def matches(self, event: AnyEvent) -> bool:
         """Whether the neighbour wants an event. Cost: a look-up for each level in use."""
@@ -73,10 +80,9 @@ class HeardLabels:
 
     def check(self, labels: Ints) -> None:
         """Raise AssertionError unless just these labels are held."""
-        if isinstance(self.held, LabelCounts):
-            self.held.check()
-            assert np.array_equal(self.held.labels(), np.unique(labels)), "other labels than were heard"
+        if self.twin is None:
+            self._exact.check()
+            assert np.array_equal(self._exact.labels(), np.unique(labels)), "other labels than were heard"
         else:
-            assert self.held.contains(labels).all(), "a label that was heard is not found"
-            assert len(self.held) == len(labels), "labels are miscounted"
+            self.twin.check(labels)
         assert np.array_equal(self.levels, self.space.levels(labels)), "other levels than are in use"

@@ -66,9 +66,9 @@ class FilterShape:
         """The expected rate of false positives with so many different labels (DLS, equation 1)."""
         return (1 - (1 - 1 / self.size) ** (self.hashes * labels)) ** self.hashes
 
-    def doubled(self) -> FilterShape:
-        """The same with twice the counters."""
-        return FilterShape(2 * self.size, self.hashes, self.bits, self.seed)
+    def resized(self, size: int) -> FilterShape:
+        """The same with so many counters."""
+        return FilterShape(size, self.hashes, self.bits, self.seed)
 
     @property
     def nbytes(self) -> int:

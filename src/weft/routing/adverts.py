@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
@@ -37,7 +37,9 @@ from weft.routing.table import (
     Source,
     Tell,
     Update,
+    noted,
 )
+from weft.space.label_space import LabelSpace
 
 Seen = Any  # what is compared of an item, made once; None meets everything
 
@@ -61,6 +63,30 @@ class Overlap:
     def meets(self, item: Seen, advertisement: Seen) -> bool:
         """Whether an event may be in both."""
         return item is None or advertisement is None or overlaps(item, advertisement, self._schema)
+
+
+@runtime_checkable
+class Comparing(Protocol):
+    """A table that says itself how its items compare with advertisements."""
+
+    @property
+    def overlap(self) -> Overlap:
+        """The comparison, which follows the table when it changes."""
+        ...
+
+
+@runtime_checkable
+class Tunable(Protocol):
+    """A table whose label space can be changed while it runs."""
+
+    @property
+    def retuning(self) -> bool:
+        """Whether the old space is still there."""
+        ...
+
+    def retune(self, space: LabelSpace) -> list[Tell]:
+        """Put another label space in the place of the one in use."""
+        ...
 
 
 class _Advert(NamedTuple):
@@ -103,7 +129,9 @@ class Advertised:
     ) -> None:
         self.table = table
         self.advertisements = IdentityTable(schema, index=index) if advertisements is None else advertisements
-        self._overlap = Overlap(schema) if overlap is None else overlap
+        self._overlap = (
+            (table.overlap if isinstance(table, Comparing) else Overlap(schema)) if overlap is None else overlap
+        )
         self._own = index(schema)  # the local advertisements
         self._ledger: Ledger[ItemId] = Ledger()  # what of the table's items is really told, and by which id
         self._links: dict[Link, _Link] = {}
@@ -163,6 +191,17 @@ class Advertised:
         """Both tables tidy."""
         return _advertised(self.advertisements.tidy(budget)) + self._restricted(self.table.tidy(budget))
 
+    def retune(self, space: LabelSpace) -> list[Tell]:
+        """Put another label space in the place of the table's. Raises LocalProtocolError if it has none."""
+        if not isinstance(self.table, Tunable):
+            raise LocalProtocolError(f"a table of {self.table.model} has no label space: there is nothing to re-tune")
+        return self._restricted(self.table.retune(space))
+
+    @property
+    def retuning(self) -> bool:
+        """Whether the table has two label spaces for a while."""
+        return isinstance(self.table, Tunable) and self.table.retuning
+
     def _restricted(self, tells: Iterable[Tell]) -> list[Tell]:
         """What the table tells, restricted to what each link may publish."""
         return [told for tell in tells for told in self._restrict(tell.link, tell.update)]
@@ -176,11 +215,12 @@ class Advertised:
             if item_id not in seen:
                 seen[item_id] = self._overlap.see(item)
         if update.fresh:
-            return [self._ledger.retell(link, {each: update.add[each] for each in seen if self._is_due(link, each)})]
-        drop = [item_id for item_id in update.drop if item_id in known]  # the others were never told
-        return self._ledger.tell(
-            link, Revision(drop, {i: item for i, item in update.add.items() if self._is_due(link, i)})
-        )
+            tells = [self._ledger.retell(link, {each: update.add[each] for each in seen if self._is_due(link, each)})]
+        else:
+            drop = [item_id for item_id in update.drop if item_id in known]  # the others were never told
+            add = {item_id: item for item_id, item in update.add.items() if self._is_due(link, item_id)}
+            tells = self._ledger.tell(link, Revision(drop, add))
+        return noted(tells, link, update.notes)  # whether or not items go with them
 
     def _advertisements_changed(self, link: Link) -> Revision[ItemId]:
         """What is to be told to the link, and no longer. Cost: O(items x advertisements that came or went)."""

@@ -3,7 +3,12 @@ told to a link is the labels of all others' filters; only new labels are told, a
 withdrawn.
 
 Exact reference counts for each link, without what came from it, decide what is told (errata, DLS 3 and 5). A filter,
-where there is one, only makes `route` small and fast. Exact filtering is the local index's, at the client's end.
+where there is one, only makes `route` small and fast; both ends have it, and switch its size at the same update
+(`label_twin`). Exact filtering is the local index's, at the client's end.
+
+A network changes its label space while it runs (DLS 5.1). The new space goes with the update in which a broker tells
+its clients' interest in new labels instead of old ones, so nothing falls through between them, and nobody hears of a
+label before its space. Both are understood until every neighbour has said that no old ones come from it (`wave`).
 """
 
 from __future__ import annotations
@@ -14,22 +19,22 @@ from typing import NamedTuple
 import numpy as np
 
 from weft.algebra.relate import as_form
-from weft.errors import LocalProtocolError, RemoteProtocolError, WeftError
+from weft.errors import LocalProtocolError, RemoteProtocolError
 from weft.index.base import AnyEvent, SubId
-from weft.interest.curve_range import CurveRange
 from weft.interest.heard_labels import HeardLabels
-from weft.interest.label_bundles import LabelBundles
-from weft.interest.label_counts import LabelCounts
-from weft.interest.label_filter import FilterShape
-from weft.interest.label_set import LabelSet
+from weft.interest.label_filter import CountingFilter, FilterShape
+from weft.interest.label_set import LabelSet, Note, Retuning, Stage
+from weft.interest.told_labels import Change, ToldLabels
 from weft.language.ast import Filter
 from weft.model.schema import Schema
-from weft.routing.adverts import Overlap, Seen
-from weft.routing.ledger import Ledger, Ledgered, Revision
+from weft.routing.label_notes import understood
+from weft.routing.label_overlap import LabelOverlap
+from weft.routing.ledger import Ledger, Ledgered, News, Revision
 from weft.routing.local import check_change
-from weft.routing.table import Exactness, Filters, Item, Link, Role, Routes, Source, Tell, Update
+from weft.routing.table import Exactness, Filters, Link, Role, Routes, Source, Tell, Update, noted
+from weft.routing.wave import Wave
 from weft.space.dimension import Ints
-from weft.space.grid import Grid
+from weft.space.label_sides import LabelSides
 from weft.space.label_space import LabelSpace
 
 _NONE: Ints = np.zeros(0, np.int64)
@@ -44,7 +49,8 @@ class _Sub(NamedTuple):
 class DlsTable(Ledgered[int]):
     """Label sets over a label space; with `shape`, events are looked up in counting filters.
 
-    A filter grows when more than `rate` of strangers would be let pass; `bundle` labels at most are one item.
+    A filter grows when more than `rate` of strangers would be let pass; `bundle` labels at most are one item. `side` is
+    1 in a network that was re-tuned an odd number of times: `parameters` say so.
 
     >>> from weft import parse, Schema
     >>> schema = Schema.from_dict({"attributes": {n: {"type": "float", "bounds": [0, 100]} for n in ("x", "y")}})
@@ -57,7 +63,7 @@ class DlsTable(Ledgered[int]):
 
     model = "dls"
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         space: LabelSpace,
         *,
@@ -65,22 +71,22 @@ class DlsTable(Ledgered[int]):
         rate: float = _RATE,
         bundle: int = 64,
         refresh: bool = False,
+        side: int = 0,
     ) -> None:
         if not 0 < rate <= 1:
             raise LocalProtocolError(f"a rate of false positives is above 0 and at most 1, not {rate}")
         if bundle < 1:
             raise LocalProtocolError(f"an item has a label at least, not {bundle}")
-        self.space = space
+        self.sides = LabelSides.of(space, side)
         self.shape = shape
         self.ledger: Ledger[int] = Ledger()
         self._rate = rate
         self._bundle = bundle
         self._refresh = refresh
-        self._among = tuple(range(len(space.grids)))  # the applications that local subscriptions are mapped to
         self._subs: dict[SubId, _Sub] = {}
         self._heard: dict[Link, HeardLabels] = {}
-        self._needs: dict[Link, LabelCounts] = {}  # of all others
-        self._bundles: dict[Link, LabelBundles] = {}
+        self._told: dict[Link, ToldLabels] = {}
+        self._wave: Wave | None = None  # while there are two spaces
 
     @staticmethod
     def of(schema: Schema, *, shape: FilterShape | None = None, refresh: bool = False) -> DlsTable:
@@ -94,117 +100,191 @@ class DlsTable(Ledgered[int]):
 
     @property
     def parameters(self) -> Mapping[str, object]:
-        """The space, for labels of other grids mean something else; and the filter, hashes and seed included."""
-        spaces = {"spaces": self.space.parameters}
+        """The space, for labels of other grids mean something else; and the filter, hashes and seed included.
+
+        While the space is re-tuned they are still those of the old one.
+        """
+        spaces = {"spaces": (*self.space.parameters, self.sides.side)}
         return spaces if self.shape is None else {**spaces, "filter": (*self.shape.parameters, self._rate)}
+
+    @property
+    def space(self) -> LabelSpace:
+        """The label space in use; the old one, while it is re-tuned."""
+        return self.sides.space
+
+    @property
+    def overlap(self) -> LabelOverlap:
+        """How its items compare with advertisements, in whatever spaces there are."""
+        return LabelOverlap(lambda: self.sides)
 
     # -- links ------------------------------------------------------------------------------------
 
     def attach(self, link: Link, role: Role = Role.PEER) -> list[Tell]:
-        """All that the neighbour should know, fresh; what it told us holds until it tells us anew."""
+        """All that the neighbour should know, fresh; what it told us holds until it tells us anew.
+
+        Raises LocalProtocolError for a new neighbour while the network is re-tuned: it would bring old labels to those
+        who have forgotten them.
+        """
+        if link not in self._heard and self._wave is not None:
+            raise LocalProtocolError(f"{link} cannot be attached while the label space is re-tuned: try again later")
         self.ledger.attach(link, role)
         if link not in self._heard:
-            self._heard[link] = HeardLabels(self.space, self.shape, self._rate)
+            self._heard[link] = HeardLabels(self.sides, self.shape, self._rate)
             if role is not Role.SLAVE:
                 self._listen(link)
-        return [] if role is Role.SLAVE else [self.ledger.retell(link, self._bundles[link].items())]
+        return noted([], link, self._stage(link)) if role is Role.SLAVE else [self._retell(link)]
 
     def _listen(self, link: Link) -> None:
-        self._needs[link], self._bundles[link] = LabelCounts(), LabelBundles(self._bundle)
-        others = [self._labels_heard(other) for other in self._heard if other != link]
-        new = self._needs[link].add(_joined([*self._local(), *others]))
-        self._bundles[link].revise((), new.tolist())
+        told = ToldLabels(self._bundle, self.shape, self._rate)
+        told.change(_NONE, _joined([*self._local(), *self._labels_of_others(link)]))
+        self._told[link] = told
+
+    def _retell(self, link: Link) -> Tell:
+        told = self._told[link]
+        notes = told.afresh() + self._stage(link)
+        return noted([self.ledger.retell(link, told.bundles.items())], link, notes)[0]
 
     def detach(self, link: Link) -> list[Tell]:
         """Withdraw what nobody else wants."""
         gone = self._labels_heard(link)
         self.ledger.detach(link)
         del self._heard[link]
-        self._needs.pop(link, None)
-        self._bundles.pop(link, None)
-        return self._revise(link, gone, _NONE)
+        self._told.pop(link, None)
+        if self._wave is not None:
+            self._wave.forget(link)
+        return self._revise(link, gone, _NONE) + self._advance()
 
     # -- changes ----------------------------------------------------------------------------------
 
     def change(self, add: Filters, drop: Collection[SubId]) -> list[Tell]:
         """Change local subscriptions. Raises LocalProtocolError or FilterTooComplexError, then nothing has changed."""
         check_change(self._subs, add, drop)
-        new = {sub: self._map(wanted, self._among) for sub, wanted in add.items()}
+        new = {sub: self._mapped(wanted, self.sides) for sub, wanted in add.items()}
         old = [self._subs.pop(sub).labels for sub in drop]
         self._subs.update(new)
         return self._revise(None, _joined(old), _joined(sub.labels for sub in new.values()))
 
-    def _map(self, wanted: Filter, among: Iterable[int]) -> _Sub:
+    @staticmethod
+    def _mapped(wanted: Filter, sides: LabelSides) -> _Sub:
+        """A subscription in the newest space that there is."""
         form = as_form(wanted)
-        return _Sub(wanted, self.space.labels(form, *among) if form else _NONE)
+        side = sides.side if sides.coming is None else 1 - sides.side
+        return _Sub(wanted, sides.labels(form, side) if form else _NONE)
 
     def _local(self) -> list[Ints]:
         return [sub.labels for sub in self._subs.values()]
 
-    def accept(self, grid: Grid) -> int:
-        """Understand the labels of one grid more from now on, beside the others (DLS 5.1); its application's number.
-
-        Nothing is told in it before `retune` says so; call that when every broker has accepted the grid.
-        """
-        self.space = self.space.with_grid(grid)
-        for heard in self._heard.values():
-            heard.space = self.space
-        return len(self.space.grids) - 1
-
-    def retune(self, *among: int) -> list[Tell]:
-        """Map local subscriptions to these applications from now on, those that are there as well.
-
-        A neighbour hears of new labels and of old ones that go in one update, so no event falls through between them;
-        brokers need not do it at the same time. Raises LocalProtocolError.
-        """
-        if not among or not set(among) <= set(range(len(self.space.grids))):
-            raise LocalProtocolError(f"{among} are not some of the applications 0 to {len(self.space.grids) - 1}")
-        new = {sub: self._map(held.filter, among) for sub, held in self._subs.items()}
-        old, self._subs, self._among = self._local(), new, among
-        return self._revise(None, _joined(old), _joined(self._local()))
-
     def learn(self, link: Link, update: Update) -> list[Tell]:
         """Take over what a neighbour told."""
+        self.ledger.role(link)
+        notes = understood(link, update, self._heard[link].twin, self.sides)
+        sides = self.sides if notes.space is None else self.sides.beside(notes.space)
         for item in update.add.values():
-            self._check(link, item)
+            self._check(link, item, sides)
         news = self.ledger.news(link, update)
+        if notes.stage is Stage.DONE or (self._wave is not None and self._wave.heard[link] is Stage.DONE):
+            self._check_done(link, news, sides)
+        tells = [] if notes.space is None else self._begin(sides)
         self.ledger.hear(link, news)
         drop, add = _labels(news.drop.values()), _labels(news.add.values())
         heard = self._heard[link]
         heard.change(drop, add)
-        if heard.crowded:
-            heard.renew(self._labels_heard(link))
-        return self._revise(link, drop, add)
+        if update.fresh or notes.switch is not None:
+            heard.switch(notes.switch, self._labels_heard(link))
+        tells += self._revise(link, drop, add)
+        if notes.late:
+            tells += noted([], link, (Retuning(self.space.to_json(), Stage.DONE),))
+        if self._wave is not None:
+            self._wave.hear(link, notes.stage)
+        return tells + self._advance()
 
-    def _check(self, link: Link, item: object) -> None:
+    def _check(self, link: Link, item: object, sides: LabelSides) -> None:
         if isinstance(item, LabelSet) and item.labels and 0 <= min(item.labels) <= max(item.labels) < 1 << 63:
             labels = np.array(item.labels, np.int64)
-            if (labels[1:] > labels[:-1]).all() and self.space.sound(labels).all():
+            if (labels[1:] > labels[:-1]).all() and sides.sound(labels).all():
                 return
         raise RemoteProtocolError(f"{link} tells an item that is no set of our labels: {item!r}")
 
+    def _check_done(self, link: Link, news: News, sides: LabelSides) -> None:
+        """Who has done with the old labels has none left, ever after."""
+        kept = [item for item_id, item in self.ledger.heard(link).items() if item_id not in news.drop]
+        if (sides.sides(_labels([*kept, *news.add.values()])) == sides.side).any():
+            raise RemoteProtocolError(f"{link} tells labels of the old space, with which it has done: start it anew")
+
     def _revise(self, source: Source, drop: Ints, add: Ints) -> list[Tell]:
-        tells = []
-        for link, needs in self._needs.items():
-            if link != source:
-                lost, gained = needs.change(drop, add)
-                gone, new = self._bundles[link].revise(lost.tolist(), gained.tolist())
-                tells += self.ledger.tell(link, Revision(gone, new))
-        return tells
+        return [
+            tell
+            for link, told in self._told.items()
+            if link != source
+            for tell in self._noted(link, told.change(drop, add))
+        ]
+
+    def _noted(self, link: Link, change: Change) -> list[Tell]:
+        return noted(self.ledger.tell(link, Revision(change.drop, change.add)), link, change.notes)
 
     def tidy(self, budget: int) -> list[Tell]:
         """Unite small bundles where that saves half of them, and free filters of counters that are full for ever."""
         tells: list[Tell] = []
-        for link, bundles in self._bundles.items():
-            if bundles.scattered and len(bundles) <= budget:
-                tells += self.ledger.tell(link, Revision(*bundles.renew()))
-        for link, heard in self._heard.items():
-            if heard.saturated and len(self.ledger.heard(link)) <= budget:
-                heard.renew(self._labels_heard(link))
+        for link, told in self._told.items():
+            if len(told.bundles) <= budget:
+                tells += self._noted(link, told.tidied())
         master = self.ledger.master
         if self._refresh and master:
-            tells.append(self.ledger.retell(master, self._bundles[master].items()))
+            tells.append(self._retell(master))
         return tells
+
+    # -- another label space ------------------------------------------------------------------------
+
+    def retune(self, space: LabelSpace) -> list[Tell]:
+        """Put another label space in the place of the one in use, here and in the whole network (DLS 5.1).
+
+        One broker is enough: neighbours pass it on. Both spaces are understood until each neighbour has said that
+        nothing comes from it in the old one; then that is forgotten. Raises LocalProtocolError if another is under way.
+        """
+        known = self.space if self.sides.coming is None else self.sides.coming
+        if space.parameters == known.parameters:
+            return []
+        if self._wave is not None:
+            raise LocalProtocolError("a label space is on its way already: wait until it is there (`retuning`)")
+        return self._begin(self.sides.beside(space)) + self._advance()
+
+    @property
+    def retuning(self) -> bool:
+        """Whether there are two spaces, old and new."""
+        return self._wave is not None
+
+    def _begin(self, sides: LabelSides) -> list[Tell]:
+        """Tell everybody of the new space, and what is wanted here in its labels."""
+        new = {sub: self._mapped(held.filter, sides) for sub, held in self._subs.items()}
+        old, self._subs = _joined(self._local()), new
+        self._wave = Wave(self._heard)
+        self._move(sides)
+        tells = self._revise(None, old, _joined(self._local()))
+        return [
+            tell
+            for link in self._heard
+            for tell in noted([tell for tell in tells if tell.link == link], link, self._stage(link))
+        ]
+
+    def _advance(self) -> list[Tell]:
+        """Tell neighbours that we have done with old labels; forget their space when nobody has any."""
+        if self._wave is None:
+            return []
+        tells = [tell for link in self._wave.due() for tell in noted([], link, self._stage(link))]
+        if self._wave.over:
+            self._wave = None
+            self._move(self.sides.moved())
+        return tells
+
+    def _move(self, sides: LabelSides) -> None:
+        self.sides = sides
+        for heard in self._heard.values():
+            heard.space = sides
+
+    def _stage(self, link: Link) -> tuple[Note, ...]:
+        if self._wave is None or self.sides.coming is None:
+            return ()
+        return (Retuning(self.sides.coming.to_json(), self._wave.told[link]),)
 
     # -- routing ----------------------------------------------------------------------------------
 
@@ -222,7 +302,7 @@ class DlsTable(Ledgered[int]):
         if not len(events):
             return routes
         levels = np.unique(_joined([heard.levels for heard in self._heard.values()]))
-        labels = self.space.of_events(events, levels)
+        labels = self.sides.of_events(events, levels)
         for link, heard in self._heard.items():
             if link == source:
                 continue
@@ -234,66 +314,50 @@ class DlsTable(Ledgered[int]):
                 routes[link] = wanted.nonzero()[0]
         return routes
 
+    # -- what is in it ----------------------------------------------------------------------------
+
+    def filter_told(self, link: Link) -> tuple[int, CountingFilter] | None:
+        """The number of the last switch and the filter that a link has of us, once all that was told has arrived.
+
+        With advertisements it is that of all that could be told.
+        """
+        twin = self._told[link].twin if link in self._told else None
+        return None if twin is None else (twin.number, twin.held)
+
+    def filter_heard(self, link: Link) -> tuple[int, CountingFilter] | None:
+        """The number of the last switch and the filter that a link's events are looked up in."""
+        twin = self._heard[link].twin
+        return None if twin is None else (twin.number, twin.held)
+
     def saturated(self, link: Link) -> int:
-        """How many counters of a link's filter are full: `tidy` makes such a filter anew."""
+        """How many counters of a link's filter are full: the neighbour's `tidy` frees it of them."""
         return self._heard[link].saturated
 
     def memory(self, link: Link) -> tuple[int, int]:
-        """The bytes of what a link's events are looked up in, and of the exact counts of what it needs to know."""
-        needs = self._needs.get(link)
-        return self._heard[link].held.nbytes, 0 if needs is None else needs.nbytes
+        """The bytes of what a link's events are looked up in, and of what decides what it is told."""
+        return self._heard[link].held.nbytes, self._told[link].nbytes if link in self._told else 0
 
     def check(self) -> None:
         """Raise AssertionError if an invariant is broken."""
         self.ledger.check()
+        assert self.retuning == (self.sides.coming is not None), "two spaces without a re-tuning, or the other way"
         for link, heard in self._heard.items():
             heard.check(self._labels_heard(link))
-        for link, needs in self._needs.items():
-            others = [self._labels_heard(other) for other in self._heard if other != link]
-            wanted, counts = np.unique(_joined([*self._local(), *others]), return_counts=True)
-            needs.check()
-            assert np.array_equal(needs.labels(), wanted), "others need something else"
-            assert np.array_equal(needs.counts(wanted), counts), "others need something more or less often"
-            bundles = self._bundles[link]
-            bundles.check()
-            assert sorted(bundles) == wanted.tolist(), "other labels are told than are needed"
-            told = {self.ledger.told(link)[item_id].labels for item_id in self.ledger.told(link)}  # type: ignore[union-attr]
-            assert told == {bundle.labels for bundle in bundles.items().values()}, f"{link} knows other labels"
+            assert self.sides.sound(self._labels_heard(link)).all(), f"{link} told labels of no space"
+        for sub in self._subs.values():
+            assert np.array_equal(sub.labels, self._mapped(sub.filter, self.sides).labels), "it has other labels"
+        for link, told in self._told.items():
+            told.check(_joined([*self._local(), *self._labels_of_others(link)]))
+            bundles = {bundle.labels for bundle in told.bundles.items().values()}
+            known = {self.ledger.told(link)[item_id].labels for item_id in self.ledger.told(link)}  # type: ignore[union-attr]
+            assert known == bundles, f"{link} knows other labels"
 
-    # ---------------------------------------------------------------------------------------------
+    def _labels_of_others(self, link: Link) -> list[Ints]:
+        return [self._labels_heard(other) for other in self._heard if other != link]
 
     def _labels_heard(self, link: Link) -> Ints:
         """All labels that a link told, as often as it did."""
         return _labels(self.ledger.heard(link).values())
-
-
-class LabelOverlap(Overlap):
-    """Whether a label set and an advertisement share a cell: for tables of labels that wear `Advertised`."""
-
-    def __init__(self, space: LabelSpace) -> None:
-        super().__init__()
-        self._space = space
-
-    def see(self, item: Item) -> Seen:
-        """The boxes of cells of labels, by application; of an advertisement its boxes in each, or none."""
-        try:
-            if isinstance(item, LabelSet):
-                return self._space.boxes_of_labels(item.labels)
-            form = None if isinstance(item, CurveRange) else as_form(item)
-            return None if form is None else tuple(grid.boxes(form) for grid in self._space.grids) if form else ()
-        except (WeftError, TypeError):
-            return None
-
-    def meets(self, item: Seen, advertisement: Seen) -> bool:
-        """Whether a cell may be in both."""
-        if item is None or advertisement is None:
-            return True
-        for application, lows, highs in item if advertisement else ():
-            boxes = advertisement[application]
-            meeting = (lows[:, None] <= boxes.highs[None]) & (highs[:, None] >= boxes.lows[None])
-            if meeting.all(axis=2).any():
-                return True
-        return False
 
 
 def _joined(several: Iterable[Ints]) -> Ints:

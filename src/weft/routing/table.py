@@ -7,6 +7,7 @@
 
 An update is atomic: held = (nothing if fresh else held - drop) + add, then one recomputation. A table is a plain value
 machine: it neither sends nor waits, but returns what is to be told; links are FIFO and lose nothing while they last.
+What ends must agree on while they run goes along as notes, which hold from their update on.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 from weft.algebra.box import NormalForm
 from weft.index.base import AnyEvent, SubId
 from weft.interest.curve_range import CurveRange
-from weft.interest.label_set import LabelSet
+from weft.interest.label_set import LabelSet, Note
 from weft.language.ast import Filter
 
 Link = NewType("Link", str)  # a neighbour; local clients are never links
@@ -69,6 +70,7 @@ class Update(msgspec.Struct, frozen=True):
     fresh: bool = False
     drop: tuple[ItemId, ...] = ()
     add: dict[ItemId, Item] = {}
+    notes: tuple[Note, ...] = ()  # of tables of labels; a fresh update has all that still hold
 
 
 class Tell(msgspec.Struct, frozen=True):
@@ -76,6 +78,14 @@ class Tell(msgspec.Struct, frozen=True):
 
     link: Link
     update: Update
+
+
+def noted(tells: list[Tell], link: Link, notes: tuple[Note, ...]) -> list[Tell]:
+    """The tells to a link, the last of them with notes more; if there is none, an update of notes alone."""
+    if not notes:
+        return tells
+    *before, last = tells or [Tell(link, Update())]
+    return [*before, Tell(link, msgspec.structs.replace(last.update, notes=last.update.notes + notes))]
 
 
 class RoutingTable(Protocol):

@@ -1,0 +1,155 @@
+"""Two label spaces side by side (DLS 5.1): the one in use and, while a network is re-tuned, the one to come. Laws: no
+label is in both; what holds of the labels of a space holds here.
+
+A side is the highest bit of a label, which no space uses. Spaces take turns: the next one is on the other side, so the
+labels of neighbours that are not at the same point are never mistaken for each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.algebra.relate import Region
+from weft.errors import LabelError
+from weft.index.base import AnyEvent
+from weft.space.dimension import Ints
+from weft.space.label_space import LabelSpace
+from weft.space.labels import MOST_BITS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_LABEL = (1 << MOST_BITS) - 1
+
+
+class Corners(NamedTuple):
+    """Cells of labels: where they are, and the corners of their boxes."""
+
+    side: int
+    application: int
+    lows: Ints
+    highs: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class LabelSides:
+    """A space for each side, or none; one of them is in use.
+
+    >>> from weft import Schema
+    >>> schema = Schema.from_dict({"attributes": {"x": {"type": "int", "bounds": [0, 12]}}})
+    >>> both = LabelSides.of(LabelSpace.of(schema, 8)).beside(LabelSpace.of(schema, 16))
+    >>> old, new = (both.labels("x = 3", side) for side in (0, 1))
+    >>> both.sound(old).all(), both.sound(new).all(), both.moved().sound(old).any(), both.moved().sound(new).all()
+    (np.True_, np.True_, np.False_, np.True_)
+    """
+
+    spaces: tuple[LabelSpace | None, LabelSpace | None]
+    side: int = 0
+
+    def __post_init__(self) -> None:
+        if self.side not in (0, 1):
+            raise LabelError(f"labels have a side 0 and a side 1, and no {self.side}")
+        if self.spaces[self.side] is None:
+            raise LabelError(f"there is no space on side {self.side}, which is in use")
+
+    @staticmethod
+    def of(space: LabelSpace, side: int = 0) -> LabelSides:
+        """One space, on a side."""
+        return LabelSides((None, space) if side else (space, None), side)
+
+    def beside(self, space: LabelSpace) -> LabelSides:
+        """The same with a space on the other side. Raises LabelError if there is one."""
+        if self.coming is not None:
+            raise LabelError("there are two label spaces already: wait until the old one is gone")
+        return LabelSides((space, self.space) if self.side else (self.space, space), self.side)
+
+    def moved(self) -> LabelSides:
+        """Only the other side's, which is in use from now on. Raises LabelError if there is none."""
+        if self.coming is None:
+            raise LabelError("there is no label space to come")
+        return LabelSides.of(self.coming, 1 - self.side)
+
+    @property
+    def space(self) -> LabelSpace:
+        """The one in use."""
+        found = self.spaces[self.side]
+        assert found is not None
+        return found
+
+    @property
+    def coming(self) -> LabelSpace | None:
+        """The one to come."""
+        return self.spaces[1 - self.side]
+
+    # -- labels ------------------------------------------------------------------------------------
+
+    def labels(self, region: Region, side: int) -> Ints:
+        """The labels of a filter on one side; none, if there is no space. Raises FilterError if nothing matches it."""
+        space = self.spaces[side]
+        return np.zeros(0, np.int64) if space is None else space.labels(region) + (side << MOST_BITS)
+
+    def sides(self, labels: Ints) -> Ints:
+        """The side of each label."""
+        return labels >> MOST_BITS
+
+    def sound(self, labels: Ints) -> NDArray[np.bool_]:
+        """Whether each is a label of one of the spaces."""
+        out = np.zeros(labels.size, np.bool_)
+        for side, space in enumerate(self.spaces):
+            mine = self.sides(labels) == side
+            out[mine] = space is not None and space.sound(labels[mine] & _LABEL)
+        return out
+
+    def level_of(self, labels: Ints) -> Ints:
+        """The level of each label, on its side."""
+        out = np.empty(labels.size, np.int64)
+        for side in (0, 1):
+            mine = self.sides(labels) == side
+            if mine.any():
+                out[mine] = self._space(side).level_of(labels[mine] & _LABEL) + (side << MOST_BITS)
+        return out
+
+    def levels(self, labels: Ints) -> Ints:
+        """The levels of these labels, ascending, each once."""
+        return np.unique(self.level_of(labels))
+
+    def corners(self, labels: Iterable[int]) -> list[Corners]:
+        """The cells of labels, side by side and application by application. Raises LabelError for what is none."""
+        sides: dict[int, list[int]] = {}
+        for label in labels:
+            sides.setdefault(label >> MOST_BITS, []).append(label & _LABEL)
+        return [
+            Corners(side, *boxes) for side, some in sides.items() for boxes in self._space(side).boxes_of_labels(some)
+        ]
+
+    def _space(self, side: int) -> LabelSpace:
+        space = self.spaces[side] if side in (0, 1) else None
+        if space is None:
+            raise LabelError(f"there are no labels on side {side}")
+        return space
+
+    # -- events ------------------------------------------------------------------------------------
+
+    def of_events(self, batch: pa.RecordBatch | Sequence[AnyEvent], levels: Ints) -> Ints:
+        """The labels of events, a row each, at these levels, a column each. Cost: O(events x levels)."""
+        out = np.empty((len(batch), len(levels)), np.int64)
+        for side in (0, 1):
+            columns = (self.sides(levels) == side).nonzero()[0]
+            if columns.size:
+                found = self._space(side).of_events(batch, levels[columns] & _LABEL)
+                out[:, columns] = found + (side << MOST_BITS)
+        return out
+
+    def of_event(self, event: AnyEvent, levels: Ints) -> list[int]:
+        """The labels of one event at these levels, which ascend."""
+        found: list[int] = []
+        for side in (0, 1):
+            some = levels[self.sides(levels) == side]
+            if some.size:
+                found += [label + (side << MOST_BITS) for label in self._space(side).of_event(event, some & _LABEL)]
+        return found

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
 from operator import and_, eq, ge, gt, le, lt, ne, or_
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from weft.errors import EventError, FilterError
+from weft.errors import EventError, FilterError, FilterTooComplexError
 from weft.language.ast import And, Attribute, Between, Call, Compare, Filter, In, Is, Like, Not, Operator, Or, Truth
 from weft.language.constant import Constant
 from weft.language.pattern import Pattern, Segment
@@ -35,16 +35,18 @@ _COMPARE: dict[Operator, Callable[[Column, Any], Any]] = {
     Operator.GE: ge,
 }
 _DAY = 86_400_000_000  # microseconds
+MOST_DEEP: Final = 30  # on Connect: its client takes no message nested more than 100 deep
 _BEYOND = float(2**63)  # the one double that some int64 rounds to and none equals
 
 
 def column_of(filter: Filter, schema: StructType) -> Column:
-    """The filter over rows of this schema. Raises FilterError for user predicates, which Spark cannot evaluate.
+    """The filter over rows of this schema. Raises FilterError for user predicates, which Spark cannot evaluate, and on
+    Connect FilterTooComplexError for filters nested more than MOST_DEEP deep.
 
     An attribute is a column, or a field of a struct under its dotted name, spelled exactly so. Columns of types that
     no attribute has (arrays, maps, binary) are absent.
     """
-    return EventColumns(schema).truth(filter)
+    return EventColumns(schema).column(filter)
 
 
 class EventColumns:
@@ -66,9 +68,8 @@ class EventColumns:
                 self._places.setdefault(".".join(here), []).append((each.dataType, here))
 
     def __iter__(self) -> Iterator[str]:
-        """The names of all that might be attributes, once for each column."""
-        for name, places in self._places.items():
-            yield from [name] * len(places)
+        """The names of all columns that might be attributes."""
+        return iter(self._places)
 
     def typed(self, name: str) -> Typed | None:
         """An attribute's type and Column; None if no row has it. Raises EventError if two columns have its name."""
@@ -79,8 +80,35 @@ class EventColumns:
             self._typed[name] = _read(*places[0]) if places else None
         return self._typed[name]
 
-    def truth(self, node: Filter) -> Column:
-        """The filter as a boolean Column."""
+    def read_first(self, wanted: Iterable[str], prefix: str) -> tuple[dict[str, Column], EventColumns]:
+        """Columns to select under names with the prefix, for the wanted attributes; and the attributes as held there.
+
+        Many filters are evaluated faster over them: each attribute is read once a row, not once a test.
+        """
+        from pyspark.sql import functions as sf
+        from pyspark.sql.types import StructType
+
+        held: dict[str, Column] = {}
+        found = EventColumns(StructType([]))
+        for name in sorted(wanted):
+            typed = self.typed(name)
+            if typed is not None:
+                kind, column = typed
+                place = f"{prefix}{len(held)}"
+                held[place], found._typed[name] = column, (kind, sf.col(place))
+        return held, found
+
+    def column(self, filter: Filter) -> Column:
+        """What `column_of` promises."""
+        from pyspark.sql.utils import is_remote
+
+        if is_remote() and levels(filter) > MOST_DEEP:
+            raise FilterTooComplexError(
+                f"a filter is nested {levels(filter)} deep, but Spark Connect takes {MOST_DEEP}: match with an index"
+            )
+        return self._truth(filter)
+
+    def _truth(self, node: Filter) -> Column:
         from pyspark.sql import functions as sf
 
         match node:
@@ -109,16 +137,36 @@ class EventColumns:
                 typed = self.typed(name)
                 return typed[1].isNull() if typed else _constant(True)
             case Is(operand, None):
-                return self.truth(operand).isNull()
+                return self._truth(operand).isNull()
             case Is(operand, wanted):
-                return self.truth(operand).eqNullSafe(sf.lit(wanted))
+                return self._truth(operand).eqNullSafe(sf.lit(wanted))
             case Not(operand):
-                return ~self.truth(operand)
+                return ~self._truth(operand)
             case And(operands):
-                return _fold(and_, list(map(self.truth, operands)))
+                return _fold(and_, list(map(self._truth, operands)))
             case Or(operands):
-                return _fold(or_, list(map(self.truth, operands)))
+                return _fold(or_, list(map(self._truth, operands)))
         raise TypeError(f"{node!r} is no filter")
+
+
+def _quoted(name: str) -> str:
+    """A column's name as Spark reads it: dots, stars and spaces are part of it."""
+    return f"`{name.replace('`', '``')}`"
+
+
+def levels(node: Filter) -> int:
+    """How deep the filter's Column is nested, without what its tests are made of.
+
+    >>> from weft import parse
+    >>> levels(parse("x > 5")), levels(parse("NOT (a AND b AND c AND d AND e)"))
+    (0, 4)
+    """
+    match node:
+        case Not(operand) | Is(operand):
+            return 1 + levels(operand)
+        case And(operands) | Or(operands):
+            return (len(operands) - 1).bit_length() + max(map(levels, operands))
+    return 0
 
 
 # -- attributes -------------------------------------------------------------------------------------
@@ -130,15 +178,14 @@ def _read(kind: DataType, path: tuple[str, ...]) -> Typed | None:
     from pyspark.sql import types as st
 
     # Fields are not named in one dotted text: `a`.`b` would find the column b of a DataFrame with the alias a.
-    outer = sf.col(f"`{path[0].replace('`', '``')}`")
-    column = reduce(lambda struct, name: struct.getField(name), path[1:], outer)
+    column = reduce(lambda struct, name: struct.getField(name), path[1:], sf.col(_quoted(path[0])))
     match kind:
         case st.BooleanType():
             return Type.BOOL, column
         case st.ByteType() | st.ShortType() | st.IntegerType() | st.LongType():
             return Type.INT, column.cast("bigint")
         case st.FloatType() | st.DoubleType() | st.DecimalType():
-            number = column.cast("double") + sf.lit(0.0)  # -0.0 + 0.0 is 0.0
+            number = column.cast("double")  # Spark's -0.0 equals 0.0 everywhere, in sets too
             return Type.FLOAT, sf.when(~sf.isnan(number), number)
         case st.StringType() | st.CharType() | st.VarcharType():
             plain = isinstance(kind, st.StringType) and kind == st.StringType()

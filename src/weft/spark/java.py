@@ -61,6 +61,10 @@ def _packaged() -> Path:
         home = cache / name
         java = home / "bin" / "java"
         try:
+            cache.parent.mkdir(parents=True, exist_ok=True)
+            cache.mkdir(mode=0o700, exist_ok=True)
+            if not _ours(cache):
+                continue
             if not java.exists():
                 java.parent.mkdir(parents=True, exist_ok=True)
                 with tempfile.NamedTemporaryFile("w", dir=home, delete=False) as draft:
@@ -72,6 +76,14 @@ def _packaged() -> Path:
         if _version(java):
             return home
     raise PipelineError(missing)
+
+
+def _ours(folder: Path) -> bool:
+    """Whether strangers cannot put a program there: what lies in it is executed."""
+    if not hasattr(os, "getuid"):
+        return True
+    found = folder.lstat()
+    return found.st_uid == os.getuid() and not found.st_mode & 0o002
 
 
 def _caches() -> list[Path]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from weft.errors import PipelineError
@@ -23,48 +24,73 @@ def session(
 ) -> SparkSession:
     """The session there is, or a new one: of `master`, of what spark-submit or Connect said, or of this machine.
 
-    `memory` is that of the driver (a quarter of the machine's unless told), `options` are Spark's own. Raises
-    PipelineError that says what is missing.
+    `memory` is that of the driver (a quarter of the machine's unless told), `options` are Spark's own; all else that
+    spark-submit or a server was told stands. Raises PipelineError that says what is missing.
     """
     try:
+        from py4j.protocol import Py4JError  # type: ignore[import-untyped]
         from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
+        from pyspark.sql.utils import is_remote
     except ImportError:
         raise PipelineError("Spark is not installed: pip install 'weft[spark]'") from None
-    active = SparkSession.getActiveSession()
-    if active is not None:
-        return active
+    existing = _existing()
+    if existing is not None:
+        return existing
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # or workers take the first python3 of the PATH
-    builder = SparkSession.builder.appName("weft")
     remote = os.environ.get("SPARK_REMOTE") if master is None else master if master.startswith("sc://") else None
-    if remote is not None:
-        builder = builder.remote(remote)
-        settings = {}
-    else:
+    local = remote is None and not _chosen()
+    builder = SparkSession.builder.appName("weft")
+    settings: dict[str, str] = {}
+    if local or (remote or "").startswith("local"):  # then a JVM is started here
         from weft.spark.java import java_home
 
-        settings = _settings(ui, memory or _memory())
-        if not any(name in os.environ for name in _ANOTHERS):
-            os.environ["JAVA_HOME"] = str(java_home())
-            master = master or "local[*]"
-        if master is not None:
-            builder = builder.master(master)
-            if master.startswith("local"):  # no name service is needed to talk to oneself
-                settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        os.environ["JAVA_HOME"] = str(java_home())
+    if remote is not None:
+        builder = builder.remote(remote)
+    elif local:
+        master = master or "local[*]"
+        settings = _settings(master, ui, memory or _memory())
+    if remote is None and master is not None:
+        builder = builder.master(master)
     for name, value in {**settings, **(options or {})}.items():
         builder = builder.config(name, value)
     try:
         started = builder.getOrCreate()
-    except (PySparkException, RuntimeError, OSError) as error:
-        first = str(error).strip().partition("\n")[0]
-        raise PipelineError(f"Spark does not start on {master or remote or 'this machine'}: {first}") from error
-    if remote is None:
+    except (PySparkException, Py4JError, RuntimeError, OSError) as error:
+        raise PipelineError(
+            f"Spark does not start on {remote or master or 'what it was told'}: {_said(error)}"
+        ) from error
+    if local and not is_remote():
         started.sparkContext.setLogLevel("ERROR")
     return started
 
 
-def _settings(ui: bool, memory: str) -> dict[str, str]:
-    return {
+def _existing() -> SparkSession | None:
+    """The session of this thread, or of any other of this process; none of its settings is touched."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession()
+    if active is None and SparkContext._active_spark_context is not None:  # another thread's
+        return SparkSession.builder.getOrCreate()
+    return active
+
+
+def _chosen() -> bool:
+    """Whether somebody else said where to run, and with which settings."""
+    return any(name in os.environ for name in _ANOTHERS) or "--master" in os.environ.get("PYSPARK_SUBMIT_ARGS", "")
+
+
+def _said(error: Exception) -> str:
+    """The first line that means something: of an exception of Java its own message, not Py4J's."""
+    java = getattr(error, "java_exception", None)
+    said = str(error if java is None else java.getMessage()).strip()
+    return said.partition("\n")[0]
+
+
+def _settings(master: str, ui: bool, memory: str) -> dict[str, str]:
+    settings = {
         "spark.ui.enabled": str(ui).lower(),
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": memory,
@@ -74,6 +100,12 @@ def _settings(ui: bool, memory: str) -> dict[str, str]:
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(_BATCH),
         "spark.sql.shuffle.partitions": str(max(4, 2 * (os.cpu_count() or 2))),
     }
+    if master.startswith("local"):  # no name service is needed to talk to oneself
+        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        if "SPARK_CONF_DIR" not in os.environ:
+            quiet = (Path(__file__).parent / "log4j2.properties").as_uri()
+            settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={quiet}"
+    return settings
 
 
 def _memory() -> str:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Output = Literal["pairs", "lists", "counts"]
 
-MOST_FILTERS: Final = 1000  # past it Spark takes longer to plan and compile the projection than to run it
+MOST_FILTERS: Final = 1000  # all are one expression, planned and compiled as a whole; tested up to here
 _NAMES: dict[Output, str] = {"pairs": "subscription", "lists": "subscriptions", "counts": "matches"}
 
 
@@ -45,10 +45,16 @@ def match_sql(
     name = _NAMES[output] if name is None else name
     kind = _kind_of([each for each, _ in filters])
     _check_names(events, filters, name)
-    ids = _matched(EventColumns(events.schema), filters, kind)
+    held, columns = EventColumns(events.schema).read_first(_wanted(filters), _unused([*events.columns, name]))
+    found = _matched(columns, filters, kind)
     if output == "counts":
-        return events.select("*", sf.size(ids).cast("bigint").alias(name))
-    return events.select("*", (sf.explode(ids) if output == "pairs" else ids).alias(name))
+        found = sf.size(found).cast("bigint")
+    elif output == "pairs":
+        found = sf.explode(found)
+    else:
+        found = sf.sort_array(found)
+    first = events.select("*", *(column.alias(each) for each, column in held.items()))
+    return first.select("*", found.alias(name)).drop(*held)
 
 
 def _kind_of(ids: Sequence[int | str]) -> str:
@@ -70,18 +76,30 @@ def _check_names(events: DataFrame, filters: Sequence[tuple[int | str, Filter]],
         fold = str
     if fold(name) in map(fold, events.columns):
         raise PipelineError(f"the events have a column {name!r} already: give the new one another name")
-    spelled = Counter(map(fold, EventColumns(events.schema)))
-    for wanted in sorted(frozenset().union(*(attributes(each) for _, each in filters))):
+    spelled = Counter(map(fold, EventColumns(events.schema)))  # each spelling once
+    for wanted in sorted(_wanted(filters)):
         if spelled[fold(wanted)] > 1:
             raise PipelineError(
                 f"columns differ from {wanted!r} only in case: set spark.sql.caseSensitive to true, or rename them"
             )
 
 
+def _unused(names: Sequence[str]) -> str:
+    """What none of the names starts with."""
+    prefix = "weft_"
+    while any(each.lower().startswith(prefix) for each in names):
+        prefix += "_"
+    return prefix
+
+
+def _wanted(filters: Sequence[tuple[int | str, Filter]]) -> frozenset[str]:
+    return frozenset().union(*(attributes(each) for _, each in filters))
+
+
 def _matched(columns: EventColumns, filters: Sequence[tuple[int | str, Filter]], kind: str) -> Column:
-    """The ids of the filters that an event matches, ascending."""
+    """The ids of the filters that an event matches, as an array."""
     from pyspark.sql import functions as sf
 
-    ascending = sorted(filters, key=lambda pair: pair[0])
-    found = [sf.when(columns.truth(each), sf.lit(its).cast(kind)) for its, each in ascending]
-    return sf.array_compact(sf.array(*found).cast(f"array<{kind}>"))
+    ids = [sf.when(columns.column(each), sf.lit(its).cast(kind)) for its, each in filters]
+    # Not array_compact: it is a lambda, and whatever a lambda is given Spark interprets instead of compiling it.
+    return sf.array_except(sf.array(*ids).cast(f"array<{kind}>"), sf.array(sf.lit(None).cast(kind)))

@@ -19,18 +19,17 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from weft.algebra.box import Box
-from weft.algebra.bulk import columns_of_texts
 from weft.algebra.columns import BoxColumns
 from weft.algebra.normalize import normalize
+from weft.algebra.readable import readable
 from weft.errors import FilterError
 from weft.index.base import Matches
 from weft.index.tree import TreeIndex
 from weft.language.ast import Attribute, Compare, Filter, Operator, conjunction
 from weft.language.constant import Constant
-from weft.language.dialects import from_json
 from weft.model.schema import Schema
 
-NO_ID, NO_FILTER = "it has no id", "it has no filter"
+NO_ID = "it has no id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +123,8 @@ class Reading:
         ids = batch.column(self.id).cast(pa.int64() if self.numbered else pa.string())
         refused: dict[int, str] = dict.fromkeys(np.flatnonzero(ids.is_null().to_numpy(zero_copy_only=False)), NO_ID)
         if self.filter is not None:
-            columns = self._texts(batch.column(self.filter).to_pylist(), refused)
+            columns, wrong = readable(batch.column(self.filter).to_pylist(), self.schema)
+            refused = wrong | refused
         else:
             columns = self._bounds(batch, refused)
         if not refused:
@@ -132,21 +132,6 @@ class Reading:
         fine = np.delete(np.arange(batch.num_rows), list(refused))
         refused = {int(row): reason for row, reason in sorted(refused.items())}
         return Boxes(ids, columns).of_owners(fine), refused
-
-    def _texts(self, texts: list[str | None], refused: dict[int, str]) -> BoxColumns:
-        for row, text in enumerate(texts):
-            try:
-                texts[row] = plain_text(text) if text else None
-            except FilterError as error:
-                refused.setdefault(row, str(error))
-                texts[row] = None
-            if texts[row] is None:
-                refused.setdefault(row, NO_FILTER)
-        wrong: dict[int, FilterError] = {}
-        columns = columns_of_texts((text or "FALSE" for text in texts), self.schema, refused=wrong)
-        for row, found in wrong.items():
-            refused.setdefault(row, str(found))
-        return columns
 
     def _bounds(self, batch: pa.RecordBatch, refused: dict[int, str]) -> BoxColumns:
         bounds = self.bounds or {}
@@ -174,11 +159,6 @@ class Reading:
             except (FilterError, TypeError, ValueError, OverflowError) as error:
                 refused.setdefault(row, str(error))
         return BoxColumns.of(boxes, owners)
-
-
-def plain_text(text: str) -> str:
-    """A filter's text, also if it is given in JSON. Raises FilterError."""
-    return str(from_json(text)) if text.lstrip()[:1] in ("{", "[") else text
 
 
 def _conjunction(bounds: Mapping[str, Ends], values: Mapping[str, Any]) -> Filter:

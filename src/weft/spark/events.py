@@ -28,7 +28,7 @@ _MOMENTS = ("0001-01-01 00:00:00", "9999-12-31 23:59:59.999999")
 def check_columns(frame: DataFrame) -> None:
     """Raise PipelineError if two columns have a name that Spark, or a filter, cannot tell apart."""
     fold = str if frame.sparkSession.conf.get("spark.sql.caseSensitive") == "true" else str.lower
-    for names in (map(fold, frame.columns), (name for name, _, _ in _fields(frame.schema))):
+    for names in (map(fold, frame.columns), (name for name, _, _ in fields(frame.schema))):
         if (twice := repeated(names)) is not None:
             raise PipelineError(f"there are two columns {twice!r}: rename one")
 
@@ -38,7 +38,7 @@ def sorted_out(events: DataFrame) -> tuple[DataFrame, DataFrame]:
     from pyspark.sql import functions as sf
 
     check_columns(events)
-    reasons = [_reason(name, kind, column) for name, kind, column in _fields(events.schema)]
+    reasons = [_reason(name, kind, column) for name, kind, column in fields(events.schema)]
     known = [reason for reason in reasons if reason is not None]
     if CORRUPT in events.columns:
         known.insert(0, sf.when(sf.col(CORRUPT).isNotNull(), sf.lit("it cannot be read")))
@@ -81,7 +81,7 @@ _SEEN = (
 )
 
 
-def _fields(schema: StructType, prefix: str = "", inside: str = "", depth: int = 1) -> Iterator[tuple[str, Any, str]]:
+def fields(schema: StructType, prefix: str = "", inside: str = "", depth: int = 1) -> Iterator[tuple[str, Any, str]]:
     """Name, type and quoted path of each column, structs flattened."""
     from pyspark.sql.types import StructType
 
@@ -89,7 +89,7 @@ def _fields(schema: StructType, prefix: str = "", inside: str = "", depth: int =
         path = inside + quoted(field.name)
         if isinstance(field.dataType, StructType):
             if depth < MAX_DEPTH:
-                yield from _fields(field.dataType, f"{prefix}{field.name}.", f"{path}.", depth + 1)
+                yield from fields(field.dataType, f"{prefix}{field.name}.", f"{path}.", depth + 1)
         else:
             yield prefix + field.name, field.dataType, path
 

@@ -54,7 +54,7 @@ class Groups:
     """Ranges of a curve, cut before `cuts`; range r has groups first[r] to before first[r + 1].
 
     >>> schema = Schema.from_dict({"attributes": {"x": {"type": "int", "bounds": [0, 7]}}})
-    >>> groups = Groups(ContentSpace(Grid.uniform(schema, 10)), np.array([4]), np.array([0, 1, 2]))
+    >>> groups = Groups(ContentSpace(Grid.uniform(schema, 10)), np.array([5]), np.array([0, 1, 2]))
     >>> groups.of_events(pa.record_batch({"x": [0, 2, 5, None]})).tolist()
     [0, 0, 1, 0]
     """

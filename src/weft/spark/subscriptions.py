@@ -17,12 +17,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from weft.algebra.readable import plain_text
 from weft.errors import FilterError, PipelineError
 from weft.index.tree import TreeIndex
 from weft.language.ast import Filter
 from weft.language.text import parse
 from weft.model.schema import Schema, did_you_mean
-from weft.spark.boxes import Boxes, Ends, Reading, plain_text
+from weft.spark.boxes import Boxes, Ends, Reading
 from weft.spark.events import as_json, by_place, check_columns, quoted
 
 if TYPE_CHECKING:

@@ -1,0 +1,56 @@
+"""Many texts of which some may be no filters. Law: what can be read is read as `columns_of_texts` reads it; all else is
+refused with a reason, and fails nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from weft.algebra.bulk import columns_of_texts
+from weft.algebra.columns import BoxColumns
+from weft.errors import FilterError
+from weft.language.dialects import from_json
+from weft.language.predicate import NO_PREDICATES, Predicates
+from weft.model.schema import Schema
+
+_NOTHING = "FALSE"  # stands where there is no filter: it has no box
+
+
+class Readable(NamedTuple):
+    """The boxes of the texts that are filters, their owners the texts' numbers, and why the others are none."""
+
+    columns: BoxColumns
+    refused: dict[int, str]
+
+
+def readable(
+    texts: Sequence[str | None], schema: Schema | None = None, predicates: Predicates = NO_PREDICATES
+) -> Readable:
+    """The columns of all texts that are filters, in the language or in JSON, and the reasons against the others.
+
+    >>> found = readable(["x > 5", "x => 5", None, '{"exact": {"type": "a"}}'])
+    >>> found.columns.owners.tolist(), sorted(found.refused), found.refused[2]
+    ([0, 3], [1, 2], 'there is no filter: the text is NULL')
+
+    Cost: that of columns.
+    """
+    plain: list[str] = []
+    refused: dict[int, str] = {}
+    for number, text in enumerate(texts):
+        try:
+            if text is None:
+                raise FilterError("there is no filter: the text is NULL")
+            plain.append(plain_text(text, predicates))
+        except FilterError as error:
+            refused[number] = str(error)
+            plain.append(_NOTHING)
+    wrong: dict[int, FilterError] = {}
+    columns = columns_of_texts(plain, schema, predicates, wrong)
+    refused |= {number: str(error) for number, error in wrong.items()}
+    return Readable(columns, dict(sorted(refused.items())))
+
+
+def plain_text(text: str, predicates: Predicates = NO_PREDICATES) -> str:
+    """A filter's text, also if it is given in JSON. Raises FilterError for JSON that is none."""
+    return str(from_json(text, predicates)) if text.lstrip()[:1] in ("{", "[") else text

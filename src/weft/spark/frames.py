@@ -1,0 +1,84 @@
+"""What frames of subscriptions and of events must have. Laws: a frame that lacks a column is refused before any job
+starts; events are flat, a column for each attribute that filters can see, named as filters name it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from weft.errors import PipelineError
+from weft.model.schema import did_you_mean
+from weft.model.value import Type
+from weft.spark.events import fields
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyarrow import RecordBatch
+    from pyspark.sql import Column, DataFrame
+
+_TYPES = {
+    "byte": Type.INT,
+    "short": Type.INT,
+    "integer": Type.INT,
+    "long": Type.INT,
+    "float": Type.FLOAT,
+    "double": Type.FLOAT,
+    "decimal": Type.FLOAT,
+    "string": Type.STRING,
+    "char": Type.STRING,
+    "varchar": Type.STRING,
+    "boolean": Type.BOOL,
+    "timestamp": Type.TIMESTAMP,
+    "timestamp_ntz": Type.TIMESTAMP,
+    "date": Type.TIMESTAMP,
+}
+
+
+def subscriptions_of(frame: DataFrame) -> DataFrame:
+    """The ids and the texts of subscriptions. Raises PipelineError if one is missing or of another type."""
+    kinds = {field.name: field.dataType.typeName() for field in frame.schema}
+    for name, fitting in (("id", (Type.INT, Type.STRING)), ("filter", (Type.STRING,))):
+        if name not in kinds:
+            raise PipelineError(f"the subscriptions have no column {name!r}{did_you_mean(name, kinds) or ': add it'}")
+        if _TYPES.get(kinds[name]) not in fitting:
+            wanted = " or ".join("a bigint" if kind is Type.INT else "a string" for kind in fitting)
+            raise PipelineError(f"the column {name!r} of the subscriptions is a {kinds[name]}: cast it to {wanted}")
+    return frame.select("id", "filter")
+
+
+def attribute_types(events: DataFrame) -> dict[str, Type]:
+    """The attributes of events and their types; columns that filters cannot see, as lists, are left out."""
+    return {name: kind for name, _, kind in _leaves(events)}
+
+
+def flat(events: DataFrame) -> DataFrame:
+    """The events with a column for each attribute, parts of structs by their dotted names. Raises PipelineError."""
+    leaves = list(_leaves(events))
+    if not leaves:
+        raise PipelineError("the events have no column that a filter can see: numbers, strings, bools or timestamps")
+    return events.select(*(column.alias(name) for name, column, _ in leaves))
+
+
+def drawn(frame: DataFrame, most: int, seed: int) -> pa.Table:
+    """At most so many rows, each as likely, in an order as good as random; the same for the same seed and layout."""
+    from pyspark.sql import functions as sf
+
+    mark = "__drawn"
+    return frame.withColumn(mark, sf.rand(seed)).orderBy(mark).limit(most).drop(mark).toArrow()
+
+
+def one_batch(table: pa.Table) -> RecordBatch:
+    """A table as one batch."""
+    import pyarrow as pa
+
+    batches = table.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
+
+
+def _leaves(events: DataFrame) -> Iterator[tuple[str, Column, Type]]:
+    from pyspark.sql import functions as sf
+
+    for name, kind, path in fields(events.schema):
+        if kind.typeName() in _TYPES:
+            yield name, sf.col(path), _TYPES[kind.typeName()]

@@ -1,0 +1,124 @@
+"""Statistics of subscriptions and events, on Spark. Laws: a text that is no filter is counted and listed, and fails no
+job; every filter is read on the executors, in one pass; the counts are those that one machine would find.
+
+`asked_of` reads all filters, counts what they ask for in each batch, and lets Spark sum the counts by key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from weft.algebra.readable import readable
+from weft.interest.asked import SAMPLE, TOP, Asked
+from weft.interest.asking import asked
+from weft.interest.passing import Passing
+from weft.language.predicate import NO_PREDICATES, Predicates
+from weft.spark.frames import attribute_types, drawn, flat, one_batch, subscriptions_of
+from weft.spark.occurring import Occurring, occurring, rank_correlations
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+EVENTS = 20_000  # that are drawn
+_ROWS = "what string, name string, value string, count bigint, text string, keys bigint"
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """What is asked for, what occurs, and how events' attributes go together; without events only the first."""
+
+    asked: Asked
+    occurring: Occurring | None
+    correlations: Mapping[tuple[str, str], float]
+    unasked: tuple[str, ...] = ()  # attributes of the events that no filter looks at
+
+    def to_dict(self) -> dict[str, Any]:
+        """Of JSON's types."""
+        return {
+            "asked": self.asked.to_dict(),
+            "occurring": None if self.occurring is None else self.occurring.to_dict(),
+            "correlations": [[*names, value] for names, value in self.correlations.items()],
+            "unasked": list(self.unasked),
+        }
+
+
+def statistics(
+    subscriptions: DataFrame,
+    events: DataFrame | None = None,
+    *,
+    sample: int = EVENTS,
+    seed: int = 1,
+    predicates: Predicates = NO_PREDICATES,
+) -> Statistics:
+    """The statistics of subscriptions (`id`, `filter`) and of events of any columns. Raises PipelineError.
+
+    The events that pass a predicate, and correlations, are those of a sample of the events; all else is of all.
+    """
+    if events is None:
+        return Statistics(asked_of(subscriptions, predicates=predicates), None, {})
+    return statistics_with(subscriptions, events, one_batch(drawn(flat(events), sample, seed)), predicates)
+
+
+def statistics_with(
+    subscriptions: DataFrame, events: DataFrame, sample: pa.RecordBatch, predicates: Predicates = NO_PREDICATES
+) -> Statistics:
+    """The same with a sample of the events that is drawn already."""
+    found = asked_of(subscriptions, Passing.of(sample), predicates=predicates)
+    names = [name for name in attribute_types(events) if name in found.uses]
+    unasked = tuple(sorted(set(attribute_types(events)) - set(names)))
+    return Statistics(found, occurring(events, names), rank_correlations(sample, names), unasked)
+
+
+def asked_of(
+    subscriptions: DataFrame,
+    sample: Passing | None = None,
+    *,
+    top: int = TOP,
+    ranges: int = SAMPLE,
+    predicates: Predicates = NO_PREDICATES,
+) -> Asked:
+    """What all subscriptions ask for; one pass, and a shuffle of the different constants and forms."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    count = partial(asked, sample=sample, ranges=ranges, predicates=predicates)
+    counted = subscriptions_of(subscriptions).mapInArrow(partial(_count, count=count), _ROWS)
+    summed = counted.groupBy("what", "name", "value").agg(
+        F.sum("count").alias("count"), F.min("text").alias("text"), F.lit(1).cast("bigint").alias("keys")
+    )
+    rows = summed.mapInArrow(partial(_top, top=top, ranges=ranges), _ROWS).toArrow()
+    return Asked.from_batch(rows).sampled(ranges).topped(top)
+
+
+def refused(subscriptions: DataFrame, predicates: Predicates = NO_PREDICATES) -> DataFrame:
+    """The texts that are no filters, and why: id, filter, reason."""
+    frame = subscriptions_of(subscriptions)
+    id_type = frame.schema["id"].dataType.simpleString()
+    return frame.mapInArrow(partial(_refuse, predicates=predicates), f"id {id_type}, filter string, reason string")
+
+
+def _count(batches: Iterator[pa.RecordBatch], count: Callable[..., Asked]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        ids, texts = (batch.column(at).to_pylist() for at in range(2))
+        yield count(ids, texts).to_batch()
+
+
+def _top(batches: Iterator[pa.RecordBatch], top: int, ranges: int) -> Iterator[pa.RecordBatch]:
+    """The most frequent of a partition; keys are in one partition each, so those of all are among them."""
+    found = Asked()
+    for batch in batches:
+        found = found.merge(Asked.from_batch(batch)).sampled(ranges).topped(top)
+    yield found.to_batch()
+
+
+def _refuse(batches: Iterator[pa.RecordBatch], predicates: Predicates) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+
+    for batch in batches:
+        reasons = readable(batch.column(1).to_pylist(), None, predicates).refused
+        rows = sorted(reasons)
+        kept: Any = batch.take(pa.array(rows, pa.int64()))
+        yield kept.append_column("reason", pa.array([reasons[row] for row in rows], pa.string()))

@@ -53,6 +53,18 @@ def _dls() -> Run:
     return run
 
 
+def _tune() -> Run:
+    from weft.bench.tune import run
+
+    return run
+
+
+def _spark() -> Run:
+    from weft.bench.spark import run
+
+    return run
+
+
 BENCHES: dict[str, Callable[[], Run]] = {  # each imported when it is asked for
     "language": _language,
     "match": _match,
@@ -61,8 +73,11 @@ BENCHES: dict[str, Callable[[], Run]] = {  # each imported when it is asked for
     "mics": _mics,
     "negative": _negative,
     "dls": _dls,
+    "tune": _tune,
+    "spark": _spark,
 }
 OPTIONS: dict[str, frozenset[str]] = {  # which benches take more
     "match": frozenset({"size", "workloads", "note"}),
     "routing": frozenset({"size"}),
+    "spark": frozenset({"note"}),
 }

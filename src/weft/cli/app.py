@@ -90,7 +90,9 @@ def demo(as_json: AsJson = False) -> None:
 def bench(
     name: Annotated[
         str,
-        typer.Argument(metavar="NAME", help="What to measure: language, match, order, routing, mics, negative or dls."),
+        typer.Argument(
+            metavar="NAME", help="What to measure: language, match, order, routing, mics, negative, dls, tune or spark."
+        ),
     ],
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes: ends within two minutes.")] = False,
     json_file: Annotated[

@@ -41,7 +41,8 @@ class Boxed:
 class Filters(Relation[Region]):
     """Filters by covering; `indexed` False compares them one by one, as things of any other type.
 
-    A filter that matches nothing has no place in the order: it raises FilterError.
+    A filter that matches nothing has no place in the order: it raises FilterError. `numbers` are those of strings, for
+    who compares spans with others'; new ones join.
 
     >>> from weft import parse
     >>> filters = Filters()
@@ -49,12 +50,14 @@ class Filters(Relation[Region]):
     True
     """
 
-    def __init__(self, schema: Schema | None = None, indexed: bool = True) -> None:
+    def __init__(
+        self, schema: Schema | None = None, indexed: bool = True, numbers: dict[str, float] | None = None
+    ) -> None:
         # patterns and residuals are not transitive
         super().__init__(_covers, transitive=False)
         self.schema = schema
         self._indexed = indexed
-        self._numbers: dict[str, float] = {}  # of strings
+        self._numbers: dict[str, float] = {} if numbers is None else numbers  # of strings
 
     def make(self, thing: Region) -> Boxed:
         """The filter's normal form and hull."""

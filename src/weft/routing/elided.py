@@ -1,0 +1,106 @@
+"""Local subscriptions of which most were found needless beforehand. Laws: the roots admit what all of them admit, no
+more; what is elided is not even read before what stood for it goes.
+
+A broker that starts with millions of subscriptions takes the few that stand for all, as one change. What stands behind
+a root comes back in the same change that takes the root away; a merger goes with the first of its components.
+"""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from weft.algebra.relate import as_form
+from weft.index.base import SubId
+from weft.language.text import parse
+from weft.model.schema import Schema
+from weft.routing.local import Held, RootChange, check_change
+
+
+@dataclass(frozen=True, slots=True)
+class Passive:
+    """A subscription's text, and the roots that admit all that it admits, together."""
+
+    text: str
+    coverers: tuple[SubId, ...]
+
+
+class Elided:
+    """A local part with subscriptions behind roots; the roots themselves come with the first changes, by their ids.
+
+    `components` are those of roots that are mergers: they bear the id of one of them, and are no subscription.
+
+    >>> from weft import normalize
+    >>> local = Elided({SubId(2): Passive("x > 5", (SubId(1),))}, roots=[SubId(1)])
+    >>> wide = parse("x > 0")
+    >>> sorted(local.change({SubId(1): Held(wide, normalize(wide))}, ()).add)
+    [1]
+    >>> change = local.change({}, [SubId(1)])
+    >>> change.drop, [str(held.item) for held in change.add.values()]
+    ([1], ['x > 5'])
+    """
+
+    def __init__(
+        self,
+        passive: Mapping[SubId, Passive],
+        roots: Iterable[SubId] = (),
+        components: Mapping[SubId, Collection[SubId]] | None = None,
+        schema: Schema | None = None,
+    ) -> None:
+        self._schema = schema
+        self._roots: dict[SubId, Held] = {}  # that are subscriptions
+        self._mergers: dict[SubId, Held] = {}  # and that are not
+        self._expected = set(roots)
+        self._components = {root: frozenset(some) for root, some in (components or {}).items()}
+        self._passive = dict(passive)
+        self._behind: dict[SubId, dict[SubId, None]] = {}
+        for sub, each in self._passive.items():
+            for root in each.coverers:
+                self._behind.setdefault(root, {})[sub] = None
+
+    @property
+    def elided(self) -> int:
+        """How many subscriptions stand behind roots."""
+        return len(self._passive)
+
+    def change(self, add: Mapping[SubId, Held], drop: Collection[SubId]) -> RootChange:
+        """Drop, then add; what loses a root that stood for it becomes one. Cost: O(what stood behind)."""
+        loaded = {sub for sub in add if sub in self._expected}
+        known: ChainMap[SubId, object] = ChainMap(self._roots, self._passive)  # type: ignore[arg-type]
+        check_change(known, [sub for sub in add if sub not in loaded], drop)
+        gone: dict[SubId, None] = {}
+        for sub in drop:
+            if sub in self._roots:
+                gone[sub] = None
+                continue
+            for root in self._forget(sub).coverers:
+                if sub in self._components.get(root, ()):
+                    gone[root] = None
+        new: dict[SubId, Held] = {}
+        for root in gone:
+            self._roots.pop(root, None)
+            self._mergers.pop(root, None)
+            self._components.pop(root, None)
+            for sub in list(self._behind.get(root, ())):
+                wanted = parse(self._forget(sub).text)
+                new[sub] = Held(wanted, as_form(wanted, self._schema))
+        self._roots.update(new)
+        for sub, held in add.items():
+            (self._mergers if sub in self._components and sub in loaded else self._roots)[sub] = held
+        self._expected -= loaded
+        return RootChange(list(gone), {**new, **add})
+
+    def roots(self) -> Mapping[SubId, Held]:
+        """What stands for all subscriptions."""
+        return {**self._roots, **self._mergers}
+
+    def _forget(self, sub: SubId) -> Passive:
+        """A subscription that stands behind nothing any more."""
+        passive = self._passive.pop(sub)
+        for root in passive.coverers:
+            behind = self._behind[root]
+            del behind[sub]
+            if not behind:
+                del self._behind[root]
+        return passive

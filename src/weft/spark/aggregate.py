@@ -1,0 +1,216 @@
+"""Millions of subscriptions reduced to those that stand for all, in parallel. Laws: what is active admits what all
+admit, exactly (covering, subsumption, merging without a budget) or at least (mics, dls, merging with one); whatever is
+passive is proven covered by active ones; a row that is wrong goes to the errors, whole, and stops nothing.
+
+`chunks` has what a task does, `rounds` how tasks follow each other. Nothing here needs a SparkContext: Connect will do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from weft.algebra.bulk import columns_of_texts
+from weft.algebra.columns import BoxColumns
+from weft.errors import PipelineError, SchemaError
+from weft.index.base import AnyEvent
+from weft.model.schema import Schema
+from weft.space.content import ContentSpace
+from weft.space.grid import Grid
+from weft.space.label_space import LabelSpace
+from weft.space.placement import Placement
+from weft.spark.checked import Checked, check
+from weft.spark.chunks import Reduce, Step, in_chunks, labels_of, ranges_of, texts_of, united, unreadable
+from weft.spark.rounds import MOST_ROUNDS, Limits, Round, Rounds, sums
+from weft.workloads.corners import corner_events
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Space = ContentSpace | LabelSpace | None
+
+_SAMPLE = 10_000  # subscriptions that say where filters lie
+_BITS = 63  # of an index on a curve
+_ALL = 1 << 62  # rows in one chunk
+
+
+class Model(StrEnum):
+    """What stands for all subscriptions."""
+
+    COVERING = "covering"  # those that no other covers
+    SUBSUMPTION = "subsumption"  # those that the others do not cover together
+    MERGING = "merging"  # mergers
+    MICS = "mics"  # ranges of a curve
+    DLS = "dls"  # labels
+
+
+_STEPS = {
+    Model.COVERING: [Step.COVERING],
+    Model.SUBSUMPTION: [Step.COVERING, Step.SUBSUMPTION],
+    Model.MERGING: [Step.COVERING, Step.MERGING],
+    Model.MICS: [Step.COVERING, Step.RANGES],
+    Model.DLS: [Step.COVERING],
+}
+_SPACES: dict[Model, type] = {Model.MICS: ContentSpace, Model.DLS: LabelSpace}
+_BYTES = {Model.MICS: 16, Model.DLS: 8}  # of an item
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """How many subscriptions were given, stand for all (kept), are passive or wrong; and how many items are active.
+
+    `complete` if at last all were reduced together; if not, the active set is sound, but might be smaller. Bytes are
+    those of texts, or 16 for a range and 8 for a label.
+    """
+
+    given: int
+    kept: int
+    active: int
+    passive: int
+    errors: int
+    rounds: tuple[Round, ...]
+    complete: bool
+    bytes_given: int
+    bytes_active: int
+    checked: Checked | None
+
+
+class Aggregated(NamedTuple):
+    """What a broker loads. Frames by model:
+
+    active: id, filter (covering, subsumption); id, filter, components (merging: a merger has the id of a component);
+    start, end (mics); label, count (dls). passive: id, filter, coverers, which are ids of active rows or, for mics, of
+    subscriptions that are not passive. errors: id, filter, reason. `parameters` are those of the space, as JSON.
+    """
+
+    active: DataFrame
+    passive: DataFrame
+    errors: DataFrame
+    statistics: Statistics
+    model: Model
+    parameters: str
+
+
+def aggregate(  # noqa: PLR0913 - options
+    subscriptions: DataFrame,
+    model: str = Model.COVERING,
+    *,
+    schema: Schema | None = None,
+    space: Space = None,
+    budget: float = 0.0,
+    events: Sequence[AnyEvent] = (),
+    check_events: int = 500,
+    seed: int = 0,
+    limits: Limits | None = None,
+    directory: str | None = None,
+) -> Aggregated:
+    """Reduce subscriptions, rows of (id, filter), by a model; subsumption, mics and dls need a schema with bounds.
+
+    `space` is that of mics or dls, by default over all attributes of the schema; `budget` the share of the domain that
+    mergers may add. The result is checked with `events`, which must keep to the schema, and so many at the corners of
+    filters. Rounds are kept by the executors, and the job fails when one is lost; in a `directory` they outlive that.
+    Raises SchemaError or PipelineError, the latter also if what is active does not admit what it must.
+    """
+    model, space = _checked_model(model, schema, space)
+    if budget and (model is not Model.MERGING or schema is None or not 0 <= budget <= 1):
+        raise SchemaError("a budget is a share from 0 to 1 that mergers may add, measured under a schema with bounds")
+    rounds = Rounds(limits, directory)
+    given = rounds.keep(_numbered(subscriptions), "given")
+    total, size = sums(given, "1", "octet_length(filter)")
+    sample = _sample(given, total, schema, seed)
+    way = Reduce(Step.COVERING, schema, Placement.learnt(sample), budget=budget / max(1, total) / MOST_ROUNDS)
+    first, rows = rounds.run(given, total, [_way(way, step, space) for step in _STEPS[model]])
+    fine = first.where("reason IS NULL").select("filter")
+    active = rounds.keep(_told(rows, model, space, rounds.limits(Step.RANGES).chunk), "active")
+    drawn = [*events, *corner_events(sample, check_events, np.random.default_rng(seed), schema)]
+    checked = check(fine, active, drawn, space, exact=space is None and not budget) if drawn else None
+    passive = rounds.passive()
+    items, told = sums(active, "1", "octet_length(filter)" if space is None else str(_BYTES[model]))
+    statistics = Statistics(
+        given=total,
+        kept=rounds.rounds[-1].active,
+        active=items,
+        passive=passive.count(),
+        errors=rounds.errors,
+        rounds=tuple(rounds.rounds),
+        complete=rounds.complete,
+        bytes_given=size,
+        bytes_active=told,
+        checked=checked,
+    )
+    errors = first.where("reason IS NOT NULL").select("id", "filter", "reason")
+    return Aggregated(active, passive, errors, statistics, model, "{}" if space is None else space.to_json())
+
+
+def _checked_model(model: str, schema: Schema | None, space: Space) -> tuple[Model, Space]:
+    """The model and its space. Raises PipelineError or SchemaError for what does not go together."""
+    if model not in list(Model):
+        raise PipelineError(f"no model is named {model!r}: use one of {', '.join(Model)}")
+    model = Model(model)
+    if schema is None and (model is Model.SUBSUMPTION or (model in _SPACES and space is None)):
+        raise SchemaError(f"{model} needs bounds: give a schema that has them for every attribute")
+    if space is not None and not isinstance(space, _SPACES.get(model, ())):
+        raise PipelineError(f"{model} has no such space: mics takes a ContentSpace, dls a LabelSpace, others none")
+    if space is None and schema is not None and model is Model.MICS:
+        bits = max(2, min(8, _BITS // max(1, len(schema.attributes))))
+        space = ContentSpace(Grid.uniform(schema, 1 << bits))
+    elif space is None and schema is not None and model is Model.DLS:
+        space = LabelSpace.of(schema)
+    return model, space
+
+
+def _way(way: Reduce, step: Step, space: Space) -> Reduce:
+    if step is Step.RANGES and isinstance(space, ContentSpace):
+        # cells are those of filters as they are written, whatever integers a schema would make of them
+        return replace(way, step=step, space=space, schema=None)
+    return replace(way, step=step)
+
+
+def _numbered(subscriptions: DataFrame) -> DataFrame:
+    """The rows with how many have the id of each. Raises PipelineError if there is no such column."""
+    import pyspark.sql.functions as F  # noqa: N812
+    from pyspark.sql import Window
+
+    kinds = dict(subscriptions.dtypes)
+    for name, fitting in (("id", ("bigint", "int", "smallint", "tinyint", "string")), ("filter", ("string",))):
+        if kinds.get(name) not in fitting:
+            raise PipelineError(
+                f"subscriptions need a column {name!r} of {' or '.join(fitting)}, not {kinds.get(name)}"
+            )
+    kind = "string" if kinds["id"] == "string" else "bigint"
+    rows = subscriptions.select(F.col("id").cast(kind).alias("id"), "filter")
+    return rows.withColumn("times", F.count(F.lit(1)).over(Window.partitionBy("id")))
+
+
+def _sample(given: DataFrame, total: int, schema: Schema | None, seed: int) -> BoxColumns:
+    """The boxes of some of the subscriptions that can be read."""
+    some = given.where("filter IS NOT NULL").select("filter")
+    if total > _SAMPLE:
+        some = some.sample(fraction=_SAMPLE / total, seed=seed)
+    texts = texts_of(some.limit(2 * _SAMPLE).toArrow())
+    wrong = unreadable(texts, schema)
+    return columns_of_texts([text for at, text in enumerate(texts) if at not in wrong], schema)
+
+
+def _told(rows: DataFrame, model: Model, space: Space, chunk: int) -> DataFrame:
+    """What stands for all, as the model has it."""
+    import pyspark.sql.functions as F  # noqa: N812
+
+    filters = rows.select("filter")
+    match space:
+        case ContentSpace():
+            shape = "start bigint, end bigint"
+            parts = filters.mapInArrow(partial(in_chunks, partial(ranges_of, space), chunk), shape)
+            return parts.repartition(1).mapInArrow(partial(in_chunks, united, _ALL), shape)
+        case LabelSpace():
+            shape = "label bigint, count bigint"
+            parts = filters.mapInArrow(partial(in_chunks, partial(labels_of, space), chunk), shape)
+            return parts.groupBy("label").agg(F.sum("count").alias("count"))
+    if model is Model.MERGING:
+        return rows.select("id", "filter", F.expr("coalesce(components, array(id))").alias("components"))
+    return rows.select("id", "filter")

@@ -1,0 +1,82 @@
+"""What was aggregated, checked with events. Law: an event that some subscription admits and what is active does not is
+an error, never a figure; so is the converse where the model is exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.errors import PipelineError
+from weft.index.base import AnyEvent
+from weft.space.content import ContentSpace
+from weft.space.label_space import LabelSpace
+from weft.space.range_set import RangeSet
+from weft.spark.chunks import admitted, in_chunks
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Mask = NDArray[np.bool_]
+
+_CHUNK = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """Of so many events, how many some subscription wants, and how many what is active admits.
+
+    >>> Checked(events=10, wanted=3, admitted=4).false_positives
+    0.25
+    """
+
+    events: int
+    wanted: int
+    admitted: int
+
+    @property
+    def false_positives(self) -> float:
+        """The share of what is admitted that nobody wants."""
+        return (self.admitted - self.wanted) / self.admitted if self.admitted else 0.0
+
+
+def check(
+    filters: DataFrame,
+    active: DataFrame,
+    events: Sequence[AnyEvent],
+    space: ContentSpace | LabelSpace | None = None,
+    *,
+    exact: bool = True,
+) -> Checked:
+    """Compare what all filters admit with what is active: filters, or with a space its ranges or labels.
+
+    Raises PipelineError with the first event on which they differ.
+    """
+    wanted = _matching(filters, events)
+    given = _matching(active.select("filter"), events) if space is None else _in_space(active, events, space)
+    for wrong, what in ((wanted & ~given, "would be lost"), (given & ~wanted, "nobody wants, yet it is admitted")):
+        if wrong.any() and (exact or what == "would be lost"):
+            event = events[int(np.flatnonzero(wrong)[0])]
+            raise PipelineError(f"the active set is not equivalent: {event} {what}. Please report this")
+    return Checked(len(events), int(wanted.sum()), int(given.sum()))
+
+
+def _matching(filters: DataFrame, events: Sequence[AnyEvent]) -> Mask:
+    found = filters.mapInArrow(partial(in_chunks, partial(admitted, list(events)), _CHUNK), "event bigint")
+    mask = np.zeros(len(events), np.bool_)
+    mask[found.distinct().toArrow()["event"].to_numpy()] = True
+    return mask
+
+
+def _in_space(active: DataFrame, events: Sequence[AnyEvent], space: ContentSpace | LabelSpace) -> Mask:
+    rows = active.toArrow()
+    if isinstance(space, ContentSpace):
+        ranges = RangeSet.union_of(rows["start"].to_numpy(), rows["end"].to_numpy())
+        return ranges.contains(space.indexes(list(events)))
+    labels = rows["label"].to_numpy()
+    return np.asarray(np.isin(space.of_events(list(events), space.levels(labels)), labels).any(axis=1))

@@ -1,0 +1,21 @@
+"""The benchmark of the pipeline runs, tiny, and all peers find the same pairs."""
+
+from __future__ import annotations
+
+from weft.bench import BENCHES, spark
+
+
+def test_the_spark_benchmark_measures_every_figure() -> None:
+    notes: list[str] = []
+    sizes = spark.Sizes(cubes=800, plain=(20, 60), many=1_000, partitioned=3_000)
+    results = spark.run(quick=True, progress=lambda _: None, note=notes.append, sizes=sizes)
+    figures = {result.name: result.value for result in results}
+    assert len(figures) == len(results)
+    assert {"cubes/800/vs_grid_join", "cubes/800/vs_plain_join", "W1/1000/vs_bare", "W1/1000/growth"} <= figures.keys()
+    assert 5 < (figures["cubes/800/matches"] or 0) < 15
+    assert (figures["W1/3000/partitioned_peak"] or 0) > 0
+    assert "grid join" in notes[0]
+
+
+def test_it_can_be_asked_for() -> None:
+    assert BENCHES["spark"]() is spark.run

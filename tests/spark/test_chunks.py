@@ -21,7 +21,6 @@ from weft.model.schema import Schema
 from weft.space.content import ContentSpace
 from weft.space.grid import Grid
 from weft.space.placement import Placement
-from weft.spark import chunks
 from weft.spark.chunks import MATCHES_NOTHING, Reduce, Step, in_chunks, row_type, tables
 
 SCHEMA = Schema.from_dict({"attributes": {name: {"type": "float", "bounds": [0, 2]} for name in "ab"}})
@@ -56,12 +55,11 @@ def test_chunks_have_all_rows_in_order_and_no_more_than_they_may(sizes: list[int
     assert all(0 < len(table) <= chunk for table in found)
 
 
-def test_what_cannot_be_read_is_found_among_many() -> None:
-    texts = [f"x > {n}" for n in range(200)]
-    texts[3], texts[150], texts[151] = "x >", "= 3", "x LIKE 5"
-    found = chunks.unreadable(texts)
-    assert sorted(found) == [3, 150, 151]
-    assert "column" in found[3]
+def test_filters_in_json_are_filters() -> None:
+    texts = pa.array(["type = 'a' OR x > 1", '{"exact": {"type": "a"}}'])
+    out = Reduce(Step.COVERING).first(pa.table({"id": ["a", "b"], "filter": texts, "times": [1, 1]}))
+    assert out["filter"].to_pylist()[1] == "type = 'a'"
+    assert out["reason"].to_pylist() == [None, None]
 
 
 def test_errors_go_out_whole_with_the_reason() -> None:

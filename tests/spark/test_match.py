@@ -158,6 +158,16 @@ def test_no_events_and_no_subscriptions(events: DataFrame, texts: DataFrame, str
     assert none.schema.fieldNames() == unwanted.schema.fieldNames() == [*events.columns, Output(output).column]
 
 
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_only_what_is_asked_for_is_carried_along(events: DataFrame, texts: DataFrame, strategy: str) -> None:
+    found = match(events, texts, strategy=strategy, carry=["number"])
+    assert found.columns == ["number", "subscription"]
+    assert answers(found, "pairs") == answers(match(events, texts), "pairs")
+    assert match(events, texts, strategy=strategy, carry=[]).count() == found.count()
+    with pytest.raises(PipelineError, match="did you mean 'number'"):
+        match(events, texts, strategy=strategy, carry=["nunber"])
+
+
 # -- what cannot be read -------------------------------------------------------------------------------
 
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from weft.algebra.bulk import columns_of_texts
 from weft.algebra.columns import BoxColumns
+from weft.algebra.readable import readable
 from weft.errors import PipelineError, SchemaError
 from weft.index.base import AnyEvent
 from weft.model.schema import Schema
@@ -25,7 +25,7 @@ from weft.space.grid import Grid
 from weft.space.label_space import LabelSpace
 from weft.space.placement import Placement
 from weft.spark.checked import Checked, check
-from weft.spark.chunks import Reduce, Step, in_chunks, labels_of, ranges_of, texts_of, united, unreadable
+from weft.spark.chunks import Reduce, Step, in_chunks, labels_of, ranges_of, texts_of, united
 from weft.spark.rounds import MOST_ROUNDS, Limits, Round, Rounds, sums
 from weft.workloads.corners import corner_events
 
@@ -193,8 +193,7 @@ def _sample(given: DataFrame, total: int, schema: Schema | None, seed: int) -> B
     if total > _SAMPLE:
         some = some.sample(fraction=_SAMPLE / total, seed=seed)
     texts = texts_of(some.limit(2 * _SAMPLE).toArrow())
-    wrong = unreadable(texts, schema)
-    return columns_of_texts([text for at, text in enumerate(texts) if at not in wrong], schema)
+    return readable(texts, schema).columns
 
 
 def _told(rows: DataFrame, model: Model, space: Space, chunk: int) -> DataFrame:

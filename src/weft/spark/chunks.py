@@ -17,12 +17,11 @@ from numpy.typing import NDArray
 
 from weft.algebra.bulk import columns_of_texts
 from weft.algebra.columns import BoxColumns
-from weft.algebra.normalize import normalize
-from weft.errors import FilterError, WeftError
+from weft.algebra.readable import plain_text, readable
+from weft.errors import FilterError
 from weft.index.base import AnyEvent
 from weft.index.tree import TreeIndex
 from weft.interest.reduce import range_cover, subsumption
-from weft.language.text import parse
 from weft.model.schema import Schema
 from weft.order.merge_reduce import merge_all
 from weft.order.reduce import NOTHING, forms_of, minimal_cover
@@ -35,7 +34,6 @@ Ints = NDArray[np.int64]
 
 MATCHES_NOTHING = "matches nothing"
 NOWHERE = Placement()
-_FEW = 32  # texts that are read one by one to find those that cannot be
 
 
 class Step(StrEnum):
@@ -72,29 +70,6 @@ def tables(batches: Iterable[pa.RecordBatch], chunk: int) -> Iterator[pa.Table]:
             rows += len(batch) - start
     if waiting:
         yield pa.Table.from_batches(waiting)
-
-
-def unreadable(texts: Sequence[str], schema: Schema | None = None) -> dict[int, str]:
-    """The texts that are no filters, with the reason. Cost: O(log n) readings of all, for each that is none.
-
-    >>> unreadable(["x > 1", "x >", "y = 2"])[1].splitlines()[0]
-    "expected an attribute, a value or '(', but the text ends at column 4"
-    """
-    try:
-        columns_of_texts(texts, schema)
-        return {}
-    except WeftError:
-        if len(texts) > _FEW:
-            half = len(texts) // 2
-            later = unreadable(texts[half:], schema)
-            return unreadable(texts[:half], schema) | {half + at: reason for at, reason in later.items()}
-    found = {}
-    for at, text in enumerate(texts):
-        try:
-            normalize(parse(text), schema)
-        except WeftError as error:
-            found[at] = str(error)
-    return found
 
 
 def screen(given: pa.Table) -> tuple[pa.Table, pa.Table]:
@@ -138,10 +113,13 @@ class Reduce:
         try:
             return pa.concat_tables([self(fine), errors])
         except FilterError:
-            reasons = unreadable(texts_of(fine), self.schema)
+            reasons = readable(texts_of(fine), self.schema).refused
         bad = np.array(list(reasons), np.int64)
         more = _failed(fine.take(bad), list(reasons.values()))
-        return pa.concat_tables([self(fine.take(np.delete(np.arange(len(fine)), bad))), more, errors])
+        rest = fine.take(np.delete(np.arange(len(fine)), bad))
+        plain = pa.array(map(plain_text, texts_of(rest)), pa.string())  # also of those that are JSON
+        rest = rest.set_column(rest.schema.get_field_index("filter"), "filter", plain)
+        return pa.concat_tables([self(rest), more, errors])
 
     def __call__(self, rows: pa.Table) -> pa.Table:
         """A chunk of rows that are active, reduced."""

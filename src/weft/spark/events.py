@@ -96,6 +96,8 @@ def fields(schema: StructType, prefix: str = "", inside: str = "", depth: int = 
 
 def by_place(frame: DataFrame) -> DataFrame:
     """The same columns under names that need no quotes, which Spark forgets in its functions over batches."""
+    if all(name.isidentifier() and name.isascii() for name in frame.columns):
+        return frame
     return frame.toDF(*(f"c{place}" for place in range(len(frame.columns))))
 
 

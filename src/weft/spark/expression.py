@@ -18,6 +18,7 @@ from weft.language.ast import And, Attribute, Between, Call, Compare, Filter, In
 from weft.language.constant import Constant
 from weft.language.pattern import Pattern, Segment
 from weft.model.value import INT_MAX, INT_MIN, Type
+from weft.spark.events import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -149,11 +150,6 @@ class EventColumns:
         raise TypeError(f"{node!r} is no filter")
 
 
-def _quoted(name: str) -> str:
-    """A column's name as Spark reads it: dots, stars and spaces are part of it."""
-    return f"`{name.replace('`', '``')}`"
-
-
 def levels(node: Filter) -> int:
     """How deep the filter's Column is nested, without what its tests are made of.
 
@@ -178,7 +174,7 @@ def _read(kind: DataType, path: tuple[str, ...]) -> Typed | None:
     from pyspark.sql import types as st
 
     # Fields are not named in one dotted text: `a`.`b` would find the column b of a DataFrame with the alias a.
-    column = reduce(lambda struct, name: struct.getField(name), path[1:], sf.col(_quoted(path[0])))
+    column = reduce(lambda struct, name: struct.getField(name), path[1:], sf.col(quoted(path[0])))
     match kind:
         case st.BooleanType():
             return Type.BOOL, column

@@ -8,6 +8,7 @@ to check the others by.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial, reduce
@@ -17,9 +18,9 @@ from typing import TYPE_CHECKING
 from weft.errors import PipelineError
 from weft.model.schema import Schema, did_you_mean
 from weft.spark.boxes import Boxes
-from weft.spark.events import by_place, sorted_out
+from weft.spark.events import by_place, quoted, sorted_out
 from weft.spark.matching import match_batches
-from weft.spark.output import Output
+from weft.spark.output import Wanted
 from weft.spark.partitioned import match_partitioned
 from weft.spark.session import session
 from weft.spark.shipping import Shipped, ship, written
@@ -54,19 +55,20 @@ class Prepared:
     groups: int = 1  # of the strategy `partitioned`
     refused: int | None = None  # rows of subscriptions that were left out, where it is known
 
-    def match(self, events: DataFrame, output: str = "pairs") -> DataFrame:
+    def match(self, events: DataFrame, output: str = "pairs", carry: Sequence[str] | None = None) -> DataFrame:
         """The events with the subscriptions that each matches; see `match`."""
         from pyspark.sql.types import LongType, StringType
 
-        form = Output.named(output)
         good, _ = sorted_out(events)
-        results = form.schema(good.schema, LongType() if self.numbered else StringType())
+        wanted = Wanted.of(output, good.columns, carry)
+        results = wanted.schema(good.schema, LongType() if self.numbered else StringType())
         if self.shipped is not None:
-            return by_place(good).mapInArrow(partial(match_batches, self.shipped, form, good.columns), results)
+            return by_place(good).mapInArrow(partial(match_batches, self.shipped, wanted), results)
         assert self.given is not None
         if self.strategy is Strategy.PARTITIONED:
-            return match_partitioned(good, self.given.once(), self.groups, form, results)
-        return match_sql(good, self.given.filters(MOST_FILTERS), form.value)
+            return match_partitioned(good, self.given.once(), self.groups, wanted, results)
+        found = match_sql(good, self.given.filters(MOST_FILTERS), wanted.output.value)
+        return found if carry is None else found.select(*map(quoted, results.fieldNames()))
 
     def errors(self, events: DataFrame | None = None) -> DataFrame:
         """The rows that matching leaves out: `side`, `row` (JSON) and `reason`."""
@@ -114,8 +116,9 @@ def prepare(
         if given.reading.schema is not None:
             raise PipelineError("Spark's own evaluation takes events as they are: leave the schema out")
         return Prepared(wanted, running, numbered, given, None)
-    size = given.frame.count() if wanted is Strategy.AUTO or groups is None else 0
-    if wanted is Strategy.PARTITIONED or (wanted is Strategy.AUTO and size > MOST_INDEXED):
+    counted = wanted is Strategy.AUTO or (wanted is Strategy.PARTITIONED and groups is None)
+    size = given.frame.count() if counted else 0
+    if wanted is Strategy.PARTITIONED or size > MOST_INDEXED:
         return Prepared(Strategy.PARTITIONED, running, numbered, given, None, groups or max(4, -(-size // GROUP)))
     boxes, refused = given.gathered()
     matcher = (boxes or Boxes.none(numbered)).matcher(given.reading.schema)
@@ -128,6 +131,7 @@ def match(  # noqa: PLR0913 - each has a default that serves
     *,
     schema: Schema | None = None,
     output: str = "pairs",
+    carry: Sequence[str] | None = None,
     strategy: str = "auto",
     groups: int | None = None,
     strict: bool = False,
@@ -136,9 +140,10 @@ def match(  # noqa: PLR0913 - each has a default that serves
 
     `pairs` has a row for each match, with the column `subscription`; `lists` every event once, with `subscriptions`;
     `counts` every event once, with `matches`. Rows of either side that cannot be read are left out, and are what
-    `Prepared.errors` gives; with `strict` they raise PipelineError instead.
+    `Prepared.errors` gives; with `strict` they raise PipelineError instead. All columns of the events are carried
+    along, or those that `carry` names, which is quicker.
     """
     ready = prepare(subscriptions, schema, strategy=strategy, groups=groups, spark=events.sparkSession)
     if strict and (wrong := ready.errors(events).head()) is not None:
         raise PipelineError(f"{wrong.side} {wrong.row}: {wrong.reason}")
-    return ready.match(events, output)
+    return ready.match(events, output, carry)

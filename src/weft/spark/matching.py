@@ -11,27 +11,26 @@ import pyarrow as pa
 from weft.index.base import Matches
 from weft.spark.boxes import Matcher
 from weft.spark.events import attributes
-from weft.spark.output import Output, both, write
+from weft.spark.output import Output, Wanted, both, write
 from weft.spark.shipping import Shipped
 
 
-def match_batches(
-    shipped: Shipped, output: Output, names: Sequence[str], batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """The results of a partition of events, whose columns have these names, with the index that was shipped."""
+def match_batches(shipped: Shipped, wanted: Wanted, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The results of a partition of events, with the index that was shipped."""
     matchers = [shipped.open()]
     for batch in batches:
-        yield from match_batch(batch.rename_columns(list(names)), matchers, output)
+        yield from match_batch(batch, matchers, wanted)
 
 
-def match_batch(batch: pa.RecordBatch, matchers: Sequence[Matcher], output: Output) -> Iterator[pa.RecordBatch]:
+def match_batch(batch: pa.RecordBatch, matchers: Sequence[Matcher], wanted: Wanted) -> Iterator[pa.RecordBatch]:
     """The results of a batch of events, of one index or of two that share no subscription."""
-    seen = attributes(batch)
+    named = batch.rename_columns(list(wanted.names))
+    seen, kept, output = attributes(named), named.select(list(wanted.carried)), wanted.output
     one, *rest = matchers
     if output is Output.COUNTS:
         counts = np.sum([matcher.index.count_batch(seen) for matcher in matchers], axis=0)
         added: Any = pa.array(counts)
-        yield pa.record_batch([*batch.columns, added], names=[*batch.schema.names, output.column])
+        yield pa.record_batch([*kept.columns, added], names=[*kept.schema.names, output.column])
         return
     found, ids = one.match(seen), one.ids
     for other in rest:
@@ -40,4 +39,4 @@ def match_batch(batch: pa.RecordBatch, matchers: Sequence[Matcher], output: Outp
             more = Matches(more.offsets, more.ids + len(one.names))
             ids = Matcher(one.index, pa.concat_arrays([one.names, other.names])).ids
         found = both(found, more)
-    yield from write(batch, found, output, ids)
+    yield from write(kept, found, output, ids)

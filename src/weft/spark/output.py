@@ -4,7 +4,8 @@ columns come first, as they were; batches of rows are never much larger than sta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +52,31 @@ class Output(StrEnum):
             raise PipelineError(f"the events have a column {self.column!r}, which results need: rename it")
         added = {Output.PAIRS: id_type, Output.LISTS: ArrayType(id_type, False), Output.COUNTS: LongType()}[self]
         return StructType([*events.fields, StructField(self.column, added, False)])
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is made of events: the form of results, the events' columns by name, and the places of those carried."""
+
+    output: Output
+    names: tuple[str, ...]
+    carried: tuple[int, ...]
+
+    @staticmethod
+    def of(output: str, names: Sequence[str], carry: Sequence[str] | None) -> Wanted:
+        """All columns are carried along, or the named ones. Raises PipelineError."""
+        for name in carry or ():
+            if name not in names:
+                hint = did_you_mean(name, names) or f", only {', '.join(names)}"
+                raise PipelineError(f"the events have no column {name!r}{hint}")
+        carried = range(len(names)) if carry is None else (names.index(name) for name in dict.fromkeys(carry))
+        return Wanted(Output.named(output), tuple(names), tuple(carried))
+
+    def schema(self, events: StructType, id_type: DataType) -> StructType:
+        """The columns of results. Raises PipelineError."""
+        from pyspark.sql.types import StructType
+
+        return self.output.schema(StructType([events.fields[place] for place in self.carried]), id_type)
 
 
 def write(

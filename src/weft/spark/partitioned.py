@@ -29,7 +29,7 @@ from weft.space.projection import choose
 from weft.spark.boxes import Boxes, Reading
 from weft.spark.events import attributes, by_place
 from weft.spark.matching import match_batch
-from weft.spark.output import Output
+from weft.spark.output import Wanted
 from weft.spark.shipping import Shipped, ship, written
 from weft.spark.subscriptions import Subscriptions
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 Ints = NDArray[np.int64]
-_Group = tuple[Reading, Shipped | None, Output, list[str]]
+_Group = tuple[Reading, Shipped | None, Wanted]
 
 _GROUP = "__weft_group"
 _SAMPLE = 20_000  # rows of each side
@@ -103,7 +103,7 @@ def plan(events: pa.RecordBatch, boxes: BoxColumns, groups: int, schema: Schema 
 
 
 def match_partitioned(
-    events: DataFrame, subscriptions: Subscriptions, groups: int, output: Output, results: StructType
+    events: DataFrame, subscriptions: Subscriptions, groups: int, wanted: Wanted, results: StructType
 ) -> DataFrame:
     """The matches of events among subscriptions whose ids differ."""
     reading = subscriptions.reading
@@ -118,7 +118,7 @@ def match_partitioned(
     place = partial(_place_events, chosen, reading.schema, names)
     left = placeless.mapInArrow(place, _with_group(placeless.schema))
     right = subscriptions.columns().mapInArrow(partial(_place_boxes, reading, chosen), f"{_GROUP} int, boxes binary")
-    body = partial(_match_group, (reading, wide, output, names))
+    body = partial(_match_group, (reading, wide, wanted))
     return left.groupBy(_GROUP).cogroup(right.groupBy(_GROUP)).applyInArrow(body, results)
 
 
@@ -219,15 +219,15 @@ def _pack_wide(reading: Reading, groups: Groups, batches: Iterator[pa.RecordBatc
 
 def _match_group(given: _Group, left: pa.Table, right: pa.Table) -> pa.Table:
     """The results of one group."""
-    reading, wide, output, columns = given
+    reading, wide, wanted = given
     parts = [Boxes.from_bytes(data.as_py()) for data in right.column("boxes")]
     matchers = [(Boxes.joined(parts) if parts else Boxes.none(reading.numbered)).matcher(reading.schema)]
     if wide is not None:
         matchers.append(wide.open())
-    rows = left.drop_columns(_GROUP).rename_columns(columns)
-    found = [part for batch in rows.to_batches() for part in match_batch(batch, matchers, output)]
+    rows = left.drop_columns(_GROUP)
+    found = [part for batch in rows.to_batches() for part in match_batch(batch, matchers, wanted)]
     if not found:
-        found = list(match_batch(pa.RecordBatch.from_pylist([], schema=rows.schema), matchers, output))
+        found = list(match_batch(pa.RecordBatch.from_pylist([], schema=rows.schema), matchers, wanted))
     results = pa.Table.from_batches(found)
     return results.cast(pa.schema([field.with_type(_in_utc(field.type)) for field in results.schema]))
 

@@ -24,7 +24,7 @@ from weft.language.ast import Filter
 from weft.language.text import parse
 from weft.model.schema import Schema, did_you_mean
 from weft.spark.boxes import Boxes, Ends, Reading
-from weft.spark.events import as_json, by_place, check_columns, quoted
+from weft.spark.events import as_json, check_columns, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -52,9 +52,7 @@ class Subscriptions:
 
     def columns(self) -> DataFrame:
         """The columns that are read, by their places, and no others."""
-        from pyspark.sql import functions as sf
-
-        return by_place(self.frame.select(*(sf.col(quoted(name)) for name in self.names)))
+        return self.frame.select(*self._places())
 
     def gathered(self) -> tuple[Boxes | None, int]:
         """All boxes, here on the driver, and how many rows could not be taken."""
@@ -81,11 +79,15 @@ class Subscriptions:
         from pyspark.sql import functions as sf
 
         whole = as_json(self.frame.columns).alias("row")
-        read = (sf.col(quoted(name)).alias(f"c{place}") for place, name in enumerate(self.names))
-        rows = self.frame.select(whole, sf.struct(*read).alias("it"))
+        rows = self.frame.select(whole, sf.struct(*self._places()).alias("it"))
         unread = rows.mapInArrow(partial(_errors, self.reading), ERRORS)
         again = self.frame.join(*self._twice(), "left_semi").select(whole, sf.lit(_TWICE).alias("reason"))
         return unread.unionByName(again)
+
+    def _places(self) -> list[Column]:
+        from pyspark.sql import functions as sf
+
+        return [sf.col(quoted(name)).alias(f"c{place}") for place, name in enumerate(self.names)]
 
     def _twice(self) -> tuple[DataFrame, Column]:
         """The ids of more than one, and what joins them."""

@@ -38,6 +38,14 @@ def _no_terminal(monkeypatch):
 
 
 @pytest.fixture
+def _demo_without_spark(monkeypatch):
+    from weft.demo.tour import CHAPTERS
+
+    without = [chapter for chapter in CHAPTERS if chapter.name != "pipeline"]  # it has its own tests
+    monkeypatch.setattr("weft.demo.tour.CHAPTERS", without)
+
+
+@pytest.fixture
 def schema(tmp_path):
     path = tmp_path / "schema.toml"
     path.write_text(SCHEMA, encoding="utf-8")
@@ -102,6 +110,7 @@ def test_every_command_of_filter_is_tested_here():
     assert [info.name or info.callback.__name__ for info in filters.registered_commands] == COMMANDS
 
 
+@pytest.mark.usefixtures("_demo_without_spark")
 @pytest.mark.parametrize("command", [*(f"filter {command}" for command in COMMANDS), "demo"])
 def test_the_example_in_the_help_runs(command, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
@@ -495,6 +504,7 @@ def test_merge_with_a_schema_that_cannot_measure_says_what_it_lacks(schema):
 # -- colours and the demo ----------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("_demo_without_spark")
 @pytest.mark.parametrize("environment", [{}, {"NO_COLOR": "1"}, {"TERM": "dumb"}])
 def test_a_pipe_gets_no_escape_codes(environment, monkeypatch):
     for name, value in environment.items():
@@ -517,6 +527,7 @@ def test_a_terminal_gets_colours_unless_it_wants_none(monkeypatch):
     assert not re.search(r"\x1b\[[0-9;]*3[0-9]", run("filter", "explain", "x < 5").stdout)
 
 
+@pytest.mark.usefixtures("_demo_without_spark")
 def test_demo_shows_every_chapter_and_ends():
     result = run("demo")
     assert result.exit_code == 0
@@ -524,6 +535,7 @@ def test_demo_shows_every_chapter_and_ends():
         assert said in " ".join(result.stdout.split())
 
 
+@pytest.mark.usefixtures("_demo_without_spark")
 def test_demo_in_json_is_one_document():
     told = answer("demo")
     assert set(told) >= {"source", "events", "matches", "covering"}

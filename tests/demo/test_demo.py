@@ -20,6 +20,7 @@ from weft.demo.tour import CHAPTERS, Alerts, Chapter, covered_by, tour
 from weft.language.ast import Attribute, Between, Compare, In, Is, Like, Not, Or, walk
 from weft.model.value import Type
 
+WITHOUT_SPARK = [chapter for chapter in CHAPTERS if chapter.name != "pipeline"]  # it has its own tests
 FOUR_FEBRUARY = 1_517_702_400_000  # 2018-02-04T00:00:00Z in milliseconds
 
 
@@ -143,7 +144,7 @@ def test_the_same_seed_draws_the_same_alerts_and_all_are_regions():
 
 
 def test_the_facts_are_json_and_agree_with_the_file(rows):
-    facts = json.loads(json.dumps(tour(Console(quiet=True))))
+    facts = json.loads(json.dumps(tour(Console(quiet=True), WITHOUT_SPARK)))
     assert "United States Geological Survey" in facts["source"]
     assert "public domain" in facts["source"]
     assert facts["events"]["count"] == len(rows)
@@ -172,18 +173,18 @@ def test_the_facts_are_json_and_agree_with_the_file(rows):
 @pytest.mark.parametrize("width", [60, 80, 100, 200])
 def test_the_tour_fits_its_console(width):
     console = Console(file=io.StringIO(), width=width)
-    tour(console)
+    tour(console, WITHOUT_SPARK)
     shown = console.file.getvalue()
     assert "200 of 200 pairs equal" in " ".join(shown.split())
     assert max(map(len, shown.splitlines())) <= width
     assert "…" not in shown
-    for number_, chapter in enumerate(CHAPTERS, 1):
+    for number_, chapter in enumerate(WITHOUT_SPARK, 1):
         assert f"{number_}  {chapter.title}" in shown
 
 
 def test_a_plain_console_gets_plain_characters():
     file = io.TextIOWrapper(io.BytesIO(), encoding="ascii", write_through=True)
-    tour(Console(file=file, width=80))
+    tour(Console(file=file, width=80), WITHOUT_SPARK)
     file.seek(0)
     assert "####" in file.read()
 

@@ -36,6 +36,9 @@ for strategy in ("index", "partitioned", "sql"):
     found = {row.number: sorted(row.subscriptions) for row in ready.match(events, "lists").collect()}
     assert found == truth, strategy
     assert ready.errors(events).count() == 0
+index.snapshot("snapshot")
+taken = {row.number: sorted(row.subscriptions) for row in match(events, "snapshot", output="lists").collect()}
+assert taken == truth
 named = match(events, wanted.selectExpr("concat('s', id) AS id", "filter"), output="pairs")
 assert named.count() == sum(map(len, truth.values()))
 spark.stop()

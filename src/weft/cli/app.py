@@ -16,8 +16,10 @@ from weft import __version__
 from weft.cli.filters import filters
 from weft.cli.interest import interest
 from weft.cli.order import order
+from weft.cli.pipeline import match
 from weft.cli.shell import AsJson, Commands, console, emit, say_notes
 from weft.cli.sim import sim
+from weft.cli.subscription_sets import aggregate, profile, tune
 
 app = typer.Typer(
     cls=Commands,
@@ -29,6 +31,8 @@ app.add_typer(filters, name="filter", help="Check, explain, compare and merge fi
 app.add_typer(sim, name="sim", help="Simulate networks of brokers.")
 app.add_typer(order, name="order", help="Show filters in their covering order, and compare its structures.")
 app.add_typer(interest, name="interest", help="Compare models of interest on your own subscriptions and events.")
+for command in (match, aggregate, tune, profile):
+    app.command()(command)
 
 
 def main() -> None:

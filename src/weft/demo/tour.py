@@ -24,6 +24,7 @@ from weft.algebra.relate import covers
 from weft.demo import earthquakes
 from weft.demo.filters import SUBSCRIPTIONS, Subscription
 from weft.demo.order import in_order
+from weft.demo.pipeline import matching_on_spark
 from weft.index.base import Matches
 from weft.index.tree import TreeIndex
 from weft.language.ast import Filter
@@ -195,6 +196,7 @@ CHAPTERS: list[Chapter] = [
     Chapter("covering", "What covering saves", what_covering_saves),
     Chapter("many", "Many subscriptions", many_subscriptions),
     Chapter("order", "The covering order", in_order),
+    Chapter("pipeline", "Matching on Spark", matching_on_spark),
 ]
 
 

@@ -1,10 +1,20 @@
-"""The pipeline on Spark: matching, aggregation, tuning. Nothing of Spark is imported before it is used."""
+"""The pipeline on Spark: matching, aggregation, tuning. Nothing of Spark is imported before it is used.
 
+All is imported here at once, for functions bear the names of their modules.
+"""
+
+from weft.spark.aggregate import Aggregated as Aggregated
+from weft.spark.aggregate import aggregate as aggregate
+from weft.spark.expression import column_of as column_of
+from weft.spark.load import load as load
 from weft.spark.match import Prepared as Prepared
 from weft.spark.match import Strategy as Strategy
 from weft.spark.match import match as match
 from weft.spark.match import prepare as prepare
 from weft.spark.output import Output as Output
+from weft.spark.profile import profile as profile
 from weft.spark.session import session as session
+from weft.spark.statistics import statistics as statistics
 from weft.spark.subscriptions import Subscriptions as Subscriptions
 from weft.spark.subscriptions import subscriptions as subscriptions
+from weft.spark.tune import tune as tune

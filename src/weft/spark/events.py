@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 CORRUPT = "_corrupt_record"  # where Spark puts a line that it cannot read
+UNREADABLE = "it cannot be read"
 _MOMENTS = ("0001-01-01 00:00:00", "9999-12-31 23:59:59.999999")
 
 
@@ -41,7 +42,7 @@ def sorted_out(events: DataFrame) -> tuple[DataFrame, DataFrame]:
     reasons = [_reason(name, kind, column) for name, kind, column in fields(events.schema)]
     known = [reason for reason in reasons if reason is not None]
     if CORRUPT in events.columns:
-        known.insert(0, sf.when(sf.col(CORRUPT).isNotNull(), sf.lit("it cannot be read")))
+        known.insert(0, sf.when(sf.col(CORRUPT).isNotNull(), sf.lit(UNREADABLE)))
     if not known:
         return events, events.select(sf.lit("").alias("row"), sf.lit("").alias("reason")).limit(0)
     reason = sf.coalesce(*known)

@@ -23,7 +23,7 @@ from weft.spark.matching import match_batches
 from weft.spark.output import Wanted
 from weft.spark.partitioned import match_partitioned
 from weft.spark.session import session
-from weft.spark.shipping import Shipped, ship, written
+from weft.spark.shipping import Shipped, is_numbered, ship, written
 from weft.spark.sql import MOST_FILTERS, match_sql
 from weft.spark.subscriptions import ERRORS, Subscriptions, subscriptions
 
@@ -109,7 +109,7 @@ def prepare(
             raise PipelineError(f"a snapshot is an index already: the strategy cannot be {wanted}")
         running = spark or session()
         shipped = ship(running, given)
-        return Prepared(Strategy.INDEX, running, shipped.open().names is None, None, shipped, refused=0)
+        return Prepared(Strategy.INDEX, running, is_numbered(given), None, shipped, refused=0)
     running = given.frame.sparkSession
     numbered = given.reading.numbered
     if wanted is Strategy.SQL:

@@ -75,6 +75,11 @@ def ship(spark: SparkSession, snapshot: Path) -> Shipped:
     return Shipped(str(snapshot), archive.name)
 
 
+def is_numbered(snapshot: Path) -> bool:
+    """Whether a snapshot's subscriptions have no names but their numbers."""
+    return not (snapshot / _NAMES).exists()
+
+
 def _sees_files(master: str) -> bool:
     """Whether executors are this very process; others may be on other machines."""
     return master.startswith("local") and not master.startswith("local-cluster")
@@ -111,7 +116,7 @@ def _unpacked(name: str) -> Path:
 
 def _read(path: Path) -> Matcher:
     index = TreeIndex.open(path)
-    return Matcher(index, _names(path / _NAMES) if (path / _NAMES).exists() else None)
+    return Matcher(index, None if is_numbered(path) else _names(path / _NAMES))
 
 
 def _names(path: Path) -> Any:

@@ -24,10 +24,10 @@ from weft.language.ast import Filter
 from weft.language.text import parse
 from weft.model.schema import Schema, did_you_mean
 from weft.spark.boxes import Boxes, Ends, Reading
-from weft.spark.events import as_json, check_columns, quoted
+from weft.spark.events import CORRUPT, UNREADABLE, as_json, check_columns, quoted
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType
 
 ID, FILTER = "id", "filter"
@@ -78,11 +78,18 @@ class Subscriptions:
         """The rows that cannot be taken, as `row` (JSON) and `reason`."""
         from pyspark.sql import functions as sf
 
-        whole = as_json(self.frame.columns).alias("row")
-        rows = self.frame.select(whole, sf.struct(*self._places()).alias("it"))
+        frame = self.frame
+        if CORRUPT in frame.columns:
+            frame = frame.where(sf.col(CORRUPT).isNull()).drop(CORRUPT)
+        whole = as_json(frame.columns).alias("row")
+        rows = frame.select(whole, sf.struct(*self._places()).alias("it"))
         unread = rows.mapInArrow(partial(_errors, self.reading), ERRORS)
-        again = self.frame.join(*self._twice(), "left_semi").select(whole, sf.lit(_TWICE).alias("reason"))
-        return unread.unionByName(again)
+        again = frame.join(*self._twice(), "left_semi").select(whole, sf.lit(_TWICE).alias("reason"))
+        found = unread.unionByName(again)
+        if CORRUPT in self.frame.columns:
+            lines = self.frame.where(sf.col(CORRUPT).isNotNull())
+            found = found.unionByName(lines.select(sf.col(CORRUPT).alias("row"), sf.lit(UNREADABLE).alias("reason")))
+        return found
 
     def _places(self) -> list[Column]:
         from pyspark.sql import functions as sf
@@ -142,29 +149,21 @@ def subscriptions(
     kind = source.schema[id].dataType.simpleString()
     if kind not in ("tinyint", "smallint", "int", "bigint", "string"):
         raise PipelineError(f"the ids of subscriptions are of type {kind}: make them bigint or string")
+    if CORRUPT in names:  # what a broken line seems to say is not taken
+        from pyspark.sql import functions as sf
+
+        source = source.withColumn(id, sf.when(sf.col(CORRUPT).isNull(), sf.col(quoted(id))))
     if filter in names:
         if source.schema[filter].dataType.simpleString() != "string":
             raise PipelineError(f"the column {filter!r} holds no texts: cast it to string")
         return Subscriptions(source, (id, filter), Reading("c0", "c1", schema=schema, numbered=kind != "string"))
-    read = [id, *(name for name in names if name != id)]
+    read = [id, *(name for name in names if name not in (id, CORRUPT))]
     bounds = _bounds(read)
     if not bounds:
         raise PipelineError(f"the subscriptions have neither a column {filter!r} of texts nor columns of bounds")
     for name in read[1:]:
         _check_bound(name, source.schema[name].dataType)
     return Subscriptions(source, tuple(read), Reading("c0", bounds=bounds, schema=schema, numbered=kind != "string"))
-
-
-def of_snapshot(spark: SparkSession, path: Path) -> DataFrame:
-    """The subscriptions of a snapshot as `id` and `filter`."""
-    from weft.spark.shipping import ship
-
-    shipped = ship(spark, path)
-    matcher = shipped.open()
-    subs = np.concatenate([view.segment.sorted_subs for view in matcher.index._version.views])
-    ids = matcher.ids(subs)
-    texts = pa.array([str(matcher.index.filter(int(sub))) for sub in subs], pa.string())
-    return spark.createDataFrame(pa.table({ID: ids, FILTER: texts}))
 
 
 def _bounds(names: list[str]) -> dict[str, Ends]:

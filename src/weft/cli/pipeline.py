@@ -1,0 +1,225 @@
+"""`weft match`: the pipeline on Spark, from files to files. No logic of its own: `weft.spark` has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from weft.cli.shell import AsJson, SchemaFile, console, emit, read_schema, say, say_notes
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from weft.spark.report import MatchReport
+
+FILES = "parquet, CSV with a header or lines of JSON (.jsonl, .json, .ndjson; also .gz): a file, a folder or a pattern"
+Events = Annotated[str, typer.Argument(metavar="EVENTS", help=f"Events: {FILES}.", show_default=False)]
+Subscriptions = Annotated[
+    str,
+    typer.Argument(
+        metavar="SUBSCRIPTIONS",
+        help="Subscriptions: the same kinds of files, with columns id and filter, or id and bounds.",
+        show_default=False,
+    ),
+]
+Master = Annotated[
+    str | None,
+    typer.Option(
+        "--master", metavar="URL", help="Where Spark runs, local[4] or sc://host; without it spark-submit's, or here."
+    ),
+]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there already.")]
+IdColumn = Annotated[str, typer.Option("--id", metavar="NAME", help="The column of the ids of subscriptions.")]
+FilterColumn = Annotated[str, typer.Option("--filter", metavar="NAME", help="The column of their filters.")]
+
+_COLUMNS, _WIDTH = 5, 24  # of a sample
+_CUT = 100  # characters of a bad row
+
+
+def match(  # noqa: PLR0913, PLR0917 - each has a default that serves
+    events: Events,
+    subscriptions: Annotated[
+        str,
+        typer.Argument(
+            metavar="SUBSCRIPTIONS",
+            help="Subscriptions: the same kinds of files, with columns id and filter, or id and bounds "
+            "(x_low, x_high, or x to equal); or the folder of an index's snapshot.",
+            show_default=False,
+        ),
+    ],
+    out: Annotated[
+        str | None,
+        typer.Option("--out", metavar="PATH", help="Where results go, by its ending; without it some are shown."),
+    ] = None,
+    output: Annotated[
+        str,
+        typer.Option(
+            "--output", metavar="FORM", help="pairs: a row a match; lists or counts: a row an event, also without any."
+        ),
+    ] = "pairs",
+    strategy: Annotated[
+        str,
+        typer.Option(
+            "--strategy",
+            metavar="NAME",
+            help="index: one index of all subscriptions at every executor; partitioned: for more than a machine holds; "
+            "sql: Spark's own evaluation, for some hundreds; auto: index or partitioned, by their number.",
+        ),
+    ] = "auto",
+    schema: SchemaFile = None,
+    errors: Annotated[
+        str | None,
+        typer.Option("--errors", metavar="PATH", help="Where the rows go that were left out: side, row, reason."),
+    ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="End with the first row that cannot be read.")] = False,
+    id_column: IdColumn = "id",
+    filter_column: FilterColumn = "filter",
+    overwrite: Overwrite = False,
+    master: Master = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find the subscriptions that each event matches, on Spark.
+
+    Rows that cannot be read, on either side, fail nothing: they are counted, the first are shown, and all of them go
+    to --errors. Results are folders of files, as Spark writes them.
+
+    \b
+    Example:
+      $ weft match events.jsonl subscriptions.csv
+      $ weft match 'logs/*.parquet' subscriptions.parquet --out matches.parquet --errors refused.jsonl
+    """
+    from weft.spark.match import Strategy
+    from weft.spark.output import Output
+    from weft.spark.report import MatchJob, match_files
+
+    job = MatchJob(
+        events=events,
+        subscriptions=subscriptions,
+        out=out,
+        output=one_of(Output, output, "output"),
+        strategy=one_of(Strategy, strategy, "strategy"),
+        schema=read_schema(schema),
+        errors=errors,
+        strict=strict,
+        id=id_column,
+        filter=filter_column,
+        overwrite=overwrite,
+    )
+    with at_work(master) as progress:
+        report = match_files(progress.spark, job, perf_counter, progress.tell)
+    if as_json:
+        emit(report.to_dict())
+        return
+    _show(report)
+    if errors is not None:
+        say(f"rows left out: {errors}")
+    elif report.first:
+        say("all rows that are left out, with the reasons: --errors PATH", "dim", stderr=True)
+
+
+def one_of(known: Any, name: str, what: str) -> str:
+    """A name that is known; another one is wrong usage."""
+    if name not in list(known):
+        raise typer.BadParameter(f"there is no {what} {name!r}: choose among {', '.join(known)}")
+    return name
+
+
+# -- while Spark works -------------------------------------------------------------------------------
+
+
+class Progress:
+    """What is going on, drawn anew by the console again and again."""
+
+    def __init__(self) -> None:
+        self.spark: Any = None
+        self._what = "starting Spark"
+
+    def tell(self, what: str) -> None:
+        """Say what begins."""
+        self._what = what
+
+    def __rich__(self) -> Text:
+        from rich.text import Text
+
+        from weft.spark.working import tasks
+
+        done = None if self.spark is None else tasks(self.spark)
+        return Text(self._what if done is None else f"{self._what}, {done[0]:,} of {done[1]:,} tasks")
+
+
+@contextmanager
+def at_work(master: str | None) -> Iterator[Progress]:
+    """A session, with progress on stderr."""
+    from weft.spark.working import working
+
+    progress = Progress()
+    with console(stderr=True).status(progress), working(master) as spark:
+        progress.spark = spark
+        try:
+            yield progress
+        finally:
+            progress.spark = None
+
+
+# -- what is shown -----------------------------------------------------------------------------------
+
+
+def show_rows(rows: Sequence[tuple[str, str]]) -> None:
+    """Names with their values."""
+    from weft.tables import plain_table
+
+    table = plain_table()
+    table.show_header = False
+    table.add_column(no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    console().print(table)
+
+
+def _show(report: MatchReport) -> None:
+    if report.sample:
+        _show_sample(report)
+    share = report.matched / max(report.events, 1)
+    seconds = report.seconds
+    rows = [
+        ("events", f"{report.events:,}"),
+        ("subscriptions", f"{report.subscriptions:,}"),
+        ("matches", f"{report.matches:,}"),
+        ("events matched", f"{report.matched:,} ({share:.1%})"),
+        ("events left out", f"{report.errors['event']:,}"),
+        ("subscriptions left out", f"{report.errors['subscription']:,}"),
+        ("reading", f"{seconds['reading']:.2f} s"),
+        ("preparing subscriptions", f"{seconds['preparing']:.2f} s"),
+        ("matching and writing" if report.out else "matching", f"{seconds['matching']:.2f} s"),
+        ("looking for errors", f"{seconds['errors']:.2f} s"),
+        ("events a second", f"{report.rate:,.0f}"),
+        ("strategy", report.strategy),
+    ]
+    show_rows(rows)
+    if report.out is not None:
+        say(f"{report.output}: {report.out}")
+    say_notes(report.notes)
+    for wrong in report.first:
+        row = wrong["row"] if len(wrong["row"]) <= _CUT else wrong["row"][:_CUT] + "…"
+        say(f"left out: {wrong['side']} {row}: {wrong['reason'].partition(chr(10))[0]}", "yellow", stderr=True)
+
+
+def _show_sample(report: MatchReport) -> None:
+    """Some results: the first columns of the events, and what was added."""
+    from rich.text import Text
+
+    from weft.tables import plain_table
+
+    *names, added = report.sample[0]
+    shown = [*names[:_COLUMNS], added]
+    table = plain_table(f"some of the {report.output}")
+    for name in shown:
+        table.add_column(Text(name), max_width=_WIDTH, no_wrap=True, overflow="ellipsis")
+    for row in report.sample:
+        table.add_row(*(Text("" if row[name] is None else str(row[name])) for name in shown))
+    console().print(table, "", sep="\n")

@@ -1,0 +1,235 @@
+"""`weft aggregate`, `tune` and `profile`: what Spark does with subscriptions as a whole. No logic of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from weft.cli.pipeline import (
+    FILES,
+    Events,
+    FilterColumn,
+    IdColumn,
+    Master,
+    Overwrite,
+    Subscriptions,
+    at_work,
+    one_of,
+    show_rows,
+)
+from weft.cli.shell import AsJson, SchemaFile, console, emit, read_schema, say, say_notes
+
+if TYPE_CHECKING:
+    from weft.spark.tune import Tuning
+
+Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Another one, other samples.")]
+
+
+def aggregate(  # noqa: PLR0913, PLR0917 - each has a default that serves
+    subscriptions: Subscriptions,
+    model: Annotated[
+        str,
+        typer.Option(
+            "--model",
+            metavar="NAME",
+            help="What stands for all: covering, subsumption, merging, mics (ranges of a curve) or dls (labels).",
+        ),
+    ] = "covering",
+    schema: SchemaFile = None,
+    budget: Annotated[
+        float, typer.Option("--budget", metavar="SHARE", min=0, max=1, help="Of the domain, what mergers may add.")
+    ] = 0.0,
+    out: Annotated[
+        str | None,
+        typer.Option("--out", metavar="FOLDER", help="Where active, passive, errors and facts go; else only figures."),
+    ] = None,
+    id_column: IdColumn = "id",
+    filter_column: FilterColumn = "filter",
+    seed: Seed = 0,
+    overwrite: Overwrite = False,
+    master: Master = None,
+    as_json: AsJson = False,
+) -> None:
+    """Reduce subscriptions to those that stand for all, on Spark.
+
+    What stays admits every event that any subscription admits; it is checked with events at the corners of filters.
+    Subsumption, mics and dls need a schema with bounds.
+
+    \b
+    Example:
+      $ weft aggregate subscriptions.parquet --out reduced
+      $ weft aggregate subscriptions.csv --model mics --schema schema.toml
+    """
+    from weft.spark.aggregate import Model
+    from weft.spark.aggregate import aggregate as reduce
+    from weft.spark.report import read_subscriptions
+    from weft.spark.saving import check_folder, facts_of, save
+
+    chosen, declared = one_of(Model, model, "model"), read_schema(schema)
+    start = perf_counter()
+    with at_work(master) as progress:
+        if out is not None:
+            check_folder(progress.spark, out, overwrite)
+        progress.tell("reading the subscriptions")
+        given = read_subscriptions(progress.spark, subscriptions, id=id_column, filter=filter_column).texts()
+        progress.tell(f"reducing the subscriptions ({chosen})")
+        found = reduce(given, chosen, schema=declared, budget=budget, seed=seed)
+        facts = facts_of(found)
+        wrong = [row.asDict() for row in found.errors.limit(3).collect()]
+        if out is not None:
+            progress.tell("writing")
+            save(found, out, overwrite)
+    facts |= {"first": wrong, "out": out, "seconds": round(perf_counter() - start, 3)}
+    if as_json:
+        emit(facts)
+        return
+    checked = facts["checked"]
+    rows = [(name, f"{facts[name]:,}") for name in ("given", "kept", "active", "passive", "errors")]
+    rows += [(f"bytes {name}", f"{facts[f'bytes_{name}']:,}") for name in ("given", "active")]
+    rows.append(("rounds", f"{len(facts['rounds'])}{'' if facts['complete'] else ', not to the end'}"))
+    if checked is not None:
+        rows.append(("events checked", f"{checked['events']:,}"))
+        rows.append(("wanted, admitted", f"{checked['wanted']:,}, {checked['admitted']:,}"))
+    show_rows([*rows, ("model", chosen), ("seconds", f"{facts['seconds']:.2f}")])
+    for each in wrong:
+        said = str(each["reason"]).partition("\n")[0]
+        say(f"left out: {each['id']}: {said}", "yellow", stderr=True)
+    if out is not None:
+        say(f"active, passive, errors, facts: {out}")
+
+
+def tune(  # noqa: PLR0913, PLR0917
+    subscriptions: Subscriptions,
+    events: Events,
+    model: Annotated[str, typer.Option("--model", metavar="NAME", help="The table to tune: mics or dls.")] = "mics",
+    memory: Annotated[
+        int | None, typer.Option("--memory", metavar="BYTES", min=1, help="Limit: the table of a link.")
+    ] = None,
+    false_positives: Annotated[
+        float | None,
+        typer.Option("--false-positives", metavar="SHARE", min=0, max=1, help="Limit: unwanted events that pass."),
+    ] = None,
+    forwarded: Annotated[
+        int | None, typer.Option("--forwarded", metavar="N", min=1, help="Limit: ranges or labels that are told.")
+    ] = None,
+    minimise: Annotated[
+        str | None,
+        typer.Option("--minimise", metavar="COST", help="false_positives, forwarded or memory, within the limits."),
+    ] = None,
+    schema: SchemaFile = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="The tuning file, .json.")] = None,
+    id_column: IdColumn = "id",
+    filter_column: FilterColumn = "filter",
+    seed: Seed = 1,
+    master: Master = None,
+    as_json: AsJson = False,
+) -> None:
+    """Choose the parameters of a routing table for these subscriptions and events, on Spark.
+
+    The choice is made by samples, and measured with all subscriptions on events that had no part in it.
+
+    \b
+    Example:
+      $ weft tune subscriptions.parquet events.parquet --memory 65536 --out tuning.json
+    """
+    from weft.interest.budget import Budget
+    from weft.spark.events import sorted_out
+    from weft.spark.files import read_frame
+    from weft.spark.report import read_subscriptions
+    from weft.spark.tune import Samples
+    from weft.spark.tune import tune as choose
+
+    chosen, declared = one_of(("mics", "dls"), model, "model"), read_schema(schema)
+    limits = Budget(memory, false_positives, forwarded, minimise)  # type: ignore[arg-type]
+    start = perf_counter()
+    with at_work(master) as progress:
+        progress.tell("reading the files")
+        given = read_subscriptions(progress.spark, subscriptions, id=id_column, filter=filter_column).texts()
+        happened, _ = sorted_out(read_frame(progress.spark, events, schema=declared))
+        progress.tell(f"tuning {chosen}")
+        options: Any = {"model": chosen, "schema": declared, "samples": Samples(seed=seed)}
+        found = choose(given, happened, limits, **options)
+    if out is not None:
+        found.save(out)
+    if as_json:
+        import json
+
+        emit({**json.loads(found.to_json()), "kept": found.kept, "seconds": round(perf_counter() - start, 3)})
+        return
+    _show_tuning(found, perf_counter() - start)
+    if out is not None:
+        say(f"tuning: {out}")
+    if not found.kept:
+        say_notes(["measured with all subscriptions, the choice goes past a limit: give it more room"])
+
+
+def profile(  # noqa: PLR0913, PLR0917
+    subscriptions: Subscriptions,
+    events: Annotated[
+        str | None, typer.Argument(metavar="[EVENTS]", help=f"Events: {FILES}.", show_default=False)
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Also a page, .html, or the facts, .json.")
+    ] = None,
+    sample: Annotated[
+        int, typer.Option("--sample", metavar="N", min=1, help="Events that are drawn to see which pass.")
+    ] = 20_000,
+    schema: SchemaFile = None,
+    id_column: IdColumn = "id",
+    filter_column: FilterColumn = "filter",
+    seed: Seed = 1,
+    master: Master = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what subscriptions ask for, and which events would pass, on Spark.
+
+    \b
+    Example:
+      $ weft profile subscriptions.csv events.jsonl --out portrait.html
+    """
+    from weft.spark.events import sorted_out
+    from weft.spark.files import read_frame
+    from weft.spark.profile import profile as portray
+    from weft.spark.report import read_subscriptions
+
+    declared = read_schema(schema)
+    with at_work(master) as progress:
+        progress.tell("reading the files")
+        given = read_subscriptions(progress.spark, subscriptions, id=id_column, filter=filter_column).texts()
+        happened = None
+        if events is not None:
+            happened, _ = sorted_out(read_frame(progress.spark, events, schema=declared))
+        progress.tell("counting what subscriptions ask for")
+        found = portray(given, happened, sample=sample, seed=seed)
+    if out is not None:
+        found.save(out)
+    if as_json:
+        emit(found.facts)
+        return
+    found.show(console())
+    if out is not None:
+        say(f"portrait: {out}")
+
+
+def _show_tuning(found: Tuning, seconds: float) -> None:
+    from weft.tables import plain_table
+
+    table = plain_table(f"{found.tuned.model}, for a link that wants all subscriptions")
+    for heading in ("cost", "limit", "by samples", "measured"):
+        table.add_column(heading, justify="left" if heading == "cost" else "right", no_wrap=True)
+    for row in found.rows:
+        table.add_row(*row)
+    console().print(table, "", sep="\n")
+    seen = found.measured
+    show_rows(
+        [
+            ("subscriptions chosen by", f"{found.sampled:,}"),
+            ("candidates tried", f"{found.tuned.measured:,}"),
+            ("events measured on", f"{seen.events:,}"),
+            ("wanted, passed, lost", f"{seen.wanted:,}, {seen.passed:,}, {seen.lost:,}"),
+            ("seconds", f"{seconds:.2f}"),
+        ]
+    )

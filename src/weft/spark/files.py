@@ -1,0 +1,249 @@
+"""Tables in files, read and written by their names. Laws: a line that cannot be read fails no job, and is in the
+column `_corrupt_record`, alone in its row; which lines these are does not depend on what a query asks for.
+
+Spark's own readers have traps, which are avoided here: CSV and JSON are read with a schema that was inferred before;
+times of day and years are no moments, whatever the day; names that differ in case are two; a CSV file whose columns
+stand in another order than its neighbours' is refused; every file of a folder of parquet has a say in the columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from glob import glob
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from weft.errors import PipelineError
+from weft.model.schema import Schema, did_you_mean
+from weft.model.value import Type
+from weft.spark.events import CORRUPT, quoted
+from weft.spark.failures import condition, failures
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType, StructField, StructType
+
+FORMATS = ("parquet", "csv", "json")
+_ENDINGS = {"parquet": "parquet", "csv": "csv", "json": "json", "jsonl": "json", "ndjson": "json"}
+_PACKED = ("gz", "bz2")
+_CASE = "spark.sql.caseSensitive"
+_TIMESTAMP = "yyyy-MM-dd[['T'][ ]HH:mm[:ss[.SSSSSSSSS]][XXX]]"
+_READ: dict[str, Any] = {"timestampFormat": _TIMESTAMP, "timeZone": "UTC", "mode": "PERMISSIVE"}
+_READ_CSV: dict[str, Any] = {"header": True, "escape": '"', "preferDate": False}
+_WRITE: dict[str, dict[str, Any]] = {
+    "parquet": {},
+    "csv": {"header": True, "escape": '"', "timeZone": "UTC"},
+    "json": {"ignoreNullFields": False, "timeZone": "UTC"},
+}
+_LOOKED_AT = 100_000  # rows in which numbers among texts are looked for
+
+
+def format_of(path: str, format: str | None = None) -> str:
+    """The format of a file, a folder or a pattern: as told, by its name, or by the files that are there.
+
+    >>> format_of("s3a://logs/2024-*.jsonl.gz"), format_of("events", "csv")
+    ('json', 'csv')
+    """
+    if format is not None:
+        if format not in FORMATS:
+            hint = did_you_mean(format, FORMATS) or f": use one of {', '.join(FORMATS)}"
+            raise PipelineError(f"there is no format {format!r}{hint}")
+        return format
+    named = _ending(path.rstrip("/"))
+    if named in _ENDINGS:
+        return _ENDINGS[named]
+    found = {_ENDINGS.get(_ending(file), "") for file in _files(path)}
+    if len(found) == 1 and (only := found.pop()):
+        return only
+    raise PipelineError(f"the name of {path} does not say what it is: let it end in .parquet, .csv, .json or .jsonl")
+
+
+def read_frame(spark: SparkSession, path: str, format: str | None = None, schema: Schema | None = None) -> DataFrame:
+    """The rows of a file, of a folder or of all files of a pattern. Raises PipelineError.
+
+    Columns of CSV and JSON have the types that a schema declares, others those that all values have. Such frames have
+    a column `_corrupt_record`: the line, where it cannot be read as a row of these types, and then all else is NULL.
+    """
+    kind = format_of(path, format)
+    with failures(f"{path} cannot be read"):
+        try:
+            if kind == "parquet":
+                return spark.read.option("mergeSchema", True).parquet(path)
+            with _case_sensitive(spark):
+                found = _inferred(spark, path, kind)
+        except Exception as error:
+            if condition(error) == "PATH_NOT_FOUND":
+                raise PipelineError(f"there is no file {path}") from None
+            if condition(error) == "UNABLE_TO_INFER_SCHEMA":
+                raise PipelineError(f"{path} has no file with rows in it") from None
+            raise
+        return _lines(spark, path, kind, _declared(_checked(spark, path, found), schema))
+
+
+def write_frame(frame: DataFrame, path: str, format: str | None = None, overwrite: bool = False) -> None:
+    """Write rows as a folder of files, as Spark does. Raises PipelineError, also if it is there already."""
+    kind = format_of(path, format)
+    check_free(frame.sparkSession, path, overwrite)
+    with failures(f"{path} cannot be written"):
+        try:
+            writer = frame.write.options(**_WRITE[kind]).mode("overwrite" if overwrite else "error")
+            writer.format(kind).save(path)
+        except Exception as error:
+            if condition(error) == "PATH_ALREADY_EXISTS":
+                raise _taken(path) from None
+            if condition(error) == "UNSUPPORTED_DATA_TYPE_FOR_DATASOURCE":
+                raise PipelineError(
+                    f"{path}: a CSV file holds no lists and no structs: write .parquet or .json"
+                ) from None
+            raise
+
+
+def check_free(spark: SparkSession, path: str, overwrite: bool) -> None:
+    """Raises PipelineError if something is there that must stay; better said before a long job than after it."""
+    if overwrite or not hasattr(spark, "_jsparkSession"):  # through Connect only writing tells
+        return
+    with failures(f"{path} cannot be written"):
+        place = spark._jvm.org.apache.hadoop.fs.Path(path)  # type: ignore[union-attr]
+        if place.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()).exists(place):
+            raise _taken(path)
+
+
+def numbers_in_texts(frame: DataFrame, schema: Schema | None = None) -> list[str]:
+    """The columns of texts of which most are numbers, by the first rows: no test against a number ever matches them."""
+    from pyspark.sql import functions as sf
+
+    names = [field.name for field in frame.schema.fields if field.dataType.simpleString() == "string"]
+    names = [name for name in names if name != CORRUPT and name not in (schema or {})]
+    if not names:
+        return []
+    numbers = [sf.count(sf.col(quoted(name)).try_cast("double")) for name in names]
+    row = frame.limit(_LOOKED_AT).agg(*numbers, *(sf.count(sf.col(quoted(name))) for name in names)).head()
+    assert row is not None
+    return [name for name, found, all_ in zip(names, row, row[len(names) :], strict=False) if all_ and 2 * found > all_]
+
+
+def _taken(path: str) -> PipelineError:
+    return PipelineError(f"{path} is there already: choose another name, or allow to overwrite it")
+
+
+# -- names -------------------------------------------------------------------------------------------
+
+
+def _ending(name: str) -> str:
+    parts = name.rpartition("/")[2].lower().split(".")[1:]
+    if len(parts) > 1 and parts[-1] in _PACKED:
+        parts.pop()
+    return parts[-1] if parts else ""
+
+
+def _files(path: str) -> Iterator[str]:
+    """The files of this machine in a folder, or of a pattern, that Spark would read."""
+    for name in glob(path.removeprefix("file://").removeprefix("file:")):
+        for file in [Path(name), *Path(name).rglob("*")]:
+            parts = file.relative_to(Path(name).parent).parts
+            if file.is_file() and not any(part.startswith(("_", ".")) for part in parts):
+                yield str(file)
+
+
+# -- lines -------------------------------------------------------------------------------------------
+
+
+def _inferred(spark: SparkSession, path: str, kind: str) -> StructType:
+    """The columns and types that fit all lines."""
+    reader = spark.read.options(**_READ, columnNameOfCorruptRecord=CORRUPT)
+    if kind == "csv":
+        return reader.options(**_READ_CSV, inferSchema=True).csv(path).schema
+    reader = reader.option("inferTimestamp", True)
+    try:
+        return reader.json(path).schema
+    except Exception as error:
+        if condition(error) != "COLUMN_ALREADY_EXISTS":
+            raise
+    return _once(reader.json(spark.read.text(path)).schema)  # a line has a key twice: the last counts
+
+
+def _once(schema: StructType) -> StructType:
+    """A schema with every name once; what has two types is text."""
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    kinds: dict[str, DataType] = {}
+    for field in schema.fields:
+        kind = _once(field.dataType) if isinstance(field.dataType, StructType) else field.dataType
+        kinds[field.name] = kind if kinds.get(field.name, kind) == kind else StringType()
+    return StructType([StructField(name, kind) for name, kind in kinds.items()])
+
+
+def _checked(spark: SparkSession, path: str, found: StructType) -> StructType:
+    """The columns that were found, if there are any and the session tells them apart."""
+    from pyspark.sql.types import StructType
+
+    fields = [field for field in found.fields if field.name != CORRUPT]
+    if not fields:
+        what = "no line that can be read" if found.fields else "no rows"
+        raise PipelineError(f"{path} has {what}: give lines of JSON objects, or CSV with a header")
+    if spark.conf.get(_CASE) != "true":
+        seen: dict[str, str] = {}
+        for field in fields:
+            other = seen.setdefault(field.name.lower(), field.name)
+            if other != field.name:
+                raise PipelineError(
+                    f"{path} has columns {other!r} and {field.name!r}: set {_CASE} to true, or rename one"
+                )
+    return StructType(fields)
+
+
+def _declared(found: StructType, schema: Schema | None, prefix: str = "") -> StructType:
+    """The columns with the types that a schema declares."""
+    from pyspark.sql.types import StructField, StructType
+
+    def kind_of(field: StructField) -> DataType:
+        name = prefix + field.name
+        nested = isinstance(field.dataType, StructType)
+        if schema is not None and name in schema and (not nested or schema[name].type is Type.STRING):
+            return _spark_type(schema[name].type)
+        return (
+            _declared(field.dataType, schema, f"{name}.") if isinstance(field.dataType, StructType) else field.dataType
+        )
+
+    return StructType([StructField(field.name, kind_of(field)) for field in found.fields])
+
+
+def _spark_type(kind: Type) -> DataType:
+    from pyspark.sql import types as st
+
+    return {
+        Type.INT: st.LongType(),
+        Type.FLOAT: st.DoubleType(),
+        Type.STRING: st.StringType(),
+        Type.BOOL: st.BooleanType(),
+        Type.TIMESTAMP: st.TimestampType(),
+    }[kind]
+
+
+def _lines(spark: SparkSession, path: str, kind: str, columns: StructType) -> DataFrame:
+    """The lines as rows of these columns, and CORRUPT."""
+    from pyspark.sql import functions as sf
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    whole = StructType([*columns.fields, StructField(CORRUPT, StringType())])
+    reader = spark.read.options(**_READ, columnNameOfCorruptRecord=CORRUPT).schema(whole)
+    rows = reader.options(**_READ_CSV, enforceSchema=False).csv(path) if kind == "csv" else reader.json(path)
+    each = {field.name: sf.col(quoted(field.name)) for field in columns.fields}
+    # A line is corrupt if one of the columns that are read does not fit, so all are always read: this never holds, but
+    # Spark cannot know.
+    never = sf.bit_count(sf.xxhash64(*each.values())) > 64
+    corrupt = sf.coalesce(sf.col(CORRUPT), sf.when(never, sf.lit("")))
+    fine = corrupt.isNull()
+    return rows.select(*(sf.when(fine, column).alias(name) for name, column in each.items()), corrupt.alias(CORRUPT))
+
+
+@contextmanager
+def _case_sensitive(spark: SparkSession) -> Iterator[None]:
+    """Names are told apart by case: else Spark drops, unsaid, what differs in case only."""
+    before = spark.conf.get(_CASE) or "false"
+    spark.conf.set(_CASE, "true")
+    try:
+        yield
+    finally:
+        spark.conf.set(_CASE, before)

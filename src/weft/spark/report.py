@@ -1,0 +1,228 @@
+"""Matching from files to files, with an account of it. Laws: every number is counted while matching, none estimated;
+what an input had is either matched or in the errors.
+
+Lists of subscriptions are made even where pairs are wanted, and Spark unfolds them: so the events that somebody wants
+are counted without another pass, and fewer rows leave Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from weft.errors import PipelineError
+from weft.index.tree import TreeIndex
+from weft.model.schema import Attribute, Schema
+from weft.model.value import Type
+from weft.spark.events import quoted
+from weft.spark.files import check_free, format_of, numbers_in_texts, read_frame, write_frame
+from weft.spark.match import Prepared, Strategy, prepare
+from weft.spark.output import Output
+from weft.spark.subscriptions import FILTER, ID, Subscriptions, subscriptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Observation, SparkSession
+
+_SHOWN = 3  # errors
+_ROWS = 8  # of a sample
+
+
+@dataclass(frozen=True, slots=True)
+class MatchJob:
+    """What is matched with what, and where the results go. Raises PipelineError for what cannot be done.
+
+    >>> MatchJob("events.jsonl", "subscriptions.csv", out="matches.csv", output="lists")
+    Traceback (most recent call last):
+    weft.errors.PipelineError: matches.csv: a CSV file holds no lists: write .parquet or .json
+    """
+
+    events: str
+    subscriptions: str  # rows, or the folder of a snapshot
+    out: str | None = None  # without it results are only counted, and some shown
+    output: str = "pairs"
+    strategy: str = "auto"
+    schema: Schema | None = None
+    errors: str | None = None
+    strict: bool = False
+    id: str = ID
+    filter: str = FILTER
+    overwrite: bool = False
+
+    def __post_init__(self) -> None:
+        Output.named(self.output)
+        if self.strategy not in set(Strategy):
+            raise PipelineError(f"there is no strategy {self.strategy!r}: use one of {', '.join(Strategy)}")
+        if self.out is not None and self.output == Output.LISTS and format_of(self.out) == "csv":
+            raise PipelineError(f"{self.out}: a CSV file holds no lists: write .parquet or .json")
+        written = [path for path in (self.out, self.errors) if path is not None]
+        for path in written:
+            format_of(path)
+        if len({*map(_place, written)}) < len(written):
+            raise PipelineError("results and errors cannot go to one place: name two")
+        for path in written:
+            for given in (self.events, self.subscriptions):
+                if _place(path) == _place(given) or _place(path) in _place(given).parents:
+                    raise PipelineError(f"{path} holds what is read: write elsewhere")
+
+
+@dataclass(frozen=True, slots=True)
+class MatchReport:
+    """What happened."""
+
+    strategy: str
+    output: str
+    out: str | None
+    events: int  # that were matched, with whatever result
+    subscriptions: int
+    matches: int
+    matched: int  # events that somebody wants
+    errors: dict[str, int]  # rows left out, of each side
+    first: list[dict[str, str]]  # errors: side, row, reason
+    seconds: dict[str, float]
+    sample: list[dict[str, Any]]
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def rate(self) -> float:
+        """Events in a second, matched and written."""
+        return self.events / max(self.seconds["matching"], 1e-9)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The facts, of JSON's types."""
+        return {
+            **{name: getattr(self, name) for name in self.__slots__ if name not in ("sample", "seconds")},
+            "seconds": {name: round(value, 3) for name, value in self.seconds.items()},
+            "events_per_second": round(self.rate, 1),
+        }
+
+
+class _Phases:
+    """The seconds of each part of a job, by the caller's clock."""
+
+    def __init__(self, clock: Callable[[], float], tell: Callable[[str], None]) -> None:
+        self.seconds: dict[str, float] = {}
+        self._clock, self._tell, self._start = clock, tell, clock()
+
+    def begin(self, what: str) -> None:
+        self._start = self._clock()
+        self._tell(what)
+
+    def end(self, name: str) -> None:
+        self.seconds[name] = self.seconds.get(name, 0.0) + self._clock() - self._start
+
+
+def match_files(
+    spark: SparkSession, job: MatchJob, clock: Callable[[], float], tell: Callable[[str], None] = lambda _: None
+) -> MatchReport:
+    """Match the events of a job and write its results. Raises PipelineError; with `strict` also for a bad row."""
+    for path in (job.out, job.errors):
+        if path is not None:
+            check_free(spark, path, job.overwrite)
+    phases = _Phases(clock, tell)
+    phases.begin("reading the files")
+    given, schema = _subscriptions(spark, job)
+    events = read_frame(spark, job.events, schema=schema)
+    notes = [
+        f"the column {name!r} of the events is text, though most of its values are numbers, and no test against a "
+        "number matches text: declare its type with a schema"
+        for name in (numbers_in_texts(events, schema) if format_of(job.events) != "parquet" else [])
+    ]
+    phases.end("reading")
+    phases.begin("preparing the subscriptions")
+    ready = prepare(given, strategy=job.strategy, spark=spark)
+    if job.strict and (wrong := ready.errors(events).head()) is not None:
+        raise PipelineError(f"{wrong.side} {wrong.row}: {wrong.reason}")
+    phases.end("preparing")
+    phases.begin("matching")
+    results, counted = _observed(ready, events, Output.named(job.output))
+    if job.out is None:
+        results.write.format("noop").mode("overwrite").save()
+    else:
+        write_frame(results, job.out, overwrite=job.overwrite)
+    phases.end("matching")
+    found = counted.get
+    sample = [row.asDict(recursive=True) for row in results.limit(_ROWS).collect()] if job.out is None else []
+    phases.begin("looking for rows that were left out")
+    errors, first = _errors(ready, events, job)
+    phases.end("errors")
+    return MatchReport(
+        strategy=str(ready.strategy),
+        output=job.output,
+        out=job.out,
+        events=found["events"],
+        subscriptions=_size(ready, errors),
+        matches=found["matches"] or 0,
+        matched=found["matched"] or 0,
+        errors=errors,
+        first=first,
+        seconds=phases.seconds,
+        sample=sample,
+        notes=notes,
+    )
+
+
+def read_subscriptions(
+    spark: SparkSession, path: str, schema: Schema | None = None, *, id: str = ID, filter: str = FILTER
+) -> Subscriptions:
+    """The subscriptions of a file; filters are texts, whatever they look like. Raises PipelineError."""
+    frame = read_frame(spark, path, schema=Schema((Attribute(filter, Type.STRING),)))
+    given = subscriptions(frame, schema, id=id, filter=filter)
+    assert isinstance(given, Subscriptions)
+    return given
+
+
+def _subscriptions(spark: SparkSession, job: MatchJob) -> tuple[Subscriptions | str, Schema | None]:
+    """What the job names, and the schema of events."""
+    if not Path(job.subscriptions, "index.json").is_file():
+        return read_subscriptions(spark, job.subscriptions, job.schema, id=job.id, filter=job.filter), job.schema
+    if job.schema is not None:
+        raise PipelineError("a snapshot has its own schema: leave the schema out")
+    return job.subscriptions, TreeIndex.open(job.subscriptions).schema
+
+
+def _observed(ready: Prepared, events: DataFrame, output: Output) -> tuple[DataFrame, Observation]:
+    """The results, and what is counted when they are written."""
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as sf
+
+    made = Output.LISTS if output is Output.PAIRS else output
+    results, counted = ready.match(events, made), Observation()
+    column = sf.col(made.column)
+    each = column if made is Output.COUNTS else sf.size(column)
+    results = results.observe(
+        counted,
+        sf.count(sf.lit(1)).alias("events"),
+        sf.sum(each).alias("matches"),
+        sf.count_if(each > 0).alias("matched"),
+    )
+    if output is Output.PAIRS:
+        others = [sf.col(quoted(name)) for name in results.columns if name != made.column]
+        results = results.select(*others, sf.explode(column).alias(output.column))
+    return results, counted
+
+
+def _errors(ready: Prepared, events: DataFrame, job: MatchJob) -> tuple[dict[str, int], list[dict[str, str]]]:
+    """How many rows of each side were left out, and the first of them; written where the job says."""
+    found = ready.errors(events).persist()
+    try:
+        counts = {row.side: row["count"] for row in found.groupBy("side").count().collect()}
+        first = [row.asDict() for row in found.limit(_SHOWN).collect()] if counts else []
+        if job.errors is not None:
+            write_frame(found, job.errors, overwrite=job.overwrite)
+    finally:
+        found.unpersist()
+    return {side: counts.get(side, 0) for side in ("event", "subscription")}, first
+
+
+def _size(ready: Prepared, errors: dict[str, int]) -> int:
+    """How many subscriptions were matched with."""
+    if ready.shipped is not None:
+        return len(TreeIndex.open(ready.shipped.path))  # the driver's own: it may be no executor
+    assert ready.given is not None
+    return ready.given.frame.count() - errors["subscription"]
+
+
+def _place(path: str) -> Path:
+    return Path(path.removeprefix("file://").removeprefix("file:")).absolute()

@@ -1,0 +1,347 @@
+"""`weft match` and its kin: the same matches as by hand, every row matched or named, failures as sentences."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+import weft
+from weft import matches, parse
+from weft.cli.app import app
+from weft.index.tree import TreeIndex
+from weft.spark.files import read_frame
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+EVENTS = [
+    {"n": 1, "x": 3, "s": "a"},
+    {"n": 2, "x": 9, "s": "b", "in": {"y": 1.5}},
+    {"n": 3, "x": 5.5},
+    {"n": 4, "s": "a", "in": {"y": -1.0}},
+]
+FILTERS = {1: "x > 4", 2: "s = 'a' OR x >= 9", 4: '"in.y" > 0', 6: "x IS NULL"}
+REFUSED = {3: "x >", 5: None}
+
+
+@pytest.fixture(autouse=True)
+def _no_terminal(monkeypatch):
+    for name in ("FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "GITHUB_ACTIONS", "PY_COLORS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("COLUMNS", "100")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory) -> dict[str, str]:
+    """Events with a bad line, subscriptions with three that cannot be taken, and clean ones of both."""
+    place = tmp_path_factory.mktemp("files")
+    lines = [json.dumps(event) for event in EVENTS]
+    (place / "events.jsonl").write_text("\n".join([*lines[:2], '{"n": 5, "x":', *lines[2:]]) + "\n")
+    (place / "clean.jsonl").write_text("\n".join(lines) + "\n")
+    rows = [{"id": key, "filter": text} for key, text in {**FILTERS, **REFUSED}.items()]
+    (place / "subs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + "nonsense\n")
+    quoted = [f'{key},"{text.replace(chr(34), chr(34) * 2)}"' for key, text in FILTERS.items()]
+    (place / "subs.csv").write_text("name,wish\n" + "\n".join(quoted) + "\n")
+    (place / "bounds.csv").write_text("id,x_low,x_high,s\nlow,,4,\nall,3,9,\nb,,,b\n")
+    return {path.name: str(path) for path in place.iterdir()}
+
+
+def flat(event: dict[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in event.items() if k != "in"} | {f"in.{k}": v for k, v in event.get("in", {}).items()}
+
+
+PAIRS = sorted((e["n"], key) for e in EVENTS for key, text in FILTERS.items() if matches(parse(text), flat(e)))
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def answer(*arguments: str) -> Any:
+    result = run(*arguments, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def refusal(*arguments: str, code: int = 1) -> str:
+    """The sentence, of people's way and of machines'."""
+    result = run(*arguments)
+    assert result.exit_code == code, result.output
+    if code == 1:
+        told = run(*arguments, "--json")
+        assert told.exit_code == 1
+        assert json.loads(told.stdout)["error"]["kind"] == "PipelineError"
+    return " ".join(result.stderr.replace("│", " ").split())
+
+
+# -- weft match --------------------------------------------------------------------------------------
+
+
+def test_every_row_is_matched_or_named(spark: SparkSession, files, tmp_path):
+    out, errors = str(tmp_path / "pairs.parquet"), str(tmp_path / "refused.jsonl")
+    facts = answer("match", files["events.jsonl"], files["subs.jsonl"], "--out", out, "--errors", errors)
+    assert sorted((row.n, row.subscription) for row in spark.read.parquet(out).collect()) == PAIRS
+    assert (facts["events"], facts["subscriptions"], facts["matches"]) == (len(EVENTS), len(FILTERS), len(PAIRS))
+    assert facts["matched"] == len({n for n, _ in PAIRS})
+    assert facts["errors"] == {"event": 1, "subscription": 3}
+    assert (facts["strategy"], facts["output"], facts["out"]) == ("index", "pairs", out)
+    assert set(facts["seconds"]) == {"reading", "preparing", "matching", "errors"}
+    assert facts["events_per_second"] > 0
+    wrong = {(row.side, row.row): row.reason for row in read_frame(spark, errors).collect()}
+    assert wrong["event", '{"n": 5, "x":'] == wrong["subscription", "nonsense"] == "it cannot be read"
+    assert sorted(json.loads(row)["id"] for side, row in wrong if row[0] == "{" and side == "subscription") == [3, 5]
+    assert len(wrong) == 4
+    assert len(facts["first"]) == 3
+    assert all((each["side"], each["row"]) in wrong for each in facts["first"])
+
+
+@pytest.mark.parametrize("strategy", ["partitioned", "sql"])
+def test_strategies_agree(spark: SparkSession, files, tmp_path, strategy):
+    out = str(tmp_path / "lists.jsonl")
+    options = ("--strategy", strategy, "--output", "lists", "--out", out, "--id", "name", "--filter", "wish")
+    facts = answer("match", files["events.jsonl"], files["subs.csv"], *options)
+    found = [(row.n, each) for row in spark.read.json(out).collect() for each in row.subscriptions]
+    assert sorted(found) == PAIRS
+    assert (facts["strategy"], facts["events"], facts["subscriptions"]) == (strategy, len(EVENTS), len(FILTERS))
+    assert (facts["matches"], facts["matched"]) == (len(PAIRS), len({n for n, _ in PAIRS}))
+    assert facts["errors"] == {"event": 1, "subscription": 0}
+
+
+def test_bounds_and_counts_in_csv(spark: SparkSession, files, tmp_path):
+    out = str(tmp_path / "counts.csv")
+    events = tmp_path / "events.csv"
+    events.write_text("n,x,s\n1,3,a\n2,9,b\n3,,b\n")
+    facts = answer("match", str(events), files["bounds.csv"], "--output", "counts", "--out", out)
+    found = {row.n: row.matches for row in read_frame(spark, out).collect()}
+    assert found == {1: 2, 2: 2, 3: 1}
+    assert (facts["matches"], facts["matched"]) == (5, 3)
+
+
+def test_a_snapshot_serves_too(files, tmp_path):
+    index = TreeIndex()
+    index.add_texts(list(FILTERS), list(FILTERS.values()))
+    index.snapshot(tmp_path / "index")
+    facts = answer("match", files["clean.jsonl"], str(tmp_path / "index"))
+    assert (facts["matches"], facts["subscriptions"]) == (len(PAIRS), len(FILTERS))
+    assert facts["errors"] == {"event": 0, "subscription": 0}
+
+
+def test_filters_in_json_need_no_quotes_around_them(files, tmp_path):
+    subs = tmp_path / "subs.jsonl"
+    subs.write_text('{"id": "a", "filter": {"exact": {"s": "a"}}}\n{"id": "b", "filter": "x > 4"}\n')
+    facts = answer("match", files["clean.jsonl"], str(subs))
+    assert (facts["matches"], facts["errors"]["subscription"]) == (4, 0)
+
+
+def test_people_see_a_sample_a_table_and_the_first_errors(files):
+    result = run("match", files["events.jsonl"], files["subs.jsonl"])
+    assert result.exit_code == 0, result.output
+    said = result.stdout
+    assert "some of the pairs" in said
+    assert "subscription" in said
+    assert max(map(len, said.splitlines())) <= 100
+    for name, value in (("events", 4), ("subscriptions", 4), ("matches", len(PAIRS)), ("events left out", 1)):
+        assert f"{name} {value}" in " ".join(said.split())
+    assert result.stderr.count("left out: ") == 3
+    assert "--errors" in result.stderr
+
+
+def test_numbers_among_texts_are_noted(files, tmp_path):
+    events = tmp_path / "events.csv"
+    events.write_text("n,x\n1,3\n2,9\n3,NA\n")
+    note = "the column 'x' of the events is text"
+    result = run("match", str(events), files["subs.csv"], "--id", "name", "--filter", "wish")
+    assert note in " ".join(result.stderr.split())
+    schema = tmp_path / "schema.toml"
+    schema.write_text("[attributes]\nx = 'int'\n")
+    options = ("--id", "name", "--filter", "wish", "--schema", str(schema))
+    facts = answer("match", str(events), files["subs.csv"], *options)
+    assert facts["notes"] == []
+    assert facts["errors"]["event"] == 1
+    assert facts["matches"] == 2  # x > 4, and x >= 9
+
+
+def test_strict_ends_with_the_first_bad_row(files, tmp_path):
+    out = str(tmp_path / "no.parquet")
+    said = refusal(
+        "match", files["events.jsonl"], files["subs.csv"], "--id", "name", "--filter", "wish", "--strict", "--out", out
+    )
+    assert said == 'weft: event {"n": 5, "x":: it cannot be read'
+    assert not Path(out).exists()
+    facts = answer("match", files["clean.jsonl"], files["subs.csv"], "--id", "name", "--filter", "wish", "--strict")
+    assert facts["matches"] == len(PAIRS)
+
+
+def test_what_is_there_stays_unless_told(files, tmp_path):
+    out = tmp_path / "out.parquet"
+    out.mkdir()
+    (out / "precious.txt").write_text("here")
+    given = ("match", files["clean.jsonl"], files["subs.jsonl"], "--out", str(out))
+    assert "is there already" in refusal(*given)
+    assert (out / "precious.txt").exists()
+    answer(*given, "--overwrite")
+    assert not (out / "precious.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("nowhere.jsonl", "subs.jsonl"), "there is no file"),
+        (("clean.jsonl", "clean.jsonl"), "have no column 'id'"),
+        (("clean.jsonl", "subs.csv"), "have no column 'id'"),
+        (("clean.jsonl", "subs.jsonl", "--out", "a.txt"), "does not say what it is"),
+        (("clean.jsonl", "subs.jsonl", "--out", "a.csv", "--output", "lists"), "holds no lists"),
+        (("clean.jsonl", "subs.jsonl", "--out", "clean.jsonl", "--overwrite"), "holds what is read"),
+        (("clean.jsonl", "subs.jsonl", "--out", "a.csv", "--errors", "a.csv"), "cannot go to one place"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_a_sentence(spark: SparkSession, files, arguments, said):
+    place = Path(files["clean.jsonl"]).parent
+    given = [str(place / each) if "." in each and not each.startswith("--") else each for each in arguments]
+    assert said in refusal("match", *given)
+    assert Path(files["clean.jsonl"]).exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"), [(("--output", "pair"), "choose among pairs"), (("--strategy", "x"), "auto, index")]
+)
+def test_wrong_usage(files, arguments, said):
+    assert said in refusal("match", files["clean.jsonl"], files["subs.jsonl"], *arguments, code=2)
+
+
+def test_spark_that_is_not_installed_is_said_in_a_sentence(files):
+    code = "import sys; sys.modules['pyspark'] = None; from weft.cli import main; main()"
+    command = [sys.executable, "-c", code, "match", files["clean.jsonl"], files["subs.jsonl"]]
+    environment = {**os.environ, "PYTHONPATH": str(Path(weft.__file__).parent.parent)}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "weft: Spark is not installed: pip install 'weft[spark]'\n"
+
+
+@pytest.mark.slow
+def test_spark_submit_runs_it_where_it_says(files, tmp_path):
+    import pyspark
+
+    from weft.spark.java import java_home
+
+    source = Path(weft.__file__).parent
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    out = str(tmp_path / "pairs.parquet")
+    command = [str(submit), "--master", "local[1]", "--conf", "spark.app.name=mine", str(source / "__main__.py")]
+    given = ["match", files["clean.jsonl"], files["subs.jsonl"], "--out", out, "--json"]
+    environment = {**os.environ, "JAVA_HOME": str(java_home()), "PYSPARK_PYTHON": sys.executable}
+    environment |= {"PYSPARK_DRIVER_PYTHON": sys.executable, "PYTHONPATH": str(source.parent)}
+    done = subprocess.run(command + given, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert json.loads(done.stdout)["matches"] == len(PAIRS)
+
+
+@pytest.mark.slow
+def test_connect_serves_too(files, tmp_path):
+    pytest.importorskip("grpc")
+    from weft.spark.java import java_home
+
+    command = [sys.executable, "-m", "weft", "match", files["events.jsonl"], files["subs.jsonl"]]
+    options = ["--out", str(tmp_path / "pairs.parquet"), "--errors", str(tmp_path / "refused.jsonl"), "--json"]
+    environment = {**os.environ, "JAVA_HOME": str(java_home()), "PYSPARK_PYTHON": sys.executable}
+    environment |= {"SPARK_REMOTE": "local[2]", "PYTHONPATH": str(Path(weft.__file__).parent.parent)}
+    done = subprocess.run(command + options, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    facts = json.loads(done.stdout)
+    assert (facts["matches"], facts["errors"]) == (len(PAIRS), {"event": 1, "subscription": 3})
+
+
+# -- weft aggregate, tune, profile -------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory) -> dict[str, str]:
+    """Filters of which few stand for all, and events; one line of each is bad."""
+    place = tmp_path_factory.mktemp("many")
+    filters = [
+        "x >= 10",
+        "y <= 5",
+        *(f"x >= {10 + n} AND y <= {n}" for n in range(30)),
+        *(f"y <= {-n}" for n in range(9)),
+    ]
+    rows = [json.dumps({"name": number, "wish": text}) for number, text in enumerate(filters)]
+    (place / "subs.jsonl").write_text("\n".join([*rows, '{"name": 99, "wish": "x >"}', "nonsense"]) + "\n")
+    events = [json.dumps({"x": n % 40, "y": (7 * n) % 60}) for n in range(300)]
+    (place / "events.jsonl").write_text("\n".join([*events, "{"]) + "\n")
+    (place / "schema.toml").write_text(
+        "[attributes]\n" + "".join(f"{n} = {{type='int', bounds=[-10, 60]}}\n" for n in "xy")
+    )
+    return {path.name: str(path) for path in place.iterdir()}
+
+
+COLUMNS = ("--id", "name", "--filter", "wish")
+
+
+def test_aggregate_keeps_those_that_no_other_covers(spark: SparkSession, many, tmp_path):
+    out = str(tmp_path / "reduced")
+    facts = answer("aggregate", many["subs.jsonl"], *COLUMNS, "--out", out)
+    assert (facts["model"], facts["given"], facts["active"], facts["errors"]) == ("covering", 43, 2, 2)
+    assert facts["passive"] == 39
+    assert facts["checked"]["wanted"] == facts["checked"]["admitted"]
+    active = read_frame(spark, f"{out}/active.parquet").collect()
+    assert sorted((row.id, row.filter) for row in active) == [(0, "x >= 10"), (1, "y <= 5")]
+    passive = {row.id: row.coverers for row in read_frame(spark, f"{out}/passive.parquet").collect()}
+    assert set(passive) == set(range(2, 41))
+    assert set().union(*passive.values()) <= {0, 1}
+    kept = {row.name: json.loads(row.json) for row in spark.read.json(f"{out}/facts.json").collect()}
+    assert kept["active"] == 2
+    assert "is there already" in refusal("aggregate", many["subs.jsonl"], *COLUMNS, "--out", out)
+
+
+def test_aggregate_shows_its_figures(many):
+    result = run("aggregate", many["subs.jsonl"], *COLUMNS, "--model", "mics", "--schema", many["schema.toml"])
+    assert result.exit_code == 0, result.output
+    said = " ".join(result.stdout.split())
+    assert "given 43" in said
+    assert "model mics" in said
+    assert result.stderr.count("left out: ") == 2
+
+
+def test_tune_writes_what_tables_read(many, tmp_path):
+    from weft.spark.tune import Tuning
+
+    out = tmp_path / "tuning.json"
+    given = ("tune", many["subs.jsonl"], many["events.jsonl"], *COLUMNS, "--schema", many["schema.toml"])
+    result = run(*given, "--memory", "65536", "--out", str(out))
+    assert result.exit_code == 0, result.output
+    found = Tuning.load(out)
+    assert found.kept
+    assert found.measured.lost == 0
+    assert found.measured.figures.memory <= 65536
+    said = " ".join(result.stdout.split())
+    assert "measured" in said
+    assert f"{found.measured.wanted:,}, {found.measured.passed:,}, 0" in said
+
+
+def test_profile_counts_what_is_asked(many, tmp_path):
+    out = tmp_path / "portrait.html"
+    facts = answer("profile", many["subs.jsonl"], many["events.jsonl"], *COLUMNS, "--out", str(out))
+    assert "<html" in out.read_text()
+    assert "x" in json.dumps(facts["asked"])
+    result = run("profile", many["subs.jsonl"], *COLUMNS)
+    assert result.exit_code == 0, result.output
+    assert "What filters look at" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("aggregate", "subs.jsonl", "--model", "x"), "choose among covering"),
+        (("tune", "subs.jsonl", "events.jsonl", "--model", "x"), "choose among mics"),
+    ],
+)
+def test_wrong_usage_of_the_others(many, arguments, said):
+    given = [many.get(each, each) for each in arguments]
+    assert said in refusal(*given, code=2)

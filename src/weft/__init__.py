@@ -17,6 +17,7 @@ True
 #   space     cells of the content space, and curves through them
 #   interest  interest as ranges of a curve, as labels, as uncovered space
 #   routing   what neighbours must hear, and where an event goes
+#   spark     tables of events against tables of subscriptions, through PySpark
 #   tables, sim, bench, demo, cli
 
 from __future__ import annotations

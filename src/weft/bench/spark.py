@@ -33,9 +33,7 @@ Progress = Callable[[str], None]
 Note = Callable[[str], None]
 
 AXES = ("x", "y", "z")
-_CELLS = (8, 16, 24, 32)  # of an axis, for the grid join
 _TOP = 1_000.0
-_TURNS = 5
 _PER_EVENT = 9.7  # matches of an event among the cubes
 _GROUP = 20_000  # rows of a parquet row group: files that both cores can read
 
@@ -48,9 +46,11 @@ class Sizes:
     plain: tuple[int, int] = (2_000, 8_000)
     many: int = 1_000_000
     partitioned: int = 10_000_000
+    cells: tuple[int, ...] = (8, 16, 24, 32)  # of an axis, that the grid join is tried with
+    turns: int = 5
 
 
-QUICK = Sizes(cubes=50_000, plain=(1_000, 3_000), many=200_000, partitioned=500_000)
+QUICK = Sizes(cubes=50_000, plain=(1_000, 3_000), many=200_000, partitioned=500_000, cells=(16, 32), turns=3)
 
 
 def run(quick: bool, progress: Progress, note: Note = print, sizes: Sizes | None = None) -> list[Result]:
@@ -122,7 +122,7 @@ def _joins(spark: Any, place: Path, sizes: Sizes, progress: Progress, note: Note
     progress(f"{size:,} events x {size:,} subscriptions: Weft")
     count = _ours(spark, events, wanted, place / "ours")
     best, best_plan, best_join = float("inf"), "", (0, "")
-    for cells in _CELLS:
+    for cells in sizes.cells:
         for hint in ("", "/*+ BROADCAST(s) */"):
             progress(f"{size:,} events x {size:,} subscriptions: grid join, {cells} cells {hint}")
             out = place / "grid"
@@ -133,8 +133,8 @@ def _joins(spark: Any, place: Path, sizes: Sizes, progress: Progress, note: Note
                 best_plan = f"{cells} cells an axis{' ' + hint if hint else ''}\n{plan}"
     note(f"the best grid join, {size:,} x {size:,}: {best_plan}")
     times: list[tuple[float, float]] = []
-    for turn in range(_TURNS):  # in turns, for the machine and Spark's compiler change as they go
-        progress(f"{size:,} events x {size:,} subscriptions: turn {turn + 1} of {_TURNS}")
+    for turn in range(sizes.turns):  # in turns, for the machine and Spark's compiler change as they go
+        progress(f"{size:,} events x {size:,} subscriptions: turn {turn + 1} of {sizes.turns}")
         mine = timed(lambda: _ours(spark, events, wanted, place / "ours"))[0]
         times.append((mine, timed(lambda: _grid_join(spark, events, wanted, *best_join, place / "grid"))[0]))
     ours, best = (float(np.median(side)) for side in zip(*times, strict=True))

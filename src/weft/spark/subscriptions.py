@@ -56,9 +56,7 @@ class Subscriptions:
 
     def gathered(self) -> tuple[Boxes | None, int]:
         """All boxes, here on the driver, and how many rows could not be taken."""
-        rows = self.columns().mapInArrow(partial(_packed, self.reading), "boxes binary, refused long").toArrow()
-        parts = [Boxes.from_bytes(data.as_py()) for data in rows.column("boxes")]
-        refused = int(rows.column("refused").to_numpy().sum())
+        parts, refused = self._parsed() if self.reading.filter is not None else self._bounded()
         if not parts:
             return None, refused
         boxes = Boxes.joined(parts)
@@ -68,6 +66,17 @@ class Subscriptions:
         twice = pa.array(known[counts > 1], boxes.ids.type)
         once = np.flatnonzero(~pc.is_in(boxes.ids, twice).to_numpy(zero_copy_only=False))
         return boxes.of_owners(once), refused + len(boxes) - len(once)
+
+    def _parsed(self) -> tuple[list[Boxes], int]:
+        """Texts, which the executors parse."""
+        rows = self.columns().mapInArrow(partial(_packed, self.reading), "boxes binary, refused long").toArrow()
+        parts = [Boxes.from_bytes(data.as_py()) for data in rows.column("boxes")]
+        return parts, int(rows.column("refused").to_numpy().sum())
+
+    def _bounded(self) -> tuple[list[Boxes], int]:
+        """Bounds, of which there is nothing to parse: they come as they are."""
+        read = [self.reading.read(batch) for batch in self.columns().toArrow().to_batches()]
+        return [boxes for boxes, _ in read], sum(len(wrong) for _, wrong in read)
 
     def once(self) -> Subscriptions:
         """Those whose id is no other's."""

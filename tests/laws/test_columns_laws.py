@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -101,3 +104,29 @@ def test_no_texts_give_no_rows() -> None:
     columns = columns_of_texts([])
     assert len(columns) == 0
     assert columns.covered_by(Box({})).tolist() == []
+
+
+@pytest.mark.parametrize(
+    "text", ["x <= 1e17", "x = 1e17", "x > 1e17", "x < 9007199254740993", "x >= 9007199254740992.0"]
+)
+def test_integers_beyond_floats_are_as_one_by_one(text: str) -> None:
+    schema = Schema.of(x="int")
+    rows = columns_of_texts([text, "x > 5"], schema)
+    assert [rows.box(row) for row in range(len(rows)) if rows.owners[row] == 0] == list(
+        normalize(parse(text), schema).boxes
+    )
+
+
+def test_a_text_that_is_too_long_is_refused_alone() -> None:
+    refused: dict[int, FilterError] = {}
+    rows = columns_of_texts(["x > 1 OR " * 8000 + "x > 2", "y > 1", "s = '\ud800'"], refused=refused)
+    assert sorted(refused) == [0, 2]
+    assert rows.owners.tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    "values", [["10000"], [True], np.array(["2018-02-01"], "M8[D]")], ids=["string", "bool", "day"]
+)
+def test_bounds_that_are_no_numbers_are_refused(values: Any) -> None:
+    with pytest.raises(FilterError, match="no numbers"):
+        BoxColumns.from_bounds({"x": (values, values)})

@@ -34,6 +34,8 @@ from weft.space.label_space import LabelSpace
 from weft.spark.aggregate import Aggregated, Limits, aggregate
 from weft.spark.checked import check
 from weft.spark.load import counting_filter, load, update
+from weft.spark.subscriptions import Subscriptions
+from weft.spark.subscriptions import subscriptions as subscriptions_of
 from weft.workloads.corners import corner_events
 
 if TYPE_CHECKING:
@@ -301,3 +303,22 @@ def test_it_runs_on_connect() -> None:
     run = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=300)
     assert run.returncode == 0, run.stderr[-2000:]
     assert run.stdout.split() == ["1", "39", "1", "True"]
+
+
+def test_nobody_is_passive_twice(spark: SparkSession) -> None:
+    texts = ["x >= 0 AND x < 1", "x >= 1 AND x < 2", "x >= 2 AND x < 3", "x >= 3 AND x < 4"]
+    rows = [(n, text) for n, text in enumerate([*texts, "x >= 0.2 AND x < 0.3", "x >= 2.2 AND x < 2.3"], 1)]
+    found = aggregate(frame(spark, rows).coalesce(1), "merging", limits=Limits(2, 1000))
+    ids = [row["id"] for row in collected(found.passive)]
+    assert sorted(ids) == sorted(set(ids))
+    assert found.statistics.passive == len(ids) == 6
+
+
+def test_text_that_is_no_utf_8_and_bounds_without_an_id_are_errors(spark: SparkSession) -> None:
+    wrong = spark.sql("SELECT 1L AS id, 'x > 1' AS filter UNION ALL SELECT 2L, CAST(X'fffe' AS STRING)")
+    assert [row["id"] for row in collected(aggregate(wrong).errors)] == [2]
+    bounds = spark.sql("SELECT * FROM VALUES (1L, 1.0D), (NULL, 2.0D), (3L, 9.0D) AS v(id, x_low)")
+    given = subscriptions_of(bounds)
+    assert isinstance(given, Subscriptions)
+    found = aggregate(given.texts())
+    assert (found.statistics.given, found.statistics.errors) == (3, 1)

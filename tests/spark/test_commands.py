@@ -345,3 +345,12 @@ def test_profile_counts_what_is_asked(many, tmp_path):
 def test_wrong_usage_of_the_others(many, arguments, said):
     given = [many.get(each, each) for each in arguments]
     assert said in refusal(*given, code=2)
+
+
+def test_ids_of_csv_files_stay_as_they_are_written(spark: SparkSession, tmp_path):
+    (tmp_path / "events.csv").write_text("n,x\n1,7\n")
+    (tmp_path / "subs.csv").write_text("id,filter\n01,x > 5\n1,x > 0\n002,x > 6\n")
+    out = tmp_path / "out.parquet"
+    facts = answer("match", str(tmp_path / "events.csv"), str(tmp_path / "subs.csv"), "--out", str(out))
+    assert facts["errors"] == {"event": 0, "subscription": 0}
+    assert sorted(row.subscription for row in read_frame(spark, str(out)).collect()) == ["002", "01", "1"]

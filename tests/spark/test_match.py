@@ -195,6 +195,46 @@ def test_bad_rows_are_set_aside_whole_and_with_the_reason(spark: SparkSession) -
     assert prepare(wanted).refused == 5
 
 
+def test_every_strategy_leaves_out_the_same_rows(spark: SparkSession) -> None:
+    rows = [(1, "x > 5"), (1, "x >"), (2, "x > 0"), (3, "x > 6")]
+    wanted = spark.createDataFrame(rows, "id int, filter string").repartition(3)
+    event = spark.sql("SELECT 0 AS number, 7.0 AS x")
+    for strategy in STRATEGIES:
+        ready = prepare(wanted, strategy=strategy)
+        assert answers(ready.match(event, "lists"), "lists") == {0: [2, 3]}
+        assert sorted(row.row for row in ready.errors().collect()) == [
+            '{"id":1,"filter":"x > 5"}',
+            '{"id":1,"filter":"x >"}',
+        ]
+    assert prepare(wanted).refused == 2
+
+
+def test_too_many_rows_for_sql_are_refused_whatever_is_in_them(spark: SparkSession) -> None:
+    rows = [(0, "x >"), *((n, "x > 100") for n in range(1, 1001)), (2000, "x > 5")]
+    wanted = spark.createDataFrame(rows, "id int, filter string").coalesce(1)
+    with pytest.raises(PipelineError, match="too many for Spark's own SQL"):
+        match(spark.sql("SELECT 7.0 AS x"), wanted, strategy="sql").count()
+
+
+def test_text_that_is_no_utf_8_fails_nothing(spark: SparkSession) -> None:
+    wanted = spark.sql("SELECT 1 AS id, 'x > 1' AS filter UNION ALL SELECT 2, CAST(X'fffe' AS STRING)")
+    for strategy in STRATEGIES:
+        ready = prepare(wanted, strategy=strategy)
+        assert answers(ready.match(spark.sql("SELECT 0 AS number, 7.0 AS x"), "lists"), "lists") == {0: [1]}
+        assert [row.reason for row in ready.errors().collect()] == ["its text is no UTF-8"]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_names_that_we_use_ourselves_are_free(events: DataFrame, texts: DataFrame, strategy: str) -> None:
+    odd = events.selectExpr(
+        "number", "x", "kind", "1 AS `__weft_group`", "2 AS c0", "3 AS `__weft_salt`", "4 AS subscription"
+    )
+    given = texts.selectExpr("id", "filter", "7 AS `__weft_id`")
+    found = match(odd, given, strategy=strategy, output="lists", carry=["number", "__weft_group", "c0"])
+    assert found.columns == ["number", "__weft_group", "c0", "subscriptions"]
+    assert answers(found, "lists") == answers(match(events, texts, output="lists"), "lists")
+
+
 def test_strict_raises_instead(events: DataFrame, texts: DataFrame) -> None:
     assert match(events, texts, strict=True).count() > 0
     bad = texts.selectExpr("id", "'x >' AS filter")

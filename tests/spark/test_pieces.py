@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strategies import filters, thorough
-from weft import Schema, matches, parse
+from weft import Schema, TreeIndex, matches, parse
 from weft.algebra.columns import BoxColumns
 from weft.algebra.normalize import normalize
 from weft.errors import SchemaError
@@ -135,6 +135,34 @@ def test_a_bound_that_is_no_value_refuses_its_row_only() -> None:
     assert list(refused) == [0]
 
 
+def test_a_row_that_python_has_no_value_for_is_refused_alone() -> None:
+    bytes_of = pa.array([b"x > 1", b"s = '\xff\xfe'"], pa.binary())
+    boxes, refused = Reading("id", "filter").read(pa.record_batch({"id": [1, 2], "filter": bytes_of.view(pa.string())}))
+    assert boxes.ids.to_pylist() == [1]
+    assert refused == {1: "its text is no UTF-8"}
+    late = pa.array([0, 4_000_000_000_000_000_000], pa.int64()).view(pa.timestamp("us"))
+    bounds = {"t": Ends("t_low"), "flag": Ends(equal="flag")}
+    rows = pa.record_batch({"id": [1, 2], "t_low": late, "flag": [True, None]})
+    boxes, refused = Reading("id", bounds=bounds).read(rows)
+    assert boxes.ids.to_pylist() == [1]
+    assert "no filter has such a value" in refused[1]
+
+
+def test_strings_that_look_like_numbers_are_strings() -> None:
+    rows = pa.record_batch({"id": [1], "zip_low": ["10000"], "zip_high": ["20000"]})
+    boxes, refused = Reading("id", bounds={"zip": Ends("zip_low", "zip_high")}).read(rows)
+    assert not refused
+    assert list(boxes.columns) == [normalize(parse("zip BETWEEN '10000' AND '20000'")).boxes[0]]
+
+
+def test_moments_and_numbers_do_not_bound_one_attribute() -> None:
+    moment = pa.array([datetime(2018, 2, 1, tzinfo=UTC)])
+    rows = pa.record_batch({"id": [1], "x_low": moment, "x_high": [5.0]})
+    boxes, refused = Reading("id", bounds={"x": Ends("x_low", "x_high")}).read(rows)
+    assert not refused
+    assert not list(boxes.columns)  # nothing is both
+
+
 # -- events --------------------------------------------------------------------------------------------
 
 
@@ -187,7 +215,7 @@ def test_results_come_in_batches_and_say_all(sizes: list[int], most: int, form: 
         pairs = [(event, int(sub)) for event in range(len(sizes)) for sub in hits[event]]
         assert list(zip(table["event"].to_pylist(), table["subscription"].to_pylist(), strict=True)) == pairs
         assert table["text"].to_pylist() == [f"e{event}" for event, _ in pairs]
-        assert all(part.num_rows <= max(most, *sizes) for part in parts)
+        assert all(part.num_rows <= most for part in parts)
     else:
         assert table["subscriptions"].to_pylist() == [hits[event].tolist() for event in range(len(sizes))]
 
@@ -204,12 +232,11 @@ def test_no_events_give_an_empty_batch_with_its_columns() -> None:
 def pairs_by_groups(groups: Groups, boxes: Boxes, batch: pa.RecordBatch, schema: Schema | None = None) -> list[Any]:
     """Every pair that groups and the wide index find, as the executors do it."""
     reading = Reading("id", "filter", schema=schema)
-    placed = next(_place_events(groups, schema, batch.schema.names, iter([batch])))
+    salted = batch.append_column("salt", pa.array(np.arange(batch.num_rows)))
+    placed = next(_place_events(groups, schema, batch.schema.names, iter([salted])))
     where = np.array(placed.column("__weft_group"))
     narrow = dict(_by_group(boxes, groups))
-    owners, _ = groups.of_boxes(boxes.columns)
-    apart = set(range(len(boxes))) - {sub for part in narrow.values() for sub in part.ids.to_pylist()}
-    wide = boxes.of_owners(np.array(sorted(apart & set(owners.tolist())), np.int64))
+    wide = boxes.of_owners(groups.of_boxes(boxes.columns)[2])
     pairs = []
     for group in range(len(groups)):
         rows = np.flatnonzero(where == group)
@@ -250,7 +277,7 @@ def test_a_place_with_most_events_is_several_groups() -> None:
     batch = pa.record_batch({"x": [5.0] * 900 + [float(n) for n in range(100)]})
     boxes = boxes_of([parse(f"x BETWEEN {n} AND {n + 3}") for n in range(100)])
     groups = plan(batch, boxes.columns, 10)
-    held = np.bincount(groups.of_events(batch), minlength=len(groups))
+    held = np.bincount(groups.of_events(batch, np.arange(1000)), minlength=len(groups))
     assert held.max() <= 3 * 1000 / 10
 
 
@@ -261,9 +288,19 @@ def test_subscriptions_of_one_size_are_spread_evenly() -> None:
     columns = BoxColumns.from_bounds({"x": (low, low + 3), "y": (other, other + 5)})
     batch = pa.record_batch({"x": rng.choice(low, 20_000) + 1, "y": rng.uniform(0, 1000, 20_000)})
     groups = plan(batch, columns, 16)
-    _, where = groups.of_boxes(columns)
+    _, where, wide = groups.of_boxes(columns)
+    assert len(wide) < 100
     assert np.bincount(where).max() < 5 * len(columns) / 16
-    assert np.bincount(groups.of_events(batch)).max() < 3 * 20_000 / 16
+    assert np.bincount(groups.of_events(batch, np.arange(20_000))).max() < 3 * 20_000 / 16
+
+
+def test_where_an_event_goes_is_up_to_itself() -> None:
+    batch = pa.record_batch({"x": [5.0] * 90 + [float(n) for n in range(10)]})
+    boxes = boxes_of([parse(f"x BETWEEN {n} AND {n + 3}") for n in range(10)])
+    groups = plan(batch, boxes.columns, 8)
+    salt = np.random.default_rng(1).integers(0, 1 << 62, 100)
+    other = np.random.default_rng(2).permutation(100)
+    assert (groups.of_events(batch.take(other), salt[other]) == groups.of_events(batch, salt)[other]).all()
 
 
 def test_executors_pack_what_they_place() -> None:
@@ -292,6 +329,26 @@ def test_two_indexes_answer_as_one_by_names(form: Output) -> None:
         Output.COUNTS: [1, 2, 2],
     }
     assert table[form.column].to_pylist() == found[form]
+
+
+def test_a_snapshot_in_the_place_of_another_is_seen(tmp_path: Any) -> None:
+    from weft.spark.shipping import Shipped
+
+    for version, (sub, text) in enumerate([(1, "x > 1"), (9, "x > 1")]):
+        index = TreeIndex()
+        index.add(sub, text)
+        index.snapshot(tmp_path / "subs")
+        found = Shipped(str(tmp_path / "subs"), written=version).open().match(pa.record_batch({"x": [2]}))
+        assert found.ids.tolist() == [sub]
+
+
+def test_pairs_of_a_large_event_come_in_several_batches() -> None:
+    batch = pa.record_batch({"payload": ["x" * 1000]})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(output_module, "_BYTES", 10_000)
+        parts = list(write(batch, found([95], 0), Output.PAIRS, pa.array))
+    assert [part.num_rows for part in parts] == [9] * 10 + [5]
+    assert [sub for part in parts for sub in part.column("subscription").to_pylist()] == list(range(95))
 
 
 def test_names_of_snapshots_are_kept(tmp_path: Any) -> None:

@@ -58,7 +58,10 @@ def columns_of_texts(
     batches: dict[int, _Batch] = {}
     singles: list[int] = []
     for number, text in enumerate(texts):
-        found = shape_of(text)
+        try:
+            found = shape_of(text)
+        except FilterError:  # too long, or no text: the long way says so
+            found = None
         if found is None:
             singles.append(number)
             continue
@@ -165,15 +168,17 @@ class _Rows:
                 column = columns[test.key] = Column.blank(len(owners))
                 column.marks[:] = BOUNDED
             _narrow(column, self.read(batch.shape, slots[test.slot], test, fine), test.operator)
-        kept = fine.copy()
+        kept = np.ones(len(owners), bool)
         for (name, part), column in columns.items():
             declared = None if self.schema is None else self.schema.get(name)
             if part is Part.TIMESTAMPS:
                 _close(column)
             elif declared is not None and declared.type is Type.INT:
+                fine &= _holds(column.low) & _holds(column.high)  # beyond, no float is the next integer
                 _round(column)
             closed = column.marks & (LOW_OPEN | HIGH_OPEN) == 0
             kept &= (column.low < column.high) | ((column.low == column.high) & closed)
+        kept &= fine
         self.owners.append(owners[kept])
         self.parts.append({key: Column(c.low[kept], c.high[kept], c.marks[kept]) for key, c in columns.items()})
         return [int(number) for number in owners[~fine]]
@@ -238,6 +243,10 @@ def _narrow(column: Column, values: Floats, operator: Operator) -> None:
         lower = (values < column.high) | ((values == column.high) & (mark > column.marks & HIGH_OPEN))
         column.high[lower] = values[lower]
         column.marks[lower] = column.marks[lower] & ~np.uint8(HIGH_OPEN) | mark
+
+
+def _holds(ends: Floats) -> Mask:
+    return np.isinf(ends) | (np.abs(ends) < 2**53)
 
 
 def _round(column: Column) -> None:

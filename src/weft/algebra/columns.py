@@ -114,7 +114,10 @@ class BoxColumns:
         for name, each in bounds.items():
             if isinstance(each, tuple):
                 low, high = (_floats(name, side, size) for side in each)
-                part = Part.TIMESTAMPS if any(map(_are_moments, each)) else Part.NUMBERS
+                kinds = {_are_moments(side) for side in each if side is not None}
+                if len(kinds) > 1:
+                    raise FilterError(f"the bounds of {name!r} are moments on one side only: use one type")
+                part = Part.TIMESTAMPS if True in kinds else Part.NUMBERS
             elif (numbers := _string_numbers(each, strings)) is not None:
                 low = high = numbers
                 part = Part.STRINGS
@@ -283,6 +286,10 @@ def _floats(name: str, values: Any, size: int) -> Floats:
         absent = values.is_null().to_numpy(zero_copy_only=False) if values.null_count else False
         values = _arrow_numbers(values)
     array = np.asarray(values)
+    if array.dtype.kind in "bMm" or (
+        array.dtype.kind in "OUST" and any(isinstance(each, str | bytes | bool) for each in array)
+    ):
+        raise FilterError(f"the bounds of {name!r} are no numbers: a pair is (low, high), strings are one array")
     if array.dtype.kind in "iu" and len(array) and max(int(array.max()), -int(array.min())) > _EXACT:
         raise FilterError(f"the bounds of {name!r} are integers beyond 53 bits: give these filters as text")
     try:

@@ -42,7 +42,7 @@ _GROUP = 20_000  # rows of a parquet row group: files that both cores can read
 class Sizes:
     """How many: cubes for the joins, events for the plain join, the large sets, and the one by partitioning."""
 
-    cubes: int = 100_000
+    cubes: tuple[int, ...] = (100_000, 400_000)  # the smallest also against the plain join
     plain: tuple[int, int] = (2_000, 8_000)
     many: int = 1_000_000
     partitioned: int = 10_000_000
@@ -50,7 +50,7 @@ class Sizes:
     turns: int = 5
 
 
-QUICK = Sizes(cubes=50_000, plain=(1_000, 3_000), many=200_000, partitioned=500_000, cells=(16, 32), turns=3)
+QUICK = Sizes(cubes=(50_000,), plain=(1_000, 3_000), many=200_000, partitioned=500_000, cells=(16, 32), turns=3)
 
 
 def run(quick: bool, progress: Progress, note: Note = print, sizes: Sizes | None = None) -> list[Result]:
@@ -60,7 +60,9 @@ def run(quick: bool, progress: Progress, note: Note = print, sizes: Sizes | None
     try:
         spark = session("local[2]")
         _warm(spark, place)
-        results = _joins(spark, place, sizes, progress, note)
+        results = []
+        for size in sizes.cubes:
+            results += _joins(spark, place, size, sizes, progress, note)
         results += _large(spark, place, sizes.many, progress)
         results += _partitioned(spark, place, sizes, progress)
     finally:
@@ -116,40 +118,54 @@ def _warm(spark: Any, place: Path) -> None:
 # -- joins ----------------------------------------------------------------------------------------------
 
 
-def _joins(spark: Any, place: Path, sizes: Sizes, progress: Progress, note: Note) -> list[Result]:
-    size = sizes.cubes
+def _joins(  # noqa: PLR0913, PLR0917
+    spark: Any, place: Path, size: int, sizes: Sizes, progress: Progress, note: Note
+) -> list[Result]:
     events, wanted = _cubes(place, size)
-    progress(f"{size:,} events x {size:,} subscriptions: Weft")
+    said = f"{size:,} events x {size:,} subscriptions"
+    progress(f"{said}: Weft")
     count = _ours(spark, events, wanted, place / "ours")
-    best, best_plan, best_join = float("inf"), "", (0, "")
+    best_join, best_plan = _best_grid_join(
+        spark, place, (events, wanted), count, sizes, lambda what: progress(f"{said}: {what}")
+    )
+    note(f"the best grid join, {size:,} x {size:,}: {best_plan}")
+    times: list[tuple[float, float]] = []
+    for turn in range(sizes.turns):  # in turns, for the machine and Spark's compiler change as they go
+        progress(f"{said}: turn {turn + 1} of {sizes.turns}")
+        mine = timed(lambda: _ours(spark, events, wanted, place / "ours"))[0]
+        times.append((mine, timed(lambda: _grid_join(spark, events, wanted, *best_join, place / "grid"))[0]))
+    ours, grid = (float(np.median(side)) for side in zip(*times, strict=True))
+    name = f"cubes/{size}"
+    results = [
+        Result(f"{name}/seconds", ours, "s"),
+        Result(f"{name}/matches", count / size, "an event"),
+        Result(f"{name}/grid_join_seconds", grid, "s"),
+        Result(f"{name}/vs_grid_join", grid / ours, "x", 2),
+    ]
+    if size != min(sizes.cubes):
+        return results
+    progress(f"{said}: plain join of a share")
+    few, more = (timed(lambda: _plain_join(spark, events, wanted, share, place / "plain"))[0] for share in sizes.plain)  # noqa: B023
+    plain = (more - few) / (sizes.plain[1] - sizes.plain[0]) * size
+    results.append(Result(f"{name}/plain_join_seconds", plain, "s, scaled"))
+    return [*results, Result(f"{name}/vs_plain_join", plain / ours, "x", 100)]
+
+
+def _best_grid_join(  # noqa: PLR0913, PLR0917
+    spark: Any, place: Path, data: tuple[Path, Path], count: int, sizes: Sizes, progress: Progress
+) -> tuple[tuple[int, str], str]:
+    """The cells and the hint of the quickest, and its plan."""
+    best, best_join, best_plan = float("inf"), (0, ""), ""
     for cells in sizes.cells:
         for hint in ("", "/*+ BROADCAST(s) */"):
-            progress(f"{size:,} events x {size:,} subscriptions: grid join, {cells} cells {hint}")
+            progress(f"grid join, {cells} cells {hint}")
             out = place / "grid"
-            seconds, plan = timed(lambda: _grid_join(spark, events, wanted, cells, hint, out))  # noqa: B023
+            seconds, plan = timed(lambda: _grid_join(spark, *data, cells, hint, out))  # noqa: B023
             assert _rows(out) == count, "the grid join finds other pairs"
             if seconds < best:
                 best, best_join = seconds, (cells, hint)
                 best_plan = f"{cells} cells an axis{' ' + hint if hint else ''}\n{plan}"
-    note(f"the best grid join, {size:,} x {size:,}: {best_plan}")
-    times: list[tuple[float, float]] = []
-    for turn in range(sizes.turns):  # in turns, for the machine and Spark's compiler change as they go
-        progress(f"{size:,} events x {size:,} subscriptions: turn {turn + 1} of {sizes.turns}")
-        mine = timed(lambda: _ours(spark, events, wanted, place / "ours"))[0]
-        times.append((mine, timed(lambda: _grid_join(spark, events, wanted, *best_join, place / "grid"))[0]))
-    ours, best = (float(np.median(side)) for side in zip(*times, strict=True))
-    progress(f"{size:,} events x {size:,} subscriptions: plain join of a share")
-    few, more = (timed(lambda: _plain_join(spark, events, wanted, share, place / "plain"))[0] for share in sizes.plain)  # noqa: B023
-    plain = (more - few) / (sizes.plain[1] - sizes.plain[0]) * size
-    name = f"cubes/{size}"
-    return [
-        Result(f"{name}/seconds", ours, "s"),
-        Result(f"{name}/matches", count / size, "an event"),
-        Result(f"{name}/grid_join_seconds", best, "s"),
-        Result(f"{name}/plain_join_seconds", plain, "s, scaled"),
-        Result(f"{name}/vs_grid_join", best / ours, "x", 2),
-        Result(f"{name}/vs_plain_join", plain / ours, "x", 100),
-    ]
+    return best_join, best_plan
 
 
 def _ours(spark: Any, events: Path, wanted: Path, out: Path, strategy: str = "index") -> int:

@@ -26,6 +26,7 @@ from weft.space.label_space import LabelSpace
 from weft.space.placement import Placement
 from weft.spark.checked import Checked, check
 from weft.spark.chunks import Reduce, Step, in_chunks, labels_of, ranges_of, texts_of, united
+from weft.spark.events import decodable
 from weft.spark.rounds import MOST_ROUNDS, Limits, Round, Rounds, sums
 from weft.workloads.corners import corner_events
 
@@ -183,7 +184,7 @@ def _numbered(subscriptions: DataFrame) -> DataFrame:
                 f"subscriptions need a column {name!r} of {' or '.join(fitting)}, not {kinds.get(name)}"
             )
     kind = "string" if kinds["id"] == "string" else "bigint"
-    rows = subscriptions.select(F.col("id").cast(kind).alias("id"), "filter")
+    rows = subscriptions.select(F.col("id").cast(kind).alias("id"), decodable(F.col("filter")).alias("filter"))
     return rows.withColumn("times", F.count(F.lit(1)).over(Window.partitionBy("id")))
 
 

@@ -120,11 +120,12 @@ class Reading:
 
     def read(self, batch: pa.RecordBatch) -> tuple[Boxes, dict[int, str]]:
         """The boxes of the rows that can be read, and the reasons why others cannot be."""
-        ids = batch.column(self.id).cast(pa.int64() if self.numbered else pa.string())
+        ids = self.ids(batch)
         refused: dict[int, str] = dict.fromkeys(np.flatnonzero(ids.is_null().to_numpy(zero_copy_only=False)), NO_ID)
         if self.filter is not None:
-            columns, wrong = readable(batch.column(self.filter).to_pylist(), self.schema)
-            refused = wrong | refused
+            texts, unread = _listed(batch.column(self.filter))
+            columns, wrong = readable(texts, self.schema)
+            refused = wrong | unread | refused
         else:
             columns = self._bounds(batch, refused)
         if not refused:
@@ -132,6 +133,14 @@ class Reading:
         fine = np.delete(np.arange(batch.num_rows), list(refused))
         refused = {int(row): reason for row, reason in sorted(refused.items())}
         return Boxes(ids, columns).of_owners(fine), refused
+
+    def ids(self, batch: pa.RecordBatch) -> Any:
+        """The ids of rows; those that are no UTF-8 are none."""
+        ids: Any = batch.column(self.id).cast(pa.int64() if self.numbered else pa.string())
+        if not self.numbered:
+            found, unread = _listed(ids)
+            return pa.array(found, pa.string()) if unread else ids
+        return ids
 
     def _bounds(self, batch: pa.RecordBatch, refused: dict[int, str]) -> BoxColumns:
         bounds = self.bounds or {}
@@ -145,14 +154,20 @@ class Reading:
         if not both and not any(test(column.type) for column in side.values() for test in slow):
             try:
                 return BoxColumns.from_bounds(each)
-            except FilterError:
+            except (FilterError, UnicodeDecodeError):
                 pass  # row by row it can be held exactly, or be said what is wrong
-        rows = zip(*(column.to_pylist() for column in side.values()), strict=True) if side else [()] * batch.num_rows
+        lists: list[list[Any]] = []
+        for column in side.values():
+            values, unread = _listed(column)
+            lists.append(values)
+            for row, reason in unread.items():
+                refused.setdefault(row, reason)
+        rows = zip(*lists, strict=True) if side else [()] * batch.num_rows
         boxes: list[Box] = []
         owners: list[int] = []
-        for row, values in enumerate(rows):
+        for row, each_of in enumerate(rows):
             try:
-                made = _conjunction(bounds, dict(zip(side, values, strict=True)))
+                made = _conjunction(bounds, dict(zip(side, each_of, strict=True)))
                 found = normalize(made, self.schema).boxes
                 boxes += found
                 owners += [row] * len(found)
@@ -171,6 +186,26 @@ def _conjunction(bounds: Mapping[str, Ends], values: Mapping[str, Any]) -> Filte
             if value is not None and not (isinstance(value, float) and isnan(value)):
                 tests.append(Compare(Attribute(name), operator, Constant.of(_plain(value))))
     return conjunction(*tests)
+
+
+def _listed(column: Any) -> tuple[list[Any], dict[int, str]]:
+    """The values of a column, None for those that Python has no value for, and the reasons why by their rows."""
+    try:
+        return column.to_pylist(), {}
+    except (ValueError, OverflowError):  # UnicodeDecodeError is the former
+        pass
+    values: list[Any] = []
+    unread: dict[int, str] = {}
+    for row, value in enumerate(column):
+        try:
+            values.append(value.as_py())
+        except UnicodeDecodeError:
+            values.append(None)
+            unread[row] = "its text is no UTF-8"
+        except (ValueError, OverflowError) as error:
+            values.append(None)
+            unread[row] = f"no filter has such a value: {error}"
+    return values, unread
 
 
 def _plain(value: Any) -> Any:

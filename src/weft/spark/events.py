@@ -97,7 +97,7 @@ def fields(schema: StructType, prefix: str = "", inside: str = "", depth: int = 
 
 def by_place(frame: DataFrame) -> DataFrame:
     """The same columns under names that need no quotes, which Spark forgets in its functions over batches."""
-    if all(name.isidentifier() and name.isascii() for name in frame.columns):
+    if all(name.isidentifier() and name.isascii() and not name.startswith("__") for name in frame.columns):
         return frame
     return frame.toDF(*(f"c{place}" for place in range(len(frame.columns))))
 
@@ -107,6 +107,15 @@ def as_json(columns: Sequence[str]) -> Column:
     from pyspark.sql import functions as sf
 
     return sf.to_json(sf.struct(*(sf.col(quoted(name)) for name in columns)), {"ignoreNullFields": "false"})
+
+
+def decodable(text: Column) -> Column:
+    """A column of texts, with those that are no UTF-8 made into what no filter is: Python could not read them."""
+    from pyspark.sql import functions as sf
+
+    return sf.when(text.isNull() | sf.is_valid_utf8(text), text).otherwise(
+        sf.concat(sf.lit("no UTF-8: "), sf.make_valid_utf8(text))
+    )
 
 
 def quoted(name: str) -> str:

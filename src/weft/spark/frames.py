@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from weft.errors import PipelineError
 from weft.model.schema import did_you_mean
 from weft.model.value import Type
-from weft.spark.events import fields
+from weft.spark.events import decodable, fields
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,7 +44,9 @@ def subscriptions_of(frame: DataFrame) -> DataFrame:
         if _TYPES.get(kinds[name]) not in fitting:
             wanted = " or ".join("a bigint" if kind is Type.INT else "a string" for kind in fitting)
             raise PipelineError(f"the column {name!r} of the subscriptions is a {kinds[name]}: cast it to {wanted}")
-    return frame.select("id", "filter")
+    from pyspark.sql import functions as sf
+
+    return frame.select("id", decodable(sf.col("filter")).alias("filter"))
 
 
 def attribute_types(events: DataFrame) -> dict[str, Type]:

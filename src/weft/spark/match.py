@@ -67,8 +67,14 @@ class Prepared:
         assert self.given is not None
         if self.strategy is Strategy.PARTITIONED:
             return match_partitioned(good, self.given.once(), self.groups, wanted, results)
-        found = match_sql(good, self.given.filters(MOST_FILTERS), wanted.output.value)
-        return found if carry is None else found.select(*map(quoted, results.fieldNames()))
+        from pyspark.sql import functions as sf
+
+        name = "__weft_found"
+        while name in good.columns:
+            name += "_"
+        found = match_sql(good, self.given.filters(MOST_FILTERS), wanted.output.value, name)
+        kept = [sf.col(quoted(each)) for each in results.fieldNames()[:-1]]
+        return found.select(*kept, sf.col(name).cast(results[-1].dataType.simpleString()).alias(wanted.output.column))
 
     def errors(self, events: DataFrame | None = None) -> DataFrame:
         """The rows that matching leaves out: `side`, `row` (JSON) and `reason`."""

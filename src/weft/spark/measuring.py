@@ -109,10 +109,9 @@ def _told(
     ranges, labels = NOTHING, np.zeros(0, np.int64)
     for batch in batches:
         texts = batch.column(1).to_pylist()
-        columns, refused = readable(texts, None, predicates)
+        columns = readable(texts, None, predicates).columns
         index = TreeIndex(predicates=predicates)
-        fine = {number: str(text) for number, text in enumerate(texts) if number not in refused}
-        index.add_texts(fine, fine.values())
+        index.add_boxes(np.arange(len(texts)), columns)
         wanted |= index.any_batch(events)
         if isinstance(made, ContentSpace):
             ranges = RangeSet.union_all((ranges, made.range_sets(columns)[1].union()))

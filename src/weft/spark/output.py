@@ -20,7 +20,8 @@ from weft.model.schema import did_you_mean
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
-_ROWS = 100_000  # about so many pairs or ids in a batch of results
+_ROWS = 100_000  # so many pairs, or about so many ids of lists, in a batch of results
+_BYTES = 1 << 28  # about the most that a batch of pairs may take
 
 
 class Output(StrEnum):
@@ -84,19 +85,21 @@ def write(
 ) -> Iterator[pa.RecordBatch]:
     """The pairs or lists of a batch of events, in batches; one at least."""
     names = [*batch.schema.names, output.column]
-    for first, last in _slices(found.offsets):
-        low, high = found.offsets[first], found.offsets[last]
-        wanted = ids(found.ids[low:high])
-        rows = batch.slice(first, last - first)
-        if output is Output.LISTS:
+    if output is Output.LISTS:
+        for first, last in _slices(found.offsets):
+            low, high = found.offsets[first], found.offsets[last]
+            wanted = ids(found.ids[low:high])
             offsets = pa.array((found.offsets[first : last + 1] - low).astype(np.int32))
             kind = pa.list_(pa.field("element", wanted.type, nullable=False))
-            added: Any = pa.ListArray.from_arrays(offsets, wanted, type=kind)
-        else:
-            counts = np.diff(found.offsets[first : last + 1])
-            rows = rows.take(np.repeat(np.arange(last - first, dtype=np.int32), counts))
-            added = wanted
-        yield pa.record_batch([*rows.columns, added], names=names)
+            lists: Any = pa.ListArray.from_arrays(offsets, wanted, type=kind)
+            yield pa.record_batch([*batch.slice(first, last - first).columns, lists], names=names)
+        return
+    row_bytes = batch.get_total_buffer_size() // max(batch.num_rows, 1) + 1
+    step = max(1, min(_ROWS, _BYTES // row_bytes))
+    for low in range(0, max(len(found.ids), 1), step):
+        high = min(low + step, len(found.ids))
+        rows = np.searchsorted(found.offsets, np.arange(low, high), "right") - 1
+        yield pa.record_batch([*batch.take(rows).columns, ids(found.ids[low:high])], names=names)
 
 
 def both(one: Matches, other: Matches) -> Matches:

@@ -4,8 +4,8 @@ pair is found, and found once; matching in a group is exact, on the values thems
 
 The curve goes through a few attributes that tell most, in cells of equal depth by a sample of both sides. Groups are
 ranges of it that hold about as much each; a place where more events are than a group should have is several groups,
-each with a share of the events and all of the subscriptions. What reaches into very many groups is indexed apart, once
-for all.
+each with a share of the events, by what is in them, and all of the subscriptions. What reaches into very many groups is
+indexed apart, once for all.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from weft.space.grid import Grid
 from weft.space.projection import choose
 from weft.spark.boxes import Boxes, Reading
 from weft.spark.events import attributes, by_place
+from weft.spark.frames import one_batch
 from weft.spark.matching import match_batch
 from weft.spark.output import Wanted
 from weft.spark.shipping import Shipped, ship, written
@@ -35,12 +36,13 @@ from weft.spark.subscriptions import Subscriptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 Ints = NDArray[np.int64]
 _Group = tuple[Reading, Shipped | None, Wanted]
 
-_GROUP = "__weft_group"
+_GROUP, _SALT = "__weft_group", "__weft_salt"
+MOST_EVENTS = 1_000_000  # of a group, about
 _SAMPLE = 20_000  # rows of each side
 _TRIED = 2_000  # of these, how many choose the attributes
 _CELLS = 64  # of an attribute
@@ -55,7 +57,7 @@ class Groups:
 
     >>> schema = Schema.from_dict({"attributes": {"x": {"type": "int", "bounds": [0, 7]}}})
     >>> groups = Groups(ContentSpace(Grid.uniform(schema, 10)), np.array([5]), np.array([0, 1, 2]))
-    >>> groups.of_events(pa.record_batch({"x": [0, 2, 5, None]})).tolist()
+    >>> groups.of_events(pa.record_batch({"x": [0, 2, 5, None]}), np.arange(4)).tolist()
     [0, 0, 1, 0]
     """
 
@@ -66,23 +68,25 @@ class Groups:
     def __len__(self) -> int:
         return int(self.first[-1])
 
-    def of_events(self, batch: pa.RecordBatch, schema: Schema | None = None) -> Ints:
-        """The group of each event, as it conforms to a schema; where a range has several, events take turns."""
+    def of_events(self, batch: pa.RecordBatch, salt: Ints, schema: Schema | None = None) -> Ints:
+        """The group of each event, as it conforms to a schema; where a range has several, the salt chooses."""
         ranges = np.searchsorted(self.cuts, self.space.indexes(batch, schema), "right")
-        share = self.first[ranges + 1] - self.first[ranges]
-        return self.first[ranges] + np.arange(len(ranges)) % share
+        return self.first[ranges] + salt % (self.first[ranges + 1] - self.first[ranges])
 
-    def of_boxes(self, columns: BoxColumns) -> tuple[Ints, Ints]:
-        """Pairs of an owner and a group that it is in, each once, by owner."""
+    def of_boxes(self, columns: BoxColumns) -> tuple[Ints, Ints, Ints]:
+        """Pairs of an owner and a group that it is in, each once and by owner; and the owners that are in too many."""
         owners, sets = self.space.range_sets(columns)
-        holders = np.repeat(owners, np.diff(sets.offsets))
+        holders = np.repeat(np.arange(len(owners)), np.diff(sets.offsets))
         low = self.first[np.searchsorted(self.cuts, sets.starts, "right")]
         high = self.first[np.searchsorted(self.cuts, sets.ends, "right") + 1]
-        lengths = high - low
+        after = np.flatnonzero(holders[1:] == holders[:-1]) + 1  # ranges are in order: what one has, the next has not
+        low[after] = np.maximum(low[after], high[after - 1])
+        lengths = np.maximum(high - low, 0)
+        wide = np.bincount(holders, lengths, len(owners)) > max(_WIDE, len(self) // _WIDE)
+        lengths[wide[holders]] = 0
         starts = np.cumsum(lengths) - lengths
         groups = np.arange(lengths.sum()) + np.repeat(low - starts, lengths)
-        pairs = np.unique(np.repeat(holders, lengths) * len(self) + groups)
-        return pairs // len(self), pairs % len(self)
+        return owners[np.repeat(holders, lengths)], groups, owners[wide]
 
 
 def plan(events: pa.RecordBatch, boxes: BoxColumns, groups: int, schema: Schema | None = None) -> Groups:
@@ -108,15 +112,17 @@ def match_partitioned(
     """The matches of events among subscriptions whose ids differ."""
     reading = subscriptions.reading
     placeless, names = by_place(events), events.columns
-    batch = attributes(_sampled(placeless).rename_columns(names))
-    boxes = reading.read(_sampled(subscriptions.columns()))[0].columns
+    happening, many = _sampled(placeless)
+    batch = attributes(happening.rename_columns(names))
+    boxes = reading.read(_sampled(subscriptions.columns())[0])[0].columns
+    groups = max(groups, -(-many // MOST_EVENTS))
     try:
         chosen = plan(batch, boxes, groups, reading.schema)
     except SchemaError:  # nothing to partition by: all meet
         chosen = None
     wide = None if chosen is None else _wide(subscriptions, chosen)
     place = partial(_place_events, chosen, reading.schema, names)
-    left = placeless.mapInArrow(place, _with_group(placeless.schema))
+    left = _salted(placeless).mapInArrow(place, _with_group(placeless.schema))
     right = subscriptions.columns().mapInArrow(partial(_place_boxes, reading, chosen), f"{_GROUP} int, boxes binary")
     body = partial(_match_group, (reading, wide, wanted))
     return left.groupBy(_GROUP).cogroup(right.groupBy(_GROUP)).applyInArrow(body, results)
@@ -138,14 +144,25 @@ def _with_group(schema: StructType) -> StructType:
     return StructType([*schema.fields, StructField(_GROUP, IntegerType(), False)])
 
 
-def _sampled(frame: DataFrame) -> pa.RecordBatch:
-    """Some rows, the same at every run over the same rows."""
+def _salted(frame: DataFrame) -> DataFrame:
+    """The rows with a number of each that depends on nothing else: a task that runs again must place them alike."""
+    from pyspark.sql import functions as sf
+
+    plain = [field.name for field in frame.schema.fields if not _has_map(field.dataType)]
+    return frame.withColumn(_SALT, sf.xxhash64(*map(sf.col, plain)) if plain else sf.lit(0).cast("bigint"))
+
+
+def _has_map(kind: DataType) -> bool:
+    """Whether a type is one that Spark does not hash."""
+    return any(word in kind.simpleString() for word in ("map<", "variant"))
+
+
+def _sampled(frame: DataFrame) -> tuple[pa.RecordBatch, int]:
+    """Some rows, the same at every run over the same rows; and how many there are in all."""
     whole = frame.count()
     if whole > _SAMPLE:
         frame = frame.sample(False, min(1.0, 1.1 * _SAMPLE / whole), 1)
-    rows = frame.limit(2 * _SAMPLE).toArrow().combine_chunks()
-    found: Any = rows.to_batches()
-    return found[0] if found else pa.RecordBatch.from_pylist([], schema=rows.schema)
+    return one_batch(frame.limit(2 * _SAMPLE).toArrow()), whole
 
 
 def _space(events: pa.RecordBatch, boxes: BoxColumns, schema: Schema | None) -> ContentSpace:
@@ -171,12 +188,12 @@ def _space(events: pa.RecordBatch, boxes: BoxColumns, schema: Schema | None) -> 
 def _place_events(
     groups: Groups | None, schema: Schema | None, names: Sequence[str], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        size = batch.num_rows
-        if groups is None:
-            where = np.zeros(size, np.int64)
-        else:
-            where = groups.of_events(attributes(batch.rename_columns(list(names))), schema)
+    for salted in batches:
+        batch = salted.select(range(len(names)))
+        where = np.zeros(batch.num_rows, np.int64)
+        if groups is not None:
+            salt = salted.column(len(names)).to_numpy().view(np.uint64) >> np.uint64(1)
+            where = groups.of_events(attributes(batch.rename_columns(list(names))), salt.astype(np.int64), schema)
         group: Any = pa.array(where.astype(np.int32))
         yield pa.record_batch([*batch.columns, group], names=[*batch.schema.names, _GROUP])
 
@@ -194,9 +211,7 @@ def _place_boxes(
 
 def _by_group(boxes: Boxes, groups: Groups) -> Iterator[tuple[int, Boxes]]:
     """The boxes of each group, without the wide ones."""
-    owners, where = groups.of_boxes(boxes.columns)
-    narrow = ~_are_wide(owners, len(boxes), groups)[owners]
-    owners, where = owners[narrow], where[narrow]
+    owners, where, _ = groups.of_boxes(boxes.columns)
     order = np.argsort(where, kind="stable")  # owners stay in order within each group
     owners, where = owners[order], where[order]
     found, starts, sizes = np.unique(where, return_index=True, return_counts=True)
@@ -204,15 +219,10 @@ def _by_group(boxes: Boxes, groups: Groups) -> Iterator[tuple[int, Boxes]]:
         yield group, boxes.of_owners(owners[start : start + size])
 
 
-def _are_wide(owners: Ints, size: int, groups: Groups) -> NDArray[np.bool_]:
-    return np.bincount(owners, minlength=size) > max(_WIDE, len(groups) // _WIDE)
-
-
 def _pack_wide(reading: Reading, groups: Groups, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         boxes, _ = reading.read(batch)
-        owners, _ = groups.of_boxes(boxes.columns)
-        wide = np.flatnonzero(_are_wide(owners, len(boxes), groups))
+        *_, wide = groups.of_boxes(boxes.columns)
         if len(wide):
             yield pa.record_batch({"boxes": pa.array([boxes.of_owners(wide).to_bytes()])})
 

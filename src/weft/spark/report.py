@@ -168,9 +168,21 @@ def read_subscriptions(
 ) -> Subscriptions:
     """The subscriptions of a file; filters are texts, whatever they look like. Raises PipelineError."""
     frame = read_frame(spark, path, schema=Schema((Attribute(filter, Type.STRING),)))
+    if format_of(path) == "csv" and id in frame.columns:
+        frame = _ids_as_written(spark, path, frame, id, filter)
     given = subscriptions(frame, schema, id=id, filter=filter)
     assert isinstance(given, Subscriptions)
     return given
+
+
+def _ids_as_written(spark: SparkSession, path: str, frame: DataFrame, id: str, filter: str) -> DataFrame:
+    """The frame with ids as texts, unless all are integers in their usual spelling: 01 and 1 are two."""
+    from pyspark.sql import functions as sf
+
+    texts = read_frame(spark, path, schema=Schema((Attribute(id, Type.STRING), Attribute(filter, Type.STRING))))
+    whole = sf.col(quoted(id)).try_cast("bigint")
+    odd = texts.where(sf.col(quoted(id)).isNotNull() & ~whole.cast("string").eqNullSafe(sf.col(quoted(id))))
+    return frame if odd.isEmpty() else texts
 
 
 def _subscriptions(spark: SparkSession, job: MatchJob) -> tuple[Subscriptions | str, Schema | None]:
@@ -188,6 +200,8 @@ def _observed(ready: Prepared, events: DataFrame, output: Output) -> tuple[DataF
     from pyspark.sql import functions as sf
 
     made = Output.LISTS if output is Output.PAIRS else output
+    if output.column.lower() in map(str.lower, events.columns):
+        raise PipelineError(f"the events have a column {output.column!r}, which results need: rename it")
     results, counted = ready.match(events, made), Observation()
     column = sf.col(made.column)
     each = column if made is Output.COUNTS else sf.size(column)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
+from uuid import uuid4
 
 import pyarrow as pa
 
@@ -59,7 +60,8 @@ class Rounds:
         self.complete = True  # all were at last reduced together
         self.errors = 0
         self._limits = limits
-        self._directory = directory
+        # a folder of its own, for what an earlier run left is still somebody's
+        self._directory = None if directory is None else f"{directory.rstrip('/')}/{uuid4().hex}"
         self._found: list[tuple[DataFrame, bool]] = []  # what each round made passive; whether by several together
 
     def limits(self, step: Step) -> Limits:
@@ -70,7 +72,7 @@ class Rounds:
         """The frame as it is now, whatever runs again later."""
         if self._directory is None:
             return frame.localCheckpoint()
-        path = f"{self._directory.rstrip('/')}/{name}"
+        path = f"{self._directory}/{name}"
         frame.write.mode("overwrite").parquet(path)
         return frame.sparkSession.read.schema(frame.schema).parquet(path)
 
@@ -121,10 +123,11 @@ class Rounds:
         later: DataFrame | None = None
         every: DataFrame | None = None
         for frame, several in reversed(self._found):
-            found = frame.select("id", "filter", "components", "coverers")
+            own = F.expr("coverers[0] = id").alias("own")  # a merger bears the id of one that it is made of
+            found = frame.select("id", "filter", "components", "coverers", own)
             if later is not None:
                 found = _followed(found, later, several)
-            links = found.where("coverers[0] != id")  # a merger bears the id of one that it is made of
+            links = found.where("NOT own")
             links = links.select(F.col("id").alias("link"), F.col("coverers").alias("further"))
             later = links if later is None else later.unionByName(links)
             given = found.where("components IS NULL").select("id", "filter", "coverers")
@@ -139,11 +142,13 @@ def _followed(found: DataFrame, later: DataFrame, several: bool) -> DataFrame:
 
     if not several:
         joined = found.join(later, F.expr("coverers[0] = link"), "left")
-        return joined.select("id", "filter", "components", F.expr("coalesce(further, coverers)").alias("coverers"))
+        return joined.select(
+            "id", "filter", "components", F.expr("coalesce(further, coverers)").alias("coverers"), "own"
+        )
     one = found.select("id", F.explode("coverers").alias("one")).join(later, F.expr("one = link"), "left")
     some = one.select("id", F.expr("coalesce(further, array(one))").alias("some"))
     sets = some.groupBy("id").agg(F.expr("array_sort(array_distinct(flatten(collect_list(some))))").alias("coverers"))
-    return found.drop("coverers").join(sets, "id").select("id", "filter", "components", "coverers")
+    return found.drop("coverers").join(sets, "id").select("id", "filter", "components", "coverers", "own")
 
 
 def _active(done: DataFrame) -> DataFrame:

@@ -38,10 +38,11 @@ class Shipped:
 
     path: str
     archive: str | None = None
+    written: int = 0  # when, so that another snapshot in its place is not taken for it
 
     def open(self) -> Matcher:
         """The index; opened once in a process. Raises SnapshotError."""
-        key = self.archive or self.path
+        key = self.archive or f"{self.path} {self.written}"
         if key not in _OPEN:
             _OPEN[key] = _read(Path(self.path) if self.archive is None else _unpacked(self.archive))
             if len(_OPEN) > _MOST_OPEN:
@@ -66,7 +67,7 @@ def ship(spark: SparkSession, snapshot: Path) -> Shipped:
     """Make a snapshot available to the executors."""
     remote = not hasattr(spark, "_jsparkSession")
     if not remote and _sees_files(spark.sparkContext.master or ""):
-        return Shipped(str(snapshot.resolve()))
+        return Shipped(str(snapshot.resolve()), written=(snapshot / "index.json").stat().st_mtime_ns)
     archive = _packed(snapshot)
     if remote:
         spark.addArtifact(str(archive), file=True)

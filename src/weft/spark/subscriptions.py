@@ -7,6 +7,7 @@ either may be missing) or `x` itself, the value to equal; NULL is no bound.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,7 +25,7 @@ from weft.language.ast import Filter
 from weft.language.text import parse
 from weft.model.schema import Schema, did_you_mean
 from weft.spark.boxes import Boxes, Ends, Reading
-from weft.spark.events import CORRUPT, UNREADABLE, as_json, check_columns, quoted
+from weft.spark.events import CORRUPT, UNREADABLE, as_json, check_columns, decodable, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -56,27 +57,26 @@ class Subscriptions:
 
     def gathered(self) -> tuple[Boxes | None, int]:
         """All boxes, here on the driver, and how many rows could not be taken."""
-        parts, refused = self._parsed() if self.reading.filter is not None else self._bounded()
-        if not parts:
-            return None, refused
-        boxes = Boxes.joined(parts)
-        known, counts = np.unique(boxes.ids.to_numpy(zero_copy_only=False), return_counts=True)
-        if len(known) == len(boxes):
-            return boxes, refused
-        twice = pa.array(known[counts > 1], boxes.ids.type)
+        read = self._parsed() if self.reading.filter is not None else self._bounded()
+        if not read:
+            return None, 0
+        boxes = Boxes.joined(part for part, _ in read)
+        others = pa.concat_arrays([ids for _, ids in read])
+        counts: Any = pa.concat_arrays([boxes.ids, others.drop_null()]).value_counts()
+        twice = counts.field("values").filter(counts.field("counts").to_numpy() > 1)
+        if not len(twice):
+            return boxes, len(others)
         once = np.flatnonzero(~pc.is_in(boxes.ids, twice).to_numpy(zero_copy_only=False))
-        return boxes.of_owners(once), refused + len(boxes) - len(once)
+        return boxes.of_owners(once), len(others) + len(boxes) - len(once)
 
-    def _parsed(self) -> tuple[list[Boxes], int]:
-        """Texts, which the executors parse."""
-        rows = self.columns().mapInArrow(partial(_packed, self.reading), "boxes binary, refused long").toArrow()
-        parts = [Boxes.from_bytes(data.as_py()) for data in rows.column("boxes")]
-        return parts, int(rows.column("refused").to_numpy().sum())
+    def _parsed(self) -> list[tuple[Boxes, Any]]:
+        """Texts, which the executors parse; and the ids of those that are none."""
+        rows = self.columns().mapInArrow(partial(_packed, self.reading), "read binary").toArrow()
+        return [pickle.loads(data.as_py()) for data in rows.column("read")]
 
-    def _bounded(self) -> tuple[list[Boxes], int]:
+    def _bounded(self) -> list[tuple[Boxes, Any]]:
         """Bounds, of which there is nothing to parse: they come as they are."""
-        read = [self.reading.read(batch) for batch in self.columns().toArrow().to_batches()]
-        return [boxes for boxes, _ in read], sum(len(wrong) for _, wrong in read)
+        return [_read(self.reading, batch) for batch in self.columns().toArrow().to_batches()]
 
     def once(self) -> Subscriptions:
         """Those whose id is no other's."""
@@ -93,8 +93,8 @@ class Subscriptions:
         whole = as_json(frame.columns).alias("row")
         rows = frame.select(whole, sf.struct(*self._places()).alias("it"))
         unread = rows.mapInArrow(partial(_errors, self.reading), ERRORS)
-        again = frame.join(*self._twice(), "left_semi").select(whole, sf.lit(_TWICE).alias("reason"))
-        found = unread.unionByName(again)
+        again = frame.join(*self._twice(), "left_semi").select(whole, sf.struct(*self._places()).alias("it"))
+        found = unread.unionByName(again.mapInArrow(partial(_repeated, self.reading), ERRORS))
         if CORRUPT in self.frame.columns:
             lines = self.frame.where(sf.col(CORRUPT).isNotNull())
             found = found.unionByName(lines.select(sf.col(CORRUPT).alias("row"), sf.lit(UNREADABLE).alias("reason")))
@@ -109,14 +109,22 @@ class Subscriptions:
         """The ids of more than one, and what joins them."""
         from pyspark.sql import functions as sf
 
-        key, again = sf.col(quoted(self.names[0])), sf.col("__weft_id")
-        ids = self.frame.where(key.isNotNull()).select(key.alias("__weft_id"))
+        name = "__weft_id"
+        while name in self.frame.columns:
+            name += "_"
+        key, again = sf.col(quoted(self.names[0])), sf.col(name)
+        ids = self.frame.where(key.isNotNull()).select(key.alias(name))
         return ids.groupBy(again).count().where(sf.col("count") > 1).select(again), key == again
 
     def filters(self, most: int) -> list[tuple[int | str, Filter]]:
-        """The ids and filters of those that can be read, here on the driver; a few more than `most` at most."""
+        """The ids and filters of those that can be read, here on the driver. Raises PipelineError past `most` rows."""
         found: list[tuple[int | str, Filter]] = []
-        for row in self.once().texts().limit(most + 1).collect():
+        rows = self.once().texts().limit(most + 1).collect()
+        if len(rows) > most:
+            raise PipelineError(
+                f"more than {most:,} subscriptions are too many for Spark's own SQL: use another strategy"
+            )
+        for row in rows:
             try:
                 if row[ID] is not None and row[FILTER] is not None:
                     found.append((row[ID], parse(plain_text(row[FILTER]))))
@@ -130,7 +138,7 @@ class Subscriptions:
 
         if self.reading.filter is not None:
             key, text = (sf.col(quoted(name)) for name in self.names)
-            return self.frame.select(key.cast(self.id_type).alias(ID), text.alias(FILTER))
+            return self.frame.select(key.cast(self.id_type).alias(ID), decodable(text).alias(FILTER))
         form = f"{ID} {self.id_type.simpleString()}, {FILTER} string"
         return self.columns().mapInArrow(partial(_as_texts, self.reading), form)
 
@@ -202,8 +210,13 @@ def _check_bound(name: str, kind: DataType) -> None:
 
 def _packed(reading: Reading, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        boxes, refused = reading.read(batch)
-        yield pa.record_batch({"boxes": pa.array([boxes.to_bytes()]), "refused": pa.array([len(refused)])})
+        yield pa.record_batch({"read": pa.array([pickle.dumps(_read(reading, batch), protocol=5)], pa.binary())})
+
+
+def _read(reading: Reading, batch: pa.RecordBatch) -> tuple[Boxes, Any]:
+    """The boxes of a batch, and the ids of the rows that have none for they cannot be read."""
+    boxes, refused = reading.read(batch)
+    return boxes, reading.ids(batch).take(pa.array(list(refused), pa.int64()))
 
 
 def _errors(reading: Reading, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -214,14 +227,24 @@ def _errors(reading: Reading, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.
         yield pa.record_batch({"row": texts, "reason": pa.array(list(refused.values()), pa.string())})
 
 
+def _repeated(reading: Reading, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Rows that only have another's id; those that cannot be read are errors for that already."""
+    for batch in batches:
+        rows: Any = batch.column("it")
+        _, refused = reading.read(pa.RecordBatch.from_struct_array(rows))
+        texts = batch.column("row").take(np.delete(np.arange(batch.num_rows), list(refused)))
+        yield pa.record_batch({"row": texts, "reason": pa.array([_TWICE] * len(texts), pa.string())})
+
+
 def _as_texts(reading: Reading, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     from weft.algebra.express import express
     from weft.algebra.normalize import simplify
 
     for batch in batches:
-        boxes, _ = reading.read(batch)
-        texts = []
+        boxes, others = _read(reading, batch)
+        texts: list[str | None] = []
         for owner in range(len(boxes)):
             first, last = boxes.columns.owners.searchsorted((owner, owner + 1))
             texts.append(str(express(simplify((boxes.columns.box(row) for row in range(first, last)), reading.schema))))
-        yield pa.record_batch({ID: boxes.ids, FILTER: pa.array(texts, pa.string())})
+        texts += [None] * len(others)  # they are errors
+        yield pa.record_batch({ID: pa.concat_arrays([boxes.ids, others]), FILTER: pa.array(texts, pa.string())})

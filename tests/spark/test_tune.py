@@ -71,10 +71,8 @@ def test_what_is_measured_is_what_one_table_does(frames: tuple[DataFrame, DataFr
 def test_filters_in_json_are_measured_too(spark: SparkSession) -> None:
     texts = spark.createDataFrame([(1, '{"exact": {"type": "a"}}'), (2, "x > 50")], "id long, filter string")
     held = pa.record_batch({"x": [10.0, 60.0], "type": ["a", "b"]})
-    space = ContentSpace(
-        Grid.uniform(Schema.from_dict({"attributes": {"x": {"type": "float", "bounds": [0, 100]}}}), 8)
-    )
-    assert measured(texts, space, held).wanted == 2
+    schema = Schema.from_dict({"attributes": {"x": {"type": "float", "bounds": [0, 100]}}})
+    assert measured(texts, held, ContentSpace(Grid.uniform(schema, 8))).wanted == 2
 
 
 def test_a_filter_grows_until_it_keeps_its_rate(frames: tuple[DataFrame, DataFrame]) -> None:

@@ -8,24 +8,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, Literal, get_args
+from typing import TYPE_CHECKING, Final
 
 from weft.errors import PipelineError
 from weft.language.ast import Filter, attributes
 from weft.model.value import INT_MAX, INT_MIN
 from weft.spark.expression import EventColumns
+from weft.spark.output import Output
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-Output = Literal["pairs", "lists", "counts"]
-
 MOST_FILTERS: Final = 1000  # all are one expression, planned and compiled as a whole; tested up to here
-_NAMES: dict[Output, str] = {"pairs": "subscription", "lists": "subscriptions", "counts": "matches"}
 
 
 def match_sql(
-    events: DataFrame, filters: Sequence[tuple[int | str, Filter]], output: Output = "pairs", name: str | None = None
+    events: DataFrame, filters: Sequence[tuple[int | str, Filter]], output: str = "pairs", name: str | None = None
 ) -> DataFrame:
     """The events with the ids of the filters that they match, in one more column.
 
@@ -35,19 +33,18 @@ def match_sql(
     """
     from pyspark.sql import functions as sf
 
-    if output not in get_args(Output):
-        raise PipelineError(f"there is no output {output!r}: choose one of {', '.join(_NAMES)}")
+    form = Output.named(output)
     if len(filters) > MOST_FILTERS:
         raise PipelineError(
             f"{len(filters)} filters are too many for one Spark SQL expression, which takes {MOST_FILTERS} at most: "
             "match with an index"
         )
-    name = _NAMES[output] if name is None else name
+    name = form.column if name is None else name
     kind = _kind_of([each for each, _ in filters])
     _check_names(events, filters, name)
     held, columns = EventColumns(events.schema).read_first(_wanted(filters), _unused([*events.columns, name]))
     found = _matched(columns, filters, kind)
-    if output == "counts":
+    if form is Output.COUNTS:
         found = sf.size(found).cast("bigint")
     elif output == "pairs":
         found = sf.explode(found)

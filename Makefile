@@ -10,10 +10,10 @@ run: $(READY)  ## the demo
 	$(BIN)/weft demo $(ARGS)
 
 test: $(READY)  ## the tests: unit, laws, documentation
-	$(BIN)/pytest -n 2 $(ARGS)
+	$(BIN)/pytest -n 2 --dist worksteal $(ARGS)
 
 test-slow: $(READY)  ## the longer laws, with many more examples
-	WEFT_EXAMPLES=10 $(BIN)/pytest -n 2 -m "slow or not slow" $(ARGS)
+	WEFT_EXAMPLES=10 $(BIN)/pytest -n 2 --dist worksteal -m "slow or not slow" $(ARGS)
 
 check: $(READY)  ## style, types, layers, fences
 	$(BIN)/ruff check .

@@ -115,6 +115,7 @@ def narrow(n: int = 40, seed: int = 1) -> tuple[BoxColumns, list[dict[str, float
     return columns, events, Schema.from_dict({"attributes": {"x": bounds, "y": bounds, "z": bounds}})
 
 
+@pytest.mark.slow
 def test_an_attribute_that_tells_nothing_is_no_dimension() -> None:
     assert tune_mics(*narrow(), Budget(forwarded=60), SOME).space.grid.names == ("x",)
     labels = tune_dls(*narrow(), Budget(forwarded=60), SOME).space.grids[0].names

@@ -217,6 +217,7 @@ mine.stop()
 """
 
 
+@pytest.mark.slow
 def test_filters_match_on_connect(tmp_path: Path) -> None:
     from weft.spark.java import java_home
 

@@ -92,6 +92,7 @@ def test_events_pass_once_without_a_shuffle(events: DataFrame, capsys: pytest.Ca
     assert plan.count("Scan") == 1
 
 
+@pytest.mark.slow
 def test_the_largest_set_that_is_taken(events: DataFrame) -> None:
     many = [(n, parse(f"x = {n % 5}")) for n in range(MOST_FILTERS)]
     found = {row.x: row.matches for row in match_sql(events, many, "counts").collect()}

@@ -51,7 +51,7 @@ def test_what_is_no_filter_is_listed_and_fails_nothing(spark: SparkSession) -> N
 
 @pytest.mark.parametrize(
     ("columns", "said"),
-    [("id AS number, filter", "'id'"), ("id, filter AS text", "'filter'"), ("id, id AS filter", "cast it to a string")],
+    [("id AS number, filter", "'id'"), ("id, filter AS text", "'filter'"), ("id, id AS filter", "cast it to string")],
 )
 def test_a_frame_without_its_columns_is_refused_at_once(spark: SparkSession, columns: str, said: str) -> None:
     with pytest.raises(PipelineError, match=said):

@@ -26,8 +26,9 @@ from weft.space.label_space import LabelSpace
 from weft.space.placement import Placement
 from weft.spark.checked import Checked, check
 from weft.spark.chunks import Reduce, Step, in_chunks, labels_of, ranges_of, texts_of, united
-from weft.spark.events import decodable
+from weft.spark.frames import subscriptions_of
 from weft.spark.rounds import MOST_ROUNDS, Limits, Round, Rounds, sums
+from weft.spark.subscriptions import Subscriptions
 from weft.workloads.corners import corner_events
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ class Aggregated(NamedTuple):
 
 
 def aggregate(  # noqa: PLR0913 - options
-    subscriptions: DataFrame,
+    subscriptions: DataFrame | Subscriptions,
     model: str = Model.COVERING,
     *,
     schema: Schema | None = None,
@@ -110,7 +111,7 @@ def aggregate(  # noqa: PLR0913 - options
     limits: Limits | None = None,
     directory: str | None = None,
 ) -> Aggregated:
-    """Reduce subscriptions, rows of (id, filter), by a model; subsumption, mics and dls need a schema with bounds.
+    """Reduce subscriptions, texts or bounds, by a model; subsumption, mics and dls need a schema with bounds.
 
     `space` is that of mics or dls, by default over all attributes of the schema; `budget` the share of the domain that
     mergers may add. The result is checked with `events`, which must keep to the schema, and so many at the corners of
@@ -172,20 +173,12 @@ def _way(way: Reduce, step: Step, space: Space) -> Reduce:
     return replace(way, step=step)
 
 
-def _numbered(subscriptions: DataFrame) -> DataFrame:
-    """The rows with how many have the id of each. Raises PipelineError if there is no such column."""
+def _numbered(subscriptions: DataFrame | Subscriptions) -> DataFrame:
+    """The rows with how many have the id of each. Raises PipelineError if they are no subscriptions."""
     import pyspark.sql.functions as F  # noqa: N812
     from pyspark.sql import Window
 
-    kinds = dict(subscriptions.dtypes)
-    for name, fitting in (("id", ("bigint", "int", "smallint", "tinyint", "string")), ("filter", ("string",))):
-        if kinds.get(name) not in fitting:
-            raise PipelineError(
-                f"subscriptions need a column {name!r} of {' or '.join(fitting)}, not {kinds.get(name)}"
-            )
-    kind = "string" if kinds["id"] == "string" else "bigint"
-    rows = subscriptions.select(F.col("id").cast(kind).alias("id"), decodable(F.col("filter")).alias("filter"))
-    return rows.withColumn("times", F.count(F.lit(1)).over(Window.partitionBy("id")))
+    return subscriptions_of(subscriptions).withColumn("times", F.count(F.lit(1)).over(Window.partitionBy("id")))
 
 
 def _sample(given: DataFrame, total: int, schema: Schema | None, seed: int) -> BoxColumns:

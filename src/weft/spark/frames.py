@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from weft.errors import PipelineError
-from weft.model.schema import did_you_mean
 from weft.model.value import Type
-from weft.spark.events import decodable, fields
+from weft.spark.events import fields
+from weft.spark.subscriptions import Subscriptions, subscriptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,18 +35,11 @@ _TYPES = {
 }
 
 
-def subscriptions_of(frame: DataFrame) -> DataFrame:
-    """The ids and the texts of subscriptions. Raises PipelineError if one is missing or of another type."""
-    kinds = {field.name: field.dataType.typeName() for field in frame.schema}
-    for name, fitting in (("id", (Type.INT, Type.STRING)), ("filter", (Type.STRING,))):
-        if name not in kinds:
-            raise PipelineError(f"the subscriptions have no column {name!r}{did_you_mean(name, kinds) or ': add it'}")
-        if _TYPES.get(kinds[name]) not in fitting:
-            wanted = " or ".join("a bigint" if kind is Type.INT else "a string" for kind in fitting)
-            raise PipelineError(f"the column {name!r} of the subscriptions is a {kinds[name]}: cast it to {wanted}")
-    from pyspark.sql import functions as sf
-
-    return frame.select("id", decodable(sf.col("filter")).alias("filter"))
+def subscriptions_of(source: DataFrame | Subscriptions) -> DataFrame:
+    """Subscriptions, rows of texts or of bounds, as `id` and `filter`. Raises PipelineError for what are none."""
+    given = subscriptions(source)
+    assert isinstance(given, Subscriptions), "only a path is a snapshot"
+    return given.texts()
 
 
 def attribute_types(events: DataFrame) -> dict[str, Type]:

@@ -2,7 +2,8 @@
 whole and with the reason; the others are taken.
 
 Texts are columns `id` and `filter`. Bounds are `id` and, for an attribute x, `x_low` and `x_high` (both included,
-either may be missing) or `x` itself, the value to equal; NULL is no bound.
+either may be missing) or `x` itself, the value to equal; NULL is no bound. A `_low` or `_high` there must be, or a
+misspelt `filter` would be taken for a value to equal.
 """
 
 from __future__ import annotations
@@ -176,8 +177,11 @@ def subscriptions(
         return Subscriptions(source, (id, filter), Reading("c0", "c1", schema=schema, numbered=kind != "string"))
     read = [id, *(name for name in names if name not in (id, CORRUPT))]
     bounds = _bounds(read)
-    if not bounds:
-        raise PipelineError(f"the subscriptions have neither a column {filter!r} of texts nor columns of bounds")
+    if not any(ends.low or ends.high for ends in bounds.values()):
+        hint = did_you_mean(filter, names)
+        raise PipelineError(
+            f"the subscriptions have neither a column {filter!r} of texts nor bounds, as x_low and x_high{hint}"
+        )
     for name in read[1:]:
         _check_bound(name, source.schema[name].dataType)
     return Subscriptions(source, tuple(read), Reading("c0", bounds=bounds, schema=schema, numbered=kind != "string"))

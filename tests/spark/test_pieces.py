@@ -26,7 +26,7 @@ from weft.model.event import Event
 from weft.spark import output as output_module
 from weft.spark.boxes import Boxes, Ends, Matcher, Reading
 from weft.spark.events import attributes
-from weft.spark.matching import match_batch
+from weft.spark.matching import match_batches
 from weft.spark.output import Output, Wanted, both, write
 from weft.spark.partitioned import Groups, _by_group, _pack_wide, _place_boxes, _place_events, plan
 
@@ -241,7 +241,7 @@ def pairs_by_groups(groups: Groups, boxes: Boxes, batch: pa.RecordBatch, schema:
     for group in range(len(groups)):
         rows = np.flatnonzero(where == group)
         matchers = [narrow.get(group, Boxes.none(True)).matcher(reading.schema), wide.matcher(reading.schema)]
-        for part in match_batch(batch.take(rows), matchers, Wanted.of("lists", batch.schema.names, [])):
+        for part in match_batches([batch.take(rows)], matchers, Wanted.of("lists", batch.schema.names, [])):
             for row, subs in zip(rows.tolist(), part.column("subscriptions").to_pylist(), strict=True):
                 pairs += [(row, sub) for sub in subs]
     return pairs
@@ -321,7 +321,7 @@ def test_two_indexes_answer_as_one_by_names(form: Output) -> None:
     one = Boxes(pa.array(["a", "b"]), boxes_of([parse("x > 1"), parse("x > 2")]).columns).matcher(None)
     other = Boxes(pa.array(["c"]), boxes_of([parse("x < 3")]).columns).matcher(None)
     table = pa.Table.from_batches(
-        match_batch(pa.record_batch({"x": [0, 2, 5]}), [one, other], Wanted.of(form, ["x"], None))
+        match_batches([pa.record_batch({"x": [0, 2, 5]})], [one, other], Wanted.of(form, ["x"], None))
     )
     found = {
         Output.PAIRS: ["c", "a", "c", "a", "b"],

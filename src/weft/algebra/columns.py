@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.algebra import interval
+from weft.algebra.bounds import are_moments, bounds_size, floats, string_numbers
 from weft.algebra.box import Box
 from weft.algebra.interval import NUMBERS
 from weft.algebra.strings import ALL_STRINGS, Strings
@@ -27,8 +28,6 @@ from weft.kernels.boxes import BOUNDED, HIGH_OPEN, LOW_OPEN, Floats, Marks, Mask
 from weft.model.value import INT_MAX, INT_MIN
 
 _UNKNOWN_STRING = -1.0
-_MICROS_PER = {"s": 1_000_000, "ms": 1_000, "us": 1}
-_EXACT = 2**53  # floats hold all integers up to it
 
 
 class Part(StrEnum):
@@ -113,17 +112,17 @@ class BoxColumns:
         fine = np.ones(size, bool)
         for name, each in bounds.items():
             if isinstance(each, tuple):
-                low, high = (_floats(name, side, size) for side in each)
-                kinds = {_are_moments(side) for side in each if side is not None}
+                low, high = (floats(name, side, size) for side in each)
+                kinds = {are_moments(side) for side in each if side is not None}
                 if len(kinds) > 1:
                     raise FilterError(f"the bounds of {name!r} are moments on one side only: use one type")
                 part = Part.TIMESTAMPS if True in kinds else Part.NUMBERS
-            elif (numbers := _string_numbers(each, strings)) is not None:
+            elif (numbers := string_numbers(each, strings)) is not None:
                 low = high = numbers
                 part = Part.STRINGS
             else:
-                low = high = _floats(name, each, size)
-                part = Part.TIMESTAMPS if _are_moments(each) else Part.NUMBERS
+                low = high = floats(name, each, size)
+                part = Part.TIMESTAMPS if are_moments(each) else Part.NUMBERS
             if len(low) != size or len(high) != size:
                 raise FilterError(f"the columns of {name!r} have {len(low)} and {len(high)} rows, others {size}")
             bounded = ~(np.isnan(low) & np.isnan(high))
@@ -269,76 +268,6 @@ def _renumbered(column: Column, numbers: Floats) -> Column:
         moved[finite] = numbers[side[finite].astype(np.int64)]
         ends.append(moved)
     return Column(ends[0], ends[1], column.marks)
-
-
-def bounds_size(bounds: Mapping[str, Any]) -> int:
-    """How many rows the columns of bounds have."""
-    sides = (side for each in bounds.values() for side in (each if isinstance(each, tuple) else (each,)))
-    return max((len(side) for side in sides if side is not None), default=0)
-
-
-def _floats(name: str, values: Any, size: int) -> Floats:
-    """A column of bounds as floats, NaN for none. Raises FilterError for what floats cannot hold."""
-    if values is None:
-        return np.full(size, np.nan)
-    absent: Any = False
-    if hasattr(values, "null_count"):  # Arrow's, whose own conversion of integers with NULLs is inexact
-        absent = values.is_null().to_numpy(zero_copy_only=False) if values.null_count else False
-        values = _arrow_numbers(values)
-    array = np.asarray(values)
-    if array.dtype.kind in "bMm" or (
-        array.dtype.kind in "OUST" and any(isinstance(each, str | bytes | bool) for each in array)
-    ):
-        raise FilterError(f"the bounds of {name!r} are no numbers: a pair is (low, high), strings are one array")
-    if array.dtype.kind in "iu" and len(array) and max(int(array.max()), -int(array.min())) > _EXACT:
-        raise FilterError(f"the bounds of {name!r} are integers beyond 53 bits: give these filters as text")
-    try:
-        return np.where(absent, np.nan, array.astype(np.float64) + 0.0)
-    except (TypeError, ValueError):
-        raise FilterError(
-            f"the bounds of {name!r} are no numbers: a pair is (low, high), strings are one array"
-        ) from None
-
-
-def _are_moments(values: Any) -> bool:
-    return str(getattr(values, "type", "")).startswith("timestamp[")  # Arrow's; numpy's arrays have no type
-
-
-def _arrow_numbers(values: Any) -> NDArray[Any]:
-    """An Arrow array as numpy has it, moments in microseconds; something stands where NULL is."""
-    import pyarrow as pa
-
-    kind = values.type
-    if pa.types.is_timestamp(kind):
-        counts = values.cast(pa.int64()).fill_null(0).to_numpy()
-        micros: NDArray[Any] = counts // 1_000 if kind.unit == "ns" else counts * _MICROS_PER[kind.unit]
-        return micros
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        values = values.fill_null(0)
-    elif pa.types.is_null(kind):
-        return np.full(len(values), np.nan)
-    array: NDArray[Any] = values.to_numpy(zero_copy_only=False) if isinstance(values, pa.Array) else values.to_numpy()
-    return array
-
-
-def _string_numbers(values: Any, strings: dict[str, int]) -> Floats | None:
-    """The numbers of strings, NaN for none, new ones taken in; None if they are no strings."""
-    import pyarrow as pa
-
-    try:
-        array = values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values)
-    except pa.ArrowException:
-        return None
-    if isinstance(array, pa.ChunkedArray):
-        array = array.combine_chunks()
-    if not (pa.types.is_string(array.type) or pa.types.is_large_string(array.type)):
-        return None
-    coded = array.dictionary_encode()
-    numbers = [strings.setdefault(text, len(strings)) for text in map(str, coded.dictionary.to_pylist())]
-    places = coded.indices.to_numpy(zero_copy_only=False).astype(np.float64)  # NaN for NULL
-    known = ~np.isnan(places)
-    places[known] = np.array(numbers, np.float64)[places[known].astype(np.int64)]
-    return places
 
 
 def _spans(box: Box, number: Callable[[str], float]) -> dict[Key, Span] | None:

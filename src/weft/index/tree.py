@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.algebra.bounds import bounds_size
 from weft.algebra.box import Box, NormalForm
 from weft.algebra.bulk import columns_of_texts
-from weft.algebra.columns import BoxColumns, bounds_size
+from weft.algebra.columns import BoxColumns
 from weft.algebra.express import express
 from weft.algebra.normalize import normalize, simplify
 from weft.index.base import AnyEvent, Ids, Matches

@@ -19,7 +19,7 @@ from weft.errors import PipelineError
 from weft.model.schema import Schema, did_you_mean
 from weft.spark.boxes import Boxes
 from weft.spark.events import by_place, quoted, sorted_out
-from weft.spark.matching import match_batches
+from weft.spark.matching import match_shipped
 from weft.spark.output import Wanted
 from weft.spark.partitioned import match_partitioned
 from weft.spark.session import session
@@ -63,7 +63,7 @@ class Prepared:
         wanted = Wanted.of(output, good.columns, carry)
         results = wanted.schema(good.schema, LongType() if self.numbered else StringType())
         if self.shipped is not None:
-            return by_place(good).mapInArrow(partial(match_batches, self.shipped, wanted), results)
+            return by_place(good).mapInArrow(partial(match_shipped, self.shipped, wanted), results)
         assert self.given is not None
         if self.strategy is Strategy.PARTITIONED:
             return match_partitioned(good, self.given.once(), self.groups, wanted, results)

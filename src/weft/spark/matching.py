@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,28 +15,29 @@ from weft.spark.output import Output, Wanted, both, write
 from weft.spark.shipping import Shipped
 
 
-def match_batches(shipped: Shipped, wanted: Wanted, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def match_shipped(shipped: Shipped, wanted: Wanted, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The results of a partition of events, with the index that was shipped."""
-    matchers = [shipped.open()]
-    for batch in batches:
-        yield from match_batch(batch, matchers, wanted)
+    yield from match_batches(batches, [shipped.open()], wanted)
 
 
-def match_batch(batch: pa.RecordBatch, matchers: Sequence[Matcher], wanted: Wanted) -> Iterator[pa.RecordBatch]:
-    """The results of a batch of events, of one index or of two that share no subscription."""
-    named = batch.rename_columns(list(wanted.names))
-    seen, kept, output = attributes(named), named.select(list(wanted.carried)), wanted.output
+def match_batches(
+    batches: Iterable[pa.RecordBatch], matchers: Sequence[Matcher], wanted: Wanted
+) -> Iterator[pa.RecordBatch]:
+    """The results of batches of events, of one index or of two that share no subscription."""
     one, *rest = matchers
-    if output is Output.COUNTS:
-        counts = np.sum([matcher.index.count_batch(seen) for matcher in matchers], axis=0)
-        added: Any = pa.array(counts)
-        yield pa.record_batch([*kept.columns, added], names=[*kept.schema.names, output.column])
-        return
-    found, ids = one.match(seen), one.ids
-    for other in rest:
-        more = other.match(seen)
-        if one.names is not None:  # one list of names for both
-            more = Matches(more.offsets, more.ids + len(one.names))
-            ids = Matcher(one.index, pa.concat_arrays([one.names, other.names])).ids
-        found = both(found, more)
-    yield from write(kept, found, output, ids)
+    ids = one.ids
+    if rest and one.names is not None:  # one list of names for both
+        ids = Matcher(one.index, pa.concat_arrays([matcher.names for matcher in matchers])).ids
+    for batch in batches:
+        named = batch.rename_columns(list(wanted.names))
+        seen, kept, output = attributes(named), named.select(list(wanted.carried)), wanted.output
+        if output is Output.COUNTS:
+            added: Any = pa.array(np.sum([matcher.index.count_batch(seen) for matcher in matchers], axis=0))
+            yield pa.record_batch([*kept.columns, added], names=[*kept.schema.names, output.column])
+            continue
+        found = one.match(seen)
+        for other in rest:
+            more = other.match(seen)
+            shift = 0 if one.names is None else len(one.names)
+            found = both(found, Matches(more.offsets, more.ids + shift))
+        yield from write(kept, found, output, ids)

@@ -29,7 +29,7 @@ from weft.space.projection import choose
 from weft.spark.boxes import Boxes, Reading
 from weft.spark.events import attributes, by_place
 from weft.spark.frames import one_batch
-from weft.spark.matching import match_batch
+from weft.spark.matching import match_batches
 from weft.spark.output import Wanted
 from weft.spark.shipping import Shipped, ship, written
 from weft.spark.subscriptions import Subscriptions
@@ -235,10 +235,8 @@ def _match_group(given: _Group, left: pa.Table, right: pa.Table) -> pa.Table:
     if wide is not None:
         matchers.append(wide.open())
     rows = left.drop_columns(_GROUP)
-    found = [part for batch in rows.to_batches() for part in match_batch(batch, matchers, wanted)]
-    if not found:
-        found = list(match_batch(pa.RecordBatch.from_pylist([], schema=rows.schema), matchers, wanted))
-    results = pa.Table.from_batches(found)
+    batches = rows.to_batches() or [pa.RecordBatch.from_pylist([], schema=rows.schema)]
+    results = pa.Table.from_batches(match_batches(batches, matchers, wanted))
     return results.cast(pa.schema([field.with_type(_in_utc(field.type)) for field in results.schema]))
 
 

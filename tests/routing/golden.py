@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -63,7 +63,7 @@ class Run:
 
     def _maker(self, model: Model) -> Callable[[], Any]:
         if self.advertised:
-            return lambda: Advertised(model.make(), index=small_index, overlap=model.overlap)
+            return lambda: Advertised(model.make(), index=small_index)
         return model.make
 
     def play(self) -> tuple[str, str]:
@@ -126,12 +126,22 @@ class Run:
 
 
 def _items(items: Any) -> list[Any]:
-    """A told set without ids: the events of filters, ranges, and all labels together."""
+    """A told set without ids: the events of filters; all ranges together, and all labels."""
     several: list[Item] = list(items)
     labels = sorted(chain.from_iterable(each.labels for each in several if isinstance(each, LabelSet)))
-    ranges = sorted((each.group, each.start, each.end) for each in several if isinstance(each, CurveRange))
+    ranges = _united((each.group, each.start, each.end) for each in several if isinstance(each, CurveRange))
     rest = [each for each in several if not isinstance(each, LabelSet | CurveRange)]
     return [sorted(f"{bits(each):x}" for each in rest), ranges, labels]
+
+
+def _united(ranges: Iterable[tuple[int, int, int]]) -> list[list[int]]:
+    united: list[list[int]] = []
+    for group, start, end in sorted(ranges):
+        if united and united[-1][0] == group and united[-1][2] + 1 == start:
+            united[-1][2] = end
+        else:
+            united.append([group, start, end])
+    return united
 
 
 def _digest(what: Any) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -21,20 +21,22 @@ from weft.interest.negative import Limit
 from weft.interest.tiles import Tiles
 from weft.language.predicate import Predicates
 from weft.model.schema import Schema
-from weft.order import NonRedundantForest
-from weft.routing.adverts import Overlap
-from weft.routing.covering import CoveringTable, covering_forest
-from weft.routing.dls import DlsTable
-from weft.routing.exact import ExactTable
+from weft.language.ast import Filter
+from weft.model.change import Change
+from weft.routing.covering.table import CoveringTable
+from weft.routing.dls.table import DlsTable
+from weft.routing.engine import Interface
+from weft.routing.filter_table import FilterTable, Held
 from weft.routing.flooding import FloodingTable
-from weft.routing.identity import Form, IdentityTable, form_of
-from weft.routing.local import EveryRoot, Held, RootChange
-from weft.routing.local_forest import ForestLocal
-from weft.routing.merging import MergedLocal, MergingTable
-from weft.routing.mics import CurveOverlap, MicsTable
+from weft.routing.identity import FormKey, IdentityTable, form_key
+from weft.routing.jobs import Job
+from weft.routing.local import RootSetChange, check_change
+from weft.routing.local_forest import ForestLocal, MergedLocal
+from weft.routing.merging.table import MergingTable
+from weft.routing.mics.table import MicsTable
 from weft.routing.negative import NegativeTable
 from weft.routing.simple import SimpleTable
-from weft.routing.table import Item, Link, RoutingTable
+from weft.routing.table import Item, RoutingTable
 from weft.space.content import ContentSpace
 from weft.space.grid import Grid
 from weft.space.label_space import LabelSpace
@@ -66,31 +68,59 @@ def minimal_cover(forms: Mapping[K, NormalForm]) -> set[K]:
     return set(kept)
 
 
-class NaiveTable(ExactTable[Form]):
+class NaiveTable(FilterTable[FormKey, Held]):
     """The oracle of covering tables: the minimal cover for each link, computed anew at every change."""
 
     model = "naive"
 
-    def wanted(self, link: Link) -> Mapping[Form, Item]:
-        others = [each for source, held in self.held.items() if source != link for each in held.values()]
-        least = minimal_cover({form_of(each): each.form for each in others})
-        return {form_of(each): each.item for each in others if form_of(each) in least}
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.items: dict[FormKey, Item] = {}
+
+    def item(self, key: FormKey) -> Item:
+        return self.items[key]
+
+    def wanted(self, interface: Interface[FormKey, Held]) -> set[FormKey]:
+        others = [*self.holding(interface)]
+        for each in others:
+            self.items.setdefault(form_key(each.form), each.item)
+        return minimal_cover({form_key(each.form): each.form for each in others})
+
+    def revise(self, source: Interface[FormKey, Held], drop: Sequence[Held], add: Sequence[Held]) -> Job:
+        for interface in self.listening(source):
+            self.listen(interface)
+        return iter(())
+
+    def listen(self, interface: Interface[FormKey, Held]) -> Job:
+        wanted = self.wanted(interface)
+        for key in [*interface.ledger.keys()]:
+            if key not in wanted:
+                self.withdraw(interface, key)
+        for key in wanted:
+            if not interface.ledger.knows(key):
+                self.tell(interface, key)
+        return iter(())
 
 
-class LeastRoots(EveryRoot):
+class LeastRoots:
     """A local part that gives its table the minimal cover of the local subscriptions, as a forest would."""
 
-    def change(self, add: Mapping[SubId, Held], drop: Collection[SubId]) -> RootChange:
-        before = self.roots()
-        super().change(add, drop)
-        after = self.roots()
-        gone = [sub for sub, held in before.items() if after.get(sub) is not held]
-        return RootChange(gone, {sub: held for sub, held in after.items() if before.get(sub) is not held})
+    def __init__(self) -> None:
+        self.filters: dict[SubId, Filter] = {}
 
-    def roots(self) -> Mapping[SubId, Held]:
-        every = super().roots()
-        least = minimal_cover({sub: held.form for sub, held in every.items()})
-        return {sub: held for sub, held in every.items() if sub in least}
+    def change(self, add: Mapping[SubId, Filter], drop: Collection[SubId]) -> RootSetChange:
+        check_change(self.filters, add, drop)
+        before = self.roots()
+        for sub in drop:
+            del self.filters[sub]
+        self.filters.update(add)
+        after = self.roots()
+        gone = [sub for sub, root in before.items() if after.get(sub) is not root]
+        return Change(gone, {sub: root for sub, root in after.items() if before.get(sub) is not root})
+
+    def roots(self) -> Mapping[SubId, Filter]:
+        least = minimal_cover({sub: as_form(wanted) for sub, wanted in self.filters.items()})
+        return {sub: wanted for sub, wanted in self.filters.items() if sub in least}
 
 
 class Model(NamedTuple):
@@ -101,8 +131,6 @@ class Model(NamedTuple):
     make: Callable[[], RoutingTable]
     proves: bool = False  # for every wish there is a told item that `covers` proves to cover it
     admits: Callable[[Item], int] | None = None
-    loose: bool = False  # more may be told than is wanted: law 3 does not hold
-    overlap: Overlap | None = None  # of items with advertisements, if they are no filters
 
 
 SPACE = ContentSpace(
@@ -151,25 +179,23 @@ TABLES: dict[str, Model] = {
     "simple": Model(partial(SimpleTable, index=small_index, beside=2, refresh=True), proves=True),
     "identity": Model(partial(IdentityTable, index=small_index, beside=0, refresh=True), proves=True),
     "simple, local roots": Model(lambda: SimpleTable(index=small_index, beside=3, local=LeastRoots())),
-    "covering, poset": Model(partial(CoveringTable, index=small_index, refresh=True)),
-    "covering, forest": Model(partial(covering_forest, index=small_index)),
-    "covering, approximate": Model(partial(covering_forest, exact=False, index=small_index)),
-    "covering, figure 4.13a": Model(lambda: CoveringTable(local=ForestLocal(), index=small_index)),
-    "covering, figure 4.13b": Model(lambda: covering_forest(local=ForestLocal(), index=small_index, refresh=True)),
+    "covering": Model(partial(CoveringTable, index=small_index, refresh=True)),
+    "covering, piece by piece": Model(partial(CoveringTable, index=small_index, work=1)),
+    "covering, figure 4.13": Model(lambda: CoveringTable(local=ForestLocal(), index=small_index, refresh=True)),
     "merging": Model(partial(MergingTable, index=small_index, refresh=True)),
-    "merging, forest": Model(
-        lambda: MergingTable(index=small_index, structure=NonRedundantForest, overlapping=True, local=MergedLocal())
-    ),
-    "merging, lazy": Model(partial(MergingTable, index=small_index, lazy=True), loose=True),
-    "mics": Model(partial(MicsTable, [SPACE], refresh=True), admits=cells, overlap=CurveOverlap([SPACE])),
-    "mics, gaps": Model(partial(MicsTable, [SPACE], gap=3), admits=cells, loose=True),
+    "merging, local roots": Model(lambda: MergingTable(index=small_index, local=MergedLocal(), work=2)),
+    "merging, lazy": Model(partial(MergingTable, index=small_index, lazy=True)),
+    "mics": Model(partial(MicsTable, [SPACE], refresh=True), admits=cells),
+    "mics, gaps": Model(partial(MicsTable, [SPACE], gap=3, work=1), admits=cells),
     "dls": Model(partial(DlsTable, LABELS, bundle=3, refresh=True), admits=labelled),
     "dls, hashed": Model(  # so small that nearly everything collides, and counters are full at once
         partial(DlsTable, LABELS, shape=FilterShape(8, 3), rate=1.0, bundle=2), admits=labelled
     ),
-    "dls, growing": Model(partial(DlsTable, LABELS, shape=FilterShape(2, 1, bits=8), rate=0.2), admits=labelled),
+    "dls, growing": Model(
+        partial(DlsTable, LABELS, shape=FilterShape(2, 1, bits=8), rate=0.2, work=1), admits=labelled
+    ),
     "negative": Model(partial(NegativeTable, index=small_index, refresh=True)),
-    "negative, k = 2": Model(partial(NegativeTable, limit=Limit(2), index=small_index)),
+    "negative, k = 2": Model(partial(NegativeTable, limit=Limit(2), index=small_index, work=1)),
     "negative, dynamic": Model(lambda: NegativeTable(limit=Limit(1, dynamic=True), local=ForestLocal(), space=SMALL)),
     "naive": Model(partial(NaiveTable, index=small_index)),
 }

@@ -10,43 +10,45 @@ from collections.abc import Iterable, Iterator
 from itertools import count
 
 from weft.interest.label_set import LabelSet
+from weft.model.change import Change
 
-Numbered = dict[int, LabelSet]
+BundleChange = Change[list[LabelSet], list[LabelSet]]
 
 
 class LabelBundles:
-    """Bundles of at most `most` labels, each with a number that no other gets.
+    """Bundles of at most `most` labels.
 
     >>> bundles = LabelBundles(most=2)
-    >>> bundles.revise([], [3, 4, 7])
-    ([], {1: LabelSet(labels=(3, 4)), 2: LabelSet(labels=(7,))})
+    >>> bundles.revise([], [3, 4, 7]).add
+    [LabelSet(labels=(3, 4)), LabelSet(labels=(7,))]
     >>> bundles.revise([3], [])
-    ([1], {3: LabelSet(labels=(4,))})
+    Change(drop=[LabelSet(labels=(3, 4))], add=[LabelSet(labels=(4,))])
     """
 
     def __init__(self, most: int = 64) -> None:
         self._most = most
         self._next = count(1)
-        self._bundles: Numbered = {}
+        self._bundles: dict[int, LabelSet] = {}
         self._where: dict[int, int] = {}
 
-    def revise(self, drop: Iterable[int], add: Iterable[int]) -> tuple[list[int], Numbered]:
+    def revise(self, drop: Iterable[int], add: Iterable[int]) -> BundleChange:
         """Take labels out and in: the bundles that went and that came. Cost: O(labels x most)."""
         gone = list(drop)
         touched = dict.fromkeys(self._where[label] for label in gone)
         lost = set(gone)
-        left = [label for number in touched for label in self._bundles.pop(number).labels if label not in lost]
+        old = [self._bundles.pop(number) for number in touched]
+        left = [label for bundle in old for label in bundle.labels if label not in lost]
         for label in gone:
             del self._where[label]
-        return [*touched], self._pack([*left, *add])
+        return Change(old, self._pack([*left, *add]))
 
-    def renew(self) -> tuple[list[int], Numbered]:
+    def renew(self) -> BundleChange:
         """The same labels in as few bundles as there can be."""
-        old, labels = [*self._bundles], [*self._where]
+        old, labels = [*self._bundles.values()], [*self._where]
         self._bundles.clear()
-        return old, self._pack(labels)
+        return Change(old, self._pack(labels))
 
-    def _pack(self, labels: list[int]) -> Numbered:
+    def _pack(self, labels: list[int]) -> list[LabelSet]:
         labels.sort()
         new = {
             next(self._next): LabelSet(tuple(labels[start : start + self._most]))
@@ -54,16 +56,16 @@ class LabelBundles:
         }
         self._bundles |= new
         self._where |= {label: number for number, bundle in new.items() for label in bundle.labels}
-        return new
+        return [*new.values()]
 
     @property
     def scattered(self) -> bool:
         """Whether half of the bundles could be spared."""
         return len(self._bundles) > 2 * -(-len(self._where) // self._most)
 
-    def items(self) -> Numbered:
-        """All bundles by their numbers."""
-        return dict(self._bundles)
+    def bundles(self) -> list[LabelSet]:
+        """All bundles."""
+        return [*self._bundles.values()]
 
     def __iter__(self) -> Iterator[int]:
         """The labels."""

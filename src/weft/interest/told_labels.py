@@ -1,29 +1,21 @@
 """The labels that one neighbour is told: those that all others want. Laws: each label is in just one bundle; a label is
 told when its count leaves 0, and withdrawn when it comes back to it.
 
-Where the neighbour looks events up in a filter, there is its twin here, which has taken in all that was told.
+Where the neighbour looks events up in a filter, there is its twin here, which has taken in all that was told. Several
+changes may become one update: `notes` closes it, and says what must go along.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
-from weft.interest.label_bundles import LabelBundles, Numbered
+from weft.interest.label_bundles import BundleChange, LabelBundles
 from weft.interest.label_counts import LabelCounts
 from weft.interest.label_filter import FilterShape
 from weft.interest.label_set import Switch
 from weft.interest.label_twin import TwinFilter
+from weft.model.change import Change
 from weft.space.dimension import Ints
-
-
-class Change(NamedTuple):
-    """One update: the bundles that go and come, and the switch of the filter that goes with them."""
-
-    drop: list[int]
-    add: Numbered
-    notes: tuple[Switch, ...] = ()
 
 
 class ToldLabels:
@@ -31,46 +23,55 @@ class ToldLabels:
 
     >>> told = ToldLabels(2)
     >>> told.change(np.array([], int), np.array([3, 5, 8, 8])).add
-    {1: LabelSet(labels=(3, 5)), 2: LabelSet(labels=(8,))}
+    [LabelSet(labels=(3, 5)), LabelSet(labels=(8,))]
     >>> told.change(np.array([8]), np.array([], int)).drop, told.change(np.array([8]), np.array([], int)).drop
-    ([], [2])
+    ([], [LabelSet(labels=(8,))])
     """
 
     def __init__(self, bundle: int, shape: FilterShape | None = None, rate: float = 1.0) -> None:
         self.needs = LabelCounts()
         self.bundles = LabelBundles(bundle)
         self.twin = None if shape is None else TwinFilter(shape, rate)
+        self._lost: set[int] = set()  # since the last update
+        self._gained: set[int] = set()
+        self.renewing = False  # the filter is to be made anew with the next update
 
-    def change(self, drop: Ints, add: Ints) -> Change:
-        """Others want some labels no more, and others now; the filter here changes as the one there will."""
-        lost, gained = self.needs.change(drop, add)
-        bundles = self.bundles.revise(lost.tolist(), gained.tolist())
-        if self.twin is None:
-            return Change(*bundles)
-        switch = self.twin.due(len(self.needs))
-        if switch is None:
-            # The neighbour also takes out and in what moved to another bundle: the counters end up the same.
-            self.twin.change(lost, gained)
-            return Change(*bundles)
-        self.twin.switch(switch, self.labels())
-        return Change(*bundles, (switch,))
+    def change(self, drop: Ints, add: Ints) -> BundleChange:
+        """Others want some labels no more, and others now: the bundles that go and come."""
+        lost, gained = (some.tolist() for some in self.needs.change(drop, add))
+        if self.twin is not None:
+            for label in lost:
+                self._gained.discard(label) if label in self._gained else self._lost.add(label)
+            for label in gained:
+                self._lost.discard(label) if label in self._lost else self._gained.add(label)
+        return self.bundles.revise(lost, gained)
 
-    def tidied(self) -> Change:
-        """Few bundles in the place of many small ones, and a filter rid of counters that are full for ever."""
-        bundles = self.bundles.renew() if self.bundles.scattered else ([], {})
-        switch = None if self.twin is None else self.twin.renewal(self.labels())
-        if self.twin is None or switch is None:
-            return Change(*bundles)
-        self.twin.switch(switch, self.labels())
-        return Change(*bundles, (switch,))
+    def improve(self) -> BundleChange:
+        """Few bundles in the place of many small ones; the filter is rid of counters that are full for ever."""
+        self.renewing = self.twin is not None and self.twin.renewal(self.labels()) is not None
+        return self.bundles.renew() if self.bundles.scattered else Change([], [])
 
-    def afresh(self) -> tuple[Switch, ...]:
-        """What must go with a fresh update; the filter is made anew, as the other end will make it."""
+    def notes(self, *, fresh: bool = False) -> tuple[Switch, ...]:
+        """What must go with an update of all that changed since the last one; the twin then is as the other end will be.
+
+        With a fresh update the other end makes its filter anew, and so does this one.
+        """
         if self.twin is None:
             return ()
-        notes = self.twin.state
-        self.twin.switch(notes[0] if notes else None, self.labels())
-        return notes
+        lost, gained = _array(self._lost), _array(self._gained)
+        self._lost, self._gained = set(), set()
+        switch = self.twin.due(len(self.needs))
+        if switch is None and self.renewing:
+            switch = self.twin.renewal(self.labels())
+        self.renewing = False
+        if fresh and switch is None:
+            switch = next(iter(self.twin.state), None)
+        if fresh or switch is not None:
+            self.twin.switch(switch, self.labels())
+        else:
+            # The neighbour also takes out and in what moved to another bundle: the counters end up the same.
+            self.twin.change(lost, gained)
+        return () if switch is None else (switch,)
 
     def labels(self) -> Ints:
         """All that is told, in no order."""
@@ -91,3 +92,7 @@ class ToldLabels:
         assert sorted(self.bundles) == wanted.tolist(), "other labels are told than are needed"
         if self.twin is not None:
             self.twin.check(wanted)
+
+
+def _array(labels: set[int]) -> Ints:
+    return np.array(sorted(labels), np.int64)

@@ -98,11 +98,12 @@ def _hopeless(asked, bounds, node, a, b, mark):
 
 
 @jit
-def search(asked, low, high, marks, state, tags, order, runs, left, bounds, leaf, a, b, mark, exact, tag, out):
+def search(asked, low, high, marks, state, tags, order, runs, left, bounds, leaf, a, b, mark, exact, tag, only, out):
     """Rows that answer, into `out` (int64[rows]); returns how many, how many were compared, and whether it was stopped.
 
     The asked box is a, b (float64[axes]) and mark (uint8[axes]); `exact` is False if it is only a hull. A row that
-    answers and has one of the bits of `tag` in its `tags` (uint64[rows]) stops the search.
+    answers and has one of the bits of `tag` in its `tags` (uint64[rows]) stops the search; with `only`, rows with none
+    of the bits do not answer, and what stops a search AROUND is a row that has all of them and surely covers.
     """
     found = compared = 0
     nodes = np.empty(_DEPTH, np.int64)
@@ -128,11 +129,15 @@ def search(asked, low, high, marks, state, tags, order, runs, left, bounds, leaf
                 row = order[place]
                 if state[row] == DEAD:
                     continue
+                its = tags[row] & tag
+                if only and not its:
+                    continue
                 compared += 1
-                if _holds(asked, low, high, marks, row, a, b, mark, exact and state[row] == EXACT):
+                sure = exact and state[row] == EXACT
+                if _holds(asked, low, high, marks, row, a, b, mark, sure):
                     out[found] = row
                     found += 1
-                    if tags[row] & tag:
+                    if (its and not only) or (only and sure and its == tag and asked == AROUND):
                         return found, compared, True
     return found, compared, False
 

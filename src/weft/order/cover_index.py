@@ -48,6 +48,7 @@ class CoverIndex:
         self._free: list[Row] = []  # rows in no run
         self._runs = [0, 0]
         self._ends: NDArray[np.int64] | None = None  # the runs, as the kernel takes them
+        self._count = 0  # rows that the last search found
         self._allocate(buffer, 4)
 
     def __len__(self) -> int:
@@ -92,6 +93,17 @@ class CoverIndex:
         """Give a row a tag of 64 bits."""
         self._tags[row] = tag
 
+    def around_tagged(self, spans: Iterable[Span], exact: bool, tag: int) -> list[Row]:
+        """Rows that cover the box and have one of the tag's bits; if one surely covers it and has all, that comes last,
+        and some others may be missing.
+        """
+        self._search(kernel.AROUND, spans, exact, tag, only=True)
+        return self._found()
+
+    def within_tagged(self, spans: Iterable[Span], exact: bool, tag: int) -> list[Row]:
+        """Rows that the box covers and that have one of the tag's bits. Cost: as `around`."""
+        return self._search(kernel.WITHIN, spans, exact, tag, only=True) or []
+
     def within(self, spans: Iterable[Span], exact: bool) -> list[Row]:
         """Rows that the box covers. Cost: as `around`."""
         return self._search(kernel.WITHIN, spans, exact) or []
@@ -122,7 +134,9 @@ class CoverIndex:
         assert self._runs[-1] - self._runs[-2] < self._buffer, "the buffer is never full"
         assert self.hulls == {row for row in order if self._state[row] == kernel.HULL}, "hulls are known"
 
-    def _search(self, asked: int, spans: Iterable[Span], exact: bool, tag: int = 0) -> list[Row] | None:
+    def _search(
+        self, asked: int, spans: Iterable[Span], exact: bool, tag: int = 0, only: bool = False
+    ) -> list[Row] | None:
         low, high, marks = self._asked
         low[:], high[:], marks[:] = -np.inf, np.inf, 0
         for axis, start, end, mark in spans:
@@ -130,6 +144,7 @@ class CoverIndex:
             if place >= 0:
                 low[place], high[place], marks[place] = start, end, mark
             elif asked == kernel.WITHIN and not self.full:
+                self._count = 0
                 return []  # no row is bounded there
         if self._ends is None:
             self._ends = np.array(self._runs, np.int64)
@@ -150,12 +165,15 @@ class CoverIndex:
             marks,
             exact,
             np.uint64(tag),
+            only,
             self._out,
         )
         self.compared += compared
-        if stopped:
-            return None
-        rows: list[Row] = self._out[:found].tolist()
+        self._count = found
+        return None if stopped else self._found()
+
+    def _found(self) -> list[Row]:
+        rows: list[Row] = self._out[: self._count].tolist()
         return rows
 
     def _axis(self, axis: Axis) -> int:

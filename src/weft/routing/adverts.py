@@ -1,78 +1,61 @@
-"""Advertisements, which any table can wear (thesis 3.6, Algorithms 4 and 5). Laws: told'(L) is told(L) restricted to
-the items that may overlap an advertisement heard from L; who publishes outside its own advertisements is refused.
+"""Advertisements, which any table can wear (thesis 3.6, Algorithms 4 and 5). Law: told'(L) is told(L) restricted to the
+items that may overlap an advertisement heard from L.
 
 Advertisements travel by a routing table of their own, of any exact model: covering or merging them is a matter of that
-table. A master tells a slave nothing, so there is nothing to restrict by: it is told everything, as ever.
+table. A master tells a slave nothing, so there is nothing to restrict by: it is told everything, as ever. Who may
+publish what is `admitted`; where an event goes does not depend on it.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
-from weft.algebra.relate import as_form, overlaps
-from weft.errors import LocalProtocolError, WeftError
+from weft.algebra.box import NormalForm
+from weft.algebra.relate import as_form
+from weft.errors import LocalProtocolError
 from weft.index.base import AnyEvent, SubId
-from weft.interest.curve_range import CurveRange
-from weft.interest.label_set import LabelSet
+from weft.index.events import conformed
+from weft.model.event import attributes_of
 from weft.model.schema import Schema
 from weft.routing.identity import IdentityTable
-from weft.routing.ledger import Ledger, Revision
-from weft.routing.matcher import MakeIndex, without_tail
+from weft.routing.incoming import MakeIndex, without_tail
+from weft.routing.jobs import PIECES, Job, Jobs
+from weft.routing.ledger import Ledger
+from weft.routing.local import check_change
 from weft.routing.table import (
     About,
+    ClientId,
     Exactness,
     Filters,
     Item,
     ItemId,
     Items,
+    Kept,
     Link,
+    Overlap,
+    Placed,
+    Places,
     Role,
     Routes,
     RoutingTable,
     Source,
     Tell,
     Update,
-    noted,
 )
 from weft.space.label_space import LabelSpace
-
-Seen = Any  # what is compared of an item, made once; None meets everything
 
 as_advertisements = partial(msgspec.structs.replace, about=About.ADVERTISEMENTS)
 as_subscriptions = partial(msgspec.structs.replace, about=About.SUBSCRIPTIONS)
 
-
-class Overlap:
-    """Whether an item and an advertisement have an event in common. Law: False only when disproved."""
-
-    def __init__(self, schema: Schema | None = None) -> None:
-        self._schema = schema
-
-    def see(self, item: Item) -> Seen:
-        """What to compare of an item; tables with items of another kind say it for theirs."""
-        try:
-            return None if isinstance(item, CurveRange | LabelSet) else as_form(item, self._schema)
-        except (WeftError, TypeError):
-            return None  # too complex to compare
-
-    def meets(self, item: Seen, advertisement: Seen) -> bool:
-        """Whether an event may be in both."""
-        return item is None or advertisement is None or overlaps(item, advertisement, self._schema)
-
-
-@runtime_checkable
-class Comparing(Protocol):
-    """A table that says itself how its items compare with advertisements."""
-
-    @property
-    def overlap(self) -> Overlap:
-        """The comparison, which follows the table when it changes."""
-        ...
+_TOGETHER = 8  # comparisons of an item with an advertisement that are one piece of work
 
 
 @runtime_checkable
@@ -89,17 +72,21 @@ class Tunable(Protocol):
         ...
 
 
-class _Advert(NamedTuple):
+class _Seen(NamedTuple):
+    """An item or an advertisement, and what is compared of it."""
+
     item: Item
-    seen: Seen
+    seen: object
 
 
-@dataclass(slots=True)
-class _Link:
+class _Page:
     """What is compared at one link: all that the table would tell it, suppressed or not, and what it advertises."""
 
-    items: dict[ItemId, Seen] = field(default_factory=dict)
-    adverts: dict[ItemId, _Advert] = field(default_factory=dict)
+    def __init__(self, role: Role, numbers: Any) -> None:
+        self.role = role
+        self.items: dict[ItemId, _Seen] = {}
+        self.adverts: dict[ItemId, _Seen] = {}
+        self.ledger: Ledger[ItemId] = Ledger(numbers)  # what of the items is really told, and by which id
 
 
 class Advertised:
@@ -124,17 +111,16 @@ class Advertised:
         advertisements: RoutingTable | None = None,
         *,
         schema: Schema | None = None,
-        overlap: Overlap | None = None,
         index: MakeIndex = without_tail,
+        work: int = PIECES,
     ) -> None:
         self.table = table
         self.advertisements = IdentityTable(schema, index=index) if advertisements is None else advertisements
-        self._overlap = (
-            (table.overlap if isinstance(table, Comparing) else Overlap(schema)) if overlap is None else overlap
-        )
-        self._own = index(schema)  # the local advertisements
-        self._ledger: Ledger[ItemId] = Ledger()  # what of the table's items is really told, and by which id
-        self._links: dict[Link, _Link] = {}
+        self._schema = schema
+        self._own: dict[ClientId, dict[SubId, NormalForm]] = {}
+        self._numbers = count(1)
+        self._pages: dict[Link, _Page] = {}
+        self._jobs = Jobs(work)
 
     @property
     def model(self) -> str:
@@ -142,29 +128,57 @@ class Advertised:
         return f"{self.table.model} with advertisements"
 
     @property
-    def parameters(self) -> Mapping[str, object]:
-        """Those of both tables."""
-        mine, theirs = self.table.parameters, self.advertisements.parameters
-        return {**mine, "advertisements": {"model": self.advertisements.model, **theirs}}
-
-    @property
     def exactness(self) -> Exactness:
         """That of the table."""
         return self.table.exactness
 
+    @property
+    def fingerprint(self) -> str:
+        """Those of both tables."""
+        both = [json.loads(each.fingerprint) for each in (self.table, self.advertisements)]
+        return json.dumps({"table": both[0], "advertisements": both[1]}, sort_keys=True, separators=(",", ":"))
+
+    @property
+    def overlap(self) -> Overlap:
+        """That of the table."""
+        return self.table.overlap
+
     # -- links ----------------------------------------------------------------------------------
+
+    def restore(self, kept: Kept) -> None:
+        """Take back what a broker kept, in both tables."""
+        adverts = {advert: promised for some in kept.advertisements.values() for advert, promised in some.items()}
+        subscribed = {link: heard._replace(advertisements={}) for link, heard in kept.links.items()}
+        advertised = {
+            link: heard._replace(subscriptions=heard.advertisements, advertisements={})
+            for link, heard in kept.links.items()
+        }
+        self.table.restore(kept._replace(advertisements={}, links=subscribed))
+        self.advertisements.restore(Kept(adverts, {}, advertised))
+        for client, some in kept.advertisements.items():
+            self._own[client] = {advert: self._form(promised) for advert, promised in some.items()}
+        for link, heard in kept.links.items():
+            page = self._pages[link] = _Page(heard.role, self._numbers)
+            page.adverts = {each: self._promise(item) for each, item in self.advertisements.heard(link).items()}
 
     def attach(self, link: Link, role: Role = Role.PEER) -> list[Tell]:
         """Our advertisements first, so that the neighbour answers with what it wants of them."""
-        self._ledger.attach(link, role)  # refuses what the tables would refuse
-        self._links.setdefault(link, _Link())
-        return _advertised(self.advertisements.attach(link, role)) + self._restricted(self.table.attach(link, role))
+        tells = _advertised(self.advertisements.attach(link, role))  # refuses what the table would refuse
+        page = self._pages.setdefault(link, _Page(role, self._numbers))
+        try:
+            attached = self.table.attach(link, role)
+        except LocalProtocolError:
+            if not page.items and not page.adverts:
+                del self._pages[link]
+                self.advertisements.detach(link)
+            raise
+        return tells + self._restricted(attached)
 
     def detach(self, link: Link) -> list[Tell]:
         """Withdraw what nobody else wants or advertises."""
-        self._ledger.detach(link)
-        del self._links[link]
-        return _advertised(self.advertisements.detach(link)) + self._restricted(self.table.detach(link))
+        tells = self.table.detach(link)
+        del self._pages[link]
+        return _advertised(self.advertisements.detach(link)) + self._restricted(tells)
 
     # -- changes --------------------------------------------------------------------------------
 
@@ -172,29 +186,52 @@ class Advertised:
         """Change local subscriptions."""
         return self._restricted(self.table.change(add, drop))
 
-    def advertise(self, add: Filters, drop: Collection[SubId]) -> list[Tell]:
-        """Change local advertisements; none is kept from a neighbour, for any may have somebody who wants it."""
+    def advertise(self, client: ClientId, add: Filters, drop: Collection[SubId]) -> list[Tell]:
+        """Change a client's advertisements; none is kept from a neighbour, for any may have somebody who wants it."""
+        own = self._own.get(client, {})
+        check_change(own, add, drop)
+        forms = {advert: self._form(promised) for advert, promised in add.items()}
         tells = self.advertisements.change(add, drop)
-        self._own.discard_many(drop)
-        for advert, promised in add.items():
-            self._own.add(advert, promised)
+        own = {advert: form for advert, form in own.items() if advert not in set(drop)} | forms
+        if own:
+            self._own[client] = own
+        else:
+            self._own.pop(client, None)
         return _advertised(tells)
 
     def learn(self, link: Link, update: Update) -> list[Tell]:
-        """A neighbour wants or advertises something; what it may now publish, it is told at once."""
+        """A neighbour wants or advertises something; what it may now publish, it is told."""
         if update.about is About.SUBSCRIPTIONS:
             return self._restricted(self.table.learn(link, update))
-        tells = self.advertisements.learn(link, as_subscriptions(update))
-        return _advertised(tells) + self._ledger.tell(link, self._advertisements_changed(link))
+        tells = _advertised(self.advertisements.learn(link, as_subscriptions(update)))
+        page = self._pages[link]
+        heard = self.advertisements.heard(link)
+        went = [each for each in page.adverts if heard.get(each) is not page.adverts[each].item]
+        changed = [page.adverts.pop(each) for each in went]
+        for each, item in heard.items():
+            if each not in page.adverts:
+                page.adverts[each] = self._promise(item)
+                changed.append(page.adverts[each])
+        if changed and page.role is Role.PEER:
+            self._jobs.run(self._compare(page, changed))
+        return tells + self._flush(link, page)
 
-    def tidy(self, budget: int) -> list[Tell]:
-        """Both tables tidy."""
-        return _advertised(self.advertisements.tidy(budget)) + self._restricted(self.table.tidy(budget))
+    def step(self, budget: int) -> list[Tell]:
+        """Continue what is pending here and in both tables, or improve both."""
+        if self._jobs:
+            self._jobs.work(budget)
+            return [tell for link, page in self._pages.items() for tell in self._flush(link, page)]
+        return _advertised(self.advertisements.step(budget)) + self._restricted(self.table.step(budget))
+
+    @property
+    def pending(self) -> bool:
+        """Whether a change has consequences that are not yet told."""
+        return bool(self._jobs) or self.table.pending or self.advertisements.pending
 
     def retune(self, space: LabelSpace) -> list[Tell]:
         """Put another label space in the place of the table's. Raises LocalProtocolError if it has none."""
         if not isinstance(self.table, Tunable):
-            raise LocalProtocolError(f"a table of {self.table.model} has no label space: there is nothing to re-tune")
+            raise LocalProtocolError(f"a table of {self.table.model} has no label space; there is nothing to re-tune")
         return self._restricted(self.table.retune(space))
 
     @property
@@ -202,91 +239,115 @@ class Advertised:
         """Whether the table has two label spaces for a while."""
         return isinstance(self.table, Tunable) and self.table.retuning
 
+    # -- what is told ---------------------------------------------------------------------------
+
     def _restricted(self, tells: Iterable[Tell]) -> list[Tell]:
         """What the table tells, restricted to what each link may publish."""
         return [told for tell in tells for told in self._restrict(tell.link, tell.update)]
 
     def _restrict(self, link: Link, update: Update) -> list[Tell]:
-        seen, known = self._links[link].items, self._ledger.keys(link)
-        for item_id in [*seen] if update.fresh else update.drop:
-            if not update.fresh or item_id not in update.add:
-                del seen[item_id]
+        page = self._pages[link]
+        for item_id in [each for each in page.items if each not in update.add] if update.fresh else update.drop:
+            del page.items[item_id]
+            if page.ledger.knows(item_id):  # others were never told
+                page.ledger.withdraw(item_id)
         for item_id, item in update.add.items():
-            if item_id not in seen:
-                seen[item_id] = self._overlap.see(item)
-        if update.fresh:
-            tells = [self._ledger.retell(link, {each: update.add[each] for each in seen if self._is_due(link, each)})]
-        else:
-            drop = [item_id for item_id in update.drop if item_id in known]  # the others were never told
-            add = {item_id: item for item_id, item in update.add.items() if self._is_due(link, item_id)}
-            tells = self._ledger.tell(link, Revision(drop, add))
-        return noted(tells, link, update.notes)  # whether or not items go with them
+            if item_id not in page.items:
+                page.items[item_id] = _Seen(item, self.table.overlap.see(item))
+                if self._is_due(page, item_id):
+                    page.ledger.tell(item_id)
+        page.ledger.fresh = page.ledger.fresh or update.fresh
+        page.ledger.notes += update.notes  # whether or not items go with them
+        return self._flush(link, page)
 
-    def _advertisements_changed(self, link: Link) -> Revision[ItemId]:
-        """What is to be told to the link, and no longer. Cost: O(items x advertisements that came or went)."""
-        page, known = self._links[link], self._ledger.keys(link)
-        heard, before = self.advertisements.heard(link), page.adverts
-        same = {each: advert for each, advert in before.items() if heard.get(each) is advert.item}
-        came = {each: _Advert(item, self._overlap.see(item)) for each, item in heard.items() if each not in same}
-        went = [advert for each, advert in before.items() if each not in same]
-        page.adverts = same | came
-        if self._ledger.role(link) is not Role.PEER:
-            return Revision()
-        drop = [each for each in known if self._meets_any(page.items[each], went) and not self._is_due(link, each)]
-        fresh = [
-            each for each, seen in page.items.items() if each not in known and self._meets_any(seen, came.values())
-        ]
-        told = self.table.told(link)
-        return Revision(drop, {each: told[each] for each in fresh})
+    def _compare(self, page: _Page, changed: Sequence[_Seen]) -> Job:
+        """Tell and withdraw what the changed advertisements make of the items. Cost: O(items x advertisements)."""
+        compared = 0
+        for item_id in [*page.items]:
+            item = page.items.get(item_id)
+            if item is None:
+                continue
+            known = page.ledger.knows(item_id)
+            if self._meets_any(item, changed) and self._is_due(page, item_id) != known:
+                if known:
+                    page.ledger.withdraw(item_id)
+                else:
+                    page.ledger.tell(item_id)
+            compared += len(changed)
+            if compared >= _TOGETHER:
+                compared = 0
+                yield
 
-    def _is_due(self, link: Link, item_id: ItemId) -> bool:
-        page = self._links[link]
-        return self._ledger.role(link) is Role.MASTER or self._meets_any(page.items[item_id], page.adverts.values())
+    def _flush(self, link: Link, page: _Page) -> list[Tell]:
+        return [Tell(link, page.ledger.flush(lambda each: page.items[each].item))] if page.ledger.changed else []
 
-    def _meets_any(self, item: Seen, adverts: Iterable[_Advert]) -> bool:
-        return any(self._overlap.meets(item, advert.seen) for advert in adverts)
+    def _is_due(self, page: _Page, item_id: ItemId) -> bool:
+        return page.role is Role.MASTER or self._meets_any(page.items[item_id], page.adverts.values())
+
+    def _meets_any(self, item: _Seen, adverts: Iterable[_Seen]) -> bool:
+        meets = self.table.overlap.meets
+        return any(meets(item.seen, advert.seen) for advert in adverts)
+
+    def _promise(self, advertisement: Item) -> _Seen:
+        return _Seen(advertisement, self.table.overlap.promise(advertisement))
 
     # -- events ---------------------------------------------------------------------------------
 
     def route(self, event: AnyEvent, source: Source) -> set[Link]:
-        """As the table does. Raises LocalProtocolError for a local event that no local advertisement admits."""
-        if source is None and not len(self._own.match(event)):
-            raise _outside(0, 1)
+        """As the table does."""
         return self.table.route(event, source)
 
-    def route_batch(self, events: Sequence[AnyEvent], source: Source) -> Routes:
-        """As the table does. Raises LocalProtocolError if no local advertisement admits one of local events."""
-        if source is None and len(events) and not (admitted := self._own.any_batch(events)).all():
-            raise _outside(int(admitted.argmin()), len(events))
-        return self.table.route_batch(events, source)
+    def route_batch(self, events: Sequence[AnyEvent], source: Source, places: Places | None = None) -> Routes:
+        """As the table does."""
+        return self.table.route_batch(events, source, places)
+
+    def place(self, events: Sequence[AnyEvent]) -> Places | None:
+        """As the table does."""
+        return self.table.place(events)
+
+    def admitted(self, events: Sequence[AnyEvent], client: ClientId) -> NDArray[np.bool_]:
+        """Which events lie within a client's advertisements. Cost: O(events x its advertisements)."""
+        forms = self._own.get(client, {}).values()
+        return np.array([any(self._values(event) in form for form in forms) for event in events], bool)
+
+    def _values(self, event: AnyEvent) -> Mapping[str, Any]:
+        return attributes_of(event if self._schema is None else conformed(event, self._schema))
+
+    def _form(self, promised: Any) -> NormalForm:
+        return as_form(promised.filter if isinstance(promised, Placed) else promised, self._schema)
 
     # -- what is in it --------------------------------------------------------------------------
 
     def told(self, link: Link, about: About = About.SUBSCRIPTIONS) -> Items:
         """What the neighbour knows from us."""
-        return self._ledger.told(link) if about is About.SUBSCRIPTIONS else self.advertisements.told(link)
+        if about is About.ADVERTISEMENTS:
+            return self.advertisements.told(link)
+        self.table.told(link)  # raises for a link that is not there
+        page = self._pages[link]
+        return page.ledger.told(lambda each: page.items[each].item)
 
     def heard(self, link: Link, about: About = About.SUBSCRIPTIONS) -> Items:
         """What the neighbour has told us."""
         return self.table.heard(link) if about is About.SUBSCRIPTIONS else self.advertisements.heard(link)
 
+    @property
+    def settings(self) -> str:
+        """Those of the table."""
+        return self.table.settings
+
     def check(self) -> None:
         """Raise AssertionError if an invariant is broken."""
         self.table.check()
         self.advertisements.check()
-        self._ledger.check()
-        for link, page in self._links.items():
+        for link, page in self._pages.items():
+            page.ledger.check()
             told = self.table.told(link)
             assert page.items.keys() == told.keys()
             assert {each: advert.item for each, advert in page.adverts.items()} == self.advertisements.heard(link)
-            due = {each for each in told if self._is_due(link, each)}
-            assert set(self._ledger.keys(link)) == due, f"{link} is told other items than its advertisements ask for"
+            if not self.pending:
+                due = {each for each in told if self._is_due(page, each)}
+                assert set(page.ledger.ids) == due, f"{link} is told other items than its advertisements ask for"
 
 
 def _advertised(tells: Iterable[Tell]) -> list[Tell]:
     return [Tell(tell.link, as_advertisements(tell.update)) for tell in tells]
-
-
-def _outside(position: int, of: int) -> LocalProtocolError:
-    which = "the event is" if of == 1 else f"event {position} of the {of} is"
-    return LocalProtocolError(f"{which} outside what is advertised here: advertise a filter that it matches first")

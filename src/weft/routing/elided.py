@@ -11,11 +11,11 @@ from collections import ChainMap
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from weft.algebra.relate import as_form
 from weft.index.base import SubId
+from weft.language.ast import Filter
 from weft.language.text import parse
-from weft.model.schema import Schema
-from weft.routing.local import Held, RootChange, check_change
+from weft.model.change import Change
+from weft.routing.local import RootSetChange, check_change
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +31,11 @@ class Elided:
 
     `components` are those of roots that are mergers: they bear the id of one of them, and are no subscription.
 
-    >>> from weft import normalize
     >>> local = Elided({SubId(2): Passive("x > 5", (SubId(1),))}, roots=[SubId(1)])
-    >>> wide = parse("x > 0")
-    >>> sorted(local.change({SubId(1): Held(wide, normalize(wide))}, ()).add)
+    >>> sorted(local.change({SubId(1): parse("x > 0")}, ()).add)
     [1]
     >>> change = local.change({}, [SubId(1)])
-    >>> change.drop, [str(held.item) for held in change.add.values()]
+    >>> change.drop, [str(root) for root in change.add.values()]
     ([1], ['x > 5'])
     """
 
@@ -46,11 +44,9 @@ class Elided:
         passive: Mapping[SubId, Passive],
         roots: Iterable[SubId] = (),
         components: Mapping[SubId, Collection[SubId]] | None = None,
-        schema: Schema | None = None,
     ) -> None:
-        self._schema = schema
-        self._roots: dict[SubId, Held] = {}  # that are subscriptions
-        self._mergers: dict[SubId, Held] = {}  # and that are not
+        self._roots: dict[SubId, Filter] = {}  # that are subscriptions
+        self._mergers: dict[SubId, Filter] = {}  # and that are not
         self._expected = set(roots)
         self._components = {root: frozenset(some) for root, some in (components or {}).items()}
         self._passive = dict(passive)
@@ -64,7 +60,7 @@ class Elided:
         """How many subscriptions stand behind roots."""
         return len(self._passive)
 
-    def change(self, add: Mapping[SubId, Held], drop: Collection[SubId]) -> RootChange:
+    def change(self, add: Mapping[SubId, Filter], drop: Collection[SubId]) -> RootSetChange:
         """Drop, then add; what loses a root that stood for it becomes one. Cost: O(what stood behind)."""
         loaded = {sub for sub in add if sub in self._expected}
         known: ChainMap[SubId, object] = ChainMap(self._roots, self._passive)  # type: ignore[arg-type]
@@ -77,21 +73,20 @@ class Elided:
             for root in self._forget(sub).coverers:
                 if sub in self._components.get(root, ()):
                     gone[root] = None
-        new: dict[SubId, Held] = {}
+        new: dict[SubId, Filter] = {}
         for root in gone:
             self._roots.pop(root, None)
             self._mergers.pop(root, None)
             self._components.pop(root, None)
             for sub in list(self._behind.get(root, ())):
-                wanted = parse(self._forget(sub).text)
-                new[sub] = Held(wanted, as_form(wanted, self._schema))
+                new[sub] = parse(self._forget(sub).text)
         self._roots.update(new)
-        for sub, held in add.items():
-            (self._mergers if sub in self._components and sub in loaded else self._roots)[sub] = held
+        for sub, wanted in add.items():
+            (self._mergers if sub in self._components and sub in loaded else self._roots)[sub] = wanted
         self._expected -= loaded
-        return RootChange(list(gone), {**new, **add})
+        return Change(list(gone), {**new, **add})
 
-    def roots(self) -> Mapping[SubId, Held]:
+    def roots(self) -> Mapping[SubId, Filter]:
         """What stands for all subscriptions."""
         return {**self._roots, **self._mergers}
 

@@ -5,19 +5,21 @@ The other yardstick: no table to keep, and the most events.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from weft.errors import LocalProtocolError, RemoteProtocolError
-from weft.index.base import AnyEvent, SubId
-from weft.routing.ledger import NOTHING_NEW, Ledger
-from weft.routing.local import check_change
-from weft.routing.table import About, Exactness, Filters, Items, Link, Role, Routes, Source, Tell, Update
+from weft.algebra.box import NormalForm
+from weft.errors import RemoteProtocolError
+from weft.index.base import AnyEvent
+from weft.model.change import Change
+from weft.routing.engine import Interface, TableEngine
+from weft.routing.filter_table import FilterOverlap
+from weft.routing.jobs import Job
+from weft.routing.table import Exactness, Item, ItemId, Items, Link, Places, Routes, Update, Wanted
 
 
-class FloodingTable:
+class FloodingTable(TableEngine[int, bool]):
     """Links, and nothing about them.
 
     >>> table = FloodingTable()
@@ -28,60 +30,56 @@ class FloodingTable:
     """
 
     model = "flooding"
-    exactness = Exactness.FLOOD
-    parameters: Mapping[str, object] = MappingProxyType({})
 
-    def __init__(self) -> None:
-        self._ledger: Ledger[int] = Ledger()
-        self._subs: set[SubId] = set()
+    @property
+    def exactness(self) -> Exactness:
+        """Everything."""
+        return Exactness.FLOOD
 
-    def attach(self, link: Link, role: Role = Role.PEER) -> list[Tell]:
-        """A neighbour is there."""
-        self._ledger.attach(link, role)
-        return []
+    @property
+    def agreed(self) -> Mapping[str, object]:
+        """Nothing."""
+        return {}
 
-    def detach(self, link: Link) -> list[Tell]:
-        """A neighbour is gone."""
-        self._ledger.detach(link)
-        return []
+    @property
+    def overlap(self) -> FilterOverlap:
+        """There are no items to compare."""
+        return FilterOverlap(self.schema)
 
-    def change(self, add: Filters, drop: Collection[SubId]) -> list[Tell]:
-        """Nobody needs to know. Raises LocalProtocolError."""
-        check_change(self._subs, add.keys(), drop)
-        self._subs = self._subs.difference(drop).union(add)
-        return []
+    def hold(self, wanted: Wanted | NormalForm) -> bool:  # noqa: ARG002 - whatever it is
+        """That there is a subscription."""
+        return True
 
-    def advertise(self, add: Filters, drop: Collection[SubId]) -> list[Tell]:  # noqa: ARG002
-        """Refused: events go everywhere anyway."""
-        raise LocalProtocolError("a flooding network has no advertisements: publish without")
-
-    def learn(self, link: Link, update: Update) -> list[Tell]:
+    def receive(
+        self, interface: Interface[int, bool], update: Update, news: Change[Items, Items]
+    ) -> Mapping[ItemId, bool]:
         """Refused, if it says anything. Raises RemoteProtocolError."""
-        if self._ledger.news(link, update) != NOTHING_NEW:
-            raise RemoteProtocolError(f"{link} tells what it wants, but events are flooded here: set up both alike")
-        return []
+        if news.drop or news.add or update.notes:
+            raise RemoteProtocolError(
+                f"{interface.link} tells what it wants, but events are flooded here; set up both alike"
+            )
+        return {}
 
-    def route(self, event: AnyEvent, source: Source) -> set[Link]:  # noqa: ARG002 - whatever it is
-        """Everybody but the source."""
-        return set(self._ledger.links) - {source}
+    def item(self, key: int) -> Item:
+        """Nothing is told."""
+        raise AssertionError(f"a flooding table tells nothing, and yet {key}")
 
-    def route_batch(self, events: Sequence[AnyEvent], source: Source) -> Routes:
-        """Everything to everybody but the source."""
-        links = [link for link in self._ledger.links if link != source] if len(events) else []
-        return dict.fromkeys(links, np.arange(len(events)))
+    def revise(self, source: Interface[int, bool], drop: Sequence[bool], add: Sequence[bool]) -> Job:  # noqa: ARG002
+        """Nobody needs to know."""
+        return iter(())
 
-    def tidy(self, budget: int) -> list[Tell]:  # noqa: ARG002
-        """There is nothing to tidy."""
-        return []
+    def listen(self, interface: Interface[int, bool]) -> Job:  # noqa: ARG002
+        """A neighbour is there, and is told nothing."""
+        return iter(())
 
-    def told(self, link: Link, about: About = About.SUBSCRIPTIONS) -> Items:  # noqa: ARG002
-        """Nothing."""
-        return self._ledger.told(link)
+    def silence(self, interface: Interface[int, bool]) -> Job:  # noqa: ARG002
+        """A neighbour is gone."""
+        return iter(())
 
-    def heard(self, link: Link, about: About = About.SUBSCRIPTIONS) -> Items:  # noqa: ARG002
-        """Nothing."""
-        return self._ledger.heard(link)
+    def wanting(self, event: AnyEvent) -> set[Link]:  # noqa: ARG002 - whatever it is
+        """Everybody."""
+        return set(self.links)
 
-    def check(self) -> None:
-        """Raise AssertionError if an invariant is broken."""
-        self._ledger.check()
+    def wanting_batch(self, events: Sequence[AnyEvent], places: Places | None) -> Routes:  # noqa: ARG002
+        """Everything to everybody."""
+        return {link: np.arange(len(events)) for link in self.links}

@@ -7,22 +7,37 @@ form is counted, so that it goes with the last of them only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Sequence
 from typing import Any
 
-from weft.algebra.box import Box
-from weft.routing.exact import ExactTable
-from weft.routing.ledger import Revision
-from weft.routing.local import Held
-from weft.routing.table import Item, Link, Source
+from weft.algebra.box import Box, NormalForm
+from weft.language.ast import Filter
+from weft.routing.engine import Interface
+from weft.routing.filter_table import FilterTable, Held
+from weft.routing.jobs import Job
+from weft.routing.table import Item
 
-Form = frozenset[Box]
+FormKey = frozenset[Box]
+
+_TOLD_TOGETHER = 16  # to a new neighbour, as one piece of work
 
 
-class IdentityTable(ExactTable[Form]):
+class Form:
+    """A normal form, who holds it and how often, and one of the filters that have it."""
+
+    __slots__ = ("holders", "item", "key")
+
+    def __init__(self, key: FormKey, item: Filter | NormalForm) -> None:
+        self.key = key
+        self.item = item
+        self.holders: dict[Interface[Any, Any], int] = {}
+
+
+class IdentityTable(FilterTable[Form, Form]):
     """A key is a normal form.
 
     >>> from weft import parse
+    >>> from weft.routing import Link
     >>> table, north = IdentityTable(), Link("north")
     >>> _ = table.attach(north), table.change({1: parse("x > 5"), 2: parse("NOT x <= 5 AND x > 0")}, ())
     >>> [str(item) for item in table.told(north).values()]
@@ -33,67 +48,70 @@ class IdentityTable(ExactTable[Form]):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.holders: dict[Form, dict[Source, int]] = {}
-        self._items: dict[Form, Item] = {}
+        self.forms: dict[FormKey, Form] = {}
 
-    def wanted(self, link: Link) -> Mapping[Form, Item]:
-        """Every form that somebody else holds."""
-        return {form: self._items[form] for form, holders in self.holders.items() if holders.keys() - {link}}
+    def keep(self, new: Held) -> Form:
+        """The form that equal filters share."""
+        key = form_key(new.form)
+        form = self.forms.get(key)
+        if form is None:
+            form = self.forms[key] = Form(key, new.item)
+        return form
 
-    def revise(
-        self, source: Source, drop: Mapping[int, Held], add: Mapping[int, Held]
-    ) -> Mapping[Link, Revision[Form]]:
+    def item(self, key: Form) -> Item:
+        """The first filter that had the form."""
+        return key.item
+
+    def revise(self, source: Interface[Form, Form], drop: Sequence[Form], add: Sequence[Form]) -> Job:
         """What the change of holders makes of each form. Cost: O(changes + links x forms that change holders)."""
-        gone, new = [*map(form_of, drop.values())], [*map(form_of, add.values())]
-        before = {form: frozenset(self.holders.get(form, ())) for form in (*gone, *new)}
-        for form in gone:
-            self._release(source, form)
-        for form, held in zip(new, add.values(), strict=True):
-            self._hold(source, form, held.item)
-        for form in before:
-            if form not in self.holders:
-                self._items.pop(form, None)
-        changed = [form for form, holders in before.items() if holders != self.holders.get(form, {}).keys()]
-        return {link: self._revision(link, before, changed) for link in self.listening(source)}
+        before = {form: frozenset(form.holders) for form in (*drop, *add)}
+        for form in add:
+            form.holders[source] = form.holders.get(source, 0) + 1
+        for form in drop:
+            form.holders[source] -= 1
+            if not form.holders[source]:
+                del form.holders[source]
+        for form, old in before.items():
+            if form.holders.keys() != old:
+                for interface in self.listening(source):
+                    was, wanted = bool(old - {interface}), _wanted(form, interface)
+                    if wanted and not was:
+                        self.tell(interface, form)
+                    elif was and not wanted:
+                        self.withdraw(interface, form)
+            if not form.holders:
+                self.forms.pop(form.key, None)
+        return iter(())
 
-    def _hold(self, source: Source, form: Form, item: Item) -> None:
-        holders = self.holders.setdefault(form, {})
-        holders[source] = holders.get(source, 0) + 1
-        self._items.setdefault(form, item)
-
-    def _release(self, source: Source, form: Form) -> None:
-        holders = self.holders[form]
-        holders[source] -= 1
-        if not holders[source]:
-            del holders[source]
-        if not holders:
-            del self.holders[form]
-
-    def _revision(
-        self, link: Link, before: Mapping[Form, frozenset[Source]], changed: Iterable[Form]
-    ) -> Revision[Form]:
-        drop: list[Form] = []
-        add: dict[Form, Item] = {}
-        for form in changed:
-            was, now = bool(before[form] - {link}), bool(self.holders.get(form, {}).keys() - {link})
-            if was and not now:
-                drop.append(form)
-            elif now and not was:
-                add[form] = self._items[form]
-        return Revision(drop, add)
+    def listen(self, interface: Interface[Form, Form]) -> Job:
+        """Every form that somebody else holds."""
+        for number, form in enumerate([*self.forms.values()]):
+            if _wanted(form, interface) and not interface.ledger.knows(form):
+                self.tell(interface, form)
+            if number % _TOLD_TOGETHER == 0:
+                yield
 
     def check(self) -> None:
         """Raise AssertionError if an invariant is broken."""
         super().check()
-        counted: dict[Form, dict[Source, int]] = {}
-        for source, held in self.held.items():
-            for each in held.values():
-                holders = counted.setdefault(form_of(each), {})
-                holders[source] = holders.get(source, 0) + 1
-        assert counted == self.holders
-        assert self._items.keys() == self.holders.keys()
+        if self.pending:
+            return
+        counted: dict[Form, dict[Interface[Form, Form], int]] = {}
+        for source in (self.here, *self.links.values()):
+            for form in source.held.values():
+                if form is not None:
+                    holders = counted.setdefault(form, {})
+                    holders[source] = holders.get(source, 0) + 1
+        assert counted == {form: form.holders for form in self.forms.values()}
+        for interface in self.listening():
+            assert set(interface.ledger.ids) == {form for form in self.forms.values() if _wanted(form, interface)}
 
 
-def form_of(held: Held) -> Form:
-    """The form that equal filters share."""
-    return frozenset(held.form.boxes)
+def form_key(form: NormalForm) -> FormKey:
+    """What equal filters have in common."""
+    return frozenset(form.boxes)
+
+
+def _wanted(form: Form, interface: Interface[Form, Form]) -> bool:
+    """Whether somebody else holds the form."""
+    return bool(form.holders.keys() - {interface})

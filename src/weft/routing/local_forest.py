@@ -1,5 +1,5 @@
-"""Local subscriptions in a poset-derived forest (thesis 4.8). Law: the external table sees the root set of the forest,
-so that what clients change below it costs the table nothing.
+"""Local subscriptions in a poset-derived forest (thesis 4.8, 8.5). Law: the external table sees the root set of the
+forest, as it is or merged, so that what clients change below it costs the table nothing.
 
 This is the local table of Figure 4.13: with a poset outside (a), with a non-redundant forest (b), or with a master and
 slaves (c). The index that delivers to clients stands beside it (Figure 4.14).
@@ -7,56 +7,113 @@ slaves (c). The index that delivers to clients stands beside it (Figure 4.14).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
+from typing import Any
 
+from weft.algebra.relate import Region, as_form
 from weft.index.base import SubId
+from weft.language.ast import Filter
+from weft.model.change import Change
 from weft.model.schema import Schema
-from weft.order import Forest
-from weft.routing.covering import HeldFilters
-from weft.routing.local import Held, RootChange, changed
+from weft.order import Budget, FilterMerging, Filters, Forest, RootMerging
+from weft.routing.local import Root, RootSetChange, check_change
 
 
-class ForestLocal:
+class _LocalOrder:
+    """Local subscriptions in an order that says how its roots change; what matches nothing has no place there."""
+
+    def __init__(self, schema: Schema | None) -> None:
+        self.schema = schema
+        self._filters: dict[SubId, Filter] = {}
+        self._roots: dict[Hashable, tuple[SubId, Root]] = {}
+        self._next = 0
+
+    def _rooted(self, gone: Iterable[tuple[Hashable, Root]], new: Iterable[tuple[Hashable, Root]]) -> RootSetChange:
+        """The roots that went and came; one that went and came back keeps its id."""
+        before = {key: self._roots.pop(key) for key, _ in gone}
+        add: dict[SubId, Root] = {}
+        for key, root in new:
+            old = before.pop(key, None)
+            if old is None:
+                self._next += 1
+                old = SubId(self._next), root
+                add[old[0]] = root
+            self._roots[key] = old
+        return Change([root_id for root_id, _ in before.values()], add)
+
+    def _change(self, order: Any, add: Mapping[SubId, Filter], drop: Collection[SubId]) -> list[Any]:
+        check_change(self._filters, add, drop)
+        changes = []
+        for sub in drop:
+            gone = self._filters.pop(sub)
+            if as_form(gone, self.schema):
+                changes.append(order.discard(gone, sub))
+        for sub, new in add.items():
+            self._filters[sub] = new
+            if as_form(new, self.schema):
+                changes.append(order.add(new, sub))
+        return changes
+
+    def roots(self) -> Mapping[SubId, Root]:
+        """The root set; ids are those of roots, not of subscriptions."""
+        return dict(self._roots.values())
+
+
+class ForestLocal(_LocalOrder):
     """A local part whose roots are the minimal cover of all local subscriptions.
 
-    >>> from weft import normalize, parse
+    >>> from weft import parse
     >>> local = ForestLocal()
-    >>> filters = [Held(parse(text), normalize(parse(text))) for text in ("x > 5", "x > 0", "x > 9")]
-    >>> change = local.change({SubId(n): held for n, held in enumerate(filters)}, ())
-    >>> [str(held.item) for held in local.roots().values()]
+    >>> change = local.change({SubId(n): parse(text) for n, text in enumerate(("x > 5", "x > 0", "x > 9"))}, ())
+    >>> [str(root) for root in local.roots().values()]
     ['x > 0']
     """
 
     def __init__(self, schema: Schema | None = None) -> None:
-        self._relation = HeldFilters(schema)
-        self._forest: Forest[Held] = Forest(self._relation)  # type: ignore[arg-type]
-        self._held: dict[SubId, Held] = {}
-        self._roots: dict[Hashable, tuple[SubId, Held]] = {}
-        self._next = 0
+        super().__init__(schema)
+        self._relation = Filters(schema)
+        self._forest: Forest[Region] = Forest(self._relation)
 
-    def change(self, add: Mapping[SubId, Held], drop: Collection[SubId]) -> RootChange:
+    def change(self, add: Mapping[SubId, Filter], drop: Collection[SubId]) -> RootSetChange:
         """Drop, then add; the change of the root set only. Cost: that of the forest."""
-        changes = changed(self._held, self._forest, add, drop)
-        before: dict[Hashable, tuple[SubId, Held] | None] = {}  # of the forms that changed
-        for change in changes:
-            for held in change.left:
-                key = self._key(held)
-                before.setdefault(key, self._roots.pop(key))
-            for held in change.entered:
-                key = self._key(held)
-                old = before.setdefault(key, None)
-                self._roots[key] = old or (self._new_id(), held)  # one that went and came back keeps its id
-        gone = [old[0] for key, old in before.items() if old and key not in self._roots]
-        new = [self._roots[key] for key, old in before.items() if not old and key in self._roots]
-        return RootChange(gone, dict(new))
+        gone: dict[Hashable, Root] = {}
+        new: dict[Hashable, Root] = {}
+        for change in self._change(self._forest, add, drop):
+            for old in change.left:
+                key = self._key(old)
+                if new.pop(key, None) is None:
+                    gone[key] = old
+            for root in change.entered:
+                new[self._key(root)] = root
+        return self._rooted(gone.items(), new.items())
 
-    def _new_id(self) -> SubId:
-        self._next += 1
-        return SubId(self._next)
+    def _key(self, root: Root) -> Hashable:
+        return self._relation.key(self._relation.make(root))
 
-    def roots(self) -> Mapping[SubId, Held]:
-        """The root set; ids are those of roots, not of subscriptions."""
-        return dict(self._roots.values())
 
-    def _key(self, held: Held) -> Hashable:
-        return self._relation.key(self._relation.make(held))
+class MergedLocal(_LocalOrder):
+    """A local part whose roots are merged: root-set merging of local subscriptions.
+
+    >>> from weft import express, normalize, parse
+    >>> local = MergedLocal()
+    >>> change = local.change({SubId(n): parse(text) for n, text in enumerate(("x > 5", "x <= 5", "y = 1"))}, ())
+    >>> [str(express(normalize(root) if isinstance(root, Filter) else root)) for root in local.roots().values()]
+    ['x < 0 OR x >= 0', 'y = 1']
+    """
+
+    def __init__(self, schema: Schema | None = None, budget: Budget | None = None) -> None:
+        super().__init__(schema)
+        merging = FilterMerging(schema, budget=budget)
+        self._merged: RootMerging[Any] = RootMerging(Forest(Filters(schema)), merging)
+
+    def change(self, add: Mapping[SubId, Filter], drop: Collection[SubId]) -> RootSetChange:
+        """Drop, then add; the change of the merged root set only."""
+        gone: dict[Hashable, Root] = {}
+        new: dict[Hashable, Root] = {}
+        for change in self._change(self._merged, add, drop):
+            for told in change.dropped:
+                if new.pop(told, None) is None:
+                    gone[told] = told.thing
+            for told in change.added:
+                new[told] = told.thing
+        return self._rooted(gone.items(), new.items())

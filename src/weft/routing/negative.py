@@ -8,23 +8,27 @@ approximate: smaller and quicker, and a little more is told.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from weft.interest.negative import Change, Limit, NegativeSpace
-from weft.routing.exact import ExactTable
-from weft.routing.ledger import Revision
-from weft.routing.local import Held
-from weft.routing.table import Item, Link, Role, Source, Tell
+from weft.routing.engine import Interface
+from weft.routing.filter_table import FilterTable, Held
+from weft.routing.jobs import Job
+from weft.routing.table import Item
 
-Key = tuple[Source, int]  # whose item, and its id there
+_TOGETHER = 4  # items that a new link's space takes in as one piece of work
+
+FilterInterface = Interface[Held, Held]
 
 
-class NegativeTable(ExactTable[Key]):
-    """A key is an item of a source. `options` are those of a `NegativeSpace`.
+class NegativeTable(FilterTable[Held, Held]):
+    """A key is an item of a source. `space` has options of a `NegativeSpace`.
 
     >>> from weft import parse
     >>> from weft.index.base import SubId
+    >>> from weft.routing import Link
     >>> table, north = NegativeTable(), Link("north")
     >>> _ = table.attach(north)
     >>> filters = ["x BETWEEN 0 AND 6", "x BETWEEN 4 AND 9", "x BETWEEN 2 AND 8"]
@@ -37,74 +41,75 @@ class NegativeTable(ExactTable[Key]):
 
     model = "negative"
 
-    def __init__(self, *args: Any, limit: Limit | None = None, space: Mapping[str, Any] | None = None, **options: Any):
+    def __init__(
+        self, *args: Any, limit: Limit | None = None, space: Mapping[str, Any] | None = None, **options: Any
+    ) -> None:
         super().__init__(*args, **options)
         self.limit = limit
-        self.spaces: dict[Link, NegativeSpace[Key]] = {}
+        self.spaces: dict[FilterInterface, NegativeSpace[Held]] = {}
         self._options = dict(space or {})
-        self._untidy: dict[Link, None] = {}  # changed since they were rebuilt, the longest waiting first
+        self._waiting: dict[FilterInterface, dict[Held, None]] = {}  # not yet in the space of a new link
+        self._untidy: dict[FilterInterface, None] = {}  # changed since they were rebuilt, the longest waiting first
 
-    # -- what should be told ----------------------------------------------------------------------
+    def item(self, key: Held) -> Item:
+        """Each item as it is."""
+        return key.item
 
-    def wanted(self, link: Link) -> Mapping[Key, Item]:
-        """The active items of the link's space."""
-        return {key: self._item(key) for key in self.spaces[link].active}
-
-    def revise(self, source: Source, drop: Mapping[int, Held], add: Mapping[int, Held]) -> Mapping[Link, Revision[Key]]:
+    def revise(self, source: FilterInterface, drop: Sequence[Held], add: Sequence[Held]) -> Job:
         """What becomes active or passive in each space. Cost: that of finding the negative boxes that they meet."""
-        forms = {(source, each): held.form for each, held in add.items()}
-        gone = [(source, each) for each in drop]
-        return {link: self._revision(link, self.spaces[link].change(forms, gone)) for link in self.listening(source)}
+        for interface in self.listening(source):
+            if source.ended and interface.began > source.ended:
+                continue  # it came when the source was gone
+            waiting = self._waiting.get(interface, {})
+            known = [each for each in drop if each not in waiting]
+            for each in drop:
+                waiting.pop(each, None)
+            self._tell(interface, self.spaces[interface].change({each: each.form for each in add}, known))
+        return iter(())
 
-    def _revision(self, link: Link, change: Change[Key]) -> Revision[Key]:
-        self._untidy.setdefault(link)
-        return Revision(change.withdraw, {key: self._item(key) for key in change.forward})
+    def _tell(self, interface: FilterInterface, change: Change[Held]) -> None:
+        self._untidy.setdefault(interface)
+        for key in change.forward:
+            self.tell(interface, key)
+        for key in change.withdraw:
+            self.withdraw(interface, key)
 
-    def _item(self, key: Key) -> Item:
-        source, each = key
-        return self.held[source][each].item
+    def listen(self, interface: FilterInterface) -> Job:
+        """A space of what all others want, some items at a time."""
+        space = self.spaces[interface] = NegativeSpace(self.schema, self.limit, **self._options)
+        waiting = self._waiting[interface] = dict.fromkeys(self.holding(interface))
+        while waiting:
+            some = [*islice(waiting, _TOGETHER)]
+            for each in some:
+                del waiting[each]
+            self._tell(interface, space.change({each: each.form for each in some}))
+            yield
+        self._waiting.pop(interface, None)
 
-    # -- links ------------------------------------------------------------------------------------
+    def silence(self, interface: FilterInterface) -> Job:
+        """Forget the link's space, and its items."""
+        self.spaces.pop(interface, None)
+        self._untidy.pop(interface, None)
+        self._waiting.get(interface, {}).clear()
+        return super().silence(interface)
 
-    def attach(self, link: Link, role: Role = Role.PEER) -> list[Tell]:
-        """All that the neighbour should know, fresh."""
-        self.ledger.attach(link, role)
-        if role is not Role.SLAVE and link not in self.spaces:
-            space = self.spaces[link] = NegativeSpace(self.schema, self.limit, **self._options)
-            others = {
-                (s, each): held for s, several in self.held.items() if s != link for each, held in several.items()
-            }
-            space.change({key: held.form for key, held in others.items()})
-            self._untidy.setdefault(link)
-        return super().attach(link, role)
-
-    def detach(self, link: Link) -> list[Tell]:
-        """Withdraw what nobody else wants, and tell what its items had covered."""
-        self.spaces.pop(link, None)
-        self._untidy.pop(link, None)
-        return super().detach(link)
-
-    def tidy(self, budget: int) -> list[Tell]:
-        """Rebuild spaces that have changed, at least one, and tell what changes in each as one update.
-
-        `budget` is how many items may be looked at; boxes are coalesced as far as it then allows.
-        """
-        revisions: dict[Link, Revision[Key]] = {}
-        for link in list(self._untidy):
-            space = self.spaces[link]
-            if revisions and budget < len(space):
+    def improve(self, budget: int) -> None:
+        """Rebuild spaces that have changed, at least one; boxes are coalesced as far as the budget then allows."""
+        for number, interface in enumerate([*self._untidy]):
+            space = self.spaces[interface]
+            if number and budget < len(space):
                 break
-            revisions[link] = self._revision(link, space.rebuild())
-            del self._untidy[link]
+            self._tell(interface, space.rebuild())
+            del self._untidy[interface]
             budget -= len(space)
             space.coalesce(max(0, budget))
-        return self.tell(revisions) + super().tidy(budget)
 
     def check(self) -> None:
         """Raise AssertionError if an invariant is broken."""
         super().check()
-        assert self.spaces.keys() == set(self.ledger.listening)
-        for link, space in self.spaces.items():
+        assert set(self.spaces) == set(self.listening())
+        for interface, space in self.spaces.items():
             space.check()
-            others = {(source, each) for source, held in self.held.items() if source != link for each in held}
-            assert {*space.active, *space.passive} == others, "a space has what all others want"
+            if not self.pending:
+                assert {*space.active, *space.passive} == {*self.holding(interface)}, "a space has what others want"
+            assert set(interface.ledger.ids) == {*space.active}, f"{interface.link} knows other items than it should"

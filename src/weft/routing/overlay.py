@@ -17,11 +17,14 @@ from weft.errors import LocalProtocolError, ProtocolError
 from weft.index.base import AnyEvent, Index, SubId
 from weft.index.scan import ScanIndex
 from weft.language.ast import Filter
-from weft.routing.table import About, Link, Role, RoutingTable, Source, Tell, Update
+from weft.routing.table import About, ClientId, Link, Role, RoutingTable, Source, Tell, Update
 
 BrokerId = NewType("BrokerId", str)
 EventNumber = NewType("EventNumber", int)
 Direction = tuple[BrokerId, BrokerId]
+
+LOCAL = ClientId("local")  # who advertises and publishes at a broker, unless it is said
+_PIECES = 8  # of pending work in one step
 
 
 class Carried(NamedTuple):
@@ -158,40 +161,48 @@ class Overlay:
         self._changes += 1
         self._send(broker, tells)
 
-    def advertise(self, broker: BrokerId, advert: SubId, filter: Filter) -> None:
+    def advertise(self, broker: BrokerId, advert: SubId, filter: Filter, client: ClientId = LOCAL) -> None:
         """A local client of the broker will publish such events."""
-        self._send(broker, self._brokers[broker].table.advertise({advert: filter}, ()))
+        self._send(broker, self._brokers[broker].table.advertise(client, {advert: filter}, ()))
 
-    def unadvertise(self, broker: BrokerId, advert: SubId) -> None:
+    def unadvertise(self, broker: BrokerId, advert: SubId, client: ClientId = LOCAL) -> None:
         """It will no longer."""
-        self._send(broker, self._brokers[broker].table.advertise({}, (advert,)))
+        self._send(broker, self._brokers[broker].table.advertise(client, {}, (advert,)))
 
-    def publish(self, broker: BrokerId, event: AnyEvent) -> EventNumber:
-        """Send an event on its way. Raises what the table's `route` raises."""
+    def publish(self, broker: BrokerId, event: AnyEvent, client: ClientId = LOCAL) -> EventNumber:
+        """Send an event on its way. Raises LocalProtocolError if it is outside what the client advertised."""
+        if not self._brokers[broker].table.admitted([event], client)[0]:
+            raise LocalProtocolError(
+                "the event is outside what its client advertised; advertise a filter that it matches"
+            )
         number = EventNumber(self._numbers)
         self._carry(broker, Carried(number, event), None)
         self._numbers += 1
         return number
 
-    def tidy(self, broker: BrokerId, budget: int) -> None:
-        """The broker's timer for tidying rings."""
-        self._send(broker, self._brokers[broker].table.tidy(budget))
+    def work(self, broker: BrokerId, budget: int) -> None:
+        """The broker has time: its table continues what is pending, or improves what it tells."""
+        self._send(broker, self._brokers[broker].table.step(budget))
 
     # -- time -----------------------------------------------------------------------------------
 
-    def step(self) -> Direction | None:
-        """Move one message to the other end of its link; None if nothing is in flight."""
+    def step(self) -> bool:
+        """Move one message to the other end of its link, or let one table work; False if there is nothing to do."""
         busy = [direction for direction, queue in self._queues.items() if queue]
-        if not busy:
-            return None
-        direction = busy[int(self._rng.integers(len(busy)))]
-        self._arrive(direction, self._queues[direction].popleft())
-        return direction
+        working = [broker for broker, at in self._brokers.items() if at.table.pending]
+        if not busy and not working:
+            return False
+        drawn = int(self._rng.integers(len(busy) + len(working)))
+        if drawn < len(busy):
+            self._arrive(busy[drawn], self._queues[busy[drawn]].popleft())
+        else:
+            self.work(working[drawn - len(busy)], _PIECES)
+        return True
 
     def settle(self, most: int = 1_000_000) -> int:
-        """Step until nothing is in flight; how many steps it took. Raises ProtocolError past the most."""
+        """Step until there is nothing to do; how many steps it took. Raises ProtocolError past the most."""
         steps = 0
-        while self.step() is not None:
+        while self.step():
             steps += 1
             if steps > most:
                 raise ProtocolError(f"the tables still talk after {most} messages: one of them answers without end")
@@ -250,8 +261,8 @@ class Overlay:
 
     @property
     def quiet(self) -> bool:
-        """Whether nothing is in flight."""
-        return not any(self._queues.values())
+        """Whether nothing is in flight, and nothing pending."""
+        return not any(self._queues.values()) and not any(at.table.pending for at in self._brokers.values())
 
     def sizes(self, broker: BrokerId) -> Sizes:
         """How many items the broker's table has told and heard."""

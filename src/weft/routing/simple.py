@@ -5,21 +5,33 @@ The yardstick of the other models: each broker knows every subscription of the n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 
-from weft.routing.exact import ExactTable
-from weft.routing.ledger import Revision
-from weft.routing.local import Held
-from weft.routing.table import Item, Link, Source
+from weft.algebra.box import NormalForm
+from weft.language.ast import Filter
+from weft.routing.engine import Interface
+from weft.routing.filter_table import FilterTable, Held
+from weft.routing.jobs import Job
+from weft.routing.table import Item
 
-Origin = tuple[Source, int]
+_TOLD_TOGETHER = 16  # to a new neighbour, as one piece of work
 
 
-class SimpleTable(ExactTable[Origin]):
-    """A key is where an item comes from and its id there.
+class Copy:
+    """A filter of one source; equal ones of others are other copies."""
+
+    __slots__ = ("item", "wanted")
+
+    def __init__(self, item: Filter | NormalForm) -> None:
+        self.item = item
+        self.wanted = True  # until it is dropped
+
+
+class SimpleTable(FilterTable[Copy, Copy]):
+    """A key is a subscription, or an item of a neighbour.
 
     >>> from weft import parse
-    >>> from weft.routing.table import Update
+    >>> from weft.routing import Link, Update
     >>> table, north, south = SimpleTable(), Link("north"), Link("south")
     >>> _ = table.attach(north), table.attach(south)
     >>> [tell.link for tell in table.learn(north, Update(add={1: parse("x > 5")}))]
@@ -30,19 +42,29 @@ class SimpleTable(ExactTable[Origin]):
 
     model = "simple"
 
-    def wanted(self, link: Link) -> Mapping[Origin, Item]:
-        """Everything from elsewhere."""
-        return {
-            (source, each): what.item
-            for source, held in self.held.items()
-            if source != link
-            for each, what in held.items()
-        }
+    def keep(self, new: Held) -> Copy:
+        """The filter as it is."""
+        return Copy(new.item)
 
-    def revise(
-        self, source: Source, drop: Mapping[int, Held], add: Mapping[int, Held]
-    ) -> Mapping[Link, Revision[Origin]]:
+    def item(self, key: Copy) -> Item:
+        """The filter as it is."""
+        return key.item
+
+    def revise(self, source: Interface[Copy, Copy], drop: Sequence[Copy], add: Sequence[Copy]) -> Job:
         """The same for every link. Cost: O(links x changes)."""
-        keys = [(source, each) for each in drop]
-        items: dict[Origin, Item] = {(source, each): what.item for each, what in add.items()}
-        return dict.fromkeys(self.listening(source), Revision(keys, items))
+        for copy in drop:
+            copy.wanted = False
+        for interface in self.listening(source):
+            for copy in add:
+                self.tell(interface, copy)
+            for copy in drop:
+                self.withdraw(interface, copy)
+        return iter(())
+
+    def listen(self, interface: Interface[Copy, Copy]) -> Job:
+        """Everything from elsewhere."""
+        for number, copy in enumerate([*self.holding(interface)]):
+            if copy.wanted:
+                self.tell(interface, copy)
+            if number % _TOLD_TOGETHER == 0:
+                yield

@@ -3,18 +3,25 @@
 1. what A has told B is what B has heard from A, when nothing is in flight;
 2. whatever a local subscription or heard(M), M != L, admits, told(L) admits: a mistake here loses events;
 3. EXACT: and nothing else; CELLS: nothing else, cell by cell;
-4. when nothing is wanted, told(L) is empty at once.
+4. when nothing is wanted, told(L) is empty;
+5. told(L, subscriptions) does not depend on heard(L, subscriptions), nor advertisements on advertisements: an update
+   about subscriptions is never answered to its source, or merging tables would talk for ever.
+
+Law 2 holds after every update. Laws 3 and 4 hold when nothing is pending: a large consequence is told over several
+updates, the adds first and the drop in the last, and `step` continues it. A new neighbour is told everything by and by;
+law 2 holds for it when nothing is pending.
 
 An update is atomic: held = (nothing if fresh else held - drop) + add, then one recomputation. A table is a plain value
 machine: it neither sends nor waits, but returns what is to be told; links are FIFO and lose nothing while they last.
-What ends must agree on while they run goes along as notes, which hold from their update on.
+What both ends must agree on while they run goes along as notes, which hold from their update on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
-from typing import NewType, Protocol
+from types import MappingProxyType
+from typing import NamedTuple, NewType, Protocol
 
 import msgspec
 import numpy as np
@@ -25,18 +32,38 @@ from weft.index.base import AnyEvent, SubId
 from weft.interest.curve_range import CurveRange
 from weft.interest.label_set import LabelSet, Note
 from weft.language.ast import Filter
+from weft.space.dimension import Ints
 
 Link = NewType("Link", str)  # a neighbour; local clients are never links
-ItemId = NewType("ItemId", int)  # chosen by the teller, per direction of a link, never given to another item
+ItemId = NewType("ItemId", int)  # chosen by the teller, ascending, per direction of a link, never given to another item
+ClientId = NewType("ClientId", str)  # a local client
 
-Source = Link | None  # where something comes from: a neighbour, or here
-Wanted = Filter | NormalForm  # the items of tables that are exact
-Item = Wanted | CurveRange | LabelSet  # what an id stands for, by the table's model
+Source = Link | None  # where an event comes from: a neighbour, or here
+Item = Filter | NormalForm | CurveRange | LabelSet  # what an id stands for, by the table's model
 Items = Mapping[ItemId, Item]
-Filters = Mapping[SubId, Filter]
-Routes = dict[
-    Link, NDArray[np.intp]
-]  # the positions of the events that go to each neighbour; one that gets none is not
+Routes = dict[Link, NDArray[np.intp]]  # the positions of the events that go to each neighbour that gets any
+
+
+class Placed(NamedTuple):
+    """A subscription that its client has mapped to the items of a table (MICS 6.1): ranges of curves, or labels."""
+
+    filter: Filter
+    fingerprint: str  # of the table that the items are for
+    items: tuple[CurveRange | LabelSet, ...]
+
+
+class Places(NamedTuple):
+    """Events that their publisher has mapped: a row of keys for each event, the same for every table of a fingerprint.
+
+    A table of another fingerprint, or of none, maps the events itself.
+    """
+
+    fingerprint: str
+    keys: Ints
+
+
+Wanted = Filter | Placed
+Filters = Mapping[SubId, Wanted]
 
 
 class About(Enum):
@@ -52,6 +79,7 @@ class Exactness(Enum):
     EXACT = "exact"  # the union of the filters
     CELLS = "cells"  # the cells that they touch
     HASHED = "hashed"  # the cells, and some more by chance
+    WIDER = "wider"  # the filters or cells, and some more on purpose
     FLOOD = "flood"  # everything: nothing is told
 
 
@@ -80,12 +108,40 @@ class Tell(msgspec.Struct, frozen=True):
     update: Update
 
 
-def noted(tells: list[Tell], link: Link, notes: tuple[Note, ...]) -> list[Tell]:
-    """The tells to a link, the last of them with notes more; if there is none, an update of notes alone."""
-    if not notes:
-        return tells
-    *before, last = tells or [Tell(link, Update())]
-    return [*before, Tell(link, msgspec.structs.replace(last.update, notes=last.update.notes + notes))]
+class Heard(NamedTuple):
+    """What a broker kept of a neighbour through a restart."""
+
+    role: Role
+    subscriptions: Items = MappingProxyType({})
+    advertisements: Items = MappingProxyType({})
+
+
+class Kept(NamedTuple):
+    """What a broker kept of a table through a restart; `settings` are what `RoutingTable.settings` said last."""
+
+    subscriptions: Filters = MappingProxyType({})
+    advertisements: Mapping[ClientId, Filters] = MappingProxyType({})
+    links: Mapping[Link, Heard] = MappingProxyType({})
+    settings: str = ""
+
+
+class Overlap(Protocol):
+    """Whether an item and an advertisement have an event in common. Law: False only when disproved.
+
+    What `see` makes of an item or an advertisement is compared by `meets`; None meets everything.
+    """
+
+    def see(self, item: Item) -> object:
+        """What to compare of an item of the table."""
+        ...
+
+    def promise(self, advertisement: Item) -> object:
+        """What to compare of an advertisement."""
+        ...
+
+    def meets(self, item: object, advertisement: object) -> bool:
+        """Whether an event may be in both."""
+        ...
 
 
 class RoutingTable(Protocol):
@@ -93,17 +149,28 @@ class RoutingTable(Protocol):
 
     @property
     def model(self) -> str:
-        """The table's name; neighbours must agree on it, on the parameters and on the exactness."""
-        ...
-
-    @property
-    def parameters(self) -> Mapping[str, object]:
-        """What else neighbours must agree on."""
+        """The table's name."""
         ...
 
     @property
     def exactness(self) -> Exactness:
         """Which of the laws hold."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """Model, exactness and all that neighbours must agree on, as one canonical text: equal, or they cannot talk."""
+        ...
+
+    @property
+    def overlap(self) -> Overlap:
+        """How the table's items compare with advertisements, whatever the table becomes while it runs."""
+        ...
+
+    # -- links ----------------------------------------------------------------------------------
+
+    def restore(self, kept: Kept) -> None:
+        """Take back what a broker kept, before any link is attached; nobody is told anything until `attach`."""
         ...
 
     def attach(self, link: Link, role: Role = Role.PEER) -> list[Tell]:
@@ -114,36 +181,63 @@ class RoutingTable(Protocol):
         """A neighbour is gone for good, and what it wanted with it."""
         ...
 
+    # -- changes --------------------------------------------------------------------------------
+
     def change(self, add: Filters, drop: Collection[SubId]) -> list[Tell]:
-        """Change local subscriptions at once; to replace one, drop it and add it. Raises LocalProtocolError."""
+        """Change local subscriptions at once; to replace one, drop it and add it.
+
+        Raises LocalProtocolError or FilterTooComplexError; then nothing has changed.
+        """
         ...
 
-    def advertise(self, add: Filters, drop: Collection[SubId]) -> list[Tell]:
-        """Change local advertisements at once. Raises LocalProtocolError where the table has none."""
+    def advertise(self, client: ClientId, add: Filters, drop: Collection[SubId]) -> list[Tell]:
+        """Change a client's advertisements at once. Raises LocalProtocolError where the table has none."""
         ...
 
     def learn(self, link: Link, update: Update) -> list[Tell]:
-        """A neighbour told us. Raises RemoteProtocolError, then nothing has changed."""
+        """A neighbour told us. Raises RemoteProtocolError; then nothing has changed."""
         ...
+
+    def step(self, budget: int) -> list[Tell]:
+        """Continue what is pending, looking at about `budget` items; with nothing pending, improve what is told."""
+        ...
+
+    @property
+    def pending(self) -> bool:
+        """Whether a change has consequences that are not yet told."""
+        ...
+
+    # -- events ---------------------------------------------------------------------------------
 
     def route(self, event: AnyEvent, source: Source) -> set[Link]:
         """The neighbours that an event from `source` goes to, never the source itself."""
         ...
 
-    def route_batch(self, events: Sequence[AnyEvent], source: Source) -> Routes:
+    def route_batch(self, events: Sequence[AnyEvent], source: Source, places: Places | None = None) -> Routes:
         """`route` for the events of one read, neighbour by neighbour."""
         ...
 
-    def tidy(self, budget: int) -> list[Tell]:
-        """Make the told sets better without being asked to, looking at about `budget` items; a timer calls it."""
+    def place(self, events: Sequence[AnyEvent]) -> Places | None:
+        """The events mapped once, for every table of this fingerprint; None if the model maps nothing."""
         ...
 
+    def admitted(self, events: Sequence[AnyEvent], client: ClientId) -> NDArray[np.bool_]:
+        """Which events lie within a client's advertisements; all, where the table has none."""
+        ...
+
+    # -- what is in it --------------------------------------------------------------------------
+
     def told(self, link: Link, about: About = About.SUBSCRIPTIONS) -> Items:
-        """What the neighbour knows from us, once everything told has arrived."""
+        """What the neighbour knows from us, once everything told has arrived. Cost: O(told)."""
         ...
 
     def heard(self, link: Link, about: About = About.SUBSCRIPTIONS) -> Items:
         """What the neighbour has told us, every item of it."""
+        ...
+
+    @property
+    def settings(self) -> str:
+        """What must be kept besides subscriptions and items heard, for `restore`; mostly nothing."""
         ...
 
     def check(self) -> None:

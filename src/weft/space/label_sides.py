@@ -145,6 +145,10 @@ class LabelSides:
                 out[:, columns] = found + (side << MOST_BITS)
         return out
 
+    def of_cells(self, cells: Ints, levels: Ints) -> Ints:
+        """`of_events`, for events whose cells in the space in use are known, a row each; the other side has none."""
+        return self.space.of_cells(cells, levels & _LABEL) + (self.side << MOST_BITS)
+
     def of_event(self, event: AnyEvent, levels: Ints) -> list[int]:
         """The labels of one event at these levels, which ascend."""
         found: list[int] = []

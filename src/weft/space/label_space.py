@@ -13,7 +13,7 @@ event is published once, and has its labels in each.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -158,14 +158,25 @@ class LabelSpace:
 
     def of_events(self, batch: pa.RecordBatch | Sequence[AnyEvent], levels: Ints) -> Ints:
         """The labels of events, a row each, at these levels, a column each. Cost: O(events x levels)."""
-        out = np.empty((len(batch), len(levels)), np.int64)
-        applications = levels >> self.width
-        for application in np.unique(applications).tolist():
-            columns = (applications == application).nonzero()[0]
+        cells = {application: self.grids[application].cells(batch) for application in self._applications(levels)}
+        return self._labels_at(len(batch), cells, levels)
+
+    def of_cells(self, cells: Ints, levels: Ints) -> Ints:
+        """`of_events`, for events whose cells are known: a row each, the columns of all grids one after another."""
+        ends = np.cumsum([len(grid.shape) for grid in self.grids])[:-1]
+        return self._labels_at(len(cells), dict(enumerate(np.split(cells, ends, axis=1))), levels)
+
+    def _applications(self, levels: Ints) -> list[int]:
+        found: list[int] = np.unique(levels >> self.width).tolist()
+        return found
+
+    def _labels_at(self, size: int, cells: Mapping[int, Ints], levels: Ints) -> Ints:
+        out = np.empty((size, len(levels)), np.int64)
+        for application in self._applications(levels):
+            columns = (levels >> self.width == application).nonzero()[0]
             code = self.codes[application]
             drops = [code.drops(level & self._below) for level in levels[columns].tolist()]
-            cells = self.grids[application].cells(batch)
-            out[:, columns] = code.of_cells(cells, drops, application << self.width)
+            out[:, columns] = code.of_cells(cells[application], drops, application << self.width)
         return out
 
     def of_event(self, event: AnyEvent, levels: Ints) -> list[int]:

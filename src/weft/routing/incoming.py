@@ -1,4 +1,5 @@
-"""Which links want an event: one index over the items of all links. Law: as the items mean, no more and no less.
+"""Which links want an event, by the filters that they told: one index over the items of all links. Law: as the items
+mean, no more and no less.
 
 One index for all is three times as fast as one for each link, although it finds more: the cost of a small batch is
 that of starting a search. Items that come or go one by one are kept beside the index, so that it seldom changes, and
@@ -7,27 +8,26 @@ are poured into it together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from itertools import count
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import count, islice
 
 import numpy as np
 
-from weft.algebra import interval
-from weft.algebra.box import Box, NormalForm
+from weft.algebra.box import NormalForm
 from weft.index.base import AnyEvent, Ids, Index
 from weft.index.events import conformed
 from weft.index.tree import TreeIndex
 from weft.model.event import attributes_of
 from weft.model.schema import Schema
 from weft.model.value import Value
-from weft.routing.local import Held
-from weft.routing.table import ItemId, Link, Routes, Source
+from weft.routing.table import ItemId, Link, Routes
 
 MakeIndex = Callable[[Schema | None], Index]
 Values = Mapping[str, Value | None]
 
 _MOST_LINKS = 1 << 16
 _FEW = 64
+_CHUNK = 64  # items of a link that is gone, discarded together
 BESIDE = 24  # each costs an event about half a microsecond, and pouring them some milliseconds
 
 
@@ -51,31 +51,41 @@ class LinkMatcher:
         self._dead: set[int] = set()  # dropped, and in the index still
         self._names: dict[Link, dict[ItemId, int]] = {}
         self._numbers: dict[Link, int] = {}
-        self._links: list[Link | None] = []  # by number; None: free
+        self._links: list[Link | None] = []  # by number; None: nobody's, or of a link that is gone
+        self._free: list[int] = []
+        self._gone = 0  # entries of links that are gone
         self._serial = count()
 
     # -- changes --------------------------------------------------------------------------------
 
     def attach(self, link: Link) -> None:
-        """Make room for a link, if it is new."""
-        if link not in self._numbers:
-            number = self._links.index(None) if None in self._links else len(self._links)
-            self._links[number : number + 1] = [link]
-            self._numbers[link], self._names[link] = number, {}
+        """Make room for a link."""
+        number = self._free.pop() if self._free else len(self._links)
+        self._links[number : number + 1] = [link]
+        self._numbers[link], self._names[link] = number, {}
 
-    def detach(self, link: Link) -> None:
-        """Forget a link and its items."""
-        self._drop(self._names.pop(link).values())
-        self._links[self._numbers.pop(link)] = None
-        self._pour()  # the number may be given to another link, so nothing dead may bear it
+    def detach(self, link: Link) -> Iterator[None]:
+        """Forget a link at once, and its items by and by: its number is another's only when nothing bears it."""
+        names, number = [*self._names.pop(link).values()], self._numbers.pop(link)
+        self._links[number] = None
+        self._gone += len(names)
+        return self._clear(iter(names), number)
 
-    def change(self, link: Link, drop: Collection[ItemId], add: Mapping[ItemId, Held]) -> None:
+    def _clear(self, names: Iterator[int], number: int) -> Iterator[None]:
+        while chunk := [*islice(names, _CHUNK)]:
+            self._drop(chunk)
+            self._pour()
+            self._gone -= len(chunk)
+            yield
+        self._free.append(number)
+
+    def change(self, link: Link, drop: Collection[ItemId], add: Mapping[ItemId, NormalForm]) -> None:
         """Drop items, those that are known, and add others. Cost: about a logarithm of all items for each."""
         names, number = self._names[link], self._numbers[link]
         self._drop([names.pop(item_id) for item_id in drop if item_id in names])
-        for item_id, held in add.items():
+        for item_id, form in add.items():
             names[item_id] = name = next(self._serial) * _MOST_LINKS + number
-            self._young[name] = held.form
+            self._young[name] = form
         if len(self._young) + len(self._dead) > self._beside:
             self._pour()
 
@@ -95,16 +105,16 @@ class LinkMatcher:
 
     # -- events ---------------------------------------------------------------------------------
 
-    def wanting(self, event: AnyEvent, source: Source) -> set[Link]:
-        """The links, other than the source, that want an event."""
+    def wanting(self, event: AnyEvent) -> set[Link]:
+        """The links that want an event."""
         found = self._living(self._index.match(event)) & (_MOST_LINKS - 1)
         numbers = set(found.tolist() if len(found) < _FEW else np.unique(found).tolist())
         if self._young:
             numbers |= self._young_wanting(self._values(event), numbers)
-        return {link for number in numbers if (link := self._links[number]) is not None and link != source}
+        return {link for number in numbers if (link := self._links[number]) is not None}
 
-    def wanting_batch(self, events: Sequence[AnyEvent], source: Source) -> Routes:
-        """The positions of the events that each link, other than the source, wants."""
+    def wanting_batch(self, events: Sequence[AnyEvent]) -> Routes:
+        """The positions of the events that each link wants."""
         found = self._index.match_batch(events)
         whose = np.repeat(np.arange(len(events)), found.counts)
         if self._dead:
@@ -118,8 +128,6 @@ class LinkMatcher:
             for at, event in enumerate(events):
                 for number in self._young_wanting(self._values(event), ()):
                     wanted[number, at] = True
-        if source in self._numbers:
-            wanted[self._numbers[source]] = False
         places = {link: wanted[number].nonzero()[0] for link, number in self._numbers.items()}
         return {link: at for link, at in places.items() if len(at)}
 
@@ -135,7 +143,7 @@ class LinkMatcher:
         found: set[int] = set()
         for name, young in self._young.items():
             number = name & (_MOST_LINKS - 1)
-            if number not in found and number not in known and _admits(young.boxes, values):
+            if number not in found and number not in known and values in young:
                 found.add(number)
         return found
 
@@ -147,23 +155,8 @@ class LinkMatcher:
         self._index.check()
         assert {link: set(names) for link, names in self._names.items()} == {k: set(v) for k, v in items.items()}
         names = {name for names in self._names.values() for name in names.values()}
-        assert len(self._index) == len(names) - len(self._young) + len(self._dead)
+        assert len(self._index) == len(names) + self._gone - len(self._young) + len(self._dead)
         assert names.isdisjoint(self._dead)
         assert all((name in self._index) != (name in self._young) for name in names)
         assert all(self._links[number] == link for link, number in self._numbers.items())
-
-
-def _admits(boxes: tuple[Box, ...], values: Values) -> bool:
-    """Whether a box holds the values; `values in box`, but quicker to say no."""
-    for box in boxes:
-        for name, allowed in box.sets.items():
-            value = values.get(name)
-            if type(value) is float and value == value:  # noqa: PLR0124 - NaN is absent
-                if not interval.contains(allowed.numbers, value):
-                    break
-            elif value not in allowed:
-                break
-        else:
-            if not box.residuals or values in box:
-                return True
-    return False
+        assert all(self._links[number] is None for number in self._free)

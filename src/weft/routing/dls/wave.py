@@ -34,6 +34,10 @@ class Wave:
         """A neighbour has come so far; it never falls back."""
         self.heard[link] = max(self.heard[link], stage)
 
+    def expect(self, link: Link) -> None:
+        """A neighbour that was there before a restart: nothing is known of it."""
+        self.heard[link], self.told[link] = Stage.UNAWARE, Stage.OFFERED
+
     def forget(self, link: Link) -> None:
         """A neighbour is gone."""
         del self.heard[link], self.told[link]

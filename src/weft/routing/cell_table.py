@@ -1,0 +1,136 @@
+"""Tables whose items are cells of a space: ranges of curves, or labels. Laws: those of `table`, CELLS or wider: a link
+is told the cells of all others' filters; only new ones are told, and only what nobody else wants is withdrawn.
+
+For each listening link there are counts of what all others want, without what came from it, so that unsubscription is
+exact (errata, MICS 3 and 4, DLS 3 and 5). They are `outgoing`; what a link told is `incoming`.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Collection, Iterable, Sequence
+from itertools import islice
+from typing import Any, Generic, Protocol, TypeVar
+
+from weft.interest.label_set import Note
+from weft.model.change import Change
+from weft.routing.engine import Interface, TableEngine
+from weft.routing.jobs import Job
+from weft.routing.table import Item
+
+C = TypeVar("C")  # the cells of a subscription or of an item
+C_contra = TypeVar("C_contra", contravariant=True)
+CellItem = TypeVar("CellItem", bound=Item)
+
+_TOGETHER = 16  # subscriptions that are counted as one piece of work
+
+
+class Cells(Generic[C]):
+    """The cells of one subscription, or of one item of a neighbour."""
+
+    __slots__ = ("cells", "wanted")
+
+    def __init__(self, cells: C, wanted: Any = None) -> None:
+        self.cells = cells
+        self.wanted = wanted  # what they are the cells of, where cells may have to be made anew
+
+
+class Outgoing(Protocol[C_contra, CellItem]):
+    """What one link is told: the cells that all others want, counted."""
+
+    def change(self, drop: Iterable[C_contra], add: Iterable[C_contra]) -> Told[CellItem]:
+        """Others want some cells no more, and others now: the items that go and come, and notes."""
+        ...
+
+    def improve(self) -> Told[CellItem]:
+        """The same cells in fewer items, where that saves half of them."""
+        ...
+
+    def __len__(self) -> int:
+        """How many items there are."""
+        ...
+
+
+Told = tuple[Change[Collection[CellItem], Collection[CellItem]], tuple[Note, ...]]
+
+
+class CellTable(TableEngine[CellItem, Cells[C]], Generic[CellItem, C]):
+    """What tables of cells share; an item is its own key."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.outgoing: dict[Interface[CellItem, Cells[C]], Outgoing[C, CellItem]] = {}
+        self._waiting: dict[Interface[CellItem, Cells[C]], dict[Cells[C], None]] = {}  # not yet counted for a new link
+
+    @abstractmethod
+    def make_outgoing(self) -> Outgoing[C, CellItem]:
+        """What a new link is told, nothing yet."""
+
+    def item(self, key: CellItem) -> Item:
+        """An item is its own key."""
+        return key
+
+    def revise(
+        self,
+        source: Interface[CellItem, Cells[C]],
+        drop: Sequence[Cells[C]],
+        add: Sequence[Cells[C]],
+    ) -> Job:
+        """The same for every link but the source, by its counts. Cost: O(links x cells that change)."""
+        for interface in self.listening(source):
+            if source.ended and interface.began > source.ended:
+                continue  # it came when the source was gone
+            waiting = self._waiting.get(interface)
+            known = drop
+            if waiting:
+                known = [each for each in drop if each not in waiting]
+                for each in drop:
+                    waiting.pop(each, None)
+            self._tell(interface, self._counted(interface, known, add))
+        return iter(())
+
+    def _counted(
+        self, interface: Interface[CellItem, Cells[C]], drop: Sequence[Cells[C]], add: Sequence[Cells[C]]
+    ) -> Told[CellItem]:
+        return self.outgoing[interface].change([each.cells for each in drop], [each.cells for each in add])
+
+    def _tell(self, interface: Interface[CellItem, Cells[C]], told: Told[CellItem]) -> None:
+        change, notes = told
+        for item in change.drop:
+            self.withdraw(interface, item)
+        for item in change.add:
+            self.tell(interface, item)
+        interface.ledger.notes += notes
+
+    def listen(self, interface: Interface[CellItem, Cells[C]]) -> Job:
+        """Count what all others want, some subscriptions at a time."""
+        self.outgoing[interface] = self.make_outgoing()
+        waiting = self._waiting[interface] = dict.fromkeys(self.holding(interface))
+        while waiting:
+            some = [*islice(waiting, _TOGETHER)]
+            for each in some:
+                del waiting[each]
+            self._tell(interface, self._counted(interface, (), some))
+            yield
+        self._waiting.pop(interface, None)
+
+    def silence(self, interface: Interface[CellItem, Cells[C]]) -> Job:
+        """Forget what the link was told."""
+        self.outgoing.pop(interface, None)
+        waiting = self._waiting.get(interface)
+        if waiting:
+            waiting.clear()
+        return iter(())
+
+    def improve(self, budget: int) -> None:
+        """Unite small items where that saves half of them."""
+        for interface, outgoing in self.outgoing.items():
+            if len(outgoing) <= budget:
+                self._tell(interface, outgoing.improve())
+
+    def check(self) -> None:
+        """Raise AssertionError if an invariant is broken."""
+        super().check()
+        assert set(self.outgoing) == set(self.listening())
+        if not self.pending:
+            assert not any(self._waiting.values())

@@ -1,0 +1,1 @@
+"""Covering-based routing: a filter is not told where one that covers it is."""

@@ -1,0 +1,431 @@
+"""What each link is told by covering: a minimal cover of what all others want (thesis 3.2). Laws: for each link, every
+filter that others want is told, or lies below one that is; what a link itself wants plays no part in what it is told.
+
+For each link the filters that others want form a forest: the roots are told, and every other filter hangs below one
+that covers it, its *witness*. The forests of all links share their nodes, for most links see the same: a set of links
+is a mask with a bit for each. An index has the nodes that are told to anybody; nothing else is ever searched.
+
+When a root goes, what hung below it finds another witness or is told, piece by piece, and only then the root is
+withdrawn. When a node goes that is not a root, it stays as a *ghost* as long as several nodes hang below it: so nothing
+else changes, and there are always fewer ghosts than filters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator
+from typing import Any
+
+from weft.algebra.box import NormalForm
+from weft.algebra.relate import as_form, covers
+from weft.language.ast import Filter
+from weft.model.schema import Schema
+from weft.order.cover_index import CoverIndex, Row
+from weft.routing.covering.extent import Extent, Extents
+from weft.routing.engine import Interface
+from weft.routing.jobs import Job
+
+Mask = int  # a set of links, a bit for each
+
+_TAGGED = 63  # links with a bit of their own in the index; all others share the last
+_SHARED = 1 << _TAGGED
+_LIGHT = 16  # pieces of work without a search that count as one
+_MOST_COMPARED = 256  # filters that are no boxes, in one search: those left over are taken for not covering
+
+
+class Node:
+    """A filter by its canonical key: who holds it, which links are told it, and where it hangs for the others."""
+
+    __slots__ = ("above", "below", "form", "holders", "item", "key", "leaving", "row", "told")
+
+    def __init__(self, item: Filter | NormalForm, extent: Extent) -> None:
+        self.item = item
+        self.key = extent.key
+        self.form = extent.form  # where it is not a box
+        self.holders: dict[Interface[Any, Any], int] = {}
+        self.told: Mask = 0
+        self.leaving: Mask = 0  # told still, until all that hangs below has another place
+        self.above: dict[Node, Mask] = {}  # its witnesses
+        self.below: dict[Node, Mask] | None = None
+        self.row: Row = -1
+
+    def __repr__(self) -> str:
+        return f"Node({self.item!s}, told {self.told:b})"
+
+    @property
+    def hung(self) -> Mask:
+        """The links for which it hangs below another."""
+        mask = 0
+        for some in self.above.values():
+            mask |= some
+        return mask
+
+    @property
+    def bearing(self) -> Mask:
+        """The links for which others hang below it."""
+        mask = 0
+        for some in (self.below or {}).values():
+            mask |= some
+        return mask
+
+
+class LinkCovers:
+    """The forests of all links. `tell` and `withdraw` are told of every node that becomes, or ceases to be, a root."""
+
+    def __init__(
+        self,
+        schema: Schema | None,
+        tell: Callable[[Interface[Any, Any], Node], None],
+        withdraw: Callable[[Interface[Any, Any], Node], None],
+    ) -> None:
+        self.extents = Extents(schema)
+        self.nodes: dict[Hashable, Node] = {}
+        self._schema = schema
+        self._tell = tell
+        self._withdraw = withdraw
+        self._index = CoverIndex()
+        self._rows: dict[Row, Node] = {}
+        self._bits: dict[Interface[Any, Any], Mask] = {}
+        self._links: dict[Mask, Interface[Any, Any]] = {}
+        self._all: Mask = 0  # the links that are told anything
+        self._fading: Mask = 0  # bits of links that are gone, still on nodes
+
+    # -- what is wanted ---------------------------------------------------------------------------
+
+    def node(self, item: Filter | NormalForm, extent: Extent) -> Node:
+        """The node of a filter, which nobody may hold yet."""
+        node = self.nodes.get(extent.key)
+        if node is None:
+            node = self.nodes[extent.key] = Node(item, extent)
+            self.extents.retain(extent.spans)
+        return node
+
+    def add(self, source: Interface[Any, Any], node: Node) -> None:
+        """A source holds a node, or holds it once more. Cost: that of a search for what covers it, mostly."""
+        times = node.holders.get(source, 0)
+        node.holders[source] = times + 1
+        if not times:
+            wanted = self._wanted(node)
+            if node.leaving & wanted:
+                node.leaving &= ~wanted
+                self._tag(node)
+            self._place(node, wanted & ~node.told & ~node.hung)
+
+    def discard(self, source: Interface[Any, Any], node: Node) -> Job:
+        """A source holds a node once less; with the last holder it goes. Cost: O(nodes directly below) searches."""
+        node.holders[source] -= 1
+        if node.holders[source]:
+            return
+        del node.holders[source]
+        if self._fading:
+            self._forget(node, self._fading)
+        lost = (node.told | node.hung) & ~self._wanted(node) & ~node.leaving
+        rooted = lost & node.told
+        self._unhang_childless(node, lost & ~rooted)
+        if rooted & node.bearing:
+            node.leaving |= rooted
+            self._tag(node)
+            yield from self._leave(node)
+        else:
+            self._unroot(node, rooted)
+        self._clean(node)
+
+    def _wanted(self, node: Node) -> Mask:
+        """The links other than its only holder, if somebody holds it."""
+        holders = node.holders
+        if len(holders) == 1:
+            (only,) = holders
+            return self._all & ~self._bits.get(only, 0)
+        return self._all if holders else 0
+
+    # -- placing ----------------------------------------------------------------------------------
+
+    def _place(self, node: Node, mask: Mask) -> None:
+        """Hang a node below witnesses, or tell it, for links for which it has no place yet."""
+        if not mask:
+            return
+        spans = self.extents.spans(node.key) if node.form is None else None
+        left = self._hang_below_any(node, spans, mask)
+        if left:
+            self._root(node, left)
+            self._gather(node, spans, left)
+
+    def _hang_below_any(self, node: Node, spans: Any, mask: Mask) -> Mask:
+        """Find witnesses; the links for which there is none."""
+        exact = spans is not None
+        rows = self._index.around_tagged(spans if exact else self._hull(node), exact, _tagged(mask))
+        compared = 0
+        for row in reversed(rows):  # what is sure to be enough comes last
+            witness = self._rows[row]
+            some = witness.told & ~witness.leaving & mask
+            if not some or witness is node:
+                continue
+            if not (exact and row not in self._index.hulls):
+                compared += 1
+                if compared > _MOST_COMPARED or not self._covers(witness, node):
+                    continue
+            self._hang(witness, node, some)
+            mask &= ~some
+            if not mask:
+                break
+        return mask
+
+    def _gather(self, node: Node, spans: Any, mask: Mask) -> None:
+        """Hang the roots that a new root covers below it."""
+        exact = spans is not None
+        rows = self._index.within_tagged(spans if exact else self._hull(node), exact, _tagged(mask))
+        sure = exact and not (self._index.full and not self._index.knows(axis for axis, *_ in spans))
+        compared = 0
+        for row in rows:
+            root = self._rows[row]
+            some = root.told & mask
+            if not some or root is node:
+                continue
+            if not (sure and row not in self._index.hulls):
+                compared += 1
+                if compared > _MOST_COMPARED or not self._covers(node, root):
+                    continue
+            self._unroot(root, some)
+            if (self._wanted(root) | root.bearing) & some:
+                self._hang(node, root, some)
+            self._clean(root)
+
+    def _covers(self, wide: Node, narrow: Node) -> bool:
+        return covers(self._form(wide), self._form(narrow), self._schema)
+
+    def _form(self, node: Node) -> NormalForm:
+        return as_form(node.item, self._schema) if node.form is None else node.form
+
+    def _hull(self, node: Node) -> Any:
+        extent = self.extents.of(node.item)
+        assert extent is not None
+        return extent.spans
+
+    # -- roots ------------------------------------------------------------------------------------
+
+    def _root(self, node: Node, mask: Mask) -> None:
+        node.told |= mask
+        self._tag(node)
+        for interface in self._interfaces(mask):
+            self._tell(interface, node)
+
+    def _unroot(self, node: Node, mask: Mask) -> None:
+        if not mask:
+            return
+        node.told &= ~mask
+        node.leaving &= ~mask
+        self._tag(node)
+        for interface in self._interfaces(mask):
+            self._withdraw(interface, node)
+
+    def _interfaces(self, mask: Mask) -> Iterator[Interface[Any, Any]]:
+        while mask:
+            bit = mask & -mask
+            mask ^= bit
+            interface = self._links.get(bit)
+            if interface is not None:  # one that is gone is told nothing
+                yield interface
+
+    def _tag(self, node: Node) -> None:
+        """Keep the index up to date: it has the nodes that can be witnesses."""
+        if node.told:
+            if node.row < 0:
+                exact = node.form is None
+                node.row = self._index.add(self.extents.spans(node.key) if exact else self._hull(node), exact)
+                self._rows[node.row] = node
+            self._index.tag(node.row, _tagged(node.told & ~node.leaving))
+        elif node.row >= 0:
+            self._index.discard(node.row)
+            del self._rows[node.row]
+            node.row = -1
+
+    # -- edges ------------------------------------------------------------------------------------
+
+    def _hang(self, witness: Node, node: Node, mask: Mask) -> None:
+        if witness.below is None:
+            witness.below = {}
+        witness.below[node] = witness.below.get(node, 0) | mask
+        node.above[witness] = node.above.get(witness, 0) | mask
+
+    def _unhang(self, witness: Node, node: Node, mask: Mask) -> None:
+        assert witness.below is not None
+        left = witness.below[node] & ~mask
+        if left:
+            witness.below[node] = node.above[witness] = left
+        else:
+            del witness.below[node], node.above[witness]
+            if not witness.below:
+                witness.below = None
+
+    def _unhang_childless(self, node: Node, mask: Mask) -> None:
+        """A node is no longer wanted where it hangs: it goes, but for where others hang below it."""
+        mask &= ~node.bearing
+        for witness, some in list(node.above.items()) if mask else ():
+            if some & mask:
+                self._unhang(witness, node, some & mask)
+                self._clean(witness)
+
+    def _clean(self, node: Node) -> None:
+        """Forget a node that nobody holds and nothing hangs below; a ghost with one node below it is spliced out."""
+        while not node.holders and not node.told:
+            below = node.below
+            if below is not None and len(below) == 1:
+                ((child, _),) = below.items()
+                self._splice(node, child)
+                below = node.below
+            if below is not None:
+                return
+            above = list(node.above.items())
+            for witness, mask in above:
+                self._unhang(witness, node, mask)
+            if self.nodes.get(node.key) is node:
+                del self.nodes[node.key]
+                self.extents.release(self.extents.spans(node.key) if node.form is None else self._hull(node))
+            for witness, _ in above[1:]:
+                self._clean(witness)
+            if not above:
+                return
+            node = above[0][0]
+
+    def _splice(self, ghost: Node, child: Node) -> None:
+        assert ghost.below is not None
+        mask = ghost.below[child]
+        self._unhang(ghost, child, mask)
+        for witness, some in ghost.above.items():
+            if some & mask:
+                self._hang(witness, child, some & mask)
+
+    # -- roots that leave -------------------------------------------------------------------------
+
+    def _leave(self, node: Node) -> Job:
+        """Find other places for what hangs below a root that nobody wants, then withdraw it."""
+        while children := [each for each, some in (node.below or {}).items() if some & node.leaving]:
+            for child in children:
+                mask = (node.below or {}).get(child, 0) & node.leaving
+                wanted = mask & self._wanted(child)
+                ghostly = mask & ~wanted & child.bearing
+                if ghostly:
+                    yield from self._raise_children(child, node, ghostly)  # the child itself comes again
+                elif mask:
+                    self._unhang(node, child, mask)
+                    self._place(child, wanted)
+                    self._clean(child)
+                    yield
+        self._unroot(node, node.leaving)
+        self._clean(node)
+
+    def _raise_children(self, ghost: Node, node: Node, mask: Mask) -> Job:
+        """Hang what is below a ghost one level higher."""
+        for number, child in enumerate([*(ghost.below or ())]):
+            some = (ghost.below or {}).get(child, 0) & mask
+            if some and node.told & some == some:
+                self._unhang(ghost, child, some)
+                self._hang(node, child, some)
+            if number % _LIGHT == 0:
+                yield
+
+    # -- links ------------------------------------------------------------------------------------
+
+    def listen(self, interface: Interface[Any, Any]) -> Job:
+        """A new link: place every node for it. Cost: O(nodes), and a search each if there are less than two others."""
+        bit = next(1 << n for n in range(len(self._bits) + self._fading.bit_length() + 1) if not self._used >> n & 1)
+        self._bits[interface], self._links[bit] = bit, interface
+        self._all |= bit
+        for number, node in enumerate([*self.nodes.values()]):
+            if self._links.get(bit) is not interface:
+                return
+            if self._place_alike(node, bit) or number % _LIGHT == 0:
+                yield
+
+    @property
+    def _used(self) -> Mask:
+        return self._all | self._fading
+
+    def _place_alike(self, node: Node, bit: Mask) -> bool:
+        """Place a node for a new link as it is placed for others; whether that took a search."""
+        chain, searched = [], False
+        at: Node | None = node
+        while at is not None and self._wanted(at) & bit and not (at.told | at.hung) & bit:
+            chain.append(at)
+            at = next((each for each in at.above if self._wanted(each) & bit), None)
+        while chain:
+            at = chain.pop()
+            witness = next((each for each in at.above if (each.told & ~each.leaving | each.hung) & bit), None)
+            if witness is not None:
+                self._hang(witness, at, bit)
+            elif (at.told & ~at.leaving & self._all).bit_count() > 1:
+                self._root(at, bit)  # what covers it, only the same link could want, and there are two
+            else:
+                self._place(at, bit)
+                searched = True
+        return searched
+
+    def silence(self, interface: Interface[Any, Any]) -> Job:
+        """A link is gone: take its bit from all nodes, by and by."""
+        bit = self._bits.pop(interface, 0)
+        if not bit:
+            return
+        del self._links[bit]
+        self._all &= ~bit
+        self._fading |= bit
+        for number, node in enumerate([*self.nodes.values()]):
+            self._forget(node, bit)
+            if number % _LIGHT == 0:
+                yield
+        self._fading &= ~bit
+
+    def _forget(self, node: Node, bit: Mask) -> None:
+        """Take the bits of links that are gone from a node."""
+        for child, some in list((node.below or {}).items()):
+            if some & bit:
+                self._unhang(node, child, bit)
+        for witness, some in list(node.above.items()):
+            if some & bit:
+                self._unhang(witness, node, bit)
+                self._clean(witness)
+        if node.told & bit:
+            self._unroot(node, bit)
+        self._clean(node)
+
+    # -- checks -----------------------------------------------------------------------------------
+
+    def roots(self, interface: Interface[Any, Any]) -> Iterator[Node]:
+        """All that a link is told."""
+        bit = self._bits[interface]
+        return (node for node in self.nodes.values() if node.told & bit)
+
+    def check(self, settled: bool) -> None:
+        """Raise AssertionError if an invariant is broken; some hold only when all is settled."""
+        self._index.check()
+        assert len(self._index) == len(self._rows)
+        ghosts = 0
+        for key, node in self.nodes.items():
+            assert node.key == key, "a node is found by its key"
+            assert (node.row >= 0) == bool(node.told), "the index has what is told"
+            assert not node.told & node.hung, "a root hangs nowhere"
+            assert node.leaving & ~node.told == 0, "what leaves is told"
+            for witness, some in node.above.items():
+                assert witness.below is not None, "a witness knows what hangs below it"
+                assert witness.below[node] == some, "and for which links"
+                assert self.nodes[witness.key] is witness, "a witness is there"
+                assert some & ~(witness.told | witness.hung) == 0, "a witness hangs somewhere itself, or is told"
+            assert node.holders or node.told or len(node.below or ()) > 1 or not settled, "nobody needs it"
+            ghosts += not node.holders
+            if settled:
+                assert not node.leaving
+                assert self._wanted(node) & ~(node.told | node.hung) == 0, "what is wanted has a place"
+                assert node.told & ~self._wanted(node) == 0, "what is told is wanted"
+        assert ghosts <= len(self.nodes) - ghosts or not settled, "there are fewer ghosts than filters"
+        for interface, bit in self._bits.items():
+            for node in self.nodes.values():
+                seen = set()
+                at = node
+                while at.hung & bit:
+                    assert at not in seen, "nothing hangs below itself"
+                    seen.add(at)
+                    at = next(each for each, some in at.above.items() if some & bit)
+                assert interface.link is not None
+
+
+def _tagged(mask: Mask) -> int:
+    """A mask as a tag of 64 bits."""
+    return mask if mask < _SHARED else mask & (_SHARED - 1) | _SHARED

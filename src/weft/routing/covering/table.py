@@ -1,0 +1,121 @@
+"""Covering-based routing: a filter is not told where one that covers it is (thesis 3.2 to 3.5). Law: what is told to a
+link is a minimal cover of what all others want, as far as covering is proven.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from weft.algebra.box import NormalForm
+from weft.language.ast import Filter
+from weft.routing.covering.extent import Extent
+from weft.routing.covering.outgoing import LinkCovers, Node
+from weft.routing.engine import Interface, K
+from weft.routing.filter_table import FilterTable, Held
+from weft.routing.jobs import Job
+from weft.routing.table import Item, Placed, Wanted
+
+
+class _New(NamedTuple):
+    """A filter with its extent."""
+
+    item: Filter | NormalForm
+    extent: Extent
+
+
+class CoveredTable(FilterTable[K, Node]):
+    """What tables on minimal covers share: a subclass says what becomes of nodes that are told and withdrawn."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.covers = LinkCovers(self.schema, self.rooted, self.unrooted)
+
+    def rooted(self, interface: Interface[K, Node], node: Node) -> None:
+        """A link must know a node."""
+        raise NotImplementedError
+
+    def unrooted(self, interface: Interface[K, Node], node: Node) -> None:
+        """A link need not know a node any more."""
+        raise NotImplementedError
+
+    def hold(self, wanted: Wanted | NormalForm) -> _New | None:
+        """A filter and its extent."""
+        item = wanted.filter if isinstance(wanted, Placed) else wanted
+        extent = self.covers.extents.of(item)
+        return None if extent is None else _New(item, extent)
+
+    def keep(self, new: _New | Held) -> Node:
+        """The node of the filter, which equal filters share."""
+        if isinstance(new, Held):
+            extent = self.covers.extents.of(new.item)
+            assert extent is not None
+            return self.covers.node(new.item, extent)
+        return self.covers.node(*new)
+
+    def revise(self, source: Interface[K, Node], drop: Sequence[Node], add: Sequence[Node]) -> Job:
+        """By the covers."""
+        for node in add:
+            self.covers.add(source, node)
+        for node in drop:
+            yield from self.covers.discard(source, node)
+        self.covers.extents.forget_unused()
+
+    def listen(self, interface: Interface[K, Node]) -> Job:
+        """The minimal cover of what the others want."""
+        return self.covers.listen(interface)
+
+    def silence(self, interface: Interface[K, Node]) -> Job:
+        """Forget the link's forest, and its items."""
+        clearing = super().silence(interface)
+        yield from self.covers.silence(interface)
+        yield from clearing
+
+    def check(self) -> None:
+        """Raise AssertionError if an invariant is broken."""
+        super().check()
+        self.covers.check(not self.pending)
+        if not self.pending:
+            held: dict[Node, dict[Any, int]] = {}
+            for source in (self.here, *self.links.values()):
+                for node in source.held.values():
+                    if node is not None:
+                        holders = held.setdefault(node, {})
+                        holders[source] = holders.get(source, 0) + 1
+            assert held == {node: node.holders for node in self.covers.nodes.values() if node.holders}
+
+
+class CoveringTable(CoveredTable[Node]):
+    """A key is a filter by its canonical form.
+
+    >>> from weft import parse
+    >>> from weft.index.base import SubId
+    >>> from weft.routing import Link
+    >>> table, north = CoveringTable(), Link("north")
+    >>> _ = table.attach(north)
+    >>> _ = table.change({SubId(1): parse("x > 0"), SubId(2): parse("x > 5")}, ())
+    >>> [str(item) for item in table.told(north).values()]
+    ['x > 0']
+    >>> [[str(item) for item in tell.update.add.values()] for tell in table.change({}, [SubId(1)])]
+    [['x > 5']]
+    """
+
+    model = "covering"
+
+    def rooted(self, interface: Interface[Node, Node], node: Node) -> None:
+        """The node is told as it is."""
+        self.tell(interface, node)
+
+    def unrooted(self, interface: Interface[Node, Node], node: Node) -> None:
+        """The node is withdrawn."""
+        self.withdraw(interface, node)
+
+    def item(self, key: Node) -> Item:
+        """The first filter that had the form."""
+        return key.item
+
+    def check(self) -> None:
+        """Raise AssertionError if an invariant is broken."""
+        super().check()
+        for interface in self.listening():
+            assert set(interface.ledger.ids) == set(self.covers.roots(interface))

@@ -1,0 +1,1 @@
+"""Routing by label sets (DLS)."""

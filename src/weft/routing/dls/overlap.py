@@ -1,0 +1,72 @@
+"""Label sets against advertisements, by cells. Law: False only when disproved: they share no cell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from weft.algebra.box import NormalForm
+from weft.algebra.relate import as_form
+from weft.errors import WeftError
+from weft.interest.label_set import LabelSet
+from weft.language.ast import Filter
+from weft.routing.table import Item
+from weft.space.grid import CellBoxes
+from weft.space.label_sides import Corners, LabelSides
+from weft.space.label_space import LabelSpace
+
+
+class _Advertisement:
+    """An advertisement's boxes of cells in each space that labels are compared in, made when first asked for."""
+
+    def __init__(self, form: NormalForm) -> None:
+        self._form = form
+        self._boxes: dict[int, tuple[LabelSpace, tuple[CellBoxes, ...]]] = {}
+
+    def boxes(self, side: int, sides: LabelSides) -> tuple[CellBoxes, ...]:
+        """The boxes in each application of a space."""
+        space = sides.spaces[side]
+        assert space is not None
+        if side not in self._boxes or self._boxes[side][0] is not space:
+            self._boxes[side] = space, tuple(grid.boxes(self._form) for grid in space.grids)
+        for other, old in enumerate(sides.spaces):
+            if old is None:
+                self._boxes.pop(other, None)  # that space is gone, and what was made for it
+        return self._boxes[side][1]
+
+    def meets(self, corners: Corners, sides: LabelSides) -> bool:
+        """Whether it has a cell in boxes of cells."""
+        if not self._form:
+            return False
+        boxes = self.boxes(corners.side, sides)[corners.application]
+        meeting = (corners.lows[:, None] <= boxes.highs[None]) & (corners.highs[:, None] >= boxes.lows[None])
+        return bool(meeting.all(axis=2).any())
+
+
+class LabelOverlap:
+    """Whether a label set and an advertisement share a cell. `sides` says which spaces there are now."""
+
+    def __init__(self, sides: Callable[[], LabelSides]) -> None:
+        self._sides = sides
+
+    def see(self, item: Item) -> list[Corners] | None:
+        """The boxes of cells of labels."""
+        try:
+            return self._sides().corners(item.labels) if isinstance(item, LabelSet) else None
+        except WeftError:
+            return None
+
+    def promise(self, advertisement: Item) -> _Advertisement | None:
+        """An advertisement's cells; None if it is too complex to compare."""
+        try:
+            if isinstance(advertisement, Filter | NormalForm):
+                schema = advertisement.schema if isinstance(advertisement, NormalForm) else None
+                return _Advertisement(as_form(advertisement, schema))
+        except WeftError:
+            pass
+        return None
+
+    def meets(self, item: object, advertisement: object) -> bool:
+        """Whether a cell may be in both."""
+        if not isinstance(item, list) or not isinstance(advertisement, _Advertisement):
+            return True
+        return any(advertisement.meets(corners, self._sides()) for corners in item)

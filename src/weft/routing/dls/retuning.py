@@ -1,0 +1,203 @@
+"""Another label space for a whole network, while it runs (DLS 5.1). Law: nothing is lost while the spaces change, and
+nobody hears of a label before its space.
+
+The new space goes with the first update in which a broker tells its clients' interest in new labels instead of old
+ones. Both are understood until every neighbour has said that no old ones come from it (`wave`).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from weft.errors import LabelError, LocalProtocolError, RemoteProtocolError, SchemaError
+from weft.interest.label_set import LabelSet, Retuning, Stage
+from weft.model.change import Change
+from weft.routing.cell_table import Cells, CellTable
+from weft.routing.dls.incoming import LabelsHeard
+from weft.routing.dls.notes import Notes, understood
+from weft.routing.dls.space import is_sound, labels_in, labels_of
+from weft.routing.dls.wave import Wave
+from weft.routing.engine import Interface, unexpected
+from weft.routing.jobs import Job
+from weft.routing.table import Items, Link, Role, Tell, Update
+from weft.space.dimension import Ints
+from weft.space.label_sides import LabelSides
+from weft.space.label_space import LabelSpace
+
+LabelInterface = Interface[LabelSet, Cells[Ints]]
+
+_TOGETHER = 16  # subscriptions that are mapped anew as one piece of work
+
+
+class RetunedTable(CellTable[LabelSet, Ints]):
+    """A table of labels whose space can be changed while it runs."""
+
+    def __init__(self, space: LabelSpace, side: int, **options: Any) -> None:
+        super().__init__(**options)
+        self.sides = LabelSides.of(space, side)
+        self.incoming = LabelsHeard()
+        self._wave: Wave | None = None  # while there are two spaces
+        self._notes = Notes()  # of the update that is being learnt
+
+    @property
+    def space(self) -> LabelSpace:
+        """The label space in use; the old one, while it is re-tuned."""
+        return self.sides.space
+
+    @property
+    def retuning(self) -> bool:
+        """Whether there are two spaces, old and new."""
+        return self._wave is not None
+
+    def retune(self, space: LabelSpace) -> list[Tell]:
+        """Put another label space in the place of the one in use, here and in the whole network.
+
+        One broker is enough: neighbours pass it on. Both spaces are understood until each neighbour has said that
+        nothing comes from it in the old one; then that is forgotten. Raises LocalProtocolError if another is under way.
+        """
+        known = self.space if self.sides.coming is None else self.sides.coming
+        if space.parameters == known.parameters:
+            return []
+        if self._wave is not None:
+            raise LocalProtocolError("a label space is on its way already; wait until it is there (`retuning`)")
+        self._begin(self.sides.beside(space))
+        return self._flush()
+
+    # -- links --------------------------------------------------------------------------------------
+
+    def attach(self, link: Link, role: Role = Role.PEER) -> list[Tell]:
+        """All that the neighbour should know, fresh.
+
+        Raises LocalProtocolError for a new neighbour while the network is re-tuned: it would bring old labels to those
+        who have forgotten them.
+        """
+        if link not in self.links and self._wave is not None:
+            raise LocalProtocolError(f"{link} cannot be attached while the label space is re-tuned; try again later")
+        return super().attach(link, role)
+
+    def meet(self, interface: LabelInterface) -> None:
+        """A neighbour that was there before a restart has still to say how far it is."""
+        assert interface.link is not None
+        if self._wave is not None:
+            self._wave.expect(interface.link)
+
+    def greet(self, interface: LabelInterface) -> None:
+        """A session that begins anew hears again how far we are."""
+        self._say(interface)
+
+    def silence(self, interface: LabelInterface) -> Job:
+        """Wait for the neighbour no longer."""
+        assert interface.link is not None
+        if self._wave is not None:
+            self._wave.forget(interface.link)
+        return super().silence(interface)
+
+    # -- what neighbours say ------------------------------------------------------------------------
+
+    def understand(self, interface: LabelInterface, update: Update, news: Change[Items, Items]) -> None:
+        """The notes of an update, and whether its labels can be. Raises RemoteProtocolError."""
+        link = interface.link
+        assert link is not None
+        notes = understood(link, update, self.incoming[link].twin, self.sides)
+        sides = self.sides if notes.space is None else self.sides.beside(notes.space)
+        for item in update.add.values():
+            if not is_sound(item, sides):
+                raise unexpected(link, "a set of our labels", item)
+        if notes.stage is Stage.DONE or (self._wave is not None and self._wave.heard[link] is Stage.DONE):
+            kept = [item for item_id, item in interface.ledger.heard.items() if item_id not in news.drop]
+            if (sides.sides(labels_in([*kept, *news.add.values()])) == sides.side).any():
+                raise RemoteProtocolError(
+                    f"{link} tells labels of the old space, which it said it had done with; its session must start anew"
+                )
+        self._notes = notes
+
+    def heed(self, interface: LabelInterface, update: Update, news: Change[Items, Items], new: Any) -> None:  # noqa: ARG002
+        """Look events up in what is new, in a space that is new, or in a filter of another size."""
+        assert interface.link is not None
+        if self._notes.space is not None:
+            self._begin(self.sides.beside(self._notes.space))
+        heard = self.incoming[interface.link]
+        heard.change(labels_in(news.drop.values()), labels_in(news.add.values()))
+        if update.fresh or self._notes.switch is not None:
+            heard.switch(self._notes.switch, labels_in(interface.ledger.heard.values()))
+
+    def conclude(self, interface: LabelInterface) -> None:
+        """Answer a neighbour that waits for a word of ours, and note how far it is."""
+        assert interface.link is not None
+        notes, self._notes = self._notes, Notes()
+        if notes.late:
+            interface.ledger.notes += (Retuning(self.space.to_json(), Stage.DONE),)
+        if self._wave is not None:
+            self._wave.hear(interface.link, notes.stage)
+
+    # -- the wave -----------------------------------------------------------------------------------
+
+    def _begin(self, sides: LabelSides) -> None:
+        """Tell everybody of the new space, and what is wanted here in its labels."""
+        self._wave = Wave(self.links)
+        self._move(sides)
+        for interface in self.links.values():
+            self._say(interface)
+        self._jobs.run(self._map_anew())
+
+    def _map_anew(self) -> Job:
+        """Local subscriptions in new labels instead of old ones, some at a time."""
+        for number, sub in enumerate([*self.here.held]):
+            old = self.here.held.get(sub)
+            if old is not None and (self.sides.sides(old.cells) == self.sides.side).any():
+                labels = labels_of(old.wanted, self.sides)
+                assert labels is not None
+                new = self.here.held[sub] = Cells(labels, old.wanted)
+                yield from self.revise(self.here, [old], [new])
+            if number % _TOGETHER == 0:
+                yield
+
+    def settled(self) -> None:
+        """Tell neighbours that we have done with old labels; forget their space when nobody has any."""
+        if self._wave is None:
+            return
+        for link in self._wave.due():
+            self._say(self.links[link])
+        if self._wave.over:
+            self._wave = None
+            self._move(self.sides.moved())
+
+    def _say(self, interface: LabelInterface) -> None:
+        """How far we are goes with the next update; of two stages the later says all."""
+        if self._wave is not None and self.sides.coming is not None and interface.attached:
+            assert interface.link is not None
+            stage = Retuning(self.sides.coming.to_json(), self._wave.told[interface.link])
+            others = (note for note in interface.ledger.notes if not isinstance(note, Retuning))
+            interface.ledger.notes = (*others, stage)
+
+    def _move(self, sides: LabelSides) -> None:
+        self.sides = sides
+        for heard in self.incoming.values():
+            heard.space = sides
+
+    # -- restart ------------------------------------------------------------------------------------
+
+    @property
+    def settings(self) -> str:
+        """The space in use, its side, and the one to come: a table must keep them through a restart."""
+        coming = None if self.sides.coming is None else self.sides.coming.to_json()
+        return json.dumps({"space": self.space.to_json(), "side": self.sides.side, "coming": coming})
+
+    def resume(self, settings: str) -> None:
+        """Take the spaces back. Raises LocalProtocolError."""
+        if not settings:
+            return
+        try:
+            kept = json.loads(settings)
+            sides = LabelSides.of(LabelSpace.from_json(kept["space"]), kept["side"])
+            coming = kept["coming"]
+            self.sides = sides if coming is None else sides.beside(LabelSpace.from_json(coming))
+        except (KeyError, TypeError, ValueError, SchemaError, LabelError) as error:
+            raise LocalProtocolError(f"these are not the settings of a table of labels: {error}") from None
+        self._wave = None if coming is None else Wave(())
+
+    def check(self) -> None:
+        """Raise AssertionError if an invariant is broken."""
+        super().check()
+        assert self.retuning == (self.sides.coming is not None), "two spaces without a re-tuning, or the other way"

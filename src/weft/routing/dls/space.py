@@ -1,0 +1,52 @@
+"""Filters and events as labels (DLS 4). Law: an event that matches a filter has, at some level in use, one of the
+filter's labels.
+
+All of it is arithmetic over public parameters: a client that knows them maps its own subscriptions and events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from weft.algebra.box import NormalForm
+from weft.algebra.relate import as_form
+from weft.index.base import AnyEvent
+from weft.interest.label_set import LabelSet
+from weft.language.ast import Filter
+from weft.routing.table import Item
+from weft.space.dimension import Ints
+from weft.space.label_sides import LabelSides
+from weft.space.label_space import LabelSpace
+
+
+def labels_of(wanted: Filter | NormalForm, sides: LabelSides) -> Ints | None:
+    """The labels of a filter in the newest space that there is; None if it matches nothing."""
+    form = as_form(wanted)
+    side = sides.side if sides.coming is None else 1 - sides.side
+    return sides.labels(form, side) if form else None
+
+
+def items_of(wanted: Filter, sides: LabelSides) -> tuple[LabelSet, ...]:
+    """A filter's labels as a client's broker is told them."""
+    labels = labels_of(wanted, sides)
+    return () if labels is None else (LabelSet(tuple(labels.tolist())),)
+
+
+def labels_in(items: Iterable[Item]) -> Ints:
+    """All labels of items, as often as they are there."""
+    return np.array([label for item in items if isinstance(item, LabelSet) for label in item.labels], np.int64)
+
+
+def is_sound(item: object, sides: LabelSides) -> bool:
+    """Whether an item is a set of labels of the spaces that there are."""
+    if not isinstance(item, LabelSet) or not item.labels or not 0 <= min(item.labels) <= max(item.labels) < 1 << 63:
+        return False
+    labels = np.array(item.labels, np.int64)
+    return bool((labels[1:] > labels[:-1]).all() and sides.sound(labels).all())
+
+
+def cells_of(events: Sequence[AnyEvent], space: LabelSpace) -> Ints:
+    """The cells of events in all grids of a space, a row each: from them follow the labels at any level."""
+    return np.concatenate([grid.cells(events) for grid in space.grids], axis=1)

@@ -1,0 +1,191 @@
+"""Routing by label sets (DLS). Laws: those of `table`, CELLS with exact labels, HASHED with a counting filter.
+
+Exact reference counts for each link decide what is told. A filter, where there is one, only makes `route` small and
+fast; both ends have it, and switch its size at the same update (`label_twin`). Exact filtering is the local index's, at
+the client's end. A network changes its label space while it runs: see `retuning`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from weft.algebra.box import NormalForm
+from weft.errors import LocalProtocolError
+from weft.index.base import AnyEvent
+from weft.interest.heard_labels import HeardLabels
+from weft.interest.label_filter import CountingFilter, FilterShape
+from weft.model.change import Change
+from weft.model.schema import Schema
+from weft.routing.cell_table import Cells
+from weft.routing.dls.outgoing import LabelsTold, joined
+from weft.routing.dls.overlap import LabelOverlap
+from weft.routing.dls.retuning import LabelInterface, RetunedTable
+from weft.routing.dls.space import cells_of, is_sound, labels_in, labels_of
+from weft.routing.jobs import Job
+from weft.routing.table import Exactness, ItemId, Items, Link, Placed, Places, Routes, Update, Wanted
+from weft.space.dimension import Ints
+from weft.space.label_space import LabelSpace
+
+_RATE = 0.01
+
+
+class DlsTable(RetunedTable):
+    """Label sets over a label space; with `shape`, events are looked up in counting filters.
+
+    A filter grows when more than `rate` of strangers would be let pass; `bundle` labels at most are one item. `side` is
+    1 in a network that was re-tuned an odd number of times.
+
+    >>> from weft import parse, Schema
+    >>> schema = Schema.from_dict({"attributes": {n: {"type": "float", "bounds": [0, 100]} for n in ("x", "y")}})
+    >>> table, north, south = DlsTable.of(schema), Link("north"), Link("south")
+    >>> _ = table.attach(north), table.attach(south)
+    >>> tells = table.change({1: parse("x BETWEEN 10 AND 20 AND y > 50")}, ())
+    >>> len(tells), table.change({2: parse("x BETWEEN 12 AND 18 AND y > 60")}, ())
+    (2, [])
+    """
+
+    model = "dls"
+
+    def __init__(
+        self,
+        space: LabelSpace,
+        *,
+        shape: FilterShape | None = None,
+        rate: float = _RATE,
+        bundle: int = 64,
+        side: int = 0,
+        **options: Any,
+    ) -> None:
+        if not 0 < rate <= 1:
+            raise LocalProtocolError(f"a rate of false positives is above 0 and at most 1, not {rate}")
+        if bundle < 1:
+            raise LocalProtocolError(f"an item has at least one label, not {bundle}")
+        super().__init__(space, side, **options)
+        self.shape = shape
+        self._rate = rate
+        self._bundle = bundle
+
+    @staticmethod
+    def of(schema: Schema, **options: Any) -> DlsTable:
+        """A table over all attributes of a schema, which must have bounds. Raises SchemaError."""
+        return DlsTable(LabelSpace.of(schema), **options)
+
+    @property
+    def exactness(self) -> Exactness:
+        """Cells, or hashed cells."""
+        return Exactness.CELLS if self.shape is None else Exactness.HASHED
+
+    @property
+    def agreed(self) -> Mapping[str, object]:
+        """The space, for labels of other grids mean something else; and the filter, hashes and seed included.
+
+        While the space is re-tuned they are still those of the old one.
+        """
+        shape = None if self.shape is None else [*self.shape.parameters, self._rate]
+        return {"space": self.space.parameters, "side": self.sides.side, "filter": shape}
+
+    @property
+    def overlap(self) -> LabelOverlap:
+        """By cells, in whatever spaces there are."""
+        return LabelOverlap(lambda: self.sides)
+
+    # -- what a model says --------------------------------------------------------------------------
+
+    def make_outgoing(self) -> LabelsTold:
+        """Nothing told yet."""
+        return LabelsTold(self._bundle, self.shape, self._rate)
+
+    def hold(self, wanted: Wanted | NormalForm) -> Cells[Ints] | None:
+        """A filter's labels, or those that its client mapped for a table of this fingerprint."""
+        if isinstance(wanted, Placed):
+            if wanted.fingerprint == self.fingerprint and not self.retuning:
+                for item in wanted.items:
+                    if not is_sound(item, self.sides):
+                        raise LocalProtocolError(f"a subscription was mapped to {item!r}, which is not labels of ours")
+                return Cells(labels_in(wanted.items), wanted.filter) if wanted.items else None
+            wanted = wanted.filter
+        labels = labels_of(wanted, self.sides)
+        return None if labels is None else Cells(labels, wanted)
+
+    def receive(self, interface: LabelInterface, update: Update, news: Change[Items, Items]) -> Mapping[ItemId, Any]:
+        """The label sets of an update, and its notes."""
+        self.understand(interface, update, news)
+        return {item_id: Cells(labels_in([item])) for item_id, item in news.add.items()}
+
+    def meet(self, interface: LabelInterface) -> None:
+        """A filter, or exact labels, for what the link will tell."""
+        assert interface.link is not None
+        self.incoming[interface.link] = HeardLabels(self.sides, self.shape, self._rate)
+        super().meet(interface)
+
+    def close(self, interface: LabelInterface) -> None:
+        """The switch of a filter goes with the update that asks for it."""
+        told = self.outgoing.get(interface)
+        if told is not None:
+            assert isinstance(told, LabelsTold)
+            if interface.ledger.changed or told.labels.renewing:
+                interface.ledger.notes += told.labels.notes(fresh=interface.ledger.fresh)
+
+    def silence(self, interface: LabelInterface) -> Job:
+        """Forget what the link was told, and told."""
+        assert interface.link is not None
+        del self.incoming[interface.link]
+        return super().silence(interface)
+
+    # -- events -------------------------------------------------------------------------------------
+
+    def wanting(self, event: AnyEvent) -> set[Link]:
+        """The links that want one of the event's labels. Cost: O(1) a link and level in use."""
+        return self.incoming.wanting(event, self.sides)
+
+    def wanting_batch(self, events: Sequence[AnyEvent], places: Places | None) -> Routes:
+        """The same for many events. Cost: below a microsecond an event, link and level in use."""
+        return self.incoming.wanting_batch(events, self.sides, None if self.retuning else places)
+
+    def place(self, events: Sequence[AnyEvent]) -> Places:
+        """The cells of events, which give their labels at any level."""
+        return Places(self.fingerprint, cells_of(events, self.space))
+
+    # -- what is in it ------------------------------------------------------------------------------
+
+    def filter_told(self, link: Link) -> tuple[int, CountingFilter] | None:
+        """The number of the last switch and the filter that a link has of us, once all that was told has arrived.
+
+        With advertisements it is that of all that could be told.
+        """
+        told = self.outgoing.get(self._interface(link))
+        twin = told.labels.twin if isinstance(told, LabelsTold) else None
+        return None if twin is None else (twin.number, twin.held)
+
+    def filter_heard(self, link: Link) -> tuple[int, CountingFilter] | None:
+        """The number of the last switch and the filter that a link's events are looked up in."""
+        twin = self.incoming[link].twin
+        return None if twin is None else (twin.number, twin.held)
+
+    def saturated(self, link: Link) -> int:
+        """How many counters of a link's filter are full: the neighbour's `step` frees it of them."""
+        return self.incoming[link].saturated
+
+    def memory(self, link: Link) -> tuple[int, int]:
+        """The bytes of what a link's events are looked up in, and of what decides what it is told."""
+        told = self.outgoing.get(self._interface(link))
+        return self.incoming[link].held.nbytes, told.labels.nbytes if isinstance(told, LabelsTold) else 0
+
+    def check(self) -> None:
+        """Raise AssertionError if an invariant is broken."""
+        super().check()
+        for link, interface in self.links.items():
+            labels = labels_in(interface.ledger.heard.values())
+            self.incoming[link].check(labels)
+            assert self.sides.sound(labels).all(), f"{link} told labels of no space"
+        for interface, told in self.outgoing.items():
+            assert isinstance(told, LabelsTold)
+            if not self.pending:
+                told.labels.check(joined(each.cells for each in self.holding(interface)))
+            assert set(interface.ledger.ids) == {*told.labels.bundles.bundles()}, f"{interface.link} knows other labels"
+        for cells in self.here.held.values() if not self.pending else ():
+            if cells is not None:
+                labels = labels_of(cells.wanted, self.sides)
+                assert labels is not None
+                assert np.array_equal(cells.cells, labels), "it has other labels"

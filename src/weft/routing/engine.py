@@ -1,0 +1,433 @@
+"""The engine of every routing table: links, roles, what is held, what is told. Law: a model says only what to tell a
+link and which links an event interests; everything else happens here, once.
+
+A model works in jobs: generators that call `tell` and `withdraw`, and yield after each small piece of work (`jobs`). A
+call works on its own job for some pieces; the rest is pending, and `step` continues it. What a job adds it tells before
+it first yields, and what it withdraws it withdraws last, so that nothing is lost in between (law 2).
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from itertools import count
+from typing import Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.algebra.box import NormalForm
+from weft.errors import LocalProtocolError, RemoteProtocolError
+from weft.index.base import AnyEvent, SubId
+from weft.model.change import Change
+from weft.model.event import attributes_of
+from weft.model.schema import Schema
+from weft.routing.jobs import PIECES, Job, Jobs
+from weft.routing.ledger import Ledger
+from weft.routing.local import Local, check_change
+from weft.routing.table import (
+    About,
+    ClientId,
+    Exactness,
+    Filters,
+    Heard,
+    Item,
+    ItemId,
+    Items,
+    Kept,
+    Link,
+    Overlap,
+    Placed,
+    Places,
+    Role,
+    Routes,
+    Source,
+    Tell,
+    Update,
+    Wanted,
+)
+
+K = TypeVar("K", bound=Hashable)  # what a model names the items by that it tells
+H = TypeVar("H")  # what a model holds of a subscription or of an item heard
+
+_CHUNK = 64  # items released together
+
+
+class Interface(Generic[K, H]):
+    """Where items come from and where they are told: local clients (no link), or a neighbour while it is attached."""
+
+    __slots__ = ("attached", "began", "ended", "held", "ledger", "link", "role")
+
+    def __init__(self, link: Link | None, role: Role, numbers: Iterator[int]) -> None:
+        self.link = link
+        self.role = role
+        self.attached = False  # a neighbour that was restored is not until it is there
+        self.began = self.ended = 0  # when it was attached and detached, in the order of such events; 0: not yet
+        self.held: dict[int, H | None] = {}
+        self.ledger: Ledger[K] = Ledger(numbers)
+
+    def __repr__(self) -> str:
+        return f"Interface({self.link}, {self.role.value})"
+
+    @property
+    def listening(self) -> bool:
+        """Whether it is told anything."""
+        return self.attached and self.role is not Role.SLAVE
+
+
+class TableEngine(ABC, Generic[K, H]):
+    """What all tables share. `local` is a local part, which may find few roots for many subscriptions.
+
+    With `refresh`, `step` tells a master everything anew: a slave's whole root set replaces the old one, which heals a
+    master that has lost it (thesis 2.2). `work` is how many pieces of work a call does before the rest is pending.
+    """
+
+    model: ClassVar[str]
+
+    def __init__(
+        self,
+        schema: Schema | None = None,
+        *,
+        local: Local | None = None,
+        refresh: bool = False,
+        work: int = PIECES,
+    ) -> None:
+        self.schema = schema
+        self._numbers = count(1)  # one for all links: then no id comes twice, even if a link comes back
+        self.here: Interface[K, H] = Interface(None, Role.PEER, self._numbers)
+        self.links: dict[Link, Interface[K, H]] = {}
+        self._local = local
+        self._refresh = refresh
+        self._jobs = Jobs(work)
+        self._sessions = count(1)
+
+    # -- what a model says ----------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def exactness(self) -> Exactness:
+        """Which of the laws hold."""
+
+    @property
+    @abstractmethod
+    def agreed(self) -> Mapping[str, object]:
+        """What neighbours must agree on besides model, exactness and schema, as JSON has it."""
+
+    @property
+    @abstractmethod
+    def overlap(self) -> Overlap:
+        """How items compare with advertisements."""
+
+    @abstractmethod
+    def hold(self, wanted: Wanted | NormalForm) -> Any:
+        """A subscription as `keep` takes it; None if it matches nothing. Raises FilterTooComplexError."""
+
+    @abstractmethod
+    def receive(self, interface: Interface[K, H], update: Update, news: Change[Items, Items]) -> Mapping[ItemId, Any]:
+        """The items of an update as `keep` takes them, without those that match nothing. Raises RemoteProtocolError."""
+
+    def keep(self, new: Any) -> H:
+        """What the table holds of a subscription or of an item from now on."""
+        held: H = new
+        return held
+
+    @abstractmethod
+    def item(self, key: K) -> Item:
+        """What a key that is told stands for."""
+
+    @abstractmethod
+    def revise(self, source: Interface[K, H], drop: Sequence[H], add: Sequence[H]) -> Job:
+        """A source holds some more and others no longer: tell and withdraw, at all listening links but the source."""
+
+    @abstractmethod
+    def listen(self, interface: Interface[K, H]) -> Job:
+        """A new neighbour: tell it what all others want."""
+
+    @abstractmethod
+    def silence(self, interface: Interface[K, H]) -> Job:
+        """A neighbour is gone: forget what it was told. What it held goes afterwards, by `revise`."""
+
+    def meet(self, interface: Interface[K, H]) -> None:
+        """A neighbour that may tell something: make room for it."""
+
+    def heed(
+        self, interface: Interface[K, H], update: Update, news: Change[Items, Items], new: Mapping[ItemId, Any]
+    ) -> None:
+        """A neighbour has told something: look events up in that from now on."""
+
+    def conclude(self, interface: Interface[K, H]) -> None:
+        """What a neighbour told has been told on, but for what is pending."""
+
+    def settled(self) -> None:
+        """Nothing is pending."""
+
+    @abstractmethod
+    def wanting(self, event: AnyEvent) -> set[Link]:
+        """The links that an event interests."""
+
+    @abstractmethod
+    def wanting_batch(self, events: Sequence[AnyEvent], places: Places | None) -> Routes:
+        """The positions of the events that interest each link."""
+
+    def improve(self, budget: int) -> None:
+        """Tell the same in fewer items, looking at about `budget` of them."""
+
+    def close(self, interface: Interface[K, H]) -> None:
+        """An update to a link is about to be made: whatever must go with it."""
+
+    # -- for models -----------------------------------------------------------------------------
+
+    def tell(self, interface: Interface[K, H], key: K) -> None:
+        """A link must know a key."""
+        interface.ledger.tell(key)
+
+    def withdraw(self, interface: Interface[K, H], key: K) -> None:
+        """A link need no longer know a key; a new neighbour may not know it yet."""
+        if interface.ledger.knows(key):
+            interface.ledger.withdraw(key)
+
+    def listening(self, source: Interface[K, H] | None = None) -> Iterator[Interface[K, H]]:
+        """The links that are told anything, but for the source."""
+        return (each for each in self.links.values() if each.listening and each is not source)
+
+    def holding(self, but: Interface[K, H]) -> Iterator[H]:
+        """All that is held, but for what one interface holds."""
+        for each in (self.here, *self.links.values()):
+            if each is not but:
+                yield from (held for held in each.held.values() if held is not None)
+
+    # -- links ------------------------------------------------------------------------------------
+
+    def attach(self, link: Link, role: Role = Role.PEER) -> list[Tell]:
+        """All that the neighbour should know, fresh; what it told us holds until it tells us anew."""
+        interface = self.links.get(link)
+        if interface is None:
+            self._check_role(link, role)
+            interface = self._meet(link, role)
+        elif interface.role is not role:
+            raise LocalProtocolError(
+                f"{link} is attached as {interface.role.value}; detach it before it becomes {role.value}"
+            )
+        new = not interface.attached
+        if new:
+            interface.attached, interface.began = True, next(self._sessions)
+        if interface.listening:
+            interface.ledger.fresh = self.exactness is not Exactness.FLOOD
+            if new:
+                self._jobs.run(self.listen(interface))
+        self.greet(interface)
+        return self._flush()
+
+    def greet(self, interface: Interface[K, H]) -> None:
+        """A neighbour begins a session: whatever must go with its first update."""
+
+    def _meet(self, link: Link, role: Role) -> Interface[K, H]:
+        interface = self.links[link] = Interface(link, role, self._numbers)
+        self.meet(interface)
+        return interface
+
+    def _check_role(self, link: Link, role: Role) -> None:
+        """A broker does not know what is wanted above its master: a peer, or a second master, would miss that."""
+        if not link:
+            raise LocalProtocolError("a link needs a name")
+        roles = {each.role for each in self.links.values()}
+        above = Role.MASTER in roles and role is not Role.SLAVE
+        if above or (role is Role.MASTER and Role.PEER in roles):
+            raise LocalProtocolError(
+                f"{link} cannot be a {role.value}: a broker with a master has slaves and nobody else"
+            )
+
+    def detach(self, link: Link) -> list[Tell]:
+        """Withdraw what nobody else wants."""
+        interface = self._interface(link)
+        del self.links[link]
+        interface.attached, interface.ended = False, next(self._sessions)
+        self._jobs.run(self._depart(interface))
+        return self._flush()
+
+    def _depart(self, interface: Interface[K, H]) -> Job:
+        yield from self.silence(interface)
+        held = [each for each in interface.held.values() if each is not None]
+        interface.held = {}
+        for start in range(0, len(held), _CHUNK):
+            yield from self.revise(interface, held[start : start + _CHUNK], ())
+            yield
+
+    def restore(self, kept: Kept) -> None:
+        """Take back what a broker kept. Raises LocalProtocolError if the table is in use already."""
+        if self.links or self.here.held:
+            raise LocalProtocolError("a table takes back what was kept before it is used, not after")
+        if kept.advertisements:
+            raise _no_advertisements()
+        self.resume(kept.settings)
+        self._change(kept.subscriptions, ())
+        for link, heard in kept.links.items():
+            self._check_role(link, heard.role)
+            self._recall(link, heard)
+        self._jobs.finish()
+
+    def _recall(self, link: Link, heard: Heard) -> None:
+        if heard.advertisements:
+            raise _no_advertisements()
+        self._learn(self._meet(link, heard.role), Update(fresh=True, add=dict(heard.subscriptions)))
+
+    def resume(self, settings: str) -> None:
+        """Take back what `settings` said."""
+        if settings:
+            raise LocalProtocolError(f"a table of model {self.model} keeps no settings")
+
+    @property
+    def settings(self) -> str:
+        """Nothing, unless the model changes while it runs."""
+        return ""
+
+    # -- changes ----------------------------------------------------------------------------------
+
+    def change(self, add: Filters, drop: Collection[SubId]) -> list[Tell]:
+        """Change local subscriptions. Raises LocalProtocolError or FilterTooComplexError; then nothing has changed."""
+        self._change(add, drop)
+        return self._flush()
+
+    def _change(self, add: Filters, drop: Collection[SubId]) -> None:
+        if self._local is None:
+            check_change(self.here.held, add, drop)
+            self._changed(self.here, drop, {sub: self.hold(wanted) for sub, wanted in add.items()})
+            return
+        for wanted in add.values():
+            self.hold(wanted)
+        plain = {sub: wanted.filter if isinstance(wanted, Placed) else wanted for sub, wanted in add.items()}
+        roots = self._local.change(plain, drop)
+        self._changed(self.here, roots.drop, {root: self.hold(wanted) for root, wanted in roots.add.items()})
+
+    def learn(self, link: Link, update: Update) -> list[Tell]:
+        """Take over what a neighbour told."""
+        self._learn(self._interface(link), update)
+        return self._flush()
+
+    def _learn(self, interface: Interface[K, H], update: Update) -> None:
+        assert interface.link is not None
+        news = interface.ledger.news(interface.link, interface.role, update)
+        new = self.receive(interface, update, news)
+        interface.ledger.hear(update, news)
+        self.heed(interface, update, news, new)
+        self._changed(interface, news.drop, new)
+        self.conclude(interface)
+
+    def _changed(self, source: Interface[K, H], drop: Collection[int], add: Mapping[Any, Any]) -> None:
+        gone = [held for each in drop if (held := source.held.pop(each, None)) is not None]
+        new = []
+        for each, what in add.items():
+            kept = None if what is None else self.keep(what)
+            if kept is not None:
+                new.append(kept)
+            source.held[each] = kept  # None: a subscription that matches nothing is known, too
+        if gone or new:
+            self._jobs.run(self.revise(source, gone, new))
+
+    def advertise(self, client: ClientId, add: Filters, drop: Collection[SubId]) -> list[Tell]:  # noqa: ARG002
+        """Refused: see `adverts.Advertised`."""
+        raise _no_advertisements()
+
+    # -- jobs -------------------------------------------------------------------------------------
+
+    def step(self, budget: int) -> list[Tell]:
+        """Continue what is pending; with nothing pending, improve what is told and refresh the master."""
+        if not self._jobs:
+            self.improve(budget)
+            master = self._master
+            if self._refresh and master is not None:
+                master.ledger.fresh = True
+        self._jobs.work(budget)
+        return self._flush()
+
+    @property
+    def pending(self) -> bool:
+        """Whether a change has consequences that are not yet told."""
+        return bool(self._jobs)
+
+    def _flush(self) -> list[Tell]:
+        tells = []
+        if not self._jobs:
+            self.settled()
+        for link, each in self.links.items():
+            self.close(each)
+            if each.ledger.changed:
+                tells.append(Tell(link, each.ledger.flush(self.item)))
+        return tells
+
+    # -- events -----------------------------------------------------------------------------------
+
+    def route(self, event: AnyEvent, source: Source) -> set[Link]:
+        """The neighbours that want the event, and the master."""
+        attributes_of(event)
+        links = self.wanting(event)
+        master = self._master
+        if master is not None and master.link is not None:
+            links.add(master.link)
+        links.discard(source)
+        return links
+
+    def route_batch(self, events: Sequence[AnyEvent], source: Source, places: Places | None = None) -> Routes:
+        """`route` for many events at once."""
+        if not len(events):
+            return {}
+        if places is not None and (places.fingerprint != self.fingerprint or len(places.keys) != len(events)):
+            places = None
+        routes = self.wanting_batch(events, places)
+        master = self._master
+        if master is not None and master.link is not None:
+            routes[master.link] = np.arange(len(events))
+        routes.pop(source, None)  # type: ignore[arg-type]
+        return routes
+
+    def place(self, events: Sequence[AnyEvent]) -> Places | None:  # noqa: ARG002
+        """Nothing, unless the model maps events."""
+        return None
+
+    def admitted(self, events: Sequence[AnyEvent], client: ClientId) -> NDArray[np.bool_]:  # noqa: ARG002
+        """All: there are no advertisements."""
+        return np.ones(len(events), bool)
+
+    # -- what is in it ----------------------------------------------------------------------------
+
+    @property
+    def fingerprint(self) -> str:
+        """Model, exactness, schema and what the model agrees on with neighbours."""
+        schema = None if self.schema is None else self.schema.to_dict()
+        agreed = {"model": self.model, "exactness": self.exactness.value, "schema": schema, **self.agreed}
+        return json.dumps(agreed, sort_keys=True, separators=(",", ":"))
+
+    def told(self, link: Link, about: About = About.SUBSCRIPTIONS) -> Items:
+        """What the neighbour knows from us."""
+        return self._interface(link).ledger.told(self.item) if about is About.SUBSCRIPTIONS else {}
+
+    def heard(self, link: Link, about: About = About.SUBSCRIPTIONS) -> Items:
+        """What the neighbour has told us."""
+        return self._interface(link).ledger.heard if about is About.SUBSCRIPTIONS else {}
+
+    @property
+    def _master(self) -> Interface[K, H] | None:
+        return next((each for each in self.links.values() if each.role is Role.MASTER), None)
+
+    def _interface(self, link: Link) -> Interface[K, H]:
+        try:
+            return self.links[link]
+        except KeyError:
+            raise LocalProtocolError(f"there is no link {link}; attach it first") from None
+
+    def check(self) -> None:
+        """Raise AssertionError if an invariant is broken."""
+        for interface in self.links.values():
+            interface.ledger.check()
+            assert interface.held.keys() <= interface.ledger.heard.keys(), "something is held that was not heard"
+            assert interface.listening or not interface.ledger.ids, "a link was told something that must not be"
+
+
+def _no_advertisements() -> LocalProtocolError:
+    return LocalProtocolError("this network has no advertisements; publish without, or wrap the table in Advertised")
+
+
+def unexpected(link: Link | None, what: str, item: object) -> RemoteProtocolError:
+    """A neighbour tells an item of another kind."""
+    return RemoteProtocolError(f"{link} tells an item that is not {what}: {item!r}")

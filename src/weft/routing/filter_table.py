@@ -1,0 +1,152 @@
+"""Tables whose items are filters. Laws: those of `table`, EXACT; events are looked up in an index of all items heard.
+
+What is not told may be elided by the model, but `heard` and `held` keep every item, so that it can be told when what
+elided it goes. A filter that surely matches nothing is held by nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from weft.algebra.box import NormalForm
+from weft.algebra.normalize import MAX_BOXES
+from weft.algebra.relate import as_form, overlaps
+from weft.errors import FilterTooComplexError, RemoteProtocolError, WeftError
+from weft.index.base import AnyEvent
+from weft.language.ast import Filter
+from weft.model.change import Change
+from weft.model.schema import Schema
+from weft.routing.engine import H, Interface, K, TableEngine
+from weft.routing.incoming import BESIDE, LinkMatcher, MakeIndex, without_tail
+from weft.routing.jobs import Job
+from weft.routing.table import Exactness, Item, ItemId, Items, Link, Placed, Places, Routes, Update, Wanted
+
+
+class Held:
+    """An item and the events that it admits; two are never the same, equal or not."""
+
+    __slots__ = ("form", "item")
+
+    def __init__(self, item: Filter | NormalForm, form: NormalForm) -> None:
+        self.item = item
+        self.form = form
+
+
+class FilterTable(TableEngine[K, H]):
+    """What the tables of filters share. `index` makes the index that routes, `beside` is how many items may wait."""
+
+    def __init__(
+        self,
+        schema: Schema | None = None,
+        *,
+        index: MakeIndex = without_tail,
+        beside: int = BESIDE,
+        **options: Any,
+    ) -> None:
+        super().__init__(schema, **options)
+        self._matcher = LinkMatcher(schema, index, beside)
+        self._overlap = FilterOverlap(schema)
+
+    @property
+    def exactness(self) -> Exactness:
+        """The filters, and nothing else."""
+        return Exactness.EXACT
+
+    @property
+    def agreed(self) -> Mapping[str, object]:
+        """Nothing but the schema: normal forms under another one do not compare."""
+        return {}
+
+    @property
+    def overlap(self) -> FilterOverlap:
+        """By what filters mean."""
+        return self._overlap
+
+    def hold(self, wanted: Wanted | NormalForm) -> Any:
+        """A filter and its normal form."""
+        item = wanted.filter if isinstance(wanted, Placed) else wanted
+        form = as_form(item, self.schema)
+        return Held(item, form) if form else None
+
+    def receive(self, interface: Interface[K, H], update: Update, news: Change[Items, Items]) -> Mapping[ItemId, Held]:
+        """The filters of an update, those that match something."""
+        if update.notes:
+            raise RemoteProtocolError(f"{interface.link} sends notes, which a table of filters has no use for")
+        held = {item_id: self._received(interface.link, item) for item_id, item in news.add.items()}
+        return {item_id: each for item_id, each in held.items() if each.form}
+
+    def _received(self, link: Link | None, item: Item) -> Held:
+        try:
+            if not isinstance(item, Filter | NormalForm):
+                raise TypeError(f"it is a {type(item).__name__}")
+            form = as_form(item, self.schema)
+            if len(form.boxes) > MAX_BOXES:
+                raise FilterTooComplexError(f"it has more than {MAX_BOXES} boxes")
+            return Held(item, form)
+        except (WeftError, TypeError) as error:
+            raise RemoteProtocolError(f"{link} tells an item that is not a filter here: {error}") from error
+
+    def meet(self, interface: Interface[K, H]) -> None:
+        """Make room in the index."""
+        assert interface.link is not None
+        self._matcher.attach(interface.link)
+
+    def heed(
+        self,
+        interface: Interface[K, H],
+        update: Update,  # noqa: ARG002 - what is new of it says it all
+        news: Change[Items, Items],
+        new: Mapping[ItemId, Held],
+    ) -> None:
+        """Bring the index up to date."""
+        assert interface.link is not None
+        self._matcher.change(interface.link, news.drop.keys(), {item_id: each.form for item_id, each in new.items()})
+
+    def silence(self, interface: Interface[K, H]) -> Job:
+        """Take the link's items out of the index."""
+        assert interface.link is not None
+        return self._matcher.detach(interface.link)
+
+    def wanting(self, event: AnyEvent) -> set[Link]:
+        """By the index. Cost: that of a match, about 10 us."""
+        return self._matcher.wanting(event)
+
+    def wanting_batch(self, events: Sequence[AnyEvent], places: Places | None) -> Routes:  # noqa: ARG002
+        """By the index. Cost: a few us an event."""
+        return self._matcher.wanting_batch(events)
+
+    def check(self) -> None:
+        """Raise AssertionError if an invariant is broken."""
+        super().check()
+        for interface in self.links.values():
+            heard = {item_id: as_form(item, self.schema) for item_id, item in interface.ledger.heard.items()}  # type: ignore[arg-type]
+            assert interface.held.keys() == {item_id for item_id, form in heard.items() if form}
+        self._matcher.check({link: each.held.keys() for link, each in self.links.items()})  # type: ignore[misc]
+        if self._local is not None:
+            roots = {root: as_form(item, self.schema) for root, item in self._local.roots().items()}
+            assert {each for each, held in self.here.held.items() if held is not None} == {
+                r for r, f in roots.items() if f
+            }
+
+
+class FilterOverlap:
+    """Filters against advertisements, by what both mean. Law: False only when disproved."""
+
+    def __init__(self, schema: Schema | None = None) -> None:
+        self._schema = schema
+
+    def see(self, item: Item) -> NormalForm | None:
+        """The normal form; None if it is too complex to compare."""
+        try:
+            return as_form(item, self._schema) if isinstance(item, Filter | NormalForm) else None
+        except WeftError:
+            return None
+
+    promise = see
+
+    def meets(self, item: object, advertisement: object) -> bool:
+        """Whether an event may be in both."""
+        if not isinstance(item, NormalForm) or not isinstance(advertisement, NormalForm):
+            return True
+        return overlaps(item, advertisement, self._schema)

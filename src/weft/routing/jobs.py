@@ -1,0 +1,64 @@
+"""Work that may take longer than one call. Law: a call does a bounded number of pieces; the rest is pending.
+
+A job is a generator that yields after each piece of work. Jobs do not wait for each other: what one leaves between two
+pieces is fit for every other.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+from weft.errors import LocalProtocolError
+
+Job = Iterator[None]
+
+PIECES = 64  # of work in one call; a piece is about a search
+
+
+class Jobs:
+    """Jobs that are pending, the oldest first; a new one is worked on at once, for `pieces`.
+
+    >>> jobs, seen = Jobs(2), []
+    >>> jobs.run(seen.append(number) for number in range(5))
+    >>> seen, bool(jobs)
+    ([0, 1], True)
+    >>> jobs.work(10)
+    >>> seen, bool(jobs)
+    ([0, 1, 2, 3, 4], False)
+    """
+
+    def __init__(self, pieces: int = PIECES) -> None:
+        if pieces < 1:
+            raise LocalProtocolError(f"a call does at least one piece of work, not {pieces}")
+        self._pieces = pieces
+        self._waiting: deque[Job] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def run(self, job: Job) -> None:
+        """Work on a new job; what is left of it is pending."""
+        if not _spend(job, self._pieces):
+            self._waiting.append(job)
+
+    def work(self, budget: int) -> None:
+        """Continue with what is pending, for so many pieces."""
+        while self._waiting and budget > 0:
+            budget = _spend(self._waiting[0], budget)
+            if budget > 0:
+                self._waiting.popleft()
+
+    def finish(self) -> None:
+        """Do all that is pending."""
+        while self._waiting:
+            self.work(self._pieces)
+
+
+def _spend(job: Job, budget: int) -> int:
+    """Work on a job; what is left of the budget, 0 if the job is not done."""
+    for _ in job:
+        budget -= 1
+        if budget <= 0:
+            return 0
+    return budget

@@ -1,0 +1,1 @@
+"""Merging-based routing: what covering would tell is told as few mergers."""

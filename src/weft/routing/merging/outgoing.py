@@ -1,0 +1,66 @@
+"""What one link is told by merging: the minimal cover of what all others want, as few mergers (thesis, chapter 8).
+Laws: with perfect mergers nothing else is admitted; a merger is a new item, and its parts go in the same update.
+
+Every link has a merged set of its own, so that what it is told does not depend on what it wants itself: mergers that
+are shared by links with equal forwards sets (8.4) do, and tables that share them may talk for ever.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from weft.algebra.box import NormalForm
+from weft.language.ast import Filter
+from weft.model.schema import Schema
+from weft.order import Budget, FilterMerging, Filters
+from weft.order.merging import MergedSet
+from weft.order.told import Item, MergeChange
+from weft.routing.covering.outgoing import Node
+
+MergedItem = Item[Any]
+
+
+class MergedTold:
+    """The nodes that a link must know, and the items that it is told instead."""
+
+    def __init__(self, schema: Schema | None, budget: Budget | None, lazy: bool) -> None:
+        merging = FilterMerging(schema, budget=budget)
+        self.merged: MergedSet[Any] = MergedSet(Filters(schema), merging, math.inf if lazy else 0.0)
+        self._add: dict[Node, None] = {}
+        self._drop: dict[Node, None] = {}
+
+    def add(self, node: Node) -> None:
+        """The link must know a node, with the next update."""
+        if node in self._drop:
+            del self._drop[node]
+        else:
+            self._add[node] = None
+
+    def discard(self, node: Node) -> None:
+        """The link need not know a node any more, with the next update."""
+        if node in self._add:
+            del self._add[node]
+        else:
+            self._drop[node] = None
+
+    def merge(self) -> MergeChange[Any]:
+        """What came and went, merged: the items to tell and to withdraw."""
+        change = self.merged.change([(node, node.item) for node in self._add], self._drop)
+        self._add, self._drop = {}, {}
+        return change
+
+    def tidy(self) -> MergeChange[Any]:
+        """Merge anew what lost parts."""
+        return self.merged.tidy(everything=True)
+
+    @property
+    def changed(self) -> bool:
+        """Whether there is something to merge."""
+        return bool(self._add or self._drop)
+
+
+def told_item(item: MergedItem) -> Filter | NormalForm:
+    """What is told of a filter or a merger."""
+    thing: Filter | NormalForm = item.thing
+    return thing

@@ -1,0 +1,106 @@
+"""Merging-based routing (thesis, chapter 8): what a link would be told by covering is told as few mergers. Laws: EXACT
+with perfect mergers; WIDER with a budget, by at most that share of the domain, or while a lazy table waits.
+
+Local subscriptions may be merged before (`MergedLocal`, Figure 8.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from weft.order import Budget
+from weft.order.told import MergeChange
+from weft.routing.covering.outgoing import Node
+from weft.routing.covering.table import CoveredTable
+from weft.routing.engine import Interface
+from weft.routing.jobs import Job
+from weft.routing.merging.outgoing import MergedItem, MergedTold, told_item
+from weft.routing.table import Exactness, Item
+
+MergedInterface = Interface[MergedItem, Node]
+
+
+class MergingTable(CoveredTable[MergedItem]):
+    """A key is what is told, a filter or a merger.
+
+    `budget` allows imperfect mergers, under a schema with bounds. A `lazy` table keeps a merger that lost a part until
+    `step` finds nothing else to do: fewer updates, more events that nobody wants meanwhile.
+
+    >>> from weft import express, parse
+    >>> from weft.routing import Link
+    >>> table, north = MergingTable(), Link("north")
+    >>> _ = table.attach(north)
+    >>> _ = table.change({1: parse("x < 10 AND a"), 2: parse("x >= 10 AND a")}, ())
+    >>> [str(express(item)) for item in table.told(north).values()]
+    ['(x < 0 OR x >= 0) AND a']
+    """
+
+    model = "merging"
+
+    def __init__(self, *args: Any, budget: Budget | None = None, lazy: bool = False, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.budget = budget
+        self.lazy = lazy
+        self.outgoing: dict[MergedInterface, MergedTold] = {}
+
+    @property
+    def exactness(self) -> Exactness:
+        """Exact, unless mergers may admit more."""
+        return Exactness.WIDER if self.lazy or (self.budget is not None and self.budget.share) else Exactness.EXACT
+
+    @property
+    def agreed(self) -> Mapping[str, object]:
+        """How mergers are made."""
+        return {"budget": None if self.budget is None else asdict(self.budget), "lazy": self.lazy}
+
+    def item(self, key: MergedItem) -> Item:
+        """A filter or the form of a merger."""
+        return told_item(key)
+
+    def rooted(self, interface: MergedInterface, node: Node) -> None:
+        """The node is merged with others."""
+        self.outgoing[interface].add(node)
+
+    def unrooted(self, interface: MergedInterface, node: Node) -> None:
+        """The node goes, and mergers with it."""
+        self.outgoing[interface].discard(node)
+
+    def listen(self, interface: MergedInterface) -> Job:
+        """The merged minimal cover of what the others want."""
+        self.outgoing[interface] = MergedTold(self.schema, self.budget, self.lazy)
+        return super().listen(interface)
+
+    def silence(self, interface: MergedInterface) -> Job:
+        """Forget the link's mergers, its forest, and its items."""
+        self.outgoing.pop(interface, None)
+        return super().silence(interface)
+
+    def close(self, interface: MergedInterface) -> None:
+        """Merge what has come and gone since the last update."""
+        told = self.outgoing.get(interface)
+        if told is not None and told.changed:
+            self._tell(interface, told.merge())
+
+    def improve(self, budget: int) -> None:  # noqa: ARG002 - mergers that lost parts are few
+        """Merge anew what lost parts."""
+        for interface, told in self.outgoing.items():
+            self._tell(interface, told.tidy())
+
+    def _tell(self, interface: MergedInterface, change: MergeChange[Any]) -> None:
+        for item in change.dropped:
+            self.withdraw(interface, item)
+        for item in change.added:
+            self.tell(interface, item)
+
+    def check(self) -> None:
+        """Raise AssertionError if an invariant is broken."""
+        super().check()
+        assert set(self.outgoing) == set(self.listening())
+        for interface, told in self.outgoing.items():
+            told.merged.check()
+            assert not told.changed, "something was not merged"
+            assert all(node in told.merged for node in self.covers.roots(interface)), "a root is not in a merger"
+            assert told.merged.filters == sum(1 for _ in self.covers.roots(interface))
+            assert set(interface.ledger.ids) == {*told.merged}, f"{interface.link} knows other items than it should"

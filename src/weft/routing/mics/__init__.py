@@ -1,0 +1,1 @@
+"""Routing by curve ranges (MICS)."""

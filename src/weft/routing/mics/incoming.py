@@ -1,0 +1,53 @@
+"""The ranges that one link told, to look events up in. Law: an event that it wants has its points in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.interest.curve_range import CurveRange
+from weft.interest.range_table import RangeTable
+from weft.routing.table import Item
+from weft.space.dimension import Ints
+from weft.space.range_set import RangeSet
+from weft.space.range_sets import RangeSets
+
+
+class RangesHeard:
+    """A range table for each curve."""
+
+    def __init__(self, groups: int) -> None:
+        self.tables = [RangeTable() for _ in range(groups)]
+
+    def change(self, drop: Iterable[Item], add: Iterable[Item]) -> None:
+        """Take ranges out and in. Cost: O(log n) each."""
+        old, new = [*drop], [*add]
+        for group, table in enumerate(self.tables):
+            table.change(ranges_of(old, group), ranges_of(new, group))
+
+    def matches(self, points: Ints) -> bool:
+        """Whether the link wants an event with these points, one on each curve. Cost: O(log n) a curve."""
+        return all(table.matches(point) for table, point in zip(self.tables, points.tolist(), strict=True))
+
+    def match_batch(self, points: Ints) -> NDArray[np.bool_]:
+        """Whether it wants each event, a row of points each."""
+        wanted = np.ones(len(points), bool)
+        for table, column in zip(self.tables, points.T, strict=True):
+            wanted &= table.match_batch(column)
+        return wanted
+
+    def check(self, items: Iterable[Item]) -> None:
+        """Raise AssertionError unless it has just these items."""
+        several = [*items]
+        for group, table in enumerate(self.tables):
+            table.check()
+            sets = ranges_of(several, group)
+            assert table.needed() == RangeSet.union_of(sets.starts, sets.ends), "another range than was heard"
+
+
+def ranges_of(items: Iterable[Item], group: int) -> RangeSets:
+    """The ranges of one curve, a set for each item."""
+    mine = (item for item in items if isinstance(item, CurveRange) and item.group == group)
+    return RangeSets.of([RangeSet.of((item.start, item.end)) for item in mine])

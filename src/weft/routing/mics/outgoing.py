@@ -1,0 +1,127 @@
+"""The ranges that one link is told: those that all others need, as pieces. Laws: pieces are disjoint; together they are
+what is needed, gaps closed.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Collection, Iterable, Iterator, Sequence
+
+from weft.interest.curve_range import CurveRange
+from weft.interest.label_set import Note
+from weft.interest.range_table import RangeTable
+from weft.model.change import Change
+from weft.routing.mics.space import Ranges
+from weft.space.range_set import RangeSet
+from weft.space.range_sets import RangeSets
+
+PieceChange = Change[list[CurveRange], list[CurveRange]]
+
+
+class RangesTold:
+    """A range table and the pieces told of it, for each curve; gaps of up to `gap` cells are told as well."""
+
+    def __init__(self, groups: int, gap: int) -> None:
+        self.needs = [RangeTable(gap=gap) for _ in range(groups)]
+        self.pieces = [Pieces(group) for group in range(groups)]
+
+    def change(
+        self, drop: Iterable[Ranges], add: Iterable[Ranges]
+    ) -> tuple[Change[Collection[CurveRange], Collection[CurveRange]], tuple[Note, ...]]:
+        """Count ranges out and in; the pieces that go and come."""
+        old, new = [*drop], [*add]
+        gone: list[CurveRange] = []
+        came: list[CurveRange] = []
+        for group, (table, pieces) in enumerate(zip(self.needs, self.pieces, strict=True)):
+            change = table.change(of_group(old, group), of_group(new, group))
+            revised = pieces.revise(change.dropped, change.added)
+            gone += revised.drop
+            came += revised.add
+        return Change(gone, came), ()
+
+    def improve(self) -> tuple[Change[Collection[CurveRange], Collection[CurveRange]], tuple[Note, ...]]:
+        """Unite the pieces of ranges that grew bit by bit, where that saves half of them."""
+        gone: list[CurveRange] = []
+        came: list[CurveRange] = []
+        for table, pieces in zip(self.needs, self.pieces, strict=True):
+            if len(pieces) > 2:
+                told = table.told()
+                if len(pieces) > 2 * len(told):
+                    renewed = pieces.renew(told)
+                    gone += renewed.drop
+                    came += renewed.add
+        return Change(gone, came), ()
+
+    def __len__(self) -> int:
+        return sum(map(len, self.pieces))
+
+    def __iter__(self) -> Iterator[CurveRange]:
+        for pieces in self.pieces:
+            yield from pieces
+
+    def check(self, wanted: Sequence[Ranges]) -> None:
+        """Raise AssertionError unless just these ranges are needed and told."""
+        for group, (table, pieces) in enumerate(zip(self.needs, self.pieces, strict=True)):
+            table.check()
+            sets = of_group(wanted, group)
+            assert table.needed() == RangeSet.union_of(sets.starts, sets.ends), "others need something else"
+            pieces.check()
+            assert RangeSet.of(*((each.start, each.end) for each in pieces)) == table.told()
+
+
+def of_group(several: Sequence[Ranges], group: int) -> RangeSets:
+    """The range sets of one group."""
+    return RangeSets.of([ranges[group] for ranges in several])
+
+
+class Pieces:
+    """The ranges of one group as they were told, disjoint and in order."""
+
+    def __init__(self, group: int) -> None:
+        self.group = group
+        self.starts: list[int] = []
+        self.ends: list[int] = []
+
+    def revise(self, drop: RangeSet, add: RangeSet) -> PieceChange:
+        """Take ranges out and in; the pieces that went and that came: one that loses a part is told anew.
+
+        Cost: O(log pieces + pieces touched) a range, and a memory move.
+        """
+        gone: dict[CurveRange, None] = {}
+        new: dict[CurveRange, None] = {}
+        for start, end in drop:
+            first, last = bisect_left(self.ends, start), bisect_right(self.starts, end)
+            left = [(a, b) for a, b in ((self.starts[first], start - 1), (end + 1, self.ends[last - 1])) if a <= b]
+            for piece in map(self._piece, self.starts[first:last], self.ends[first:last]):
+                if piece in new:
+                    del new[piece]
+                else:
+                    gone[piece] = None
+            self.starts[first:last], self.ends[first:last] = [a for a, _ in left], [b for _, b in left]
+            new |= dict.fromkeys(self._piece(a, b) for a, b in left)
+        for start, end in add:
+            insort(self.starts, start)
+            insort(self.ends, end)
+            new[self._piece(start, end)] = None
+        return Change([piece for piece in gone if piece not in new], [piece for piece in new if piece not in gone])
+
+    def renew(self, told: RangeSet) -> PieceChange:
+        """The same points in as few pieces as there can be; the pieces that went and that came."""
+        old = dict.fromkeys(self)
+        self.starts, self.ends = told.starts.tolist(), told.ends.tolist()
+        new = dict.fromkeys(self)
+        return Change([piece for piece in old if piece not in new], [piece for piece in new if piece not in old])
+
+    def _piece(self, start: int, end: int) -> CurveRange:
+        return CurveRange(self.group, start, end)
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def __iter__(self) -> Iterator[CurveRange]:
+        return map(self._piece, self.starts, self.ends)
+
+    def check(self) -> None:
+        """Raise AssertionError unless the pieces are disjoint and in order."""
+        assert all(a <= b for a, b in zip(self.starts, self.ends, strict=True))
+        assert all(b < a for b, a in zip(self.ends, self.starts[1:], strict=False))

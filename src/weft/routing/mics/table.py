@@ -1,0 +1,187 @@
+"""Routing by curve ranges (MICS). Laws: those of `table`, CELLS: what is told to a link is what the filters of all
+others cover on the curve, cell by cell; WIDER with gaps.
+
+Attributes may be parted into groups, each with a curve of its own; an event goes where all of its groups are wanted
+(MICS 8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.algebra.box import NormalForm
+from weft.algebra.relate import as_form
+from weft.errors import LocalProtocolError, RemoteProtocolError, WeftError
+from weft.index.base import AnyEvent
+from weft.interest.curve_range import CurveRange
+from weft.kernels.steps import LAST
+from weft.language.ast import Filter
+from weft.model.change import Change
+from weft.model.schema import Schema
+from weft.routing.cell_table import Cells, CellTable
+from weft.routing.engine import Interface, unexpected
+from weft.routing.jobs import Job
+from weft.routing.mics.incoming import RangesHeard
+from weft.routing.mics.outgoing import RangesTold
+from weft.routing.mics.space import CurveSpaces, Ranges
+from weft.routing.table import Exactness, Item, ItemId, Items, Link, Placed, Places, Routes, Update, Wanted
+from weft.space.content import ContentSpace
+from weft.space.range_set import NOTHING, RangeSet
+
+
+class MicsTable(CellTable[CurveRange, Ranges]):
+    """Curve ranges; `spaces` are the groups, and by default the schema's attributes by threes.
+
+    Gaps of up to `gap` cells between ranges are told as well: fewer ranges, more events that nobody wants.
+
+    >>> from weft import parse, Schema
+    >>> schema = Schema.from_dict({"attributes": {n: {"type": "float", "bounds": [0, 100]} for n in ("x", "y")}})
+    >>> table, north, south = MicsTable(CurveSpaces.of(schema)), Link("north"), Link("south")
+    >>> _ = table.attach(north), table.attach(south)
+    >>> tells = table.change({1: parse("x BETWEEN 10 AND 20 AND y > 50")}, ())
+    >>> len(tells), table.change({2: parse("x BETWEEN 12 AND 18 AND y > 60")}, ())
+    (2, [])
+    """
+
+    model = "mics"
+
+    def __init__(self, spaces: Sequence[ContentSpace], *, gap: int = 0, **options: Any) -> None:
+        super().__init__(**options)
+        if not spaces:
+            raise LocalProtocolError("a table of curve ranges needs a content space")
+        if not 0 <= gap <= LAST:
+            raise LocalProtocolError(f"a gap is a number of cells between 0 and {LAST}, not {gap}")
+        self.spaces = CurveSpaces(spaces)
+        self.gap = gap
+        self.incoming: dict[Link, RangesHeard] = {}
+
+    @staticmethod
+    def of(schema: Schema, **options: Any) -> MicsTable:
+        """A table over all attributes of a schema, which must have bounds. Raises SchemaError."""
+        return MicsTable(CurveSpaces.of(schema), **options)
+
+    @property
+    def exactness(self) -> Exactness:
+        """Cells, or wider with gaps."""
+        return Exactness.WIDER if self.gap else Exactness.CELLS
+
+    @property
+    def agreed(self) -> Mapping[str, object]:
+        """The spaces: ranges on other curves mean something else."""
+        return {"spaces": self.spaces.parameters, "gap": self.gap}
+
+    @property
+    def overlap(self) -> CurveOverlap:
+        """By ranges on the curves."""
+        return CurveOverlap(self.spaces)
+
+    # -- what a model says --------------------------------------------------------------------------
+
+    def make_outgoing(self) -> RangesTold:
+        """Nothing told yet."""
+        return RangesTold(len(self.spaces), self.gap)
+
+    def hold(self, wanted: Wanted | NormalForm) -> Cells[Ranges] | None:
+        """A filter's ranges, or those that its client mapped for a table of this fingerprint."""
+        if isinstance(wanted, Placed):
+            if wanted.fingerprint == self.fingerprint:
+                return Cells(self.spaces.of_items(wanted.items)) if wanted.items else None
+            wanted = wanted.filter
+        ranges = self.spaces.ranges(wanted)
+        return None if ranges is None else Cells(ranges)
+
+    def receive(
+        self, interface: Interface[CurveRange, Cells[Ranges]], update: Update, news: Change[Items, Items]
+    ) -> Mapping[ItemId, Cells[Ranges]]:
+        """The ranges of an update."""
+        if update.notes:
+            raise RemoteProtocolError(f"{interface.link} sends notes, which a table of ranges has no use for")
+        for item in update.add.values():
+            if not self.spaces.admits(item):
+                raise unexpected(interface.link, "a range of our curves", item)
+        return {item_id: Cells(self._alone(item)) for item_id, item in news.add.items()}
+
+    def _alone(self, item: Item) -> Ranges:
+        assert isinstance(item, CurveRange)
+        range_ = RangeSet.of((item.start, item.end))
+        return tuple(range_ if group == item.group else NOTHING for group in range(len(self.spaces)))
+
+    def meet(self, interface: Interface[CurveRange, Cells[Ranges]]) -> None:
+        """A table of what the link will tell."""
+        assert interface.link is not None
+        self.incoming[interface.link] = RangesHeard(len(self.spaces))
+
+    def heed(
+        self,
+        interface: Interface[CurveRange, Cells[Ranges]],
+        update: Update,  # noqa: ARG002 - what is new of it says it all
+        news: Change[Items, Items],
+        new: Mapping[ItemId, Cells[Ranges]],  # noqa: ARG002
+    ) -> None:
+        """Look events up in what is new."""
+        assert interface.link is not None
+        self.incoming[interface.link].change(news.drop.values(), news.add.values())
+
+    def silence(self, interface: Interface[CurveRange, Cells[Ranges]]) -> Job:
+        """Forget what the link was told, and told."""
+        assert interface.link is not None
+        del self.incoming[interface.link]
+        return super().silence(interface)
+
+    # -- events -------------------------------------------------------------------------------------
+
+    def wanting(self, event: AnyEvent) -> set[Link]:
+        """The links that want the event's cells. Cost: O(log n) a link and group."""
+        points = np.array([space.index(event) for space in self.spaces])
+        return {link for link, heard in self.incoming.items() if heard.matches(points)}
+
+    def wanting_batch(self, events: Sequence[AnyEvent], places: Places | None) -> Routes:
+        """The same for many events. Cost: below a microsecond an event, link and group."""
+        points = self.spaces.points(events) if places is None else places.keys
+        found = {link: heard.match_batch(points).nonzero()[0] for link, heard in self.incoming.items()}
+        return {link: at for link, at in found.items() if len(at)}
+
+    def place(self, events: Sequence[AnyEvent]) -> Places:
+        """The points of events on the curves."""
+        return Places(self.fingerprint, self.spaces.points(events))
+
+    def check(self) -> None:
+        """Raise AssertionError if an invariant is broken."""
+        super().check()
+        for link, interface in self.links.items():
+            self.incoming[link].check(interface.ledger.heard.values())
+        for interface, told in self.outgoing.items():
+            assert isinstance(told, RangesTold)
+            if not self.pending:
+                told.check([each.cells for each in self.holding(interface)])
+            assert set(interface.ledger.ids) == {*told}, f"{interface.link} knows other ranges than it should"
+
+
+class CurveOverlap:
+    """Ranges against advertisements: whether they share a cell on the range's curve. Law: False only when disproved."""
+
+    def __init__(self, spaces: CurveSpaces) -> None:
+        self._spaces = spaces
+
+    def see(self, item: Item) -> CurveRange | None:
+        """A range as it is."""
+        return item if isinstance(item, CurveRange) else None
+
+    def promise(self, advertisement: Item) -> Ranges | None:
+        """The ranges on each curve, or no curve if it promises nothing; None if it is too complex to compare."""
+        try:
+            if isinstance(advertisement, Filter | NormalForm):
+                form = as_form(advertisement, advertisement.schema if isinstance(advertisement, NormalForm) else None)
+                return tuple(space.ranges(form) for space in self._spaces) if form else ()
+        except WeftError:
+            pass
+        return None
+
+    def meets(self, item: object, advertisement: object) -> bool:
+        """Whether a cell may be in both."""
+        if not isinstance(item, CurveRange) or not isinstance(advertisement, tuple):
+            return True
+        return bool(advertisement) and advertisement[item.group].overlaps(RangeSet.of((item.start, item.end)))

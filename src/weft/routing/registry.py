@@ -1,0 +1,75 @@
+"""The models of routing tables, by name. Law: whoever makes a table makes it here; a new model adds its line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from weft.errors import LocalProtocolError, SchemaError
+from weft.model.schema import Schema, did_you_mean
+from weft.routing.table import RoutingTable
+
+
+class ModelEntry(NamedTuple):
+    """Where a model is, what it says of itself, and whether it needs a schema with bounds."""
+
+    module: str
+    name: str
+    summary: str
+    bounded: bool = False
+
+
+MODELS: dict[str, ModelEntry] = {
+    "flooding": ModelEntry("flooding", "FloodingTable", "every event goes everywhere; nothing is told"),
+    "simple": ModelEntry("simple", "SimpleTable", "every subscription is told to every neighbour"),
+    "identity": ModelEntry("identity", "IdentityTable", "of equal filters one is told"),
+    "covering": ModelEntry("covering.table", "CoveringTable", "a filter is not told where one that covers it is"),
+    "merging": ModelEntry("merging.table", "MergingTable", "what covering would tell, as few mergers"),
+    "negative": ModelEntry("negative", "NegativeTable", "a filter is not told where others together cover it"),
+    "mics": ModelEntry("mics.table", "MicsTable", "ranges of a Hilbert curve (MICS)", bounded=True),
+    "dls": ModelEntry("dls.table", "DlsTable", "sets of labels (DLS)", bounded=True),
+}
+
+
+def make_table(model: str, schema: Schema | None = None, *, advertised: bool = False, **options: Any) -> RoutingTable:
+    """A table of a model, under a schema; with `advertised` one that wears advertisements.
+
+    Options are those of the model: see its class. Models on cells need a schema with bounds, or their own `spaces`
+    (mics) or `space` (dls). Raises LocalProtocolError for an unknown model, SchemaError for a schema that does not do.
+
+    >>> make_table("covering").model, make_table("identity", advertised=True).model
+    ('covering', 'identity with advertisements')
+    """
+    entry = MODELS.get(model)
+    if entry is None:
+        raise LocalProtocolError(f"there is no model {model!r}{did_you_mean(model, MODELS)}")
+    made: Callable[..., RoutingTable] = getattr(import_module(f"weft.routing.{entry.module}"), entry.name)
+    try:
+        table = _on_cells(model, made, schema, options) if entry.bounded else made(schema, **options)
+    except TypeError as error:
+        raise LocalProtocolError(f"the model {model} has no such option: {error}") from None
+    if not advertised:
+        return table
+    from weft.routing.adverts import Advertised
+
+    return Advertised(table, schema=schema)
+
+
+def _on_cells(
+    model: str, made: Callable[..., RoutingTable], schema: Schema | None, options: dict[str, Any]
+) -> RoutingTable:
+    from weft.routing.mics.space import CurveSpaces
+    from weft.space.label_space import LabelSpace
+
+    rest = dict(options)
+    space = rest.pop("spaces" if model == "mics" else "space", None)
+    cells = rest.pop("cells", None)
+    if space is None:
+        if schema is None:
+            raise SchemaError(f"the model {model} needs bounds of attributes; give a schema that has them")
+        if model == "mics":
+            space = CurveSpaces.of(schema) if cells is None else CurveSpaces.of(schema, cells)
+        else:
+            space = LabelSpace.of(schema, cells)
+    return made(space, **rest)

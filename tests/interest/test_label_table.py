@@ -14,12 +14,12 @@ from weft import Schema
 from weft.algebra.normalize import normalize
 from weft.errors import LabelError
 from weft.interest.heard_labels import HeardLabels
-from weft.interest.label_bundles import LabelBundles
+from weft.interest.label_bundles import BundleChange, LabelBundles
 from weft.interest.label_counts import LabelCounts
 from weft.interest.label_filter import CountingFilter, FilterShape
 from weft.interest.label_set import LabelSet, Switch
 from weft.interest.label_twin import MOST_COUNTERS, TwinFilter
-from weft.interest.told_labels import Change, ToldLabels
+from weft.interest.told_labels import ToldLabels
 from weft.language.ast import Filter
 from weft.language.meaning import matches
 from weft.space.grid import Grid
@@ -216,13 +216,15 @@ def test_no_event_is_lost_after_random_unsubscriptions(
 ) -> None:
     shape, rate = how
     told, heard, live = ToldLabels(3, shape, rate), HeardLabels(SPACE, shape, rate), {}
-    held: dict[int, LabelSet] = {}
+    held: set[LabelSet] = set()
 
-    def tell(change: Change) -> None:
-        drop = [label for number in change.drop for label in held.pop(number).labels]
+    def tell(change: BundleChange) -> None:
+        held.difference_update(change.drop)
+        assert held.isdisjoint(change.add)
         held.update(change.add)
-        heard.change(np.array(drop, np.int64), np.array([x for each in change.add.values() for x in each.labels], int))
-        for switch in change.notes:
+        drop, add = (np.array([x for each in some for x in each.labels], np.int64) for some in change)
+        heard.change(drop, add)
+        for switch in told.notes():
             heard.switch(switch, told.needs.labels())
         if told.twin is not None:
             assert heard.twin is not None
@@ -236,7 +238,7 @@ def test_no_event_is_lost_after_random_unsubscriptions(
     for number in data.draw(st.lists(st.sampled_from([*live]), unique=True)) if live else ():
         tell(told.change(live.pop(number)[1], NONE))
     if data.draw(st.booleans()):
-        tell(told.tidied())
+        tell(told.improve())
     needs = told.needs
     told.check(np.concatenate([NONE, *(labels for _, labels in live.values())]))
     heard.check(needs.labels())
@@ -253,15 +255,16 @@ def test_no_event_is_lost_after_random_unsubscriptions(
 @given(st.lists(st.tuples(st.sets(st.integers(0, 12)), st.booleans()), max_size=12))
 @thorough(100)
 def test_bundles_hold_each_label_once(changes: list[tuple[set[int], bool]]) -> None:
-    bundles, labels, told = LabelBundles(most=3), set[int](), dict[int, tuple[int, ...]]()
+    bundles, labels, told = LabelBundles(most=3), set[int](), set[LabelSet]()
     for some, renew in changes:
         gone, new = bundles.revise(sorted(some & labels), sorted(some - labels))
         labels ^= some
-        for drop, add in ((gone, new), bundles.renew() if renew else ((), {})):
-            for number in drop:
-                del told[number]
-            assert told.keys().isdisjoint(add)
-            told |= {number: bundle.labels for number, bundle in add.items()}
+        for drop, add in ((gone, new), bundles.renew() if renew else ((), ())):
+            assert told.issuperset(drop)
+            told.difference_update(drop)
+            assert told.isdisjoint(add)
+            told.update(add)
         bundles.check()
-        assert sorted(label for each in told.values() for label in each) == sorted(labels) == sorted(bundles)
+        assert told == set(bundles.bundles())
+        assert sorted(label for each in told for label in each.labels) == sorted(labels) == sorted(bundles)
         assert not (renew and bundles.scattered)

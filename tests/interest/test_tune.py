@@ -26,8 +26,8 @@ from weft.interest.tune import exhaustive, tune_dls, tune_mics
 from weft.interest.tuning import Tuned
 from weft.language.ast import Filter
 from weft.language.meaning import matches
-from weft.routing.dls import DlsTable
-from weft.routing.mics import MicsTable
+from weft.routing.dls.table import DlsTable
+from weft.routing.mics.table import MicsTable
 from weft.routing.table import Link, RoutingTable, Update
 
 NORTH = Link("north")

@@ -19,10 +19,10 @@ from weft.interest.label_filter import FilterShape
 from weft.interest.label_set import LabelSet
 from weft.interest.negative import Limit
 from weft.interest.tiles import Tiles
-from weft.language.predicate import Predicates
-from weft.model.schema import Schema
 from weft.language.ast import Filter
+from weft.language.predicate import Predicates
 from weft.model.change import Change
+from weft.model.schema import Schema
 from weft.routing.covering.table import CoveringTable
 from weft.routing.dls.table import DlsTable
 from weft.routing.engine import Interface
@@ -33,6 +33,7 @@ from weft.routing.jobs import Job
 from weft.routing.local import RootSetChange, check_change
 from weft.routing.local_forest import ForestLocal, MergedLocal
 from weft.routing.merging.table import MergingTable
+from weft.routing.mics.exact import MicsExactTable
 from weft.routing.mics.table import MicsTable
 from weft.routing.negative import NegativeTable
 from weft.routing.simple import SimpleTable
@@ -186,6 +187,7 @@ TABLES: dict[str, Model] = {
     "merging, local roots": Model(lambda: MergingTable(index=small_index, local=MergedLocal(), work=2)),
     "merging, lazy": Model(partial(MergingTable, index=small_index, lazy=True)),
     "mics": Model(partial(MicsTable, [SPACE], refresh=True), admits=cells),
+    "mics-exact": Model(partial(MicsExactTable, [SPACE], work=2)),
     "mics, gaps": Model(partial(MicsTable, [SPACE], gap=3, work=1), admits=cells),
     "dls": Model(partial(DlsTable, LABELS, bundle=3, refresh=True), admits=labelled),
     "dls, hashed": Model(  # so small that nearly everything collides, and counters are full at once

@@ -12,9 +12,10 @@ from weft.routing.adverts import Advertised
 from weft.routing.flooding import FloodingTable
 from weft.routing.identity import IdentityTable
 from weft.routing.simple import SimpleTable
-from weft.routing.table import About, Exactness, ItemId, Link, Role, Tell, Update
+from weft.routing.table import About, ClientId, Exactness, ItemId, Link, Role, Tell, Update
 
 NORTH, SOUTH = Link("north"), Link("south")
+HERE = ClientId("here")
 LOW, HIGH, ALL = parse("x BETWEEN 0 AND 9"), parse("x BETWEEN 10 AND 19"), parse("x >= 0")
 
 
@@ -83,27 +84,34 @@ def test_a_neighbour_that_counts_from_one_again_is_understood(table: Advertised)
     table.check()
 
 
-def test_publishing_outside_what_is_advertised_here_is_refused(table: Advertised) -> None:
+def test_events_outside_what_a_client_advertises_are_not_admitted_but_routed_all_the_same(table: Advertised) -> None:
     adverts(table, NORTH, add={ItemId(1): ALL})  # another's advertisement permits nothing here
-    with pytest.raises(LocalProtocolError, match="the event is outside what is advertised here"):
-        table.route({"x": 5}, None)
-    table.advertise({SubId(1): LOW}, ())
+    assert table.admitted([{"x": 5}], HERE).tolist() == [False]
     assert table.route({"x": 5}, None) == set()
+    table.advertise(HERE, {SubId(1): LOW}, ())
     assert table.route_batch([], None) == {}
-    with pytest.raises(LocalProtocolError, match="event 1 of the 3"):
-        table.route_batch([{"x": 5}, {"x": 15}, {"x": 6}], None)
-    table.advertise({SubId(1): HIGH}, [SubId(1)])
-    assert table.route({"x": 15}, None) == set()
-    with pytest.raises(LocalProtocolError):
-        table.route({"x": 5}, None)
-    assert table.route({"x": 5}, NORTH) == set()  # what a neighbour sends is its own affair
+    events = [{"x": 5}, {"x": 15}, {"x": 6}]
+    assert table.admitted(events, HERE).tolist() == [True, False, True]
+    assert table.admitted(events, ClientId("another")).tolist() == [False, False, False]
+    assert table.route_batch(events, None) == {}
+    table.advertise(HERE, {SubId(1): HIGH}, [SubId(1)])
+    assert table.admitted(events, HERE).tolist() == [False, True, False]
+    table.advertise(HERE, {}, [SubId(1)])
+    assert not table.admitted(events, HERE).any()
+
+
+def test_a_client_changes_its_own_advertisements_only(table: Advertised) -> None:
+    table.advertise(HERE, {SubId(1): LOW}, ())
+    with pytest.raises(LocalProtocolError, match="no subscription 1"):
+        table.advertise(ClientId("another"), {}, [SubId(1)])
+    assert table.admitted([{"x": 5}], HERE).all()
 
 
 def test_wrong_advertisements_are_refused(table: Advertised) -> None:
     with pytest.raises(RemoteProtocolError, match="north drops item 4"):
         adverts(table, NORTH, drop=(ItemId(4),))
     with pytest.raises(LocalProtocolError):
-        table.advertise({}, [SubId(9)])
+        table.advertise(HERE, {}, [SubId(9)])
     with pytest.raises(LocalProtocolError, match="no link"):
         adverts(table, Link("nowhere"))
     table.check()
@@ -123,7 +131,7 @@ def test_a_master_is_told_everything_and_a_slave_nothing() -> None:
 def test_a_lost_session_is_told_what_overlaps_fresh(table: Advertised) -> None:
     table.change({SubId(1): LOW, SubId(2): HIGH}, ())
     adverts(table, NORTH, add={ItemId(1): LOW})
-    table.advertise({SubId(1): HIGH}, ())
+    table.advertise(HERE, {SubId(1): HIGH}, ())
     adverts_again, subs_again = table.attach(NORTH)
     assert adverts_again.update.fresh
     assert [*adverts_again.update.add.values()] == [HIGH]
@@ -133,8 +141,11 @@ def test_a_lost_session_is_told_what_overlaps_fresh(table: Advertised) -> None:
 def test_advertisements_can_travel_by_any_table() -> None:
     table = Advertised(SimpleTable(index=small_index), SimpleTable(index=small_index), index=small_index)
     assert table.model == "simple with advertisements"
-    assert table.parameters == {"schema": None, "advertisements": {"model": "simple", "schema": None}}
+    assert table.fingerprint == (
+        '{"advertisements":{"exactness":"exact","model":"simple","schema":null},'
+        '"table":{"exactness":"exact","model":"simple","schema":null}}'
+    )
     assert Advertised(FloodingTable()).exactness is Exactness.FLOOD
     table.attach(NORTH)
-    tells = table.advertise({SubId(1): LOW, SubId(2): LOW}, ())
+    tells = table.advertise(HERE, {SubId(1): LOW, SubId(2): LOW}, ())
     assert [len(tell.update.add) for tell in tells] == [2]

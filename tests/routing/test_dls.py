@@ -10,8 +10,8 @@ from weft.index.base import SubId
 from weft.interest.curve_range import CurveRange
 from weft.interest.label_filter import FilterShape
 from weft.interest.label_set import LabelSet, Note, Retuning, Stage, Switch
-from weft.routing.dls import DlsTable
-from weft.routing.table import Exactness, ItemId, Link, Role, Tell, Update
+from weft.routing.dls.table import DlsTable
+from weft.routing.table import ClientId, Exactness, ItemId, Link, Role, Tell, Update
 from weft.space.grid import Grid
 from weft.space.label_space import LabelSpace
 
@@ -87,9 +87,8 @@ def test_ends_that_differ_are_seen_in_their_parameters() -> None:
         DlsTable(SPACE, shape=FilterShape(1 << 10), rate=0.5),
         DlsTable(SPACE, side=1),
     ]
-    known = {(table.exactness, tuple(table.parameters.items())) for table in tables}
-    assert len(known) == len(tables)
-    assert DlsTable(SPACE).parameters == DlsTable(LabelSpace.from_json(SPACE.to_json())).parameters
+    assert len({table.fingerprint for table in tables}) == len(tables)
+    assert DlsTable(SPACE).fingerprint == DlsTable(LabelSpace.from_json(SPACE.to_json())).fingerprint
     assert [table.exactness for table in tables[2:4]] == [Exactness.CELLS, Exactness.HASHED]
 
 
@@ -119,14 +118,14 @@ def test_a_full_filter_is_told_of_and_tidied_at_both_ends() -> None:
     assert there.saturated(SOUTH) > 0
     strangers = [{"x": n, "y": 50} for n in range(0, 90, 5)]
     false = len(there.route_batch(strangers, None)[SOUTH])  # nobody wants any
-    there.tidy(budget=100)  # not the receiver's to do: its filter would differ from its twin
+    there.step(100)  # not the receiver's to do: its filter would differ from its twin
     assert there.saturated(SOUTH) > 0
-    (update,) = pass_on(here.tidy(budget=100), there)
+    (update,) = pass_on(here.step(100), there)
     assert update.notes == (Switch(1, 32),)
     assert there.saturated(SOUTH) == 0
     assert len(there.route_batch(strangers, None).get(SOUTH, ())) < false
     assert here.filter_told(NORTH) == there.filter_heard(SOUTH)
-    assert here.tidy(budget=100) == []
+    assert here.step(100) == []
     here.check()
     there.check()
 
@@ -216,7 +215,7 @@ def test_bad_settings_are_refused() -> None:
         with pytest.raises(LocalProtocolError):
             DlsTable(SPACE, **bad)  # type: ignore[arg-type]
     with pytest.raises(LocalProtocolError, match="no advertisements"):
-        DlsTable(SPACE).advertise({}, ())
+        DlsTable(SPACE).advertise(ClientId("here"), {}, ())
 
 
 def test_a_master_gets_every_event() -> None:

@@ -16,16 +16,11 @@ from weft.language.meaning import matches
 from weft.language.text import parse
 from weft.order.merge_reduce import merge_all
 from weft.order.reduce import NOTHING, minimal_cover
-from weft.routing.covering import CoveringTable
+from weft.routing.covering.table import CoveringTable
 from weft.routing.elided import Elided, Passive
-from weft.routing.local import Held
 from weft.routing.table import Link
 
 sets = st.lists(filters(3).filter(lambda each: "is_a" not in str(each) and normalize(each)), min_size=1, max_size=6)
-
-
-def held(text: str) -> Held:
-    return Held(parse(text), normalize(parse(text)))
 
 
 def by_covering(some: list[Filter]) -> tuple[Elided, dict[SubId, Filter]]:
@@ -78,7 +73,7 @@ def test_what_is_told_admits_what_is_wanted_whatever_goes_and_comes(elided, some
 def test_what_stands_behind_several_comes_back_when_one_of_them_goes() -> None:
     passive = {SubId(3): Passive("x BETWEEN 2 AND 7", (SubId(1), SubId(2)))}
     local = Elided(passive, [SubId(1), SubId(2)])
-    local.change({SubId(1): held("x BETWEEN 0 AND 5"), SubId(2): held("x BETWEEN 5 AND 9")}, ())
+    local.change({SubId(1): parse("x BETWEEN 0 AND 5"), SubId(2): parse("x BETWEEN 5 AND 9")}, ())
     assert local.elided == 1
     change = local.change({}, [SubId(2)])
     assert (list(change.drop), list(change.add), local.elided) == ([SubId(2)], [SubId(3)], 0)
@@ -86,15 +81,15 @@ def test_what_stands_behind_several_comes_back_when_one_of_them_goes() -> None:
 
 def test_what_is_dropped_together_does_not_come_back() -> None:
     local = Elided({SubId(2): Passive("x > 5", (SubId(1),))}, [SubId(1)])
-    local.change({SubId(1): held("x > 0")}, ())
+    local.change({SubId(1): parse("x > 0")}, ())
     change = local.change({}, [SubId(1), SubId(2)])
     assert (list(change.drop), dict(change.add), dict(local.roots())) == ([SubId(1)], {}, {})
 
 
 def test_a_known_id_is_refused_and_nothing_changes() -> None:
     local = Elided({SubId(2): Passive("x > 5", (SubId(1),))}, [SubId(1)])
-    local.change({SubId(1): held("x > 0")}, ())
-    for add, drop in (({SubId(1): held("x > 3")}, ()), ({SubId(2): held("x > 3")}, ()), ({}, [SubId(9)])):
+    local.change({SubId(1): parse("x > 0")}, ())
+    for add, drop in (({SubId(1): parse("x > 3")}, ()), ({SubId(2): parse("x > 3")}, ()), ({}, [SubId(9)])):
         with pytest.raises(LocalProtocolError):
             local.change(add, drop)
     assert list(local.roots()) == [SubId(1)]

@@ -16,8 +16,8 @@ from weft.interest.curve_range import CurveRange
 from weft.language.text import parse
 from weft.model.schema import Schema
 from weft.routing.adverts import Advertised
-from weft.routing.mics import CurveOverlap, MicsTable
-from weft.routing.table import About, ItemId, Link, Role, Update
+from weft.routing.mics.table import MicsTable
+from weft.routing.table import About, ClientId, Exactness, ItemId, Link, Role, Update
 from weft.space.content import ContentSpace
 from weft.space.grid import Grid
 from weft.space.range_set import RangeSet
@@ -77,7 +77,7 @@ def test_pieces_are_united_when_the_table_tidies(table: MicsTable) -> None:
     for number, (low, high) in enumerate(pairwise(bounds)):
         table.change({SubId(number): parse(f"x BETWEEN {low} AND {high}")}, ())
     before, pieces = told(table, NORTH), len(table.told(NORTH))
-    table.tidy(10_000)
+    table.step(10_000)
     assert told(table, NORTH) == before
     assert len(table.told(NORTH)) < pieces
     table.check()
@@ -135,19 +135,25 @@ def test_the_default_needs_a_schema_with_bounds_and_no_more() -> None:
         MicsTable.of(Schema.from_dict({"attributes": {"open": "float"}}))
     with pytest.raises(LocalProtocolError, match="needs a content space"):
         MicsTable([])
+    for gap in (-1, 1 << 70):
+        with pytest.raises(LocalProtocolError, match="a gap is"):
+            MicsTable([space("x")], gap=gap)
 
 
 def test_ends_with_other_grids_are_told_apart() -> None:
     one, other = MicsTable([space("x", cells=16)]), MicsTable([space("x", cells=8)])
-    assert one.parameters != other.parameters
-    assert one.parameters == MicsTable([space("x", cells=16)], gap=4).parameters, "gaps are the teller's own business"
+    assert one.fingerprint != other.fingerprint
+    assert one.fingerprint == MicsTable([space("x", cells=16)]).fingerprint
+    wider = MicsTable([space("x", cells=16)], gap=4)
+    assert wider.exactness is Exactness.WIDER, "with gaps more is told than is wanted"
+    assert one.fingerprint != wider.fingerprint
 
 
 @pytest.mark.parametrize(
     "item", [CurveRange(1, 0, 1), CurveRange(0, 3, 2), CurveRange(0, -1, 2), CurveRange(0, 0, 1 << 40), "x > 5"]
 )
 def test_what_is_no_range_of_our_curves_is_refused(table: MicsTable, item: Any) -> None:
-    with pytest.raises(RemoteProtocolError, match="no range of our curves"):
+    with pytest.raises(RemoteProtocolError, match="not a range of our curves"):
         table.learn(NORTH, Update(add={ItemId(1): item}))
     assert not table.heard(NORTH)
     table.check()
@@ -155,12 +161,12 @@ def test_what_is_no_range_of_our_curves_is_refused(table: MicsTable, item: Any) 
 
 def test_wrong_calls_change_nothing(table: MicsTable) -> None:
     table.change({SubId(1): parse("x > 50")}, ())
-    with pytest.raises(LocalProtocolError, match="is known"):
+    with pytest.raises(LocalProtocolError, match="already exists"):
         table.change({SubId(1): parse("x > 60")}, ())
     with pytest.raises(LocalProtocolError, match="no subscription 7"):
         table.change({}, [SubId(7)])
     with pytest.raises(LocalProtocolError, match="no advertisements"):
-        table.advertise({}, ())
+        table.advertise(ClientId("here"), {}, ())
     table.check()
 
 
@@ -178,12 +184,11 @@ def test_a_master_gets_every_event_and_the_slaves_wishes() -> None:
     assert told(table, NORTH) == RangeSet.of((3, 4))
     assert NORTH in table.route({"x": 1}, None)
     assert table.route_batch([{"x": 1}], None)[NORTH].tolist() == [0]
-    assert table.tidy(9)[-1].update.fresh
+    assert table.step(9)[-1].update.fresh
 
 
 def test_ranges_wait_for_an_advertisement_that_they_meet() -> None:
-    spaces = [space("x")]
-    table = Advertised(MicsTable(spaces), overlap=CurveOverlap(spaces))
+    table = Advertised(MicsTable([space("x")]))
     table.attach(NORTH)
     table.change({SubId(1): parse("x BETWEEN 70 AND 80")}, ())
     table.learn(NORTH, Update(About.ADVERTISEMENTS, add={ItemId(1): parse("x < 20"), ItemId(2): parse("x > x")}))

@@ -20,8 +20,8 @@ from weft.index.base import SubId
 from weft.interest.label_filter import FilterShape
 from weft.interest.negative import Limit
 from weft.language.ast import Filter
-from weft.routing.dls import DlsTable
-from weft.routing.mics import MicsTable
+from weft.routing.dls.table import DlsTable
+from weft.routing.mics.table import MicsTable
 from weft.routing.negative import NegativeTable
 from weft.routing.table import Link, RoutingTable, Tell
 from weft.space import Grid, LabelSpace

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,75 +11,94 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from routing.machine import Network, network
-from routing.models import Model, NaiveTable, small_index
+from routing.models import LeastRoots, Model, NaiveTable, small_index
 from weft.errors import ProtocolError
 from weft.index.base import AnyEvent, SubId
-from weft.routing.adverts import Advertised, Overlap
-from weft.routing.identity import Form, IdentityTable, form_of
-from weft.routing.ledger import Revision
-from weft.routing.local import EveryRoot, Held, RootChange
-from weft.routing.simple import SimpleTable
-from weft.routing.table import Item, ItemId, Link, Source, Tell, Update
+from weft.language.ast import Filter
+from weft.model.change import Change
+from weft.routing.adverts import Advertised
+from weft.routing.engine import Interface
+from weft.routing.filter_table import FilterOverlap, Held
+from weft.routing.identity import Form, FormKey, IdentityTable, form_key
+from weft.routing.jobs import Job
+from weft.routing.local import RootSetChange
+from weft.routing.simple import Copy, SimpleTable
+from weft.routing.table import Link, Source, Tell, Update
 
-Wanted = Mapping[int, Held]
+At = Interface[Any, Any]
 
 
 class ForgetsTheOthers(IdentityTable):
     """Withdraws a form with the first of its holders, and does not tell it again for the others."""
 
-    def revise(self, source: Source, drop: Wanted, add: Wanted) -> Mapping[Link, Revision[Form]]:
-        revisions = dict(super().revise(source, drop, add))
-        for held in drop.values():
-            for link in self.listening(source):
-                form, revision = form_of(held), revisions[link]
-                if form in self.ledger.keys(link) and form not in revision.drop:
-                    revisions[link] = Revision([*revision.drop, form], revision.add)
-        return revisions
+    def revise(self, source: At, drop: Sequence[Form], add: Sequence[Form]) -> Job:
+        yield from super().revise(source, drop, add)
+        for form in drop:
+            for interface in self.listening(source):
+                self.withdraw(interface, form)
 
 
 class LosesTheUncovered(NaiveTable):
     """Drops a filter without telling those that it alone covered."""
 
-    def revise(self, source: Source, drop: Wanted, add: Wanted) -> Mapping[Link, Revision[Form]]:
-        revisions = super().revise(source, drop, add)
-        new = {form_of(each) for each in add.values()}
-        return {
-            link: Revision(revision.drop, {form: item for form, item in revision.add.items() if form in new})
-            for link, revision in revisions.items()
-        }
+    new: frozenset[FormKey] = frozenset()
+
+    def revise(self, source: At, drop: Sequence[Held], add: Sequence[Held]) -> Job:
+        self.new = frozenset(form_key(each.form) for each in add)
+        yield from super().revise(source, drop, add)
+
+    def tell(self, interface: At, key: FormKey) -> None:
+        if key in self.new:
+            super().tell(interface, key)
 
 
 class AddsBeforeDrops(IdentityTable):
     """Lets a source hold a form or not, and applies the adds of an update before its drops."""
 
-    def revise(self, source: Source, drop: Wanted, add: Wanted) -> Mapping[Link, Revision[Form]]:
-        for held in add.values():
-            self.holders.setdefault(form_of(held), {})[source] = 1
-            self._items.setdefault(form_of(held), held.item)
-        for held in drop.values():
-            self.holders.get(form_of(held), {}).pop(source, None)
-        self.holders = {form: holders for form, holders in self.holders.items() if holders}
-        return {link: self.ledger.revision(link, self.wanted(link)) for link in self.listening(source)}
+    def revise(self, source: At, drop: Sequence[Form], add: Sequence[Form]) -> Job:
+        for form in add:
+            form.holders[source] = 1
+        for form in drop:
+            form.holders.pop(source, None)
+        for form in (*add, *drop):
+            for interface in self.listening(source):
+                wanted = bool(form.holders.keys() - {interface})
+                if wanted and not interface.ledger.knows(form):
+                    self.tell(interface, form)
+                elif not wanted:
+                    self.withdraw(interface, form)
+            if not form.holders:
+                self.forms.pop(form.key, None)
+        yield
 
 
-class AddsRootsBeforeDrops(EveryRoot):
+class AddsRootsBeforeDrops(LeastRoots):
     """A local part that does the same."""
 
-    def change(self, add: Mapping[SubId, Held], drop: Collection[SubId]) -> RootChange:
+    def change(self, add: Mapping[SubId, Filter], drop: Collection[SubId]) -> RootSetChange:
         super().change(add, drop)
-        return RootChange(drop, {sub: held for sub, held in add.items() if sub not in drop})
+        return Change(drop, {sub: wanted for sub, wanted in add.items() if sub not in drop})
 
 
 class ElidesLocals(IdentityTable):
     """Takes a local client's filter for known when a neighbour wants the same."""
 
-    def wanted(self, link: Link) -> Mapping[Form, Item]:
-        known = super().wanted(link)
-        return {form: item for form, item in known.items() if self.holders[form].keys() != {None, link}}
+    def revise(self, source: At, drop: Sequence[Form], add: Sequence[Form]) -> Job:
+        yield from super().revise(source, drop, add)
+        for form in (*drop, *add):
+            for interface in self.listening():
+                if form.holders.keys() == {self.here, interface}:
+                    self.withdraw(interface, form)
 
-    def revise(self, source: Source, drop: Wanted, add: Wanted) -> Mapping[Link, Revision[Form]]:
-        super().revise(source, drop, add)
-        return {link: self.ledger.revision(link, self.wanted(link)) for link in self.listening()}
+
+class AnswersItsSource(IdentityTable):
+    """Tells a neighbour its own filter back, as if somebody here wanted it."""
+
+    def revise(self, source: At, drop: Sequence[Form], add: Sequence[Form]) -> Job:
+        yield from super().revise(source, drop, add)
+        for form in add:
+            if source.listening and not source.ledger.knows(form):
+                self.tell(source, form)
 
 
 class ForgetsToWithdraw(IdentityTable):
@@ -93,18 +112,24 @@ class ForgetsToWithdraw(IdentityTable):
 class KeepsTheGone(SimpleTable):
     """Goes on wanting what a link that is gone had wanted."""
 
-    def detach(self, link: Link) -> list[Tell]:
-        self.ledger.detach(link)
-        self._matcher.detach(link)
-        return []
+    def _depart(self, interface: At) -> Job:
+        yield from self.silence(interface)
 
 
 class ReplacesInTwoSteps(SimpleTable):
     """Drops in one update and adds in the next: every law of a table holds, but an event may fall between."""
 
-    def tell(self, revisions: Mapping[Link, Revision[Any]]) -> list[Tell]:
-        first = super().tell({link: Revision(drop, {}) for link, (drop, _) in revisions.items()})
-        return first + super().tell({link: Revision((), add) for link, (_, add) in revisions.items()})
+    def _flush(self) -> list[Tell]:
+        tells = super()._flush()
+        return [
+            Tell(tell.link, part)
+            for tell in tells
+            for part in (
+                (tell.update,)
+                if tell.update.fresh or not (tell.update.drop and tell.update.add)
+                else (Update(drop=tell.update.drop), Update(add=tell.update.add))
+            )
+        ]
 
 
 class SendsBack(SimpleTable):
@@ -118,56 +143,62 @@ class KeepsFromTheMaster(SimpleTable):
     """Sends its master only what it asked for, which is nothing."""
 
     def route(self, event: AnyEvent, source: Source) -> set[Link]:
-        return self._matcher.wanting(event, source)
+        return self._matcher.wanting(event) - {source}
 
 
 class KeepsTheDropped(SimpleTable):
     """Goes on telling others what a neighbour has dropped."""
 
-    def learn(self, link: Link, update: Update) -> list[Tell]:
-        held = {**self.held[link]}
-        tells = super().learn(link, update)
-        for item_id in update.drop:  # the index forgets it, the table does not
-            self.held[link][item_id] = held[item_id]
-        return tells
+    def revise(self, source: At, drop: Sequence[Copy], add: Sequence[Copy]) -> Job:
+        return super().revise(source, drop if source is self.here else (), add)
 
 
 class IgnoresNewAdvertisements(Advertised):
     """Does not tell a neighbour what it has just advertised."""
 
-    def _advertisements_changed(self, link: Link) -> Revision[ItemId]:
-        revision = super()._advertisements_changed(link)
-        return Revision(revision.drop, {})
+    def _compare(self, page: Any, changed: Any) -> Job:
+        known = {*page.ledger.keys()}
+        yield from super()._compare(page, changed)
+        for item_id in [*page.ledger.keys()]:
+            if item_id not in known:
+                page.ledger.withdraw(item_id)
 
 
 class WithdrawsTooMuch(Advertised):
     """Withdraws what an advertisement that went had met, whatever others meet it."""
 
-    def _is_due(self, link: Link, item_id: ItemId) -> bool:
-        return not self._withdrawing and super()._is_due(link, item_id)
-
-    def _advertisements_changed(self, link: Link) -> Revision[ItemId]:
-        self._withdrawing = True
-        try:
-            return super()._advertisements_changed(link)
-        finally:
-            self._withdrawing = False
-
-    _withdrawing = False
+    def _compare(self, page: Any, changed: Any) -> Job:
+        gone = [each for each in changed if each not in page.adverts.values()]
+        yield from super()._compare(page, changed)
+        for item_id in [*page.ledger.keys()]:
+            if self._meets_any(page.items[item_id], gone):
+                page.ledger.withdraw(item_id)
 
 
 class NeverWithdraws(Advertised):
     """Keeps telling what nobody advertises any more."""
 
-    def _advertisements_changed(self, link: Link) -> Revision[ItemId]:
-        return Revision((), super()._advertisements_changed(link).add)
+    def _compare(self, page: Any, changed: Any) -> Job:
+        known = {*page.ledger.keys()}
+        yield from super()._compare(page, changed)
+        for item_id in known:
+            if not page.ledger.knows(item_id):
+                page.ledger.tell(item_id)
 
 
-class Misjudges(Overlap):
+class Misjudges(FilterOverlap):
     """Takes a filter and an advertisement that are not equal for apart."""
 
-    def meets(self, item: Any, advertisement: Any) -> bool:
-        return bool(item == advertisement)
+    def meets(self, item: object, advertisement: object) -> bool:
+        return item == advertisement
+
+
+class MisjudgesOverlap(SimpleTable):
+    """Compares its items with advertisements wrongly."""
+
+    @property
+    def overlap(self) -> Misjudges:
+        return Misjudges()
 
 
 TABLES: dict[str, Any] = {
@@ -176,6 +207,7 @@ TABLES: dict[str, Any] = {
     "adds before drops": AddsBeforeDrops,
     "adds roots before drops": lambda **options: SimpleTable(local=AddsRootsBeforeDrops(), **options),
     "elides locals": ElidesLocals,
+    "answers its source": AnswersItsSource,
     "forgets to withdraw": ForgetsToWithdraw,
     "keeps the gone": KeepsTheGone,
     "replaces in two steps": ReplacesInTwoSteps,
@@ -187,7 +219,7 @@ WRAPPERS: dict[str, Any] = {
     "ignores new advertisements": IgnoresNewAdvertisements,
     "withdraws too much": WithdrawsTooMuch,
     "never withdraws": NeverWithdraws,
-    "misjudges overlap": partial(Advertised, overlap=Misjudges()),
+    "misjudges overlap": lambda table, **options: Advertised(MisjudgesOverlap(index=small_index), **options),
 }
 
 

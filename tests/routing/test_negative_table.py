@@ -50,13 +50,13 @@ def test_tidying_withdraws_what_a_later_one_made_redundant(table: NegativeTable)
     table.change({SubId(n): parse(f"x BETWEEN {n} AND {n + 1}") for n in range(5)}, ())
     table.change({SubId(9): parse("x BETWEEN -3 AND 9")}, ())
     assert len(told(table, NORTH)) == 6
-    tells = table.tidy(100)
+    tells = table.step(100)
     assert [(tell.link, len(tell.update.drop), len(tell.update.add)) for tell in tells] == [
         (NORTH, 5, 0),
         (SOUTH, 5, 0),
     ]
     assert told(table, NORTH) == ["x BETWEEN -3 AND 9"]
-    assert table.tidy(100) == []  # nothing has changed since
+    assert table.step(100) == []  # nothing has changed since
     assert table.route(Event.of(x=1), None) == set()
     table.check()
 
@@ -64,8 +64,8 @@ def test_tidying_withdraws_what_a_later_one_made_redundant(table: NegativeTable)
 def test_tidying_keeps_to_its_budget(table: NegativeTable) -> None:
     table.change({SubId(n): parse(f"x BETWEEN {n} AND {n + 1}") for n in range(5)}, ())
     table.change({SubId(9): parse("x BETWEEN -3 AND 9")}, ())
-    assert [tell.link for tell in table.tidy(1)] == [NORTH]
-    assert [tell.link for tell in table.tidy(1)] == [SOUTH]
+    assert [tell.link for tell in table.step(1)] == [NORTH]
+    assert [tell.link for tell in table.step(1)] == [SOUTH]
 
 
 def test_a_filter_that_matches_nothing_is_held_by_nobody(table: NegativeTable) -> None:

@@ -164,7 +164,7 @@ def test_the_same_seed_gives_the_same_run() -> None:
 def test_tables_that_talk_without_end_are_stopped() -> None:
     class Endless(SimpleTable):
         def route(self, event: Any, source: Source) -> Any:
-            return set(self.ledger.links)
+            return set(self.links)
 
     overlay = line(lambda: Endless(index=small_index))
     overlay.publish(A, {})

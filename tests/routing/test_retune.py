@@ -21,7 +21,7 @@ from weft.index.base import SubId
 from weft.interest.label_filter import FilterShape
 from weft.interest.label_set import LabelSet, Retuning, Stage
 from weft.routing.adverts import Advertised
-from weft.routing.dls import DlsTable
+from weft.routing.dls.table import DlsTable
 from weft.routing.overlay import BrokerId, Overlay
 from weft.routing.simple import SimpleTable
 from weft.routing.table import About, Item, ItemId, Link, Role, RoutingTable, Tell, Update
@@ -107,7 +107,7 @@ class RetunedNetwork(Network):
                     assert isinstance(item, LabelSet)
                     assert {label >> 62 for label in item.labels} == {table.sides.side}
             for near in self.overlay.reached(name):
-                assert inner(self.overlay.table(near)).parameters == table.parameters
+                assert inner(self.overlay.table(near)).fingerprint == table.fingerprint
 
     def teardown(self) -> None:
         if hasattr(self, "overlay"):
@@ -225,7 +225,7 @@ def test_old_labels_go_with_the_update_that_brings_the_new_space(table: DlsTable
     assert len(told) == 2
     assert sides(table.change({SubId(3): parse("x > 90")}, ())) == [(NORTH, 0, {1}), (SOUTH, 0, {1})]
     assert table.retuning
-    assert table.parameters == DlsTable(OLD).parameters
+    assert table.fingerprint == DlsTable(OLD).fingerprint
     table.check()
 
 
@@ -243,7 +243,7 @@ def test_the_old_space_is_forgotten_when_all_are_done_with_it(table: DlsTable) -
     assert said(told) == [(NORTH, Stage.DONE)]
     assert not table.retuning
     assert table.sides == LabelSides.of(NEW, side=1)
-    assert table.parameters == DlsTable(NEW, side=1).parameters != DlsTable(NEW).parameters
+    assert table.fingerprint == DlsTable(NEW, side=1).fingerprint != DlsTable(NEW).fingerprint
     assert table.route({"x": 20, "y": 20}, None) == {NORTH, SOUTH}
     table.check()
     with pytest.raises(RemoteProtocolError, match="no set of our labels"):
@@ -265,9 +265,9 @@ def test_a_broker_alone_changes_at_once() -> None:
     table = DlsTable(OLD)
     table.change({SubId(1): WIDE}, ())
     assert table.retune(NEW) == []
-    assert table.parameters == DlsTable(NEW, side=1).parameters
+    assert table.fingerprint == DlsTable(NEW, side=1).fingerprint
     assert table.retune(OLD) == []
-    assert table.parameters == DlsTable(OLD).parameters
+    assert table.fingerprint == DlsTable(OLD).fingerprint
     table.check()
 
 
@@ -382,7 +382,5 @@ def test_all_brokers_of_a_tree_end_with_the_new_space() -> None:
     assert isinstance(table, DlsTable)
     overlay._send(names[0], table.retune(NEW))
     overlay.settle()
-    assert {tuple(overlay.table(name).parameters.items()) for name in names} == {
-        tuple(DlsTable(NEW, side=1).parameters.items())
-    }
+    assert {overlay.table(name).fingerprint for name in names} == {DlsTable(NEW, side=1).fingerprint}
     assert overlay.counters.updates[About.SUBSCRIPTIONS] - before == 2 * 2 * (len(names) - 1)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
-from itertools import product
+from itertools import count, product
 from typing import Any
 
 import pytest
@@ -11,19 +12,22 @@ import pytest
 from routing.models import TABLES, LeastRoots, minimal_cover, small_index
 from strategies import KINDS
 from weft import normalize, parse
+from weft.algebra.box import NormalForm
 from weft.errors import FilterTooComplexError, LocalProtocolError, RemoteProtocolError
 from weft.index.base import SubId
+from weft.interest.label_set import Switch
 from weft.language.predicate import Predicates
 from weft.model.schema import Schema
+from weft.order import Budget
 from weft.routing.flooding import FloodingTable
 from weft.routing.identity import IdentityTable
-from weft.routing.ledger import Ledger, Revision
-from weft.routing.local import Held
-from weft.routing.matcher import LinkMatcher, without_tail
+from weft.routing.incoming import LinkMatcher, without_tail
+from weft.routing.ledger import Ledger
+from weft.routing.merging.table import MergingTable
 from weft.routing.simple import SimpleTable
-from weft.routing.table import About, Exactness, ItemId, Link, Role, Tell, Update
+from weft.routing.table import About, ClientId, ItemId, Link, Role, Tell, Update
 
-NORTH, SOUTH, WEST = Link("north"), Link("south"), Link("west")
+NORTH, SOUTH, WEST, EAST = Link("north"), Link("south"), Link("west"), Link("east")
 WIDE, NARROW = parse("x > 0"), parse("x > 5")
 EXACT = {"simple": SimpleTable, "identity": IdentityTable}
 
@@ -143,8 +147,14 @@ def test_a_fresh_update_that_says_the_same_changes_nothing(table: Any) -> None:
         Update(About.ADVERTISEMENTS, add=items(NARROW, start=2)),
         Update(add={ItemId(2): 5}),  # type: ignore[dict-item]
         Update(add={ItemId(2): normalize(NARROW, Schema.of(x="int"))}),
+        Update(add={ItemId(-1): NARROW}),
+        Update(add={ItemId(3): NARROW, ItemId(0): WIDE}),
+        Update(add=items(NARROW, start=2), notes=(Switch(1, 64),)),
     ],
-    ids=["unknown drop", "dropped twice", "added twice", "id used again", "about", "no filter", "other schema"],
+    ids=[
+        *("unknown drop", "dropped twice", "added twice", "id used again", "about", "no filter", "other schema"),
+        *("negative id", "smaller id", "notes"),
+    ],
 )
 def test_a_wrong_update_is_refused_as_a_whole(table: Any, update: Update) -> None:
     table.learn(NORTH, Update(add=items(WIDE)))
@@ -157,7 +167,7 @@ def test_a_wrong_update_is_refused_as_a_whole(table: Any, update: Update) -> Non
 def test_wrong_calls_are_refused_and_change_nothing(table: Any) -> None:
     table.change(subs(s1=WIDE), ())
     for add, drop, what in (
-        (subs(s1=NARROW), (), "known"),
+        (subs(s1=NARROW), (), "already exists"),
         ({}, [SubId(7)], "no subscription 7"),
         ({}, [SubId(1), SubId(1)], "twice"),
     ):
@@ -172,7 +182,7 @@ def test_wrong_calls_are_refused_and_change_nothing(table: Any) -> None:
         with pytest.raises(LocalProtocolError, match="no link west"):
             call(WEST)
     with pytest.raises(LocalProtocolError, match="Advertised"):
-        table.advertise(subs(s1=WIDE), ())
+        table.advertise(ClientId("here"), subs(s1=WIDE), ())
     assert list(table.told(NORTH).values()) == [WIDE]
     table.check()
 
@@ -195,7 +205,9 @@ def test_a_table_with_a_schema_compares_under_it() -> None:
     table.attach(NORTH)
     table.change(subs(s1=parse("x > 5"), s2=parse("x >= 6")), ())
     assert len(table.told(NORTH)) == 1
-    assert table.parameters == {"schema": schema}
+    assert table.fingerprint == (
+        '{"exactness":"exact","model":"identity","schema":{"attributes":{"x":{"type":"int"}}}}'
+    )
 
 
 def test_a_table_is_told_the_roots_of_its_local_part_only() -> None:
@@ -247,11 +259,11 @@ def test_a_slave_replaces_its_whole_root_set_from_time_to_time() -> None:
     table, master = IdentityTable(index=small_index, refresh=True), SimpleTable(index=small_index)
     table.attach(NORTH, Role.MASTER), master.attach(SOUTH, Role.SLAVE), master.attach(WEST)
     table.change(subs(s1=WIDE), ())
-    (tell,) = table.tidy(100)
+    (tell,) = table.step(100)
     assert tell == Tell(NORTH, Update(fresh=True, add=items(WIDE)))
     assert [each.link for each in master.learn(SOUTH, tell.update)] == [WEST]  # a master that had lost it is healed
     assert master.learn(SOUTH, tell.update) == []  # and one that had not stays as it is
-    assert SimpleTable(index=small_index).tidy(100) == []
+    assert SimpleTable(index=small_index).step(100) == []
 
 
 # -- flooding --------------------------------------------------------------------------------------
@@ -275,8 +287,8 @@ def test_flooding_tells_nothing_and_sends_everything() -> None:
 # -- the matcher -----------------------------------------------------------------------------------
 
 
-def held(*filters: Any) -> dict[ItemId, Held]:
-    return {item_id: Held(item, normalize(item)) for item_id, item in items(*filters).items()}
+def held(*filters: Any) -> dict[ItemId, NormalForm]:
+    return {item_id: normalize(item) for item_id, item in items(*filters).items()}
 
 
 def test_many_items_at_once_are_matched_like_one_by_one() -> None:
@@ -290,16 +302,21 @@ def test_many_items_at_once_are_matched_like_one_by_one() -> None:
         matcher.change(NORTH, (), held(*filters))
         matcher.change(SOUTH, (), held(*filters[50:]))
         matcher.change(NORTH, drops(1, 51), {})
-        assert matcher.wanting({"x": 2}, None) == {NORTH}
-        assert matcher.wanting({"x": 1}, None) == set()
-        assert matcher.wanting({"x": 1, "y": 0}, None) == {NORTH, SOUTH}
-        assert matcher.wanting({"kind": "car"}, None) == {SOUTH}
-        together = matcher.wanting_batch([{"kind": "car"}, {"x": 70}, {"y": "ab"}], None)
+        assert matcher.wanting({"x": 2}) == {NORTH}
+        assert matcher.wanting({"x": 1}) == set()
+        assert matcher.wanting({"x": 1, "y": 0}) == {NORTH, SOUTH}
+        assert matcher.wanting({"kind": "car"}) == {SOUTH}
+        together = matcher.wanting_batch([{"kind": "car"}, {"x": 70}, {"y": "ab"}])
         assert {link: places.tolist() for link, places in together.items()} == {NORTH: [1, 2], SOUTH: [0, 2]}
-        matcher.detach(NORTH)
+        clearing = matcher.detach(NORTH)
+        assert matcher.wanting({"x": 1, "y": 0}) == {SOUTH}  # at once, though its items are there still
+        matcher.attach(EAST)
+        assert matcher.wanting({"x": 1, "y": 0}) == {SOUTH}
+        matcher.check({SOUTH: list(items(*filters[50:])), EAST: []})
+        assert len([*clearing]) == 1
         matcher.attach(WEST)  # gets the number that is free
-        assert matcher.wanting({"x": 1, "y": 0}, None) == {SOUTH}
-        matcher.check({SOUTH: list(items(*filters[50:])), WEST: []})
+        assert matcher.wanting({"x": 1, "y": 0}) == {SOUTH}
+        matcher.check({SOUTH: list(items(*filters[50:])), EAST: [], WEST: []})
 
 
 def test_minimal_cover_keeps_what_no_other_covers() -> None:
@@ -309,29 +326,55 @@ def test_minimal_cover_keeps_what_no_other_covers() -> None:
 
 
 def test_every_table_says_what_neighbours_must_agree_on() -> None:
+    said = {}
     for name, model in TABLES.items():
         table = model.make()
         assert name.startswith(table.model)
-        agreed = {Exactness.FLOOD: set(), Exactness.EXACT: {"schema"}, Exactness.CELLS: {"spaces"}}
-        agreed[Exactness.HASHED] = {"spaces", "filter"}
-        assert set(table.parameters) == agreed[table.exactness]
+        agreed = json.loads(table.fingerprint)
+        assert (agreed["model"], agreed["exactness"]) == (table.model, table.exactness.value)
+        assert table.fingerprint == model.make().fingerprint
+        said[name] = table.fingerprint
+    assert said["merging"] != said["merging, lazy"], "who is lazy says so"
+    assert len({said[name] for name in ("dls", "dls, hashed", "dls, growing")}) == 3
+    assert said["mics"] != said["mics, gaps"]
+    assert said["covering"] == said["covering, piece by piece"], "how much work a call does is nobody else's affair"
+
+
+def test_an_imperfect_merging_table_does_not_say_that_it_is_exact() -> None:
+    schema = Schema.from_dict({"attributes": {"a": {"type": "float", "bounds": [0, 10]}}})
+    made = {
+        "perfect": MergingTable(schema),
+        "lazy": MergingTable(schema, lazy=True),
+        "budget": MergingTable(schema, budget=Budget(0.1)),
+    }
+    assert {name: table.exactness.value for name, table in made.items()} == {
+        "perfect": "exact",
+        "lazy": "wider",
+        "budget": "wider",
+    }
+    assert len({table.fingerprint for table in made.values()}) == 3
 
 
 # -- the ledger ------------------------------------------------------------------------------------
 
 
-def test_a_ledger_refuses_what_a_model_gets_wrong_and_notes_nothing_of_it() -> None:
-    ledger: Ledger[str] = Ledger()
-    ledger.attach(NORTH, Role.PEER)
-    assert [tell.update.add for tell in ledger.tell(NORTH, Revision(add={"a": WIDE}))] == [items(WIDE)]
-    with pytest.raises(LocalProtocolError, match="does not know 'b'"):
-        ledger.tell(NORTH, Revision(["a", "b"], {}))
-    with pytest.raises(LocalProtocolError, match="knows 'a' already"):
-        ledger.tell(NORTH, Revision((), {"b": NARROW, "a": WIDE}))
-    assert dict(ledger.told(NORTH)) == items(WIDE)
-    assert ledger.tell(NORTH, Revision(["a"], {"a": NARROW})) == [
-        Tell(NORTH, Update(drop=drops(1), add=items(NARROW, start=2)))
-    ]
-    assert ledger.tell(NORTH, Revision()) == []
-    assert ledger.revision(NORTH, {"a": NARROW, "c": WIDE}) == Revision([], {"c": WIDE})
+def test_a_ledger_makes_one_update_of_what_came_and_went() -> None:
+    ledger: Ledger[str] = Ledger(count(1))
+    texts = {"a": WIDE, "b": NARROW}
+    ledger.tell("a")
+    ledger.tell("b")
+    ledger.withdraw("b")
+    assert ledger.flush(texts.__getitem__) == Update(add=items(WIDE))
+    ledger.withdraw("a")
+    ledger.tell("a")
+    assert not ledger.changed, "what went and came back leaves no trace"
+    ledger.withdraw("a")
+    ledger.tell("b")
+    assert ledger.flush(texts.__getitem__) == Update(drop=drops(1), add=items(NARROW, start=2))
+    ledger.fresh = True
+    assert ledger.flush(texts.__getitem__) == Update(fresh=True, add=items(NARROW, start=2))
+    with pytest.raises(AssertionError):
+        ledger.tell("b")
+    with pytest.raises(KeyError):
+        ledger.withdraw("c")
     ledger.check()

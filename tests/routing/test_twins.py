@@ -18,7 +18,7 @@ from weft import Schema, parse
 from weft.index.base import SubId
 from weft.interest.label_filter import FilterShape
 from weft.interest.label_set import Switch
-from weft.routing.dls import DlsTable
+from weft.routing.dls.table import DlsTable
 from weft.routing.overlay import BrokerId, Carried, Direction, Overlay
 from weft.routing.table import Link, Tell, Update
 from weft.space import Grid, LabelSpace

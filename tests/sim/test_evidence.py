@@ -20,7 +20,7 @@ from weft.index.base import SubId
 from weft.language.text import parse_many
 from weft.model.schema import Attribute, Schema
 from weft.model.value import Type
-from weft.routing.covering import CoveringTable
+from weft.routing.covering.table import CoveringTable
 from weft.routing.flooding import FloodingTable
 from weft.routing.identity import IdentityTable
 from weft.sim.candidates import CANDIDATES, Terms
@@ -138,7 +138,7 @@ def test_some_of_the_data_first():
     given_ = Data.of([parse(f"x > {n}") for n in range(9)], [{"x": 3}], None)
     assert compare_warm(given_, candidates=counted, models=["counted"], warm=4).figures[0].forwarded == 9
     assert len(tables) == 2 * 7  # a row one by one, its new neighbour, and a row for batches
-    assert max(len(table.heard(HERE)) for table in tables[:7] if HERE in table.ledger.links) == 4
+    assert max(len(table.heard(HERE)) for table in tables[:7] if HERE in table.links) == 4
 
 
 def test_patience_ends():

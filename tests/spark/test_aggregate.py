@@ -23,10 +23,10 @@ from weft.interest.label_filter import CountingFilter
 from weft.language.text import parse
 from weft.model.schema import Schema
 from weft.order.reduce import minimal_cover
-from weft.routing.covering import CoveringTable
-from weft.routing.dls import DlsTable
-from weft.routing.merging import MergingTable
-from weft.routing.mics import MicsTable
+from weft.routing.covering.table import CoveringTable
+from weft.routing.dls.table import DlsTable
+from weft.routing.merging.table import MergingTable
+from weft.routing.mics.table import MicsTable
 from weft.routing.negative import NegativeTable
 from weft.routing.table import Link
 from weft.space.content import ContentSpace

@@ -40,7 +40,7 @@ BROKERS, BATCH = 9, 1_000
 TOLD = [name for name in MODELS if name not in ("flooding", *NEED_BOUNDS)]  # flooding tells nothing, so costs nothing
 LARGE = ("simple", "identity", "covering")  # of 100,000 subscriptions, which take minutes
 SMALL = ("merging",)  # merges some hundreds of filters a second, so of few subscriptions only
-CHAINED = ("simple", "covering", "covering-forest")
+CHAINED = ("simple", "covering")
 
 _NORTH, _SOUTH = Link("north"), Link("south")
 _MANY = 10_000  # subscriptions: of few, few cover others

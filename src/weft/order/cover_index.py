@@ -7,15 +7,14 @@ A box is a row of ends on axes, one for each attribute and type. Rows lie in run
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.algebra.columns import Part
 from weft.kernels import dominance as kernel
 
-Axis = tuple[str, Part]
+Axis = Hashable  # an attribute and a type, or whatever the caller names its axes by
 Span = tuple[Axis, float, float, int]  # the axis, low, high and marks, as in kernels.boxes
 Row = int
 
@@ -26,8 +25,7 @@ class CoverIndex:
     """Rows by their spans. An axis that a row does not name is open on it.
 
     >>> from weft.kernels.boxes import BOUNDED
-    >>> index = CoverIndex()
-    >>> x = ("x", Part.NUMBERS)
+    >>> index, x = CoverIndex(), "x"
     >>> wide, narrow = index.add([(x, 0.0, 9.0, BOUNDED)], exact=True), index.add([(x, 3.0, 4.0, BOUNDED)], exact=True)
     >>> index.around([(x, 3.5, 4.0, BOUNDED)], exact=True) == [wide, narrow]
     True
@@ -138,10 +136,13 @@ class CoverIndex:
         self, asked: int, spans: Iterable[Span], exact: bool, tag: int = 0, only: bool = False
     ) -> list[Row] | None:
         low, high, marks = self._asked
-        low[:], high[:], marks[:] = -np.inf, np.inf, 0
+        for place in self._asked_axes:
+            low[place], high[place], marks[place] = -np.inf, np.inf, 0
+        self._asked_axes = asked_axes = []
         for axis, start, end, mark in spans:
             place = self._axes.get(axis, -1)
             if place >= 0:
+                asked_axes.append(place)
                 low[place], high[place], marks[place] = start, end, mark
             elif asked == kernel.WITHIN and not self.full:
                 self._count = 0
@@ -224,7 +225,8 @@ class CoverIndex:
         nodes = kernel.FAN * (rows // self._leaf + 1)
         self._left: NDArray[np.int64] = np.zeros(nodes, np.int64)
         self._bounds: NDArray[np.float64] = np.zeros((nodes, 4, axes))
-        self._asked = np.zeros(axes), np.zeros(axes), np.zeros(axes, np.uint8)
+        self._asked = np.full(axes, -np.inf), np.full(axes, np.inf), np.zeros(axes, np.uint8)
+        self._asked_axes: list[int] = []  # that the last search set
 
     def _resize(self, rows: int, axes: int) -> None:
         low, high, marks, state, order = self._low, self._high, self._marks, self._state, self._order

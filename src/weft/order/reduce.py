@@ -219,9 +219,8 @@ class _Reduction:
             exact = bool(rows.state[row] == kernel.EXACT)
             if place >= 0:
                 tags[place] = 0
-            found, _, stopped = kernel.search(
-                kernel.AROUND, *tree, lows[number], highs[number], marked[number], exact, _SURE if exact else _ALL, out
-            )
+            box = lows[number], highs[number], marked[number]
+            found, _, stopped = kernel.search(kernel.AROUND, *tree, *box, exact, _SURE if exact else _ALL, False, out)
             if place >= 0:
                 tags[place] = sure[place]
             wide = int(members[out[found - 1]]) if stopped else self._first(members[out[:found]], row)

@@ -28,7 +28,8 @@ Values = Mapping[str, Value | None]
 _MOST_LINKS = 1 << 16
 _FEW = 64
 _CHUNK = 64  # items of a link that is gone, discarded together
-BESIDE = 24  # each costs an event about half a microsecond, and pouring them some milliseconds
+_MOST_BESIDE = 512  # while no event comes: pouring many together takes less time for each
+BESIDE = 24  # when events come: each costs an event about half a microsecond, and pouring them some milliseconds
 
 
 def without_tail(schema: Schema | None = None) -> Index:
@@ -86,13 +87,18 @@ class LinkMatcher:
         for item_id, form in add.items():
             names[item_id] = name = next(self._serial) * _MOST_LINKS + number
             self._young[name] = form
-        if len(self._young) + len(self._dead) > self._beside:
+        if len(self._young) + len(self._dead) > max(self._beside, _MOST_BESIDE):
             self._pour()
 
     def _drop(self, names: Collection[int]) -> None:
         for name in names:
             if self._young.pop(name, None) is None:
                 self._dead.add(name)
+
+    def _make_ready(self) -> None:
+        """Pour what is beside the index, if it is too much to ask for each event."""
+        if len(self._young) + len(self._dead) > self._beside:
+            self._pour()
 
     def _pour(self) -> None:
         """Bring the index up to date."""
@@ -107,6 +113,7 @@ class LinkMatcher:
 
     def wanting(self, event: AnyEvent) -> set[Link]:
         """The links that want an event."""
+        self._make_ready()
         found = self._living(self._index.match(event)) & (_MOST_LINKS - 1)
         numbers = set(found.tolist() if len(found) < _FEW else np.unique(found).tolist())
         if self._young:
@@ -115,6 +122,7 @@ class LinkMatcher:
 
     def wanting_batch(self, events: Sequence[AnyEvent]) -> Routes:
         """The positions of the events that each link wants."""
+        self._make_ready()
         found = self._index.match_batch(events)
         whose = np.repeat(np.arange(len(events)), found.counts)
         if self._dead:

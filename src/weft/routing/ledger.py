@@ -38,7 +38,7 @@ class Ledger(Generic[K]):
         self.about = about
         self.ids: dict[K, ItemId] = {}  # of what is told
         self.heard: dict[ItemId, Item] = {}
-        self.highest = 0  # id heard: ids ascend, so none is used again
+        self.highest = -1  # id heard: ids ascend, so none is used again
         self.fresh = False  # the next update begins anew
         self.notes: tuple[Note, ...] = ()  # that go with the next update
         self._add: dict[K, None] = {}
@@ -102,8 +102,8 @@ class Ledger(Generic[K]):
             raise RemoteProtocolError(f"{link} tells {update.about.value}, but this network has none")
         if role is Role.MASTER and update.add:
             raise RemoteProtocolError(f"{link} is our master and yet tells us what it wants: it must tell nothing")
-        if update.add and min(update.add) <= 0:
-            raise RemoteProtocolError(f"{link} uses {min(update.add)} as an item id: ids begin with 1")
+        if update.add and min(update.add) < 0:
+            raise RemoteProtocolError(f"{link} uses {min(update.add)} as an item id; ids are not negative")
         if update.fresh:
             same = {item_id for item_id, item in update.add.items() if heard.get(item_id) == item}
             return Change(
@@ -129,11 +129,11 @@ class Ledger(Generic[K]):
         for item_id in news.drop:
             del self.heard[item_id]
         self.heard.update(news.add)
-        highest = max(update.add, default=0)
+        highest = max(update.add, default=-1)
         self.highest = highest if update.fresh else max(self.highest, highest)
 
     def check(self) -> None:
         """Raise AssertionError if an invariant is broken."""
         assert not self.changed, "something was told and not sent"
         assert len(set(self.ids.values())) == len(self.ids), "two keys share an item"
-        assert all(0 < item_id <= self.highest for item_id in self.heard), "an item above the highest id"
+        assert all(0 <= item_id <= self.highest for item_id in self.heard), "an item above the highest id"

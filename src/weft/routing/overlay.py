@@ -186,23 +186,24 @@ class Overlay:
 
     # -- time -----------------------------------------------------------------------------------
 
-    def step(self) -> bool:
-        """Move one message to the other end of its link, or let one table work; False if there is nothing to do."""
+    def step(self) -> Direction | BrokerId | None:
+        """Move one message to the other end of its link, or let one table work; None if there is nothing to do."""
         busy = [direction for direction, queue in self._queues.items() if queue]
         working = [broker for broker, at in self._brokers.items() if at.table.pending]
         if not busy and not working:
-            return False
+            return None
         drawn = int(self._rng.integers(len(busy) + len(working)))
         if drawn < len(busy):
             self._arrive(busy[drawn], self._queues[busy[drawn]].popleft())
-        else:
-            self.work(working[drawn - len(busy)], _PIECES)
-        return True
+            return busy[drawn]
+        broker = working[drawn - len(busy)]
+        self.work(broker, _PIECES)
+        return broker
 
     def settle(self, most: int = 1_000_000) -> int:
         """Step until there is nothing to do; how many steps it took. Raises ProtocolError past the most."""
         steps = 0
-        while self.step():
+        while self.step() is not None:
             steps += 1
             if steps > most:
                 raise ProtocolError(f"the tables still talk after {most} messages: one of them answers without end")

@@ -28,6 +28,7 @@ MODELS: dict[str, ModelEntry] = {
     "merging": ModelEntry("merging.table", "MergingTable", "what covering would tell, as few mergers"),
     "negative": ModelEntry("negative", "NegativeTable", "a filter is not told where others together cover it"),
     "mics": ModelEntry("mics.table", "MicsTable", "ranges of a Hilbert curve (MICS)", bounded=True),
+    "mics-exact": ModelEntry("mics.exact", "MicsExactTable", "filters, found behind a curve (MICS 5)", bounded=True),
     "dls": ModelEntry("dls.table", "DlsTable", "sets of labels (DLS)", bounded=True),
 }
 
@@ -36,7 +37,7 @@ def make_table(model: str, schema: Schema | None = None, *, advertised: bool = F
     """A table of a model, under a schema; with `advertised` one that wears advertisements.
 
     Options are those of the model: see its class. Models on cells need a schema with bounds, or their own `spaces`
-    (mics) or `space` (dls). Raises LocalProtocolError for an unknown model, SchemaError for a schema that does not do.
+    (mics, mics-exact) or `space` (dls). Raises LocalProtocolError for an unknown model, SchemaError without bounds.
 
     >>> make_table("covering").model, make_table("identity", advertised=True).model
     ('covering', 'identity with advertisements')
@@ -63,13 +64,14 @@ def _on_cells(
     from weft.space.label_space import LabelSpace
 
     rest = dict(options)
-    space = rest.pop("spaces" if model == "mics" else "space", None)
+    space = rest.pop("space" if model == "dls" else "spaces", None)
     cells = rest.pop("cells", None)
     if space is None:
         if schema is None:
             raise SchemaError(f"the model {model} needs bounds of attributes; give a schema that has them")
-        if model == "mics":
-            space = CurveSpaces.of(schema) if cells is None else CurveSpaces.of(schema, cells)
-        else:
+        if model == "dls":
             space = LabelSpace.of(schema, cells)
-    return made(space, **rest)
+        else:
+            together = {} if model == "mics" else {"group": len(schema.attributes)}
+            space = CurveSpaces.of(schema, **together) if cells is None else CurveSpaces.of(schema, cells, **together)
+    return made(space, schema, **rest) if model == "mics-exact" else made(space, **rest)

@@ -13,11 +13,11 @@ from weft.interest.negative import Limit
 from weft.language.ast import Filter, attributes
 from weft.model.schema import Attribute, Schema
 from weft.model.value import Type
-from weft.routing.covering import CoveringTable
-from weft.routing.dls import DlsTable
+from weft.routing.covering.table import CoveringTable
+from weft.routing.dls.table import DlsTable
 from weft.routing.identity import IdentityTable
-from weft.routing.merging import MergingTable
-from weft.routing.mics import MicsTable
+from weft.routing.merging.table import MergingTable
+from weft.routing.mics.table import MicsTable
 from weft.routing.negative import NegativeTable
 from weft.routing.table import RoutingTable
 from weft.space.content import ContentSpace

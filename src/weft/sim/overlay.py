@@ -15,53 +15,30 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from weft.errors import ProtocolError, SchemaError
+from weft.errors import ProtocolError
 from weft.index.base import AnyEvent, SubId
 from weft.index.scan import ScanIndex
 from weft.language.ast import Filter
 from weft.language.text import parse
 from weft.model.schema import Schema
 from weft.routing.adverts import Advertised
-from weft.routing.covering import CoveringTable, covering_forest
-from weft.routing.dls import DlsTable
-from weft.routing.flooding import FloodingTable
-from weft.routing.identity import IdentityTable
-from weft.routing.matcher import without_tail
-from weft.routing.merging import MergingTable
-from weft.routing.mics import MicsTable
-from weft.routing.negative import NegativeTable
+from weft.routing.covering.table import CoveredTable
+from weft.routing.incoming import without_tail
 from weft.routing.overlay import BrokerId, Delivery, EventNumber, Overlay
-from weft.routing.simple import SimpleTable
+from weft.routing.registry import MODELS as REGISTRY
+from weft.routing.registry import make_table
 from weft.routing.table import About, Role, RoutingTable
 from weft.sim.trees import Links, Paths, brokers
 
 MakeTable = Callable[[Schema | None], RoutingTable]
 Progress = Callable[[str, int, int], None]  # what is being done, how many of how many
 
-# a new model adds its line
-MODELS: dict[str, MakeTable] = {
-    "flooding": lambda schema: FloodingTable(),  # noqa: ARG005 - it compares no filters
-    "simple": SimpleTable,
-    "identity": IdentityTable,
-    "covering": CoveringTable,
-    "covering-forest": covering_forest,
-    "covering-approximate": partial(covering_forest, exact=False),
-    "merging": MergingTable,
-    "negative": NegativeTable,
-    "mics": lambda schema: MicsTable.of(_bounded(schema)),
-    "dls": lambda schema: DlsTable.of(_bounded(schema)),
-}
-NEED_BOUNDS = frozenset({"mics", "dls"})  # models that need a schema with bounds
+MODELS: dict[str, MakeTable] = {name: partial(make_table, name) for name in REGISTRY}
+NEED_BOUNDS = frozenset(name for name, entry in REGISTRY.items() if entry.bounded)  # they need a schema with bounds
 
 _SCANNED = 1_000_000  # filters asked one by one to check what is expected
 _REPORT = 50  # steps between two reports of progress
 _EVERYTHING = parse("TRUE")
-
-
-def _bounded(schema: Schema | None) -> Schema:
-    if schema is None:
-        raise SchemaError("curve ranges and labels need the bounds of attributes: give a schema that has them")
-    return schema
 
 
 class Client(NamedTuple):
@@ -321,5 +298,5 @@ class _Run:
         """Of the tables that count them."""
         tables = [self.overlay.table(broker) for broker in self.overlay.brokers]
         plain = [table.table if isinstance(table, Advertised) else table for table in tables]
-        counts = [table.relation.comparisons for table in plain if isinstance(table, CoveringTable)]
+        counts = [table.covers.compared for table in plain if isinstance(table, CoveredTable)]
         return sum(counts) if counts else None

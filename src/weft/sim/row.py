@@ -30,7 +30,7 @@ class Row:
     """The tables; counts what goes east, and the seconds of the table here.
 
     >>> from weft import parse
-    >>> from weft.routing.covering import CoveringTable
+    >>> from weft.routing.covering.table import CoveringTable
     >>> row = Row(CoveringTable)
     >>> row.change(False, {SubId(1): parse("x > 0")}, [])
     >>> row.change(True, {SubId(2): parse("x > 5")}, [])

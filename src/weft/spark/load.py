@@ -18,12 +18,12 @@ from weft.interest.label_set import LabelSet
 from weft.language.text import parse
 from weft.model.schema import Schema
 from weft.routing.elided import Elided, Passive
-from weft.routing.exact import ExactTable
+from weft.routing.filter_table import FilterTable
 from weft.routing.local import Local
 from weft.routing.table import Item, ItemId, Update
 from weft.spark.aggregate import Aggregated, Model
 
-T = TypeVar("T", bound=ExactTable[Any])
+T = TypeVar("T", bound=FilterTable[Any, Any])
 
 _BUNDLE = 64  # labels of an item
 _FULL = 255  # what no counter of a filter goes beyond
@@ -44,7 +44,7 @@ def load(aggregated: Aggregated, make: Callable[[Local], T], schema: Schema | No
     passive = {SubId(row["id"]): Passive(row["filter"], tuple(map(SubId, row["coverers"]))) for row in hidden}
     components = {SubId(row["id"]): row["components"] for row in rows if len(row.get("components", ())) > 1}
     active = {SubId(row["id"]): parse(row["filter"]) for row in rows}
-    table = make(Elided(passive, active, components, schema))
+    table = make(Elided(passive, active, components))
     table.change(active, ())
     return table
 

@@ -7,42 +7,45 @@ Most filters are conjunctions of comparisons with constants: their extent is rea
 from __future__ import annotations
 
 import struct
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
 from weft.algebra.box import NormalForm
 from weft.algebra.columns import Part
 from weft.algebra.relate import as_form
+from weft.errors import FilterTooComplexError
 from weft.kernels.boxes import BOUNDED, HIGH_OPEN, LOW_OPEN
 from weft.language.ast import And, Between, Compare, Filter, Operator
 from weft.language.constant import Constant
 from weft.model.schema import Schema
 from weft.model.value import Type
 from weft.order.boxed import Filters
-from weft.order.cover_index import Axis, Span
 
 _INFINITE = float("inf")
 _SPAN = struct.Struct("<HddB")  # axis, low, high, marks
 _NUMERIC = (Type.INT, Type.FLOAT)
 _MOST_AXES = 1 << 16
+_FEW = 8
+
+AxisSpan = tuple[int, float, float, int]  # the number of an axis, low, high and marks, as in kernels.boxes
 
 
 class Extent(NamedTuple):
     """What is compared of a filter; `form` is its normal form where the hull is not all of it, else None."""
 
     key: Hashable
-    spans: tuple[Span, ...]
+    spans: Sequence[AxisSpan]
     exact: bool
     form: NormalForm | None
 
 
 class Extents:
-    """Extents under one schema, with numbers for the strings and axes in them.
+    """Extents under one schema, with numbers for the axes and strings in them.
 
     >>> from weft import parse
     >>> extents = Extents()
     >>> one, other = extents.of(parse("x > 5 AND y = 'a'")), extents.of(parse("y = 'a' AND NOT x <= 5 AND x > 0"))
-    >>> one.key == other.key, one.exact, extents.spans(one.key) == one.spans
+    >>> one.key == other.key, one.exact, sorted(extents.spans(one.key)) == sorted(one.spans)
     (True, True, True)
     """
 
@@ -50,8 +53,9 @@ class Extents:
         self.schema = schema
         self._strings = _StringNumbers()
         self._filters = Filters(schema, numbers=self._strings)
-        self._axes: dict[Axis, int] = {}
-        self._names: list[Axis] = []
+        self._axes: dict[Part, dict[str, int]] = {part: {} for part in Part}
+        self._numeric, self._textual = self._axes[Part.NUMBERS], self._axes[Part.STRINGS]
+        self._count = 0  # of axes
 
     def of(self, item: Filter | NormalForm) -> Extent | None:
         """The extent; None if it matches nothing. Raises FilterTooComplexError."""
@@ -61,69 +65,85 @@ class Extents:
             if not form:
                 return None
             made = self._filters.make(form)
+            spans = [(self._axis(*axis), low, high, marks) for axis, low, high, marks in made.spans]
             if not made.exact:
-                return Extent(made.form, made.spans, False, made.form)
-            spans = made.spans
-        key = self._key(spans)
-        return Extent(spans, spans, True, None) if key is None else Extent(key, self.spans(key), True, None)
+                return Extent(form, spans, False, form)
+        if len(spans) > 1:
+            spans.sort()
+        return Extent(b"".join([_SPAN.pack(*span) for span in spans]), spans, True, None)
 
-    def _key(self, spans: tuple[Span, ...]) -> bytes | None:
-        """The spans as bytes; None if there are more axes than bytes can name."""
-        packed = []
-        for axis, low, high, marks in spans:
-            number = self._axes.get(axis)
-            if number is None:
-                if len(self._names) == _MOST_AXES:
-                    return None
-                number = self._axes[axis] = len(self._names)
-                self._names.append(axis)
-            packed.append(_SPAN.pack(number, low, high, marks))
-        packed.sort()
-        return b"".join(packed)
+    def _axis(self, name: str, part: Part) -> int:
+        """The number of an axis, a new one if it has none. Raises FilterTooComplexError past the most."""
+        axes = self._axes[part]
+        number = axes.get(name)
+        if number is None:
+            if self._count == _MOST_AXES:
+                raise FilterTooComplexError(f"filters name more than {_MOST_AXES} attributes in all")
+            number = axes[name] = self._count
+            self._count += 1
+        return number
 
-    def spans(self, key: Hashable) -> tuple[Span, ...]:
+    def spans(self, key: Hashable) -> list[AxisSpan]:
         """The spans of an exact extent, by its key."""
-        if not isinstance(key, bytes):
-            assert isinstance(key, tuple)
-            return key
-        return tuple((self._names[axis], low, high, marks) for axis, low, high, marks in _SPAN.iter_unpack(key))
+        assert isinstance(key, bytes)
+        return list(_SPAN.iter_unpack(key))  # type: ignore[arg-type]
 
-    def _read(self, item: Filter) -> tuple[Span, ...] | None:
+    def _read(self, item: Filter) -> list[AxisSpan] | None:
         """The spans of a conjunction of comparisons with constants, each of another attribute; None for any other."""
-        spans: dict[str, Span] = {}
-        for part in item.operands if type(item) is And else (item,):
-            if type(part) is Between:
-                ends = _interval(part.low, True, part.high, True)
-            elif type(part) is Compare and type(part.right) is Constant:
-                if part.right.type is Type.STRING and part.operator is Operator.EQ:
-                    number = self._strings.number(str(part.right.value))
-                    ends = Part.STRINGS, number, number, BOUNDED
+        spans: list[AxisSpan] = []
+        parts = item.operands if type(item) is And else (item,)
+        for part in parts:
+            kind = type(part)
+            if kind is Between:
+                ends = _between(part.low, part.high)  # type: ignore[attr-defined]
+                axes = self._numeric
+            elif kind is Compare and type(part.right) is Constant:  # type: ignore[attr-defined]
+                constant: Constant = part.right  # type: ignore[attr-defined]
+                if constant.type is Type.STRING:
+                    if part.operator is not Operator.EQ:  # type: ignore[attr-defined]
+                        return None
+                    number = self._strings.number(constant.value)  # type: ignore[arg-type]
+                    ends, axes = (number, number, BOUNDED), self._textual
                 else:
-                    ends = _compared(part.operator, part.right)
+                    ends, axes = _compared(part.operator, constant), self._numeric  # type: ignore[attr-defined]
             else:
                 return None
-            name = part.left.name
-            if ends is None or name in spans or not self._plain(name, ends[0]):
+            if ends is None:
                 return None
-            spans[name] = ((name, ends[0]), *ends[1:])
-        return tuple(spans.values())
+            name: str = part.left.name  # type: ignore[attr-defined]
+            if self.schema is not None and not self._plain(name, axes is self._textual):
+                return None
+            axis = axes.get(name)
+            if axis is None:
+                axis = self._axis(name, Part.STRINGS if axes is self._textual else Part.NUMBERS)
+            spans.append((axis, *ends))
+        if len(parts) > 1 and len({part.left.name for part in parts}) < len(parts):  # type: ignore[attr-defined]
+            return None
+        return spans
 
-    def _plain(self, name: str, part: Part) -> bool:
-        """Whether the schema leaves values of the part as they are."""
-        declared = None if self.schema is None else self.schema.get(name)
-        return declared is None or declared.type is (Type.STRING if part is Part.STRINGS else Type.FLOAT)
+    def _plain(self, name: str, text: bool) -> bool:
+        """Whether the schema leaves numbers, or strings, of an attribute as they are."""
+        assert self.schema is not None
+        declared = self.schema.get(name)
+        return declared is None or declared.type is (Type.STRING if text else Type.FLOAT)
 
     # -- strings that are in use ------------------------------------------------------------------
 
-    def retain(self, spans: tuple[Span, ...]) -> None:
+    def retain(self, spans: Sequence[AxisSpan]) -> None:
         """Somebody keeps these spans: the numbers of their strings are not forgotten."""
-        for number in _string_numbers(spans):
-            self._strings.retain(number)
+        if self._textual:
+            for number in self._string_numbers(spans):
+                self._strings.retain(number)
 
-    def release(self, spans: tuple[Span, ...]) -> None:
+    def release(self, spans: Sequence[AxisSpan]) -> None:
         """Somebody keeps these spans no longer."""
-        for number in _string_numbers(spans):
-            self._strings.release(number)
+        if self._textual:
+            for number in self._string_numbers(spans):
+                self._strings.release(number)
+
+    def _string_numbers(self, spans: Sequence[AxisSpan]) -> list[float]:
+        texts = {*self._textual.values()} if len(self._textual) < _FEW else self._textual.values()
+        return [low for axis, low, high, _ in spans if low == high and axis in texts]
 
     def forget_unused(self) -> None:
         """Forget the numbers of strings that nobody kept."""
@@ -170,20 +190,14 @@ class _StringNumbers(dict[str, float]):
         self._unused.clear()
 
 
-def _string_numbers(spans: tuple[Span, ...]) -> Iterator[float]:
-    return (low for (_, part), low, high, _ in spans if part is Part.STRINGS and low == high)
+_Ends = tuple[float, float, int]
 
 
-_Ends = tuple[Part, float, float, int]
-
-
-def _interval(low: Constant, closed: bool, high: Constant, shut: bool) -> _Ends | None:
+def _between(low: Constant, high: Constant) -> _Ends | None:
     if low.type not in _NUMERIC or high.type not in _NUMERIC:
         return None
     start, end = float(low.value), float(high.value)
-    if start != low.value or end != high.value or start > end:
-        return None
-    return Part.NUMBERS, start, end, BOUNDED | (0 if closed else LOW_OPEN) | (0 if shut else HIGH_OPEN)
+    return (start, end, BOUNDED) if start == low.value and end == high.value and start <= end else None
 
 
 def _compared(operator: Operator, constant: Constant) -> _Ends | None:
@@ -194,13 +208,13 @@ def _compared(operator: Operator, constant: Constant) -> _Ends | None:
         return None
     match operator:
         case Operator.EQ:
-            return Part.NUMBERS, value, value, BOUNDED
+            return value, value, BOUNDED
         case Operator.GE:
-            return Part.NUMBERS, value, _INFINITE, BOUNDED
+            return value, _INFINITE, BOUNDED
         case Operator.GT:
-            return Part.NUMBERS, value, _INFINITE, BOUNDED | LOW_OPEN
+            return value, _INFINITE, BOUNDED | LOW_OPEN
         case Operator.LE:
-            return Part.NUMBERS, -_INFINITE, value, BOUNDED
+            return -_INFINITE, value, BOUNDED
         case Operator.LT:
-            return Part.NUMBERS, -_INFINITE, value, BOUNDED | HIGH_OPEN
+            return -_INFINITE, value, BOUNDED | HIGH_OPEN
     return None

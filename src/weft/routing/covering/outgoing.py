@@ -12,7 +12,7 @@ else changes, and there are always fewer ghosts than filters.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 from weft.algebra.box import NormalForm
@@ -20,7 +20,7 @@ from weft.algebra.relate import as_form, covers
 from weft.language.ast import Filter
 from weft.model.schema import Schema
 from weft.order.cover_index import CoverIndex, Row
-from weft.routing.covering.extent import Extent, Extents
+from weft.routing.covering.extent import AxisSpan, Extent, Extents
 from weft.routing.engine import Interface
 from weft.routing.jobs import Job
 
@@ -89,6 +89,11 @@ class LinkCovers:
         self._all: Mask = 0  # the links that are told anything
         self._fading: Mask = 0  # bits of links that are gone, still on nodes
 
+    @property
+    def compared(self) -> int:
+        """How many pairs of filters were compared, in all."""
+        return self._index.compared
+
     # -- what is wanted ---------------------------------------------------------------------------
 
     def node(self, item: Filter | NormalForm, extent: Extent) -> Node:
@@ -143,16 +148,16 @@ class LinkCovers:
         """Hang a node below witnesses, or tell it, for links for which it has no place yet."""
         if not mask:
             return
-        spans = self.extents.spans(node.key) if node.form is None else None
-        left = self._hang_below_any(node, spans, mask)
+        exact = node.form is None
+        spans = self._spans(node)
+        left = self._hang_below_any(node, spans, exact, mask)
         if left:
-            self._root(node, left)
-            self._gather(node, spans, left)
+            self._root(node, left, spans)
+            self._gather(node, spans, exact, left)
 
-    def _hang_below_any(self, node: Node, spans: Any, mask: Mask) -> Mask:
+    def _hang_below_any(self, node: Node, spans: Sequence[AxisSpan], exact: bool, mask: Mask) -> Mask:
         """Find witnesses; the links for which there is none."""
-        exact = spans is not None
-        rows = self._index.around_tagged(spans if exact else self._hull(node), exact, _tagged(mask))
+        rows = self._index.around_tagged(spans, exact, _tagged(mask))
         compared = 0
         for row in reversed(rows):  # what is sure to be enough comes last
             witness = self._rows[row]
@@ -169,10 +174,9 @@ class LinkCovers:
                 break
         return mask
 
-    def _gather(self, node: Node, spans: Any, mask: Mask) -> None:
+    def _gather(self, node: Node, spans: Sequence[AxisSpan], exact: bool, mask: Mask) -> None:
         """Hang the roots that a new root covers below it."""
-        exact = spans is not None
-        rows = self._index.within_tagged(spans if exact else self._hull(node), exact, _tagged(mask))
+        rows = self._index.within_tagged(spans, exact, _tagged(mask))
         sure = exact and not (self._index.full and not self._index.knows(axis for axis, *_ in spans))
         compared = 0
         for row in rows:
@@ -195,16 +199,19 @@ class LinkCovers:
     def _form(self, node: Node) -> NormalForm:
         return as_form(node.item, self._schema) if node.form is None else node.form
 
-    def _hull(self, node: Node) -> Any:
+    def _spans(self, node: Node) -> Sequence[AxisSpan]:
+        """The hull of a node, which is all of it where there is no form."""
+        if node.form is None:
+            return self.extents.spans(node.key)
         extent = self.extents.of(node.item)
         assert extent is not None
         return extent.spans
 
     # -- roots ------------------------------------------------------------------------------------
 
-    def _root(self, node: Node, mask: Mask) -> None:
+    def _root(self, node: Node, mask: Mask, spans: Sequence[AxisSpan] | None = None) -> None:
         node.told |= mask
-        self._tag(node)
+        self._tag(node, spans)
         for interface in self._interfaces(mask):
             self._tell(interface, node)
 
@@ -225,12 +232,11 @@ class LinkCovers:
             if interface is not None:  # one that is gone is told nothing
                 yield interface
 
-    def _tag(self, node: Node) -> None:
-        """Keep the index up to date: it has the nodes that can be witnesses."""
+    def _tag(self, node: Node, spans: Sequence[AxisSpan] | None = None) -> None:
+        """Keep the index up to date: it has the nodes that are told."""
         if node.told:
             if node.row < 0:
-                exact = node.form is None
-                node.row = self._index.add(self.extents.spans(node.key) if exact else self._hull(node), exact)
+                node.row = self._index.add(self._spans(node) if spans is None else spans, node.form is None)
                 self._rows[node.row] = node
             self._index.tag(node.row, _tagged(node.told & ~node.leaving))
         elif node.row >= 0:
@@ -279,7 +285,7 @@ class LinkCovers:
                 self._unhang(witness, node, mask)
             if self.nodes.get(node.key) is node:
                 del self.nodes[node.key]
-                self.extents.release(self.extents.spans(node.key) if node.form is None else self._hull(node))
+                self.extents.release(self._spans(node))
             for witness, _ in above[1:]:
                 self._clean(witness)
             if not above:

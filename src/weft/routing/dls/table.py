@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from weft.algebra.box import NormalForm
 from weft.errors import LocalProtocolError
 from weft.index.base import AnyEvent

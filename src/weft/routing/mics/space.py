@@ -43,10 +43,10 @@ class CurveSpaces(tuple[ContentSpace, ...]):
     """
 
     @staticmethod
-    def of(schema: Schema, cells: int = _CELLS) -> CurveSpaces:
-        """All attributes of a schema, which must have bounds, by threes. Raises SchemaError."""
+    def of(schema: Schema, cells: int = _CELLS, group: int = _GROUP) -> CurveSpaces:
+        """All attributes of a schema, which must have bounds, so many on a curve. Raises SchemaError."""
         names = [attribute.name for attribute in schema.attributes]
-        groups = [names[start : start + _GROUP] for start in range(0, len(names), _GROUP)]
+        groups = [names[start : start + group] for start in range(0, len(names), group)]
         return CurveSpaces(ContentSpace(Grid.uniform(schema, cells, group)) for group in groups)
 
     @property

@@ -1,0 +1,85 @@
+"""Subscriptions and events mapped where they are made (MICS 6.1). Law: what a client maps is what its broker would have
+mapped, for every broker of the same fingerprint.
+
+A broker says its fingerprint; all that mapping needs is in it. So the work of finding ranges and labels is the
+clients', and an event is mapped once, not at every broker on its way.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Protocol
+
+from weft.errors import LabelError, LocalProtocolError, SchemaError
+from weft.index.base import AnyEvent
+from weft.interest.curve_range import CurveRange
+from weft.interest.label_set import LabelSet
+from weft.language.ast import Filter
+from weft.routing.dls.space import cells_of, items_of
+from weft.routing.mics.space import CurveSpaces
+from weft.routing.table import Placed, Places
+from weft.space.dimension import Ints
+from weft.space.label_sides import LabelSides
+from weft.space.label_space import LabelSpace
+
+
+class _Space(Protocol):
+    def items(self, wanted: Filter) -> tuple[CurveRange | LabelSet, ...]: ...
+
+    def points(self, events: Sequence[AnyEvent]) -> Ints: ...
+
+
+class _Labels:
+    """A label space as a client maps by it."""
+
+    def __init__(self, space: LabelSpace, side: int) -> None:
+        self._sides = LabelSides.of(space, side)
+
+    def items(self, wanted: Filter) -> tuple[LabelSet, ...]:
+        return items_of(wanted, self._sides)
+
+    def points(self, events: Sequence[AnyEvent]) -> Ints:
+        return cells_of(events, self._sides.space)
+
+
+class Mapper:
+    """Maps for the brokers of one fingerprint. Raises LocalProtocolError if their model maps nothing.
+
+    >>> from weft import parse, Schema
+    >>> from weft.routing import Link, make_table
+    >>> schema = Schema.from_dict({"attributes": {n: {"type": "float", "bounds": [0, 100]} for n in ("x", "y")}})
+    >>> table, north = make_table("mics", schema), Link("north")
+    >>> mapper = Mapper(table.fingerprint)
+    >>> _ = table.attach(north), table.change({1: mapper.subscription(parse("x > 50"))}, ())
+    >>> events = [{"x": 60}, {"x": 40}]
+    >>> table.route_batch(events, None, mapper.events(events))
+    {}
+    """
+
+    def __init__(self, fingerprint: str) -> None:
+        self.fingerprint = fingerprint
+        self._space = _space(fingerprint)
+
+    def subscription(self, wanted: Filter) -> Placed:
+        """A filter with its ranges or labels. Raises FilterTooComplexError."""
+        return Placed(wanted, self.fingerprint, self._space.items(wanted))
+
+    def events(self, events: Sequence[AnyEvent]) -> Places:
+        """Where events are."""
+        return Places(self.fingerprint, self._space.points(events))
+
+
+def _space(fingerprint: str) -> _Space:
+    try:
+        said = json.loads(fingerprint)
+        if "table" in said:
+            said = said["table"]  # with advertisements
+        if "spaces" in said:
+            return CurveSpaces.from_parameters(said["spaces"])
+        if "space" in said:
+            return _Labels(LabelSpace.from_json(json.dumps(said["space"])), said["side"])
+        model = said["model"]
+    except (KeyError, TypeError, ValueError, SchemaError, LabelError) as error:
+        raise LocalProtocolError(f"this is not the fingerprint of a table: {error}") from None
+    raise LocalProtocolError(f"a table of model {model} maps nothing; send filters and events as they are")

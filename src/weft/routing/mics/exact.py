@@ -1,0 +1,142 @@
+"""MICS as a hybrid (MICS 5): filters are told, and the curve finds the candidates. Laws: those of `table`, EXACT: an
+event goes to no neighbour that does not want it.
+
+What is told is a minimal cover of what all others want, as in covering-based routing. What neighbours told lies behind
+the curve: one look-up gives the filters whose ranges have the event's point, and these are compared as they are. An
+event that its publisher has mapped is not mapped again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import count, islice
+from typing import Any
+
+import numpy as np
+
+from weft.algebra.box import NormalForm
+from weft.errors import LocalProtocolError
+from weft.index.base import AnyEvent
+from weft.index.events import conformed
+from weft.interest.subscription_index import SubscriptionIndex
+from weft.model.event import attributes_of
+from weft.model.schema import Schema
+from weft.routing.covering.table import CoveringTable
+from weft.routing.mics.space import CurveSpaces
+from weft.routing.table import ItemId, Link, Places, Routes
+from weft.space.content import ContentSpace
+from weft.space.dimension import Ints
+from weft.space.range_sets import RangeSets
+
+_CHUNK = 64  # items of a link that is gone, discarded together
+
+
+class CurveMatcher:
+    """Items by link behind a curve, and the links of events; an item's entry on the curve is known by a number."""
+
+    def __init__(self, space: ContentSpace, schema: Schema | None = None) -> None:
+        self.space = space
+        self.compared = 0  # candidates that were compared as they are
+        self._schema = schema
+        self._curve = SubscriptionIndex()
+        self._entries: dict[int, tuple[Link, NormalForm]] = {}
+        self._names: dict[Link, dict[ItemId, int]] = {}
+        self._serial = count()
+
+    def attach(self, link: Link) -> None:
+        """Make room for a link."""
+        self._names[link] = {}
+
+    def detach(self, link: Link) -> Iterator[None]:
+        """Forget a link at once, and its ranges by and by."""
+        names = [*self._names.pop(link).values()]
+        for name in names:
+            del self._entries[name]
+        return self._clear(iter(names))
+
+    def _clear(self, names: Iterator[int]) -> Iterator[None]:
+        while chunk := [*islice(names, _CHUNK)]:
+            self._curve.discard_batch(np.array(chunk, np.int64))
+            yield
+
+    def change(self, link: Link, drop: Collection[ItemId], add: Mapping[ItemId, NormalForm]) -> None:
+        """Drop items, those that are known, and add others. Cost: about a logarithm of all items for each."""
+        names = self._names[link]
+        gone = [names.pop(item_id) for item_id in drop if item_id in names]
+        for name in gone:
+            del self._entries[name]
+        self._curve.discard_batch(np.array(gone, np.int64))
+        new = [next(self._serial) for _ in add]
+        self._curve.add_batch(np.array(new, np.int64), RangeSets.of([self.space.ranges(form) for form in add.values()]))
+        for name, (item_id, form) in zip(new, add.items(), strict=True):
+            names[item_id] = name
+            self._entries[name] = link, form
+
+    def wanting(self, event: AnyEvent) -> set[Link]:
+        """The links that want an event. Cost: O(log n + candidates)."""
+        return self._wanting(event, self._curve.at(self.space.index(event)).tolist())
+
+    def wanting_batch(self, events: Sequence[AnyEvent], points: Ints | None = None) -> Routes:
+        """The positions of the events that each link wants; `points` are theirs on the curve, if they are known."""
+        found = self._curve.at_batch(self.space.indexes(events) if points is None else points)
+        places: dict[Link, list[int]] = {}
+        for at, (event, names) in enumerate(zip(events, found, strict=True)):
+            for link in self._wanting(event, names.tolist()):
+                places.setdefault(link, []).append(at)
+        return {link: np.array(places[link], np.intp) for link in self._names if link in places}
+
+    def _wanting(self, event: AnyEvent, names: Sequence[int]) -> set[Link]:
+        values = attributes_of(event if self._schema is None else conformed(event, self._schema))
+        links: set[Link] = set()
+        for name in names:
+            entry = self._entries.get(name)
+            if entry is not None and entry[0] not in links:
+                self.compared += 1
+                if values in entry[1]:
+                    links.add(entry[0])
+        return links
+
+    def check(self, items: Mapping[Link, Collection[ItemId]]) -> None:
+        """Raise AssertionError unless it has just these items."""
+        self._curve.check()
+        assert {link: set(names) for link, names in self._names.items()} == {k: set(v) for k, v in items.items()}
+        names = [name for names in self._names.values() for name in names.values()]
+        assert set(names) == self._entries.keys()
+        assert all(name in self._curve for name in names)
+
+
+class MicsExactTable(CoveringTable):
+    """Filters are told, and events are looked up behind the curve of one content space.
+
+    >>> from weft import parse, Schema
+    >>> from weft.routing import Update
+    >>> schema = Schema.from_dict({"attributes": {n: {"type": "float", "bounds": [0, 100]} for n in ("x", "y")}})
+    >>> table, north = MicsExactTable(CurveSpaces.of(schema)), Link("north")
+    >>> _ = table.attach(north), table.learn(north, Update(add={1: parse("x BETWEEN 10 AND 10.1 AND y > 50")}))
+    >>> table.route({"x": 10.05, "y": 60}, None), table.route({"x": 10.15, "y": 60}, None)
+    ({'north'}, set())
+    """
+
+    model = "mics-exact"
+
+    def __init__(self, spaces: Sequence[ContentSpace], schema: Schema | None = None, **options: Any) -> None:
+        if len(spaces) != 1:
+            raise LocalProtocolError(
+                f"exact tables of ranges have one curve, not {len(spaces)}; choose the attributes that matter most"
+            )
+        super().__init__(schema, **options)
+        self.spaces = CurveSpaces(spaces)
+        self._matcher: CurveMatcher = CurveMatcher(self.spaces[0], schema)  # type: ignore[assignment]
+
+    @property
+    def agreed(self) -> Mapping[str, object]:
+        """The space, so that events that were mapped once are understood everywhere."""
+        return {"spaces": self.spaces.parameters}
+
+    def wanting_batch(self, events: Sequence[AnyEvent], places: Places | None) -> Routes:
+        """By the curve, then exactly."""
+        return self._matcher.wanting_batch(events, None if places is None else places.keys[:, 0])
+
+    def place(self, events: Sequence[AnyEvent]) -> Places:
+        """The points of events on the curve."""
+        return Places(self.fingerprint, self.spaces.points(events))

@@ -70,11 +70,11 @@ def test_an_event_of_another_type_conforms_by_losing_the_value() -> None:
 
 @pytest.mark.parametrize("text", ["is_a(a, 'car')", "NOT is_a(a, 'car')", "b = 'x' AND is_a(a, 'car')"])
 def test_a_predicate_of_another_type_than_the_attribute_matches_nothing(text: str) -> None:
-    filter = parse(text, Predicates([KINDS]))
-    assert is_empty(filter, SCHEMA)
-    assert not is_empty(filter)
+    tested = parse(text, Predicates([KINDS]))
+    assert is_empty(tested, SCHEMA)
+    assert not is_empty(tested)
 
 
 def test_a_predicate_of_another_type_is_null_and_that_can_be_asked_for() -> None:
-    filter = parse("is_a(a, 'car') IS NULL", Predicates([KINDS]))
-    assert normalize(filter, SCHEMA) == normalize(parse("TRUE"), SCHEMA)
+    tested = parse("is_a(a, 'car') IS NULL", Predicates([KINDS]))
+    assert normalize(tested, SCHEMA) == normalize(parse("TRUE"), SCHEMA)

@@ -267,6 +267,20 @@ def test_a_value_that_is_no_item_is_the_neighbours_fault(kind: ItemCodec, value:
         kind.decode(value)
 
 
+def test_whatever_is_read_can_be_written_again() -> None:
+    """Texts that brokers do not write may grow: a neighbour must not hand us what we cannot pass on."""
+    for text in (
+        "x=1e15 OR " * 5000 + "x",
+        "x IN(" + "1e15," * 12_000 + "2)",
+        "x" + " " * 65_000,
+        "a='" + "x" * 65_000 + "'",
+    ):
+        assert len(text) <= MAX_TEXT
+        with pytest.raises(RemoteProtocolError, match="not written as brokers write it"):
+            FILTERS.decode(text)
+    assert FILTERS.encode(FILTERS.decode("x IN(" + "1e15," * 1500 + "2)"))
+
+
 # -- updates ------------------------------------------------------------------------------------------
 
 

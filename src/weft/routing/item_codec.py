@@ -27,6 +27,7 @@ from weft.model.value import Type
 from weft.routing.table import Item
 
 MAX_INT = (1 << 63) - 1  # what both ends hold in 64 bits
+_LONG = MAX_TEXT // 8  # a text so long could outgrow the limit when it is written anew: no constant grows eightfold
 _MAX_LABELS = MAX_TEXT  # bytes of one label set
 
 
@@ -92,9 +93,12 @@ class FilterItems:
         if not isinstance(value, str):
             raise RemoteProtocolError(f"a filter is a text, not {type(value).__name__}")
         try:
-            return parse(value, self._predicates)
+            found = parse(value, self._predicates)
         except FilterError as error:
             raise RemoteProtocolError(f"a filter that was received cannot be read: {error}") from None
+        if len(value) > _LONG and str(found) != value:
+            raise RemoteProtocolError("a long filter that was received is not written as brokers write it")
+        return found
 
     def hash(self, item: Item) -> int:
         """The hash of the text."""

@@ -25,9 +25,10 @@ check: $(READY)  ## style, types, layers, fences
 bench: $(READY)  ## ratios and rates: make bench NAME=match ARGS="--quick"
 	$(BIN)/weft bench $(or $(NAME),language) $(ARGS)
 
-fuzz: $(READY)  ## coverage-guided fuzzing of everything that parses: make fuzz SECONDS_=300
+fuzz: $(READY)  ## coverage-guided fuzzing of everything that is read, each target for so long: make fuzz SECONDS_=300
 	$(BIN)/python -m pip install -q 'atheris>=2.3'
 	$(BIN)/python fuzz/language.py -max_total_time=$(or $(SECONDS_),60) $(ARGS)
+	$(BIN)/python fuzz/routing.py -max_total_time=$(or $(SECONDS_),60) $(ARGS)
 
 setup: $(READY)
 

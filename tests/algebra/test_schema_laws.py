@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from itertools import product
 
+import pytest
 from hypothesis import given
 
-from strategies import filters, number_filters, thorough
+from strategies import KINDS, filters, number_filters, thorough
 from weft.algebra.express import express
 from weft.algebra.merge import merge
 from weft.algebra.normalize import normalize
-from weft.algebra.relate import covers, equivalent, overlaps
+from weft.algebra.relate import covers, equivalent, is_empty, overlaps
 from weft.language.ast import Filter
 from weft.language.meaning import matches
+from weft.language.predicate import Predicates
+from weft.language.text import parse
 from weft.model.event import Event
 from weft.model.schema import Schema
 
@@ -63,3 +66,15 @@ def test_mergers_and_their_texts_hold_under_the_schema(one: Filter, other: Filte
 def test_an_event_of_another_type_conforms_by_losing_the_value() -> None:
     event = SCHEMA.conform(Event.of(a="seven", b=7, c=1))
     assert event.attributes == {"c": 1}
+
+
+@pytest.mark.parametrize("text", ["is_a(a, 'car')", "NOT is_a(a, 'car')", "b = 'x' AND is_a(a, 'car')"])
+def test_a_predicate_of_another_type_than_the_attribute_matches_nothing(text: str) -> None:
+    tested = parse(text, Predicates([KINDS]))
+    assert is_empty(tested, SCHEMA)
+    assert not is_empty(tested)
+
+
+def test_a_predicate_of_another_type_is_null_and_that_can_be_asked_for() -> None:
+    tested = parse("is_a(a, 'car') IS NULL", Predicates([KINDS]))
+    assert normalize(tested, SCHEMA) == normalize(parse("TRUE"), SCHEMA)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 
-from weft.bench import BENCHES, dls, dls_granules
+from weft.bench import BENCHES, dls, dls_granules, dls_printed
 
 
 def test_the_dls_benchmark_measures_every_figure() -> None:
@@ -30,5 +30,10 @@ def test_the_dls_benchmark_measures_every_figure() -> None:
             assert abs(ratio * dls_granules.PAPER[what, draw, model][-1] - ours) < 1e-9
             first, last = (figures[f"{name}-g{granules}/{model}_us"] or 0 for granules in (16, 256))
             assert figures[f"{name}/{model}_growth"] == last / first
-    assert len(told) == 2 * 9 + 3 + 1 + 4 + 2 * 2 * 5
+    for size in dls_printed.SIZES:
+        assert figures[f"lost/m{size}/ours"] == 0
+    assert (figures["lost/m256/printed"] or 0) > (figures["lost/m1024/printed"] or 0) > 0
+    for kind, part in product(("printed", "ours-filter", "ours-exact"), ("receiver", "sender", "clients")):
+        assert (figures[f"memory/20/{kind}/{part}"] or 0) > 0
+    assert len(told) == 2 * 9 + 3 + 1 + 4 + 2 * 2 * 5 + 2
     assert BENCHES["dls"]() is dls.run

@@ -19,6 +19,7 @@ from weft.interest.label_counts import LabelCounts
 from weft.interest.label_filter import CountingFilter, FilterShape
 from weft.interest.label_set import LabelSet, Switch
 from weft.interest.label_twin import MOST_COUNTERS, TwinFilter
+from weft.interest.printed_dls import FilterBroker, FilterReceiver
 from weft.interest.told_labels import ToldLabels
 from weft.language.ast import Filter
 from weft.language.meaning import matches
@@ -27,22 +28,17 @@ from weft.space.label_space import LabelSpace
 
 
 class PrintedEnd:
-    """Algorithms 2 and 3 as printed, with the loop of 3 over its input (errata, DLS 1): the filter is the truth."""
+    """A broker as printed with one client, and its neighbour: the filter is the truth."""
 
     def __init__(self, shape: FilterShape) -> None:
-        self.sff, self.ert = CountingFilter(shape), CountingFilter(shape)  # ours, and the neighbour's
+        self.broker: FilterBroker[str] = FilterBroker(shape, shape)
+        self.ert = FilterReceiver(shape)
 
     def subscribe(self, label: int) -> None:
-        if not self.sff.counts([label])[0]:
-            self.ert.add([label])
-        self.sff.add([label])
+        self.ert.change(*self.broker.subscribe("client", [label]))
 
     def unsubscribe(self, label: int) -> None:
-        count = self.sff.counts([label])[0]
-        if count == 1 and self.ert.counts([label])[0]:
-            self.ert.remove([label])
-        if count:
-            self.sff.remove([label])
+        self.ert.change(*self.broker.unsubscribe("client", [label]))
 
 
 class OurEnd:

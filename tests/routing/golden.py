@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from routing.machine import MOST_STEPS, bits
-from routing.models import TABLES, Model, small_index
+from routing.models import KNOWN, TABLES, Model
 from strategies import EVENTS, A, B, all_tests, number_tests, related_tests
 from weft.index.base import SubId
 from weft.interest.curve_range import CurveRange
@@ -63,7 +63,7 @@ class Run:
 
     def _maker(self, model: Model) -> Callable[[], Any]:
         if self.advertised:
-            return lambda: Advertised(model.make(), index=small_index)
+            return lambda: Advertised(model.make(), **KNOWN)
         return model.make
 
     def play(self) -> tuple[str, str]:

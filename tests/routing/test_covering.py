@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from routing.machine import bits, network, union
-from routing.models import Model, NaiveTable, small_index
+from routing.models import KNOWN, Model, NaiveTable, small_index
 from routing.test_mutants import is_caught
 from strategies import number_filters, thorough
 from weft.algebra.box import Box, NormalForm
@@ -372,7 +372,7 @@ class TellsPartsToo(MergingTable):
     ids=lambda each: each.__name__,
 )
 def test_a_wrong_table_is_caught(mutant: type) -> None:
-    assert is_caught(network(Model(partial(mutant, index=small_index))))
+    assert is_caught(network(Model(partial(mutant, **KNOWN))))
 
 
 PATTERNS = [

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from routing.models import PREDICATES
 from strategies import EVENTS, filters, thorough
 from weft.algebra.bulk import columns_of_texts
 from weft.algebra.normalize import normalize
@@ -50,7 +51,7 @@ def by_merging(some: list[Filter]) -> tuple[Elided, dict[SubId, Filter]]:
 @thorough(25)
 def test_what_is_told_admits_what_is_wanted_whatever_goes_and_comes(elided, some: list[Filter], data) -> None:
     local, active = elided(some)
-    table, north = CoveringTable(local=local), Link("north")
+    table, north = CoveringTable(local=local, predicates=PREDICATES), Link("north")
     table.attach(north)
     table.change(active, ())
     wanted = {SubId(at): each for at, each in enumerate(some)}

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from routing.machine import MOST_STEPS, bits, union
-from routing.models import CELLS, LABELS, SPACE, TABLES, Model, small_index
+from routing.models import CELLS, KNOWN, LABELS, SPACE, TABLES, Model, small_index
 from strategies import EVENTS, filters, thorough
 from weft.algebra.relate import as_form
 from weft.index.base import SubId
@@ -74,7 +74,7 @@ def test_what_a_link_tells_does_not_change_what_it_is_told(name: str, advertised
     """Law 5, for subscriptions and for advertisements, whatever the others do between."""
     table: Any = TABLES[name].make()
     if advertised:
-        table = Advertised(table, index=small_index)
+        table = Advertised(table, **KNOWN)
     abouts = [About.SUBSCRIPTIONS, *([About.ADVERTISEMENTS] if advertised else [])]
     for link in (NORTH, SOUTH, WEST):
         table.attach(link)
@@ -149,7 +149,7 @@ def test_merging_networks_fall_quiet_with_changes_between_messages(name: str, da
 def test_a_restarted_table_tells_what_the_old_one_told(name: str, advertised: bool, data: st.DataObject) -> None:
     """Whatever was held comes back before anybody is told anything; then told admits the same."""
     model: Model = TABLES[name]
-    make: Any = (lambda: Advertised(model.make(), index=small_index)) if advertised else model.make
+    make: Any = (lambda: Advertised(model.make(), **KNOWN)) if advertised else model.make
     old = make()
     links = {NORTH: Role.PEER, SOUTH: Role.PEER}
     for link in links:

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from routing.machine import Network, network
-from routing.models import LeastRoots, Model, NaiveTable, small_index
+from routing.models import KNOWN, LeastRoots, Model, NaiveTable
 from weft.errors import ProtocolError
 from weft.index.base import AnyEvent, SubId
 from weft.language.ast import Filter
@@ -219,7 +219,7 @@ WRAPPERS: dict[str, Any] = {
     "ignores new advertisements": IgnoresNewAdvertisements,
     "withdraws too much": WithdrawsTooMuch,
     "never withdraws": NeverWithdraws,
-    "misjudges overlap": lambda table, **options: Advertised(MisjudgesOverlap(index=small_index), **options),
+    "misjudges overlap": lambda table, **options: Advertised(MisjudgesOverlap(**KNOWN), **options),
 }
 
 
@@ -241,12 +241,12 @@ def _nothing(self: Network) -> None:
 
 @pytest.mark.parametrize("name", TABLES)
 def test_a_wrong_table_is_caught(name: str) -> None:
-    make = partial(TABLES[name], index=small_index)
+    make = partial(TABLES[name], **KNOWN)
     assert is_caught(network(Model(make), hierarchical=name == "keeps from the master"))
 
 
 @pytest.mark.parametrize("name", WRAPPERS)
 def test_wrong_advertisements_are_caught(name: str) -> None:
-    machine = network(Model(lambda: WRAPPERS[name](SimpleTable(index=small_index), index=small_index)), advertised=True)
+    machine = network(Model(lambda: WRAPPERS[name](SimpleTable(**KNOWN), **KNOWN)), advertised=True)
     machine.make = lambda self: self.model.make()  # type: ignore[method-assign]
     assert is_caught(machine)

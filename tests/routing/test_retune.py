@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule, run_state_machine_as_test
 
 from routing.machine import MOST_STEPS, Network, brokers
-from routing.models import LABELS, SPACE, Model, small_index
+from routing.models import LABELS, PREDICATES, SPACE, Model, small_index
 from strategies import EVENTS, thorough
 from weft import Schema, parse
 from weft.algebra.relate import as_form, is_empty
@@ -120,7 +120,9 @@ class RetunedNetwork(Network):
 @pytest.mark.parametrize("advertised", [False, True], ids=["subscriptions", "advertisements"])
 @pytest.mark.parametrize("shape", [None, FilterShape(4, 2)], ids=["exact", "hashed"])
 def test_nothing_is_lost_while_spaces_change(shape: FilterShape | None, advertised: bool, hierarchical: bool) -> None:
-    model = Model(lambda: DlsTable(LABELS, shape=shape, rate=0.3, bundle=2), admits=labelled, loose=True)
+    model = Model(
+        lambda: DlsTable(LABELS, shape=shape, rate=0.3, bundle=2, predicates=PREDICATES), admits=labelled, loose=True
+    )
     options = {"model": model, "advertised": advertised, "hierarchical": hierarchical}
     machine = type("Retuned", (RetunedNetwork,), options)
     run_state_machine_as_test(machine, settings=thorough(3))  # type: ignore[no-untyped-call]

@@ -12,7 +12,7 @@ import pytest
 from hypothesis.stateful import run_state_machine_as_test
 
 from routing.machine import Network
-from routing.models import LABELS, Model, labelled
+from routing.models import LABELS, PREDICATES, Model, labelled
 from strategies import thorough
 from weft import Schema, parse
 from weft.index.base import SubId
@@ -85,7 +85,7 @@ SHAPES = {
 def test_the_ends_are_equal_after_every_update(name: str, hierarchical: bool) -> None:
     """On the networks of the conformance suite: links come and go, and nothing is lost either."""
     shape, rate = SHAPES[name]
-    make = partial(DlsTable, LABELS, shape=shape, rate=rate, bundle=2, refresh=True)
+    make = partial(DlsTable, LABELS, predicates=PREDICATES, shape=shape, rate=rate, bundle=2, refresh=True)
     options = {"model": Model(make, admits=labelled), "hierarchical": hierarchical, "network": Watched}
     run_state_machine_as_test(type("Twins", (Network,), options), settings=thorough(4))  # type: ignore[no-untyped-call]
 

@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 from weft.algebra import interval
-from weft.algebra.box import Box, NormalForm, universe
+from weft.algebra.box import Box, NormalForm
 from weft.algebra.interval import NUMBERS, STRINGS, Cut, Line
 from weft.algebra.strings import Strings, Term, starting_with
-from weft.algebra.valueset import ABSENT, PRESENT, ValueSet
+from weft.algebra.valueset import ABSENT, PRESENT, ValueSet, of_type
 from weft.language.ast import Attribute, Between, Compare, Filter, In, Is, Like, Not, Operator, conjunction, disjunction
 from weft.language.builder import literal_like
 from weft.language.constant import Constant
@@ -41,16 +41,20 @@ def express_values(name: str, values: ValueSet, schema: Schema | None = None) ->
     missing = Is(left, None)
     if values == ABSENT:
         return missing
-    if values == universe(name, schema).intersect(PRESENT):
+    declared = None if schema is None else schema.get(name)
+    if values == (PRESENT if declared is None else of_type(declared.type)):
         return Not(missing)
     parts: list[Filter] = [missing] if values.absent else []
-    parts += _line(left, Type.FLOAT, values.numbers, NUMBERS, Constant(Type.INT, 0))
-    parts += _strings(left, values.strings)
+    if values.numbers:
+        parts += _line(left, Type.FLOAT, values.numbers, NUMBERS, Constant(Type.INT, 0))
+    if values.strings:
+        parts += _strings(left, values.strings)
     if len(values.bools) == 1:
         parts += [left if True in values.bools else Compare(left, Operator.EQ, Constant(Type.BOOL, False))]
     elif values.bools:
         parts += [In(left, (Constant(Type.BOOL, False), Constant(Type.BOOL, True)))]
-    parts += _line(left, Type.TIMESTAMP, values.timestamps, NUMBERS, Constant(Type.TIMESTAMP, 0))
+    if values.timestamps:
+        parts += _line(left, Type.TIMESTAMP, values.timestamps, NUMBERS, Constant(Type.TIMESTAMP, 0))
     return disjunction(*parts)
 
 
@@ -65,7 +69,12 @@ def _strings(left: Attribute, strings: Strings) -> list[Filter]:
     if line == STRINGS:
         return [Like(left, "%")]
     tests = _tests(left, Type.STRING, line, STRINGS)
-    return tests + [_term(left, term) for term in sorted(strings.terms, key=repr)]
+    return tests + [_term(left, term) for term in sorted(strings.terms, key=_order)]
+
+
+def _order(term: Term) -> tuple[object, ...]:
+    """A key that is the same in every process, as the order of a set is not."""
+    return sorted(map(repr, term.musts)), sorted(map(repr, term.nots)), repr(term.line)
 
 
 def _term(left: Attribute, term: Term) -> Filter:

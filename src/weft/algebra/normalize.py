@@ -163,10 +163,10 @@ class _Normalizer:
         if None in wanted:
             allowed |= {None}
         box = Box.of({}, {subject: allowed}, self.schema)
-        return [] if box is None else [self.within_schema(box)]
-
-    def within_schema(self, box: Box) -> Box:
-        return Box({name: self.conform(name, values) for name, values in box.sets.items()}, box.residuals)
+        if box is None:
+            return []
+        sets = {name: self.conform(name, values) for name, values in box.sets.items()}
+        return [Box(sets, box.residuals)] if all(sets.values()) else []
 
     # -- unions and intersections of boxes ------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Label sets: insertion, deletion, matching, what is forwarded, false positives and memory (DLS, section 6).
+"""Label sets: insertion, deletion, matching, what is forwarded, false positives, losses and memory (DLS, section 6).
 
 As in the paper, d=2, 3, 4 attributes have 128, 32, 16 granules, and a subscription of the tables on scalability is one
 label (errata, DLS 8). "zipf" draws each attribute by itself; "tied" draws one granule for all attributes, which is what
@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from weft.bench import dls_granules
+from weft.bench import dls_granules, dls_printed
 from weft.bench.report import Result, timed
 from weft.interest.heard_labels import HeardLabels
 from weft.interest.label_counts import LabelCounts
@@ -56,6 +56,7 @@ def run(quick: bool, progress: Progress, sizes: tuple[int, ...] | None = None) -
     results += _boxes(min(sizes), progress)
     results += _events(min(sizes), progress)
     results += dls_granules.run(min(sizes[0], 8_000), 3 if quick else 9, progress)
+    results += dls_printed.run(min(sizes) // 50, 2 if quick else 5, progress)
     few = 2_000 if quick else 20_000
     for draw in ("uniform", "zipf"):
         results += _filter_sizes(draw, few, progress)

@@ -23,8 +23,11 @@ from weft.algebra.relate import as_form
 from weft.errors import LocalProtocolError
 from weft.index.base import AnyEvent, SubId
 from weft.index.events import conformed
+from weft.language.predicate import NO_PREDICATES, Predicates
 from weft.model.event import attributes_of
 from weft.model.schema import Schema
+from weft.routing.digest import digest
+from weft.routing.engine import TableEngine
 from weft.routing.identity import IdentityTable
 from weft.routing.incoming import MakeIndex, without_tail
 from weft.routing.jobs import PIECES, Job, Jobs
@@ -45,10 +48,10 @@ from weft.routing.table import (
     Places,
     Role,
     Routes,
-    RoutingTable,
     Source,
     Tell,
     Update,
+    UpdateCodec,
 )
 from weft.space.label_space import LabelSpace
 
@@ -105,17 +108,20 @@ class Advertised:
     ['x > 5']
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - two tables and what both need
         self,
-        table: RoutingTable,
-        advertisements: RoutingTable | None = None,
+        table: TableEngine[Any, Any],
+        advertisements: TableEngine[Any, Any] | None = None,
         *,
         schema: Schema | None = None,
+        predicates: Predicates = NO_PREDICATES,
         index: MakeIndex = without_tail,
         work: int = PIECES,
     ) -> None:
         self.table = table
-        self.advertisements = IdentityTable(schema, index=index) if advertisements is None else advertisements
+        self.advertisements: TableEngine[Any, Any] = (
+            IdentityTable(schema, predicates=predicates, index=index) if advertisements is None else advertisements
+        )
         self._schema = schema
         self._own: dict[ClientId, dict[SubId, NormalForm]] = {}
         self._numbers = count(1)
@@ -329,6 +335,18 @@ class Advertised:
     def heard(self, link: Link, about: About = About.SUBSCRIPTIONS) -> Items:
         """What the neighbour has told us."""
         return self.table.heard(link) if about is About.SUBSCRIPTIONS else self.advertisements.heard(link)
+
+    @property
+    def codec(self) -> UpdateCodec:
+        """That of the table, which knows advertisements too."""
+        return self.table.codec
+
+    def digest(self, link: Link, about: About = About.SUBSCRIPTIONS) -> tuple[int, int]:
+        """Of what is really told, and heard."""
+        if about is About.ADVERTISEMENTS:
+            return self.advertisements.digest(link)
+        kind = self.table.codec.kinds[about]
+        return digest(self.told(link), kind), digest(self.heard(link), kind)
 
     @property
     def settings(self) -> str:

@@ -20,9 +20,13 @@ from numpy.typing import NDArray
 from weft.algebra.box import NormalForm
 from weft.errors import LocalProtocolError, RemoteProtocolError
 from weft.index.base import AnyEvent, SubId
+from weft.language.predicate import NO_PREDICATES, Predicates
 from weft.model.change import Change
 from weft.model.event import attributes_of
 from weft.model.schema import Schema
+from weft.routing.codec import Codec
+from weft.routing.digest import Digests, digest
+from weft.routing.item_codec import FilterItems, LabelItems, RangeItems
 from weft.routing.jobs import PIECES, Job, Jobs
 from weft.routing.ledger import Ledger
 from weft.routing.local import Local, check_change
@@ -89,11 +93,13 @@ class TableEngine(ABC, Generic[K, H]):
         self,
         schema: Schema | None = None,
         *,
+        predicates: Predicates = NO_PREDICATES,
         local: Local | None = None,
         refresh: bool = False,
         work: int = PIECES,
     ) -> None:
         self.schema = schema
+        self.codec = Codec(FilterItems(schema, predicates), self.cell_items())
         self._numbers = count(1)  # one for all links: then no id comes twice, even if a link comes back
         self.here: Interface[K, H] = Interface(None, Role.PEER, self._numbers)
         self.links: dict[Link, Interface[K, H]] = {}
@@ -118,6 +124,10 @@ class TableEngine(ABC, Generic[K, H]):
     @abstractmethod
     def overlap(self) -> Overlap:
         """How items compare with advertisements."""
+
+    def cell_items(self) -> RangeItems | LabelItems | None:
+        """How items are encoded; None if they are filters."""
+        return None
 
     @abstractmethod
     def hold(self, wanted: Wanted | NormalForm) -> Any:
@@ -290,6 +300,9 @@ class TableEngine(ABC, Generic[K, H]):
         return self._flush()
 
     def _change(self, add: Filters, drop: Collection[SubId]) -> None:
+        refuse = self.codec.kinds[About.ADVERTISEMENTS].refuse
+        for wanted in add.values():
+            refuse(wanted.filter if isinstance(wanted, Placed) else wanted)
         if self._local is None:
             check_change(self.here.held, add, drop)
             self._changed(self.here, drop, {sub: self.hold(wanted) for sub, wanted in add.items()})
@@ -405,6 +418,11 @@ class TableEngine(ABC, Generic[K, H]):
     def heard(self, link: Link, about: About = About.SUBSCRIPTIONS) -> Items:
         """What the neighbour has told us."""
         return self._interface(link).ledger.heard if about is About.SUBSCRIPTIONS else {}
+
+    def digest(self, link: Link, about: About = About.SUBSCRIPTIONS) -> Digests:
+        """One number for what the neighbour was told, and one for what it has told us. Cost: a hash for each item."""
+        kind = self.codec.kinds[about]
+        return Digests(digest(self.told(link, about), kind), digest(self.heard(link, about), kind))
 
     @property
     def _master(self) -> Interface[K, H] | None:

@@ -7,7 +7,9 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from weft.errors import LocalProtocolError, SchemaError
+from weft.language.predicate import NO_PREDICATES
 from weft.model.schema import Schema, did_you_mean
+from weft.routing.engine import TableEngine
 from weft.routing.table import RoutingTable
 
 
@@ -45,7 +47,7 @@ def make_table(model: str, schema: Schema | None = None, *, advertised: bool = F
     entry = MODELS.get(model)
     if entry is None:
         raise LocalProtocolError(f"there is no model {model!r}{did_you_mean(model, MODELS)}")
-    made: Callable[..., RoutingTable] = getattr(import_module(f"weft.routing.{entry.module}"), entry.name)
+    made: Callable[..., TableEngine[Any, Any]] = getattr(import_module(f"weft.routing.{entry.module}"), entry.name)
     try:
         table = _on_cells(model, made, schema, options) if entry.bounded else made(schema, **options)
     except TypeError as error:
@@ -54,12 +56,12 @@ def make_table(model: str, schema: Schema | None = None, *, advertised: bool = F
         return table
     from weft.routing.adverts import Advertised
 
-    return Advertised(table, schema=schema)
+    return Advertised(table, schema=schema, predicates=options.get("predicates", NO_PREDICATES))
 
 
 def _on_cells(
-    model: str, made: Callable[..., RoutingTable], schema: Schema | None, options: dict[str, Any]
-) -> RoutingTable:
+    model: str, made: Callable[..., TableEngine[Any, Any]], schema: Schema | None, options: dict[str, Any]
+) -> TableEngine[Any, Any]:
     from weft.routing.mics.space import CurveSpaces
     from weft.space.label_space import LabelSpace
 

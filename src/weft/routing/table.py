@@ -144,6 +144,18 @@ class Overlap(Protocol):
         ...
 
 
+class UpdateCodec(Protocol):
+    """Updates as bytes, and back."""
+
+    def encode(self, update: Update) -> bytes:
+        """The bytes of an update. Raises LocalProtocolError for one that is too large."""
+        ...
+
+    def decode(self, data: bytes) -> Update:
+        """The update of some bytes. Raises RemoteProtocolError."""
+        ...
+
+
 class RoutingTable(Protocol):
     """What is wanted behind each link; see the laws above. Tells come in the order in which they must be sent."""
 
@@ -233,6 +245,15 @@ class RoutingTable(Protocol):
 
     def heard(self, link: Link, about: About = About.SUBSCRIPTIONS) -> Items:
         """What the neighbour has told us, every item of it."""
+        ...
+
+    @property
+    def codec(self) -> UpdateCodec:
+        """How updates of this table are written and read."""
+        ...
+
+    def digest(self, link: Link, about: About = About.SUBSCRIPTIONS) -> tuple[int, int]:
+        """One number for what the neighbour was told, and one for what it has told us: equal ends have equal ones."""
         ...
 
     @property

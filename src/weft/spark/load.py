@@ -29,7 +29,7 @@ _BUNDLE = 64  # labels of an item
 _FULL = 255  # what no counter of a filter goes beyond
 
 
-def load(aggregated: Aggregated, make: Callable[[Local], T], schema: Schema | None = None) -> T:
+def load(aggregated: Aggregated, make: Callable[[Local], T]) -> T:
     """A table whose local part is what was aggregated: the active set as one change, the passive elided.
 
     `make` makes a table of filters with a local part: `lambda local: CoveringTable(schema, local=local)`. Subscriptions

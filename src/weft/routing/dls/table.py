@@ -24,6 +24,7 @@ from weft.routing.dls.outgoing import LabelsTold, joined
 from weft.routing.dls.overlap import LabelOverlap
 from weft.routing.dls.retuning import LabelInterface, RetunedTable
 from weft.routing.dls.space import cells_of, is_sound, labels_in, labels_of
+from weft.routing.item_codec import LabelItems
 from weft.routing.jobs import Job
 from weft.routing.table import Exactness, ItemId, Items, Link, Placed, Places, Routes, Update, Wanted
 from weft.space.dimension import Ints
@@ -93,6 +94,10 @@ class DlsTable(RetunedTable):
         return LabelOverlap(lambda: self.sides)
 
     # -- what a model says --------------------------------------------------------------------------
+
+    def cell_items(self) -> LabelItems:
+        """Labels as the gaps between them."""
+        return LabelItems()
 
     def make_outgoing(self) -> LabelsTold:
         """Nothing told yet."""

@@ -11,21 +11,42 @@ import math
 from typing import Any
 
 from weft.algebra.box import NormalForm
+from weft.errors import WeftError
 from weft.language.ast import Filter
 from weft.model.schema import Schema
 from weft.order import Budget, FilterMerging, Filters
+from weft.order.mergeability import Merged
 from weft.order.merging import MergedSet
 from weft.order.told import Item, MergeChange
 from weft.routing.covering.outgoing import Node
+from weft.routing.item_codec import ItemCodec
 
 MergedItem = Item[Any]
+
+
+class SendableMerging(FilterMerging):
+    """Mergers that can be told: one whose text is too long to be sent, or read, is none."""
+
+    def __init__(self, schema: Schema | None, budget: Budget | None, items: ItemCodec) -> None:
+        super().__init__(schema, budget=budget)
+        self._items = items
+
+    def merged(self, one: Any, other: Any, room: float) -> Merged[Any] | None:
+        """What two filters merge into, if that can be told."""
+        found = super().merged(one, other, room)
+        try:
+            if found is not None:
+                self._items.refuse(found.thing)
+        except WeftError:
+            return None
+        return found
 
 
 class MergedTold:
     """The nodes that a link must know, and the items that it is told instead."""
 
-    def __init__(self, schema: Schema | None, budget: Budget | None, lazy: bool) -> None:
-        merging = FilterMerging(schema, budget=budget)
+    def __init__(self, schema: Schema | None, budget: Budget | None, lazy: bool, items: ItemCodec) -> None:
+        merging = SendableMerging(schema, budget, items)
         self.merged: MergedSet[Any] = MergedSet(Filters(schema), merging, math.inf if lazy else 0.0)
         self._add: dict[Node, None] = {}
         self._drop: dict[Node, None] = {}

@@ -17,7 +17,7 @@ from weft.routing.covering.table import CoveredTable
 from weft.routing.engine import Interface
 from weft.routing.jobs import Job
 from weft.routing.merging.outgoing import MergedItem, MergedTold, told_item
-from weft.routing.table import Exactness, Item
+from weft.routing.table import About, Exactness, Item
 
 MergedInterface = Interface[MergedItem, Node]
 
@@ -69,7 +69,9 @@ class MergingTable(CoveredTable[MergedItem]):
 
     def listen(self, interface: MergedInterface) -> Job:
         """The merged minimal cover of what the others want."""
-        self.outgoing[interface] = MergedTold(self.schema, self.budget, self.lazy)
+        self.outgoing[interface] = MergedTold(
+            self.schema, self.budget, self.lazy, self.codec.kinds[About.SUBSCRIPTIONS]
+        )
         return super().listen(interface)
 
     def silence(self, interface: MergedInterface) -> Job:

@@ -23,6 +23,7 @@ from weft.model.change import Change
 from weft.model.schema import Schema
 from weft.routing.cell_table import Cells, CellTable
 from weft.routing.engine import Interface, unexpected
+from weft.routing.item_codec import RangeItems
 from weft.routing.jobs import Job
 from weft.routing.mics.incoming import RangesHeard
 from weft.routing.mics.outgoing import RangesTold
@@ -79,6 +80,10 @@ class MicsTable(CellTable[CurveRange, Ranges]):
         return CurveOverlap(self.spaces)
 
     # -- what a model says --------------------------------------------------------------------------
+
+    def cell_items(self) -> RangeItems:
+        """Ranges as three numbers."""
+        return RangeItems()
 
     def make_outgoing(self) -> RangesTold:
         """Nothing told yet."""

@@ -1,0 +1,266 @@
+"""Items as values that MessagePack carries, and their hashes. Laws: decode(encode(item)) means what the item means and
+has its hash; an item has the same hash in every process; whatever `refuse` lets pass encodes, and decodes elsewhere.
+
+The model of a table says of which kind its items are, so nothing on the wire does. Advertisements are always filters.
+Decoding raises RemoteProtocolError and nothing else, and takes memory in proportion to what was received.
+"""
+
+from __future__ import annotations
+
+import math
+from hashlib import blake2b
+from typing import Any, ClassVar, Protocol
+
+from weft.algebra.box import Box, NormalForm
+from weft.algebra.express import express_values
+from weft.algebra.normalize import normalize
+from weft.errors import FilterError, FilterTooComplexError, LocalProtocolError, RemoteProtocolError
+from weft.interest.curve_range import CurveRange
+from weft.interest.label_set import LabelSet
+from weft.language.ast import FALSE, And, Between, Compare, Filter, Or, conjunction
+from weft.language.constant import Constant
+from weft.language.lexer import MAX_TEXT
+from weft.language.predicate import NO_PREDICATES, Predicates
+from weft.language.text import parse
+from weft.model.schema import Schema
+from weft.model.value import Type
+from weft.routing.table import Item
+
+MAX_INT = (1 << 63) - 1  # what both ends hold in 64 bits
+_LONG = MAX_TEXT // 8  # a text so long could outgrow the limit when it is written anew: no constant grows eightfold
+_MAX_LABELS = MAX_TEXT  # bytes of one label set
+
+
+class ItemCodec(Protocol):
+    """Items of one kind to values and back."""
+
+    wire: ClassVar[Any]  # the type of a list of values, as msgspec reads it
+
+    def encode(self, item: Item) -> object:
+        """The value of an item. Raises FilterTooComplexError, or LocalProtocolError for an item of another kind."""
+        ...
+
+    def decode(self, value: object) -> Item:
+        """The item of a value that was received. Raises RemoteProtocolError."""
+        ...
+
+    def hash(self, item: Item) -> int:
+        """64 bits of BLAKE2b over the value, the same on every machine. Raises as `encode` does."""
+        ...
+
+    def refuse(self, item: Item) -> None:
+        """Raise FilterError, FilterTooComplexError if it is a matter of size, unless the item can be sent and read.
+
+        Cost: that of writing the item and reading it back.
+        """
+        ...
+
+
+class FilterItems:
+    """Filters as their canonical text, normal forms as the text of the filter that expresses them.
+
+    A normal form comes back as that filter. Its boxes and their tests are written in one order, so that it does not
+    matter in which order they were found.
+
+    >>> from weft import normalize
+    >>> kind = FilterItems()
+    >>> kind.encode(normalize(parse("y < 2 AND NOT x <= 5")))
+    'x > 5 AND y < 2'
+    >>> kind.decode("x > 5 AND y < 2") == parse("x > 5 AND y < 2"), hex(kind.hash(parse("x > 5")))
+    (True, '0x46016c91a4f65f4c')
+    """
+
+    wire: ClassVar[Any] = list[str]
+
+    def __init__(self, schema: Schema | None = None, predicates: Predicates = NO_PREDICATES) -> None:
+        self._schema = schema
+        self._predicates = predicates
+
+    def encode(self, item: Item) -> str:
+        """The text of an item, of at most 64 KiB."""
+        if isinstance(item, NormalForm):
+            text = self._expressed(item)
+        elif isinstance(item, Filter):
+            text = str(item)
+        else:
+            raise _foreign(item, "a filter or a normal form")
+        if len(text) > MAX_TEXT or (not text.isascii() and len(text.encode()) > MAX_TEXT):
+            raise FilterTooComplexError(f"the filter's text is longer than {MAX_TEXT} bytes: split the filter")
+        return text
+
+    def decode(self, value: object) -> Filter:
+        """The filter of a text."""
+        if not isinstance(value, str):
+            raise RemoteProtocolError(f"a filter is a text, not {type(value).__name__}")
+        try:
+            found = parse(value, self._predicates)
+        except FilterError as error:
+            raise RemoteProtocolError(f"a filter that was received cannot be read: {error}") from None
+        if len(value) > _LONG and str(found) != value:
+            raise RemoteProtocolError("a long filter that was received is not written as brokers write it")
+        return found
+
+    def hash(self, item: Item) -> int:
+        """The hash of the text."""
+        return _hashed(self.encode(item).encode())
+
+    def refuse(self, item: Item) -> None:
+        """Raise FilterError unless reading the text gives the filter, or for a form one that normalizes again."""
+        if isinstance(item, Filter) and _most_bytes(item) <= MAX_TEXT:
+            return
+        text = self.encode(item)
+        try:
+            again = parse(text, self._predicates)
+        except FilterError as error:
+            raise FilterError(f"the filter cannot be sent to other brokers: {error}") from None
+        if isinstance(item, NormalForm):
+            normalize(again, self._schema)
+        elif again != item:
+            raise FilterError(f"the filter cannot be sent to other brokers: they would read {again} instead")
+
+    def _expressed(self, form: NormalForm) -> str:
+        if form.schema != self._schema:
+            raise LocalProtocolError("the normal form was made under another schema than the items of this network")
+        return " OR ".join(sorted(str(self._box(box)) for box in form.boxes)) or str(FALSE)
+
+    def _box(self, box: Box) -> Filter:
+        tests = [express_values(name, box.sets[name], self._schema) for name in sorted(box.sets)]
+        return conjunction(*tests, *sorted((s.express(allowed) for s, allowed in box.residuals.items()), key=str))
+
+
+class RangeItems:
+    """Curve ranges as three integers.
+
+    >>> RangeItems().encode(CurveRange(0, 17, 40))
+    (0, 17, 40)
+    """
+
+    wire: ClassVar[Any] = list[tuple[int, int, int]]
+
+    def encode(self, item: Item) -> tuple[int, int, int]:
+        """Group, start and end."""
+        if not isinstance(item, CurveRange):
+            raise _foreign(item, "a curve range")
+        if not _is_range(item):
+            raise LocalProtocolError(f"{item} is not a range of curve points")
+        return item.group, item.start, item.end
+
+    def decode(self, value: object) -> CurveRange:
+        """The range of three integers."""
+        if isinstance(value, list | tuple) and len(value) == 3 and all(type(each) is int for each in value):
+            item = CurveRange(*value)
+            if _is_range(item):
+                return item
+        raise RemoteProtocolError("a curve range is a group, a start and an end: three integers, none negative")
+
+    def hash(self, item: Item) -> int:
+        """The hash of the integers, as eight bytes each."""
+        return _hashed(b"".join(each.to_bytes(8, "big") for each in self.encode(item)))
+
+    def refuse(self, item: Item) -> None:
+        """Every curve range can be sent; what is none raises LocalProtocolError."""
+        self.encode(item)
+
+
+class LabelItems:
+    """Label sets as the first label and the gaps to the next ones, less one; each in groups of 7 bits, lowest first.
+
+    >>> LabelItems().encode(LabelSet((5, 6, 300)))
+    b'\\x05\\x00\\xa5\\x02'
+    >>> LabelItems().decode(b"\\x05\\x00\\xa5\\x02")
+    LabelSet(labels=(5, 6, 300))
+    """
+
+    wire: ClassVar[Any] = list[bytes]
+
+    def encode(self, item: Item) -> bytes:
+        """The bytes of a label set, at most 64 KiB."""
+        if not isinstance(item, LabelSet):
+            raise _foreign(item, "a label set")
+        labels = item.labels
+        if not labels or labels[0] < 0 or labels[-1] > MAX_INT:
+            raise LocalProtocolError("a label set has one label or more, each of 63 bits")
+        data = bytearray()
+        before = -1
+        for label in labels:
+            gap = label - before - 1
+            if gap < 0:
+                raise LocalProtocolError("the labels of a set are ascending, and each is in it once")
+            while gap > 0x7F:
+                data.append(gap & 0x7F | 0x80)
+                gap >>= 7
+            data.append(gap)
+            before = label
+        if len(data) > _MAX_LABELS:
+            raise FilterTooComplexError(f"a label set of {len(data)} bytes is longer than {_MAX_LABELS}: split it")
+        return bytes(data)
+
+    def decode(self, value: object) -> LabelSet:
+        """The label set of bytes that `encode` may have made."""
+        if not isinstance(value, bytes) or not 0 < len(value) <= _MAX_LABELS:
+            raise RemoteProtocolError(f"a label set is between 1 and {_MAX_LABELS} bytes")
+        labels: list[int] = []
+        label, gap, shift = -1, 0, 0
+        for byte in value:
+            gap |= (byte & 0x7F) << shift
+            if byte > 0x7F:
+                shift += 7
+                if shift > 56:
+                    raise RemoteProtocolError("a label has more than 63 bits")
+                continue
+            if shift and not byte:
+                raise RemoteProtocolError("a gap between labels is longer than it need be")
+            label += gap + 1
+            labels.append(label)
+            gap = shift = 0
+        if shift:
+            raise RemoteProtocolError("a label set ends within a label")
+        if label > MAX_INT:
+            raise RemoteProtocolError("a label has more than 63 bits")
+        return LabelSet(tuple(labels))
+
+    def hash(self, item: Item) -> int:
+        """The hash of the bytes."""
+        return _hashed(self.encode(item))
+
+    def refuse(self, item: Item) -> None:
+        """Raise FilterTooComplexError for a label set of more than 64 KiB."""
+        self.encode(item)
+
+
+def _most_bytes(node: Filter) -> float:
+    """What the text of common tests takes at most; for others, and for what may not read back, infinitely much."""
+    match node:
+        case Compare(left, _, Constant() as right):
+            return _of_text(left.name) + _of_constant(right) + 4
+        case Between(left, low, high):
+            return _of_text(left.name) + _of_constant(low) + _of_constant(high) + 14
+        case And(operands) | Or(operands):
+            return sum(map(_most_bytes, operands)) + 7 * len(operands)  # " AND " and parentheses
+    return math.inf
+
+
+def _of_constant(constant: Constant) -> float:
+    value = constant.value
+    if type(value) is not _PLAIN[constant.type]:
+        return math.inf
+    return _of_text(value) if isinstance(value, str) else 48
+
+
+def _of_text(text: str) -> int:
+    return 4 * len(text) + 2  # of UTF-8, or two for a quote that is doubled
+
+
+_PLAIN = {Type.BOOL: bool, Type.INT: int, Type.FLOAT: float, Type.STRING: str, Type.TIMESTAMP: int}
+
+
+def _hashed(data: bytes) -> int:
+    return int.from_bytes(blake2b(data, digest_size=8).digest(), "big")
+
+
+def _is_range(item: CurveRange) -> bool:
+    return 0 <= item.group <= MAX_INT and 0 <= item.start <= item.end <= MAX_INT
+
+
+def _foreign(item: object, kind: str) -> LocalProtocolError:
+    return LocalProtocolError(f"an item of this table is {kind}, not a {type(item).__name__}")

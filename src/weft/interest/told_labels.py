@@ -52,7 +52,7 @@ class ToldLabels:
         return self.bundles.renew() if self.bundles.scattered else Change([], [])
 
     def notes(self, *, fresh: bool = False) -> tuple[Switch, ...]:
-        """What must go with an update of all that changed since the last one; the twin becomes as the other end will be.
+        """What must go with an update of all that changed since the last one; the twin becomes what the other end will.
 
         With a fresh update the other end makes its filter anew, and so does this one.
         """

@@ -124,7 +124,7 @@ def _leaving(size: int, progress: Callable[[str], None]) -> list[Result]:
         results.append(Result(f"leave-{kind}/{size}/us", 1e6 * seconds / len(gone), "us"))
         seconds, change = timed(space.rebuild)
         results.append(Result(f"rebuild-{kind}/{size}/seconds", seconds, "s"))
-        fewer = 100 * (len(change.withdraw) - len(change.forward)) / active
+        fewer = 100 * (len(change.drop) - len(change.add)) / active
         results.append(Result(f"rebuild-{kind}/{size}/active", fewer, "% fewer", 0.0))
     return results
 

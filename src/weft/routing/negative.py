@@ -8,10 +8,12 @@ approximate: smaller and quicker, and a little more is told.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from weft.interest.negative import Change, Limit, NegativeSpace
+from weft.algebra.box import NormalForm
+from weft.interest.negative import Limit, NegativeSpace
+from weft.model.change import Change
 from weft.routing.exact import ExactTable
 from weft.routing.ledger import Revision
 from weft.routing.local import Held
@@ -54,11 +56,11 @@ class NegativeTable(ExactTable[Key]):
         """What becomes active or passive in each space. Cost: that of finding the negative boxes that they meet."""
         forms = {(source, each): held.form for each, held in add.items()}
         gone = [(source, each) for each in drop]
-        return {link: self._revision(link, self.spaces[link].change(forms, gone)) for link in self.listening(source)}
+        return {link: self._revision(link, _changed(self.spaces[link], forms, gone)) for link in self.listening(source)}
 
-    def _revision(self, link: Link, change: Change[Key]) -> Revision[Key]:
+    def _revision(self, link: Link, change: Change[list[Key], list[Key]]) -> Revision[Key]:
         self._untidy.setdefault(link)
-        return Revision(change.withdraw, {key: self._item(key) for key in change.forward})
+        return Revision(change.drop, {key: self._item(key) for key in change.add})
 
     def _item(self, key: Key) -> Item:
         source, each = key
@@ -74,7 +76,7 @@ class NegativeTable(ExactTable[Key]):
             others = {
                 (s, each): held for s, several in self.held.items() if s != link for each, held in several.items()
             }
-            space.change({key: held.form for key, held in others.items()})
+            _changed(space, {key: held.form for key, held in others.items()}, ())
             self._untidy.setdefault(link)
         return super().attach(link, role)
 
@@ -108,3 +110,16 @@ class NegativeTable(ExactTable[Key]):
             space.check()
             others = {(source, each) for source, held in self.held.items() if source != link for each in held}
             assert {*space.active, *space.passive} == others, "a space has what all others want"
+
+
+def _changed(
+    space: NegativeSpace[Key], forms: Mapping[Key, NormalForm], gone: Collection[Key]
+) -> Change[list[Key], list[Key]]:
+    """Change a space, and decide all that is pending."""
+    drop, add = space.change(forms, gone)
+    told = dict.fromkeys(add)
+    while space.pending:
+        more = space.step(1 << 10)
+        drop += [key for key in more.drop if key not in told]
+        told = {key: None for key in told if key not in more.drop} | dict.fromkeys(more.add)
+    return Change(drop, list(told))

@@ -19,7 +19,7 @@ from weft.algebra.normalize import normalize
 from weft.algebra.relate import covers, overlaps
 from weft.algebra.valueset import ValueSet
 from weft.errors import FilterError, LocalProtocolError, SchemaError
-from weft.interest.negative import Limit, NegativeSpace
+from weft.interest.negative import MOST_BOXES, Limit, NegativeSpace
 from weft.interest.tiles import Choice, SplitOrder, Tiles
 from weft.language.ast import Filter
 from weft.language.meaning import matches
@@ -44,8 +44,9 @@ LIMITS = [
 def spaces() -> st.SearchStrategy[NegativeSpace[int]]:
     """Empty spaces of every kind."""
     return st.builds(
-        lambda limit, order, make: NegativeSpace(limit=limit, order=order, make_tiles=make),
+        lambda limit, most, order, make: NegativeSpace(limit=limit, most_boxes=most, order=order, make_tiles=make),
         st.sampled_from(LIMITS),
+        st.sampled_from([MOST_BOXES, MOST_BOXES, 1, 12]),
         st.sampled_from(SplitOrder),
         st.sampled_from([Tiles, SMALL]),
     )
@@ -268,7 +269,7 @@ def test_every_event_is_in_one_tile(space: NegativeSpace[int], steps: list[Any])
             owners = [key for key in held for box in covered[key] if event in box]
             assert len(owners) + sum(event in box for box in negative) == 1
             assert all(matches(held[key], event) for key in owners)
-            if space.limit is None and not owners:
+            if space.exact and not owners:
                 odd = [key for key in told if matches(held[key], event)]
                 assert all(not space._subscriptions[key].whole for key in odd), "exact: what is covered is not negative"
 
@@ -305,12 +306,14 @@ def rectangles(draw: st.DrawFn) -> Box:
     return Box(sets)
 
 
-@pytest.mark.parametrize("limit", LIMITS, ids=str)
+@pytest.mark.parametrize(
+    ("limit", "most"), [*((limit, None) for limit in LIMITS), (None, 1), (None, 9), (LIMITS[2], 9)]
+)
 @given(st.lists(st.tuples(rectangles(), st.integers(0, 40)), min_size=1, max_size=14))
 @thorough(25)
-def test_tiles_partition_a_small_grid(limit: Limit | None, steps: list[tuple[Box, int]]) -> None:
+def test_tiles_partition_a_small_grid(limit: Limit | None, most: int | None, steps: list[tuple[Box, int]]) -> None:
     """By volume, and cell by cell, out of bounds and absent ones included."""
-    space = NegativeSpace[int](GRID, limit, make_tiles=SMALL)
+    space = NegativeSpace[int](GRID, limit, most_boxes=most, make_tiles=SMALL)
     held: dict[int, Box] = {}
     for key, (box, number) in enumerate(steps):
         if number % 3 == 0 and held:
@@ -321,13 +324,15 @@ def test_tiles_partition_a_small_grid(limit: Limit | None, steps: list[tuple[Box
             held[key] = box
             space.add(key, box)
         negative, covered = space.negative(), [each for k in space.active for each in space.covered_by(k)]
+        assert most is None or len(negative) + len(covered) <= most
+        assert limit is not None or most is not None or space.exact
         assert sum(volume(each, GRID) for each in negative + covered) == SIDE**2
         positive = {at for at, cell in enumerate(CELLS) if any(cell in held[k] for k in space.active)}
         found = [sum(cell in each for each in negative) for cell in CELLS]
         assert [sum(cell in each for each in covered) + n for cell, n in zip(CELLS, found, strict=True)] == [1] * len(
             CELLS
         )
-        if limit is None:
+        if space.exact:
             assert {at for at, n in enumerate(found) if not n} == positive
             assert space.volume() == sum(
                 all(0 <= (v or 0) < SIDE and v is not None for v in c.values()) for c in CELLS

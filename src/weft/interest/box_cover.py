@@ -22,7 +22,7 @@ from weft.kernels.tiles import FREE, NO_LIMIT
 _NOBODY = Owner(FREE)
 _FEW = 8  # rows of one that went, each of which is searched for by itself
 _TOGETHER = 1024  # passive ones that are looked at together
-_NODES, _COMPARISONS = 2048, 8  # how many of them cost as much as one subscription
+_NODES, _ROWS, _COMPARISONS = 2048, 8192, 8  # how many of them cost as much as one subscription
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,8 @@ class BoxCover:
     @property
     def work(self) -> int:
         """How much was looked at in all, in subscriptions."""
-        return self.tiles.looked // _NODES + self.active.comparisons // _COMPARISONS
+        scanned = self.active.scanned + self.passive.scanned
+        return self.tiles.looked // _NODES + scanned // _ROWS + self.active.comparisons // _COMPARISONS
 
     # -- changes ----------------------------------------------------------------------------------
 

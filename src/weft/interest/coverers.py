@@ -91,6 +91,11 @@ class Coverers:
         self._odd.discard(owner)
         self._several.discard(owner)
 
+    @property
+    def scanned(self) -> int:
+        """Rows that were looked at, in all."""
+        return self._rows.scanned + self._hulls.scanned
+
     # -- by rows ----------------------------------------------------------------------------------
 
     def cuts(self, owner: Owner) -> Rows:

@@ -64,7 +64,9 @@ class NegativeSpace(Generic[Key]):
         make_tiles: Callable[..., Tiles] = Tiles,
     ) -> None:
         if most_boxes is not None and most_boxes < 1:
-            raise ValueError(f"there is at least one box, so most_boxes is 1 or more, not {most_boxes}")
+            raise ValueError(f"most_boxes is 1 or more, or None for no bound, not {most_boxes}")
+        if at_once < 0:
+            raise ValueError(f"at_once is 0 or more, not {at_once}")
         self.schema, self.limit, self.most_boxes = schema, limit, most_boxes
         self._order, self._make, self._at_once = order, make_tiles, at_once
         self._subscriptions: dict[Key, Subscription] = {}
@@ -76,7 +78,8 @@ class NegativeSpace(Generic[Key]):
         self._active: dict[Key, None] = {}  # in the order in which they became so
         self._passive: dict[Key, None] = {}
         self._undecided: Undecided[Key] = Undecided()
-        self._comparison: Comparison | None = None  # of the first of them, if it has begun
+        self._newcomers = 0  # active ones that are undecided
+        self._comparison: Comparison | None = None  # of the first that is undecided, if it has begun
         most = sys.maxsize if self.most_boxes is None else self.most_boxes
         self._cover = BoxCover(self._make(self.schema, order=self._order, most=most), self.limit)
 
@@ -225,6 +228,7 @@ class NegativeSpace(Generic[Key]):
             return None
         del self._active[key]
         if made.owner not in self._cover.active:  # it is not decided, so nobody relies on it
+            self._newcomers -= 1
             telling.drop(key)
             return None
         self._cover.release(made)
@@ -264,6 +268,7 @@ class NegativeSpace(Generic[Key]):
         covered = self._covered(made, budget, resume=True)
         if covered is None:
             return False
+        self._newcomers -= told
         if covered and told:
             del self._active[key]
             self._subsume(key, made)
@@ -293,14 +298,16 @@ class NegativeSpace(Generic[Key]):
         made = self._subscriptions[key] = self._cover.make(form, Owner(self._next))
         self._keys[self._next] = key
         self._next += 1
-        covered = self._covered(made, self._at_once if budget is None else budget)
+        budget = self._at_once if budget is None else budget
+        covered = self._cover.tiled(made) or (None if self._newcomers else self._covered(made, budget))
         if covered:
             self._subsume(key, made)
             return
         telling.add(key)
         self._active[key] = None
-        if covered is None:
+        if covered is None:  # those that come meanwhile wait for it, for it may cover them
             self._undecided.put(made.owner)
+            self._newcomers += 1
         else:
             self._cover.activate(made)
 
@@ -327,15 +334,20 @@ class NegativeSpace(Generic[Key]):
         return Change([k for k in before if k not in self._active], [k for k in self._active if k not in before])
 
     def _thin(self) -> None:
-        """Make those passive that one which became active later covers."""
-        for key in list(self._active):
-            made = self._subscriptions[key]
-            if self._cover.redundant(made):
-                self._cover.release(made)
-                del self._active[key]
-                self._subsume(key, made)
-                self._undecided.leave(self._left([made]), ())
-                self._work(sys.maxsize, Telling())
+        """Make those passive that one which became active later covers, until there is none."""
+        thinned: dict[Key, None] = {}
+        while some := [key for key in self._active if key not in thinned and self._cover.redundant(self._made(key))]:
+            for key in some:
+                if key in self._active and self._cover.redundant(self._made(key)):
+                    del self._active[key]
+                    self._cover.release(self._made(key))
+                    self._subsume(key, self._made(key))
+                    self._undecided.leave(self._left([self._made(key)]), ())
+                    self._work(sys.maxsize, Telling())
+            thinned.update(dict.fromkeys(some))
+
+    def _made(self, key: Key) -> Subscription:
+        return self._subscriptions[key]
 
     def coalesce(self, budget: int, stop: Callable[[], bool] = lambda: False) -> int:
         """Make one of adjacent boxes that are a box together (section 7); how many negative boxes it saved.
@@ -354,6 +366,7 @@ class NegativeSpace(Generic[Key]):
         assert not self._active.keys() & self._passive.keys()
         self._cover.check(lambda owner: self._keys[owner] in self._active)
         undecided = set(self._undecided)
+        assert len(self._active) == len(self._cover.active) + self._newcomers
         assert self.pending or not self._undecided.leaving, "what has left is withdrawn in the end"
         assert not self._undecided.leaving.keys() & self._subscriptions.keys(), "what is wanted does not leave"
         for key, made in self._subscriptions.items():

@@ -21,6 +21,7 @@ class OwnedRows:
 
     def __init__(self, axes: LabelAxes) -> None:
         self._axes = axes
+        self.scanned = 0  # rows, in all
         self._used = 0
         self._places: dict[Owner, Places] = {}
         self._low, self._high = axes.whole(8)
@@ -55,12 +56,14 @@ class OwnedRows:
     def meeting(self, low: Labels, high: Labels) -> tuple[NDArray[np.int64], Labels, Labels]:
         """The owners of the rows that meet the box, and what they share. Cost: O(rows)."""
         out = np.empty(self._used, np.int64)
+        self.scanned += self._used
         found = out[: kernel.touching(self._low, self._high, self._used, low, high, out)]
         return self._owners[found], np.maximum(self._low[found], low), np.minimum(self._high[found], high)
 
     def surrounding(self, low: Labels, high: Labels) -> NDArray[np.int64]:
         """The owners of the rows that have all of the box, in order. Cost: O(rows)."""
         out = np.empty(self._used, np.int64)
+        self.scanned += self._used
         found = out[: kernel.surrounding(self._low, self._high, self._used, low, high, out)]
         owners = self._owners[found]
         owners.sort()
@@ -68,6 +71,7 @@ class OwnedRows:
 
     def holds(self, low: Labels, high: Labels) -> bool:
         """Whether a row has all of the box. Cost: O(rows)."""
+        self.scanned += self._used
         return bool(kernel.around(self._low, self._high, self._used, low, high) >= 0)
 
     def _place(self) -> int:

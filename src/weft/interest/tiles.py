@@ -23,7 +23,8 @@ from weft.model.schema import Schema
 
 Owner = NewType("Owner", int)
 Nodes = NDArray[np.int32]
-MOST_TILES = 1 << 15
+_BAD = 8  # a search that looks at one of so many tiles is a bad one
+MOST_TILES = 1 << 17
 
 
 class Choice(IntEnum):
@@ -52,8 +53,9 @@ class Took(NamedTuple):
 class Tiles:
     """The tiles of one space; an owner takes what is free in its boxes, and gives it back.
 
-    There are never more than `most` tiles, free and taken: what an owner cannot take stays free. One row makes at most
-    one `share`-th of the tiles that may still be made. For the other constants see `LabelAxes`.
+    There are never more than `most` tiles, free and taken: what an owner cannot take stays free. A tree of more than
+    `small` tiles is balanced only when it is coalesced, so that no change takes long. For the other constants see
+    `LabelAxes`.
     """
 
     def __init__(  # noqa: PLR0913 - structural constants
@@ -62,15 +64,15 @@ class Tiles:
         *,
         order: SplitOrder = SplitOrder.MOST_OUTSIDE,
         most: int = MOST_TILES,
-        share: int = 8,
         most_axes: int = MOST_AXES,
         most_rows: int = MOST_ROWS,
         reach: int = REACH,
         spare: int = 1024,
         patience: int = 256,
+        small: int = 1 << 14,
     ) -> None:
         self.axes = LabelAxes(schema, most_axes=most_axes, most_rows=most_rows, reach=reach)
-        self.order, self.most, self._share = order, most, share
+        self.order, self.most, self._small = order, most, small
         self._spare = spare  # nodes that may lie idle before the tree is built anew
         self._patience = patience  # how many nodes may be looked at in vain, for each tile, before it is
         self.looked = 0  # nodes that were looked at, in all
@@ -100,23 +102,20 @@ class Tiles:
     def are_free(self, lows: Labels, highs: Labels) -> NDArray[np.bool_]:
         """Whether a free tile meets each row. Cost: O(nodes that meet it) a row, a few where little is free."""
         out = np.zeros(len(lows), np.bool_)
-        self._look(kernel.each_meeting(self._tree, lows, highs, out))
+        self._look(kernel.each_meeting(self._tree, lows, highs, out), len(lows))
         return out
 
     def meeting(self, low: Labels, high: Labels) -> Nodes:
         """The free tiles that meet the row."""
-        room = 256
-        while True:
-            out = np.empty(room, np.int32)
-            found, looked = kernel.meeting(self._tree, low, high, out)
-            self._look(looked - found)
-            if found < room:
-                return out[:found]
-            room *= 8
+        out = np.empty(self.free + 1, np.int32)
+        found, looked = kernel.meeting(self._tree, low, high, out)
+        self._look(looked - found, 1)
+        return out[:found].copy()
 
-    def _look(self, nodes: int) -> None:
+    def _look(self, nodes: int, searches: int) -> None:
         self.looked += nodes
         self._idle += nodes
+        self._searches += searches
 
     def tiles(self) -> tuple[Labels, Labels, Nodes]:
         """All tiles: low, high, and the owner or FREE. Cost: O(tiles)."""
@@ -146,12 +145,13 @@ class Tiles:
         self, low: Labels, high: Labels, owner: Owner, most: int = NO_LIMIT, choice: Choice = Choice.RATIO
     ) -> Took:
         """Give the owner what is free in the row, making at most `most` free tiles more, as far as there is room."""
-        if self._idle > self._patience * len(self):
+        tiles = len(self)
+        if self._patience * tiles < self._idle > self._searches * tiles // _BAD and tiles <= self._small:
             self._build(*self.tiles())  # the searches have cost as much as a balanced tree does
         found = self.meeting(low, high)
         if not found.size:
             return Took(0, True)
-        room, needed = self._room(), found.size * 2 * len(self.axes)
+        room, needed = max(0, self.most - tiles), found.size * 2 * len(self.axes)
         if needed > room:
             most = min(most, room)  # it must choose
         nodes = int(self._tree.head[USED]) + min(needed, room) + found.size
@@ -163,15 +163,10 @@ class Tiles:
             self._taken[owner] = int(head)
         return Took(int(made), int(given) == found.size)
 
-    def _room(self) -> int:
-        """How many tiles more one row may make: a share of what is left, so that later ones can make some, too."""
-        left = self.most - len(self)
-        return max(0, -(-left // self._share))
-
     def release(self, owner: Owner) -> None:
         """Make the owner's tiles free. Cost: O(depth) a tile."""
         kernel.release(self._tree, self._taken.pop(owner, NONE))
-        if self._tree.head[SPARE] > max(self._spare, int(self._tree.head[USED]) // 2):
+        if len(self) <= self._small and self._tree.head[SPARE] > max(self._spare, int(self._tree.head[USED]) // 2):
             self._build(*self.tiles())
 
     def coalesce(self, budget: int, stop: Callable[[], bool] = lambda: False) -> int:
@@ -195,7 +190,7 @@ class Tiles:
     def _build(self, low: Labels, high: Labels, owner: Nodes) -> None:
         tree = kernel.empty(max(64, 3 * len(owner)), low.shape[1])
         tile_build.build(tree, low, high, owner, np.arange(len(owner)))
-        self._tree, self._idle = tree, 0
+        self._tree, self._idle, self._searches = tree, 0, 0
         nodes = self._leaves()
         nodes = nodes[tree.owner[nodes] != FREE]
         nodes = nodes[np.argsort(tree.owner[nodes], kind="stable")]

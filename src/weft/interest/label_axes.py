@@ -159,6 +159,12 @@ class LabelAxes:
             line.check()
 
 
+def relabel(labels: Labels, old: Labels, new: Labels) -> None:
+    """Write new labels for old ones (both in order) into an array; what lies beyond them stays."""
+    moved = (labels >= old[0]) & (labels <= old[-1])
+    labels[moved] = new[np.searchsorted(old, labels[moved])]
+
+
 def _products(sides: dict[str, list[Interval]]) -> list[Spans]:
     return [dict(zip(sides, each, strict=True)) for each in product(*sides.values())]
 

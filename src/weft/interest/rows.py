@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.interest.label_axes import LabelAxes, Labels, Rows
+from weft.interest.label_axes import LabelAxes, Labels, Rows, relabel
 from weft.interest.tiles import Owner
 from weft.kernels import label_rows as kernel
 
@@ -82,7 +82,7 @@ class OwnedRows:
 
     def _relabel(self, axis: int, old: Labels, new: Labels) -> None:
         for side in (self._low, self._high):
-            side[: self._used, axis] = new[np.searchsorted(old, side[: self._used, axis])]
+            relabel(side[: self._used, axis], old, new)
 
     def _resize(self, size: int) -> None:
         low, high, owners = self._low, self._high, self._owners

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.interest.cuts import REACH
-from weft.interest.label_axes import MOST_AXES, MOST_ROWS, LabelAxes, Labels, Rows
+from weft.interest.label_axes import MOST_AXES, MOST_ROWS, LabelAxes, Labels, Rows, relabel
 from weft.kernels import tile_build
 from weft.kernels import tiles as kernel
 from weft.kernels.tiles import FREE, NO_LIMIT, NONE, SPARE, USED
@@ -205,7 +205,7 @@ class Tiles:
     def _relabel(self, axis: int, old: Labels, new: Labels) -> None:
         used = int(self._tree.head[USED])
         for side in (self._tree.low, self._tree.high):
-            side[:used, axis] = new[np.searchsorted(old, side[:used, axis])]
+            relabel(side[:used, axis], old, new)
 
     # ---------------------------------------------------------------------------------------------
 

@@ -140,6 +140,18 @@ def test_a_disjunction_is_covered_by_a_disjunction_in_any_space(limit: Limit | N
     assert space.discard(1) == Change(drop=[1], add=[2, 3])
 
 
+def test_a_filter_of_very_many_boxes_is_a_bounded_number_of_rows() -> None:
+    space = NegativeSpace[int](limit=Limit(0))
+    parts = [f"(x IN ({', '.join(map(str, range(at, at + 40, 2)))}) AND y > {at})" for at in range(0, 1000, 50)]
+    wide = parse(" OR ".join(parts))
+    space.add(1, wide)
+    made = space._subscriptions[1]
+    assert (len(made.cuts), len(made.hull), made.whole) == (240, 248, False)
+    assert not space.add(2, wide)
+    assert not space.add(3, parse("x IN (900, 902) AND y > 900"))  # beyond the rows, but covered
+    space.check()
+
+
 # -- the bound ---------------------------------------------------------------------------------------
 
 

@@ -32,7 +32,7 @@ TOP = 1000
 K = 50
 _MINUTES, _MEGABYTES = 15, 4096  # for 10,000 subscriptions in 4 dimensions, exact
 _FIVE = 5
-_MIXED, _BUDGET = 400, 128
+_MIXED, _BUDGET = 400, 64
 
 
 def run(quick: bool, progress: Callable[[str], None], size: int | None = None) -> list[Result]:

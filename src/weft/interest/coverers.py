@@ -29,14 +29,18 @@ class Subscription:
 
     @staticmethod
     def of(form: NormalForm, owner: Owner, axes: LabelAxes, *, widen: bool = True) -> Subscription:
-        """A form by the axes of a space; its attributes become axes if they may `widen` it."""
+        """A form by the axes of a space; its attributes become axes if they may `widen` it.
+
+        There are at most `most_rows` cuts; beyond, each box has a hull of one.
+        """
         cuts: list[Spans] = []
         hull: list[Spans] = []
         whole = True
         for box in form.boxes:
-            exact = axes.spans(box, widen=widen)
+            most = axes.most_rows - len(hull)
+            exact = axes.spans(box, most=most, widen=widen)
             cuts += exact or []
-            hull += axes.hull(box, widen=widen) if exact is None else exact
+            hull += axes.hull(box, most=most, widen=widen) if exact is None else exact
             whole = whole and exact is not None
         return Subscription(owner, form, cuts, hull, whole)
 

@@ -30,7 +30,7 @@ MOST_AXES, MOST_ROWS = 32, 256
 
 
 class LabelAxes:
-    """The axes of one space. There are at most `most_axes`; a box is at most `most_rows` products of intervals.
+    """The axes of one space. There are at most `most_axes`; a filter should be at most `most_rows` rows.
 
     >>> axes = LabelAxes()
     >>> box = Box({"x": ValueSet(numbers=((0, 0), (5, 0), (7, 0), (9, 0)))})
@@ -48,7 +48,8 @@ class LabelAxes:
         reach: int = REACH,
     ) -> None:
         self.schema = schema
-        self._most_axes, self._most_rows, self._reach = most_axes, most_rows, reach
+        self.most_rows = most_rows
+        self._most_axes, self._reach = most_axes, reach
         self._relabelled: list[Callable[[int, Labels, Labels], None]] = []
         self._widened: list[Callable[[], None]] = []
         self._lines: dict[str, CutLine] = {}
@@ -66,8 +67,8 @@ class LabelAxes:
 
     # -- boxes as products of intervals -----------------------------------------------------------
 
-    def spans(self, box: Box, *, widen: bool = True) -> list[Spans] | None:
-        """The box as products of intervals, disjoint; None if it has patterns or residuals, or is too many.
+    def spans(self, box: Box, *, most: int = MOST_ROWS, widen: bool = True) -> list[Spans] | None:
+        """The box as products of intervals, disjoint; None if it has patterns or residuals, or is more than `most`.
 
         New attributes become axes; unless they may `widen` the space, they are left out: no row is restricted there.
         """
@@ -77,14 +78,14 @@ class LabelAxes:
         if any(values.strings.terms for values in box.sets.values()):
             return None
         sides = self._sides(box.sets, widen)
-        if math.prod(map(len, sides.values())) > self._most_rows:
+        if math.prod(map(len, sides.values())) > most:
             return None
         return _products(sides)
 
-    def hull(self, box: Box, *, widen: bool = True) -> list[Spans]:
-        """Products of intervals around the box: without residuals and patterns, and as few as a box may be."""
+    def hull(self, box: Box, *, most: int = MOST_ROWS, widen: bool = True) -> list[Spans]:
+        """Products of intervals around the box, without residuals and patterns: at most `most`, but one at least."""
         sides = self._sides({name: _without_patterns(values) for name, values in box.sets.items()}, widen)
-        while math.prod(map(len, sides.values())) > self._most_rows:
+        while math.prod(map(len, sides.values())) > max(1, most):
             name = max(sides, key=lambda name: len(sides[name]))
             sides[name] = [(sides[name][0][0], sides[name][-1][1])]
         return _products(sides)

@@ -60,7 +60,7 @@ class NegativeSpace(Generic[Key]):
         *,
         most_boxes: int | None = MOST_BOXES,
         order: SplitOrder = SplitOrder.MOST_OUTSIDE,
-        at_once: int = 128,
+        at_once: int = 64,
         make_tiles: Callable[..., Tiles] = Tiles,
     ) -> None:
         if most_boxes is not None and most_boxes < 1:

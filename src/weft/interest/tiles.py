@@ -69,7 +69,7 @@ class Tiles:
         reach: int = REACH,
         spare: int = 1024,
         patience: int = 256,
-        small: int = 1 << 14,
+        small: int = 1 << 13,
     ) -> None:
         self.axes = LabelAxes(schema, most_axes=most_axes, most_rows=most_rows, reach=reach)
         self.order, self.most, self._small = order, most, small

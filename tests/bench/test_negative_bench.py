@@ -10,7 +10,8 @@ def test_every_figure_is_measured() -> None:
     results = negative.run(quick=True, progress=told.append, size=80)
     names = {result.name for result in results}
     for dims, size in ((2, 80), (3, 80), (4, 80), (5, 20)):
-        for figure in ("exact_redundant", "k50_redundant", "covering_redundant", "exact_dearer", "k50_rate"):
+        figures = "exact_redundant bound_redundant k50_redundant covering_redundant exact_dearer k50_rate"
+        for figure in figures.split():
             assert f"{dims}d/{size}/{figure}" in names
         assert sum(name.startswith(f"{dims}d/") and name.endswith("exact_boxes") for name in names) == 5
     assert {name.split("/")[0] for name in names if name.startswith("limit-")} == {
@@ -23,4 +24,5 @@ def test_every_figure_is_measured() -> None:
     }
     assert len(names) == len(results)
     assert all(result.value is not None for result in results)
-    assert len(told) == 12 + 3 + 6 + 2
+    assert {"mixed/80/boxes", "mixed/80/megabytes", "steps/800/longest"} <= names
+    assert len(told) == 16 + 3 + 6 + 2 + 2

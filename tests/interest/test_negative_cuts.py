@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -82,6 +83,28 @@ def test_a_line_that_is_full_says_so() -> None:
     line = CutLine(reach=4)
     with pytest.raises(OverflowError, match="more cuts than labels"):
         line.spread()
+
+
+def test_only_the_labels_around_a_place_without_room_are_spread() -> None:
+    line = CutLine()
+    for number in range(2_000):
+        line.label((1, number, 0))
+    low, high, spread = 1000.0, 1001.0, 0
+    for at in range(400):
+        middle = (low + high) / 2 if high - low > 1e-9 else None
+        if middle is None:  # the next crowded place
+            low, high = 1100.0 + at, 1101.0 + at
+            continue
+        if line.label((1, middle, 0)) is None:
+            old, new = line.spread()
+            spread += 1
+            assert 2 < len(old) == len(new) < 500
+            assert (old[0], old[-1]) == (new[0], new[-1])
+            assert (np.diff(new) > 1 << 20).all()
+            assert line.label((1, middle, 0)) is not None
+        low, high = (low, middle) if at % 2 else (middle, high)
+    assert spread
+    line.check()
 
 
 def test_cuts_in_a_row_leave_room() -> None:

@@ -2,16 +2,18 @@
 
 Subscriptions as the paper draws them: in 2 to 5 dimensions of [0, 1000], lower ends Zipf, sizes uniform in the rest.
 The peer is the index of the covering order, asked for an earlier subscription that covers the new one. What it finds,
-and what a limit of k = 50 finds, must be among what exact subsumption finds. Times are of first passes over fresh
-subscriptions given as boxes, after one small call that loads the compiled code.
+and what a limit of k = 50 finds, must be among what exact subsumption finds; both are without the bound on boxes that
+a space has by default, which is the third kind, "bound". Times are of first passes over fresh subscriptions given as
+boxes, after one small call that loads the compiled code.
 """
 
 from __future__ import annotations
 
+import gc
 import resource
 import sys
 from collections.abc import Callable
-from time import perf_counter
+from time import perf_counter, process_time
 
 import numpy as np
 
@@ -19,7 +21,7 @@ from weft.algebra.box import Box
 from weft.algebra.columns import Part
 from weft.algebra.valueset import ValueSet
 from weft.bench.report import Result, timed
-from weft.interest.negative import Limit, NegativeSpace
+from weft.interest.negative import MOST_BOXES, Limit, NegativeSpace
 from weft.interest.tiles import Choice, SplitOrder
 from weft.kernels.boxes import BOUNDED
 from weft.model.schema import Schema
@@ -30,6 +32,7 @@ TOP = 1000
 K = 50
 _MINUTES, _MEGABYTES = 15, 4096  # for 10,000 subscriptions in 4 dimensions, exact
 _FIVE = 5
+_MIXED, _BUDGET = 400, 64
 
 
 def run(quick: bool, progress: Callable[[str], None], size: int | None = None) -> list[Result]:
@@ -43,6 +46,8 @@ def run(quick: bool, progress: Callable[[str], None], size: int | None = None) -
     results += _orders(size // 4 if quick else size, progress)
     results += _limits(size // 2 if quick else size, progress)
     results += _leaving(size // 4, progress)
+    results += _mixed(min(size, _MIXED), progress)
+    results += _stepping(10 * size, progress)
     return results
 
 
@@ -52,9 +57,9 @@ def _growth(dims: int, size: int, progress: Callable[[str], None]) -> list[Resul
     progress(f"{dims} dimensions, {size:,} subscriptions: pairwise covering")
     covered_seconds, covered = timed(lambda: _covered(boxes))
     results, exact, seconds = [], set[int](), 0.0
-    for kind, limit in (("exact", None), (f"k{K}", Limit(K))):
+    for kind, limit, most in (("exact", None, None), ("bound", None, MOST_BOXES), (f"k{K}", Limit(K), None)):
         progress(f"{dims} dimensions, {size:,} subscriptions: {kind}")
-        space = NegativeSpace[int](_schema(dims), limit)
+        space = NegativeSpace[int](_schema(dims), limit, most_boxes=most)
         counts, seconds = _filled(space, boxes)
         found = set(space.passive)
         exact = exact or found
@@ -72,7 +77,7 @@ def _growth(dims: int, size: int, progress: Callable[[str], None]) -> list[Resul
             results.append(Result(f"{name}/exact_minutes", minutes, "min", _MINUTES if rated else None, "lower"))
             memory = _process_megabytes()
             results.append(Result(f"{name}/process_peak", memory, "MB", _MEGABYTES if rated else None, "lower"))
-        else:
+        elif kind != "bound":
             results.append(Result(f"{name}/{kind}_rate", size / seconds, "subscriptions/s", 2_000 if rated else None))
     results.append(Result(f"{name}/covering_redundant", 100 * len(covered) / size, "%"))
     return results
@@ -83,7 +88,7 @@ def _orders(size: int, progress: Callable[[str], None]) -> list[Result]:
     boxes, counts, results = _boxes(3, size), {}, []
     for order in SplitOrder:
         progress(f"split order: {order.name.lower()}")
-        space = NegativeSpace[int](_schema(3), order=order)
+        space = NegativeSpace[int](_schema(3), most_boxes=None, order=order)
         _filled(space, boxes)
         counts[order] = space.boxes
         results.append(Result(f"order-{order.name.lower()}/{size}/boxes", space.boxes, "boxes"))
@@ -124,9 +129,55 @@ def _leaving(size: int, progress: Callable[[str], None]) -> list[Result]:
         results.append(Result(f"leave-{kind}/{size}/us", 1e6 * seconds / len(gone), "us"))
         seconds, change = timed(space.rebuild)
         results.append(Result(f"rebuild-{kind}/{size}/seconds", seconds, "s"))
-        fewer = 100 * (len(change.withdraw) - len(change.forward)) / active
+        fewer = 100 * (len(change.drop) - len(change.add)) / active
         results.append(Result(f"rebuild-{kind}/{size}/active", fewer, "% fewer", 0.0))
     return results
+
+
+def _mixed(size: int, progress: Callable[[str], None]) -> list[Result]:
+    """Subscriptions on one to four of eight attributes, ranges and half-lines, in a space with its bound."""
+    progress(f"mixed: {size} subscriptions on 8 attributes")
+    rng, space = np.random.default_rng(8), NegativeSpace[int]()
+    boxes = []
+    for _ in range(size):
+        names = rng.choice(8, int(rng.integers(1, 5)), replace=False)
+        lows = rng.random(len(names)) * TOP
+        cuts = [((low, 0), (low + rng.random() * TOP / 2, 1))[: int(rng.integers(1, 3))] for low in lows.tolist()]
+        boxes.append(Box({f"a{name}": ValueSet(numbers=line) for name, line in zip(names, cuts, strict=True)}))
+    _, seconds = _filled(space, boxes)
+    return [
+        Result(f"mixed/{size}/boxes", space.boxes, "boxes", MOST_BOXES, "lower"),
+        Result(f"mixed/{size}/megabytes", space.nbytes / 1e6, "MB", 100, "lower"),
+        Result(f"mixed/{size}/seconds", seconds, "s"),
+        Result(f"mixed/{size}/redundant", 100 * len(space.passive) / size, "%"),
+    ]
+
+
+def _stepping(size: int, progress: Callable[[str], None]) -> list[Result]:
+    """The removal of one that covers all others, in steps, in 2 dimensions; CPU time, and no garbage collection."""
+    progress(f"steps: one around {size:,} others")
+    space = NegativeSpace[int](_schema(2), Limit(K))
+    space.add(-1, Box({f"a{n}": ValueSet(numbers=((0.0, 0), (2.0 * TOP, 1))) for n in range(2)}))
+    rng = np.random.default_rng(2)
+    low = rng.random((size, 2)) * TOP
+    high = low + rng.random((size, 2)) * TOP / 20
+    for key, (a, b) in enumerate(zip(low.tolist(), high.tolist(), strict=True)):
+        space.add(key, Box({f"a{n}": ValueSet(numbers=((a[n], 0), (b[n], 1))) for n in range(2)}))
+    gc.collect()
+    gc.disable()
+    start = process_time()
+    space.discard(-1)
+    longest = total = process_time() - start
+    while space.pending:
+        start = process_time()
+        space.step(_BUDGET)
+        spent = process_time() - start
+        longest, total = max(longest, spent), total + spent
+    gc.enable()
+    return [
+        Result(f"steps/{size}/longest", 1e3 * longest, "ms", 20, "lower"),
+        Result(f"steps/{size}/all", total, "s"),
+    ]
 
 
 def _filled(space: NegativeSpace[int], boxes: list[Box]) -> tuple[dict[int, int], float]:

@@ -6,7 +6,8 @@ a value of another type is absent then (MICS 6 of the errata: a full-domain rang
 half-open, so that integers and reals, points and rays are alike (errata, negative space 2).
 
 A label is where its cut lies within the attribute's bounds, so that a difference of labels measures an interval; where
-there are no bounds, or no room, it lies amid its neighbours'. When there is no room at all, the labels are spread anew.
+there are no bounds, or no room, it lies amid its neighbours'. When there is no room at all, labels around the place are
+spread anew, as many as it takes.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ _SEGMENT = {
 }
 
 REACH = 1 << 62
+_CROWD = 32  # cuts to either side that are spread together, at least
+_ROOM = 24  # bits between two labels, so many that the next cuts find room
 
 
 class CutLine:
@@ -71,6 +74,7 @@ class CutLine:
         self.lowest, self.highest = self._labels[0], self._labels[-1]
         self._known = dict(zip(self._cuts, self._labels, strict=True))
         self._last = 0  # the place of the newest cut
+        self._tight = 0  # the place where there was no room
 
     def __len__(self) -> int:
         return len(self._cuts)
@@ -132,6 +136,7 @@ class CutLine:
         if label is None or not below < label < above:
             label = self._amid(below, above, place)
         if label == below:
+            self._tight = place
             return None
         self._last = place
         self._cuts.insert(place, cut)
@@ -147,15 +152,28 @@ class CutLine:
         return above - near if near and place == self._last else (below + above) // 2
 
     def spread(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Give all cuts labels that lie evenly; the old ones and the new, in order."""
-        old = np.array(self._labels, np.int64)
-        steps = len(self._cuts) - 1
-        width = self.highest - self.lowest
+        """Give the cuts around the place without room labels that lie evenly; the old ones and the new, in order.
+
+        Labels beyond the first and the last of them stay. Cost: O(their number), few unless the line is full.
+        """
+        first, last = self._crowd()
+        low, width, steps = self._labels[first], self._labels[last] - self._labels[first], last - first
         if width < 4 * steps:
             raise OverflowError("a line with more cuts than labels")
-        self._labels = [self.lowest + width * at // steps for at in range(steps + 1)]
-        self._known = dict(zip(self._cuts, self._labels, strict=True))
-        return old, np.array(self._labels, np.int64)
+        old = self._labels[first : last + 1]
+        new = [low + width * at // steps for at in range(steps + 1)]
+        self._labels[first : last + 1] = new
+        self._known.update(zip(self._cuts[first : last + 1], new, strict=True))
+        return np.array(old, np.int64), np.array(new, np.int64)
+
+    def _crowd(self) -> tuple[int, int]:
+        """The first and the last of the few cuts around the place without room that have room when they lie evenly."""
+        around, end = _CROWD, len(self._cuts) - 1
+        while True:
+            first, last = max(0, self._tight - around), min(end, self._tight + around)
+            if (first, last) == (0, end) or (self._labels[last] - self._labels[first]) >> _ROOM >= last - first:
+                return first, last
+            around *= 2
 
     def cut(self, label: int) -> Cut:
         """The cut of a label."""

@@ -1,73 +1,44 @@
-"""Negative space: what no forwarded subscription covers, as disjoint boxes (Jafarpour et al.). Laws: a subscription is
-passive only if the active ones together cover it; exact, one that they cover is never made active; the negative boxes
-and those covered by each active subscription tile the space of all events, always (errata, negative space 5).
+"""Negative space: what no forwarded subscription covers, as disjoint boxes (Jafarpour et al.). Laws: after every call,
+what is told covers what is wanted; a subscription that one active subscription covers is passive, exact, also one that
+all of them together cover; the negative boxes and those covered by each active subscription tile the space of all
+events, always (errata, negative space 5).
 
-What no box expresses, a pattern or a comparison of attributes, covers nothing and is always active itself. State is per
-neighbour (footnote 2): one space for what all others want.
+There is a bound on the boxes, beyond which the space is approximate: what cannot be subtracted stays negative. What no
+box expresses, a pattern or a comparison of attributes, subtracts nothing. State is per neighbour (footnote 2): one
+space for what all others want.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Generic, NamedTuple, TypeVar
-
-import numpy as np
+import sys
+from collections.abc import Callable, Collection, Hashable, Mapping
+from typing import Generic, TypeVar
 
 from weft.algebra.box import Box, NormalForm
 from weft.algebra.measure import volume
 from weft.algebra.relate import Region, as_form
 from weft.errors import FilterError, LocalProtocolError, SchemaError
-from weft.interest.cuts import Interval
-from weft.interest.rows import OwnedRows
-from weft.interest.tiles import Choice, Labels, Owner, SplitOrder, Tiles
-from weft.kernels.tiles import FREE, NO_LIMIT
+from weft.interest.box_cover import BoxCover, Limit
+from weft.interest.coverers import Comparison, Subscription
+from weft.interest.tiles import MOST_TILES, Owner, SplitOrder, Tiles
+from weft.interest.undecided import Farewell, Telling, Undecided
+from weft.kernels.tiles import FREE
+from weft.model.change import Change
 from weft.model.schema import Schema
+
+__all__ = ["MOST_BOXES", "Limit", "NegativeSpace"]
 
 Key = TypeVar("Key", bound=Hashable)
 
-NOBODY = Owner(FREE)
-
-
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """How many negative boxes more a subscription may make (section 4).
-
-    With `dynamic`, it may also make those that earlier ones did not: zeta(i) = k i - m(i - 1).
-    """
-
-    k: int
-    dynamic: bool = False
-    choice: Choice = Choice.RATIO
-
-    def __post_init__(self) -> None:
-        if self.k < 0:
-            raise ValueError(f"a limit is 0 or more, not {self.k}")
-
-    def most(self, active: int, boxes: int) -> int:
-        """The limit of a subscription that becomes active after `active` others, when there are so many boxes."""
-        return max(0, self.k * (active + 1) - boxes) if self.dynamic else self.k
-
-
-class Change(NamedTuple, Generic[Key]):
-    """What must be forwarded and withdrawn, together, as one update; a key that is replaced may be in both."""
-
-    forward: list[Key]
-    withdraw: list[Key]
-
-
-@dataclass(slots=True)
-class _Subscription:
-    """A subscription: its boxes as far as tiles can say them, and whether that is all of it."""
-
-    owner: Owner
-    form: NormalForm
-    spans: list[dict[str, Interval]]
-    whole: bool
+MOST_BOXES = MOST_TILES
 
 
 class NegativeSpace(Generic[Key]):
-    """Subscriptions by any keys; without a limit exact. `order` says how boxes are split.
+    """Subscriptions by any keys; without a limit exact, as long as there are at most `most_boxes` boxes, negative and
+    covered ones (None: no bound).
+
+    `order` says how boxes are split. A change looks at `at_once` subscriptions for each one that comes or goes, and
+    leaves the rest to `step`.
 
     >>> from weft import Schema, parse
     >>> schema = Schema.from_dict({"attributes": {name: {"type": "float", "bounds": [0, 1000]} for name in "xy"}})
@@ -76,23 +47,29 @@ class NegativeSpace(Generic[Key]):
     (True, 4)
     >>> space.add("s2", parse("x BETWEEN 405 AND 840 AND y BETWEEN 110 AND 540")), space.boxes
     (True, 7)
-    >>> space.add("s3", parse("x BETWEEN 380 AND 720 AND y BETWEEN 230 AND 495")), space.volume()
-    (False, 683250.0)
-    >>> space.discard("s1")
-    Change(forward=['s3'], withdraw=['s1'])
+    >>> space.add("s3", parse("x BETWEEN 380 AND 720 AND y BETWEEN 230 AND 495")), space.volume(), space.exact
+    (False, 683250.0, True)
+    >>> space.discard("s1"), space.pending
+    (Change(drop=['s1'], add=['s3']), False)
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - structural constants
         self,
         schema: Schema | None = None,
         limit: Limit | None = None,
         *,
+        most_boxes: int | None = MOST_BOXES,
         order: SplitOrder = SplitOrder.MOST_OUTSIDE,
+        at_once: int = 64,
         make_tiles: Callable[..., Tiles] = Tiles,
     ) -> None:
-        self.schema, self.limit = schema, limit
-        self._order, self._make = order, make_tiles
-        self._subscriptions: dict[Key, _Subscription] = {}
+        if most_boxes is not None and most_boxes < 1:
+            raise ValueError(f"most_boxes is 1 or more, or None for no bound, not {most_boxes}")
+        if at_once < 0:
+            raise ValueError(f"at_once is 0 or more, not {at_once}")
+        self.schema, self.limit, self.most_boxes = schema, limit, most_boxes
+        self._order, self._make, self._at_once = order, make_tiles, at_once
+        self._subscriptions: dict[Key, Subscription] = {}
         self._keys: dict[int, Key] = {}  # by owner
         self._next = 0
         self._clear()
@@ -100,14 +77,17 @@ class NegativeSpace(Generic[Key]):
     def _clear(self) -> None:
         self._active: dict[Key, None] = {}  # in the order in which they became so
         self._passive: dict[Key, None] = {}
-        self._tiles = self._make(self.schema, order=self._order)
-        self._forwarded, self._subsumed = OwnedRows(self._tiles), OwnedRows(self._tiles)
+        self._undecided: Undecided[Key] = Undecided()
+        self._newcomers = 0  # active ones that are undecided
+        self._comparison: Comparison | None = None  # of the first that is undecided, if it has begun
+        most = sys.maxsize if self.most_boxes is None else self.most_boxes
+        self._cover = BoxCover(self._make(self.schema, order=self._order, most=most), self.limit)
 
     # -- what is there ----------------------------------------------------------------------------
 
     @property
     def active(self) -> Collection[Key]:
-        """The subscriptions that are forwarded."""
+        """The subscriptions that are forwarded; while work is pending, also new ones that may yet be found subsumed."""
         return self._active.keys()
 
     @property
@@ -116,14 +96,32 @@ class NegativeSpace(Generic[Key]):
         return self._passive.keys()
 
     @property
+    def told(self) -> Collection[Key]:
+        """What the neighbour knows: the active ones and, while work is pending, those that went but are told still."""
+        return dict.fromkeys([*self._active, *self._undecided.leaving]).keys()
+
+    @property
+    def pending(self) -> bool:
+        """Whether there is something left to do: call `step`."""
+        return bool(self._undecided)
+
+    @property
+    def exact(self) -> bool:
+        """Whether the negative boxes are just what no active subscription covers, as far as boxes can say.
+
+        False once a limit or the bound has kept one from being subtracted, until a rebuild finds room for all.
+        """
+        return self._cover.exact
+
+    @property
     def boxes(self) -> int:
         """How many negative boxes there are."""
-        return self._tiles.free
+        return self._cover.tiles.free
 
     @property
     def nbytes(self) -> int:
         """The memory of all boxes."""
-        return self._tiles.nbytes
+        return self._cover.tiles.nbytes
 
     def __len__(self) -> int:
         """How many subscriptions there are."""
@@ -134,15 +132,11 @@ class NegativeSpace(Generic[Key]):
 
     def negative(self) -> list[Box]:
         """The negative boxes. Cost: O(boxes)."""
-        return self._boxes(FREE)
+        return self._cover.boxes(FREE)
 
     def covered_by(self, key: Key) -> list[Box]:
         """The boxes that are accounted to an active subscription, CoveredBy; of a passive one there are none."""
-        return self._boxes(self._subscriptions[key].owner)
-
-    def _boxes(self, owner: int) -> list[Box]:
-        low, high, owners = self._tiles.tiles()
-        return [self._tiles.box(low[at], high[at]) for at in np.flatnonzero(owners == owner).tolist()]
+        return self._cover.boxes(self._subscriptions[key].owner)
 
     def volume(self) -> float:
         """The negative volume within the schema's bounds. Raises SchemaError if it has none."""
@@ -151,25 +145,34 @@ class NegativeSpace(Generic[Key]):
         return float(sum(volume(box, self.schema) for box in self.negative()))
 
     def subsumes(self, region: Region) -> bool:
-        """True only if the active subscriptions together cover it; without a limit, if and only if that can be said in
-        boxes. Cost: that of finding a negative box that meets it.
+        """True only if the active subscriptions together cover it; in an exact space also if, where boxes can say it.
+
+        Cost: that of finding a negative box that meets it, and a subscription that covers it.
         """
-        made = self._made(as_form(region, self.schema), widen=False)
-        return made.whole and not self._uncovers(*self._tiles.rows(made.spans))
+        made = self._cover.make(as_form(region, self.schema), widen=False)
+        return self._covered(made, sys.maxsize) is True
 
     # -- changes ----------------------------------------------------------------------------------
 
     def add(self, key: Key, region: Region) -> bool:
-        """Take in a subscription (figures 6 and 8); whether it must be forwarded. Raises as `change`."""
-        return bool(self.change({key: region}).forward)
+        """Take in a subscription (figures 6 and 8); whether it must be forwarded. Raises as `change`.
 
-    def discard(self, key: Key) -> Change[Key]:
-        """Let a subscription go (figures 7 and 9); what it had subsumed may have to be forwarded."""
+        Only for a space without pending work: `change` says everything.
+        """
+        return key in self.change({key: region}).add
+
+    def discard(self, key: Key) -> Change[list[Key], list[Key]]:
+        """Let a subscription go (figures 7 and 9); what it had subsumed may have to be forwarded. As `change`."""
         return self.change({}, [key])
 
-    def change(self, add: Mapping[Key, Region], drop: Collection[Key] = ()) -> Change[Key]:
-        """Drop some, then add some, as one. Raises FilterError for one that matches nothing, LocalProtocolError for a
-        key that is known or unknown; then nothing has changed.
+    def change(self, add: Mapping[Key, Region], drop: Collection[Key] = ()) -> Change[list[Key], list[Key]]:
+        """Drop some, then add some; what the neighbour must be told, as one update.
+
+        What takes long is `pending` afterwards. An active subscription that is dropped stays told until those that it
+        had subsumed are; if its key is added again, all that is pending is done at once: a new key avoids that.
+
+        Raises FilterError for a filter that matches nothing, LocalProtocolError for a key that is known or unknown;
+        then nothing has changed.
         """
         forms = {key: self._satisfiable(key, region) for key, region in add.items()}
         gone = dict.fromkeys(drop)
@@ -179,18 +182,35 @@ class NegativeSpace(Generic[Key]):
         for key in forms:
             if key in self._subscriptions and key not in gone:
                 raise LocalProtocolError(f"subscription {key!r} is known: drop it in the same change to replace it")
-        withdraw = [key for key in gone if key in self._active]
-        freed = [self._subscriptions[key] for key in withdraw]
-        for key in gone:
-            self._forget(key)
+        telling: Telling[Key] = Telling()
+        freed = {key: made for key in gone if (made := self._forget(key, telling)) is not None}
         if not self._subscriptions:
+            telling.drop(*freed, *self._undecided.leaving)
             self._clear()
-            freed = []
-        if self.limit is None:
-            self._retake(freed)
-        forward = [key for key, form in forms.items() if self._take_in(key, form)]
-        forward += self._uncovered(freed)
-        return Change(forward, withdraw)
+            freed = {}
+        again = [key for key in forms if key in freed or key in self._undecided.leaving]
+        telling.drop(*again)
+        for key in again:
+            self._undecided.leaving.pop(key, None)
+        met = self._left(freed.values())
+        for key, form in forms.items():
+            self._take_in(key, form, telling)
+        leaving = [key for key in freed if key not in forms]
+        if met:
+            self._undecided.leave(met, leaving)
+        else:
+            telling.drop(*leaving)
+        self._work(sys.maxsize if again else self._at_once * (len(forms) + len(gone)), telling)
+        return telling.change()
+
+    def step(self, budget: int) -> Change[list[Key], list[Key]]:
+        """Go on with what is pending; what the neighbour must be told now, as one update.
+
+        `budget` is how many subscriptions may be looked at, about; 1 is enough to come to an end.
+        """
+        telling: Telling[Key] = Telling()
+        self._work(max(1, budget), telling)
+        return telling.change()
 
     def _satisfiable(self, key: Key, region: Region) -> NormalForm:
         form = as_form(region, self.schema)
@@ -198,103 +218,136 @@ class NegativeSpace(Generic[Key]):
             raise FilterError(f"subscription {key!r} matches no event, so it covers nothing: do not forward it")
         return form
 
-    def _made(self, form: NormalForm, owner: Owner = NOBODY, *, widen: bool = True) -> _Subscription:
-        parts = [self._tiles.spans(box, widen=widen) for box in form.boxes]
-        spans = [each for part in parts if part is not None for each in part]
-        return _Subscription(owner, form, spans, None not in parts)
-
-    def _take_in(self, key: Key, form: NormalForm) -> bool:
-        made = self._subscriptions[key] = self._made(form, Owner(self._next))
-        self._keys[self._next] = key
-        self._next += 1
-        return self._subscribe(key, made)
-
-    def _subscribe(self, key: Key, made: _Subscription) -> bool:
-        """Figures 6 and 8: active if it meets the negative space, which it is then taken from."""
-        rows = self._tiles.rows(made.spans)
-        if made.whole and not self._uncovers(*rows):
-            self._passive[key] = None
-            self._subsumed.add(made.owner, rows)
-            return False
-        choice, left = Choice.RATIO, NO_LIMIT
-        if self.limit is not None:
-            choice, left = self.limit.choice, self.limit.most(len(self._active), self.boxes)
-        for low, high in zip(*rows, strict=True):
-            made_more = self._tiles.take(low, high, made.owner, left, choice)
-            left = left if self.limit is None else left - made_more
-        self._active[key] = None
-        self._forwarded.add(made.owner, rows)
-        return True
-
-    def _uncovers(self, lows: Labels, highs: Labels) -> bool:
-        """Whether a row is not covered, as far as can be seen. With a limit the negative space is too large, and one
-        active subscription may cover what meets it: pairwise covering, which the paper has beside it (section 5).
-        """
-        free = self._tiles.are_free(lows, highs)
-        if self.limit is None:
-            return bool(free.any())
-        return not all(map(self._forwarded.holds, lows[free], highs[free]))
-
-    def _forget(self, key: Key) -> None:
+    def _forget(self, key: Key, telling: Telling[Key]) -> Subscription | None:
+        """Let a subscription go; it, if others may have been subsumed by it."""
         made = self._subscriptions.pop(key)
         del self._keys[made.owner]
         if key in self._passive:
             del self._passive[key]
-            self._subsumed.discard(made.owner)
-        else:
+            self._cover.passive.discard(made.owner)
+            return None
+        del self._active[key]
+        if made.owner not in self._cover.active:  # it is not decided, so nobody relies on it
+            self._newcomers -= 1
+            telling.drop(key)
+            return None
+        self._cover.release(made)
+        return made
+
+    def _left(self, freed: Collection[Subscription]) -> list[Owner]:
+        """Some active ones have left; the passive ones that are to be decided anew, in order."""
+        for gone in freed:
+            self._cover.retake(gone)
+        return sorted({owner for gone in freed for owner in self._cover.met(gone)})
+
+    def _work(self, budget: int, telling: Telling[Key]) -> None:
+        """Decide what is undecided, in order, as far as the budget of subscriptions goes."""
+        while (first := self._undecided.first) is not None:
+            if isinstance(first, Farewell):
+                for key in first.keys:
+                    if key in self._undecided.leaving:
+                        del self._undecided.leaving[key]
+                        telling.drop(key)
+            elif budget <= 0:
+                return
+            else:
+                before = self._cover.work
+                decided = self._decide(first, budget, telling)
+                budget -= 1 + self._cover.work - before
+                if not decided:
+                    return
+            self._undecided.pop()
+            self._comparison = None
+
+    def _decide(self, owner: Owner, budget: int, telling: Telling[Key]) -> bool:
+        """Make a passive one active that is not subsumed, or a new one passive that is; False if the budget ends."""
+        if owner not in self._keys or owner in self._cover.active:
+            return True
+        key = self._keys[owner]
+        made, told = self._subscriptions[key], key in self._active
+        covered = self._covered(made, budget, resume=True)
+        if covered is None:
+            return False
+        self._newcomers -= told
+        if covered and told:
             del self._active[key]
-            self._forwarded.discard(made.owner)
-            self._tiles.release(made.owner)
-
-    def _retake(self, freed: Iterable[_Subscription]) -> None:
-        """Figure 7, lines 6 to 20: what other active ones cover of what went is theirs now."""
-        for gone in freed:
-            for low, high in zip(*self._tiles.rows(gone.spans), strict=True):
-                for owner, start, end in zip(*self._forwarded.meeting(low, high), strict=True):
-                    self._tiles.take(start, end, Owner(int(owner)))
-
-    def _uncovered(self, freed: Iterable[_Subscription]) -> list[Key]:
-        """Figure 7, lines 21 to 26, and figure 9: the passive ones that are subsumed no longer, now active."""
-        met: set[int] = set()
-        for gone in freed:
-            for low, high in zip(*self._tiles.rows(gone.spans), strict=True):
-                owners, lows, highs = self._subsumed.meeting(low, high)
-                met.update(owners[self._tiles.are_free(lows, highs)].tolist())
-        forward = []
-        for owner in sorted(met):
-            key = self._keys[owner]
-            made = self._subscriptions[key]
-            if self._uncovers(*self._subsumed.of(made.owner)):
+            self._subsume(key, made)
+            telling.drop(key)
+        elif not covered:
+            if not told:
                 del self._passive[key]
-                self._subsumed.discard(made.owner)
-                self._subscribe(key, made)
-                forward.append(key)
-        return forward
+                self._cover.passive.discard(owner)
+                self._active[key] = None
+                telling.add(key)
+            self._cover.activate(made)
+        return True
+
+    def _covered(self, made: Subscription, budget: int, *, resume: bool = False) -> bool | None:
+        """Whether a subscription is covered; None if the budget ends before that is known: then it is to `resume`."""
+        comparison = self._comparison if resume else None
+        if comparison is None:
+            if self._cover.tiled(made):
+                return True
+            comparison = self._cover.comparison(made)
+        if resume:
+            self._comparison = comparison
+        return self._cover.compare(made, comparison, budget)
+
+    def _take_in(self, key: Key, form: NormalForm, telling: Telling[Key], budget: int | None = None) -> None:
+        """Figures 6 and 8: active if it meets the negative space, which it is then taken from."""
+        made = self._subscriptions[key] = self._cover.make(form, Owner(self._next))
+        self._keys[self._next] = key
+        self._next += 1
+        budget = self._at_once if budget is None else budget
+        covered = self._cover.tiled(made) or (None if self._newcomers else self._covered(made, budget))
+        if covered:
+            self._subsume(key, made)
+            return
+        telling.add(key)
+        self._active[key] = None
+        if covered is None:  # those that come meanwhile wait for it, for it may cover them
+            self._undecided.put(made.owner)
+            self._newcomers += 1
+        else:
+            self._cover.activate(made)
+
+    def _subsume(self, key: Key, made: Subscription) -> None:
+        self._passive[key] = None
+        self._cover.subsume(made)
 
     # -- making it better -------------------------------------------------------------------------
 
-    def rebuild(self) -> Change[Key]:
+    def rebuild(self) -> Change[list[Key], list[Key]]:
         """All sets anew, from ALL subscriptions (errata, negative space 8), the largest first, so that few are active.
 
-        Cost: that of adding all.
+        Nothing is pending then. Cost: that of adding all.
         """
-        before = dict(self._active)
+        before = dict.fromkeys(self.told)
         subscriptions = self._subscriptions
         self._clear()
         self._subscriptions, self._keys = {}, {}
         forms = {key: made.form for key, made in subscriptions.items()}
-        sizes = {key: self._size(form) for key, form in forms.items()}
+        sizes = {key: self._cover.size(form) for key, form in forms.items()}
         for key in sorted(forms, key=lambda key: sizes[key], reverse=True):  # sorting is stable: ties keep their order
-            self._take_in(key, forms[key])
-        return Change([k for k in self._active if k not in before], [k for k in before if k not in self._active])
+            self._take_in(key, forms[key], Telling(), sys.maxsize)
+        self._thin()
+        return Change([k for k in before if k not in self._active], [k for k in self._active if k not in before])
 
-    def _size(self, form: NormalForm) -> float:
-        """The volume of its boxes, as labels measure it."""
-        made = self._made(form)
-        low, high = self._tiles.rows(made.spans)
-        whole_low, whole_high = self._tiles.whole(1)
-        shares = (high.astype(float) - low) / (whole_high.astype(float) - whole_low)
-        return float(shares.prod(axis=1).sum())
+    def _thin(self) -> None:
+        """Make those passive that one which became active later covers, until there is none."""
+        thinned: dict[Key, None] = {}
+        while some := [key for key in self._active if key not in thinned and self._cover.redundant(self._made(key))]:
+            for key in some:
+                if key in self._active and self._cover.redundant(self._made(key)):
+                    del self._active[key]
+                    self._cover.release(self._made(key))
+                    self._subsume(key, self._made(key))
+                    self._undecided.leave(self._left([self._made(key)]), ())
+                    self._work(sys.maxsize, Telling())
+            thinned.update(dict.fromkeys(some))
+
+    def _made(self, key: Key) -> Subscription:
+        return self._subscriptions[key]
 
     def coalesce(self, budget: int, stop: Callable[[], bool] = lambda: False) -> int:
         """Make one of adjacent boxes that are a box together (section 7); how many negative boxes it saved.
@@ -302,7 +355,7 @@ class NegativeSpace(Generic[Key]):
         `budget` and `stop`: see `Tiles.coalesce`.
         """
         before = self.boxes
-        self._tiles.coalesce(budget, stop)
+        self._cover.tiles.coalesce(budget, stop)
         return before - self.boxes
 
     # ---------------------------------------------------------------------------------------------
@@ -311,15 +364,16 @@ class NegativeSpace(Generic[Key]):
         """Raise AssertionError if an invariant is broken. Cost: O(boxes^2)."""
         assert self._active.keys() | self._passive.keys() == self._subscriptions.keys()
         assert not self._active.keys() & self._passive.keys()
-        self._tiles.check(self._forwarded.of)
-        owners = set(self._tiles.tiles()[2].tolist()) - {FREE}
-        assert {self._keys[owner] for owner in owners} <= self._active.keys(), "only active ones cover anything"
+        self._cover.check(lambda owner: self._keys[owner] in self._active)
+        undecided = set(self._undecided)
+        assert len(self._active) == len(self._cover.active) + self._newcomers
+        assert self.pending or not self._undecided.leaving, "what has left is withdrawn in the end"
+        assert not self._undecided.leaving.keys() & self._subscriptions.keys(), "what is wanted does not leave"
         for key, made in self._subscriptions.items():
-            rows = (self._subsumed if key in self._passive else self._forwarded).of(made.owner)
-            assert made.owner not in (self._forwarded if key in self._passive else self._subsumed)
-            assert all(np.array_equal(*sides) for sides in zip(rows, self._tiles.rows(made.spans), strict=True))
-            if key in self._passive:
-                assert made.whole, "what no box expresses is active"
-                assert not self._uncovers(*rows), "what is passive is covered"
-            elif self.limit is None:
-                assert not self._tiles.are_free(*rows).any(), "exact: what is forwarded is not negative"
+            assert self._keys[made.owner] == key
+            assert (made.owner in self._cover.passive) is (key in self._passive)
+            if made.owner in self._cover.active:
+                assert key in self._active
+                self._cover.check_active(made)
+            elif made.owner not in undecided:
+                assert self._covered(made, sys.maxsize), "what is passive is covered"

@@ -24,13 +24,15 @@ Ints = NDArray[np.int64]
 Standing = list[tuple[int, ...]]  # for each subscription those that stand for it together; none, if it is kept
 
 _MOST_PIECES = 1024
+_MOST_BOXES = 1 << 18  # of one space, which is there for a moment only
 _TOGETHER = 512  # questions that are answered at once
 
 
 def subsumption(forms: Sequence[NormalForm], schema: Schema) -> Standing:
     """Which subscriptions others cover together, by negative space, the largest first so that few are kept.
 
-    Cost: that of the space, which grows with dimensions and faster than the subscriptions: give it few.
+    Cost: that of the space, which grows with dimensions and faster than the subscriptions, up to a bound on its boxes,
+    beyond which some are kept though others cover them together: give it few.
 
     >>> from weft import normalize, parse
     >>> schema = Schema.from_dict({"attributes": {"x": {"type": "float", "bounds": [0, 10]}}})
@@ -40,7 +42,7 @@ def subsumption(forms: Sequence[NormalForm], schema: Schema) -> Standing:
     """
     sizes = [_size(form, schema) for form in forms]
     order = sorted(range(len(forms)), key=lambda at: (-sizes[at], at))
-    space: NegativeSpace[int] = NegativeSpace(schema)
+    space: NegativeSpace[int] = NegativeSpace(schema, most_boxes=_MOST_BOXES)
     space.change({at: forms[at] for at in order})
     active = [at for at in order if at in space.active]
     boxes = [(at, box) for at in active for box in forms[at].boxes]

@@ -1,7 +1,7 @@
 """The boxes of subscriptions as rows of labels. Law: every row that meets a box is found, and no other, and so is one
 that holds it.
 
-Rows follow the labels of their `Tiles`, which may be spread anew or get one more axis.
+Rows follow the labels of their axes, which may be spread anew; there may be one more axis.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.interest.tiles import Labels, Owner, Rows, Tiles
+from weft.interest.label_axes import LabelAxes, Labels, Rows, relabel
+from weft.interest.tiles import Owner
 from weft.kernels import label_rows as kernel
 
 Places = NDArray[np.int64]
@@ -18,13 +19,14 @@ Places = NDArray[np.int64]
 class OwnedRows:
     """Rows by owner."""
 
-    def __init__(self, tiles: Tiles) -> None:
-        self._tiles = tiles
+    def __init__(self, axes: LabelAxes) -> None:
+        self._axes = axes
+        self.scanned = 0  # rows, in all
         self._used = 0
         self._places: dict[Owner, Places] = {}
-        self._low, self._high = tiles.whole(8)
+        self._low, self._high = axes.whole(8)
         self._owners = np.zeros(8, np.int64)
-        tiles.follow(self._relabel, lambda: self._resize(len(self._owners)))
+        axes.follow(self._relabel, lambda: self._resize(len(self._owners)))
 
     def add(self, owner: Owner, rows: Rows) -> None:
         """Keep an owner's rows."""
@@ -54,11 +56,22 @@ class OwnedRows:
     def meeting(self, low: Labels, high: Labels) -> tuple[NDArray[np.int64], Labels, Labels]:
         """The owners of the rows that meet the box, and what they share. Cost: O(rows)."""
         out = np.empty(self._used, np.int64)
+        self.scanned += self._used
         found = out[: kernel.touching(self._low, self._high, self._used, low, high, out)]
         return self._owners[found], np.maximum(self._low[found], low), np.minimum(self._high[found], high)
 
+    def surrounding(self, low: Labels, high: Labels) -> NDArray[np.int64]:
+        """The owners of the rows that have all of the box, in order. Cost: O(rows)."""
+        out = np.empty(self._used, np.int64)
+        self.scanned += self._used
+        found = out[: kernel.surrounding(self._low, self._high, self._used, low, high, out)]
+        owners = self._owners[found]
+        owners.sort()
+        return owners
+
     def holds(self, low: Labels, high: Labels) -> bool:
         """Whether a row has all of the box. Cost: O(rows)."""
+        self.scanned += self._used
         return bool(kernel.around(self._low, self._high, self._used, low, high) >= 0)
 
     def _place(self) -> int:
@@ -69,11 +82,11 @@ class OwnedRows:
 
     def _relabel(self, axis: int, old: Labels, new: Labels) -> None:
         for side in (self._low, self._high):
-            side[: self._used, axis] = new[np.searchsorted(old, side[: self._used, axis])]
+            relabel(side[: self._used, axis], old, new)
 
     def _resize(self, size: int) -> None:
         low, high, owners = self._low, self._high, self._owners
-        self._low, self._high = self._tiles.whole(size)
+        self._low, self._high = self._axes.whole(size)
         self._low[: len(owners), : low.shape[1]], self._high[: len(owners), : high.shape[1]] = low, high
         self._owners = np.zeros(size, np.int64)
         self._owners[: len(owners)] = owners

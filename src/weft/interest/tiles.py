@@ -1,32 +1,30 @@
 """Disjoint boxes that tile the space of all events, each free or taken by an owner. Laws: they tile it exactly, always;
-an owner's tiles lie in the owner's boxes.
+an owner's tiles lie in the owner's boxes; there are never more of them than `most`.
 
-An attribute becomes an axis when a box first restricts it; on the others a box is everything, absence included. Boxes
-are rows of labels (`cuts`); the tree that finds the free tiles is a kernel's.
+Boxes are rows of labels (`label_axes`); the tree that finds the free tiles is a kernel's.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from enum import IntEnum
-from itertools import product
-from typing import Any, NewType
+from typing import Any, NamedTuple, NewType
 
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.algebra.box import Box
-from weft.interest.cuts import REACH, CutLine, Interval
+from weft.interest.cuts import REACH
+from weft.interest.label_axes import MOST_AXES, MOST_ROWS, LabelAxes, Labels, Rows, relabel
 from weft.kernels import tile_build
 from weft.kernels import tiles as kernel
-from weft.kernels.tiles import FREE, NO_LIMIT, SPARE, USED
+from weft.kernels.tiles import FREE, NO_LIMIT, NONE, SPARE, USED
 from weft.model.schema import Schema
 
 Owner = NewType("Owner", int)
 Nodes = NDArray[np.int32]
-Labels = NDArray[np.int64]
-Rows = tuple[Labels, Labels]  # boxes: low and high, int64[boxes, axes]
+_BAD = 8  # a search that looks at one of so many tiles is a bad one
+MOST_TILES = 1 << 17
 
 
 class Choice(IntEnum):
@@ -45,11 +43,19 @@ class SplitOrder(IntEnum):
     MOST_OUTSIDE = kernel.MOST  # on which the most remains
 
 
+class Took(NamedTuple):
+    """What an owner took of a row: how many free tiles more there are now, and whether it took all that was free."""
+
+    made: int
+    whole: bool
+
+
 class Tiles:
     """The tiles of one space; an owner takes what is free in its boxes, and gives it back.
 
-    A box that restricts more than `most_axes` attributes in all, that is more than `most_rows` products of intervals,
-    or that has patterns or residuals, is none here: see `rows`.
+    There are never more than `most` tiles, free and taken: what an owner cannot take stays free. A tree of more than
+    `small` tiles is balanced only when it is coalesced, so that no change takes long. For the other constants see
+    `LabelAxes`.
     """
 
     def __init__(  # noqa: PLR0913 - structural constants
@@ -57,25 +63,23 @@ class Tiles:
         schema: Schema | None = None,
         *,
         order: SplitOrder = SplitOrder.MOST_OUTSIDE,
-        most_axes: int = 32,
-        most_rows: int = 256,
+        most: int = MOST_TILES,
+        most_axes: int = MOST_AXES,
+        most_rows: int = MOST_ROWS,
         reach: int = REACH,
         spare: int = 1024,
         patience: int = 256,
+        small: int = 1 << 13,
     ) -> None:
-        self.schema = schema
-        self.axes: dict[str, CutLine] = {}
-        self.order = order
-        self._most_axes, self._most_rows, self._reach = most_axes, most_rows, reach
+        self.axes = LabelAxes(schema, most_axes=most_axes, most_rows=most_rows, reach=reach)
+        self.order, self.most, self._small = order, most, small
         self._spare = spare  # nodes that may lie idle before the tree is built anew
         self._patience = patience  # how many nodes may be looked at in vain, for each tile, before it is
-        self._relabelled: list[Callable[[int, Labels, Labels], None]] = []
-        self._widened: list[Callable[[], None]] = []
-        self._lines: list[CutLine] = []
-        self._lowest, self._highest = np.zeros((1, 0), np.int64), np.zeros((1, 0), np.int64)
-        self._taken: dict[int, list[Nodes]] = {}  # by owner
+        self.looked = 0  # nodes that were looked at, in all
+        self._taken: dict[int, int] = {}  # the first tile of each owner, which leads to the others
         self._tree = kernel.empty(64, 0)
-        self._build(*self.whole(1), np.full(1, FREE, np.int32))
+        self._build(*self.axes.whole(1), np.full(1, FREE, np.int32))
+        self.axes.follow(self._relabel, lambda: self._resize(len(self._tree.low)))
 
     # -- sizes ------------------------------------------------------------------------------------
 
@@ -93,106 +97,25 @@ class Tiles:
         """The memory of the tree."""
         return sum(array.nbytes for array in self._tree)
 
-    # -- boxes as rows of labels ------------------------------------------------------------------
-
-    def spans(self, box: Box, *, widen: bool = True) -> list[dict[str, Interval]] | None:
-        """The box as products of intervals, disjoint; None if it has patterns or residuals, or is too many.
-
-        New attributes become axes; unless they may `widen` the space, they are left out: no tile is restricted there.
-        """
-        if box.residuals:
-            return None
-        sides: dict[str, list[Interval]] = {}
-        for name, values in box.sets.items():
-            if name not in self.axes and (values.strings.terms or len(self.axes) >= self._most_axes):
-                return None
-            if name not in self.axes and not widen:
-                continue
-            found = self._line(name).intervals(values)
-            if found is None:
-                return None
-            sides[name] = found
-        if math.prod(map(len, sides.values())) > self._most_rows:
-            return None
-        return [dict(zip(sides, each, strict=True)) for each in product(*sides.values())]
-
-    def _line(self, name: str) -> CutLine:
-        line = self.axes.get(name)
-        if line is None:
-            declared = None if self.schema is None else self.schema.get(name)
-            line = self.axes[name] = CutLine(declared, self._reach)
-            self._lines.append(line)
-            self._lowest = np.array([[each.lowest for each in self._lines]], np.int64)
-            self._highest = np.array([[each.highest for each in self._lines]], np.int64)
-            self._resize(len(self._tree.low))
-            for tell in self._widened:
-                tell()
-        return line
-
-    def rows(self, spans: Sequence[dict[str, Interval]]) -> Rows:
-        """Products of intervals as rows of labels. Cost: O(axes log cuts) a row."""
-        while True:
-            low, high = self.whole(len(spans))
-            if all(self._write(low[row], high[row], each) for row, each in enumerate(spans)):
-                return low, high
-
-    def _write(self, low: Labels, high: Labels, spans: dict[str, Interval]) -> bool:
-        """Write the labels of one product; False if some were spread anew meanwhile, so that none before holds."""
-        for axis, (name, line) in enumerate(self.axes.items()):
-            ends = spans.get(name)
-            if ends is None:
-                continue
-            for cut, side in zip(ends, (low, high), strict=True):
-                label = line.label(cut)
-                if label is None:
-                    self._spread(axis)
-                    return False
-                side[axis] = label
-        return True
-
-    def whole(self, size: int) -> Rows:
-        """Rows that are everything."""
-        return self._lowest.repeat(size, axis=0), self._highest.repeat(size, axis=0)
-
-    def box(self, low: Labels, high: Labels) -> Box:
-        """The box of a row."""
-        sets = {}
-        for axis, (name, line) in enumerate(self.axes.items()):
-            if low[axis] > line.lowest or high[axis] < line.highest:
-                sets[name] = line.values(line.cut(int(low[axis])), line.cut(int(high[axis])))
-        return Box(sets)
-
-    def follow(self, relabelled: Callable[[int, Labels, Labels], None], widened: Callable[[], None]) -> None:
-        """Be told of an axis whose old labels are now others, and of a new axis."""
-        self._relabelled.append(relabelled)
-        self._widened.append(widened)
-
-    def _spread(self, axis: int) -> None:
-        old, new = self._lines[axis].spread()
-        used = int(self._tree.head[USED])
-        for side in (self._tree.low, self._tree.high):
-            side[:used, axis] = new[np.searchsorted(old, side[:used, axis])]
-        for tell in self._relabelled:
-            tell(axis, old, new)
-
     # -- questions --------------------------------------------------------------------------------
 
     def are_free(self, lows: Labels, highs: Labels) -> NDArray[np.bool_]:
         """Whether a free tile meets each row. Cost: O(nodes that meet it) a row, a few where little is free."""
         out = np.zeros(len(lows), np.bool_)
-        self._looked += kernel.each_meeting(self._tree, lows, highs, out)
+        self._look(kernel.each_meeting(self._tree, lows, highs, out), len(lows))
         return out
 
     def meeting(self, low: Labels, high: Labels) -> Nodes:
         """The free tiles that meet the row."""
-        room = 256
-        while True:
-            out = np.empty(room, np.int32)
-            found, looked = kernel.meeting(self._tree, low, high, out)
-            self._looked += looked - found
-            if found < room:
-                return out[:found]
-            room *= 8
+        out = np.empty(self.free + 1, np.int32)
+        found, looked = kernel.meeting(self._tree, low, high, out)
+        self._look(looked - found, 1)
+        return out[:found].copy()
+
+    def _look(self, nodes: int, searches: int) -> None:
+        self.looked += nodes
+        self._idle += nodes
+        self._searches += searches
 
     def tiles(self) -> tuple[Labels, Labels, Nodes]:
         """All tiles: low, high, and the owner or FREE. Cost: O(tiles)."""
@@ -205,7 +128,11 @@ class Tiles:
         return self._tree.low[nodes], self._tree.high[nodes]
 
     def _nodes(self, owner: int) -> Nodes:
-        return np.concatenate([np.empty(0, np.int32), *self._taken.get(owner, ())])
+        nodes, node = [], self._taken.get(owner, NONE)
+        while node != NONE:
+            nodes.append(node)
+            node = int(self._tree.chain[node])
+        return np.array(nodes, np.int32)
 
     def _leaves(self) -> Nodes:
         out = np.empty(len(self), np.int32)
@@ -214,26 +141,32 @@ class Tiles:
 
     # -- changes ----------------------------------------------------------------------------------
 
-    def take(self, low: Labels, high: Labels, owner: Owner, most: int = NO_LIMIT, choice: Choice = Choice.RATIO) -> int:
-        """Give the owner what is free in the row, making at most `most` free tiles more; how many it made."""
-        if self._looked > self._patience * len(self):
+    def take(
+        self, low: Labels, high: Labels, owner: Owner, most: int = NO_LIMIT, choice: Choice = Choice.RATIO
+    ) -> Took:
+        """Give the owner what is free in the row, making at most `most` free tiles more, as far as there is room."""
+        tiles = len(self)
+        if self._patience * tiles < self._idle > self._searches * tiles // _BAD and tiles <= self._small:
             self._build(*self.tiles())  # the searches have cost as much as a balanced tree does
         found = self.meeting(low, high)
         if not found.size:
-            return 0
-        room = int(self._tree.head[USED]) + found.size * (2 * len(self._lines) + 1)
-        if room > len(self._tree.low):
-            self._resize(room * 3 // 2)
-        taken = np.empty_like(found)
-        given, made = kernel.take(self._tree, found, low, high, owner, most, choice, self.order, taken)
-        self._taken.setdefault(owner, []).append(taken[:given])
-        return int(made)
+            return Took(0, True)
+        room, needed = max(0, self.most - tiles), found.size * 2 * len(self.axes)
+        if needed > room:
+            most = min(most, room)  # it must choose
+        nodes = int(self._tree.head[USED]) + min(needed, room) + found.size
+        if nodes > len(self._tree.low):
+            self._resize(nodes * 3 // 2)
+        head = self._taken.get(owner, NONE)
+        head, made, given = kernel.take(self._tree, found, low, high, owner, head, most, room, choice, self.order)
+        if head != NONE:
+            self._taken[owner] = int(head)
+        return Took(int(made), int(given) == found.size)
 
     def release(self, owner: Owner) -> None:
         """Make the owner's tiles free. Cost: O(depth) a tile."""
-        kernel.release(self._tree, self._nodes(owner))
-        self._taken.pop(owner, None)
-        if self._tree.head[SPARE] > max(self._spare, int(self._tree.head[USED]) // 2):
+        kernel.release(self._tree, self._taken.pop(owner, NONE))
+        if len(self) <= self._small and self._tree.head[SPARE] > max(self._spare, int(self._tree.head[USED]) // 2):
             self._build(*self.tiles())
 
     def coalesce(self, budget: int, stop: Callable[[], bool] = lambda: False) -> int:
@@ -243,7 +176,7 @@ class Tiles:
         Afterwards the tree is balanced: O(tiles log^2 tiles) more.
         """
         low, high, owner = self.tiles()
-        before, axes = len(owner), len(self._lines)
+        before, axes = len(owner), len(self.axes)
         axis = idle = 0
         while idle < axes and len(owner) <= budget and not stop():
             budget -= len(owner)
@@ -257,20 +190,22 @@ class Tiles:
     def _build(self, low: Labels, high: Labels, owner: Nodes) -> None:
         tree = kernel.empty(max(64, 3 * len(owner)), low.shape[1])
         tile_build.build(tree, low, high, owner, np.arange(len(owner)))
-        self._tree, self._looked = tree, 0
+        self._tree, self._idle, self._searches = tree, 0, 0
         nodes = self._leaves()
+        nodes = nodes[tree.owner[nodes] != FREE]
         nodes = nodes[np.argsort(tree.owner[nodes], kind="stable")]
-        owners, starts = np.unique(tree.owner[nodes], return_index=True)
-        self._taken = {
-            each: [some]
-            for each, some in zip(owners.tolist(), np.split(nodes, starts[1:]), strict=True)
-            if each != FREE
-        }
+        heads = np.empty_like(nodes)
+        heads = heads[: kernel.linked(tree, nodes, heads)]
+        self._taken = dict(zip(tree.owner[heads].tolist(), heads.tolist(), strict=True))
 
     def _resize(self, nodes: int) -> None:
-        last = self._lines[-1] if self._lines else None
-        lowest, highest = (0, 0) if last is None else (last.lowest, last.highest)
-        self._tree = kernel.resized(self._tree, nodes, len(self._lines), lowest, highest)
+        lowest, highest = self.axes.ends(-1) if len(self.axes) else (0, 0)
+        self._tree = kernel.resized(self._tree, nodes, len(self.axes), lowest, highest)
+
+    def _relabel(self, axis: int, old: Labels, new: Labels) -> None:
+        used = int(self._tree.head[USED])
+        for side in (self._tree.low, self._tree.high):
+            relabel(side[:used, axis], old, new)
 
     # ---------------------------------------------------------------------------------------------
 
@@ -279,16 +214,15 @@ class Tiles:
 
         Cost: O(tiles^2).
         """
-        for line in self._lines:
-            line.check()
+        self.axes.check()
         low, high, owner = self.tiles()
         assert (low < high).all(), "no tile is empty"
-        assert len(owner) == len(self)
+        assert len(owner) == len(self) <= self.most, "there are not too many"
         assert int((owner == FREE).sum()) == self.free
         for at in range(len(owner)):
             meets = ((low[at] < high[at + 1 :]) & (high[at] > low[at + 1 :])).all(axis=1)
             assert not meets.any(), "tiles are disjoint"
-        lows, highs = self.whole(1)
+        lows, highs = self.axes.whole(1)
         assert _volume(low, high) == _volume(lows, highs), "tiles make up everything"
         assert set(owner.tolist()) - {FREE} == {each for each in self._taken if self._nodes(each).size}
         for each in set(owner.tolist()) - {FREE}:

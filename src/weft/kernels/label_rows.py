@@ -36,3 +36,19 @@ def around(low, high, used, a, b):
         if holds:
             return row
     return -1
+
+
+@jit
+def surrounding(low, high, used, a, b, out):
+    """All rows that hold all of the box, into `out` (int64[used]); how many."""
+    found = 0
+    for row in range(used):
+        holds = True
+        for axis in range(a.shape[0]):
+            if low[row, axis] > a[axis] or high[row, axis] < b[axis]:
+                holds = False
+                break
+        if holds:
+            out[found] = row
+            found += 1
+    return found

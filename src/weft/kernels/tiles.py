@@ -5,7 +5,8 @@ Boxes are half-open on every axis: `low`, `high` (int64[nodes, axes]). Node 0 is
 `many` (int16[nodes]) nodes from `first` (int32[nodes]) on, 0 at a leaf; `parent` is int32[nodes]. `owner`, as large,
 is FREE or an owner's number at a leaf, SPLIT at a node that is just the union of its children, GROUP at one that is
 only around them. `live` (int16[nodes]) is 1 at a free leaf, else how many children are live: a search passes by what is
-not. `head` (int64[HEAD + largest block]) has the counters below, then the first unused block of each size.
+not. `chain` (int32[nodes]) leads from a leaf to the next one of its owner, NONE at the last. `head` (int64[HEAD +
+largest block]) has the counters below, then the first unused block of each size.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from weft.kernels.jit import jit
 
 FREE, SPLIT, GROUP = -1, -2, -3
+NONE = -1
 USED, FREE_LEAVES, LEAVES, SPARE, HEAD = 0, 1, 2, 3, 4  # nodes handed out; free leaves; leaves; nodes in unused blocks
 RATIO, BENEFIT, COST = 0, 1, 2  # what makes a box worth splitting
 GIVEN, LEAST, MOST = 0, 1, 2  # which axis is cut first: the first, or that on which least or most lies outside
@@ -35,6 +37,7 @@ class Tree(NamedTuple):
     many: NDArray[np.int16]
     owner: NDArray[np.int32]
     live: NDArray[np.int16]
+    chain: NDArray[np.int32]
     head: NDArray[np.int64]
 
 
@@ -48,6 +51,7 @@ def empty(nodes: int, axes: int) -> Tree:
         np.zeros(nodes, np.int16),
         np.zeros(nodes, np.int32),
         np.zeros(nodes, np.int16),
+        np.zeros(nodes, np.int32),
         np.zeros(HEAD + max(2 * axes + 1, FAN) + 1, np.int64),
     )
 
@@ -58,7 +62,7 @@ def resized(tree: Tree, nodes: int, axes: int, lowest: int, highest: int) -> Tre
     used, width = int(tree.head[USED]), tree.low.shape[1]
     new.low[:used, :width], new.high[:used, :width] = tree.low[:used], tree.high[:used]
     new.low[:used, width:], new.high[:used, width:] = lowest, highest
-    for name in ("parent", "first", "many", "owner", "live"):
+    for name in ("parent", "first", "many", "owner", "live", "chain"):
         getattr(new, name)[:used] = getattr(tree, name)[:used]
     new.head[: len(tree.head)] = tree.head
     return new
@@ -231,12 +235,13 @@ def _take(tree, leaf, pieces, a, b, owner, by, axes, outside):
 
 
 @jit
-def take(tree, found, a, b, owner, most, choice, by, taken):
-    """Give an owner what the free leaves `found` (int32) and [a, b) share, making at most `most` more free leaves.
+def take(tree, found, a, b, owner, chain, most, room, choice, by):
+    """Give an owner what the free leaves `found` (int32) and [a, b) share.
 
-    What costs nothing is always given; then what is worth most by `choice`. The leaves given go into `taken`
-    (int32[found]). Returns how many they are, and how many more free leaves were made of those that cost some.
-    There must be room for 2 x axes + 1 nodes for each leaf found.
+    It makes at most `most` more free leaves and `room` more leaves: what costs nothing is given first, then what is
+    worth most by `choice`. `chain` is the owner's first leaf so far, or NONE. Returns the first leaf now, how many more
+    free leaves were made, and how many of those found were given. There must be memory for `room` more leaves and
+    their parents.
     """
     size = a.shape[0]
     axes, outside = np.zeros(size, np.int64), np.zeros(size, np.float64)
@@ -245,28 +250,34 @@ def take(tree, found, a, b, owner, most, choice, by, taken):
     worth = np.empty(found.shape[0], np.float64)
     for leaf in found:
         pieces = _pieces(tree, leaf, a, b)
-        if pieces <= 1 or most == NO_LIMIT:
-            taken[given] = _take(tree, leaf, pieces, a, b, owner, by, axes, outside)
+        if pieces <= room and (pieces <= 1 or most == NO_LIMIT):
+            taken = _take(tree, leaf, pieces, a, b, owner, by, axes, outside)
+            tree.chain[taken] = chain
+            chain = taken
             given += 1
+            room -= pieces
             made += max(0, pieces - 1)
             continue
-        value = 1.0 / (pieces - 1)
+        value = 1.0 / max(1, pieces - 1)
         if choice == RATIO:
             value *= _benefit(tree, leaf, a, b)
         elif choice == BENEFIT:
             value = _benefit(tree, leaf, a, b)
         _push(heap, worth, waiting, leaf, value)
         waiting += 1
-    while waiting > 0 and made < most:
+    while waiting > 0 and made < most and room > 0:
         leaf = heap[0]
         waiting -= 1
         _pop(heap, worth, waiting)
         pieces = _pieces(tree, leaf, a, b)
-        if made + pieces - 1 <= most:
-            taken[given] = _take(tree, leaf, pieces, a, b, owner, by, axes, outside)
+        if pieces <= room and made + pieces - 1 <= most:
+            taken = _take(tree, leaf, pieces, a, b, owner, by, axes, outside)
+            tree.chain[taken] = chain
+            chain = taken
             given += 1
+            room -= pieces
             made += pieces - 1
-    return given, made
+    return chain, made, given
 
 
 @jit
@@ -295,9 +306,13 @@ def _pop(heap, worth, size):
 
 
 @jit
-def release(tree, taken):
-    """Make leaves (int32) free again; a split of which all is free is undone. Cost: O(depth) a leaf."""
-    for leaf in taken:
+def release(tree, leaf):
+    """Make a leaf and those that it leads to free again; a split of which all is free is undone.
+
+    Cost: O(depth) a leaf.
+    """
+    while leaf != NONE:
+        after = tree.chain[leaf]
         tree.owner[leaf], tree.live[leaf] = FREE, 1
         tree.head[FREE_LEAVES] += 1
         node = leaf
@@ -311,6 +326,24 @@ def release(tree, taken):
             node = tree.parent[node]
             if not _undone(tree, node):
                 break
+        leaf = after
+
+
+@jit
+def linked(tree, nodes, heads):
+    """Chain leaves (int32) that are in order of their owners; the first of each owner into `heads` (int32); how many.
+
+    Free leaves must not be among them.
+    """
+    found = 0
+    for place in range(nodes.shape[0]):
+        node = nodes[place]
+        if place == 0 or tree.owner[nodes[place - 1]] != tree.owner[node]:
+            heads[found] = node
+            found += 1
+        last = place + 1 == nodes.shape[0] or tree.owner[nodes[place + 1]] != tree.owner[node]
+        tree.chain[node] = NONE if last else nodes[place + 1]
+    return found
 
 
 @jit

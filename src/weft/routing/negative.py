@@ -8,17 +8,19 @@ approximate: smaller and quicker, and a little more is told.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from weft.interest.negative import Change, Limit, NegativeSpace
+from weft.interest.negative import Limit, NegativeSpace
+from weft.model.change import Change
 from weft.routing.engine import Interface
 from weft.routing.filter_table import FilterTable, Held
 from weft.routing.jobs import Job
 from weft.routing.table import Item
 
 _TOGETHER = 4  # items that a new link's space takes in as one piece of work
+_STEP = 16  # comparisons of a space in one piece of work
 
 FilterInterface = Interface[Held, Held]
 
@@ -65,13 +67,20 @@ class NegativeTable(FilterTable[Held, Held]):
             for each in drop:
                 waiting.pop(each, None)
             self._tell(interface, self.spaces[interface].change({each: each.form for each in add}, known))
-        return iter(())
+        for interface in [*self.listening(source)]:
+            yield from self._settle(interface)
 
-    def _tell(self, interface: FilterInterface, change: Change[Held]) -> None:
+    def _settle(self, interface: FilterInterface) -> Job:
+        """Go on with what a change of a space left pending; whoever else goes on with it does no harm."""
+        while (space := self.spaces.get(interface)) is not None and space.pending:
+            yield
+            self._tell(interface, space.step(_STEP))
+
+    def _tell(self, interface: FilterInterface, change: Change[Collection[Held], Collection[Held]]) -> None:
         self._untidy.setdefault(interface)
-        for key in change.forward:
+        for key in change.add:
             self.tell(interface, key)
-        for key in change.withdraw:
+        for key in change.drop:
             self.withdraw(interface, key)
 
     def listen(self, interface: FilterInterface) -> Job:
@@ -83,6 +92,7 @@ class NegativeTable(FilterTable[Held, Held]):
             for each in some:
                 del waiting[each]
             self._tell(interface, space.change({each: each.form for each in some}))
+            yield from self._settle(interface)
             yield
         self._waiting.pop(interface, None)
 
@@ -112,4 +122,4 @@ class NegativeTable(FilterTable[Held, Held]):
             space.check()
             if not self.pending:
                 assert {*space.active, *space.passive} == {*self.holding(interface)}, "a space has what others want"
-            assert set(interface.ledger.ids) == {*space.active}, f"{interface.link} knows other items than it should"
+            assert set(interface.ledger.ids) == {*space.told}, f"{interface.link} knows other items than it should"

@@ -1,0 +1,158 @@
+"""What active subscriptions cover, together as tiles and each by itself, and the passive ones. Laws: `tiled` and
+`compare` are True only for what the active ones cover; what cannot be subtracted subtracts nothing.
+
+It says what is covered; who becomes active, and when, is `negative`'s to decide.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft.algebra.box import Box, NormalForm
+from weft.interest.coverers import Comparison, Coverers, Subscription
+from weft.interest.label_axes import Rows
+from weft.interest.rows import OwnedRows
+from weft.interest.tiles import Choice, Owner, Tiles
+from weft.kernels.tiles import FREE, NO_LIMIT
+
+_NOBODY = Owner(FREE)
+_FEW = 8  # rows of one that went, each of which is searched for by itself
+_TOGETHER = 1024  # passive ones that are looked at together
+_NODES, _ROWS, _COMPARISONS = 2048, 8192, 8  # how many of them cost as much as one subscription
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """How many negative boxes more a subscription may make (section 4).
+
+    With `dynamic`, it may also make those that earlier ones did not: zeta(i) = k i - m(i - 1).
+    """
+
+    k: int
+    dynamic: bool = False
+    choice: Choice = Choice.RATIO
+
+    def __post_init__(self) -> None:
+        if self.k < 0:
+            raise ValueError(f"a limit is 0 or more, not {self.k}")
+
+    def most(self, active: int, boxes: int) -> int:
+        """The limit of a subscription that becomes active after `active` others, when there are so many boxes."""
+        return max(0, self.k * (active + 1) - boxes) if self.dynamic else self.k
+
+
+class BoxCover:
+    """The tiles, the active and the passive subscriptions of one space."""
+
+    def __init__(self, tiles: Tiles, limit: Limit | None) -> None:
+        self.tiles, self.limit = tiles, limit
+        self.axes = tiles.axes
+        self.active, self.passive = Coverers(self.axes), OwnedRows(self.axes)
+        self.exact = True  # the free tiles are just what no active subscription covers, as far as rows can say
+
+    @property
+    def work(self) -> int:
+        """How much was looked at in all, in subscriptions."""
+        scanned = self.active.scanned + self.passive.scanned
+        return self.tiles.looked // _NODES + scanned // _ROWS + self.active.comparisons // _COMPARISONS
+
+    # -- changes ----------------------------------------------------------------------------------
+
+    def make(self, form: NormalForm, owner: Owner = _NOBODY, *, widen: bool = True) -> Subscription:
+        """A form as a subscription of this space."""
+        return Subscription.of(form, owner, self.axes, widen=widen)
+
+    def activate(self, made: Subscription) -> None:
+        """Take what a subscription covers from the negative space, as far as the limit and the bound let it."""
+        choice, left = Choice.RATIO, NO_LIMIT
+        if self.limit is not None:
+            choice, left = self.limit.choice, self.limit.most(len(self.active), self.tiles.free)
+        for low, high in zip(*self.axes.rows(made.cuts), strict=True):
+            took = self.tiles.take(low, high, made.owner, left, choice)
+            left = left if self.limit is None else left - took.made
+            self.exact = self.exact and took.whole
+        self.active.add(made)
+
+    def subsume(self, made: Subscription) -> None:
+        """Keep a subscription that is passive now."""
+        self.passive.add(made.owner, self.axes.rows(made.hull))
+
+    def release(self, made: Subscription) -> None:
+        """An active subscription goes: what it took is negative."""
+        self.active.discard(made.owner)
+        self.tiles.release(made.owner)
+
+    def retake(self, gone: Subscription) -> None:
+        """Figure 7, lines 6 to 20: what other active ones cover of what went is theirs now.
+
+        With a limit it stays negative (figure 9); past the bound it may.
+        """
+        for low, high in zip(*self.axes.rows(gone.cuts), strict=True):
+            for owner, start, end in self.active.meeting(low, high) if self.exact else ():
+                self.exact = self.exact and self.limit is None and self.tiles.take(start, end, owner).whole
+
+    def met(self, gone: Subscription) -> list[Owner]:
+        """The passive ones that may be covered no longer, now that one went."""
+        lows, highs = self.axes.rows(gone.hull)
+        if len(lows) > _FEW:  # one search around all of them
+            lows, highs = lows.min(axis=0, keepdims=True), highs.max(axis=0, keepdims=True)
+        found: list[Owner] = []
+        for low, high in zip(lows, highs, strict=True):
+            owners, starts, ends = self.passive.meeting(low, high)
+            free = self.tiles.are_free(starts[:_TOGETHER], ends[:_TOGETHER])
+            found += owners[:_TOGETHER][free].tolist() + owners[_TOGETHER:].tolist()
+        return found
+
+    # -- questions --------------------------------------------------------------------------------
+
+    def tiled(self, made: Subscription) -> bool:
+        """Whether no negative box meets a subscription, or an active one holds each row that is met: pairwise covering,
+        which the paper has beside it (section 5) and which finds more where the negative space is too large.
+        """
+        lows, highs = self.axes.rows(made.hull)
+        free = self.tiles.are_free(lows, highs)
+        return not free.any() or (not self.exact and self.active.hold(lows[free], highs[free]))
+
+    def comparison(self, made: Subscription) -> Comparison:
+        """A subscription that is not `tiled` with the active ones that may cover it all the same."""
+        return self.active.comparison(made, odd=self.exact)
+
+    def compare(self, made: Subscription, comparison: Comparison, budget: int) -> bool | None:
+        """Whether an active one covers the subscription by itself; None if the budget ends before that is known."""
+        return self.active.compare(made, comparison, budget * _COMPARISONS, odd=self.exact)
+
+    def redundant(self, made: Subscription) -> bool:
+        """Whether an active subscription is covered by another active one by itself."""
+        self.active.discard(made.owner)
+        covered = self.active.hold(*self.axes.rows(made.hull))
+        covered = covered or self.active.compare(made, self.active.comparison(made), sys.maxsize) is True
+        self.active.add(made)
+        return covered
+
+    def boxes(self, owner: int) -> list[Box]:
+        """The tiles of an owner, or with FREE the free ones. Cost: O(tiles)."""
+        low, high, owners = self.tiles.tiles()
+        return [self.axes.box(low[at], high[at]) for at in np.flatnonzero(owners == owner).tolist()]
+
+    def size(self, form: NormalForm) -> float:
+        """The volume of a form's hull, as labels measure it."""
+        low, high = self.axes.rows(self.make(form).hull)
+        whole_low, whole_high = self.axes.whole(1)
+        shares = (high.astype(float) - low) / (whole_high.astype(float) - whole_low)
+        return float(shares.prod(axis=1).sum())
+
+    def check(self, is_active: Callable[[int], bool]) -> None:
+        """Raise AssertionError if an invariant of the tiles is broken. Cost: O(boxes^2)."""
+        self.tiles.check(self.active.cuts)
+        owners = set(self.tiles.tiles()[2].tolist()) - {FREE}
+        assert all(map(is_active, owners)), "only active ones cover anything"
+
+    def check_active(self, made: Subscription) -> None:
+        """Raise AssertionError if an active subscription is not subtracted as it should be."""
+        self.active.check(made)
+        rows: Rows = self.active.cuts(made.owner)
+        assert not (self.exact and self.tiles.are_free(*rows).any()), "exact: what is forwarded is not negative"

@@ -1,0 +1,163 @@
+"""Active subscriptions, and which of them may cover another one by itself. Law: every active subscription that `covers`
+another is among its candidates, or holds each of its rows.
+
+A subscription cuts out of the negative space the boxes that rows express, and it is found by a hull around all of it:
+what has residuals or patterns cuts nothing, but its hull may be covered, and `covers` may prove what rows cannot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from weft.algebra.box import NormalForm
+from weft.algebra.relate import covers
+from weft.interest.label_axes import LabelAxes, Labels, Rows, Spans
+from weft.interest.rows import OwnedRows
+from weft.interest.tiles import Owner
+
+
+@dataclass(slots=True)
+class Subscription:
+    """A subscription as products of intervals: those that it cuts out, and those around all of it."""
+
+    owner: Owner
+    form: NormalForm
+    cuts: list[Spans]
+    hull: list[Spans]
+    whole: bool  # the hull is all of it, so that it cuts out what it is
+
+    @staticmethod
+    def of(form: NormalForm, owner: Owner, axes: LabelAxes, *, widen: bool = True) -> Subscription:
+        """A form by the axes of a space; its attributes become axes if they may `widen` it.
+
+        There are at most `most_rows` cuts; beyond, each box has a hull of one.
+        """
+        cuts: list[Spans] = []
+        hull: list[Spans] = []
+        whole = True
+        for box in form.boxes:
+            most = axes.most_rows - len(hull)
+            exact = axes.spans(box, most=most, widen=widen)
+            cuts += exact or []
+            hull += axes.hull(box, most=most, widen=widen) if exact is None else exact
+            whole = whole and exact is not None
+        return Subscription(owner, form, cuts, hull, whole)
+
+
+@dataclass(slots=True)
+class Comparison:
+    """The active subscriptions that one is still to be compared with, and all those that it was to be compared with."""
+
+    left: list[int]
+    latest: int  # how many had ever been active
+    seen: set[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.seen = set(self.left)
+
+
+class Coverers:
+    """The active subscriptions of one space."""
+
+    def __init__(self, axes: LabelAxes) -> None:
+        self.comparisons = 0  # in all
+        self._axes = axes
+        self._latest = 0  # how many were ever active
+        self._active: dict[int, Subscription] = {}
+        self._rows, self._hulls = OwnedRows(axes), OwnedRows(axes)
+        self._several: set[int] = set()  # those that are more than one row: together, rows may cover more than each
+        self._odd: set[int] = set()  # those that are more than their rows
+
+    def __len__(self) -> int:
+        return len(self._active)
+
+    def __contains__(self, owner: Owner) -> bool:
+        return owner in self._active
+
+    def add(self, made: Subscription) -> None:
+        """Keep a subscription that is active now."""
+        self._latest += 1
+        self._active[made.owner] = made
+        self._rows.add(made.owner, self._axes.rows(made.cuts))
+        low, high = self._axes.rows(made.hull)
+        self._hulls.add(made.owner, (low.min(axis=0, keepdims=True), high.max(axis=0, keepdims=True)))
+        if not made.whole:
+            self._odd.add(made.owner)
+        if not made.whole or len(made.cuts) > 1:
+            self._several.add(made.owner)
+
+    def discard(self, owner: Owner) -> None:
+        """Forget a subscription."""
+        del self._active[owner]
+        self._rows.discard(owner)
+        self._hulls.discard(owner)
+        self._odd.discard(owner)
+        self._several.discard(owner)
+
+    @property
+    def scanned(self) -> int:
+        """Rows that were looked at, in all."""
+        return self._rows.scanned + self._hulls.scanned
+
+    # -- by rows ----------------------------------------------------------------------------------
+
+    def cuts(self, owner: Owner) -> Rows:
+        """The rows that an active subscription cuts out."""
+        return self._rows.of(owner)
+
+    def meeting(self, low: Labels, high: Labels) -> Iterator[tuple[Owner, Labels, Labels]]:
+        """The owners of the cuts that meet a row, and what they share with it. Cost: O(rows)."""
+        owners, lows, highs = self._rows.meeting(low, high)
+        return zip(map(Owner, owners.tolist()), lows, highs, strict=True)
+
+    def hold(self, lows: Labels, highs: Labels) -> bool:
+        """Whether each row is in a cut of somebody. Cost: O(rows) each."""
+        return all(map(self._rows.holds, lows, highs))
+
+    # -- by comparing -----------------------------------------------------------------------------
+
+    def comparison(self, made: Subscription, *, odd: bool = False) -> Comparison:
+        """A subscription with those that may cover it though they do not hold its rows; with `odd` only those that are
+        more than their cuts. Cost: O(active).
+        """
+        return Comparison(self._candidates(made, self._odd if odd else self._several), self._latest)
+
+    def _candidates(self, made: Subscription, among: set[int]) -> list[int]:
+        """Those whose hull is around all that the subscription surely has, in order."""
+        if made.whole and not among:
+            return []
+        lows, highs = self._axes.rows(made.hull)
+        low, high = lows.min(axis=0), highs.max(axis=0)
+        patterns = {name for box in made.form.boxes for name, values in box.sets.items() if values.strings.terms}
+        for axis, name in enumerate(self._axes):
+            if name in patterns:  # they may let much less through than the hull has: nothing need be around it
+                high[axis], low[axis] = self._axes.ends(axis)
+        owners: list[int] = self._hulls.surrounding(low, high).tolist()
+        return [owner for owner in owners if owner in among] if made.whole else owners
+
+    def compare(self, made: Subscription, comparison: Comparison, most: int, *, odd: bool = False) -> bool | None:
+        """Whether one of them covers the subscription; None if `most` comparisons do not tell: compare further."""
+        while True:
+            while comparison.left:
+                if most <= 0:
+                    return None
+                other = self._active.get(comparison.left.pop())
+                if other is not None:
+                    most -= 1
+                    self.comparisons += 1
+                    if covers(other.form, made.form, made.form.schema):
+                        return True
+            if comparison.latest == self._latest:
+                return False
+            since = self.comparison(made, odd=odd)
+            comparison.left = [owner for owner in since.left if owner not in comparison.seen]
+            comparison.seen.update(comparison.left)
+            comparison.latest = since.latest
+
+    def check(self, made: Subscription) -> None:
+        """Raise AssertionError if an active subscription is not known as it is."""
+        for mine, theirs in zip(self._rows.of(made.owner), self._axes.rows(made.cuts), strict=True):
+            assert (mine == theirs).all(), "the rows follow the labels"
+        assert self._active[made.owner] is made
+        assert (made.owner in self._odd) is not made.whole

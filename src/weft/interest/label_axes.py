@@ -1,0 +1,178 @@
+"""Boxes as rows of whole-number labels, one axis for each attribute. Laws: `spans` are exactly the box; `hull` is all
+of it and perhaps more; rows are ordered on every axis as the values are.
+
+An attribute becomes an axis when a box first restricts it; on the others a box is everything, absence included.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import reduce
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.algebra import interval
+from weft.algebra.box import Box
+from weft.algebra.strings import Strings
+from weft.algebra.valueset import ValueSet
+from weft.interest.cuts import REACH, CutLine, Interval
+from weft.model.schema import Schema
+
+Labels = NDArray[np.int64]
+Rows = tuple[Labels, Labels]  # boxes: low and high, int64[boxes, axes]
+Spans = dict[str, Interval]  # a product of intervals; an attribute that is not in it is anything
+
+MOST_AXES, MOST_ROWS = 32, 256
+
+
+class LabelAxes:
+    """The axes of one space. There are at most `most_axes`; a filter should be at most `most_rows` rows.
+
+    >>> axes = LabelAxes()
+    >>> box = Box({"x": ValueSet(numbers=((0, 0), (5, 0), (7, 0), (9, 0)))})
+    >>> low, high = axes.rows(axes.spans(box))
+    >>> low.shape, bool(high[0] < low[1])
+    ((2, 1), True)
+    """
+
+    def __init__(
+        self,
+        schema: Schema | None = None,
+        *,
+        most_axes: int = MOST_AXES,
+        most_rows: int = MOST_ROWS,
+        reach: int = REACH,
+    ) -> None:
+        self.schema = schema
+        self.most_rows = most_rows
+        self._most_axes, self._reach = most_axes, reach
+        self._relabelled: list[Callable[[int, Labels, Labels], None]] = []
+        self._widened: list[Callable[[], None]] = []
+        self._lines: dict[str, CutLine] = {}
+        self._lowest, self._highest = np.zeros((1, 0), np.int64), np.zeros((1, 0), np.int64)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._lines)
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def ends(self, axis: int) -> tuple[int, int]:
+        """The lowest and the highest label of an axis."""
+        return int(self._lowest[0, axis]), int(self._highest[0, axis])
+
+    # -- boxes as products of intervals -----------------------------------------------------------
+
+    def spans(self, box: Box, *, most: int = MOST_ROWS, widen: bool = True) -> list[Spans] | None:
+        """The box as products of intervals, disjoint; None if it has patterns or residuals, or is more than `most`.
+
+        New attributes become axes; unless they may `widen` the space, they are left out: no row is restricted there.
+        """
+        new = sum(name not in self._lines for name in box.sets) if widen else 0
+        if box.residuals or (new and len(self._lines) + new > self._most_axes):
+            return None
+        if any(values.strings.terms for values in box.sets.values()):
+            return None
+        sides = self._sides(box.sets, widen)
+        if math.prod(map(len, sides.values())) > most:
+            return None
+        return _products(sides)
+
+    def hull(self, box: Box, *, most: int = MOST_ROWS, widen: bool = True) -> list[Spans]:
+        """Products of intervals around the box, without residuals and patterns: at most `most`, but one at least."""
+        sides = self._sides({name: _without_patterns(values) for name, values in box.sets.items()}, widen)
+        while math.prod(map(len, sides.values())) > max(1, most):
+            name = max(sides, key=lambda name: len(sides[name]))
+            sides[name] = [(sides[name][0][0], sides[name][-1][1])]
+        return _products(sides)
+
+    def _sides(self, sets: Mapping[str, ValueSet], widen: bool) -> dict[str, list[Interval]]:
+        """The intervals of each set, but for those that are no axis and may not become one."""
+        sides: dict[str, list[Interval]] = {}
+        for name, values in sets.items():
+            if name in self._lines or (widen and len(self._lines) < self._most_axes):
+                found = self._line(name).intervals(values)
+                assert found is not None, "there are no patterns"
+                sides[name] = found
+        return sides
+
+    def _line(self, name: str) -> CutLine:
+        line = self._lines.get(name)
+        if line is None:
+            declared = None if self.schema is None else self.schema.get(name)
+            line = self._lines[name] = CutLine(declared, self._reach)
+            self._lowest = np.append(self._lowest, [[line.lowest]], axis=1)
+            self._highest = np.append(self._highest, [[line.highest]], axis=1)
+            for tell in self._widened:
+                tell()
+        return line
+
+    # -- products of intervals as rows ------------------------------------------------------------
+
+    def rows(self, spans: Sequence[Spans]) -> Rows:
+        """Products of intervals as rows of labels. Cost: O(axes log cuts) a row."""
+        while True:
+            low, high = self.whole(len(spans))
+            if all(self._write(low[row], high[row], each) for row, each in enumerate(spans)):
+                return low, high
+
+    def _write(self, low: Labels, high: Labels, spans: Spans) -> bool:
+        """Write the labels of one product; False if some were spread anew meanwhile, so that none before holds."""
+        for axis, (name, line) in enumerate(self._lines.items()):
+            ends = spans.get(name)
+            if ends is None:
+                continue
+            for cut, side in zip(ends, (low, high), strict=True):
+                label = line.label(cut)
+                if label is None:
+                    old, new = line.spread()
+                    for tell in self._relabelled:
+                        tell(axis, old, new)
+                    return False
+                side[axis] = label
+        return True
+
+    def whole(self, size: int) -> Rows:
+        """Rows that are everything."""
+        return self._lowest.repeat(size, axis=0), self._highest.repeat(size, axis=0)
+
+    def box(self, low: Labels, high: Labels) -> Box:
+        """The box of a row."""
+        sets = {}
+        for axis, (name, line) in enumerate(self._lines.items()):
+            if low[axis] > line.lowest or high[axis] < line.highest:
+                sets[name] = line.values(line.cut(int(low[axis])), line.cut(int(high[axis])))
+        return Box(sets)
+
+    def follow(self, relabelled: Callable[[int, Labels, Labels], None], widened: Callable[[], None]) -> None:
+        """Be told of an axis whose old labels are now others, and of a new axis."""
+        self._relabelled.append(relabelled)
+        self._widened.append(widened)
+
+    def check(self) -> None:
+        """Raise AssertionError if an invariant is broken."""
+        assert len(self._lines) <= self._most_axes
+        for line in self._lines.values():
+            line.check()
+
+
+def relabel(labels: Labels, old: Labels, new: Labels) -> None:
+    """Write new labels for old ones (both in order) into an array; what lies beyond them stays."""
+    moved = (labels >= old[0]) & (labels <= old[-1])
+    labels[moved] = new[np.searchsorted(old, labels[moved])]
+
+
+def _products(sides: dict[str, list[Interval]]) -> list[Spans]:
+    return [dict(zip(sides, each, strict=True)) for each in product(*sides.values())]
+
+
+def _without_patterns(values: ValueSet) -> ValueSet:
+    """The set with every string that a pattern may match."""
+    if not values.strings.terms:
+        return values
+    lines = (term.line for term in values.strings.terms)
+    return replace(values, strings=Strings(reduce(interval.union, lines, values.strings.line)))

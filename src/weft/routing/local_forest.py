@@ -39,10 +39,10 @@ class ForestLocal:
         changes = changed(self._held, self._forest, add, drop)
         before: dict[Hashable, tuple[SubId, Held] | None] = {}  # of the forms that changed
         for change in changes:
-            for held in change.left:
+            for held in change.drop:
                 key = self._key(held)
                 before.setdefault(key, self._roots.pop(key))
-            for held in change.entered:
+            for held in change.add:
                 key = self._key(held)
                 old = before.setdefault(key, None)
                 self._roots[key] = old or (self._new_id(), held)  # one that went and came back keeps its id

@@ -102,11 +102,11 @@ class MergedLocal:
         gone: list[SubId] = []
         new: dict[SubId, Held] = {}
         for change in changes:
-            for told in change.dropped:
+            for told in change.drop:
                 root = self._roots.pop(told)
                 if new.pop(root, None) is None:
                     gone.append(root)
-            for told in change.added:
+            for told in change.add:
                 self._next += 1
                 self._roots[told] = root = SubId(self._next)
                 new[root] = _held(told)
@@ -119,7 +119,7 @@ class MergedLocal:
 
 def _revisions(changes: Mapping[Interface, MergeChange[Any]]) -> dict[Link, Revision[Hashable]]:
     return {
-        Link(str(link)): Revision(list(change.dropped), {told: _item(told) for told in change.added})
+        Link(str(link)): Revision(list(change.drop), {told: _item(told) for told in change.add})
         for link, change in changes.items()
     }
 

@@ -95,7 +95,7 @@ class MicsTable(Ledgered[CurveRange]):
         others = [each for other in self._heard if other != link for each in self.ledger.heard(other).values()]
         for group in range(len(self.spaces)):
             local = [wanted[group] for wanted in self._subs.values() if wanted is not None]
-            added = self._needs[link][group].insert_batch(RangeSets.of([*local, *_ranges(others, group)])).added
+            added = self._needs[link][group].insert_batch(RangeSets.of([*local, *_ranges(others, group)])).add
             self._pieces[link][group].revise(RangeSet.of(), added)
 
     def detach(self, link: Link) -> list[Tell]:
@@ -149,7 +149,7 @@ class MicsTable(Ledgered[CurveRange]):
             new: list[CurveRange] = []
             for table, pieces, old, more in zip(tables, self._pieces[link], drop, add, strict=True):
                 change = table.change(old, more)
-                lost, gained = pieces.revise(change.dropped, change.added)
+                lost, gained = pieces.revise(change.drop, change.add)
                 gone += lost
                 new += gained
             tells += self.ledger.tell(link, _revision(gone, new))

@@ -65,8 +65,8 @@ class TableMachine(RuleBasedStateMachine):
         known = self.table.uncovered(ranges)
         change = self.table.insert(ranges)
         assert [known] == list(change.parts) == self.count([ranges], 1)
-        assert change.dropped == NOTHING
-        self.hear(change.added, NOTHING)
+        assert change.drop == NOTHING
+        self.hear(change.add, NOTHING)
         self.held.append(ranges)
 
     @rule(some=st.lists(sets, max_size=6))
@@ -75,7 +75,7 @@ class TableMachine(RuleBasedStateMachine):
         parts = self.count(some, 1)
         assert list(change.parts) == parts
         assert change.covered.tolist() == [part == NOTHING for part in parts]
-        self.hear(change.added, change.dropped)
+        self.hear(change.add, change.drop)
         self.held += some
 
     @precondition(lambda self: self.held)
@@ -84,8 +84,8 @@ class TableMachine(RuleBasedStateMachine):
         ranges = self.held.pop(data.draw(st.integers(0, len(self.held) - 1)))
         change = self.table.remove(ranges)
         assert list(change.parts) == self.count([ranges], -1)
-        assert change.added == NOTHING
-        self.hear(NOTHING, change.dropped)
+        assert change.add == NOTHING
+        self.hear(NOTHING, change.drop)
 
     @precondition(lambda self: self.held)
     @rule(data=st.data(), some=st.lists(sets, max_size=3))
@@ -93,8 +93,8 @@ class TableMachine(RuleBasedStateMachine):
         dropped = self.drawn(data)
         change = self.table.change(RangeSets.of(dropped), RangeSets.of(some))
         assert list(change.parts) == self.count(dropped, -1) + self.count(some, 1)
-        assert not change.added.overlaps(change.dropped)
-        self.hear(change.added, change.dropped)
+        assert not change.add.overlaps(change.drop)
+        self.hear(change.add, change.drop)
         self.held += some
 
     @precondition(lambda self: self.held)
@@ -103,7 +103,7 @@ class TableMachine(RuleBasedStateMachine):
         dropped = self.drawn(data)
         change = self.table.remove_batch(RangeSets.of(dropped))
         assert list(change.parts) == self.count(dropped, -1)
-        self.hear(change.added, change.dropped)
+        self.hear(change.add, change.drop)
 
     @rule(some=st.lists(sets, min_size=1, max_size=3))
     def remove_what_is_not_there(self, some: list[RangeSet]) -> None:
@@ -141,7 +141,7 @@ class TableMachine(RuleBasedStateMachine):
         if not hasattr(self, "table"):
             return
         change = self.table.remove_batch(RangeSets.of(self.held))
-        self.hear(change.added, change.dropped)
+        self.hear(change.add, change.drop)
         assert self.heard == NOTHING
         assert (len(self.table), self.table.blocks) == (1, 1)
 
@@ -179,10 +179,10 @@ def test_all_orders_of_small_ranges() -> None:
         table = RangeTable(gap=1, block_size=4)
         heard = NOTHING
         for ranges in some:
-            heard |= table.insert(ranges).added
+            heard |= table.insert(ranges).add
         assert heard == RangeSet.union_all(some).closed(1)
         for at, ranges in enumerate(some):
-            heard -= table.remove(ranges).dropped
+            heard -= table.remove(ranges).drop
             assert heard == RangeSet.union_all(some[at + 1 :]).closed(1) == table.told()
 
 
@@ -211,14 +211,14 @@ def test_adjacent_ranges_are_one() -> None:
 def test_the_whole_curve_and_its_ends() -> None:
     table = RangeTable(block_size=4)
     edges = RangeSet.of((0, 0), (LAST, LAST))
-    assert table.insert(edges).added == edges
-    assert table.insert(EVERYTHING).added == RangeSet.of((1, LAST - 1))
+    assert table.insert(edges).add == edges
+    assert table.insert(EVERYTHING).add == RangeSet.of((1, LAST - 1))
     assert table.insert(EVERYTHING).empty
     assert table.remove(EVERYTHING).empty
     assert table.matches(LAST)
     table.check()
     assert table.remove(edges).empty, "everything is needed still"
-    assert table.remove(EVERYTHING).dropped == EVERYTHING
+    assert table.remove(EVERYTHING).drop == EVERYTHING
     table.check()
     assert not table.matches(0)
     assert not table.matches(LAST)
@@ -244,7 +244,7 @@ def test_a_moved_subscription_tells_only_the_difference() -> None:
     table = RangeTable()
     table.insert(RangeSet.of((10, 20)))
     moved = table.change(RangeSets.of([RangeSet.of((10, 20))]), RangeSets.of([RangeSet.of((12, 22))]))
-    assert (moved.added, moved.dropped) == (RangeSet.of((21, 22)), RangeSet.of((10, 11)))
+    assert (moved.add, moved.drop) == (RangeSet.of((21, 22)), RangeSet.of((10, 11)))
 
 
 def test_closed_gaps_are_counted() -> None:
@@ -252,7 +252,7 @@ def test_closed_gaps_are_counted() -> None:
     table.insert(RangeSet.of((0, 9), (13, 19), (30, 39)))
     assert table.told() == RangeSet.of((0, 19), (30, 39))
     assert table.needless == 3
-    assert table.remove(RangeSet.of((13, 19))).dropped == RangeSet.of((10, 19))
+    assert table.remove(RangeSet.of((13, 19))).drop == RangeSet.of((10, 19))
     assert table.needless == 0
 
 

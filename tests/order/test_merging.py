@@ -38,12 +38,12 @@ def steps(case: MergeCase, interfaces: int = 3, most: int = 25) -> st.SearchStra
 
 def follow(known: dict[Item[Any], None], change: MergeChange[Any]) -> None:
     """Do as told: a drop is of what was told, an addition of what was not."""
-    for item in change.dropped:
+    for item in change.drop:
         del known[item]
-    for item in change.added:
+    for item in change.add:
         assert item not in known
         known[item] = None
-    assert not set(change.added).intersection(change.dropped)
+    assert not set(change.add).intersection(change.drop)
 
 
 def wanted_through(case: MergeCase, wants: set[tuple[int, int]]) -> set[int]:
@@ -161,11 +161,11 @@ def test_figure_8_1() -> None:
     assert sorted(map(str, roots.merged.components(item))) == ["x < 10", "x > 5"]
     assert sorted(map(str, roots.merged.covered(item))) == sorted(texts[2:])
     change = roots.discard(parse("x < 10"), 3)
-    assert sorted(str(express(as_form(item.thing))) for item in change.added) == [
+    assert sorted(str(express(as_form(item.thing))) for item in change.add) == [
         "x > 5",
         "x BETWEEN 0 AND 20 AND y = 1",
     ]
-    assert change.dropped == (item,)
+    assert change.drop == (item,)
 
 
 class Printed:
@@ -269,10 +269,10 @@ def test_an_item_that_stays_the_same_is_not_told_again() -> None:
 
 def test_a_part_is_dropped_when_its_merger_is_told() -> None:
     merged: MergedSet[Range] = MergedSet(Relation(Range.covers), Merging(touching))
-    (one,) = merged.add("one", Range(0, 1)).added
+    (one,) = merged.add("one", Range(0, 1)).add
     change = merged.add("two", Range(2, 3))
-    assert change.dropped == (one,)
-    assert [item.thing for item in change.added] == [Range(0, 3)]
+    assert change.drop == (one,)
+    assert [item.thing for item in change.add] == [Range(0, 3)]
     assert not merged.add("one", Range(0, 1))
     assert not merged.discard("three")
 
@@ -344,8 +344,8 @@ def test_a_merger_is_kept_until_it_lets_too_much_through() -> None:
     assert not merged.tidy()
     merged.report(item)
     change = merged.tidy()
-    assert change.dropped == (item,)
-    assert {item.thing for item in change.added} == {Range(0, 1), Range(4, 5)}
+    assert change.drop == (item,)
+    assert {item.thing for item in change.add} == {Range(0, 1), Range(4, 5)}
     merged.report(item)  # of what is gone: nothing to count
     assert not merged.tidy()
 
@@ -369,7 +369,7 @@ def test_false_positives_are_estimated() -> None:
     assert not merged.discard(Range(0, 1))
     assert not merged.tidy(), "1 is less than 2"
     assert not merged.discard(Range(2, 3))
-    assert [item.thing for item in merged.tidy().added] == [Range(4, 9)]
+    assert [item.thing for item in merged.tidy().add] == [Range(4, 9)]
 
 
 def test_patience_is_a_number() -> None:
@@ -383,5 +383,5 @@ def test_a_structure_that_is_there_is_merged() -> None:
         forest.add(parse(text))
     roots = RootMerging(forest, FilterMerging(SCHEMA))
     assert [str(express(as_form(item.thing, SCHEMA))) for item in roots.merged] == ["a IS NOT NULL"]
-    assert len(roots.discard_interface(0).dropped) == 1
+    assert len(roots.discard_interface(0).drop) == 1
     assert len(GRID) == 81

@@ -83,13 +83,13 @@ def test_equal_forwards_sets_merge_once() -> None:
     table = ranges([1, 2, 3])
     table.add(Range(0, 2), 1)
     changes = table.add(Range(3, 5), 1)
-    assert {to: [item.thing for item in change.added] for to, change in changes.items()} == {
+    assert {to: [item.thing for item in change.add] for to, change in changes.items()} == {
         2: [Range(0, 5)],
         3: [Range(0, 5)],
     }
     assert told(table, 1) == set()
     changes = table.discard(Range(0, 2), 1)
-    assert {to: [item.thing for item in change.added] for to, change in changes.items()} == {
+    assert {to: [item.thing for item in change.add] for to, change in changes.items()} == {
         2: [Range(3, 5)],
         3: [Range(3, 5)],
     }
@@ -134,7 +134,7 @@ def test_a_new_neighbour_hears_of_everything_and_others_of_nothing() -> None:
     table.add(Range(3, 5), LOCAL)
     changes = table.attach(9)
     assert changes.keys() == {9}
-    assert {item.thing for item in changes[9].added} == told(table, 9) == {Range(0, 2), Range(3, 5)}
+    assert {item.thing for item in changes[9].add} == told(table, 9) == {Range(0, 2), Range(3, 5)}
     assert not table.detach(9)
 
 

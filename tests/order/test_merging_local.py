@@ -111,8 +111,8 @@ def test_nobody_notices(name: str, kind: str, data: st.DataObject) -> None:
         for one in range(3):
             wanted = case.through(case.things[at] for at, same in wants if same == one)
             assert through(case, table.structure, one) == wanted
-        roots -= {relation.key(relation.make(left)) for left in change.left}
-        entered = {relation.key(relation.make(new)) for new in change.entered}
+        roots -= {relation.key(relation.make(left)) for left in change.drop}
+        entered = {relation.key(relation.make(new)) for new in change.add}
         assert not roots & entered
         roots |= entered
         assert roots == {relation.key(node.made) for node in table.structure.roots}

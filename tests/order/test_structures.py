@@ -86,9 +86,9 @@ def test_root_changes_add_up(name: str, kind: str, data: st.DataObject) -> None:
     for add, number, interface in data.draw(steps(case)):
         thing = case.things[number]
         change = structure.add(thing, interface) if add else structure.discard(thing, interface)
-        for left in change.left:
+        for left in change.drop:
             known.remove(left)
-        known += change.entered
+        known += change.add
         assert sorted(map(str, known)) == sorted(str(node.thing) for node in structure.roots)
 
 

@@ -80,7 +80,7 @@ def _growth(draw: str, dims: int, sizes: tuple[int, ...], progress: Callable[[st
         table.insert_batch(space.range_sets(_columns(_lows(draw, dims, size, 2, seed=97), 2))[1])
         before = table.needed()
         seconds, change = timed(lambda table=table: table.insert_batch(fresh))  # type: ignore[misc]
-        assert change.added == table.needed() - before, "what is told must be what is newly needed"
+        assert change.add == table.needed() - before, "what is told must be what is newly needed"
         match_seconds, found = timed(lambda table=table: table.match_batch(points))  # type: ignore[misc]
         assert np.array_equal(found, table.needed().contains(points)), "a look-up must say what the set says"
         gone, _ = timed(lambda table=table: table.remove_batch(fresh))  # type: ignore[misc]

@@ -120,15 +120,15 @@ def _distributed(effort: Effort, name: str, schema: FilterSchema, interfaces: in
         added = [
             (True, sent, who)
             for form, who in in_turn(_forms(schema, size, rng), neighbours)
-            for sent in tables[who].add(form).entered
+            for sent in tables[who].add(form).add
         ]
         replaced: list[Change] = []
         for form, who in in_turn(_forms(schema, size // 10, rng), neighbours):
             roots = list(tables[who].roots)
             gone: Any = roots[int(rng.integers(len(roots)))].thing
             replaced.append((False, gone, who))
-            replaced += [(True, sent, who) for sent in tables[who].discard(gone).entered]
-            replaced += [(True, sent, who) for sent in tables[who].add(form).entered]
+            replaced += [(True, sent, who) for sent in tables[who].discard(gone).add]
+            replaced += [(True, sent, who) for sent in tables[who].add(form).add]
         runs.append(_run({kind: STRUCTURES[kind] for kind in LEAN}, added, replaced))
     return _figures(f"distributed-{name}-{interfaces}/{size}", runs)
 

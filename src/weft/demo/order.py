@@ -51,10 +51,10 @@ def in_order(console: Console, events: Sequence[Event]) -> dict[str, Any]:
     going = forest.discard(WIDER.filter, WIDER.name)
     console.print(
         f"\n[bold]{len(forest)}[/] alerts, [bold]{len(roots)}[/] roots, {forest.depth} levels. "
-        f"Then the {WIDER.name} asks for [cyan]{WIDER.text}[/]. That becomes a root, and {len(coming.left)} others are "
+        f"Then the {WIDER.name} asks for [cyan]{WIDER.text}[/]. That becomes a root, and {len(coming.drop)} others are "
         f"roots no longer: [bold]{len(with_it)}[/] are forwarded, and whatever any alert wants still comes "
         f"({wanted:,} of {len(events):,} events, {wanted_of_roots:,} by the roots). When the {WIDER.name} goes, the "
-        f"{len(going.entered)} are roots again."
+        f"{len(going.add)} are roots again."
     )
     return {
         "alerts": len(ALERTS),

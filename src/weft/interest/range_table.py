@@ -25,16 +25,16 @@ _SLOTS = 8  # of an empty table
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class RangeChange:
     """What a change of the table means.
 
     `parts` has a set for each subscription of the change, in their order: what is newly needed with it, or no longer
-    needed without it. `added` and `dropped` are what a neighbour must hear of, all in all.
+    needed without it. `drop` and `add` are what a neighbour must hear of, all in all.
     """
 
     parts: RangeSets
-    added: RangeSet
-    dropped: RangeSet
+    drop: RangeSet
+    add: RangeSet
 
     @property
     def covered(self) -> NDArray[np.bool_]:
@@ -44,7 +44,7 @@ class Change:
     @property
     def empty(self) -> bool:
         """Whether there is nothing to tell."""
-        return not len(self.added) and not len(self.dropped)
+        return not len(self.drop) and not len(self.add)
 
 
 class RangeTable:
@@ -54,11 +54,11 @@ class RangeTable:
     for points that nobody needs (`needless`).
 
     >>> table = RangeTable()
-    >>> table.insert(RangeSet.of((10, 19))).added
+    >>> table.insert(RangeSet.of((10, 19))).add
     RangeSet.of((10, 19))
-    >>> table.insert(RangeSet.of((15, 24))).added
+    >>> table.insert(RangeSet.of((15, 24))).add
     RangeSet.of((20, 24))
-    >>> table.remove(RangeSet.of((10, 19))).dropped
+    >>> table.remove(RangeSet.of((10, 19))).drop
     RangeSet.of((10, 14))
     """
 
@@ -74,11 +74,11 @@ class RangeTable:
 
     # -- changes -----------------------------------------------------------------------------------
 
-    def insert(self, ranges: RangeSet) -> Change:
+    def insert(self, ranges: RangeSet) -> RangeChange:
         """Count a subscription in. Cost: O(log n + k) a range, k the steps it meets."""
         return self.insert_batch(RangeSets.of([ranges]))
 
-    def remove(self, ranges: RangeSet) -> Change:
+    def remove(self, ranges: RangeSet) -> RangeChange:
         """Count a subscription out that was counted in. Cost: as `insert`.
 
         Raises RangeError, and changes nothing, if nobody needs some point of it; whether just this set was counted in
@@ -86,15 +86,15 @@ class RangeTable:
         """
         return self.remove_batch(RangeSets.of([ranges]))
 
-    def insert_batch(self, sets: RangeSets) -> Change:
+    def insert_batch(self, sets: RangeSets) -> RangeChange:
         """Count subscriptions in, one after another."""
         parts, told, marks, _ = self._run(1, sets.starts, sets.ends)
         added = RangeSet.union_of(told[:, 0], told[:, 1])
         self._needed += _points(parts)
         self._told += added.size
-        return Change(_by_set(parts, marks[sets.offsets]), added, NOTHING)
+        return RangeChange(_by_set(parts, marks[sets.offsets]), NOTHING, added)
 
-    def remove_batch(self, sets: RangeSets) -> Change:
+    def remove_batch(self, sets: RangeSets) -> RangeChange:
         """Count subscriptions out, one after another, all or none: see `remove`."""
         parts, told, marks, done = self._run(-1, sets.starts, sets.ends)
         if done < sets.starts.size:
@@ -106,18 +106,18 @@ class RangeTable:
         dropped = RangeSet.union_of(told[:, 0], told[:, 1])
         self._needed -= _points(parts)
         self._told -= dropped.size
-        return Change(_by_set(parts, marks[sets.offsets]), NOTHING, dropped)
+        return RangeChange(_by_set(parts, marks[sets.offsets]), dropped, NOTHING)
 
-    def change(self, drop: RangeSets, add: RangeSets) -> Change:
+    def change(self, drop: RangeSets, add: RangeSets) -> RangeChange:
         """Drop and add as one change, all or none; what is dropped must be in the table before.
 
-        `parts` has the sets of `drop`, then those of `add`; `added` and `dropped` are the difference of before and
+        `parts` has the sets dropped, then those added; what a neighbour must hear of is the difference of before and
         after, so a subscription that moves a little tells a little.
         """
         lost = self.remove_batch(drop)
         gained = self.insert_batch(add)
         parts = RangeSets.chained([lost.parts, gained.parts])
-        return Change(parts, gained.added - lost.dropped, lost.dropped - gained.added)
+        return RangeChange(parts, lost.drop - gained.add, gained.add - lost.drop)
 
     def _run(
         self, change: int, starts: Points, ends: Points

@@ -33,7 +33,7 @@ class AggregateMerging(Generic[T]):
     >>> told = AggregateMerging(Forwarding(Poset(Filters()), ["I1", "I2", "I3"]), FilterMerging())
     >>> changes = told.add(parse("x < 10"), "I1")
     >>> changes = told.add(parse("x >= 10"), "I1")
-    >>> {neighbour: [str(express(item.thing)) for item in change.added] for neighbour, change in changes.items()}
+    >>> {neighbour: [str(express(item.thing)) for item in change.add] for neighbour, change in changes.items()}
     {'I2': ['x < 0 OR x >= 0'], 'I3': ['x < 0 OR x >= 0']}
     """
 
@@ -136,8 +136,8 @@ class AggregateMerging(Generic[T]):
         dropped: dict[Interface, list[Hashable]] = {}
         for forwards, change in groups.items():
             for neighbour in forwards & self._told.keys():
-                added.setdefault(neighbour, []).extend((item, item.thing) for item in change.added)
-                dropped.setdefault(neighbour, []).extend(change.dropped)
+                added.setdefault(neighbour, []).extend((item, item.thing) for item in change.add)
+                dropped.setdefault(neighbour, []).extend(change.drop)
             if not self._groups[forwards]:
                 del self._groups[forwards]
         changes = {

@@ -10,23 +10,16 @@ is forwarded to nobody, an erratum).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from weft.model.change import Change
 from weft.order.node import Interface, Node
 from weft.order.poset import Poset
 from weft.order.structure import Structure
 
 T = TypeVar("T")
+Forwarded = Change[list[Node[T]], list[Node[T]]]  # what one neighbour is to be told
 _NOBODY: frozenset[Interface] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class Forwarded(Generic[T]):
-    """What one neighbour is to be told: filters to take in, and filters to let go."""
-
-    add: list[Node[T]] = field(default_factory=list)
-    drop: list[Node[T]] = field(default_factory=list)
 
 
 class Forwarding(Generic[T]):
@@ -79,7 +72,7 @@ class Forwarding(Generic[T]):
         """A new neighbour: what it must be told. Cost: O(nodes)."""
         self.neighbours[neighbour] = None
         self._told[neighbour] = {}
-        return self._settle(everything=True).get(neighbour, Forwarded())
+        return self._settle(everything=True).get(neighbour, Change([], []))
 
     def detach(self, neighbour: Interface) -> dict[Interface, Forwarded[T]]:
         """A neighbour, or a client, is gone with all that it wanted. Cost: O(nodes)."""
@@ -143,10 +136,10 @@ class Forwarding(Generic[T]):
         for node in nodes:
             new = self.forwards(node)
             for neighbour in sorted(node.forwards - new, key=str):
-                changes.setdefault(neighbour, Forwarded()).drop.append(node)
+                changes.setdefault(neighbour, Change([], [])).drop.append(node)
                 del self._told[neighbour][node]
             for neighbour in sorted(new - node.forwards, key=str):
-                changes.setdefault(neighbour, Forwarded()).add.append(node)
+                changes.setdefault(neighbour, Change([], [])).add.append(node)
                 self._told[neighbour][node] = None
             node.forwards = new
         return changes

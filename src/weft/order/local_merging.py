@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator
 from typing import Generic, TypeVar
 
+from weft.model.change import Change
 from weft.order.mergeability import Merging
 from weft.order.merging import MergedSet
 from weft.order.node import Interface
@@ -50,7 +51,7 @@ class LocalMerging(Generic[T]):
         """An interface no longer wants a filter, merged or not; one that it did not have is no error."""
         merged = self._merged.get(interface)
         if merged is None:
-            return RootChange()
+            return Change((), ())
         change = self._place(interface, merged.discard(self._key(thing)))
         if not merged:
             del self._merged[interface]
@@ -81,9 +82,9 @@ class LocalMerging(Generic[T]):
 
     def _place(self, interface: Interface, change: MergeChange[T]) -> RootChange[T]:
         """Drops first: a structure without redundancy takes in no part while its merger is there."""
-        changes = [self.structure.discard(item.thing, interface) for item in change.dropped]
-        changes += [self.structure.add(item.thing, interface) for item in change.added]
-        if change.dropped and not self.structure.redundant:
+        changes = [self.structure.discard(item.thing, interface) for item in change.drop]
+        changes += [self.structure.add(item.thing, interface) for item in change.add]
+        if change.drop and not self.structure.redundant:
             # such a structure may have let go more than a comparison of two shows, where covering is not transitive
             changes += [self.structure.add(item.thing, interface) for item in self.items(interface)]
         return self._net([each for each in changes if each])
@@ -92,16 +93,16 @@ class LocalMerging(Generic[T]):
         """Many changes of the root set as one."""
         changes = list(changes)
         if len(changes) < 2:
-            return changes[0] if changes else RootChange()
+            return changes[0] if changes else Change((), ())
         entered: dict[Hashable, T] = {}
         left: dict[Hashable, T] = {}
         for change in changes:
-            for from_, to, things in ((entered, left, change.left), (left, entered, change.entered)):
+            for from_, to, things in ((entered, left, change.drop), (left, entered, change.add)):
                 for thing in things:
                     key = self._key(thing)
                     if from_.pop(key, None) is None:
                         to[key] = thing
-        return RootChange(tuple(entered.values()), tuple(left.values()))
+        return Change(tuple(left.values()), tuple(entered.values()))
 
     def _key(self, thing: T) -> Hashable:
         relation = self.structure.relation

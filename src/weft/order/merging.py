@@ -33,7 +33,7 @@ class MergedSet(Generic[T]):
     ...     change = told.add(number, parse(text))
     >>> [str(express(item.thing)) for item in told]
     ['x < 0 OR x >= 0']
-    >>> [str(item.thing) for item in told.discard(0).added]
+    >>> [str(item.thing) for item in told.discard(0).add]
     ['x >= 5', 'x > 3 AND y = 1']
     """
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Any, Generic, TypeVar
 
+from weft.model.change import Change
 from weft.order.mergeability import Merging
 from weft.order.merging import MergedSet
 from weft.order.node import Interface
@@ -25,7 +26,7 @@ class RootMerging(Generic[T]):
     >>> roots = RootMerging(Forest(Filters()), FilterMerging())
     >>> for number, text in enumerate(("x < 10", "x < 5", "x >= 10")):
     ...     change = roots.add(parse(text), number)
-    >>> [str(express(item.thing)) for item in change.added], [str(item.thing) for item in change.dropped]
+    >>> [str(express(item.thing)) for item in change.add], [str(item.thing) for item in change.drop]
     (['x < 0 OR x >= 0'], ['x < 10'])
     """
 
@@ -38,7 +39,7 @@ class RootMerging(Generic[T]):
     ) -> None:
         self.structure = structure
         self.merged: MergedSet[T] = MergedSet(structure.relation, merging, patience, estimate)
-        self.apply(RootChange(tuple(node.thing for node in structure.roots if node.thing is not None)))
+        self.apply(Change((), tuple(node.thing for node in structure.roots if node.thing is not None)))
 
     def add(self, thing: T, interface: Interface = 0) -> MergeChange[T]:
         """Take in a filter that an interface wants; how what is told changes."""
@@ -55,8 +56,8 @@ class RootMerging(Generic[T]):
     def apply(self, change: RootChange[T]) -> MergeChange[T]:
         """The root set changed so; how what is told changes. For whoever changes the structure without this."""
         if not change:
-            return MergeChange()
-        return self.merged.change([(self._key(thing), thing) for thing in change.entered], map(self._key, change.left))
+            return Change((), ())
+        return self.merged.change([(self._key(thing), thing) for thing in change.add], map(self._key, change.drop))
 
     def check(self) -> None:
         """Raise AssertionError if an invariant is broken."""

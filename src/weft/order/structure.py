@@ -6,24 +6,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from weft.model.change import Change
 from weft.order.node import Interface, Node, Roots
 from weft.order.relation import Places, Relation, Standing
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class RootChange(Generic[T]):
-    """The filters that became roots, and those that ceased to be."""
-
-    entered: tuple[T, ...] = ()
-    left: tuple[T, ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.entered or self.left)
+RootChange = Change[tuple[T, ...], tuple[T, ...]]  # the filters that ceased to be roots, and those that became some
 
 
 class Structure(ABC, Generic[T]):
@@ -231,7 +221,7 @@ class Structure(ABC, Generic[T]):
         entered = tuple(node.thing for node in self._entered if node not in self._left)
         left = tuple(node.thing for node in self._left if node not in self._entered)
         self._entered, self._left = {}, {}
-        return RootChange(entered, left)
+        return Change(left, entered)
 
 
-_UNCHANGED: RootChange[Any] = RootChange()
+_UNCHANGED: RootChange[Any] = Change((), ())

@@ -8,6 +8,7 @@ from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from weft.model.change import Change
 from weft.order.node import Node, Roots
 from weft.order.relation import Relation
 
@@ -21,15 +22,7 @@ class Item(Generic[T]):
     thing: T
 
 
-@dataclass(frozen=True, slots=True)
-class MergeChange(Generic[T]):
-    """The items to tell from now on, and those to tell no longer, as one change."""
-
-    added: tuple[Item[T], ...] = ()
-    dropped: tuple[Item[T], ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.added or self.dropped)
+MergeChange = Change[tuple[Item[T], ...], tuple[Item[T], ...]]  # what to tell no longer, and what from now on
 
 
 class Part(Generic[T]):
@@ -174,7 +167,7 @@ class Told(Generic[T]):
     def changes(self) -> MergeChange[T]:
         """What changed; an item that another part now stands for, of the same canonical form, is not told again."""
         if not self._appeared and not self._gone:
-            return MergeChange()
+            return Change((), ())
         left: dict[Hashable, list[Item[T]]] = {}
         for part in self._gone:
             assert part.item is not None
@@ -191,7 +184,7 @@ class Told(Generic[T]):
         for item in dropped:
             del self.items[item]
         self._appeared, self._gone = {}, {}
-        return MergeChange(tuple(added), dropped)
+        return Change(dropped, tuple(added))
 
     def check(self) -> None:
         """Raise AssertionError if an invariant is broken."""

@@ -79,11 +79,11 @@ class ForestLocal(_LocalOrder):
         gone: dict[Hashable, Root] = {}
         new: dict[Hashable, Root] = {}
         for change in self._change(self._forest, add, drop):
-            for old in change.left:
+            for old in change.drop:
                 key = self._key(old)
                 if new.pop(key, None) is None:
                     gone[key] = old
-            for root in change.entered:
+            for root in change.add:
                 new[self._key(root)] = root
         return self._rooted(gone.items(), new.items())
 
@@ -111,9 +111,9 @@ class MergedLocal(_LocalOrder):
         gone: dict[Hashable, Root] = {}
         new: dict[Hashable, Root] = {}
         for change in self._change(self._merged, add, drop):
-            for told in change.dropped:
+            for told in change.drop:
                 if new.pop(told, None) is None:
                     gone[told] = told.thing
-            for told in change.added:
+            for told in change.add:
                 new[told] = told.thing
         return self._rooted(gone.items(), new.items())

@@ -91,9 +91,9 @@ class MergingTable(CoveredTable[MergedItem]):
             self._tell(interface, told.tidy())
 
     def _tell(self, interface: MergedInterface, change: MergeChange[Any]) -> None:
-        for item in change.dropped:
+        for item in change.drop:
             self.withdraw(interface, item)
-        for item in change.added:
+        for item in change.add:
             self.tell(interface, item)
 
     def check(self) -> None:

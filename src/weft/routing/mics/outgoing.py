@@ -34,7 +34,7 @@ class RangesTold:
         came: list[CurveRange] = []
         for group, (table, pieces) in enumerate(zip(self.needs, self.pieces, strict=True)):
             change = table.change(of_group(old, group), of_group(new, group))
-            revised = pieces.revise(change.dropped, change.added)
+            revised = pieces.revise(change.drop, change.add)
             gone += revised.drop
             came += revised.add
         return Change(gone, came), ()

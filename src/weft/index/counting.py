@@ -57,7 +57,9 @@ class CountingIndex(Kept[tuple[Box, ...]]):
         built = self._built = self._built or self._build()
         found = count_event(built.rows.encode_one(values)[0], *built.arrays, built.counter, built.out)
         rows = [
-            row for row in built.out[:found].tolist() if row not in built.rows.boxes or values in built.rows.boxes[row]
+            row
+            for row in built.out[:found].tolist()
+            if row not in built.rows.boxes or built.rows.boxes[row].admits(values)
         ]
         return built.rows.subs[np.unique(built.rows.slots[rows])] if rows else np.zeros(0, np.int64)
 

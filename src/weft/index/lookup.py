@@ -55,7 +55,7 @@ class Lookup:
         """The subscriptions of one event."""
         found = [self._one(view, values) for view in version.views]
         if version.tail:
-            wanted = [sub for sub, boxes in version.tail.items() if any(values in box for box in boxes)]
+            wanted = [sub for sub, boxes in version.tail.items() if any(box.admits(values) for box in boxes)]
             found.append(np.array(wanted, np.int64))
         ids = found[0] if len(found) == 1 else np.concatenate([np.zeros(0, np.int64), *found])
         self._tally(1, len(ids), len(ids) > 0)
@@ -196,7 +196,7 @@ def _match_tail(tail: Mapping[int, tuple[Box, ...]], events: EventColumns) -> Ma
     offsets = [0]
     for row in range(events.size):
         values = {name: column[row] for name, column in columns.items()}
-        found += [sub for sub, boxes in tail.items() if any(values in box for box in boxes)]
+        found += [sub for sub, boxes in tail.items() if any(box.admits(values) for box in boxes)]
         offsets.append(len(found))
     return Matches(np.array(offsets, np.int64), np.array(found, np.int64))
 

@@ -163,7 +163,7 @@ def settle(
     places = np.flatnonzero(special)
     for place, row in zip(places.tolist(), rows.tolist(), strict=True):
         box = boxes.get(row)
-        if box is not None and attributes[int(events[place])] not in box:
+        if box is not None and not box.admits(attributes[int(events[place])]):
             keep[place] = False
     slots = ids.copy()
     slots[special] = segment.rows.slots[rows]

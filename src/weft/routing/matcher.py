@@ -12,8 +12,7 @@ from itertools import count
 
 import numpy as np
 
-from weft.algebra import interval
-from weft.algebra.box import Box, NormalForm
+from weft.algebra.box import NormalForm
 from weft.index.base import AnyEvent, Ids, Index
 from weft.index.events import conformed
 from weft.index.tree import TreeIndex
@@ -135,7 +134,7 @@ class LinkMatcher:
         found: set[int] = set()
         for name, young in self._young.items():
             number = name & (_MOST_LINKS - 1)
-            if number not in found and number not in known and _admits(young.boxes, values):
+            if number not in found and number not in known and young.admits(values):
                 found.add(number)
         return found
 
@@ -151,19 +150,3 @@ class LinkMatcher:
         assert names.isdisjoint(self._dead)
         assert all((name in self._index) != (name in self._young) for name in names)
         assert all(self._links[number] == link for link, number in self._numbers.items())
-
-
-def _admits(boxes: tuple[Box, ...], values: Values) -> bool:
-    """Whether a box holds the values; `values in box`, but quicker to say no."""
-    for box in boxes:
-        for name, allowed in box.sets.items():
-            value = values.get(name)
-            if type(value) is float and value == value:  # noqa: PLR0124 - NaN is absent
-                if not interval.contains(allowed.numbers, value):
-                    break
-            elif value not in allowed:
-                break
-        else:
-            if not box.residuals or values in box:
-                return True
-    return False

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from weft.errors import SchemaError
 from weft.kernels import curves as kernel
+from weft.space.dimension import is_integer
 from weft.space.range_set import NOTHING, RangeSet
 from weft.space.range_sets import RangeSets
 
@@ -142,8 +143,8 @@ class Curve:
 
 def check_cap(most: int) -> None:
     """Raise SchemaError for a number of ranges that cannot be had."""
-    if not 1 <= most <= MOST_ALLOWED:
-        raise SchemaError(f"a filter becomes 1 to {MOST_ALLOWED} ranges: a cap of {most} is out of that")
+    if not is_integer(most) or not 1 <= most <= MOST_ALLOWED:
+        raise SchemaError(f"a filter becomes 1 to {MOST_ALLOWED} ranges: a cap of {most!r} is no such integer")
 
 
 def union(starts: Ints, ends: Ints, most: int = MOST_RANGES) -> RangeSet:

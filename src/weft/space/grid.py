@@ -208,10 +208,10 @@ def _boxes(region: Region | str) -> tuple[Box, ...]:
 
 def _chosen(schema: Schema, names: Iterable[str] | None, cells: int | Mapping[str, int]) -> list[tuple[str, int]]:
     chosen = list(schema) if names is None else list(names)
-    for name in (*chosen, *(() if isinstance(cells, int) else cells)):
+    for name in (*chosen, *(cells if isinstance(cells, Mapping) else ())):
         if name not in schema:
             raise SchemaError(f"the schema has no attribute {name!r}{did_you_mean(name, schema)}")
-    if isinstance(cells, int):
+    if not isinstance(cells, Mapping):
         return [(name, cells) for name in chosen]
     for name in chosen:
         if name not in cells:

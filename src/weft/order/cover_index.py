@@ -12,11 +12,9 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.algebra.columns import Part
+from weft.algebra.spans import Key, Span
 from weft.kernels import dominance as kernel
 
-Axis = tuple[str, Part]
-Span = tuple[Axis, float, float, int]  # the axis, low, high and marks, as in kernels.boxes
 Row = int
 
 _MAX_AXES = 64
@@ -25,6 +23,7 @@ _MAX_AXES = 64
 class CoverIndex:
     """Rows by their spans. An axis that a row does not name is open on it.
 
+    >>> from weft.algebra.spans import Part
     >>> from weft.kernels.boxes import BOUNDED
     >>> index = CoverIndex()
     >>> x = ("x", Part.NUMBERS)
@@ -42,7 +41,7 @@ class CoverIndex:
         self.hulls: set[Row] = set()  # the rows that are not all that they stand for
         self._buffer = buffer
         self._leaf = leaf
-        self._axes: dict[Axis, int] = {}
+        self._axes: dict[Key, int] = {}
         self._used = 0  # rows handed out since the last packing
         self._live = 0
         self._free: list[Row] = []  # rows in no run
@@ -103,7 +102,7 @@ class CoverIndex:
         """
         return self._search(kernel.MEETING, spans, exact) or []
 
-    def knows(self, axes: Iterable[Axis]) -> bool:
+    def knows(self, axes: Iterable[Key]) -> bool:
         """Whether rows have all of these axes."""
         return all(axis in self._axes for axis in axes)
 
@@ -158,7 +157,7 @@ class CoverIndex:
         rows: list[Row] = self._out[:found].tolist()
         return rows
 
-    def _axis(self, axis: Axis) -> int:
+    def _axis(self, axis: Key) -> int:
         place = self._axes.get(axis, -1)
         if place < 0 and len(self._axes) < _MAX_AXES:
             place = self._axes[axis] = len(self._axes)

@@ -170,6 +170,16 @@ class Grid:
         every = np.concatenate([lows[rows], odd.lows]), np.concatenate([highs[rows], odd.highs])
         return CellBoxes(every[0][order], every[1][order], numbers[order])
 
+    def boxes_by_owner(self, columns: BoxColumns) -> tuple[Ints, Ints, CellBoxes]:
+        """The owners of the columns' boxes, each once and in order, how many boxes of cells each has, and these boxes,
+        owner by owner. An owner without a box is not among them.
+        """
+        boxes = self.boxes_of_columns(columns)
+        holders = columns.owners[boxes.rows]
+        order = np.argsort(holders, kind="stable")
+        owners, counts = np.unique(holders, return_counts=True)
+        return owners, counts, CellBoxes(boxes.lows[order], boxes.highs[order], boxes.rows[order])
+
     def _gather(self, boxes: Iterable[tuple[int, Box]], most: int) -> CellBoxes:
         found: list[tuple[Interval, ...]] = []
         rows: list[int] = []

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -142,18 +143,12 @@ class LabelSpace:
 
         An owner that matches nothing has no box, and is not among them. Cost: O(labels).
         """
-        boxes = self._grid(application).boxes_of_columns(columns)
-        holders = columns.owners[boxes.rows]
-        order = np.argsort(holders, kind="stable")
-        owners, firsts, counts = np.unique(holders[order], return_index=True, return_counts=True)
-        boxes = CellBoxes(boxes.lows[order], boxes.highs[order], boxes.rows[order])
+        owners, counts, boxes = self._grid(application).boxes_by_owner(columns)
         found = self._of_boxes(application, boxes, np.repeat(np.maximum(self.most // counts, 1), counts))
-        if len(owners) == len(order):
+        if len(owners) == len(boxes.rows):
             return owners, found
-        each = [
-            np.unique(found.labels[found.offsets[first] : found.offsets[first + count]])
-            for first, count in zip(firsts, counts, strict=True)
-        ]
+        parts = pairwise(found.offsets[np.append(0, np.cumsum(counts))].tolist())
+        each = [np.unique(found.labels[begin:end]) for begin, end in parts]
         return owners, LabelSets(np.cumsum([0, *map(len, each)]), np.concatenate([np.zeros(0, np.int64), *each]))
 
     def _of_boxes(self, application: int, boxes: CellBoxes, room: int | Ints) -> LabelSets:

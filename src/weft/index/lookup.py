@@ -81,9 +81,7 @@ class Lookup:
     def _one(self, view: View, values: Mapping[str, Value | None]) -> Ids:
         segment, buffers = view.segment, self._buffers
         codes = segment.rows.encode_one(values)
-        out, found = search.event_by_event(
-            *view.arrays, codes, buffers.out, buffers.offsets, buffers.counts, search.FIND
-        )
+        out, found = search.event_by_event(*view.tree, codes, buffers.out, buffers.offsets, buffers.counts, search.FIND)
         buffers.keep(out)
         ids: NDArray[np.int32] = out[:found]
         if len(segment.special):
@@ -115,10 +113,10 @@ class Lookup:
         offsets = np.zeros(events.size + 1, np.int64)
         counts = np.zeros(events.size if mode != search.FIND else 0, np.int64)
         if mode == search.ANY or not self._is_together(view.segment, codes):
-            out, found = search.event_by_event(*view.arrays, codes, buffers.out, offsets, counts, mode)
+            out, found = search.event_by_event(*view.tree, codes, buffers.out, offsets, counts, mode)
             buffers.keep(out)
             return offsets, out[:found], counts
-        out, whose, found = search.all_together(*view.arrays, codes, buffers.out, buffers.whose, offsets, counts, mode)
+        out, whose, found = search.all_together(view.tree, codes, buffers.out, buffers.whose, offsets, counts, mode)
         buffers.keep(out, whose)
         ids = np.empty(found, np.int32)
         search.by_event(out[:found], whose[:found], offsets, ids)
@@ -131,7 +129,7 @@ class Lookup:
             sample, tree = codes[:64], segment.tree
             counts, offsets = np.zeros(len(sample), np.int64), np.zeros(len(sample) + 1, np.int64)
             search.event_by_event(*tree, sample, np.empty(4096, np.int32), offsets, counts, search.COUNT)
-            leaves = search.reach(tree.nodes, tree.children, sample) / len(sample)
+            leaves = search.reach(tree, sample) / len(sample)
             known = self._together[segment] = leaves > _MANY_LEAVES or counts.mean() < _MANY_MATCHES
         return bool(known) and len(codes) > 2
 

@@ -150,7 +150,7 @@ class Grid:
             raise FilterError("this filter matches no event, so it covers no cell: do not forward it")
         return found
 
-    def boxes_of_columns(self, columns: BoxColumns, most: int = MOST_BOXES) -> CellBoxes:
+    def boxes_of_columns(self, columns: BoxColumns) -> CellBoxes:
         """The same for many boxes at once; `rows` are the rows of the columns. Cost: O(rows) for each dimension."""
         size = len(columns)
         lows = np.zeros((size, len(self.dimensions)), np.int64)
@@ -163,7 +163,7 @@ class Grid:
                     lows[rows, at], highs[rows, at] = first[rows], last[rows]
         if not columns.odd:
             return CellBoxes(lows, highs, np.arange(size))
-        odd = self._gather(columns.odd.items(), most)
+        odd = self._gather(columns.odd.items(), MOST_BOXES)
         rows = np.delete(np.arange(size), list(columns.odd))
         numbers = np.concatenate([rows, odd.rows])
         order = np.argsort(numbers, kind="stable")

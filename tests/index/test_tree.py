@@ -470,6 +470,21 @@ def test_matches_are_a_sequence() -> None:
         some[3]
 
 
+def test_matches_are_merged_event_by_event_and_chained_batch_by_batch() -> None:
+    def listed(matches: Matches) -> list[list[int]]:
+        assert (matches.offsets.dtype, matches.ids.dtype) == (np.int64, np.int64)
+        return [ids.tolist() for ids in matches]
+
+    one, other, none = Matches.of([[5], [], [6, 7]]), Matches.of([[1, 2], [3], []]), Matches.of([[], [], []])
+    assert listed(one) == [[5], [], [6, 7]]
+    assert listed(Matches.merged([one, none, other], 3)) == [[5, 1, 2], [3], [6, 7]]
+    assert listed(Matches.merged([none, other], 3)) == listed(other)
+    assert listed(Matches.merged([], 2)) == [[], []]
+    assert listed(Matches.chained([one, none, other])) == [*listed(one), *listed(none), *listed(other)]
+    assert listed(Matches.chained([other])) == listed(other)
+    assert listed(Matches.chained([])) == listed(Matches.of([])) == []
+
+
 def test_parse_is_not_needed_for_filters() -> None:
     index = TreeIndex()
     index.add(1, parse("x = 1") & parse("y = 2"))

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from strategies import thorough
 from weft.errors import SchemaError
 from weft.kernels.jit import COMPILED
-from weft.space.curve import Curve, Ints, Order, union
+from weft.space.curve import Curve, Ints, Order
 from weft.space.range_set import RangeSet
 
 ORDERS = list(Order)
@@ -196,8 +196,8 @@ def test_union_joins_what_touches(given_ranges: list[tuple[int, int]], most: int
     exact = [(a, b) for a, b in sorted_runs(cells)]
     starts = np.array([start for start, _ in given_ranges], np.int64)
     ends = starts + np.array([more for _, more in given_ranges], np.int64)
-    assert pairs(union(starts, ends)) == exact
-    assert pairs(union(starts, ends, most)) == closed(exact, most)
+    assert pairs(RangeSet.union_of(starts, ends)) == exact
+    assert pairs(RangeSet.union_of(starts, ends).capped(most)) == closed(exact, most)
 
 
 def sorted_runs(cells: list[int]) -> list[tuple[int, int]]:

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strategies import filters, thorough
-from weft.algebra.columns import Part
 from weft.algebra.relate import covers, is_empty
+from weft.algebra.spans import Part, Span
 from weft.kernels.boxes import BOUNDED, HIGH_OPEN, LOW_OPEN
 from weft.language.text import parse
 from weft.order import Filters, Forest
-from weft.order.cover_index import CoverIndex, Span
+from weft.order.cover_index import CoverIndex
 
 AXES = [("x", Part.NUMBERS), ("y", Part.NUMBERS), ("kind", Part.STRINGS), ("z", Part.TIMESTAMPS), ("w", Part.BOOLS)]
 Box = dict[int, tuple[float, float, int]]

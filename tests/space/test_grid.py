@@ -26,6 +26,7 @@ from weft.space import partition
 from weft.space.categories import Categories
 from weft.space.content import ContentSpace
 from weft.space.grid import Grid
+from weft.space.label_space import LabelSpace
 from weft.space.ordered import Ordered
 
 SCHEMA = Schema.of(
@@ -300,6 +301,19 @@ def test_boxes_past_the_cap_are_joined_over_the_smallest_gap() -> None:
         (lambda: ContentSpace.from_json('["hilbert", 0, [["categories", "s", []]]]'), "a cap of 0"),
         (lambda: ContentSpace.from_json('["peano", 9, [["categories", "s", []]]]'), "no curve is named"),
         (lambda: ContentSpace(Grid.uniform(SCHEMA, 2**13)), "at most 12 bits"),
+        (lambda: ContentSpace(Grid.uniform(SCHEMA, 16), most=2.5), "a cap of 2.5"),  # type: ignore[arg-type]
+        (lambda: Grid.uniform(SCHEMA, 0), "2 cells at least"),
+        (lambda: Grid.uniform(SCHEMA, 2**20 + 1), "1048576 cells at most"),
+        (lambda: Grid.uniform(SCHEMA, 2.5), "must be an integer, not 2.5"),  # type: ignore[arg-type]
+        (lambda: Grid.uniform(SCHEMA, math.nan), "must be an integer, not nan"),  # type: ignore[arg-type]
+        (lambda: Grid.uniform(SCHEMA, None), "must be an integer, not None"),  # type: ignore[arg-type]
+        (lambda: Grid.uniform(SCHEMA, True), "must be an integer, not True"),
+        (lambda: Grid.uniform(SCHEMA, "8"), "must be an integer, not '8'"),  # type: ignore[arg-type]
+        (lambda: Grid.uniform(SCHEMA, {"depth": 2.5}, ["depth"]), "must be an integer"),  # type: ignore[dict-item]
+        (lambda: Grid.equi_depth(SCHEMA, [{"depth": 1}], 2.5), "must be an integer"),  # type: ignore[arg-type]
+        (lambda: partition.categories(SCHEMA["status"], ["a"], 2.5), "must be an integer"),  # type: ignore[arg-type]
+        (lambda: LabelSpace.of(SCHEMA, 0), "2 cells at least"),
+        (lambda: LabelSpace.of(SCHEMA, 2.5), "must be an integer, not 2.5"),  # type: ignore[arg-type]
     ],
 )
 def test_what_is_refused(make: Any, said: str) -> None:

@@ -207,6 +207,19 @@ def test_what_is_no_label_is_refused() -> None:
     assert not space.sound(np.array([1 << 62, 1 << space.size])).any()
 
 
+def many(count: int) -> Schema:
+    """A schema of so many attributes."""
+    return Schema.from_dict({"attributes": {f"a{n}": {"type": "int", "bounds": [0, 9]} for n in range(count)}})
+
+
+def test_a_label_has_room_for_31_attributes() -> None:
+    space = LabelSpace.of(many(31))
+    wanted = space.labels("a0 > 3 AND a30 = 2")
+    levels = space.levels(wanted)
+    assert np.isin(space.of_event({"a0": 5, "a30": 2}, levels), wanted).any()
+    assert not np.isin(space.of_event({"a0": 5}, levels), wanted).any()
+
+
 @pytest.mark.parametrize(
     ("make", "says"),
     [
@@ -221,7 +234,13 @@ def test_what_is_no_label_is_refused() -> None:
         (lambda: LabelCode((4,), parts=-1), "step"),
         (lambda: LabelSpace([]), "grid"),
         (lambda: LabelSpace([Grid.uniform(SCHEMA, 4)], most=0), "label"),
+        (lambda: LabelSpace([Grid.uniform(SCHEMA, 4)], most=2.5), "integer of 1 or more, not 2.5"),  # type: ignore
+        (lambda: LabelSpace([Grid.uniform(SCHEMA, 4)], parts=0), "integer of 1 or more, not 0"),
         (lambda: LabelSpace([Grid.uniform(SCHEMA, 4)]).labels("a = 1", 1), "application"),
+        (lambda: LabelSpace.of(many(32)), "has 32 attributes, and a label has room for 31"),
+        (lambda: LabelSpace.of(many(32), 2), "has 32 attributes, and a label has room for 31"),
+        (lambda: LabelSpace([Grid.uniform(many(32), 2)]), "32 attributes make labels of 64 bits"),
+        (lambda: LabelSpace.of(many(31), 3), "31 attributes make labels of 93 bits"),
     ],
 )
 def test_bad_spaces_say_what_to_do(make: object, says: str) -> None:

@@ -13,7 +13,7 @@ from strategies import thorough
 from weft.errors import SchemaError
 from weft.space.dimension import Ints
 from weft.space.grid import CellBoxes
-from weft.space.projection import choose, group, measure, project, selectivity
+from weft.space.projection import choose, group, measure, selectivity
 
 
 def boxes(lows: list[list[int]], highs: list[list[int]]) -> CellBoxes:
@@ -65,7 +65,6 @@ def test_each_choice_leaves_the_fewest_pairs(sample: tuple[CellBoxes, Ints], cou
         assert shares[choice.dimensions[at]] == min(shares.values())
     alone = selectivity(held, cells)
     assert alone == pytest.approx([inside(held, cells, [d]).mean() for d in range(dims)])
-    assert project(held, choice.dimensions).lows.shape == (len(held.lows), count)
 
 
 def test_a_second_attribute_that_says_the_same_is_not_chosen() -> None:

@@ -27,7 +27,7 @@ from weft.spark import output as output_module
 from weft.spark.boxes import Boxes, Ends, Matcher, Reading
 from weft.spark.events import attributes
 from weft.spark.matching import match_batches
-from weft.spark.output import Output, Wanted, both, write
+from weft.spark.output import Output, Wanted, write
 from weft.spark.partitioned import Groups, _by_group, _pack_wide, _place_boxes, _place_events, plan
 
 # one type an attribute, as columns have it
@@ -197,7 +197,7 @@ def found(sizes: list[int], base: int) -> Matches:
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=6))
 def test_matches_of_two_indexes_go_together(sizes: list[tuple[int, int]]) -> None:
     one, other = found([a for a, _ in sizes], 0), found([b for _, b in sizes], 100)
-    together = both(one, other)
+    together = Matches.merged([one, other], len(sizes))
     for event in range(len(sizes)):
         assert sorted(together[event].tolist()) == sorted([*one[event].tolist(), *other[event].tolist()])
 

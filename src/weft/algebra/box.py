@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from weft.algebra import interval
 from weft.algebra.residual import Outcomes, Residuals, Subject, contradicts, implied
 from weft.algebra.valueset import ABSENT, ANYTHING, ValueSet, of_type
 from weft.errors import FilterTooComplexError
@@ -57,8 +58,18 @@ class Box:
         return None if kept is None else Box(least, kept)
 
     def __contains__(self, event: Event | Mapping[str, Value | None]) -> bool:
-        values = attributes_of(event)
-        return all(values.get(name) in allowed for name, allowed in self.sets.items()) and all(
+        return self.admits(attributes_of(event))
+
+    def admits(self, values: Mapping[str, Value | None]) -> bool:
+        """Whether an event with these attributes, as `attributes_of` gives them, is in the box."""
+        for name, allowed in self.sets.items():
+            value = values.get(name)
+            if type(value) is float and value == value:  # noqa: PLR0124 - NaN is absent
+                if not interval.contains(allowed.numbers, value):
+                    return False
+            elif value not in allowed:
+                return False
+        return not self.residuals or all(
             subject.outcome(values) in allowed for subject, allowed in self.residuals.items()
         )
 
@@ -131,7 +142,14 @@ class NormalForm:
     schema: Schema | None = field(default=None)
 
     def __contains__(self, event: Event | Mapping[str, Value | None]) -> bool:
-        return any(event in box for box in self.boxes)
+        return self.admits(attributes_of(event))
+
+    def admits(self, values: Mapping[str, Value | None]) -> bool:
+        """Whether an event with these attributes, as `attributes_of` gives them, is in one of the boxes."""
+        for box in self.boxes:  # noqa: SIM110 - any() costs as much again
+            if box.admits(values):
+                return True
+        return False
 
     def __bool__(self) -> bool:
         """Whether it may match an event: False means surely empty."""

@@ -10,37 +10,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.algebra import interval
 from weft.algebra.bounds import are_moments, bounds_size, floats, string_numbers
 from weft.algebra.box import Box
-from weft.algebra.interval import NUMBERS
-from weft.algebra.strings import ALL_STRINGS, Strings
-from weft.algebra.valueset import ValueSet
+from weft.algebra.spans import Key, Part, Span, span_of, values_of
 from weft.errors import FilterError
 from weft.kernels import boxes as kernel
-from weft.kernels.boxes import BOUNDED, HIGH_OPEN, LOW_OPEN, Floats, Marks, Mask
-from weft.model.value import INT_MAX, INT_MIN
+from weft.kernels.boxes import BOUNDED, Floats, Marks, Mask
+
+__all__ = ["BoxColumns", "Column", "Key", "Part"]
 
 _UNKNOWN_STRING = -1.0
-
-
-class Part(StrEnum):
-    """The part of a value set that a column holds."""
-
-    NUMBERS = "numbers"
-    STRINGS = "strings"
-    BOOLS = "bools"
-    TIMESTAMPS = "timestamps"
-
-
-Key = tuple[str, Part]
-Span = tuple[float, float, int]  # low, high and marks, as in kernels.boxes
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +71,7 @@ class BoxColumns:
             if spans is None:
                 odd[row] = box
                 continue
-            for key, (low, high, marks) in spans.items():
+            for key, low, high, marks in spans:
                 column = columns.get(key)
                 if column is None:
                     column = columns[key] = Column.blank(len(rows))
@@ -102,6 +86,7 @@ class BoxColumns:
         NaN, None and NULL are no bound; a row whose low is above its high matches nothing and is left out. Arrays may
         be numpy's, Arrow's or lists, of numbers or, to equal, of strings; Arrow's may be timestamps.
 
+        >>> from weft.algebra.valueset import ValueSet
         >>> rows = BoxColumns.from_bounds({"x": ([1.0, 5.0], [2.0, math.nan]), "s": ["a", None]})
         >>> rows.box(1) == Box({"x": ValueSet(numbers=((5, 0),))})
         True
@@ -193,10 +178,10 @@ class BoxColumns:
             return self.odd[row]
         texts = self.texts()
         sets = {}
-        for (name, part), column in self.columns.items():
+        for key, column in self.columns.items():
             if column.marks[row] & BOUNDED:
-                span = (float(column.low[row]), float(column.high[row]), int(column.marks[row]))
-                sets[name] = _values(part, span, texts)
+                span = (key, float(column.low[row]), float(column.high[row]), int(column.marks[row]))
+                sets[key[0]] = values_of(span, texts)
         return Box(sets)
 
     def texts(self) -> list[str]:
@@ -216,7 +201,7 @@ class BoxColumns:
                 rows[:] = False
             else:
                 column = self.columns[key]
-                rows &= kernel.within(column.low, column.high, column.marks, *span)
+                rows &= kernel.within(column.low, column.high, column.marks, *span[1:])
         return self._settle(rows, rest, box.covers)
 
     def covering(self, box: Box) -> Mask:
@@ -224,11 +209,11 @@ class BoxColumns:
         asked = dict(self._asked(box))
         rows = np.ones(len(self), bool)
         rest = any(span is None for span in asked.values())
-        unasked = (-math.inf, math.inf, 0)
         for key, column in self.columns.items():
             if (key[0], None) in asked:
                 continue  # the box says something here that no span can: the rows are asked one by one
-            rows &= kernel.around(column.low, column.high, column.marks, *(asked.get(key) or unasked))
+            span = asked.get(key) or (key, -math.inf, math.inf, 0)
+            rows &= kernel.around(column.low, column.high, column.marks, *span[1:])
         return self._settle(rows, rest, lambda row: row.covers(box))
 
     def overlapping(self, box: Box) -> Mask:
@@ -239,7 +224,7 @@ class BoxColumns:
         for (name, part), column in self.columns.items():
             span = asked.get((name, part))
             if span is not None:
-                rows &= kernel.meeting(column.low, column.high, column.marks, *span)
+                rows &= kernel.meeting(column.low, column.high, column.marks, *span[1:])
             elif name in box.sets and (name, None) not in asked:  # of another type
                 rows &= kernel.unbounded(column.marks)
         return self._settle(rows, rest, lambda row: row.overlaps(box))
@@ -247,8 +232,8 @@ class BoxColumns:
     def _asked(self, box: Box) -> Iterator[tuple[tuple[str, Part | None], Span | None]]:
         """The box's spans; for a set that is none, (name, None) and None."""
         for name, values in box.sets.items():
-            found = _span(values, lambda text: self.strings.get(text, _UNKNOWN_STRING))
-            yield ((name, None), None) if found is None else ((name, found[0]), found[1])
+            span, exact = span_of(name, values, lambda text: self.strings.get(text, _UNKNOWN_STRING))
+            yield (span[0], span) if exact and span is not None else ((name, None), None)
 
     def _settle(self, rows: Mask, rest: bool, holds: Callable[[Box], bool]) -> Mask:
         """Ask the boxes themselves where columns cannot say: the odd ones, or all that are left."""
@@ -270,62 +255,14 @@ def _renumbered(column: Column, numbers: Floats) -> Column:
     return Column(ends[0], ends[1], column.marks)
 
 
-def _spans(box: Box, number: Callable[[str], float]) -> dict[Key, Span] | None:
+def _spans(box: Box, number: Callable[[str], float]) -> list[Span] | None:
+    """The spans of a box; None if they are not all of it."""
     if box.residuals:
         return None
-    spans: dict[Key, Span] = {}
+    spans: list[Span] = []
     for name, values in box.sets.items():
-        found = _span(values, number)
-        if found is None:
+        span, exact = span_of(name, values, number)
+        if span is None or not exact:
             return None
-        spans[name, found[0]] = found[1]
+        spans.append(span)
     return spans
-
-
-def _span(values: ValueSet, number: Callable[[str], float]) -> tuple[Part, Span] | None:
-    """The one part and interval that a set is; None if it is more than that, or float64 cannot hold its ends."""
-    numbers, strings, bools, moments = values.numbers, values.strings, values.bools, values.timestamps
-    if values.absent or bool(numbers) + bool(strings) + bool(bools) + bool(moments) != 1:
-        return None
-    if 0 < len(numbers) <= 2:
-        low, *high = numbers
-        top, side = high[0] if high else (math.inf, 1)
-        marks = BOUNDED | (LOW_OPEN if low[1] else 0) | (0 if side else HIGH_OPEN)
-        return _exact(Part.NUMBERS, low[0], top, marks)
-    if 0 < len(moments) <= 2:
-        low, *high = moments
-        return _exact(Part.TIMESTAMPS, low[0], high[0][0] - 1 if high else math.inf, BOUNDED)
-    if bools:
-        return Part.BOOLS, (float(min(bools)), float(max(bools)), BOUNDED)
-    if strings == ALL_STRINGS:
-        return Part.STRINGS, (-math.inf, math.inf, BOUNDED)
-    if strings and not strings.terms:
-        texts = interval.points(strings.line)
-        if texts is not None and len(texts) == 1:
-            return Part.STRINGS, (number(texts[0]), number(texts[0]), BOUNDED)
-    return None
-
-
-def _exact(part: Part, low: float, high: float, marks: int) -> tuple[Part, Span] | None:
-    return (part, (float(low), float(high), marks)) if float(low) == low and float(high) == high else None
-
-
-def _values(part: Part, span: Span, texts: Sequence[str]) -> ValueSet:
-    low, high, marks = span
-    match part:
-        case Part.NUMBERS:
-            ends = (
-                (_number(low), 1 if marks & LOW_OPEN else 0),
-                (_number(high), 0 if marks & HIGH_OPEN else 1),
-            )
-            return ValueSet(numbers=ends[:1] if high == math.inf and not marks & HIGH_OPEN else ends)
-        case Part.TIMESTAMPS:
-            start = NUMBERS[0] if low == -math.inf else (int(low), 0)
-            return ValueSet(timestamps=(start,) if high == math.inf else (start, (int(high) + 1, 0)))
-        case Part.BOOLS:
-            return ValueSet(bools=frozenset((bool(low), bool(high))))
-    return ValueSet(strings=ALL_STRINGS if low == -math.inf else Strings(interval.point(texts[int(low)])))
-
-
-def _number(value: float) -> float:
-    return int(value) if value.is_integer() and INT_MIN <= value <= INT_MAX else value

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from weft.algebra.bulk import columns_of_texts
 from weft.algebra.columns import BoxColumns
 from weft.errors import FilterError
-from weft.language.dialects import from_json
+from weft.language.dialects import from_json, is_json
 from weft.language.predicate import NO_PREDICATES, Predicates
 from weft.model.schema import Schema
 
@@ -53,4 +53,4 @@ def readable(
 
 def plain_text(text: str, predicates: Predicates = NO_PREDICATES) -> str:
     """A filter's text, also if it is given in JSON. Raises FilterError for JSON that is none."""
-    return str(from_json(text, predicates)) if text.lstrip()[:1] in ("{", "[") else text
+    return str(from_json(text, predicates)) if is_json(text) else text

@@ -18,14 +18,14 @@ from time import perf_counter, process_time
 import numpy as np
 
 from weft.algebra.box import Box
-from weft.algebra.columns import Part
+from weft.algebra.spans import Part, Span
 from weft.algebra.valueset import ValueSet
 from weft.bench.report import Result, timed
 from weft.interest.negative import MOST_BOXES, Limit, NegativeSpace
 from weft.interest.tiles import Choice, SplitOrder
 from weft.kernels.boxes import BOUNDED
 from weft.model.schema import Schema
-from weft.order.cover_index import CoverIndex, Span
+from weft.order.cover_index import CoverIndex
 from weft.workloads.base import zipf
 
 TOP = 1000

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from weft.errors import EventError, FilterError
 from weft.language.ast import Filter
-from weft.language.dialects import from_json
+from weft.language.dialects import from_json, is_json
 from weft.language.predicate import Predicates
 from weft.language.taxonomy import IsA, Taxonomy
 from weft.language.text import parse
@@ -40,7 +40,7 @@ def read_texts(given: Sequence[str], stdin: Callable[[], bytes]) -> Iterator[tup
 def read_filter(text: str, place: str, predicates: Predicates) -> Filter:
     """The filter of a text, in JSON if it starts with a bracket. Raises FilterError, with the place as a note."""
     try:
-        return (from_json if text.lstrip()[:1] in ("{", "[") else parse)(text, predicates)
+        return (from_json if is_json(text) else parse)(text, predicates)
     except FilterError as error:
         if place:
             error.add_note(place)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NewType, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from weft.algebra.box import NormalForm
 from weft.language.ast import Filter
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 SubId = NewType("SubId", int)  # 64 bits
 
 Ids = NDArray[np.int64]
+_NO_IDS = np.zeros(0, np.int64)
 AnyEvent = Event | Mapping[str, Value | None]
 
 
@@ -48,6 +49,42 @@ class Matches:
 
     def __iter__(self) -> Iterator[Ids]:
         return (self[event] for event in range(len(self)))
+
+    @staticmethod
+    def of(found: Iterable[ArrayLike]) -> Matches:
+        """The matches of events, given for each event."""
+        every = [np.asarray(ids, np.int64) for ids in found]
+        return Matches(np.cumsum([0, *map(len, every)], dtype=np.int64), np.concatenate([_NO_IDS, *every]))
+
+    @staticmethod
+    def merged(parts: Iterable[Matches], events: int) -> Matches:
+        """The matches of so many events from all parts, for each event part after part. Cost: O(matches).
+
+        >>> one, other = Matches.of([[7, 9], []]), Matches.of([[8], [6]])
+        >>> [ids.tolist() for ids in Matches.merged([one, other], 2)]
+        [[7, 9, 8], [6]]
+        """
+        some = [part for part in parts if len(part.ids)]
+        if len(some) == 1:
+            return some[0]
+        counts = sum((part.counts for part in some), np.zeros(events, np.int64))
+        offsets = np.concatenate([[0], np.cumsum(counts)])
+        ids = np.empty(int(offsets[-1]), np.int64)
+        free = offsets[:-1].copy()
+        for part in some:
+            ids[np.repeat(free - part.offsets[:-1], part.counts) + np.arange(len(part.ids))] = part.ids
+            free += part.counts
+        return Matches(offsets, ids)
+
+    @staticmethod
+    def chained(parts: Iterable[Matches]) -> Matches:
+        """The matches of batches that follow each other."""
+        some = list(parts)
+        if len(some) == 1:
+            return some[0]
+        ends = np.cumsum([0, *(len(part.ids) for part in some)])
+        offsets = [np.zeros(1, np.int64), *(part.offsets[1:] + end for part, end in zip(some, ends, strict=False))]
+        return Matches(np.concatenate(offsets), np.concatenate([_NO_IDS, *(part.ids for part in some)]))
 
     @property
     def counts(self) -> NDArray[np.int64]:

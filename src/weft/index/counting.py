@@ -18,14 +18,14 @@ from weft.index.coding import rows_of_columns
 from weft.index.events import conformed
 from weft.index.kept import Kept
 from weft.index.rows import Rows
-from weft.kernels.counting import count_event
+from weft.kernels.counting import Tables, count_event
 from weft.language.ast import Filter
 from weft.model.event import attributes_of
 
 
 class _Built(NamedTuple):
     rows: Rows
-    arrays: tuple[Any, ...]  # what the kernel takes after the codes
+    tables: Tables
     counter: Any
     out: Any
 
@@ -55,9 +55,11 @@ class CountingIndex(Kept[tuple[Box, ...]]):
             event = conformed(event, self.schema)
         values = attributes_of(event)
         built = self._built = self._built or self._build()
-        found = count_event(built.rows.encode_one(values)[0], *built.arrays, built.counter, built.out)
+        found = count_event(built.tables, built.rows.encode_one(values)[0], built.counter, built.out)
         rows = [
-            row for row in built.out[:found].tolist() if row not in built.rows.boxes or values in built.rows.boxes[row]
+            row
+            for row in built.out[:found].tolist()
+            if row not in built.rows.boxes or built.rows.boxes[row].admits(values)
         ]
         return built.rows.subs[np.unique(built.rows.slots[rows])] if rows else np.zeros(0, np.int64)
 
@@ -93,11 +95,14 @@ class CountingIndex(Kept[tuple[Box, ...]]):
             high_rows.append(of_row[ranged][by_high])
             high_codes.append(rows.highs[ranged][by_high])
             starts.append(starts[-1] + int(ranged.sum()))
-        arrays = (
-            np.diff(rows.starts).astype(np.int32),
-            np.concatenate([*offsets, *tables]).astype(np.int64),
-            np.array(table_starts, np.int64),
-            *(np.concatenate(part).astype(np.int32) for part in (low_rows, low_codes, high_rows, high_codes)),
-            np.array(starts, np.int64),
+        made = Tables(
+            needed=np.diff(rows.starts).astype(np.int32),
+            tables=np.concatenate([*offsets, *tables]).astype(np.int64),
+            table_starts=np.array(table_starts, np.int64),
+            low_rows=np.concatenate(low_rows).astype(np.int32),
+            low_codes=np.concatenate(low_codes).astype(np.int32),
+            high_rows=np.concatenate(high_rows).astype(np.int32),
+            high_codes=np.concatenate(high_codes).astype(np.int32),
+            starts=np.array(starts, np.int64),
         )
-        return _Built(rows, arrays, np.zeros(len(rows), np.int32), np.empty(len(rows), np.int32))
+        return _Built(rows, made, np.zeros(len(rows), np.int32), np.empty(len(rows), np.int32))

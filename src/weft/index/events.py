@@ -14,7 +14,7 @@ from weft.errors import EventError
 from weft.index.base import AnyEvent
 from weft.index.dimension import ABSENT, FALSE, TRUE, Codes, Dimension
 from weft.model.batch import TypedColumn, listed, typed_columns
-from weft.model.event import Event, attributes_of
+from weft.model.event import Event, as_event, attributes_of
 from weft.model.schema import Attribute, Schema
 from weft.model.value import Type, Value
 
@@ -110,7 +110,7 @@ class EventColumns:
 
 def conformed(event: AnyEvent, schema: Schema) -> Event:
     """The event as the schema has it."""
-    return schema.conform(event if isinstance(event, Event) else Event.of(event))
+    return schema.conform(as_event(event))
 
 
 def _is(schema: Schema, name: str, kind: Type) -> bool:

@@ -106,9 +106,7 @@ class Kept(ABC, Generic[Held]):
     def match_batch(self, batch: pa.RecordBatch | pa.Table | Sequence[AnyEvent]) -> Matches:
         """The subscriptions of each event."""
         events = batch if isinstance(batch, Sequence) else events_from_batch(batch)
-        found = [self.match(event) for event in events]
-        offsets = np.cumsum([0, *map(len, found)])
-        return Matches(offsets.astype(np.int64), np.concatenate([np.zeros(0, np.int64), *found]))
+        return Matches.of(self.match(event) for event in events)
 
     def count_batch(self, batch: pa.RecordBatch | pa.Table | Sequence[AnyEvent]) -> NDArray[np.int64]:
         """How many subscriptions each event matches."""

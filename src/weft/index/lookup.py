@@ -7,7 +7,7 @@ than new memory.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -55,7 +55,7 @@ class Lookup:
         """The subscriptions of one event."""
         found = [self._one(view, values) for view in version.views]
         if version.tail:
-            wanted = [sub for sub, boxes in version.tail.items() if any(values in box for box in boxes)]
+            wanted = [sub for sub, boxes in version.tail.items() if any(box.admits(values) for box in boxes)]
             found.append(np.array(wanted, np.int64))
         ids = found[0] if len(found) == 1 else np.concatenate([np.zeros(0, np.int64), *found])
         self._tally(1, len(ids), len(ids) > 0)
@@ -63,7 +63,7 @@ class Lookup:
 
     def batch(self, version: Version, batch: Any) -> Matches:
         """The subscriptions of each event."""
-        found = _chained([self._columns(version, piece) for piece in pieces(version, batch, self._schema)])
+        found = Matches.chained(self._columns(version, piece) for piece in pieces(version, batch, self._schema))
         self._tally(len(found), len(found.ids), int(np.count_nonzero(found.counts)))
         return found
 
@@ -81,9 +81,7 @@ class Lookup:
     def _one(self, view: View, values: Mapping[str, Value | None]) -> Ids:
         segment, buffers = view.segment, self._buffers
         codes = segment.rows.encode_one(values)
-        out, found = search.event_by_event(
-            *view.arrays, codes, buffers.out, buffers.offsets, buffers.counts, search.FIND
-        )
+        out, found = search.event_by_event(*view.tree, codes, buffers.out, buffers.offsets, buffers.counts, search.FIND)
         buffers.keep(out)
         ids: NDArray[np.int32] = out[:found]
         if len(segment.special):
@@ -96,7 +94,7 @@ class Lookup:
         found = [self._view(view, events) for view in version.views]
         if version.tail:
             found.append(_match_tail(version.tail, events))
-        return found[0] if len(found) == 1 else _merged(found, events.size)
+        return found[0] if len(found) == 1 else Matches.merged(found, events.size)
 
     def _view(self, view: View, events: EventColumns) -> Matches:
         segment = view.segment
@@ -115,10 +113,10 @@ class Lookup:
         offsets = np.zeros(events.size + 1, np.int64)
         counts = np.zeros(events.size if mode != search.FIND else 0, np.int64)
         if mode == search.ANY or not self._is_together(view.segment, codes):
-            out, found = search.event_by_event(*view.arrays, codes, buffers.out, offsets, counts, mode)
+            out, found = search.event_by_event(*view.tree, codes, buffers.out, offsets, counts, mode)
             buffers.keep(out)
             return offsets, out[:found], counts
-        out, whose, found = search.all_together(*view.arrays, codes, buffers.out, buffers.whose, offsets, counts, mode)
+        out, whose, found = search.all_together(view.tree, codes, buffers.out, buffers.whose, offsets, counts, mode)
         buffers.keep(out, whose)
         ids = np.empty(found, np.int32)
         search.by_event(out[:found], whose[:found], offsets, ids)
@@ -131,7 +129,7 @@ class Lookup:
             sample, tree = codes[:64], segment.tree
             counts, offsets = np.zeros(len(sample), np.int64), np.zeros(len(sample) + 1, np.int64)
             search.event_by_event(*tree, sample, np.empty(4096, np.int32), offsets, counts, search.COUNT)
-            leaves = search.reach(tree.nodes, tree.children, sample) / len(sample)
+            leaves = search.reach(tree, sample) / len(sample)
             known = self._together[segment] = leaves > _MANY_LEAVES or counts.mean() < _MANY_MATCHES
         return bool(known) and len(codes) > 2
 
@@ -192,35 +190,10 @@ def _without(
 def _match_tail(tail: Mapping[int, tuple[Box, ...]], events: EventColumns) -> Matches:
     names = {name for boxes in tail.values() for box in boxes for name in box.names}
     columns = {name: events.values(name) for name in names}
-    found: list[int] = []
-    offsets = [0]
-    for row in range(events.size):
-        values = {name: column[row] for name, column in columns.items()}
-        found += [sub for sub, boxes in tail.items() if any(values in box for box in boxes)]
-        offsets.append(len(found))
-    return Matches(np.array(offsets, np.int64), np.array(found, np.int64))
-
-
-def _merged(parts: Sequence[Matches], size: int) -> Matches:
-    """The matches of each event from all parts."""
-    counts = sum((part.counts for part in parts), np.zeros(size, np.int64))
-    offsets = np.concatenate([[0], np.cumsum(counts)])
-    ids = np.empty(int(offsets[-1]), np.int64)
-    free = offsets[:-1].copy()
-    for part in parts:
-        at = np.repeat(free - part.offsets[:-1], part.counts) + np.arange(len(part.ids))
-        ids[at] = part.ids
-        free += part.counts
-    return Matches(offsets, ids)
-
-
-def _chained(parts: Sequence[Matches]) -> Matches:
-    """The matches of batches that follow each other."""
-    if len(parts) == 1:
-        return parts[0]
-    ends = np.cumsum([0, *(len(part.ids) for part in parts)])
-    offsets = [np.zeros(1, np.int64), *(part.offsets[1:] + end for part, end in zip(parts, ends[:-1], strict=True))]
-    return Matches(np.concatenate(offsets), np.concatenate([np.zeros(0, np.int64), *(part.ids for part in parts)]))
+    rows = ({name: column[row] for name, column in columns.items()} for row in range(events.size))
+    return Matches.of(
+        [sub for sub, boxes in tail.items() if any(box.admits(values) for box in boxes)] for values in rows
+    )
 
 
 def _sliced(part: Any, first: int, step: int) -> Any:

@@ -9,6 +9,7 @@ from weft.index.events import conformed
 from weft.index.kept import Kept
 from weft.language.ast import Filter
 from weft.language.meaning import matches
+from weft.model.event import attributes_of
 
 
 class ScanIndex(Kept[Filter]):
@@ -26,6 +27,5 @@ class ScanIndex(Kept[Filter]):
 
     def match(self, event: AnyEvent) -> Ids:
         """The subscriptions that the event matches. Cost: O(n)."""
-        if self.schema is not None:
-            event = conformed(event, self.schema)
-        return np.array([sub for sub, wanted in self.held.items() if matches(wanted, event)], np.int64)
+        values = attributes_of(event if self.schema is None else conformed(event, self.schema))
+        return np.array([sub for sub, wanted in self.held.items() if matches(wanted, values)], np.int64)

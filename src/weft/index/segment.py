@@ -16,27 +16,13 @@ from numpy.typing import NDArray
 
 from weft.index.rows import Rows, renumbered
 from weft.kernels import leaves, partition, search
+from weft.kernels.partition import Tree
 from weft.model.value import Value
+
+__all__ = ["DEFAULT", "Segment", "Shape", "Tree", "settle"]
 
 _FEW = 4096
 _WIDEST = 16.0
-_LANES = np.arange(32, dtype=np.uint32)
-
-
-class Tree(NamedTuple):
-    """The arrays of a partition tree; see `kernels.partition`."""
-
-    nodes: NDArray[np.int32]
-    children: NDArray[np.int32]
-    columns: NDArray[np.int32]
-    data: NDArray[np.uint16]
-    ids: NDArray[np.int32]
-    live: NDArray[np.uint32]
-
-    def places(self) -> NDArray[np.int64]:
-        """Where in `ids` rows are that are not special; a block's last lanes may be empty."""
-        filled = np.repeat(self.live, 32) >> np.tile(_LANES, len(self.live)) & 1 == 1
-        return np.flatnonzero((self.ids >= 0) & filled)
 
 
 class Shape(NamedTuple):
@@ -80,12 +66,8 @@ class Segment:
         special = np.flatnonzero(odd).astype(np.int32)
         names[special] = ~np.arange(len(special), dtype=np.int32)
         sizes = np.array([dimension.size for dimension in rows.dimensions] or [1], np.int64)
-        tree = Tree(
-            *partition.build(
-                rows.starts, rows.dims, rows.lows, rows.highs, names, sizes,
-                shape.leaf, float(shape.alpha), shape.most_cells,
-            )
-        )  # fmt: skip
+        constraints = rows.starts, rows.dims, rows.lows, rows.highs
+        tree: Tree = partition.build(*constraints, names, sizes, shape.leaf, float(shape.alpha), shape.most_cells)
         by_sub = np.argsort(rows.subs, kind="stable")  # before they are renamed: often they come sorted
         sorted_subs = rows.subs[by_sub]
         rows, special, new_slot = _near(rows, tree, special)
@@ -98,16 +80,15 @@ class Segment:
         at = bisect_left(self.sorted_subs.data, sub)  # for one number much quicker than numpy's
         return int(self.sorted_slots[at]) if at < len(self.sorted_subs) and self.sorted_subs[at] == sub else -1
 
-    def without(self, live: NDArray[np.uint32], slots: Iterable[int]) -> NDArray[np.uint32]:
-        """The live masks when these slots are dead too."""
-        live = live.copy()
-        rows, tree = self.rows, self.tree
+    def without(self, tree: Tree, slots: Iterable[int]) -> Tree:
+        """The tree when these slots are dead too."""
+        rows, tree = self.rows, tree._replace(live=tree.live.copy())
         for slot in slots:
             for row in rows.rows_of(slot):
                 at = int(self.special.searchsorted(np.int32(row)))
                 name = ~at if at < len(self.special) and self.special[at] == row else slot
-                search.kill(tree.nodes, tree.children, tree.ids, live, *rows.constraints(row), name)
-        return live
+                search.kill(tree, *rows.constraints(row), name)
+        return tree
 
     @property
     def nbytes(self) -> int:
@@ -163,7 +144,7 @@ def settle(
     places = np.flatnonzero(special)
     for place, row in zip(places.tolist(), rows.tolist(), strict=True):
         box = boxes.get(row)
-        if box is not None and attributes[int(events[place])] not in box:
+        if box is not None and not box.admits(attributes[int(events[place])]):
             keep[place] = False
     slots = ids.copy()
     slots[special] = segment.rows.slots[rows]

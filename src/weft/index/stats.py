@@ -40,7 +40,7 @@ def stats_of(views: Sequence[View], waiting: int, seen: tuple[int, int, int] = (
     events, matches, wanted = seen
     living = sum(view.size for view in views)
     rows = sum(len(view.segment.rows) for view in views)
-    entries = sum(int(np.bitwise_count(view.live).sum()) for view in views)
+    entries = sum(int(np.bitwise_count(view.tree.live).sum()) for view in views)
     matching = sum(view.segment.nbytes for view in views)
     dear: list[tuple[int, int]] = []
     for view in views:

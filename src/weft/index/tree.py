@@ -37,7 +37,7 @@ from weft.language.ast import Filter, as_filter
 from weft.language.predicate import NO_PREDICATES, Predicates
 from weft.language.text import parse
 from weft.language.trace import Trace, trace
-from weft.model.event import Event, attributes_of
+from weft.model.event import as_event, attributes_of
 from weft.model.schema import Schema
 
 if TYPE_CHECKING:
@@ -282,7 +282,7 @@ class TreeIndex:
         >>> [str(part.filter) for part in index.explain({"x": 3, "y": "a"}, 1).parts if not part.truth]
         ['x > 5']
         """
-        return trace(self.filter(sub), event if isinstance(event, Event) else Event.of(event))
+        return trace(self.filter(sub), as_event(event))
 
     def stats(self) -> Stats:
         """Sizes, shape and costs."""

@@ -6,7 +6,7 @@ A version has segments, what is dead in each, and a tail of the newest subscript
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,23 +15,17 @@ from weft.algebra.box import Box
 from weft.algebra.columns import BoxColumns
 from weft.index.coding import rows_of_columns
 from weft.index.rows import Rows, join_rows
-from weft.index.segment import Segment
+from weft.index.segment import Segment, Tree
 
 
 class View(NamedTuple):
-    """A segment and what is dead in it: for good in `live` and `alive`, and the newest in `dead`."""
+    """A segment and what is dead in it: for good in the tree and in `alive`, and the newest in `dead`."""
 
     segment: Segment
-    live: NDArray[np.uint32]
+    tree: Tree  # the segment's, with what lives now
     alive: NDArray[np.bool_]
     dead: frozenset[int]
     born: int  # how many of `alive` are
-
-    @property
-    def arrays(self) -> tuple[NDArray[Any], ...]:
-        """The tree's arrays as searches take them, with what lives now."""
-        tree = self.segment.tree
-        return tree.nodes, tree.children, tree.columns, tree.data, tree.ids, self.live
 
     @property
     def size(self) -> int:
@@ -73,7 +67,7 @@ class Version(NamedTuple):
 def whole(segment: Segment) -> View:
     """The view of a segment in which all live."""
     size = len(segment.rows.subs)
-    return View(segment, segment.tree.live, np.ones(size, bool), frozenset(), size)
+    return View(segment, segment.tree, np.ones(size, bool), frozenset(), size)
 
 
 Build = Callable[[Rows], Segment]
@@ -102,8 +96,8 @@ def buried(view: View) -> View:
         return view
     alive = view.alive.copy()
     alive[list(view.dead)] = False
-    live = view.segment.without(view.live, sorted(view.dead))
-    return View(view.segment, live, alive, frozenset(), view.size)
+    tree = view.segment.without(view.tree, sorted(view.dead))
+    return View(view.segment, tree, alive, frozenset(), view.size)
 
 
 def bury_late(made: View, views: Sequence[tuple[View, View]]) -> View:

@@ -12,7 +12,10 @@ ends: both inclusive, sorted, and never adjacent.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
+from numpy.typing import NDArray
 
 from weft.kernels.hilbert import turn, turn_back, turn_cell
 from weft.kernels.jit import jit
@@ -113,14 +116,28 @@ def close_gaps(starts, ends, count, most):
     return left + 1
 
 
+class _Room(NamedTuple):
+    """What a descent writes to; used again for every box."""
+
+    starts: NDArray[np.int64]  # [2 * most]: the ranges found, with `ends`
+    ends: NDArray[np.int64]
+    axes: NDArray[np.int64]  # how the curve is turned at each level, with `mirrors`
+    mirrors: NDArray[np.int64]
+    stack: NDArray[np.int64]  # [dims * bits, 4]: the halves above the present one
+    corner: NDArray[np.int64]  # [dims]: its first cell, and how far it reaches beyond it in `span`
+    span: NDArray[np.int64]
+
+
 @jit
-def _descend(low, high, bits, kind, limit, patience, most, starts, ends, axes, mirrors, stack, corner, span):
+def _descend(low, high, bits, kind, limit, patience, most, room):
     """Ranges of the box `low`..`high` (int64[dims], inclusive), halving no more than `limit` times.
 
     Depth first, along the curve, only into halves that are partly in the box; a half at the limit counts as in. Writes
-    to `starts` and `ends` (int64[2 * most]) and returns how many, or -1 if more than `patience` halves were looked at.
+    to the room's `starts` and `ends` and returns how many, or -1 if more than `patience` halves were looked at.
     Closing gaps whenever the room is full leaves the same ranges as closing them at the end.
     """
+    starts, ends, axes, mirrors = room.starts, room.ends, room.axes, room.mirrors
+    stack, corner, span = room.stack, room.corner, room.span
     dims = low.size
     whole = dims * bits
     cut = 0  # dimensions in which the box does not hold all that is left
@@ -203,27 +220,13 @@ def cover_boxes(lows, highs, bits, kind, most, patience, row, offsets, starts, e
     axes, mirrors = _unturned(bits, dims)
     stack = np.empty((whole, 4), np.int64)
     corner, span = np.empty(dims, np.int64), np.empty(dims, np.int64)
+    room = _Room(some_starts, some_ends, axes, mirrors, stack, corner, span)
     while row < lows.shape[0]:
         low, high = lows[row], highs[row]
         good, bad, depth = 0, whole + 1, whole  # by halving, since a greater depth looks at no fewer halves
         count = -1
         while count < 0 or bad - good > 1:
-            count = _descend(
-                low,
-                high,
-                bits,
-                kind,
-                depth,
-                patience[row],
-                most,
-                some_starts,
-                some_ends,
-                axes,
-                mirrors,
-                stack,
-                corner,
-                span,
-            )
+            count = _descend(low, high, bits, kind, depth, patience[row], most, room)
             if count < 0:
                 bad = depth
             else:

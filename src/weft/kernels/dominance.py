@@ -1,16 +1,20 @@
 """Boxes around and within a box, among very many. Law: every row that answers is given, and each once.
 
 Rows are boxes over `axes` (low, high float64[rows, axes], marks uint8[rows, axes] as in kernels.boxes), and `state`
-(uint8[rows]): DEAD, HULL (the row is only a hull of what it stands for, so that equal ends decide nothing) or EXACT.
-`order` (int64[n]) holds rows in runs: run r is order[runs[r]:runs[r + 1]]. Each run but the last, which is scanned, is
-a tree: halves of halves down to `leaf` rows, its nodes numbered from FAN * runs[r] // leaf on. `left` (int64[nodes]) is
-a node's first child, the second is next to it, and 0 says leaf; `bounds` (float64[nodes, 4, axes]) are the least and
-greatest low end and the least and greatest high end below each node.
+(uint8[rows]): DEAD, HULL (the row is only a hull of what it stands for, so that equal ends decide nothing) or EXACT;
+`tags` (uint64[rows]) are bits that may stop a search. `order` (int64[n]) holds rows in runs: run r is
+order[runs[r]:runs[r + 1]] (`runs` is int64). Each run but the last, which is scanned, is a tree: halves of halves down
+to `leaf` rows, its nodes numbered from FAN * runs[r] // leaf on. `left` (int64[nodes]) is a node's first child, the
+second is next to it, and 0 says leaf; `bounds` (float64[nodes, 4, axes]) are the least and greatest low end and the
+least and greatest high end below each node.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
+from numpy.typing import NDArray
 
 from weft.kernels.boxes import BOUNDED, HIGH_OPEN, LOW_OPEN
 from weft.kernels.jit import jit
@@ -21,90 +25,164 @@ FAN = 4  # a leaf is at least half full, so there are fewer nodes than this for 
 _DEPTH = 128
 
 
+class Rows(NamedTuple):
+    """The arrays of rows and of the trees over them."""
+
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+    marks: NDArray[np.uint8]
+    state: NDArray[np.uint8]
+    tags: NDArray[np.uint64]
+    order: NDArray[np.int64]
+    left: NDArray[np.int64]
+    bounds: NDArray[np.float64]
+
+
+class Sides(NamedTuple):
+    """The box that is asked about: its ends and marks on every axis (float64[axes] and uint8[axes])."""
+
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+    marks: NDArray[np.uint8]
+
+
+def empty(rows: int, axes: int, leaf: int) -> Rows:
+    """Room for so many rows, all open on every axis, dead and in no run."""
+    nodes = FAN * (rows // leaf + 1)
+    return Rows(
+        np.full((rows, axes), -np.inf),
+        np.full((rows, axes), np.inf),
+        np.zeros((rows, axes), np.uint8),
+        np.zeros(rows, np.uint8),
+        np.zeros(rows, np.uint64),
+        np.zeros(rows, np.int64),
+        np.zeros(nodes, np.int64),
+        np.zeros((nodes, 4, axes)),
+    )
+
+
+def tree_over(
+    low: NDArray[np.float64],
+    high: NDArray[np.float64],
+    marks: NDArray[np.uint8],
+    state: NDArray[np.uint8],
+    tags: NDArray[np.uint64],
+    leaf: int,
+) -> Rows:
+    """Rows that are all in one run, with the tree over it."""
+    size, axes = low.shape
+    nodes = FAN * (size // leaf + 1)
+    left, bounds = np.zeros(nodes, np.int64), np.zeros((nodes, 4, axes))
+    rows = Rows(low, high, marks, state, tags, np.arange(size), left, bounds)
+    build(rows, 0, size, leaf)
+    return rows
+
+
+def resized(rows: Rows, size: int, axes: int, leaf: int) -> Rows:
+    """The same rows and trees, with room for more rows or axes."""
+    new = empty(size, axes, leaf)
+    (kept, width), nodes = rows.low.shape, len(rows.left)
+    for name in ("low", "high", "marks"):
+        getattr(new, name)[:kept, :width] = getattr(rows, name)
+    for name in ("state", "tags", "order"):
+        getattr(new, name)[:kept] = getattr(rows, name)
+    new.left[:nodes] = rows.left
+    new.bounds[:nodes, :, :width] = rows.bounds
+    # an axis that the trees do not know yet is open on all their rows
+    new.bounds[:nodes, :2, width:], new.bounds[:nodes, 2:, width:] = -np.inf, np.inf
+    return new
+
+
 @jit
-def around(low, high, marks, row, a, b, mark, strict):
+def _around(rows, row, box, strict):
     """Whether the row's interval holds the asked one on every axis."""
-    for axis in range(a.shape[0]):
-        its = marks[row, axis]
+    for axis in range(box.low.shape[0]):
+        its, mark = rows.marks[row, axis], box.marks[axis]
         if its & BOUNDED == 0:
             continue
-        if mark[axis] & BOUNDED == 0 or low[row, axis] > a[axis] or high[row, axis] < b[axis]:
+        low, high = rows.low[row, axis], rows.high[row, axis]
+        if mark & BOUNDED == 0 or low > box.low[axis] or high < box.high[axis]:
             return False
         if strict:
-            if low[row, axis] == a[axis] and its & LOW_OPEN and not mark[axis] & LOW_OPEN:
+            if low == box.low[axis] and its & LOW_OPEN and not mark & LOW_OPEN:
                 return False
-            if high[row, axis] == b[axis] and its & HIGH_OPEN and not mark[axis] & HIGH_OPEN:
+            if high == box.high[axis] and its & HIGH_OPEN and not mark & HIGH_OPEN:
                 return False
     return True
 
 
 @jit
-def within(low, high, marks, row, a, b, mark, strict):
+def _within(rows, row, box, strict):
     """Whether the asked interval holds the row's on every axis."""
-    for axis in range(a.shape[0]):
-        if mark[axis] & BOUNDED == 0:
+    for axis in range(box.low.shape[0]):
+        its, mark = rows.marks[row, axis], box.marks[axis]
+        if mark & BOUNDED == 0:
             continue
-        its = marks[row, axis]
-        if its & BOUNDED == 0 or low[row, axis] < a[axis] or high[row, axis] > b[axis]:
+        low, high = rows.low[row, axis], rows.high[row, axis]
+        if its & BOUNDED == 0 or low < box.low[axis] or high > box.high[axis]:
             return False
         if strict:
-            if low[row, axis] == a[axis] and mark[axis] & LOW_OPEN and not its & LOW_OPEN:
+            if low == box.low[axis] and mark & LOW_OPEN and not its & LOW_OPEN:
                 return False
-            if high[row, axis] == b[axis] and mark[axis] & HIGH_OPEN and not its & HIGH_OPEN:
+            if high == box.high[axis] and mark & HIGH_OPEN and not its & HIGH_OPEN:
                 return False
     return True
 
 
 @jit
-def meeting(low, high, marks, row, a, b, mark, strict):
+def _meeting(rows, row, box, strict):
     """Whether the row's interval and the asked one share a point on every axis."""
-    for axis in range(a.shape[0]):
-        its = marks[row, axis]
-        if its & BOUNDED == 0 or mark[axis] & BOUNDED == 0:
+    for axis in range(box.low.shape[0]):
+        its, mark = rows.marks[row, axis], box.marks[axis]
+        if its & BOUNDED == 0 or mark & BOUNDED == 0:
             continue
-        if low[row, axis] > b[axis] or high[row, axis] < a[axis]:
+        low, high = rows.low[row, axis], rows.high[row, axis]
+        if low > box.high[axis] or high < box.low[axis]:
             return False
         if strict:
-            if low[row, axis] == b[axis] and (its & LOW_OPEN or mark[axis] & HIGH_OPEN):
+            if low == box.high[axis] and (its & LOW_OPEN or mark & HIGH_OPEN):
                 return False
-            if high[row, axis] == a[axis] and (its & HIGH_OPEN or mark[axis] & LOW_OPEN):
+            if high == box.low[axis] and (its & HIGH_OPEN or mark & LOW_OPEN):
                 return False
     return True
 
 
 @jit
-def _holds(asked, low, high, marks, row, a, b, mark, strict):
+def _holds(asked, rows, row, box, strict):
     if asked == AROUND:
-        return around(low, high, marks, row, a, b, mark, strict)
+        return _around(rows, row, box, strict)
     if asked == WITHIN:
-        return within(low, high, marks, row, a, b, mark, strict)
-    return meeting(low, high, marks, row, a, b, mark, strict)
+        return _within(rows, row, box, strict)
+    return _meeting(rows, row, box, strict)
 
 
 @jit
-def _hopeless(asked, bounds, node, a, b, mark):
+def _hopeless(asked, bounds, node, box):
     """Whether no row below a node can answer."""
-    for axis in range(a.shape[0]):
+    for axis in range(box.low.shape[0]):
+        a, b = box.low[axis], box.high[axis]
         if asked == AROUND:
-            if bounds[node, 0, axis] > a[axis] or bounds[node, 3, axis] < b[axis]:
+            if bounds[node, 0, axis] > a or bounds[node, 3, axis] < b:
                 return True
-        elif mark[axis] & BOUNDED:
+        elif box.marks[axis] & BOUNDED:
             if asked == WITHIN:
-                if bounds[node, 1, axis] < a[axis] or bounds[node, 2, axis] > b[axis]:
+                if bounds[node, 1, axis] < a or bounds[node, 2, axis] > b:
                     return True
-            elif bounds[node, 0, axis] > b[axis] or bounds[node, 3, axis] < a[axis]:
+            elif bounds[node, 0, axis] > b or bounds[node, 3, axis] < a:
                 return True
     return False
 
 
 @jit
-def search(asked, low, high, marks, state, tags, order, runs, left, bounds, leaf, a, b, mark, exact, tag, only, out):
+def search(low, high, marks, state, tags, order, left, bounds, a, b, mark, runs, leaf, asked, exact, tag, only, out):
     """Rows that answer, into `out` (int64[rows]); returns how many, how many were compared, and whether it was stopped.
 
-    The asked box is a, b (float64[axes]) and mark (uint8[axes]); `exact` is False if it is only a hull. A row that
-    answers and has one of the bits of `tag` in its `tags` (uint64[rows]) stops the search; with `only`, rows with none
+    Called as search(*rows, *box, ...), since named tuples of eleven arrays would cost numba some microseconds a call,
+    as long as a search among few rows. `asked` is AROUND, WITHIN or MEETING; `exact` is False if the box is only
+    a hull. A row that answers and has one of the bits of `tag` (uint64) stops the search; with `only`, rows with none
     of the bits do not answer, and what stops a search AROUND is a row that has all of them and surely covers.
     """
+    rows, box = Sides(low, high, marks), Sides(a, b, mark)
     found = compared = 0
     nodes = np.empty(_DEPTH, np.int64)
     starts = np.empty(_DEPTH, np.int64)
@@ -117,7 +195,7 @@ def search(asked, low, high, marks, state, tags, order, runs, left, bounds, leaf
             top -= 1
             node, start, end = nodes[top], starts[top], ends[top]
             if not scanned:
-                if _hopeless(asked, bounds, node, a, b, mark):
+                if _hopeless(asked, bounds, node, box):
                     continue
                 if left[node]:
                     middle = (start + end) // 2
@@ -134,7 +212,7 @@ def search(asked, low, high, marks, state, tags, order, runs, left, bounds, leaf
                     continue
                 compared += 1
                 sure = exact and state[row] == EXACT
-                if _holds(asked, low, high, marks, row, a, b, mark, sure):
+                if _holds(asked, rows, row, box, sure):
                     out[found] = row
                     found += 1
                     if (its and not only) or (only and sure and its == tag and asked == AROUND):
@@ -143,8 +221,9 @@ def search(asked, low, high, marks, state, tags, order, runs, left, bounds, leaf
 
 
 @jit
-def build(low, high, order, start, end, left, bounds, leaf):
+def build(rows, start, end, leaf):
     """Make the tree of the run order[start:end], which is reordered. Cost: O(n log n)."""
+    low, high, order, left, bounds = rows.low, rows.high, rows.order, rows.left, rows.bounds
     axes = low.shape[1]
     keys = np.empty(end - start, np.float64)
     floor, ceiling = _extremes(low, high, order, start, end)

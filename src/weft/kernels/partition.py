@@ -4,7 +4,7 @@ Rows come as constraints, sorted by row: `starts` (int64[n+1]) into `dims`, `low
 `ids` (int32) names the rows; negative names are special, and are kept together at the end of a leaf.
 `sizes` (int64[d]) has the number of codes of each dimension.
 
-A tree is four arrays:
+A `Tree` is six arrays:
 - `nodes` (int32, eight a node). Inner: dimension, shift, child for rows too wide to cut or -1, first place in
   `children`, most cells of a row, cells. Leaf: -1, first block, blocks, start in `columns`, start in `data`
   (units of 32).
@@ -12,12 +12,15 @@ A tree is four arrays:
 - `columns` (int32), for each block: number of columns, units of data, then 4 * dimension + kind (see `leaves`) of each.
   The number has SPECIAL added if a row of the block is special.
 - `data` (uint16): the bounds of each column, as in `simd`.
-`ids` and `live` (uint32) have 32 rows and a mask for each block.
+- `ids` (int32) and `live` (uint32): the names of the 32 rows of each block, and a mask of those that live.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
+from numpy.typing import NDArray
 
 from weft.kernels.jit import jit
 from weft.kernels.leaves import fetch, grown, write_leaf
@@ -26,6 +29,23 @@ NODE = 8
 _SAMPLE = 2000
 _WORTH = 0.15  # a cut must spare a node this share of its rows
 _WIDE_RANGE = 0.6  # ranges wider than this share of a dimension are not worth cutting
+_LANES = np.arange(32, dtype=np.uint32)
+
+
+class Tree(NamedTuple):
+    """The arrays of a tree."""
+
+    nodes: NDArray[np.int32]
+    children: NDArray[np.int32]
+    columns: NDArray[np.int32]
+    data: NDArray[np.uint16]
+    ids: NDArray[np.int32]
+    live: NDArray[np.uint32]
+
+    def places(self) -> NDArray[np.int64]:
+        """Where in `ids` rows are that are not special; a block's last lanes may be empty."""
+        filled = np.repeat(self.live, 32) >> np.tile(_LANES, len(self.live)) & 1 == 1
+        return np.flatnonzero((self.ids >= 0) & filled)
 
 
 @jit
@@ -102,7 +122,7 @@ def _cut(starts, ranges, rows, dim, shift, most, cells, from_cell, to_cell):
 
 @jit
 def build(starts, dims, lows, highs, ids, sizes, leaf, alpha, most_cells):
-    """The tree of all rows: nodes, children, columns, data, ids, live.
+    """The tree of all rows.
 
     `leaf`: rows that need no further cut. `alpha`: a cell is about so many mean ranges wide. `most_cells`: a row that
     touches more cells than this, and than a third of them, goes to the node's child for wide rows.
@@ -219,7 +239,7 @@ def build(starts, dims, lows, highs, ids, sizes, leaf, alpha, most_cells):
             path_low[dim], path_high[dim] = 0, sizes[dim] - 1
             up = parent[up]
     columns, data, leaf_ids, live = leaves
-    return (
+    return Tree(
         nodes[: NODE * made].copy(),
         children[:child_count].copy(),
         columns[: ends[0]].copy(),

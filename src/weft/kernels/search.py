@@ -1,4 +1,5 @@
-"""Searching a partition tree (see `partition`). Law: a row is found just if all codes of the event are in its ranges.
+"""Searching a partition tree (see `partition.Tree`). Law: a row is found just if all codes of the event are in its
+ranges.
 
 `codes` (int32[events, d]) has an event a row. Results are in CSR form: `offsets` (int64[events+1]) into found ids.
 `event_by_event` is best when an event reaches few leaves, `all_together` when it reaches many: it sends the whole batch
@@ -11,15 +12,16 @@ import numpy as np
 
 from weft.kernels.jit import jit
 from weft.kernels.leaves import BYTES, NARROW, SPECIAL, grown
-from weft.kernels.partition import NODE
+from weft.kernels.partition import NODE, Tree
 from weft.kernels.simd import byte_mask, compress, lowest, narrow_mask, ones, prefetch, wide_mask
 
 FIND, COUNT, ANY = 0, 1, 2
 
 
 @jit
-def _scan_leaf(nodes, columns, data, ids, live, codes, event, leaf, found, out, mode):
+def _scan_leaf(tree, codes, event, leaf, found, out, mode):
     """Append a leaf's matches to `out` from `found` on; returns `out`, the new end, and how many were only counted."""
+    nodes, columns, data, ids = tree.nodes, tree.columns, tree.data, tree.ids
     place = leaf * NODE
     block, blocks = np.int64(nodes[place + 1]), np.int64(nodes[place + 2])
     column, base = np.int64(nodes[place + 3]), 32 * np.int64(nodes[place + 4])
@@ -27,7 +29,7 @@ def _scan_leaf(nodes, columns, data, ids, live, codes, event, leaf, found, out, 
     if found + 32 * blocks > out.size and mode == FIND:
         out = grown(out, found + 32 * blocks)
     for b in range(block, block + blocks):
-        mask = live[b]
+        mask = tree.live[b]
         header = np.int64(columns[column])
         special = header >= SPECIAL
         if special:
@@ -87,8 +89,11 @@ def event_by_event(nodes, children, columns, data, ids, live, codes, out, offset
     """Search for each event on its own; fills `offsets`, and `counts` if not FIND. Returns `out`, or a longer array in
     its place, and how many ids are found in it.
 
-    COUNT counts what is not special in `counts`, ANY stops at the first; both give special rows as found.
+    COUNT counts what is not special in `counts`, ANY stops at the first; both give special rows as found. The arrays of
+    the tree come one by one (`*tree`), for this is how single events are searched: to take a named tuple of six costs
+    numba more than two microseconds a call, as long as many a search.
     """
+    tree = Tree(nodes, children, columns, data, ids, live)
     stack, leaves = np.empty(64, np.int64), np.empty(64, np.int64)
     found = 0
     offsets[0] = 0
@@ -127,9 +132,7 @@ def event_by_event(nodes, children, columns, data, ids, live, codes, out, offset
                 prefetch(data, base + 96)
         total = 0
         for at in range(reached):
-            out, found, counted = _scan_leaf(
-                nodes, columns, data, ids, live, codes, event, leaves[at], found, out, mode
-            )
+            out, found, counted = _scan_leaf(tree, codes, event, leaves[at], found, out, mode)
             total += counted
             if mode == ANY and total > 0:
                 break
@@ -140,13 +143,13 @@ def event_by_event(nodes, children, columns, data, ids, live, codes, out, offset
 
 
 @jit
-def all_together(nodes, children, columns, data, ids, live, codes, out, whose, offsets, counts, mode):
+def all_together(tree, codes, out, whose, offsets, counts, mode):
     """Search for all events at once; fills `offsets`, and `counts` if not FIND. Returns `out` and `whose`, or longer
     arrays in their place, with the found ids in no order and the event of each, and how many there are.
 
     COUNT counts what is not special in `counts`, which must be zeros, and gives special rows as found.
     """
-    events = codes.shape[0]
+    nodes, events = tree.nodes, codes.shape[0]
     pool = np.empty(max(4 * events, 64), np.int32)
     for event in range(events):
         pool[event] = event
@@ -164,7 +167,7 @@ def all_together(nodes, children, columns, data, ids, live, codes, out, whose, o
             for at in range(begin, begin + size):
                 event = np.int64(pool[at])
                 before = found
-                out, found, counted = _scan_leaf(nodes, columns, data, ids, live, codes, event, node, found, out, mode)
+                out, found, counted = _scan_leaf(tree, codes, event, node, found, out, mode)
                 if mode != FIND:
                     counts[event] += counted
                 if out.size > whose.size:
@@ -197,7 +200,7 @@ def all_together(nodes, children, columns, data, ids, live, codes, out, whose, o
             cell = touched[at]
             here = cells[cell]
             cells[cell] = to
-            child = np.int64(children[start + cell])
+            child = np.int64(tree.children[start + cell])
             if child >= 0:
                 stack[depth], begins[depth], sizes[depth] = child, to, here
                 depth += 1
@@ -234,8 +237,9 @@ def by_event(values, whose, offsets, out):
 
 
 @jit
-def reach(nodes, children, codes):
+def reach(tree, codes):
     """How many leaves the events reach, all in all."""
+    nodes = tree.nodes
     stack = np.empty(64, np.int64)
     leaves = 0
     for event in range(codes.shape[0]):
@@ -251,7 +255,7 @@ def reach(nodes, children, codes):
             if nodes[place + 2] >= 0:
                 stack[depth] = nodes[place + 2]
                 depth += 1
-            child = children[nodes[place + 3] + (codes[event, dim] >> nodes[place + 1])]
+            child = tree.children[nodes[place + 3] + (codes[event, dim] >> nodes[place + 1])]
             if child >= 0:
                 stack[depth] = child
                 depth += 1
@@ -259,11 +263,12 @@ def reach(nodes, children, codes):
 
 
 @jit
-def kill(nodes, children, ids, live, dims, lows, highs, name):
+def kill(tree, dims, lows, highs, name):
     """Clear the live bits of the row with these constraints and this name in all leaves that hold it; returns how many.
 
     It walks the row's own cells, as the tree was built.
     """
+    nodes, live = tree.nodes, tree.live
     stack = np.empty(64, np.int64)
     stack[0], depth, cleared = 0, 1, 0
     while depth > 0:
@@ -274,7 +279,7 @@ def kill(nodes, children, ids, live, dims, lows, highs, name):
             for b in range(nodes[place + 1], nodes[place + 1] + nodes[place + 2]):
                 for lane in range(32):
                     bit = np.uint32(1) << np.uint32(lane)
-                    if ids[32 * b + lane] == name and live[b] & bit:
+                    if tree.ids[32 * b + lane] == name and live[b] & bit:
                         live[b] &= ~bit
                         cleared += 1
             continue
@@ -290,7 +295,7 @@ def kill(nodes, children, ids, live, dims, lows, highs, name):
             continue
         stack = grown(stack, depth + high - low + 1)
         for cell in range(low, high + 1):
-            child = children[nodes[place + 3] + cell]
+            child = tree.children[nodes[place + 3] + cell]
             if child >= 0:
                 stack[depth] = child
                 depth += 1

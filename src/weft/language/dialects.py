@@ -44,6 +44,15 @@ Path = tuple[str | int, ...]
 _DIALECTS = ("exact", "prefix", "suffix", "all", "any", "not", "sql")
 
 
+def is_json(text: str) -> bool:
+    """Whether a filter's text is meant as JSON: it starts with a bracket, as no text of the language does.
+
+    >>> is_json(' {"exact": {"type": "a"}}'), is_json("(x > 5)")
+    (True, False)
+    """
+    return text.lstrip()[:1] in ("{", "[")
+
+
 def from_json(source: str | Mapping[str, Any] | list[Any], predicates: Predicates = NO_PREDICATES) -> Filter:
     """The filter of a JSON text, or of what it decodes to.
 

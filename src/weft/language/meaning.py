@@ -11,6 +11,7 @@ from datetime import datetime
 from operator import eq, ge, gt, le, lt, ne
 from typing import Any
 
+from weft.errors import EventError
 from weft.language.ast import (
     And,
     Attribute,
@@ -26,7 +27,7 @@ from weft.language.ast import (
     Or,
     Truth,
 )
-from weft.model.event import Event, attributes_of
+from weft.model.event import Event, as_value, attributes_of
 from weft.model.value import Type, Value, to_micros, type_of
 
 _COMPARE: dict[Operator, Callable[[Any, Any], bool]] = {
@@ -54,8 +55,21 @@ def matches(filter: Filter, event: Event | Values) -> bool:
 
 
 def truth(filter: Filter, event: Event | Values) -> bool | None:
-    """TRUE, FALSE or NULL (None)."""
-    return _truth(filter, attributes_of(event))
+    """TRUE, FALSE or NULL (None). What is no value is NULL here; an index refuses an event with such an attribute."""
+    try:
+        values = attributes_of(event)
+    except EventError:
+        if not isinstance(event, Mapping):
+            raise
+        values = {name: _value(name, value) for name, value in event.items()}
+    return _truth(filter, values)
+
+
+def _value(name: str, value: object) -> Value | None:
+    try:
+        return as_value(name, value)
+    except EventError:
+        return None
 
 
 def compare(operator: Operator, left: Value | None, right: Value | None) -> bool | None:

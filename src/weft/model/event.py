@@ -100,16 +100,33 @@ def as_value(name: str, value: object) -> Value | None:
     return kept
 
 
+def as_event(event: Event | Mapping[str, Any]) -> Event:
+    """The event itself, or `Event.of` a mapping. Raises EventError for anything else.
+
+    >>> as_event({"x": 1})
+    Event(attributes={'x': 1}, payload=None)
+    """
+    if isinstance(event, Event):
+        return event
+    if not isinstance(event, Mapping):
+        raise EventError(f"an event is an Event or a mapping of names to values, not {shown(event)}")
+    return Event.of(event)
+
+
 def attributes_of(event: Event | Mapping[str, Any]) -> Mapping[str, Any]:
-    """The attributes of an event or a mapping; numpy's scalars become Python's values, so that they compare."""
+    """The attributes of an event or a mapping, as `Event.of` makes them. Raises EventError as it does.
+
+    A mapping whose values are all of the five types is returned as it is.
+
+    >>> attributes_of({"x": Decimal(1), "y": {"z": 2}})
+    {'x': 1.0, 'y.z': 2}
+    """
     if isinstance(event, Event):
         return event.attributes
-    if all(type(value) in _PLAIN for value in event.values()):
+    known = type(event) is dict or isinstance(event, Mapping)  # the first is much quicker
+    if known and _LEAVES.issuperset(map(type, event.values())):
         return event
-    return {name: value.item() if getattr(value, "shape", None) == () else value for name, value in event.items()}
-
-
-_PLAIN = frozenset((type(None), bool, int, float, str, datetime))
+    return as_event(event).attributes
 
 
 def check_name(name: object) -> str:

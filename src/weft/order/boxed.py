@@ -4,21 +4,18 @@ node, but compares a filter with few of very many.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from weft.algebra import interval
 from weft.algebra.box import Box, NormalForm
-from weft.algebra.columns import Part
 from weft.algebra.relate import Region, as_form, covers
-from weft.algebra.valueset import ValueSet
+from weft.algebra.spans import Part, Span, only_string, span_of
 from weft.errors import FilterError
-from weft.kernels.boxes import BOUNDED, HIGH_OPEN, LOW_OPEN
+from weft.kernels.boxes import BOUNDED
 from weft.model.schema import Schema
-from weft.order.cover_index import CoverIndex, Row, Span
+from weft.order.cover_index import CoverIndex, Row
 from weft.order.node import Interface, Node
 from weft.order.relation import Places, Relation, Standing, reaches
 
@@ -86,39 +83,17 @@ class Filters(Relation[Region]):
         return IndexedPlaces(self) if self._indexed else super().places()
 
     def _hull(self, box: Box) -> tuple[list[Span], bool]:
-        spans, exact = [], not box.residuals
+        """The spans around a box, and whether they are all of it."""
+        spans, exact, number = [], not box.residuals, self._number
         for name, values in box.sets.items():
-            span, whole = self._span(name, values)
+            span, whole = span_of(name, values, number)
             exact = exact and whole
             if span is not None:
                 spans.append(span)
         return spans, exact
 
-    def _span(self, name: str, values: ValueSet) -> tuple[Span | None, bool]:
-        """A value set as one interval of one type, and whether that is all of it; no span if it has several types."""
-        if values.numbers:
-            if values.absent or values.strings or values.bools or values.timestamps:
-                return None, False
-            cuts = values.numbers
-            low, side = cuts[0]
-            top, end = cuts[-1] if len(cuts) % 2 == 0 else (math.inf, 1)
-            marks = BOUNDED | (LOW_OPEN if side else 0) | (0 if end else HIGH_OPEN)
-            start, stop = float(low), float(top)
-            return ((name, Part.NUMBERS), start, stop, marks), len(cuts) <= 2 and start == low and stop == top
-        if values.absent or (bool(values.strings) + bool(values.bools) + bool(values.timestamps)) != 1:
-            return None, False
-        if values.timestamps:
-            cuts = values.timestamps
-            start, stop = float(cuts[0][0]), float(cuts[-1][0] - 1) if len(cuts) % 2 == 0 else math.inf
-            fine = len(cuts) <= 2 and start == cuts[0][0] and stop == (cuts[-1][0] - 1 if len(cuts) == 2 else math.inf)
-            return ((name, Part.TIMESTAMPS), start, stop, BOUNDED), fine
-        if values.bools:
-            return ((name, Part.BOOLS), float(min(values.bools)), float(max(values.bools)), BOUNDED), True
-        texts = None if values.strings.terms else interval.points(values.strings.line)
-        if texts is None or len(texts) != 1:
-            return ((name, Part.STRINGS), -math.inf, math.inf, BOUNDED), False
-        number = self._numbers.setdefault(texts[0], float(len(self._numbers)))
-        return ((name, Part.STRINGS), number, number, BOUNDED), True
+    def _number(self, text: str) -> float:
+        return self._numbers.setdefault(text, float(len(self._numbers)))
 
 
 class IndexedPlaces:
@@ -294,7 +269,6 @@ def _covers(wide: Boxed, narrow: Boxed) -> bool:
 
 def _only_type(box: Box) -> str | None:
     values = box.sets.get(TYPE)
-    if values is None or values.absent or values.numbers or values.bools or values.timestamps or values.strings.terms:
+    if values is None or values.absent or values.numbers or values.bools or values.timestamps:
         return None
-    texts = interval.points(values.strings.line)
-    return texts[0] if texts is not None and len(texts) == 1 else None
+    return only_string(values.strings)

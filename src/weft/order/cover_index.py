@@ -19,6 +19,7 @@ Span = tuple[Axis, float, float, int]  # the axis, low, high and marks, as in ke
 Row = int
 
 _MAX_AXES = 64
+_MAX_RUN = 1 << 14  # rows of one tree, unless rows are packed: a tree of more takes too long to build at once
 
 
 class CoverIndex:
@@ -47,7 +48,8 @@ class CoverIndex:
         self._runs = [0, 0]
         self._ends: NDArray[np.int64] | None = None  # the runs, as the kernel takes them
         self._count = 0  # rows that the last search found
-        self._allocate(buffer, 4)
+        self._rows = kernel.empty(buffer, 4, leaf)
+        self._make_room()
 
     def __len__(self) -> int:
         return self._live
@@ -57,13 +59,14 @@ class CoverIndex:
         places = [(self._axis(axis), low, high, marks) for axis, low, high, marks in spans]
         exact = exact and all(place >= 0 for place, *_ in places)
         row = self._free.pop() if self._free else self._new_row()
+        rows = self._rows
         for place, low, high, marks in places:
             if place >= 0:
-                self._low[row, place], self._high[row, place], self._marks[row, place] = low, high, marks
-        self._state[row] = kernel.EXACT if exact else kernel.HULL
+                rows.low[row, place], rows.high[row, place], rows.marks[row, place] = low, high, marks
+        rows.state[row] = kernel.EXACT if exact else kernel.HULL
         if not exact:
             self.hulls.add(row)
-        self._order[self._runs[-1]] = row
+        rows.order[self._runs[-1]] = row
         self._runs[-1] += 1
         self._live += 1
         if self._runs[-1] - self._runs[-2] >= self._buffer:
@@ -73,7 +76,7 @@ class CoverIndex:
 
     def discard(self, row: Row) -> None:
         """Let a row go. Cost: O(1), amortised."""
-        self._state[row] = kernel.DEAD
+        self._rows.state[row] = kernel.DEAD
         self.hulls.discard(row)
         self._live -= 1
         if self._runs[-1] > max(self._buffer, 2 * self._live):
@@ -89,7 +92,7 @@ class CoverIndex:
 
     def tag(self, row: Row, tag: int) -> None:
         """Give a row a tag of 64 bits."""
-        self._tags[row] = tag
+        self._rows.tags[row] = tag
 
     def around_tagged(self, spans: Iterable[Span], exact: bool, tag: int) -> list[Row]:
         """Rows that cover the box and have one of the tag's bits; if one surely covers it and has all, that comes last,
@@ -124,13 +127,13 @@ class CoverIndex:
 
     def check(self) -> None:
         """Raise AssertionError if an invariant is broken."""
-        order = self._order[: self._runs[-1]].tolist()
+        order = self._rows.order[: self._runs[-1]].tolist()
         assert len(set(order)) == len(order), "each row is in one run, once"
         assert set(order).isdisjoint(self._free), "a free row is in no run"
-        assert sum(self._state[row] != kernel.DEAD for row in order) == self._live, "live rows are counted"
+        assert sum(self._rows.state[row] != kernel.DEAD for row in order) == self._live, "live rows are counted"
         assert all(a <= b for a, b in zip(self._runs, self._runs[1:], strict=False)), "runs follow each other"
         assert self._runs[-1] - self._runs[-2] < self._buffer, "the buffer is never full"
-        assert self.hulls == {row for row in order if self._state[row] == kernel.HULL}, "hulls are known"
+        assert self.hulls == {row for row in order if self._rows.state[row] == kernel.HULL}, "hulls are known"
 
     def _search(
         self, asked: int, spans: Iterable[Span], exact: bool, tag: int = 0, only: bool = False
@@ -150,24 +153,7 @@ class CoverIndex:
         if self._ends is None:
             self._ends = np.array(self._runs, np.int64)
         found, compared, stopped = kernel.search(
-            asked,
-            self._low,
-            self._high,
-            self._marks,
-            self._state,
-            self._tags,
-            self._order,
-            self._ends,
-            self._left,
-            self._bounds,
-            self._leaf,
-            low,
-            high,
-            marks,
-            exact,
-            np.uint64(tag),
-            only,
-            self._out,
+            *self._rows, low, high, marks, self._ends, self._leaf, asked, exact, np.uint64(tag), only, self._out
         )
         self.compared += compared
         self._count = found
@@ -181,61 +167,47 @@ class CoverIndex:
         place = self._axes.get(axis, -1)
         if place < 0 and len(self._axes) < _MAX_AXES:
             place = self._axes[axis] = len(self._axes)
-            if place >= self._low.shape[1]:
-                self._resize(len(self._low), 2 * self._low.shape[1])
+            if place >= self._rows.low.shape[1]:
+                self._resize(len(self._rows.low), 2 * self._rows.low.shape[1])
         return place
 
     def _new_row(self) -> Row:
-        if self._used == len(self._low):
-            self._resize(2 * self._used, self._low.shape[1])
+        if self._used == len(self._rows.low):
+            self._resize(2 * self._used, self._rows.low.shape[1])
         self._used += 1
         return self._used - 1
 
     def _settle(self) -> None:
-        """Make the buffer and every run that is not larger one run."""
+        """Make the buffer and every run that is not larger one run, as long as that is not too large."""
         runs, end = self._runs, self._runs[-1]
         start = runs[-2]
         del runs[-2:]
-        while runs and start - runs[-1] <= end - start:
+        while runs and start - runs[-1] <= end - start and end - runs[-1] <= _MAX_RUN:
             start = runs.pop()
-        kernel.build(self._low, self._high, self._order, start, end, self._left, self._bounds, self._leaf)
+        kernel.build(self._rows, start, end, self._leaf)
         runs += [start, end, end]
 
     def _pack(self) -> None:
         """Drop the dead rows; they are used again."""
-        order = self._order[: self._runs[-1]]
-        alive = order[self._state[order] != kernel.DEAD]
-        self._free += order[self._state[order] == kernel.DEAD].tolist()
+        rows = self._rows
+        order = rows.order[: self._runs[-1]]
+        alive = order[rows.state[order] != kernel.DEAD]
+        self._free += order[rows.state[order] == kernel.DEAD].tolist()
         dead = np.array(self._free, np.int64)
-        self._low[dead], self._high[dead], self._marks[dead] = -np.inf, np.inf, 0
-        self._order[: len(alive)] = alive
+        rows.low[dead], rows.high[dead], rows.marks[dead] = -np.inf, np.inf, 0
+        rows.order[: len(alive)] = alive
         self._runs = [0, len(alive)]
         if len(alive) >= self._buffer:
             self._settle()
         self._ends = None
 
-    def _allocate(self, rows: int, axes: int) -> None:
-        self._low: NDArray[np.float64] = np.full((rows, axes), -np.inf)
-        self._high: NDArray[np.float64] = np.full((rows, axes), np.inf)
-        self._marks: NDArray[np.uint8] = np.zeros((rows, axes), np.uint8)
-        self._state: NDArray[np.uint8] = np.zeros(rows, np.uint8)
-        self._tags: NDArray[np.uint64] = np.zeros(rows, np.uint64)
-        self._order: NDArray[np.int64] = np.zeros(rows, np.int64)
-        self._out: NDArray[np.int64] = np.zeros(rows, np.int64)
-        nodes = kernel.FAN * (rows // self._leaf + 1)
-        self._left: NDArray[np.int64] = np.zeros(nodes, np.int64)
-        self._bounds: NDArray[np.float64] = np.zeros((nodes, 4, axes))
-        self._asked = np.full(axes, -np.inf), np.full(axes, np.inf), np.zeros(axes, np.uint8)
-        self._asked_axes: list[int] = []  # that the last search set
-
     def _resize(self, rows: int, axes: int) -> None:
-        low, high, marks, state, order = self._low, self._high, self._marks, self._state, self._order
-        left, bounds, tags = self._left, self._bounds, self._tags
-        self._allocate(rows, axes)
-        kept, width = low.shape
-        self._low[:kept, :width], self._high[:kept, :width], self._marks[:kept, :width] = low, high, marks
-        self._state[:kept], self._order[:kept], self._tags[:kept] = state, order, tags
-        self._left[: len(left)] = left
-        self._bounds[: len(left), :, :width] = bounds
-        # an axis that the trees do not know yet is open on all their rows
-        self._bounds[: len(left), :2, width:], self._bounds[: len(left), 2:, width:] = -np.inf, np.inf
+        self._rows = kernel.resized(self._rows, rows, axes, self._leaf)
+        self._make_room()
+
+    def _make_room(self) -> None:
+        """Make what searches write to as large as the rows."""
+        rows, axes = self._rows.low.shape
+        self._out = np.zeros(rows, np.int64)
+        self._asked = kernel.Sides(np.full(axes, -np.inf), np.full(axes, np.inf), np.zeros(axes, np.uint8))
+        self._asked_axes: list[int] = []  # that the last search set

@@ -123,7 +123,7 @@ def tree(shown: View[Any], ascii_only: bool = False) -> Iterator[Line]:
             push(node, below)
 
 
-def dot(shown: View[Any], name: str = "order") -> str:
+def dot(shown: View[Any]) -> str:
     """The view in Graphviz's language: a line leads from a filter to those that it covers.
 
     >>> from weft import parse
@@ -135,7 +135,7 @@ def dot(shown: View[Any], name: str = "order") -> str:
     """
     numbers = {node: at for at, node in enumerate(shown.nodes)}
     lines = [
-        f'digraph "{_escaped(name)}" {{',
+        'digraph "order" {',
         "  rankdir=LR;",
         '  node [shape=box, style=rounded, fontname="monospace", fontsize=10];',
         "  edge [arrowsize=0.6, color=gray50];",

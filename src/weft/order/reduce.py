@@ -194,18 +194,14 @@ class _Reduction:
         """Each row in a tree of the members; the last first, so that the first of equal ones is left."""
         rows, leaf = self.rows, self._leaf
         size = len(members)
-        low, high, marks = (
-            np.ascontiguousarray(side[np.ix_(members, axes)]) for side in (rows.low, rows.high, rows.marks)
-        )
+        here = np.ix_(members, axes)
+        low, high = (np.ascontiguousarray(side[here]) for side in (rows.low, rows.high))
+        marks = np.ascontiguousarray(rows.marks[here])
         state = rows.state[members]
         sure = (state == kernel.EXACT).astype(np.uint64)
         tags = sure.copy()
-        order, out = np.arange(size), np.empty(size, np.int64)
-        nodes = kernel.FAN * (size // leaf + 1)
-        left, bounds = np.zeros(nodes, np.int64), np.zeros((nodes, 4, len(axes)))
-        kernel.build(low, high, order, 0, size, left, bounds, leaf)
-        runs = np.array([0, size, size])
-        tree = (low, high, marks, state, tags, order, runs, left, bounds, leaf)
+        tree = kernel.tree_over(low, high, marks, state, tags, leaf)
+        runs, out = np.array([0, size, size]), np.empty(size, np.int64)
         places = np.full(len(rows.state), -1)
         places[members] = np.arange(size)
         lows, highs, marked = (
@@ -220,7 +216,8 @@ class _Reduction:
             if place >= 0:
                 tags[place] = 0
             box = lows[number], highs[number], marked[number]
-            found, _, stopped = kernel.search(kernel.AROUND, *tree, *box, exact, _SURE if exact else _ALL, False, out)
+            tag = _SURE if exact else _ALL
+            found, _, stopped = kernel.search(*tree, *box, runs, leaf, kernel.AROUND, exact, tag, False, out)
             if place >= 0:
                 tags[place] = sure[place]
             wide = int(members[out[found - 1]]) if stopped else self._first(members[out[:found]], row)

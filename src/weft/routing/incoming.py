@@ -151,7 +151,7 @@ class LinkMatcher:
         found: set[int] = set()
         for name, young in self._young.items():
             number = name & (_MOST_LINKS - 1)
-            if number not in found and number not in known and values in young:
+            if number not in found and number not in known and young.admits(values):
                 found.add(number)
         return found
 

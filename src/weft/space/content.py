@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from weft.algebra.relate import Region
 from weft.errors import SchemaError
 from weft.index.base import AnyEvent
 from weft.model.schema import Schema
-from weft.space.curve import MOST_RANGES, PATIENCE, Curve, Order, check_cap, union
+from weft.space.curve import MOST_RANGES, PATIENCE, Curve, Order, check_cap
 from weft.space.dimension import Ints
 from weft.space.grid import CellBoxes, Grid
 from weft.space.range_set import RangeSet
@@ -91,32 +92,20 @@ class ContentSpace:
         """The ranges of a filter, at most `most`. Raises FilterError if nothing matches it."""
         boxes = self.grid.boxes(region)
         found = self._range_sets(boxes, np.full(len(boxes.rows), len(boxes.rows)))
-        return union(found.starts, found.ends, self.most)
+        return found.union().capped(self.most)
 
     def range_sets(self, columns: BoxColumns) -> tuple[Ints, RangeSets]:
         """The owners of many boxes, each once and in order, and the ranges of each, as `ranges` has them.
 
         An owner that matches nothing has no box, and is not among them. Cost: a few microseconds a box.
         """
-        boxes = self.grid.boxes_of_columns(columns)
-        holders = columns.owners[boxes.rows]
-        order = np.argsort(holders, kind="stable")
-        owners, firsts, counts = np.unique(holders[order], return_index=True, return_counts=True)
-        boxes = CellBoxes(boxes.lows[order], boxes.highs[order], boxes.rows[order])
+        owners, counts, boxes = self.grid.boxes_by_owner(columns)
         found = self._range_sets(boxes, np.repeat(counts, counts))
-        if len(owners) == len(order):
+        if len(owners) == len(boxes.rows):
             return owners, found
-        each = [
-            found[int(first)]
-            if count == 1
-            else union(
-                found.starts[found.offsets[first] : found.offsets[first + count]],
-                found.ends[found.offsets[first] : found.offsets[first + count]],
-                self.most,
-            )
-            for first, count in zip(firsts, counts, strict=True)
-        ]
-        return owners, RangeSets.of(each)
+        parts = pairwise(found.offsets[np.append(0, np.cumsum(counts))].tolist())
+        unions = (RangeSet.union_of(found.starts[begin:end], found.ends[begin:end]) for begin, end in parts)
+        return owners, RangeSets.of(each.capped(self.most) for each in unions)
 
     def _range_sets(self, boxes: CellBoxes, together: Ints) -> RangeSets:
         """The ranges of each box; the boxes of one filter, of which there are `together`, share its patience."""

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from weft.errors import SchemaError
 from weft.kernels import curves as kernel
-from weft.space.range_set import NOTHING, RangeSet
+from weft.space.dimension import is_integer
+from weft.space.range_set import RangeSet
 from weft.space.range_sets import RangeSets
 
 Ints = NDArray[np.int64]
@@ -142,24 +143,5 @@ class Curve:
 
 def check_cap(most: int) -> None:
     """Raise SchemaError for a number of ranges that cannot be had."""
-    if not 1 <= most <= MOST_ALLOWED:
-        raise SchemaError(f"a filter becomes 1 to {MOST_ALLOWED} ranges: a cap of {most} is out of that")
-
-
-def union(starts: Ints, ends: Ints, most: int = MOST_RANGES) -> RangeSet:
-    """One range set of any ranges, in any order, overlapping or not; at most `most`, the smallest gaps closed first.
-
-    >>> found = union(np.array([8, 0, 3]), np.array([9, 2, 5]))
-    >>> found.starts.tolist(), found.ends.tolist()
-    ([0, 8], [5, 9])
-    """
-    if len(starts) == 0:
-        return NOTHING
-    order = np.argsort(starts, kind="stable")
-    begins = np.asarray(starts, np.int64)[order]
-    finish = np.maximum.accumulate(np.asarray(ends, np.int64)[order])
-    apart = begins[1:] - 1 > finish[:-1]
-    first, last = np.concatenate([[True], apart]), np.concatenate([apart, [True]])
-    begins, finish = begins[first], finish[last]
-    left = kernel.close_gaps(begins, finish, len(begins), most)
-    return RangeSet(begins[:left], finish[:left])
+    if not is_integer(most) or not 1 <= most <= MOST_ALLOWED:
+        raise SchemaError(f"a filter becomes 1 to {MOST_ALLOWED} ranges: a cap of {most!r} is no such integer")

@@ -55,6 +55,11 @@ class Dimension(Protocol):
         """A cell as people call it."""
 
 
+def is_integer(value: object) -> bool:
+    """Whether a value is an int, Python's or numpy's; a bool is none."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
 def joined(intervals: Iterable[Interval]) -> list[Interval]:
     """Intervals in order, without those that touch.
 

@@ -150,7 +150,7 @@ class Grid:
             raise FilterError("this filter matches no event, so it covers no cell: do not forward it")
         return found
 
-    def boxes_of_columns(self, columns: BoxColumns, most: int = MOST_BOXES) -> CellBoxes:
+    def boxes_of_columns(self, columns: BoxColumns) -> CellBoxes:
         """The same for many boxes at once; `rows` are the rows of the columns. Cost: O(rows) for each dimension."""
         size = len(columns)
         lows = np.zeros((size, len(self.dimensions)), np.int64)
@@ -163,12 +163,22 @@ class Grid:
                     lows[rows, at], highs[rows, at] = first[rows], last[rows]
         if not columns.odd:
             return CellBoxes(lows, highs, np.arange(size))
-        odd = self._gather(columns.odd.items(), most)
+        odd = self._gather(columns.odd.items(), MOST_BOXES)
         rows = np.delete(np.arange(size), list(columns.odd))
         numbers = np.concatenate([rows, odd.rows])
         order = np.argsort(numbers, kind="stable")
         every = np.concatenate([lows[rows], odd.lows]), np.concatenate([highs[rows], odd.highs])
         return CellBoxes(every[0][order], every[1][order], numbers[order])
+
+    def boxes_by_owner(self, columns: BoxColumns) -> tuple[Ints, Ints, CellBoxes]:
+        """The owners of the columns' boxes, each once and in order, how many boxes of cells each has, and these boxes,
+        owner by owner. An owner without a box is not among them.
+        """
+        boxes = self.boxes_of_columns(columns)
+        holders = columns.owners[boxes.rows]
+        order = np.argsort(holders, kind="stable")
+        owners, counts = np.unique(holders, return_counts=True)
+        return owners, counts, CellBoxes(boxes.lows[order], boxes.highs[order], boxes.rows[order])
 
     def _gather(self, boxes: Iterable[tuple[int, Box]], most: int) -> CellBoxes:
         found: list[tuple[Interval, ...]] = []
@@ -208,10 +218,10 @@ def _boxes(region: Region | str) -> tuple[Box, ...]:
 
 def _chosen(schema: Schema, names: Iterable[str] | None, cells: int | Mapping[str, int]) -> list[tuple[str, int]]:
     chosen = list(schema) if names is None else list(names)
-    for name in (*chosen, *(() if isinstance(cells, int) else cells)):
+    for name in (*chosen, *(cells if isinstance(cells, Mapping) else ())):
         if name not in schema:
             raise SchemaError(f"the schema has no attribute {name!r}{did_you_mean(name, schema)}")
-    if isinstance(cells, int):
+    if not isinstance(cells, Mapping):
         return [(name, cells) for name in chosen]
     for name in chosen:
         if name not in cells:

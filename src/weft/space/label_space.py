@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from weft.algebra.relate import Region
 from weft.errors import LabelError, SchemaError
 from weft.index.base import AnyEvent
 from weft.model.schema import Schema
-from weft.space.dimension import Ints
+from weft.space.dimension import Ints, is_integer
 from weft.space.grid import CellBoxes, Grid
 from weft.space.labels import MOST_BITS, LabelCode, LabelSets
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 MOST_LABELS = 256  # of one subscription
 PARTS = 2  # an attribute drops none, half or all of its bits: few levels
+MOST_ATTRIBUTES = MOST_BITS // 2  # of one application: each takes a bit for its granule and a mark at least
 _GRANULES = 64  # of each attribute, unless a caller says
 _WIDTH = 56  # bits below the application's number, so that grids can be added later without renumbering
 
@@ -62,10 +64,9 @@ class LabelSpace:
         object.__setattr__(self, "grids", tuple(self.grids))
         if not self.grids:
             raise LabelError("a label space needs a grid at least")
-        if self.most < 1 or self.parts < 1:
-            raise LabelError(
-                f"a filter has a label at least, and drops bits in a step or more: {self.most, self.parts}"
-            )
+        for what, number in (("most labels of a filter", self.most), ("parts of an attribute's bits", self.parts)):
+            if not is_integer(number) or number < 1:
+                raise LabelError(f"the {what} must be an integer of 1 or more, not {number!r}")
         object.__setattr__(self, "codes", tuple(LabelCode(grid.shape, self.parts) for grid in self.grids))
         object.__setattr__(self, "width", max(_WIDTH, *(code.size for code in self.codes)))
         if self.width + (len(self.grids) - 1).bit_length() > MOST_BITS:
@@ -76,9 +77,19 @@ class LabelSpace:
 
     @staticmethod
     def of(schema: Schema, granules: int | None = None, *, most: int = MOST_LABELS) -> LabelSpace:
-        """One application over all attributes of a schema, which must have bounds. Raises SchemaError."""
-        fitting = max(2, min(_GRANULES, 1 << max(1, MOST_BITS // max(1, len(schema.attributes)) - 1)))
-        return LabelSpace([Grid.uniform(schema, granules or fitting)], most)
+        """One application over all attributes of a schema, which must have bounds.
+
+        Raises SchemaError, or LabelError if the granules of all attributes do not fit in one label: by default there
+        are as many as fit, for up to 31 attributes.
+        """
+        count = len(schema.attributes)
+        if count > MOST_ATTRIBUTES:
+            raise LabelError(
+                f"the schema has {count} attributes, and a label has room for {MOST_ATTRIBUTES} at most; choose those "
+                "that matter: LabelSpace([Grid.uniform(schema, names=[...])])"
+            )
+        fitting = max(2, min(_GRANULES, 1 << max(1, MOST_BITS // max(1, count) - 1)))
+        return LabelSpace([Grid.uniform(schema, fitting if granules is None else granules)], most)
 
     def with_grid(self, grid: Grid) -> LabelSpace:
         """The same with one application more, of the next number; labels stay what they are. Raises LabelError."""
@@ -132,18 +143,12 @@ class LabelSpace:
 
         An owner that matches nothing has no box, and is not among them. Cost: O(labels).
         """
-        boxes = self._grid(application).boxes_of_columns(columns)
-        holders = columns.owners[boxes.rows]
-        order = np.argsort(holders, kind="stable")
-        owners, firsts, counts = np.unique(holders[order], return_index=True, return_counts=True)
-        boxes = CellBoxes(boxes.lows[order], boxes.highs[order], boxes.rows[order])
+        owners, counts, boxes = self._grid(application).boxes_by_owner(columns)
         found = self._of_boxes(application, boxes, np.repeat(np.maximum(self.most // counts, 1), counts))
-        if len(owners) == len(order):
+        if len(owners) == len(boxes.rows):
             return owners, found
-        each = [
-            np.unique(found.labels[found.offsets[first] : found.offsets[first + count]])
-            for first, count in zip(firsts, counts, strict=True)
-        ]
+        parts = pairwise(found.offsets[np.append(0, np.cumsum(counts))].tolist())
+        each = [np.unique(found.labels[begin:end]) for begin, end in parts]
         return owners, LabelSets(np.cumsum([0, *map(len, each)]), np.concatenate([np.zeros(0, np.int64), *each]))
 
     def _of_boxes(self, application: int, boxes: CellBoxes, room: int | Ints) -> LabelSets:

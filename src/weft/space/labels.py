@@ -79,8 +79,8 @@ class LabelCode:
         widths = bits + bool(self.parts)
         if widths.sum() > MOST_BITS:
             raise LabelError(
-                f"{self.granules} granules make labels of {widths.sum()} bits, and {MOST_BITS} is the most: "
-                "give fewer granules, or only the attributes that matter"
+                f"the granules of {len(bits)} attributes make labels of {widths.sum()} bits, and {MOST_BITS} is the "
+                "limit; use fewer granules, or only the attributes that matter"
             )
         object.__setattr__(self, "bits", bits)
         object.__setattr__(self, "places", widths[::-1].cumsum()[::-1] - widths)

@@ -19,10 +19,11 @@ from weft.language.taxonomy import Taxonomy
 from weft.model.schema import Attribute
 from weft.model.value import Type, Value, to_micros, type_of
 from weft.space.categories import Categories
-from weft.space.dimension import Dimension
+from weft.space.dimension import Dimension, is_integer
 from weft.space.ordered import Ordered
 
 LEAST_CELLS = 2  # absent, and all the rest
+MOST_CELLS = 2**20  # of an attribute: each is a cut that is stored
 
 
 def uniform(attribute: Attribute, cells: int) -> Dimension:
@@ -31,7 +32,7 @@ def uniform(attribute: Attribute, cells: int) -> Dimension:
     >>> uniform(Attribute("x", Type.INT, low=0, high=9), 8).parameters[3]
     ((0, 0), (2, 0), (4, 0), (6, 0), (8, 0), (10, 0))
     """
-    _check(attribute, cells)
+    cells = _check(attribute, cells)
     name, kind = attribute.name, attribute.type
     if kind is Type.BOOL:
         return Ordered(name, kind, ((1, 0),) if cells > 2 else ())
@@ -124,7 +125,7 @@ def equi_depth(attribute: Attribute, sample: Iterable[Value | None], cells: int)
     >>> equi_depth(Attribute("x", Type.INT), [1, 2, 3, 5, 8, 13, 21, 34, 55], 4).parameters[3]
     ((5, 0), (21, 0))
     """
-    _check(attribute, cells)
+    cells = _check(attribute, cells)
     if attribute.type is Type.BOOL:
         return uniform(attribute, cells)
     typed = ((type_of(value), value) for value in sample)
@@ -151,9 +152,14 @@ def equi_depth(attribute: Attribute, sample: Iterable[Value | None], cells: int)
 
 
 def _check(attribute: Attribute, cells: int) -> int:
+    """The number of cells as an int. Raises SchemaError if an attribute cannot have so many."""
+    if not is_integer(cells):
+        raise SchemaError(f"the number of cells of attribute {attribute.name!r} must be an integer, not {cells!r}")
     if cells < LEAST_CELLS:
         raise SchemaError(f"attribute {attribute.name!r} needs {LEAST_CELLS} cells at least: {cells} is too few")
-    return cells
+    if cells > MOST_CELLS:
+        raise SchemaError(f"attribute {attribute.name!r} can have {MOST_CELLS} cells at most: {cells} is too many")
+    return int(cells)
 
 
 def _even_ints(low: int, high: int, count: int) -> list[int]:

@@ -113,12 +113,6 @@ def measure(
     return Traffic(len(cells), int(forwarded.sum()), int((forwarded & truly).sum()))
 
 
-def project(boxes: CellBoxes, dimensions: Sequence[int]) -> CellBoxes:
-    """The boxes in some dimensions only."""
-    kept = list(dimensions)
-    return CellBoxes(boxes.lows[:, kept].copy(), boxes.highs[:, kept].copy(), boxes.rows)
-
-
 def _admitted(boxes: CellBoxes, cells: Ints, dims: tuple[int, ...]) -> NDArray[np.bool_]:
     out = np.empty(len(cells), np.bool_)
     kernel.any_box(boxes.lows, boxes.highs, cells, np.array(dims, np.int64), out)

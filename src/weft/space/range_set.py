@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from weft.errors import RangeError
+from weft.kernels.curves import close_gaps
 from weft.kernels.steps import LAST
 
 Points = NDArray[np.int64]
@@ -86,6 +87,18 @@ class RangeSet:
     def closed(self, gap: int) -> RangeSet:
         """The set with gaps of up to `gap` points closed: imperfect merging (MICS 3.6)."""
         return RangeSet.union_of(self.starts, self.ends, gap)
+
+    def capped(self, most: int) -> RangeSet:
+        """The set in at most `most` ranges: the smallest gaps are closed first, of equal ones the last (MICS 3.6).
+
+        >>> RangeSet.of((0, 2), (4, 5), (9, 9)).capped(2)
+        RangeSet.of((0, 5), (9, 9))
+        """
+        if len(self) <= most:
+            return self
+        starts, ends = self.starts.copy(), self.ends.copy()
+        left = close_gaps(starts, ends, len(starts), most)
+        return RangeSet(starts[:left], ends[:left])
 
     def contains(self, points: ArrayLike) -> NDArray[np.bool_]:
         """Whether each point is in the set. Cost: O(log n) a point."""

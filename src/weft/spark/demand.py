@@ -102,10 +102,10 @@ class Demand:
             rows.append((one, other, f"{count:,}", lift, "" if related is None else f"{related:+.2f}"))
         return rows
 
-    def repeated_rows(self, most: int = _ROWS) -> list[tuple[str, str]]:
+    def repeated_rows(self) -> list[tuple[str, str]]:
         """The filters that are there more than once."""
         repeated = [(form, count) for form, count in self.asked.of(Fact.FORM).items() if count > 1]
-        return [(f"{count:,}", self.asked.examples[form]) for form, count in repeated[:most]]
+        return [(f"{count:,}", self.asked.examples[form]) for form, count in repeated[:_ROWS]]
 
     def show(self, console: Console) -> None:
         """Print the portrait."""

@@ -11,7 +11,7 @@ import pyarrow as pa
 from weft.index.base import Matches
 from weft.spark.boxes import Matcher
 from weft.spark.events import attributes
-from weft.spark.output import Output, Wanted, both, write
+from weft.spark.output import Output, Wanted, write
 from weft.spark.shipping import Shipped
 
 
@@ -35,9 +35,9 @@ def match_batches(
             added: Any = pa.array(np.sum([matcher.index.count_batch(seen) for matcher in matchers], axis=0))
             yield pa.record_batch([*kept.columns, added], names=[*kept.schema.names, output.column])
             continue
-        found = one.match(seen)
+        found = [one.match(seen)]
         for other in rest:
             more = other.match(seen)
             shift = 0 if one.names is None else len(one.names)
-            found = both(found, Matches(more.offsets, more.ids + shift))
-        yield from write(kept, found, output, ids)
+            found.append(Matches(more.offsets, more.ids + shift))
+        yield from write(kept, Matches.merged(found, batch.num_rows), output, ids)

@@ -102,17 +102,6 @@ def write(
         yield pa.record_batch([*batch.take(rows).columns, ids(found.ids[low:high])], names=names)
 
 
-def both(one: Matches, other: Matches) -> Matches:
-    """The matches of both, for each event."""
-    if not len(one.ids) or not len(other.ids):
-        return one if len(one.ids) else other
-    offsets = one.offsets + other.offsets
-    ids = np.empty(offsets[-1], np.int64)
-    ids[np.arange(len(one.ids)) + np.repeat(other.offsets[:-1], one.counts)] = one.ids
-    ids[np.arange(len(other.ids)) + np.repeat(one.offsets[1:], other.counts)] = other.ids
-    return Matches(offsets, ids)
-
-
 def _slices(offsets: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
     """Events from first to before last whose matches are about _ROWS; an event alone may have more."""
     first, events = 0, len(offsets) - 1

@@ -11,8 +11,8 @@ from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
 from weft.algebra.box import NormalForm
-from weft.algebra.columns import Part
 from weft.algebra.relate import as_form
+from weft.algebra.spans import Part
 from weft.errors import FilterTooComplexError
 from weft.kernels.boxes import BOUNDED, HIGH_OPEN, LOW_OPEN
 from weft.language.ast import And, Between, Compare, Filter, Operator

@@ -1,0 +1,117 @@
+"""Every index and space takes the same events: those that `Event.of` takes. Others raise EventError."""
+
+from __future__ import annotations
+
+from datetime import date
+from decimal import Decimal
+from types import MappingProxyType
+
+import numpy as np
+import pytest
+
+from weft import Event, Schema, parse
+from weft.algebra.normalize import normalize
+from weft.errors import EventError
+from weft.index.counting import CountingIndex
+from weft.index.scan import ScanIndex
+from weft.index.tree import TreeIndex
+from weft.language.meaning import matches
+from weft.model.event import as_event, attributes_of
+from weft.space.content import ContentSpace
+from weft.space.grid import Grid
+from weft.space.label_space import LabelSpace
+
+SCHEMA = Schema.from_dict(
+    {"attributes": {"x": {"type": "float", "bounds": [0, 10]}, "y.z": {"type": "int", "bounds": [0, 10]}}}
+)
+FILTERS = ("x BETWEEN 1 AND 8", "x IS NULL", "y.z > 2", "x > TIMESTAMP '2020-01-01'")
+GRID = Grid.uniform(SCHEMA, 8)
+CONTENT, LABELS = ContentSpace(GRID), LabelSpace([GRID])
+LEVELS = LABELS.levels(LABELS.labels("x > 3"))
+
+MAKERS = {
+    "scan": ScanIndex,
+    "counting": CountingIndex,
+    "tree": lambda schema: TreeIndex(schema, tail=0),
+    "tail": TreeIndex,
+}
+
+
+def answers(event):
+    """What every index and space says of an event, one event at a time and in a batch, by who says it."""
+    found = {}
+    for name, make in MAKERS.items():
+        for schema in (None, SCHEMA):
+            index = make(schema)
+            for sub, text in enumerate(FILTERS):
+                index.add(sub, text)
+            kind = "plain" if schema is None else "typed"
+            found[kind, name, "one"] = lambda index=index: sorted(index.match(event).tolist())
+            found[kind, name, "batch"] = lambda index=index: sorted(index.match_batch([event])[0].tolist())
+            found[kind, name, "counts"] = lambda index=index: index.count_batch([event]).tolist()
+            found[kind, name, "any"] = lambda index=index: index.any_batch([event]).tolist()
+    found["filter", "matches", "one"] = lambda: [n for n, text in enumerate(FILTERS) if matches(parse(text), event)]
+    found["filter", "form", "one"] = lambda: [n for n, text in enumerate(FILTERS) if event in normalize(parse(text))]
+    found["curve", "content", "one"] = lambda: CONTENT.index(event)
+    found["curve", "content", "batch"] = lambda: int(CONTENT.indexes([event])[0])
+    found["curve", "content", "typed"] = lambda: int(CONTENT.indexes([event], SCHEMA)[0])
+    found["label", "labels", "one"] = lambda: list(LABELS.of_event(event, LEVELS))
+    found["label", "labels", "batch"] = lambda: list(LABELS.of_events([event], LEVELS)[0])
+    return found
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"x": [1]},
+        {"x": ()},
+        {"x": b"1"},
+        {"x": 1j},
+        {"x": np.array([1.0])},
+        {"x": 3.0, "other": [1]},
+        {"y": {"z": {1}}},
+        {"y.z": 1, "y": {"z": 2}},
+        7,
+        "x",
+        None,
+        [("x", 1)],
+    ],
+    ids=repr,
+)
+def test_what_is_no_event_is_refused_everywhere_with_an_event_error(event):
+    asked = answers(event)
+    del asked["filter", "matches", "one"]  # a single filter finds NULL there
+    for who, ask in asked.items():
+        with pytest.raises(EventError):
+            pytest.fail(f"{who} took it: {ask()}")
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"x": Decimal(3)},
+        {"x": np.float32(3)},
+        {"x": np.int64(3), "y.z": np.int64(9)},
+        {"x": 3.0, "y": {"z": 9}},
+        {"x": {}},
+        {"x": float("nan")},
+        {"x": np.datetime64("2020-05-05")},
+        {"x": date(2020, 5, 5)},
+        MappingProxyType({"x": 3.0}),
+        MappingProxyType({"x": Decimal(3)}),
+        Event({"x": 3.0}),
+    ],
+    ids=repr,
+)
+def test_every_index_and_space_sees_in_an_event_what_event_of_makes_of_it(event):
+    plain = event if isinstance(event, Event) else Event.of(event)
+    wanted = answers(plain)
+    for who, ask in answers(event).items():
+        assert ask() == wanted[who](), who
+    assert answers(event)["filter", "matches", "one"]() == answers(event)["plain", "tree", "one"]()
+
+
+def test_a_mapping_of_plain_values_is_not_copied():
+    event = {"x": 1.5, "s": "a", "n": None}
+    assert attributes_of(event) is event
+    assert attributes_of(as_event(event)) == {"x": 1.5, "s": "a"}

@@ -21,7 +21,8 @@ from weft.errors import TuningError
 from weft.index.base import SubId
 from weft.interest.budget import Budget, Cost, Figures
 from weft.interest.choices import Choices, Options
-from weft.interest.measured import Sample, measure, shapes_for
+from weft.interest.cell_sample import Sample
+from weft.interest.measured import measure, shapes_for
 from weft.interest.tune import exhaustive, tune_dls, tune_mics
 from weft.interest.tuning import Tuned
 from weft.language.ast import Filter
@@ -31,7 +32,7 @@ from weft.routing.mics import MicsTable
 from weft.routing.table import Link, RoutingTable, Update
 
 NORTH = Link("north")
-SOME = Options((8, 32), (4, 64))
+SOME = Options((8, 32), (4, 64), groups=1)
 BOUNDED = Schema.from_dict({"attributes": {name: {"type": "float", "bounds": [0, 2]} for name in ("a", "b")}})
 
 
@@ -75,7 +76,7 @@ def tables(tuned: Tuned[Any]) -> tuple[RoutingTable, RoutingTable]:
     def table() -> RoutingTable:
         read = Tuned.from_json(tuned.to_json())
         made: RoutingTable = (
-            MicsTable([read.space]) if read.model == "mics" else DlsTable(read.space, shape=read.shape, rate=read.rate)
+            MicsTable(read.space.groups) if read.model == "mics" else DlsTable(read.space, shape=read.shape, rate=read.rate)
         )
         made.attach(NORTH)
         return made

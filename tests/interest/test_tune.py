@@ -20,8 +20,8 @@ from weft.bench.tune import FULL, TUNE, WORKLOADS
 from weft.errors import TuningError
 from weft.index.base import SubId
 from weft.interest.budget import Budget, Cost, Figures
-from weft.interest.choices import Choices, Options
 from weft.interest.cell_sample import Sample
+from weft.interest.choices import Choices, Options
 from weft.interest.measured import measure, shapes_for
 from weft.interest.tune import exhaustive, tune_dls, tune_mics
 from weft.interest.tuning import Tuned
@@ -76,7 +76,9 @@ def tables(tuned: Tuned[Any]) -> tuple[RoutingTable, RoutingTable]:
     def table() -> RoutingTable:
         read = Tuned.from_json(tuned.to_json())
         made: RoutingTable = (
-            MicsTable(read.space.groups) if read.model == "mics" else DlsTable(read.space, shape=read.shape, rate=read.rate)
+            MicsTable(read.space.groups)
+            if read.model == "mics"
+            else DlsTable(read.space, shape=read.shape, rate=read.rate)
         )
         made.attach(NORTH)
         return made

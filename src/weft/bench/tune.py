@@ -29,8 +29,9 @@ from weft.algebra.bulk import columns_of_texts
 from weft.algebra.columns import BoxColumns
 from weft.bench.report import Result
 from weft.interest.budget import Budget, Cost, Figures
+from weft.interest.cell_sample import Sample
 from weft.interest.choices import Options
-from weft.interest.measured import Sample, measure
+from weft.interest.measured import measure
 from weft.interest.tune import exhaustive, tune_dls, tune_mics
 from weft.interest.tuning import Tuned
 from weft.model.schema import Schema

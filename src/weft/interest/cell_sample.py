@@ -143,7 +143,9 @@ class Sample:
 
     def outside(self, dimension: Dimension) -> float:
         """The part of the unwanted events that a subscription rules out by one dimension alone, on average."""
-        below = np.append(0, np.cumsum(np.bincount(self.cells([dimension])[self.strangers, 0], minlength=dimension.size)))
+        below = np.append(
+            0, np.cumsum(np.bincount(self.cells([dimension])[self.strangers, 0], minlength=dimension.size))
+        )
         spans = self._spans_of(dimension)
         inside = below[spans.highs + 1] - below[spans.lows]
         return float(1 - inside.sum() / below[-1] / len(self.columns))

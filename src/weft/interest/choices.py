@@ -186,8 +186,7 @@ class Choices:
             for group in range(number + 1)
         )
         unions = (
-            tuple(one if group == other else group for group in groups)
-            for one, other in combinations(range(number), 2)
+            tuple(one if group == other else group for group in groups) for one, other in combinations(range(number), 2)
         )
         found = dict.fromkeys(self.candidate(places, candidate[width], some) for some in (*moves, *unions))
         return [other for other in found if other != candidate and self.possible(other)]

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from weft.interest.budget import Budget, Figures
-from weft.interest.cell_sample import Mask, Part, Sample
+from weft.interest.cell_sample import Part, Sample
 from weft.interest.label_counts import LabelCounts
 from weft.interest.label_filter import CountingFilter, FilterShape
 from weft.interest.range_table import RangeTable
-from weft.space.cell_space import CellSpace
+from weft.space.cell_space import CellSpace, Mask
 from weft.space.content import ContentSpace
 from weft.space.curve import PATIENCE
 from weft.space.curve_groups import CurveGroups

@@ -2,9 +2,9 @@
 and budgets give the same choice, for what limits the search is counted in steps and never in seconds; what is given up
 early cannot be better than what is kept.
 
-1. *Starts.* Even grids over the attributes that rule out most: over any of few attributes; of many over the most telling
-   one, the two most telling, and so on. Attributes are in one group, or in groups of those that the same subscriptions
-   constrain.
+1. *Starts.* Even grids over any of few attributes; of many over the one that rules out most events, over the two
+   that do, and so on. Attributes are in one group, or in groups of those that the same
+   subscriptions constrain.
 2. *Descents* from the best starts. One place of a candidate after another (an attribute's cells, the cap) is set to its
    best as long as that helps. Then attributes are regrouped: one moves to another group or to one of its own, or two
    groups become one. Then one place is made finer and another coarser, for two that share a budget block each other.
@@ -41,6 +41,7 @@ _LEAST_RATE = 1e-9
 _STARTS = 5
 _FEW = 4  # attributes of which every set is a start
 _MOST_CANDIDATES = 200_000
+_AGAIN = 4  # the part of the work that another budget may take
 _SHARE = 16  # no candidate takes more than this part of the work
 _EACH, _CELL = 200_000, 8  # steps of a candidate, and of each dimension of each box and event
 
@@ -68,14 +69,16 @@ class Search:
         self.spent = 0
         self._made: dict[Candidate, Made] = {}  # within the budget
         self._large: set[Candidate] = set()  # too much work to measure
-        self._steps, self._limit = options.work, options.work
+        self._steps = options.work
+        self._half = self._limit = 0  # steps after which starts are enough, and all ends
         self._progress = progress
         self._rows: list[Trial] = []
 
     def tune(self, budget: Budget | None = None, *, exhaustively: bool = False) -> Tuned[Any]:
         """The choice for a budget. Raises TuningError if none keeps it."""
         self.budget, self._made, self._rows = budget or Budget(), {}, []
-        self._limit = self.spent + self._steps
+        allowed = self._steps if not self.seen else self._steps // _AGAIN
+        self._half, self._limit = self.spent + allowed // 2, self.spent + allowed
         best = self._over_all() if exhaustively else self._descend()
         made = self._made[best]
         if self.budget.excess(made.figures) > 0:
@@ -129,7 +132,7 @@ class Search:
         """The best even grids, each over other attributes or in other groups."""
         found: list[Candidate] = []
         for members, groups in self._members():
-            if self.spent >= self._limit - self._steps // 2:
+            if found and self.spent >= self._half:
                 break  # the other half is for descents
             against = found[_STARTS - 1] if len(found) >= _STARTS else None
             best = self._best("even", None, self._evens(members, groups), against)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def tune_mics(
+def tune_mics(  # noqa: PLR0913, PLR0917
     columns: BoxColumns,
     events: pa.RecordBatch | Sequence[AnyEvent],
     schema: Schema,
@@ -48,7 +48,7 @@ def tune_mics(
     return Search("mics", columns, events, schema, options, progress).tune(budget)
 
 
-def tune_dls(
+def tune_dls(  # noqa: PLR0913, PLR0917
     columns: BoxColumns,
     events: pa.RecordBatch | Sequence[AnyEvent],
     schema: Schema,

@@ -15,6 +15,7 @@ from weft.model.schema import Attribute, Schema
 from weft.model.value import Type
 from weft.routing.covering import CoveringTable
 from weft.routing.dls import DlsTable
+from weft.routing.flooding import FloodingTable
 from weft.routing.identity import IdentityTable
 from weft.routing.merging import MergingTable
 from weft.routing.mics import MicsTable
@@ -73,7 +74,9 @@ def _mics(terms: Terms) -> RoutingTable:
     return MicsTable([ContentSpace(Grid.uniform(terms.grid, terms.cells or _CELLS, group)) for group in groups])
 
 
+FLOODING = "flooding"
 CANDIDATES: dict[str, Make] = {
+    FLOODING: lambda _: FloodingTable(),
     "identity": lambda terms: IdentityTable(terms.schema),
     "covering": lambda terms: CoveringTable(terms.schema),
     "merging": lambda terms: MergingTable(terms.schema),

@@ -16,7 +16,7 @@ maps them to the cells of a dimension once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,7 @@ class CellSpace(Protocol):
 
     model: ClassVar[str]  # of the routing table that is made of it
     fields: ClassVar[tuple[str, ...]]  # of an item
+    countable: ClassVar[bool]  # whether two items are equal or have nothing in common
 
     @property
     def grids(self) -> Sequence[Grid]:
@@ -65,6 +66,21 @@ class CellSpace(Protocol):
 
     def admits(self, items: Ints, cells: Sequence[Ints]) -> Mask:
         """Which events united items admit; of each grid there are the cells of all events, a row each."""
+        ...
+
+
+@runtime_checkable
+class CellItem(Protocol):
+    """What brokers tell of a cell space: one or more of its items."""
+
+    @property
+    def units(self) -> int:
+        """How many items of the space it stands for."""
+        ...
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The item in numbers, as it is sent."""
         ...
 
 

@@ -50,6 +50,7 @@ class ContentSpace:
 
     model: ClassVar[str] = "mics"
     fields: ClassVar[tuple[str, ...]] = ("start", "end")
+    countable: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_cap(self.most)

@@ -33,6 +33,7 @@ class CurveGroups:
 
     model: ClassVar[str] = "mics"
     fields: ClassVar[tuple[str, ...]] = ("group", "start", "end")
+    countable: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "groups", tuple(self.groups))

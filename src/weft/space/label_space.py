@@ -61,6 +61,7 @@ class LabelSpace:
 
     model: ClassVar[str] = "dls"
     fields: ClassVar[tuple[str, ...]] = ("label",)
+    countable: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "grids", tuple(self.grids))
@@ -164,7 +165,9 @@ class LabelSpace:
         """The labels of events, a row each, at these levels, a column each. Cost: O(events x levels)."""
         needed = set((levels >> self.width).tolist())
         none = np.zeros((len(batch), 0), np.int64)
-        return self.of_cells([grid.cells(batch) if at in needed else none for at, grid in enumerate(self.grids)], levels)
+        return self.of_cells(
+            [grid.cells(batch) if at in needed else none for at, grid in enumerate(self.grids)], levels
+        )
 
     def of_cells(self, cells: Sequence[Ints], levels: Ints) -> Ints:
         """The same for the cells of events in each grid."""
@@ -285,8 +288,10 @@ def _each_once(owners: Ints, labels: Ints) -> Ints:
     """The labels of owners, each once for each of them."""
     order = np.lexsort((labels, owners))
     owners, labels = owners[order], labels[order]
-    first = np.append(True, (owners[1:] != owners[:-1]) | (labels[1:] != labels[:-1]))
-    return labels[first[: len(labels)]]
+    again = np.zeros(len(labels), np.bool_)
+    again[1:] = (owners[1:] == owners[:-1]) & (labels[1:] == labels[:-1])
+    once: Ints = labels[~again]
+    return once
 
 
 def _share(boxes: CellBoxes, grid: Grid) -> float:

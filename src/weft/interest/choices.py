@@ -101,7 +101,7 @@ class Choices:
         """
         asked = [attribute for attribute in schema.attributes if attribute.name in names]
         columns = EventColumns.of(events, [attribute.name for attribute in asked])
-        step = -(-columns.size // _VALUES)
+        step = max(1, -(-columns.size // _VALUES))
         ways = [_ways(attribute, columns.values(attribute.name)[::step], options.cells) for attribute in asked]
         kept = tuple(some for some in ways if len(some) > 1)
         if not kept:

@@ -145,10 +145,9 @@ forward fewer bytes (9.0% of all instead of 12.0%), but sends more events in vai
 
 def _why_flooding(flooding: Figures, able: Sequence[Figures]) -> str:
     """There is nothing to filter, or nothing that filters."""
-    vain = f"{flooding.unwanted_share:.1%} of the events are" if flooding.unwanted else "no event is"
     if able or not flooding.unwanted:
-        return f"flooding: {vain} unwanted, so there is nothing to filter, and it forwards no item"
-    return f"flooding: {vain} unwanted, but no other model that was run filters them, and it forwards no item"
+        return f"{_praise(flooding)}; so few are unwanted that there is nothing to filter"
+    return f"{_praise(flooding)}; no other model that was run filters any of them"
 
 
 def _among(figures: Sequence[Figures], weights: Weights) -> Recommendation:

@@ -12,6 +12,7 @@ import pytest
 from pyarrow import parquet
 from typer.testing import CliRunner, Result
 
+from weft.cli import progress
 from weft.cli.app import app
 from weft.cli.event_files import drawn, read_events
 from weft.cli.filter_files import read_wishes
@@ -32,6 +33,7 @@ def _quiet(monkeypatch):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr(evidence, "compare", partial(evidence.compare, warm=0))  # no time is looked at here
+    monkeypatch.setattr(progress, "EVERY", float("inf"))
 
 
 @pytest.fixture
@@ -87,6 +89,38 @@ def test_the_same_as_json(files):
     assert facts["recommendation"]["model"] in {"identity", "covering", "mics"}
     assert set(facts["recommendation"]["points"]) == {"identity", "covering", "mics"}
     assert facts["not_run"] == facts["notes"] == []
+
+
+def test_what_filters_nothing_says_so(tmp_path):
+    wanted, happened = tmp_path / "alerts.txt", tmp_path / "happened.jsonl"
+    wanted.write_text("place LIKE 'a%'\nplace LIKE '%b' AND x >= 0", encoding="utf-8")
+    happened.write_text("\n".join(json.dumps({"x": n, "place": f"p{n}"}) for n in range(90)), encoding="utf-8")
+    result = run(str(wanted), str(happened), "--models", "flooding,covering,mics")
+    assert result.exit_code == 0, result.output
+    assert "mics filters nothing: 100.0% of the unwanted events pass" in said(result.stdout)
+    assert "take covering" in result.stdout
+    facts = answer(str(wanted), str(happened), "--models", "flooding,covering,mics")
+    assert facts["recommendation"]["filter_nothing"] == ["flooding", "mics"]
+    assert [each["filters_nothing"] for each in facts["models"]] == [True, False, True]
+
+
+def test_progress_is_plain_lines_where_there_is_no_terminal(files, monkeypatch):
+    monkeypatch.setattr(progress, "EVERY", 0.0)
+    result = run(*files, "--models", "covering", "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["models"][0]["model"] == "covering"
+    lines = result.stderr.splitlines()
+    assert all(line.startswith("weft: ") for line in lines)
+    assert any("covering: inserting" in line for line in lines)
+
+
+def test_plain_lines_come_now_and_then(monkeypatch):
+    monkeypatch.setattr(progress, "EVERY", 5.0)
+    times, lines = iter([0.0, 1.0, 4.9, 5.0, 6.0, 11.0]), []
+    tell = progress.PlainLines(lambda: next(times), lines.append)
+    for done in range(5):
+        tell("counting", done, 8 if done < 4 else 0)
+    assert lines == ["weft: 5 s: counting, 25%", "weft: 11 s: counting"]
 
 
 def test_a_sample_is_drawn_by_the_seed(files):

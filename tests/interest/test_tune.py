@@ -20,18 +20,26 @@ from weft.bench.tune import FULL, TUNE, WORKLOADS
 from weft.errors import TuningError
 from weft.index.base import SubId
 from weft.interest.budget import Budget, Cost, Figures
+from weft.interest.cell_sample import Sample
 from weft.interest.choices import Choices, Options
-from weft.interest.measured import Sample, measure, shapes_for
+from weft.interest.curve_range import CurveRange
+from weft.interest.measured import measure, shapes_for
+from weft.interest.search import Search
 from weft.interest.tune import exhaustive, tune_dls, tune_mics
 from weft.interest.tuning import Tuned
 from weft.language.ast import Filter
 from weft.language.meaning import matches
 from weft.routing.dls.table import DlsTable
 from weft.routing.mics.table import MicsTable
-from weft.routing.table import Link, RoutingTable, Update
+from weft.routing.table import ItemId, Link, RoutingTable, Update
+from weft.space.cell_space import told_of
+from weft.space.content import ContentSpace
+from weft.space.curve_groups import CurveGroups
+from weft.space.grid import Grid
 
 NORTH = Link("north")
-SOME = Options((8, 32), (4, 64))
+SOME = Options((8, 32), (4, 64), groups=1)
+BOUNDED_ABCD = Schema.from_dict({"attributes": {n: {"type": "float", "bounds": [0, 100]} for n in "abcd"}})
 BOUNDED = Schema.from_dict({"attributes": {name: {"type": "float", "bounds": [0, 2]} for name in ("a", "b")}})
 
 
@@ -75,7 +83,9 @@ def tables(tuned: Tuned[Any]) -> tuple[RoutingTable, RoutingTable]:
     def table() -> RoutingTable:
         read = Tuned.from_json(tuned.to_json())
         made: RoutingTable = (
-            MicsTable([read.space]) if read.model == "mics" else DlsTable(read.space, shape=read.shape, rate=read.rate)
+            MicsTable(read.space.groups)
+            if read.model == "mics"
+            else DlsTable(read.space, shape=read.shape, rate=read.rate)
         )
         made.attach(NORTH)
         return made
@@ -180,6 +190,134 @@ def test_shapes_grow_until_nothing_is_seen_of_them() -> None:
     assert shapes[-1].rate(500) <= 1e-3 < shapes[-2].rate(500)
     assert {shape.bits for shape in shapes} == {4, 8}
     assert shapes[-1].bits == 4
+
+
+# -- groups ----------------------------------------------------------------------------------------
+
+
+def pairs(n: int = 120, seed: int = 3) -> tuple[BoxColumns, list[dict[str, float]], Schema]:
+    """Half of the subscriptions ask for a and b, the others for c and d."""
+    rng = np.random.default_rng(seed)
+    low = rng.uniform(0, 90, (4, n))
+    first = np.arange(n) < n // 2
+    bounds = {}
+    for at, name in enumerate("abcd"):
+        mine = first if name in "ab" else ~first
+        bounds[name] = np.where(mine, low[at], np.nan), np.where(mine, low[at] + 4, np.nan)
+    events = [dict(zip("abcd", values, strict=True)) for values in rng.uniform(0, 100, (300, 4)).tolist()]
+    schema = Schema.from_dict({"attributes": {name: {"type": "float", "bounds": [0, 100]} for name in "abcd"}})
+    return BoxColumns.from_bounds(bounds), events, schema
+
+
+def test_labels_of_unlike_subscriptions_go_to_applications_of_their_own() -> None:
+    columns, events, schema = pairs()
+    one, two = (
+        tune_dls(columns, events, schema, Budget(forwarded=600), Options((16,), (16,), groups=groups))
+        for groups in (1, 2)
+    )
+    assert sorted(grid.names for grid in two.space.grids) == [("a", "b"), ("c", "d")]
+    assert len(one.space.grids) == 1
+    assert two.figures.false_positives < one.figures.false_positives
+    assert two.rows[-1].tried.count("|") == 1
+    sample = Sample(columns, events)
+    found = measure(two.space, two.shape, sample)
+    assert (found.forwarded, found.memory) == (two.figures.forwarded, two.figures.memory)
+
+
+def test_curves_of_groups_are_measured_as_their_table_does() -> None:
+    columns, events, _ = pairs()
+    space = CurveGroups([ContentSpace(Grid.uniform(BOUNDED_ABCD, 16, names)) for names in ("ab", "cd")])
+    tuned = Tuned("mics", space, None, 1.0, measure(space, None, Sample(columns, events)), 1, Budget(), 1)
+    assert Tuned.from_json(tuned.to_json()) == tuned
+    table = MicsTable(tuned.space.groups)
+    table.attach(NORTH)
+    add = {ItemId(n): CurveRange(*row) for n, row in enumerate(told_of(space, columns).tolist())}
+    table.learn(NORTH, Update(add=add))
+    sent = np.zeros(len(events), bool)
+    sent[table.route_batch(events, None)[NORTH]] = True
+    assert tuned.figures.false_positives == Sample(columns, events).share(sent)
+    assert tuned.figures.forwarded == len(add)
+
+
+def test_a_search_of_groups_is_near_an_exhaustive_one() -> None:
+    columns, events, schema = narrow()
+    options = Options((8, 32), (16,), groups=2)
+    for model in TUNE:
+        mine = TUNE[model](columns, events, schema, Budget(forwarded=60), options)
+        best = exhaustive(model, columns, events, schema, Budget(forwarded=60), options)
+        assert mine.budget.rank(mine.figures) >= best.budget.rank(best.figures)
+        assert mine.figures.false_positives <= 1.3 * best.figures.false_positives
+
+
+def test_groupings_have_one_form_and_none_is_missed() -> None:
+    choices = Choices.of(BOUNDED_ABCD, set("abc"), [], Options((4,), (4,), groups=3))
+    every = list(choices)
+    assert len(every) == len(set(every)) == 3 + 3 * 2 + 5  # one attribute, two, and all: the partitions of each
+    for candidate in every:
+        assert all(other in every for other in choices.regroupings(candidate))
+        assert candidate not in choices.regroupings(candidate)
+
+
+# -- work ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", TUNE)
+def test_a_search_ends_when_its_steps_are_spent(model: str) -> None:
+    columns, events, schema = pairs()
+    least, little, all_ = (
+        TUNE[model](columns, events, schema, Budget(), Options((8, 32), (4, 16), work=work))
+        for work in (1, 20_000_000, 400_000_000)
+    )
+    assert least.measured < little.measured < all_.measured
+    assert "ended after 1 steps" in least.rows[-1].verdict
+    assert "ended" not in all_.rows[-1].verdict
+    assert least.figures.false_positives >= little.figures.false_positives >= all_.figures.false_positives
+
+
+def test_what_is_given_up_early_could_not_be_better() -> None:
+    rng = np.random.default_rng(5)
+    low = rng.uniform(0, 95, (2, 900))
+    columns = BoxColumns.from_bounds({"x": (low[0], low[0] + 1), "y": (low[1], low[1] + 1)})
+    events = [{"x": x, "y": y} for x, y in rng.uniform(0, 100, (500, 2)).tolist()]
+    search = Search("mics", columns, events, narrow()[2], Options((8, 64), (4, 16), groups=1))
+    tuned = search.tune(Budget(forwarded=900))
+    given_up = [seen for seen in search.seen.values() if not seen.whole]
+    assert given_up
+    for seen in given_up:
+        whole = measure(seen.space, None, search.sample)
+        assert whole.false_positives >= seen.passed > tuned.figures.false_positives
+    rows = [row for row in tuned.rows if "of the subscriptions" in row.verdict]
+    assert len(rows) >= len(given_up)  # some are measured to the end later
+    assert not any(row.kept for row in rows)
+    before = len(search.seen)
+    again = search.tune(Budget(forwarded=450))
+    assert again.figures.forwarded <= 450
+    assert search.tune(Budget(forwarded=900)).figures == tuned.figures
+    assert len(search.seen) >= before
+
+
+def test_progress_goes_from_nothing_to_all() -> None:
+    told: list[tuple[int, int]] = []
+    columns, events, schema = narrow()
+    tune_mics(columns, events, schema, options=SOME, progress=lambda what, done, of: told.append((done, of)))
+    assert told == sorted(told)
+    assert all(0 < done <= of for done, of in told)
+
+
+@given(st.lists(filters(3), min_size=1, max_size=5), st.integers(2, 9))
+@thorough(40)
+def test_a_sample_has_the_boxes_of_a_grid(some: list[Filter], cells: int) -> None:
+    forms = [normalize(each) for each in some]
+    boxes = [box for form in forms for box in form.boxes]
+    if not boxes:
+        return
+    columns, grid = BoxColumns.of(boxes), Grid.uniform(BOUNDED, cells)
+    try:
+        sample = Sample(columns, EVENTS[::7])
+    except TuningError:
+        return
+    for mine, peer in zip(sample.boxes(grid), grid.boxes_of_columns(columns), strict=True):
+        assert np.array_equal(mine, peer)
 
 
 # -- budgets ---------------------------------------------------------------------------------------

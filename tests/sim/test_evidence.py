@@ -6,6 +6,7 @@ import gc
 import tracemalloc
 from dataclasses import asdict, replace
 from functools import partial
+from time import process_time
 
 import numpy as np
 import pytest
@@ -148,6 +149,28 @@ def test_patience_ends():
     assert "0 of 2" in stopped.reason
 
 
+def test_memory_is_bounded():
+    given_ = data(["x > 5", "x > 7"], [{"x": 6}], [False, True])
+    found = compare(given_, ["identity", "covering"], room=-(1 << 60))
+    assert [each.model for each in found.not_run] == ["identity", "covering"]
+    assert all("MB for 0 of 2" in each.reason for each in found.not_run)
+
+
+def test_a_slow_model_leaves_the_others_their_share():
+    class Slow(IdentityTable):
+        def change(self, add, drop):
+            until = process_time() + 0.05
+            while process_time() < until:
+                pass
+            return super().change(add, drop)
+
+    made = {"slow": lambda terms: Slow(terms.schema), "identity": lambda terms: IdentityTable(terms.schema)}
+    given_ = Data.of([parse(f"x > {n}") for n in range(400)], [{"x": 3}], None)
+    found = compare(given_, list(made), candidates=made, patience=8.0)
+    assert [each.model for each in found.not_run] == ["slow"]
+    assert [each.model for each in found.figures] == ["identity"]
+
+
 def test_a_grid_has_what_filters_use_and_events_bound():
     schema = Schema.of(
         Attribute("x", Type.FLOAT, 0, 1), Attribute("unused", Type.INT, 0, 9), Attribute("half", Type.INT, low=0),
@@ -231,7 +254,9 @@ def test_no_model_loses_an_event_and_exact_ones_send_none_in_vain(wanted, seed, 
     found = compare(Data.of(wanted, every_event()[seed::29], AXES, seed), cells=cells)
     assert {each.model for each in found.figures} | {each.model for each in found.not_run} == set(CANDIDATES)
     assert {each.model for each in found.not_run} <= {"mics", "dls"}
-    assert all(each.unwanted == 0 for each in found.figures if each.model not in ("mics", "dls"))
+    assert all(each.unwanted == 0 for each in found.figures if each.model not in ("flooding", "mics", "dls"))
+    for each in found.figures:
+        assert each.unwanted == each.events - each.wanted or each.model != "flooding"
 
 
 def test_a_new_neighbour_hears_the_same():
@@ -389,6 +414,32 @@ def test_the_reason_has_the_numbers_that_decide():
     alone = recommend([model("mics", unwanted=8)])
     assert alone.reason.endswith("sends 8.0% of the events in vain; no other model was run")
     assert alone.when is None
+
+
+FLOODING = {"forwarded": 0, "forwarded_bytes": 0, "match_us": 0.01, "insert_us": 0.1, "remove_us": 0.1, "memory": 900}
+
+
+def test_what_filters_nothing_is_never_recommended_for_its_few_items():
+    idle = model("mics", forwarded=1, forwarded_bytes=3, unwanted=50, memory=1000, match_us=0.1)
+    found = recommend([model("flooding", unwanted=50, **FLOODING), model("covering", forwarded_bytes=900), idle])
+    assert (found.model, found.filter_nothing) == ("covering", ("flooding", "mics"))
+    assert found.to_dict()["filter_nothing"] == ["flooding", "mics"]
+    assert "mics" not in found.points, "nobody is measured against it"
+    assert "mics" not in found.reason
+    nearly = model("mics", forwarded_bytes=3, unwanted=40, memory=1000, match_us=0.1)
+    assert recommend([model("covering", forwarded_bytes=900), nearly]).filter_nothing == ()
+
+
+def test_flooding_is_the_advice_where_nothing_is_filtered():
+    idle = model("mics", forwarded_bytes=3, unwanted=50)
+    found = recommend([model("flooding", unwanted=50, **FLOODING), idle])
+    assert found.model == "flooding"
+    assert "sends 50.0% of the events in vain; no other model that was run filters" in found.reason
+    assert recommend([idle]).model == "mics", "there is no other"
+    wanted = {"wanted": 100}
+    found = recommend([model("flooding", **FLOODING, **wanted), model("covering", **wanted)])
+    assert found.model == "flooding"
+    assert "nothing to filter" in found.reason
 
 
 def test_weights_are_the_callers():

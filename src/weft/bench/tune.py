@@ -29,8 +29,9 @@ from weft.algebra.bulk import columns_of_texts
 from weft.algebra.columns import BoxColumns
 from weft.bench.report import Result
 from weft.interest.budget import Budget, Cost, Figures
+from weft.interest.cell_sample import Sample
 from weft.interest.choices import Options
-from weft.interest.measured import Sample, measure
+from weft.interest.measured import measure
 from weft.interest.tune import exhaustive, tune_dls, tune_mics
 from weft.interest.tuning import Tuned
 from weft.model.schema import Schema
@@ -44,7 +45,7 @@ GOAL = 1.3
 TUNE: dict[str, Callable[..., Tuned[Any]]] = {"mics": tune_mics, "dls": tune_dls}
 ITEMS = 2  # forwarded for each subscription, at most
 SLACK = 1.25  # false positives that are allowed, against the fewest with so many items
-QUICK, FULL = Options((8, 32, 128), (8, 64)), Options((8, 16, 32, 64, 128), (8, 32, 128))
+QUICK, FULL = Options((8, 32, 128), (8, 64), groups=1), Options((8, 16, 32, 64, 128), (8, 32, 128), groups=1)
 _SEEN, _UNSEEN = 31, 32
 _FEW = 3  # attributes
 
@@ -66,7 +67,7 @@ def run(quick: bool, progress: Progress, size: int | None = None, options: Optio
         seen, unseen = draw(size, 5 * size, _SEEN), draw(size, 10 * size, _UNSEEN)
         held = Sample(unseen.columns, unseen.events)
         if len(seen.schema) > _FEW:  # or all candidates would take hours
-            options = Options(options.cells[:2], options.caps[:1])
+            options = Options(options.cells[:2], options.caps[:1], options.groups)
         for model in TUNE:
             progress(f"{name}: {model} within so many items")
             some, found = _against(name, model, seen, held, Budget(forwarded=ITEMS * size), options)

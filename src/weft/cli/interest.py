@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from weft.cli.progress import bar
 from weft.cli.shell import AsJson, SchemaFile, TaxonomyFile, console, emit, read_schema, said, say, say_notes, told
 from weft.errors import FilterError, WeftError
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from weft.cli.filter_files import Refused
     from weft.language.ast import Filter
     from weft.model.schema import Schema
-    from weft.sim.evidence import Data, Evidence, Progress
+    from weft.sim.evidence import Data, Evidence
     from weft.sim.figures import Figures
     from weft.sim.recommend import Recommendation
 
 interest = typer.Typer(no_args_is_help=True)
 
 _SAID = 5  # of what cannot be used
-_SUBSCRIPTIONS, _EVENTS, _PATIENCE = 2_000, 5_000, 60.0
+_SUBSCRIPTIONS, _EVENTS, _PATIENCE = 2_000, 5_000, 100.0
 
 
 @interest.callback()
@@ -74,7 +74,13 @@ def compare(  # noqa: PLR0913, PLR0917 - a command has its options
         ),
     ] = None,
     patience: Annotated[
-        float, typer.Option("--patience", metavar="SECONDS", min=0, help="Give up a model that takes longer.")
+        float,
+        typer.Option(
+            "--patience",
+            metavar="SECONDS",
+            min=0,
+            help="Of processor time, for all models; one that takes more than its share is given up.",
+        ),
     ] = _PATIENCE,
     seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Another one, another sample.")] = 1,
     strict: Annotated[
@@ -118,7 +124,7 @@ def compare(  # noqa: PLR0913, PLR0917 - a command has its options
     if subscriptions == events == "-":
         raise typer.BadParameter("only one of subscriptions and events can be standard input")
     rng, declared = np.random.default_rng(seed), read_schema(schema)
-    with _progress() as progress:
+    with bar() as progress:
         progress("reading the events", 0, 0)
         happened = read_events(events, typer.get_binary_stream("stdin").read, declared, rng, most=sample_events or None)
         known = happened.observed if declared is None else declared
@@ -210,18 +216,6 @@ def _unseen(data: Data, models: Sequence[str]) -> list[str]:
 # -- what is shown -----------------------------------------------------------------------------------
 
 
-@contextmanager
-def _progress() -> Iterator[Progress]:
-    """A bar on stderr, where that is a terminal."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(24), MofNCompleteColumn())
-    page = console(stderr=True)
-    with Progress(*columns, TimeElapsedColumn(), console=page, transient=True, disable=not page.is_terminal) as bar:
-        task = bar.add_task("", total=None)
-        yield lambda what, done, of: bar.update(task, description=what, completed=done, total=of or None)
-
-
 def _facts(  # noqa: PLR0913, PLR0917 - all that there is to say
     wanted: _Wanted,
     happened: Happened,
@@ -273,6 +267,9 @@ def _show(wanted: _Wanted, happened: Happened, found: Evidence, advice: Recommen
     console().print("", first, "", second, sep="\n")
     for missing in found.not_run:
         _wrapped(f"\n{missing.model} has no figures: {missing.reason}", "yellow")
+    for each in found.figures:
+        if each.filters_nothing:
+            _wrapped(f"\n{each.model} filters nothing: {each.passed_share:.1%} of the unwanted events pass", "yellow")
     if advice is None:
         _wrapped("\nno model could run on this data", "bold")
         return

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from weft.cli.progress import PlainLines
 from weft.cli.shell import AsJson, SchemaFile, console, emit, read_schema, say, say_notes
 
 if TYPE_CHECKING:
@@ -132,15 +133,18 @@ def one_of(known: Any, name: str, what: str) -> str:
 
 
 class Progress:
-    """What is going on, drawn anew by the console again and again."""
+    """What is going on, drawn anew by the console again and again; where that is no terminal, in plain lines."""
 
-    def __init__(self) -> None:
+    def __init__(self, plain: PlainLines | None = None) -> None:
         self.spark: Any = None
-        self._what = "starting Spark"
+        self._plain = plain
+        self.tell("starting Spark")
 
-    def tell(self, what: str) -> None:
-        """Say what begins."""
-        self._what = what
+    def tell(self, what: str, done: int = 0, of: int = 0) -> None:
+        """Say what begins, or how much of it is done."""
+        self._what = f"{what}, {done / of:.0%}" if of else what
+        if self._plain is not None:
+            self._plain(what, done, of)
 
     def __rich__(self) -> Text:
         from rich.text import Text
@@ -156,8 +160,9 @@ def at_work(master: str | None) -> Iterator[Progress]:
     """A session, with progress on stderr."""
     from weft.spark.working import working
 
-    progress = Progress()
-    with console(stderr=True).status(progress), working(master) as spark:
+    page = console(stderr=True)
+    progress = Progress(None if page.is_terminal else PlainLines())
+    with page.status(progress), working(master) as spark:
         progress.spark = spark
         try:
             yield progress

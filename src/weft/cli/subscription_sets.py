@@ -149,8 +149,11 @@ def tune(  # noqa: PLR0913, PLR0917
         progress.tell("reading the files")
         given = read_subscriptions(progress.spark, subscriptions, id=id_column, filter=filter_column).texts()
         happened, _ = sorted_out(read_frame(progress.spark, events, schema=declared))
-        progress.tell(f"tuning {chosen}")
-        options: Any = {"model": chosen, "schema": declared, "samples": Samples(seed=seed)}
+
+        def tell(what: str, done: int, of: int) -> None:
+            progress.tell(f"tuning {chosen}: {what}", done, of)
+
+        options: Any = {"model": chosen, "schema": declared, "samples": Samples(seed=seed), "progress": tell}
         found = choose(given, happened, limits, **options)
     if out is not None:
         found.save(out)
@@ -164,6 +167,10 @@ def tune(  # noqa: PLR0913, PLR0917
         say(f"tuning: {out}")
     if not found.kept:
         say_notes(["measured with all subscriptions, the choice goes past a limit: give it more room"])
+    if found.measured.figures.filters_nothing:
+        say_notes(
+            ["the choice lets nearly every unwanted event pass: a table of filters, or flooding, would serve better"]
+        )
 
 
 def profile(  # noqa: PLR0913, PLR0917

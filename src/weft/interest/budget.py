@@ -14,6 +14,7 @@ from weft.errors import TuningError
 
 Rank = tuple[float, float, float, float]
 
+FILTERS_NOTHING = 0.99  # the share of unwanted events from which a table filters nothing
 _LEAST_RATE = 1e-9  # so that a limit of no false positives at all can be compared too
 
 
@@ -45,6 +46,11 @@ class Figures:
     false_positives: float
     forwarded: int
     memory: int
+
+    @property
+    def filters_nothing(self) -> bool:
+        """Whether nearly all events that nobody wants pass: such a table is no better than flooding."""
+        return self.false_positives >= FILTERS_NOTHING
 
     def of(self, cost: Cost) -> float:
         """One of them."""

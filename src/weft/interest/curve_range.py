@@ -11,3 +11,13 @@ class CurveRange(msgspec.Struct, frozen=True, order=True):
     group: int
     start: int
     end: int
+
+    @property
+    def units(self) -> int:
+        """It is one item of its space."""
+        return 1
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The item in numbers, as it is sent."""
+        return (self.group, self.start, self.end)

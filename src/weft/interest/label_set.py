@@ -12,6 +12,16 @@ class LabelSet(msgspec.Struct, frozen=True, order=True):
 
     labels: tuple[int, ...]
 
+    @property
+    def units(self) -> int:
+        """Every label is an item of its space."""
+        return len(self.labels)
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The item in numbers, as it is sent."""
+        return self.labels
+
 
 class Switch(msgspec.Struct, frozen=True, tag=True):
     """The filters at both ends of this direction have so many counters from here on, and are made anew."""

@@ -1,80 +1,72 @@
-"""What a grid costs on samples of subscriptions and events, for each model. Laws: an event that somebody wants passes;
-figures that are measured are those of a table that was filled and asked; no loop in Python runs over events.
+"""What a cell space costs on samples of subscriptions and events, for each model. Laws: an event that somebody wants
+passes; figures that are measured are those of a table that was filled and asked; no loop in Python runs over events.
 
-A link is measured that wants all of the sample's subscriptions and is offered all of its events.
+A link is measured that wants all of the sample's subscriptions and is offered all of its events. More subscriptions let
+no fewer events pass, so a space is given up as soon as a part of them lets too many pass; `Seen.part` says so.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from weft.algebra.box import NormalForm
-from weft.algebra.columns import BoxColumns
-from weft.errors import TuningError
-from weft.index.base import AnyEvent
-from weft.index.tree import TreeIndex
 from weft.interest.budget import Budget, Figures
+from weft.interest.cell_sample import Part, Sample
 from weft.interest.label_counts import LabelCounts
 from weft.interest.label_filter import CountingFilter, FilterShape
 from weft.interest.range_table import RangeTable
+from weft.space.cell_space import CellSpace, Mask
 from weft.space.content import ContentSpace
+from weft.space.curve import PATIENCE
+from weft.space.curve_groups import CurveGroups
 from weft.space.dimension import Dimension, Ints
-from weft.space.grid import Grid
+from weft.space.grid import CellBoxes, Grid
 from weft.space.label_space import LabelSpace
-from weft.space.range_set import RangeSet
 from weft.space.range_sets import RangeSets
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-Space = TypeVar("Space", ContentSpace, LabelSpace)
-Mask = NDArray[np.bool_]
 
 _FULL = 15  # what a counter of 4 bits holds
 _UNSEEN = 0.5  # false positives of a sample that are as good as none
 _MOST_COUNTERS, _MOST_HASHES = 32, 16  # the power of two, and the hashes that are tried
+_DESCENTS = 5  # of a box with a large surface, to find how deep it may be followed
 
 
-class Sample:
-    """Subscriptions, events, and which of these nobody wants. Raises TuningError if there is nothing to measure."""
+class Held(Protocol):
+    """A table of a neighbour's items, in which events are looked up."""
 
-    def __init__(self, columns: BoxColumns, events: pa.RecordBatch | Sequence[AnyEvent]) -> None:
-        if len(columns) == 0:
-            raise TuningError("tuning needs a sample of subscriptions: give some that match something")
-        if len(events) == 0:
-            raise TuningError("tuning needs a sample of events: give some that are published")
-        self.columns, self.events = columns, events
-        index = TreeIndex()
-        index.add_forms(range(len(columns)), [NormalForm((box,)) for box in columns])
-        self.strangers: Mask = ~index.any_batch(events)
-        if not self.strangers.any():
-            raise TuningError(
-                "somebody wants every event of the sample, so no choice can let too many pass: "
-                "give more events, or fewer subscriptions"
-            )
-        self._cells: dict[Dimension, Ints] = {}
+    @property
+    def nbytes(self) -> int:
+        """Its memory."""
+        ...
 
-    def cells(self, dimensions: Sequence[Dimension]) -> Ints:
-        """The cells of the events, a row each; those of one dimension are computed once."""
-        for dimension in dimensions:
-            if dimension not in self._cells:
-                self._cells[dimension] = Grid((dimension,)).cells(self.events)[:, 0]
-        return np.stack([self._cells[dimension] for dimension in dimensions], axis=1)
+    def admits(self, cells: Sequence[Ints]) -> Mask:
+        """Which events pass; of each grid there are the cells of all events."""
+        ...
 
-    def share(self, passed: Mask) -> float:
-        """The part of the events that nobody wants which pass."""
-        return float(passed[self.strangers].mean())
+
+class Seen(NamedTuple):
+    """What a space does on a sample, or on so large a part of its subscriptions."""
+
+    space: CellSpace
+    items: int
+    passed: float  # of the events that nobody wants, by their cells
+    looks: int  # for each event
+    nbytes: int  # of a table of the items, without a filter
+    strangers: int
+    part: float
+
+    @property
+    def whole(self) -> bool:
+        """Whether all subscriptions were measured."""
+        return self.part == 1
 
 
 class Made(NamedTuple):
-    """What a model makes of a grid and a cap."""
+    """A space, a filter if its model has one, and what they cost within a budget."""
 
-    space: ContentSpace | LabelSpace
+    space: CellSpace
     shape: FilterShape | None
     figures: Figures
 
@@ -84,32 +76,97 @@ class Model(Protocol):
 
     name: str
 
-    def make(self, sample: Sample, dimensions: Sequence[Dimension], cap: int, budget: Budget) -> Made:
-        """The space over these dimensions, and what it costs."""
+    def space(self, groups: Sequence[Sequence[Dimension]], cap: int) -> CellSpace:
+        """The space over these dimensions."""
+        ...
+
+    def work(self, boxes: CellBoxes, cap: int, grid: Grid) -> float:
+        """About how many elementary steps it takes to make the items of the boxes."""
+        ...
+
+    def looks(self, space: CellSpace, items: Ints) -> int:
+        """How many look-ups an event takes."""
+        ...
+
+    def made(self, seen: Seen, budget: Budget) -> Made:
+        """What was seen, with the best filter for a budget."""
+        ...
+
+    def fitted(self, shape: FilterShape | None, rate: float, items: int) -> FilterShape | None:
+        """The filter that a table with so many items has, if it grows when more than the rate would pass."""
+        ...
+
+    def held(self, space: Any, items: Ints, shape: FilterShape | None) -> Held:
+        """A table of the items."""
+        ...
+
+    def counted(self, space: Any, items: Ints) -> int:
+        """The bytes in which the teller counts who needs which of the items."""
         ...
 
 
+class _Ranges:
+    def __init__(self, space: ContentSpace | CurveGroups, items: Ints) -> None:
+        self._groups, self._tables = space.groups, [_counting(each) for each in space.by_group(items)]
+        self.nbytes = sum(table.nbytes for table in self._tables)
+
+    def admits(self, cells: Sequence[Ints]) -> Mask:
+        admitted = np.ones(len(cells[0]), np.bool_)
+        for group, table, mine in zip(self._groups, self._tables, cells, strict=True):
+            admitted &= table.match_batch(group.of_cells(mine))
+        return admitted
+
+
+class _Labels:
+    def __init__(self, space: LabelSpace, items: Ints, shape: FilterShape | None) -> None:
+        self._space, self._levels = space, space.levels(items[:, 0])
+        self._held: LabelCounts | CountingFilter = LabelCounts() if shape is None else CountingFilter(shape)
+        self._held.add(items[:, 0])
+        self.nbytes = self._held.nbytes
+
+    def admits(self, cells: Sequence[Ints]) -> Mask:
+        asked = self._space.of_cells(cells, self._levels)
+        return np.asarray(self._held.contains(asked).reshape(asked.shape).any(axis=1))
+
+
 class Mics:
-    """Curve ranges: what is told is the union of all ranges, and looked up in a range table."""
+    """Curve ranges: what is told is the union of all ranges, and looked up in range tables."""
 
     name = "mics"
 
-    def make(self, sample: Sample, dimensions: Sequence[Dimension], cap: int, budget: Budget) -> Made:  # noqa: ARG002
-        """As `Model`."""
-        space = ContentSpace(Grid(tuple(dimensions)), most=cap)
-        told = self.told(space, sample)
-        passed = told.contains(space.of_cells(sample.cells(dimensions)))
-        return Made(space, None, Figures(sample.share(passed), len(told), _table(RangeSets.of([told])).nbytes))
+    def space(self, groups: Sequence[Sequence[Dimension]], cap: int) -> CellSpace:
+        """A curve for each group."""
+        spaces = [ContentSpace(Grid(tuple(group)), most=cap) for group in groups]
+        return spaces[0] if len(spaces) == 1 else CurveGroups(spaces)
 
-    @staticmethod
-    def told(space: ContentSpace, sample: Sample) -> RangeSet:
-        """The ranges that a neighbour has to know."""
-        return space.range_sets(sample.columns)[1].union()
+    def work(self, boxes: CellBoxes, cap: int, grid: Grid) -> float:
+        """The surfaces of the boxes, which a descent follows; of a large one only so much as patience allows."""
+        sides = (boxes.highs - boxes.lows + 1).astype(np.float64)
+        volume = sides.prod(axis=1)
+        cut = (boxes.lows > 0) | (boxes.highs < np.array(grid.shape) - 1)
+        surface = np.minimum((2 * volume[:, None] / sides * cut).sum(axis=1), volume)
+        steps = 2 * surface * sides.shape[1] + 16 * sides.shape[1]
+        return float(np.minimum(steps, _DESCENTS * cap * PATIENCE).sum())
 
-    @staticmethod
-    def counted(space: ContentSpace, sample: Sample) -> int:
-        """The bytes in which the teller counts who needs what."""
-        return _table(space.range_sets(sample.columns)[1]).nbytes
+    def looks(self, space: CellSpace, items: Ints) -> int:  # noqa: ARG002
+        """One for each group."""
+        return len(space.grids)
+
+    def made(self, seen: Seen, budget: Budget) -> Made:  # noqa: ARG002
+        """There is no filter."""
+        return Made(seen.space, None, Figures(seen.passed, seen.items, seen.nbytes))
+
+    def fitted(self, shape: FilterShape | None, rate: float, items: int) -> FilterShape | None:  # noqa: ARG002
+        """None."""
+        return None
+
+    def held(self, space: ContentSpace | CurveGroups, items: Ints, shape: FilterShape | None) -> Held:  # noqa: ARG002
+        """A range table for each group."""
+        return _Ranges(space, items)
+
+    def counted(self, space: ContentSpace | CurveGroups, items: Ints) -> int:
+        """Range tables with counts."""
+        return _Ranges(space, items).nbytes
 
 
 class Dls:
@@ -117,56 +174,77 @@ class Dls:
 
     name = "dls"
 
-    def make(self, sample: Sample, dimensions: Sequence[Dimension], cap: int, budget: Budget) -> Made:
-        """As `Model`. The filter's own false positives are those of equation 1, at each level in use."""
-        space = LabelSpace([Grid(tuple(dimensions))], most=cap)
-        told = self.told(space, sample)
-        asked = self.asked(space, sample, told)
-        passed: Mask = np.asarray(np.isin(asked, told).any(axis=1))
-        strangers = int(sample.strangers.sum())
-        by_cells = sample.share(passed)
-        rest = round((1 - by_cells) * strangers)
+    def space(self, groups: Sequence[Sequence[Dimension]], cap: int) -> CellSpace:
+        """An application for each group."""
+        return LabelSpace([Grid(tuple(group)) for group in groups], most=cap)
+
+    def work(self, boxes: CellBoxes, cap: int, grid: Grid) -> float:  # noqa: ARG002
+        """The labels of the boxes, each of which is sorted and counted."""
+        volume = (boxes.highs - boxes.lows + 1).astype(np.float64).prod(axis=1)
+        return float((4 * np.minimum(volume, cap) + 64).sum())
+
+    def looks(self, space: Any, items: Ints) -> int:
+        """One for each level in use."""
+        return len(space.levels(items[:, 0]))
+
+    def made(self, seen: Seen, budget: Budget) -> Made:
+        """The filter's own false positives are those of equation 1, at each level in use."""
+        rest = round((1 - seen.passed) * seen.strangers)
 
         def figures(shape: FilterShape) -> Figures:
-            by_filter = _chance(shape.rate(len(told)), asked.shape[1]) * rest / strangers
-            return Figures(by_cells + by_filter, len(told), shape.nbytes)
+            by_filter = _chance(shape.rate(seen.items), seen.looks) * rest / seen.strangers
+            return Figures(seen.passed + by_filter, seen.items, shape.nbytes)
 
-        shapes = shapes_for(len(told), _UNSEEN / max(rest, 1) / asked.shape[1])
-        return min((Made(space, shape, figures(shape)) for shape in shapes), key=lambda made: budget.rank(made.figures))
+        shapes = shapes_for(seen.items, _UNSEEN / max(rest, 1) / max(seen.looks, 1))
+        every = (Made(seen.space, shape, figures(shape)) for shape in shapes)
+        return min(every, key=lambda made: budget.rank(made.figures))
 
-    @staticmethod
-    def told(space: LabelSpace, sample: Sample) -> Ints:
-        """The labels that a neighbour has to know."""
-        return np.unique(space.label_sets(sample.columns)[1].labels)
+    def fitted(self, shape: FilterShape | None, rate: float, items: int) -> FilterShape | None:
+        """One that keeps the rate."""
+        fitting = shape or FilterShape.fitting(items)
+        while fitting.rate(items) > rate:
+            fitting = fitting.resized(2 * fitting.size)
+        return fitting
 
-    @staticmethod
-    def asked(space: LabelSpace, sample: Sample, told: Ints) -> Ints:
-        """The labels of the events, a row each, at the levels in use."""
-        code = space.codes[0]
-        drops = [code.drops(level) for level in space.levels(told).tolist()]
-        return code.of_cells(sample.cells(space.grids[0].dimensions), drops)
+    def held(self, space: LabelSpace, items: Ints, shape: FilterShape | None) -> Held:
+        """A counting filter, or exact counts where there is no shape."""
+        return _Labels(space, items, shape)
 
-    @staticmethod
-    def counted(space: LabelSpace, sample: Sample) -> int:
-        """The bytes in which the teller counts who wants what."""
-        counts = LabelCounts()
-        counts.add(space.label_sets(sample.columns)[1].labels)
-        return counts.nbytes
+    def counted(self, space: LabelSpace, items: Ints) -> int:
+        """Exact counts."""
+        return _Labels(space, items, None).nbytes
 
 
-def measure(space: ContentSpace | LabelSpace, shape: FilterShape | None, sample: Sample) -> Figures:
+MODELS: dict[str, Model] = {model.name: model for model in (Mics(), Dls())}
+
+
+def look(space: CellSpace, parts: Iterable[Part], sample: Sample, hopeless: Callable[[float], bool]) -> Seen:
+    """What a space does on the parts of a sample's subscriptions, which are all of them or the first.
+
+    It is given up when a part of the subscriptions lets so many events pass that it is hopeless.
+    """
+    model, unwanted = MODELS[space.model], sample.unwanted(space.grids)
+    items = np.zeros((0, len(space.fields)), np.int64)
+    total = int(unwanted.weights.sum())
+    part, passed = 0.0, 0.0
+    for part, some in parts:
+        items = space.united(np.concatenate([items, space.items(some, sample.columns.owners)]))
+        passed = float(unwanted.weights[space.admits(items, unwanted.cells)].sum() / total)
+        if part < 1 and hopeless(passed):
+            break
+    if part < 1:
+        return Seen(space, len(items), passed, 0, 0, total, part)
+    looks, held = model.looks(space, items), model.held(space, items, None)
+    return Seen(space, len(items), passed, looks, held.nbytes, total, part)
+
+
+def measure(space: CellSpace, shape: FilterShape | None, sample: Sample) -> Figures:
     """What a space, and a filter, cost on a sample: a table is filled and asked, and nothing is estimated."""
-    if isinstance(space, ContentSpace):
-        ranges = Mics.told(space, sample)
-        table = _table(RangeSets.of([ranges]))
-        passed = table.match_batch(space.of_cells(sample.cells(space.grid.dimensions)))
-        return Figures(sample.share(passed), len(ranges), table.nbytes)
-    labels = Dls.told(space, sample)
-    held = LabelCounts() if shape is None else CountingFilter(shape)
-    held.add(labels)
-    asked = Dls.asked(space, sample, labels)
-    passed = np.asarray(held.contains(asked).reshape(asked.shape).any(axis=1))
-    return Figures(sample.share(passed), len(labels), held.nbytes)
+    boxes = [sample.boxes(grid) for grid in space.grids]
+    told = space.united(space.items(boxes, sample.columns.owners))
+    held = MODELS[space.model].held(space, told, shape)
+    passed = held.admits([sample.cells(grid.dimensions) for grid in space.grids])
+    return Figures(sample.share(passed), len(told), held.nbytes)
 
 
 def shapes_for(labels: int, rate: float) -> Iterator[FilterShape]:
@@ -196,7 +274,8 @@ def _chance(rate: float, looks: int) -> float:
     return -math.expm1(looks * math.log1p(-rate)) if rate < 1 else 1.0
 
 
-def _table(sets: RangeSets) -> RangeTable:
+def _counting(ranges: Ints) -> RangeTable:
+    """A table of ranges, each counted by itself."""
     table = RangeTable()
-    table.insert_batch(sets)
+    table.insert_batch(RangeSets(np.arange(len(ranges) + 1), ranges[:, 0], ranges[:, 1]))
     return table

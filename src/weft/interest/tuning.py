@@ -7,18 +7,20 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Generic
+from typing import Any, Generic, TypeVar
 
 from weft.errors import TuningError, WeftError
 from weft.interest.budget import Budget, Figures
 from weft.interest.label_filter import FilterShape
-from weft.interest.measured import Space
+from weft.space.cell_space import CellSpace
 from weft.space.content import ContentSpace
+from weft.space.curve_groups import CurveGroups
 from weft.space.label_space import LabelSpace
 
 _FORM = "weft tuning"
 _VERSION = 1
-_SPACES: dict[str, type[ContentSpace] | type[LabelSpace]] = {"mics": ContentSpace, "dls": LabelSpace}
+
+Space = TypeVar("Space", bound=CellSpace)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,7 @@ class Trial:
 class Tuned(Generic[Space]):
     """The choice: a space, with labels a filter's shape and the rate past which it should grow.
 
-    `MicsTable([tuned.space])` and `DlsTable(tuned.space, shape=tuned.shape, rate=tuned.rate)` are its tables.
+    `MicsTable(tuned.space.groups)` and `DlsTable(tuned.space, shape=tuned.shape, rate=tuned.rate)` are its tables.
     `figures` is what one link will cost by the sample, `counted` the bytes of the exact counts at the teller, which no
     budget limits.
     """
@@ -77,15 +79,13 @@ class Tuned(Generic[Space]):
                 raise ValueError("it is a file of something else")
             if form["version"] != _VERSION:
                 raise ValueError(f"it has version {form['version']!r}, and {_VERSION} is the one that is known")
-            if form["model"] not in _SPACES:
-                raise ValueError(f"it is for the unknown model {form['model']!r}")
             shape = None if form["filter"] is None else FilterShape(*map(_whole, form["filter"]))  # type: ignore[arg-type]
             rate = float(form["rate"])
             if not 0 < rate <= 1:
                 raise ValueError(f"its rate {rate} is no share")
             return Tuned(
                 form["model"],
-                _SPACES[form["model"]].from_json(json.dumps(form["space"])),
+                _space(form["model"], form["space"]),
                 shape,
                 rate,
                 _figures(form["figures"]),
@@ -112,6 +112,18 @@ class Tuned(Generic[Space]):
             raise TuningError(f"{path} cannot be read: {error}") from None
         except TuningError as error:
             raise TuningError(f"{path}: {error}") from None
+
+
+def _space(model: Any, parameters: Any) -> CellSpace:
+    """The space of a model, with its parameters."""
+    match model, parameters:
+        case "mics", ["groups", *_]:
+            return CurveGroups.from_json(json.dumps(parameters))
+        case "mics", _:
+            return ContentSpace.from_json(json.dumps(parameters))
+        case "dls", _:
+            return LabelSpace.from_json(json.dumps(parameters))
+    raise ValueError(f"it is for the unknown model {model!r}")
 
 
 def _whole(value: Any) -> int:

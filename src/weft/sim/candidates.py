@@ -13,20 +13,10 @@ from weft.interest.negative import Limit
 from weft.language.ast import Filter, attributes
 from weft.model.schema import Attribute, Schema
 from weft.model.value import Type
-from weft.routing.covering.table import CoveringTable
-from weft.routing.dls.table import DlsTable
-from weft.routing.identity import IdentityTable
-from weft.routing.merging.table import MergingTable
-from weft.routing.mics.table import MicsTable
-from weft.routing.negative import NegativeTable
+from weft.routing.registry import make_table
 from weft.routing.table import RoutingTable
-from weft.space.content import ContentSpace
-from weft.space.grid import Grid
-from weft.space.label_space import LabelSpace
 
 K = 50  # boxes more that a subscription may make, of the approximate negative space
-_CELLS = 256  # of each attribute, on a curve
-_GROUP = 3  # attributes on one curve
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,20 +57,16 @@ class Terms:
 Make = Callable[[Terms], RoutingTable]
 
 
-def _mics(terms: Terms) -> RoutingTable:
-    names = list(terms.bounded())
-    groups = [names[start : start + _GROUP] for start in range(0, len(names), _GROUP)]
-    return MicsTable([ContentSpace(Grid.uniform(terms.grid, terms.cells or _CELLS, group)) for group in groups])
-
-
+FLOODING = "flooding"
 CANDIDATES: dict[str, Make] = {
-    "identity": lambda terms: IdentityTable(terms.schema),
-    "covering": lambda terms: CoveringTable(terms.schema),
-    "merging": lambda terms: MergingTable(terms.schema),
-    "negative": lambda terms: NegativeTable(terms.schema),
-    "negative-approximate": lambda terms: NegativeTable(terms.schema, limit=Limit(K)),
-    "mics": _mics,
-    "dls": lambda terms: DlsTable(LabelSpace.of(terms.bounded(), terms.cells)),
+    FLOODING: lambda _: make_table(FLOODING),
+    "identity": lambda terms: make_table("identity", terms.schema),
+    "covering": lambda terms: make_table("covering", terms.schema),
+    "merging": lambda terms: make_table("merging", terms.schema),
+    "negative": lambda terms: make_table("negative", terms.schema),
+    "negative-approximate": lambda terms: make_table("negative", terms.schema, limit=Limit(K)),
+    "mics": lambda terms: make_table("mics", terms.bounded(), cells=terms.cells),
+    "dls": lambda terms: make_table("dls", terms.bounded(), cells=terms.cells),
 }
 ON_GRIDS = frozenset({"mics", "dls"})  # models that see only attributes with bounds or categories
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from time import perf_counter, process_time
+from time import process_time
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,23 +40,25 @@ from weft.model.schema import Schema
 from weft.sim.candidates import CANDIDATES, Make, Terms
 from weft.sim.figures import Figures, NotRun
 from weft.sim.footprint import footprint
+from weft.sim.resident import resident
 from weft.sim.row import EAST, HERE, Mask, Row, units, weight
 
 Progress = Callable[[str, int, int], None]  # what is being done, how many of how many
 
-PATIENCE = 60.0  # seconds
+PATIENCE = 100.0  # seconds of the processor, of all models together
+ROOM = 1 << 30  # bytes that a model may take
 
 _BATCH = 1_000  # subscriptions, and events
 _ALONE = 500  # events that are routed one by one
 _ROUNDS = 5
-_WARM = 600
+_WARM = 200
 _SCANNED = 50_000  # filters asked one by one
 _LOOKED = 10  # items that `tidy` may look at, for each subscription
-_REPORT = 50  # steps between two reports of progress
+_REPORT = 10  # steps between two reports of progress
 
 
-class _ImpatientError(Exception):
-    """A model takes too long."""
+class _TooMuchError(Exception):
+    """A model takes too long, or too much memory."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -134,14 +136,16 @@ def compare(  # noqa: PLR0913 - all but the data have defaults
     *,
     cells: int | None = None,
     patience: float = PATIENCE,
+    room: int = ROOM,
     warm: int = _WARM,
     progress: Progress = lambda *_: None,
     candidates: Mapping[str, Make] = CANDIDATES,
 ) -> Evidence:
     """Run models on the data. Raises ProtocolError if one loses an event.
 
-    A model that cannot run on this data is in `not_run`, and so is one that takes longer than `patience` seconds to
-    insert or to remove the subscriptions. `warm` subscriptions and events are tried before, unmeasured.
+    A model that cannot run on this data is in `not_run`, and so is one that takes more than its share of `patience`,
+    seconds of the processor for all models, or more than `room` bytes: what a quick model leaves, those after it have.
+    `warm` subscriptions and events are tried before, unmeasured.
 
     >>> from weft import parse
     >>> texts, events = ["x > 5", "x > 8", "x BETWEEN 1 AND 2"], [{"x": 9}, {"x": 4}]
@@ -156,20 +160,43 @@ def compare(  # noqa: PLR0913 - all but the data have defaults
     truth, terms, few = Truth(data), Terms.of(data.schema, data.filters, cells), data.first(warm)
     some = Truth(few, 0)
     found = Evidence(wanted=int(truth.wanted(np.ones(len(data.filters), bool)).sum()), scanned=truth.scanned)
-    for model, make in candidates.items():
-        if model not in chosen:
-            continue
+    waiting = [(model, make) for model, make in candidates.items() if model in chosen]
+    end = process_time() + patience
+    for left, (model, make) in zip(range(len(waiting), 0, -1), waiting, strict=True):
+        gc.collect()
+        limits = _Limits((end - process_time()) / left, room)
         try:
             if warm:
                 progress(f"{model}: loading compiled code", 0, 0)
-                _Trial(model, make, terms, few, some, patience, lambda *_: None).figures()
+                _Trial(model, make, terms, few, some, limits, lambda *_: None).figures()
                 gc.collect()
-            found.figures.append(_Trial(model, make, terms, data, truth, patience, progress).figures())
+            found.figures.append(_Trial(model, make, terms, data, truth, limits, progress).figures())
         except (SchemaError, LabelError, RangeError, FilterError) as error:
             found.not_run.append(NotRun(model, str(error)))
-        except _ImpatientError as error:
+        except _TooMuchError as error:
             found.not_run.append(NotRun(model, str(error)))
     return found
+
+
+class _Limits:
+    """What one model may take, from now on."""
+
+    def __init__(self, seconds: float, room: int) -> None:
+        self._seconds, self._end = seconds, process_time() + seconds
+        self._room, self._before = room, resident()
+
+    def check(self, what: str, done: int, of: int) -> None:
+        """Raise _TooMuchError if it has taken more."""
+        if process_time() > self._end:
+            raise _TooMuchError(
+                f"{what} took more than {max(0, self._seconds):.3g} seconds for {done:,} of {of:,} subscriptions: "
+                "take fewer, or have more patience"
+            )
+        now = resident()
+        if now is not None and self._before is not None and now - self._before > self._room:
+            raise _TooMuchError(
+                f"{what} took more than {self._room / 1e6:,.0f} MB for {done:,} of {of:,} subscriptions: take fewer"
+            )
 
 
 @dataclass(slots=True)
@@ -181,7 +208,7 @@ class _Trial:
     terms: Terms
     data: Data
     truth: Truth
-    patience: float
+    limits: _Limits
     progress: Progress
 
     def figures(self) -> Figures:
@@ -227,34 +254,27 @@ class _Trial:
 
     def _one_by_one(self, row: Row, what: str, subs: Sequence[int], *, adding: bool) -> float:
         """Microseconds of a subscription."""
-        began, before = perf_counter(), row.seconds
+        before = row.seconds
         for done, sub in enumerate(subs):
             if done % _REPORT == 0:
                 self.progress(f"{self.model}: {what}", done, len(subs))
-            self._be_patient(began, what, done, len(subs))
+            self.limits.check(what, done, len(subs))
             filters = {SubId(sub): self.data.filters[sub]} if adding else {}
             row.change(bool(self.data.western[sub]), filters, [] if adding else [SubId(sub)])
         return 1e6 * (row.seconds - before) / max(1, len(subs))
 
     def _in_batches(self, everybody: Mask) -> float:
         row, data = Row(lambda: self.make(self.terms)), self.data
-        began, size = perf_counter(), len(data.filters)
+        size = len(data.filters)
         for batch in (range(start, min(start + _BATCH, size)) for start in range(0, size, _BATCH)):
             self.progress(f"{self.model}: inserting in batches", batch[0], size)
-            self._be_patient(began, "inserting in batches", batch[0], size)
+            self.limits.check("inserting in batches", batch[0], size)
             for western in (False, True):
                 chosen = {SubId(sub): data.filters[sub] for sub in batch if data.western[sub] == western}
                 if chosen:
                     row.change(western, chosen, [])
         self._routed(row, everybody)
         return 1e6 * row.seconds / max(1, size)
-
-    def _be_patient(self, began: float, what: str, done: int, of: int) -> None:
-        if perf_counter() - began > self.patience:
-            raise _ImpatientError(
-                f"{what} took more than {self.patience:g} seconds for {done:,} of {of:,} subscriptions: "
-                "take fewer, or have more patience"
-            )
 
     # -- events -----------------------------------------------------------------------------------
 

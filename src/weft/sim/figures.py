@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from weft.interest.budget import FILTERS_NOTHING
+
 
 @dataclass(frozen=True, slots=True)
 class Figures:
@@ -43,13 +45,24 @@ class Figures:
         return self.unwanted / self.events if self.events else 0.0
 
     @property
+    def passed_share(self) -> float:
+        """Unwanted events sent, by all that nobody wants; 0 if there is none."""
+        return self.unwanted / (self.events - self.wanted) if self.events > self.wanted else 0.0
+
+    @property
+    def filters_nothing(self) -> bool:
+        """Whether nearly all events that nobody wants are sent: such a model is flooding at a higher price."""
+        return self.passed_share >= FILTERS_NOTHING
+
+    @property
     def change_us(self) -> float:
         """A subscription that comes or goes, on average."""
         return (self.insert_us + self.remove_us) / 2
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
-        return {**asdict(self), "forwarded_share": self.forwarded_share, "unwanted_share": self.unwanted_share}
+        shares = {name: getattr(self, name) for name in ("forwarded_share", "unwanted_share", "passed_share")}
+        return {**asdict(self), **shares, "filters_nothing": self.filters_nothing}
 
 
 @dataclass(frozen=True, slots=True)

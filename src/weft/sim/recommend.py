@@ -1,6 +1,9 @@
 """Which model to take, from figures alone. Laws: a model that another is no worse than in anything, and better than in
 something, is never recommended; the same figures give the same advice, with its reason in numbers.
 
+0. A model that *filters nothing*, because it lets 99% or more of the events pass that nobody wants, is not recommended
+   and not compared with: its few items and its speed are those of flooding. Flooding is the advice where there is
+   nothing to filter, which is where fewer than one in a hundred events is unwanted, and where no model filters.
 1. A model is *dominated* by one that forwards no more bytes, sends no more events in vain, is no slower in matching and
    in changing, and needs no more memory, if it is better in one of these.
 2. Of the others, the one with the fewest points wins. `Weights` has what counts for how much:
@@ -21,11 +24,12 @@ point.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import log10
 from typing import Any, NamedTuple
 
 from weft.errors import WeftError
+from weft.sim.candidates import FLOODING
 from weft.sim.figures import Figures
 
 
@@ -51,6 +55,7 @@ class Recommendation:
     when: str | None = None  # to take the runner-up instead
     points: Mapping[str, float] = field(default_factory=dict)
     dominated: Mapping[str, str] = field(default_factory=dict)  # by which model
+    filter_nothing: Sequence[str] = ()  # models that are not recommended
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -61,6 +66,7 @@ class Recommendation:
             "when": self.when,
             "points": {model: round(points, 2) for model, points in self.points.items()},
             "dominated": dict(self.dominated),
+            "filter_nothing": list(self.filter_nothing),
         }
 
 
@@ -109,6 +115,7 @@ _CRITERIA: dict[str, _Criterion] = {
         True,
     ),
 }
+_HARDLY_ANY = 0.01  # of all events that nobody wants
 _LEAST = 1e-9  # a time of zero has no logarithm
 
 
@@ -128,7 +135,23 @@ forward fewer bytes (9.0% of all instead of 12.0%), but sends more events in vai
     """
     if not figures:
         raise WeftError("no model could run, so there is nothing to recommend: the reasons are given with each")
-    weights = weights or Weights()
+    useless = tuple(each.model for each in figures if each.filters_nothing)
+    able = [each for each in figures if not each.filters_nothing]
+    flooding = next((each for each in figures if each.model == FLOODING), None)
+    if flooding is not None and (not able or flooding.unwanted_share < _HARDLY_ANY):
+        return Recommendation(FLOODING, _why_flooding(flooding, able), filter_nothing=useless)
+    return replace(_among(able or figures, weights or Weights()), filter_nothing=useless)
+
+
+def _why_flooding(flooding: Figures, able: Sequence[Figures]) -> str:
+    """There is nothing to filter, or nothing that filters."""
+    if able or not flooding.unwanted:
+        return f"{_praise(flooding)}; so few are unwanted that there is nothing to filter"
+    return f"{_praise(flooding)}; no other model that was run filters any of them"
+
+
+def _among(figures: Sequence[Figures], weights: Weights) -> Recommendation:
+    """The advice among models that filter."""
     parts = {each.model: _parts(each, figures, weights) for each in figures}
     points = {model: sum(each.values()) for model, each in parts.items()}
     dominated = {

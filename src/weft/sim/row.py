@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 from weft.algebra.box import NormalForm
 from weft.algebra.express import express
 from weft.index.base import AnyEvent, SubId
-from weft.interest.curve_range import CurveRange
-from weft.interest.label_set import LabelSet
 from weft.language.ast import Filter
 from weft.routing.table import Item, Link, RoutingTable, Source, Tell
+from weft.space.cell_space import CellItem
 
 WEST, HERE, EAST = Link("west"), Link("here"), Link("east")
 
@@ -55,7 +54,7 @@ class Row:
 
     def tidy(self, budget: int) -> None:
         """Tidy the table here."""
-        self._deliver(HERE, self._timed(HERE, partial(self.tables[HERE].tidy, budget)))
+        self._deliver(HERE, self._timed(HERE, partial(self.tables[HERE].step, budget)))
 
     def _deliver(self, sender: Link, tells: Iterable[Tell]) -> None:
         flying = deque((sender, tell) for tell in tells)
@@ -104,15 +103,13 @@ class Row:
 
 def units(item: Item) -> int:
     """How many items an item counts for: labels are told in bundles, and count one by one."""
-    return len(item.labels) if isinstance(item, LabelSet) else 1
+    return item.units if isinstance(item, CellItem) else 1
 
 
 def weight(item: Item) -> int:
     """About the bytes that an item takes on a wire."""
-    if isinstance(item, CurveRange):
-        return len(msgspec.msgpack.encode((item.group, item.start, item.end)))
-    if isinstance(item, LabelSet):
-        return len(msgspec.msgpack.encode(item.labels))
+    if isinstance(item, CellItem):
+        return len(msgspec.msgpack.encode(item.numbers))
     return len(str(express(item) if isinstance(item, NormalForm) else item).encode())
 
 

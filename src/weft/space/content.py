@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from weft.algebra.relate import Region
 from weft.errors import SchemaError
 from weft.index.base import AnyEvent
 from weft.model.schema import Schema
+from weft.space.cell_space import Mask
 from weft.space.curve import MOST_RANGES, PATIENCE, Curve, Order, check_cap
 from weft.space.dimension import Ints
 from weft.space.grid import CellBoxes, Grid
@@ -47,6 +48,10 @@ class ContentSpace:
     most: int = MOST_RANGES
     curve: Curve = field(init=False, compare=False, repr=False)
     _shifts: Ints = field(init=False, compare=False, repr=False)
+
+    model: ClassVar[str] = "mics"
+    fields: ClassVar[tuple[str, ...]] = ("start", "end")
+    countable: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_cap(self.most)
@@ -114,3 +119,46 @@ class ContentSpace:
         # Past the last cell there is nothing: a box that ends there ends with the curve, in fewer pieces.
         highs = np.where(boxes.highs == top, (1 << self.curve.bits) - 1, ((boxes.highs + 1) << self._shifts) - 1)
         return self.curve.range_sets(lows, highs, self.most, np.maximum(PATIENCE // together, 8))
+
+    # -- as a cell space ---------------------------------------------------------------------------
+
+    @property
+    def grids(self) -> tuple[Grid, ...]:
+        """Its grid."""
+        return (self.grid,)
+
+    @property
+    def groups(self) -> tuple[ContentSpace, ...]:
+        """Itself, as one group: what `MicsTable` takes."""
+        return (self,)
+
+    def by_group(self, items: Ints) -> list[Ints]:
+        """The ranges of each group."""
+        return [items]
+
+    def items(self, boxes: Sequence[CellBoxes], owners: Ints) -> Ints:
+        """The ranges of each owner, one owner after another, as rows (start, end)."""
+        (mine,) = boxes
+        order = np.argsort(owners[mine.rows], kind="stable")
+        _, firsts, counts = np.unique(owners[mine.rows][order], return_index=True, return_counts=True)
+        sorted_boxes = CellBoxes(mine.lows[order], mine.highs[order], mine.rows[order])
+        found = self._range_sets(sorted_boxes, np.repeat(counts, counts))
+        alone = np.repeat(np.repeat(counts == 1, counts), np.diff(found.offsets))
+        several = counts > 1
+        begins, ends = found.offsets[firsts[several]], found.offsets[(firsts + counts)[several]]
+        parts = (slice(begin, end) for begin, end in zip(begins.tolist(), ends.tolist(), strict=True))
+        united = [_rows(RangeSet.union_of(found.starts[part], found.ends[part]).capped(self.most)) for part in parts]
+        return np.concatenate([_rows(found)[alone], *united])
+
+    def united(self, items: Ints) -> Ints:
+        """The union of ranges in any order."""
+        return _rows(RangeSet.union_of(items[:, 0], items[:, 1]))
+
+    def admits(self, items: Ints, cells: Sequence[Ints]) -> Mask:
+        """Which cells are in the ranges."""
+        (mine,) = cells
+        return RangeSet(items[:, 0], items[:, 1]).contains(self.of_cells(mine))
+
+
+def _rows(ranges: RangeSet | RangeSets) -> Ints:
+    return np.stack([ranges.starts, ranges.ends], axis=1)

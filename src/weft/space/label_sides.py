@@ -147,7 +147,8 @@ class LabelSides:
 
     def of_cells(self, cells: Ints, levels: Ints) -> Ints:
         """`of_events`, for events whose cells in the space in use are known, a row each; the other side has none."""
-        return self.space.of_cells(cells, levels & _LABEL) + (self.side << MOST_BITS)
+        ends = np.cumsum([len(grid.shape) for grid in self.space.grids])[:-1]
+        return self.space.of_cells(np.split(cells, ends, axis=1), levels & _LABEL) + (self.side << MOST_BITS)
 
     def of_event(self, event: AnyEvent, levels: Ints) -> list[int]:
         """The labels of one event at these levels, which ascend."""

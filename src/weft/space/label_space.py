@@ -13,10 +13,10 @@ event is published once, and has its labels in each.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,7 @@ from weft.algebra.relate import Region
 from weft.errors import LabelError, SchemaError
 from weft.index.base import AnyEvent
 from weft.model.schema import Schema
+from weft.space.cell_space import Mask
 from weft.space.dimension import Ints, is_integer
 from weft.space.grid import CellBoxes, Grid
 from weft.space.labels import MOST_BITS, LabelCode, LabelSets
@@ -59,6 +60,10 @@ class LabelSpace:
     parts: int = PARTS
     codes: tuple[LabelCode, ...] = field(init=False, compare=False, repr=False)
     width: int = field(init=False, compare=False, repr=False)  # bits below the application's number
+
+    model: ClassVar[str] = "dls"
+    fields: ClassVar[tuple[str, ...]] = ("label",)
+    countable: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "grids", tuple(self.grids))
@@ -163,22 +168,18 @@ class LabelSpace:
 
     def of_events(self, batch: pa.RecordBatch | Sequence[AnyEvent], levels: Ints) -> Ints:
         """The labels of events, a row each, at these levels, a column each. Cost: O(events x levels)."""
-        cells = {application: self.grids[application].cells(batch) for application in self._applications(levels)}
-        return self._labels_at(len(batch), cells, levels)
+        needed = set((levels >> self.width).tolist())
+        none = np.zeros((len(batch), 0), np.int64)
+        return self.of_cells(
+            [grid.cells(batch) if at in needed else none for at, grid in enumerate(self.grids)], levels
+        )
 
-    def of_cells(self, cells: Ints, levels: Ints) -> Ints:
-        """`of_events`, for events whose cells are known: a row each, the columns of all grids one after another."""
-        ends = np.cumsum([len(grid.shape) for grid in self.grids])[:-1]
-        return self._labels_at(len(cells), dict(enumerate(np.split(cells, ends, axis=1))), levels)
-
-    def _applications(self, levels: Ints) -> list[int]:
-        found: list[int] = np.unique(levels >> self.width).tolist()
-        return found
-
-    def _labels_at(self, size: int, cells: Mapping[int, Ints], levels: Ints) -> Ints:
-        out = np.empty((size, len(levels)), np.int64)
-        for application in self._applications(levels):
-            columns = (levels >> self.width == application).nonzero()[0]
+    def of_cells(self, cells: Sequence[Ints], levels: Ints) -> Ints:
+        """The same for the cells of events in each grid."""
+        out = np.empty((len(cells[0]), len(levels)), np.int64)
+        applications = levels >> self.width
+        for application in np.unique(applications).tolist():
+            columns = (applications == application).nonzero()[0]
             code = self.codes[application]
             drops = [code.drops(level & self._below) for level in levels[columns].tolist()]
             out[:, columns] = code.of_cells(cells[application], drops, application << self.width)
@@ -242,7 +243,67 @@ class LabelSpace:
         shown = self.codes[application].text(label & self._below)
         return f"{application}:{shown}" if len(self.grids) > 1 else shown
 
+    # -- as a cell space ---------------------------------------------------------------------------
+
+    def items(self, boxes: Sequence[CellBoxes], owners: Ints) -> Ints:
+        """The labels of each owner, in the application where it takes the least share, as `labels` has them."""
+        found = [np.zeros(0, np.int64)]
+        for application, mine in enumerate(self._least(boxes, owners)):
+            _, at, counts = np.unique(owners[mine.rows], return_inverse=True, return_counts=True)
+            sets = self._of_boxes(application, mine, np.maximum(self.most // counts, 1)[at])
+            holders = np.repeat(at, np.diff(sets.offsets))
+            several = (counts > 1)[holders]  # owners of several boxes, which may share labels
+            found += [sets.labels[~several], _each_once(holders[several], sets.labels[several])]
+        return np.concatenate(found)[:, None]
+
+    def _least(self, boxes: Sequence[CellBoxes], owners: Ints) -> list[CellBoxes]:
+        """Of each application the boxes of the owners that take the least share there."""
+        if len(self.grids) == 1:
+            return list(boxes)
+        names, numbers = np.unique(owners, return_inverse=True)
+        shares = np.full((len(self.grids), len(names)), np.inf)
+        for application, (mine, grid) in enumerate(zip(boxes, self.grids, strict=True)):
+            holders = numbers[mine.rows]
+            there = np.bincount(holders, _shares(mine, grid), len(names))
+            shares[application, holders] = there[holders]
+        chosen = shares.argmin(axis=0)
+        parts = [chosen[numbers[mine.rows]] == application for application, mine in enumerate(boxes)]
+        return [CellBoxes(*(array[part] for array in mine)) for mine, part in zip(boxes, parts, strict=True)]
+
+    def united(self, items: Ints) -> Ints:
+        """The labels, ascending and each once."""
+        return np.unique(items)[:, None]
+
+    def admits(self, items: Ints, cells: Sequence[Ints]) -> Mask:
+        """Which events have one of the labels. Cost: O(events) for each level in use."""
+        labels = np.sort(items[:, 0])
+        level_of = self.level_of(labels)
+        admitted = np.zeros(len(cells[0]), np.bool_)
+        for level in np.unique(level_of).tolist():
+            application = level >> self.width
+            left = (~admitted).nonzero()[0]
+            drops = [self.codes[application].drops(level & self._below)]
+            asked = self.codes[application].of_cells(cells[application][left], drops, application << self.width)
+            there = labels[level_of == level]
+            admitted[left] = there[np.searchsorted(there, asked[:, 0]) % len(there)] == asked[:, 0]
+        return admitted
+
+
+def _each_once(owners: Ints, labels: Ints) -> Ints:
+    """The labels of owners, each once for each of them."""
+    order = np.lexsort((labels, owners))
+    owners, labels = owners[order], labels[order]
+    again = np.zeros(len(labels), np.bool_)
+    again[1:] = (owners[1:] == owners[:-1]) & (labels[1:] == labels[:-1])
+    once: Ints = labels[~again]
+    return once
+
 
 def _share(boxes: CellBoxes, grid: Grid) -> float:
     """The part of all cells that boxes cover."""
-    return float(((boxes.highs - boxes.lows + 1) / np.array(grid.shape)).prod(axis=1).sum())
+    return float(_shares(boxes, grid).sum())
+
+
+def _shares(boxes: CellBoxes, grid: Grid) -> NDArray[np.float64]:
+    shares: NDArray[np.float64] = ((boxes.highs - boxes.lows + 1) / np.array(grid.shape)).prod(axis=1)
+    return shares

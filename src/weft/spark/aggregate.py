@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
@@ -20,12 +20,13 @@ from weft.algebra.readable import readable
 from weft.errors import PipelineError, SchemaError
 from weft.index.base import AnyEvent
 from weft.model.schema import Schema
+from weft.space.cell_space import CellSpace
 from weft.space.content import ContentSpace
 from weft.space.grid import Grid
 from weft.space.label_space import LabelSpace
 from weft.space.placement import Placement
 from weft.spark.checked import Checked, check
-from weft.spark.chunks import Reduce, Step, in_chunks, labels_of, ranges_of, texts_of, united
+from weft.spark.chunks import Reduce, Step, in_chunks, items_of, texts_of, united
 from weft.spark.frames import subscriptions_of
 from weft.spark.rounds import MOST_ROUNDS, Limits, Round, Rounds, sums
 from weft.spark.subscriptions import Subscriptions
@@ -34,7 +35,7 @@ from weft.workloads.corners import corner_events
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-Space = ContentSpace | LabelSpace | None
+Space = CellSpace | None
 
 _SAMPLE = 10_000  # subscriptions that say where filters lie
 _BITS = 63  # of an index on a curve
@@ -58,8 +59,8 @@ _STEPS = {
     Model.MICS: [Step.COVERING, Step.RANGES],
     Model.DLS: [Step.COVERING],
 }
-_SPACES: dict[Model, type] = {Model.MICS: ContentSpace, Model.DLS: LabelSpace}
-_BYTES = {Model.MICS: 16, Model.DLS: 8}  # of an item
+_IN_CELLS = (Model.MICS, Model.DLS)
+_BYTES = 8  # of a field of an item
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +87,9 @@ class Aggregated(NamedTuple):
     """What a broker loads. Frames by model:
 
     active: id, filter (covering, subsumption); id, filter, components (merging: a merger has the id of a component);
-    start, end (mics); label, count (dls). passive: id, filter, coverers, which are ids of active rows or, for mics, of
-    subscriptions that are not passive. errors: id, filter, reason. `parameters` are those of the space, as JSON.
+    start, end (mics; of several groups with `group`); label, count (dls). passive: id, filter, coverers, which are ids
+    of active rows or, for mics, of subscriptions that are not passive. errors: id, filter, reason. `parameters` are
+    those of the space, as JSON.
     """
 
     active: DataFrame
@@ -126,13 +128,13 @@ def aggregate(  # noqa: PLR0913 - options
     total, size = sums(given, "1", "octet_length(filter)")
     sample = _sample(given, total, schema, seed)
     way = Reduce(Step.COVERING, schema, Placement.learnt(sample), budget=budget / max(1, total) / MOST_ROUNDS)
-    first, rows = rounds.run(given, total, [_way(way, step, space) for step in _STEPS[model]])
+    first, rows = rounds.run(given, total, _ways(way, model, space))
     fine = first.where("reason IS NULL").select("filter")
     active = rounds.keep(_told(rows, model, space, rounds.limits(Step.RANGES).chunk), "active")
     drawn = [*events, *corner_events(sample, check_events, np.random.default_rng(seed), schema)]
     checked = check(fine, active, drawn, space, exact=space is None and not budget) if drawn else None
     passive = rounds.passive()
-    items, told = sums(active, "1", "octet_length(filter)" if space is None else str(_BYTES[model]))
+    items, told = sums(active, "1", "octet_length(filter)" if space is None else str(_BYTES * len(space.fields)))
     statistics = Statistics(
         given=total,
         kept=rounds.rounds[-1].active,
@@ -154,9 +156,9 @@ def _checked_model(model: str, schema: Schema | None, space: Space) -> tuple[Mod
     if model not in list(Model):
         raise PipelineError(f"no model is named {model!r}: use one of {', '.join(Model)}")
     model = Model(model)
-    if schema is None and (model is Model.SUBSUMPTION or (model in _SPACES and space is None)):
+    if schema is None and (model is Model.SUBSUMPTION or (model in _IN_CELLS and space is None)):
         raise SchemaError(f"{model} needs bounds: give a schema that has them for every attribute")
-    if space is not None and not isinstance(space, _SPACES.get(model, ())):
+    if space is not None and getattr(space, "model", None) != model:
         raise PipelineError(f"{model} has no such space: mics takes a ContentSpace, dls a LabelSpace, others none")
     if space is None and schema is not None and model is Model.MICS:
         bits = max(2, min(8, _BITS // max(1, len(schema.attributes))))
@@ -166,11 +168,16 @@ def _checked_model(model: str, schema: Schema | None, space: Space) -> tuple[Mod
     return model, space
 
 
-def _way(way: Reduce, step: Step, space: Space) -> Reduce:
-    if step is Step.RANGES and isinstance(space, ContentSpace):
-        # cells are those of filters as they are written, whatever integers a schema would make of them
-        return replace(way, step=step, space=space, schema=None)
-    return replace(way, step=step)
+def _ways(way: Reduce, model: Model, space: Space) -> list[Reduce]:
+    """The steps of a model. Ranges are compared on one curve: where there are several, only filters are."""
+    found = []
+    for step in _STEPS[model]:
+        if step is not Step.RANGES:
+            found.append(replace(way, step=step))
+        elif space is not None and len(space.grids) == 1:
+            # cells are those of filters as they are written, whatever integers a schema would make of them
+            found.append(replace(way, step=step, space=cast("ContentSpace", space), schema=None))
+    return found
 
 
 def _numbered(subscriptions: DataFrame | Subscriptions) -> DataFrame:
@@ -195,15 +202,13 @@ def _told(rows: DataFrame, model: Model, space: Space, chunk: int) -> DataFrame:
     import pyspark.sql.functions as F  # noqa: N812
 
     filters = rows.select("filter")
-    match space:
-        case ContentSpace():
-            shape = "start bigint, end bigint"
-            parts = filters.mapInArrow(partial(in_chunks, partial(ranges_of, space), chunk), shape)
-            return parts.repartition(1).mapInArrow(partial(in_chunks, united, _ALL), shape)
-        case LabelSpace():
-            shape = "label bigint, count bigint"
-            parts = filters.mapInArrow(partial(in_chunks, partial(labels_of, space), chunk), shape)
-            return parts.groupBy("label").agg(F.sum("count").alias("count"))
+    if space is not None:
+        names = space.fields + ("count",) * space.countable
+        shape = ", ".join(f"{name} bigint" for name in names)
+        parts = filters.mapInArrow(partial(in_chunks, partial(items_of, space), chunk), shape)
+        if space.countable:
+            return parts.groupBy(*space.fields).agg(F.sum("count").alias("count"))
+        return parts.repartition(1).mapInArrow(partial(in_chunks, partial(united, space), _ALL), shape)
     if model is Model.MERGING:
         return rows.select("id", "filter", F.expr("coalesce(components, array(id))").alias("components"))
     return rows.select("id", "filter")

@@ -14,9 +14,7 @@ from numpy.typing import NDArray
 
 from weft.errors import PipelineError
 from weft.index.base import AnyEvent
-from weft.space.content import ContentSpace
-from weft.space.label_space import LabelSpace
-from weft.space.range_set import RangeSet
+from weft.space.cell_space import CellSpace, cells_of
 from weft.spark.chunks import admitted, in_chunks
 
 if TYPE_CHECKING:
@@ -49,11 +47,11 @@ def check(
     filters: DataFrame,
     active: DataFrame,
     events: Sequence[AnyEvent],
-    space: ContentSpace | LabelSpace | None = None,
+    space: CellSpace | None = None,
     *,
     exact: bool = True,
 ) -> Checked:
-    """Compare what all filters admit with what is active: filters, or with a space its ranges or labels.
+    """Compare what all filters admit with what is active: filters, or with a space its items.
 
     Raises PipelineError with the first event on which they differ.
     """
@@ -73,10 +71,7 @@ def _matching(filters: DataFrame, events: Sequence[AnyEvent]) -> Mask:
     return mask
 
 
-def _in_space(active: DataFrame, events: Sequence[AnyEvent], space: ContentSpace | LabelSpace) -> Mask:
+def _in_space(active: DataFrame, events: Sequence[AnyEvent], space: CellSpace) -> Mask:
     rows = active.toArrow()
-    if isinstance(space, ContentSpace):
-        ranges = RangeSet.union_of(rows["start"].to_numpy(), rows["end"].to_numpy())
-        return ranges.contains(space.indexes(list(events)))
-    labels = rows["label"].to_numpy()
-    return np.asarray(np.isin(space.of_events(list(events), space.levels(labels)), labels).any(axis=1))
+    items = np.stack([rows[name].to_numpy() for name in space.fields], axis=1)
+    return space.admits(space.united(items), cells_of(space, list(events)))

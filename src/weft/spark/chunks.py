@@ -25,10 +25,9 @@ from weft.interest.reduce import range_cover, subsumption
 from weft.model.schema import Schema
 from weft.order.merge_reduce import merge_all
 from weft.order.reduce import NOTHING, forms_of, minimal_cover
+from weft.space.cell_space import CellSpace, boxes_of
 from weft.space.content import ContentSpace
-from weft.space.label_space import LabelSpace
 from weft.space.placement import Placement
-from weft.space.range_set import RangeSet
 
 Ints = NDArray[np.int64]
 
@@ -214,23 +213,23 @@ def texts_of(rows: pa.Table) -> list[str]:
     return cast("list[str]", rows["filter"].to_pylist())
 
 
-def ranges_of(space: ContentSpace, rows: pa.Table) -> pa.Table:
-    """The ranges that a chunk's filters cover together, as columns start and end."""
-    _, sets = space.range_sets(columns_of_texts(texts_of(rows)))
-    return united(pa.table({"start": sets.starts, "end": sets.ends}))
+def items_of(space: CellSpace, rows: pa.Table) -> pa.Table:
+    """The items that a chunk's filters have together, and how many filters have each if they can be counted."""
+    columns = columns_of_texts(texts_of(rows))
+    items = space.items(boxes_of(space, columns), columns.owners)
+    if not space.countable:
+        return _in_columns(space, space.united(items))
+    different, counts = np.unique(items, axis=0, return_counts=True)
+    return _in_columns(space, different).append_column("count", pa.array(counts))
 
 
-def united(ranges: pa.Table) -> pa.Table:
-    """The union of ranges in any order."""
-    whole = RangeSet.union_of(ranges["start"].to_numpy(), ranges["end"].to_numpy())
-    return pa.table({"start": whole.starts, "end": whole.ends})
+def united(space: CellSpace, rows: pa.Table) -> pa.Table:
+    """As few items as admit what the items of a chunk admit."""
+    return _in_columns(space, space.united(np.stack([rows[name].to_numpy() for name in space.fields], axis=1)))
 
 
-def labels_of(space: LabelSpace, rows: pa.Table) -> pa.Table:
-    """The labels of a chunk's filters, and how many of them have each."""
-    _, sets = space.label_sets(columns_of_texts(texts_of(rows)))
-    labels, counts = np.unique(sets.labels, return_counts=True)
-    return pa.table({"label": labels, "count": counts})
+def _in_columns(space: CellSpace, items: Ints) -> pa.Table:
+    return pa.table({name: items[:, at] for at, name in enumerate(space.fields)})
 
 
 def admitted(events: Sequence[AnyEvent], rows: pa.Table) -> pa.Table:

@@ -1,7 +1,7 @@
 """What a link would cost that wants all subscriptions, measured on events that were kept apart. Laws: nothing is
 estimated; an event that somebody wants passes, or `lost` counts it.
 
-Each task reads its part of the subscriptions once: it matches the events exactly, and unites the ranges or labels. What
+Each task reads its part of the subscriptions once: it matches the events exactly, and unites the items. What
 comes back is a bit for each event and what a neighbour would be told, so it fits on the driver.
 """
 
@@ -18,13 +18,10 @@ from numpy.typing import NDArray
 from weft.algebra.readable import readable
 from weft.index.tree import TreeIndex
 from weft.interest.budget import Figures
-from weft.interest.label_filter import CountingFilter, FilterShape
-from weft.interest.range_table import RangeTable
+from weft.interest.label_filter import FilterShape
+from weft.interest.measured import MODELS
 from weft.language.predicate import NO_PREDICATES, Predicates
-from weft.space.content import ContentSpace
-from weft.space.label_space import LabelSpace
-from weft.space.range_set import NOTHING, RangeSet
-from weft.space.range_sets import RangeSets
+from weft.space.cell_space import CellSpace, cells_of, told_of
 from weft.spark.frames import subscriptions_of
 
 if TYPE_CHECKING:
@@ -32,7 +29,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 Mask = NDArray[np.bool_]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +46,7 @@ class Measured:
 def measured(  # noqa: PLR0913, PLR0917
     subscriptions: DataFrame,
     held: pa.RecordBatch,
-    space: ContentSpace | LabelSpace,
+    space: CellSpace,
     shape: FilterShape | None = None,
     rate: float = 1.0,
     predicates: Predicates = NO_PREDICATES,
@@ -59,41 +55,25 @@ def measured(  # noqa: PLR0913, PLR0917
     frame = subscriptions_of(subscriptions)
     job = partial(_told, space=(type(space), space.to_json()), held=_packed(held), predicates=predicates)
     wanted = np.zeros(held.num_rows, bool)
-    parts = []
+    parts = [np.zeros(0, np.int64)]
     for row in frame.mapInArrow(job, "wanted binary, told binary").toArrow().to_pylist():
         wanted |= _bits(row["wanted"], held.num_rows)
         parts.append(np.frombuffer(row["told"], np.int64))
-    if isinstance(space, ContentSpace):
-        passed, items, memory = _by_ranges(space, RangeSet.union_all(map(_ranges, parts)), held)
-    else:
-        labels = np.unique(np.concatenate([np.zeros(0, np.int64), *parts]))
-        shape = shape or FilterShape.fitting(labels.size)
-        while shape.rate(labels.size) > rate:
-            shape = shape.resized(2 * shape.size)
-        passed, items, memory = _by_labels(space, shape, labels, held)
+    told = space.united(np.concatenate(parts).reshape(-1, len(space.fields)))
+    model = MODELS[space.model]
+    shape = model.fitted(shape, rate, len(told))
+    table = model.held(space, told, shape)
+    passed = table.admits(cells_of(space, held))
     strangers = ~wanted
     share = float(passed[strangers].mean()) if strangers.any() else 0.0
     return Measured(
-        Figures(share, items, memory),
+        Figures(share, len(told), table.nbytes),
         shape,
         held.num_rows,
         int(wanted.sum()),
         int(passed.sum()),
         int((wanted & ~passed).sum()),
     )
-
-
-def _by_ranges(space: ContentSpace, told: RangeSet, held: pa.RecordBatch) -> tuple[Mask, int, int]:
-    table = RangeTable()
-    table.insert_batch(RangeSets.of([told]))
-    return np.atleast_1d(table.match_batch(space.indexes(held))), len(told), table.nbytes
-
-
-def _by_labels(space: LabelSpace, shape: FilterShape, told: Ints, held: pa.RecordBatch) -> tuple[Mask, int, int]:
-    made = CountingFilter.of(shape, [told])
-    asked = space.of_events(held, space.levels(told))
-    passed: Mask = np.atleast_1d(made.contains(asked).reshape(asked.shape).any(axis=1))
-    return passed, told.size, shape.nbytes
 
 
 def _told(
@@ -103,32 +83,23 @@ def _told(
     import pyarrow as pa
 
     kind, parameters = space
-    made: ContentSpace | LabelSpace = kind.from_json(parameters)
+    made: CellSpace = kind.from_json(parameters)
     events = _unpacked(held)
     wanted = np.zeros(events.num_rows, bool)
-    ranges, labels = NOTHING, np.zeros(0, np.int64)
+    told = np.zeros((0, len(made.fields)), np.int64)
     for batch in batches:
         texts = batch.column(1).to_pylist()
         columns = readable(texts, None, predicates).columns
         index = TreeIndex(predicates=predicates)
         index.add_boxes(np.arange(len(texts)), columns)
         wanted |= index.any_batch(events)
-        if isinstance(made, ContentSpace):
-            ranges = RangeSet.union_all((ranges, made.range_sets(columns)[1].union()))
-        else:
-            labels = np.union1d(labels, made.label_sets(columns)[1].labels)
-    told = np.stack([ranges.starts, ranges.ends], axis=1) if isinstance(made, ContentSpace) else labels
+        told = made.united(np.concatenate([told, told_of(made, columns)]))
     yield pa.record_batch(
         {
             "wanted": pa.array([np.packbits(wanted).tobytes()], pa.binary()),
             "told": pa.array([np.ascontiguousarray(told, np.int64).tobytes()], pa.binary()),
         }
     )
-
-
-def _ranges(flat: Ints) -> RangeSet:
-    pairs = flat.reshape(-1, 2)
-    return RangeSet(pairs[:, 0].copy(), pairs[:, 1].copy())
 
 
 def _bits(packed: bytes, size: int) -> Mask:

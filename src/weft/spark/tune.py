@@ -9,7 +9,7 @@ of the sample are drawn in by as much, and it is chosen again.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,7 +20,8 @@ from weft.errors import PipelineError, TuningError
 from weft.interest.budget import Budget, Cost, Figures
 from weft.interest.choices import Options
 from weft.interest.label_filter import FilterShape
-from weft.interest.tune import tune_dls, tune_mics
+from weft.interest.measured import MODELS
+from weft.interest.search import Progress, Search
 from weft.interest.tuning import Tuned
 from weft.language.predicate import NO_PREDICATES, Predicates
 from weft.model.schema import Schema
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
 Model = Literal["mics", "dls"]
 
-_TUNERS: dict[str, Callable[..., Tuned[Any]]] = {"mics": tune_mics, "dls": tune_dls}
 _WHOLE = (Cost.MEMORY, Cost.FORWARDED)
 _OURS = "all subscriptions"  # our part of a tuning file
 
@@ -128,15 +128,18 @@ def tune(  # noqa: PLR0913
     options: Options | None = None,
     samples: Samples | None = None,
     predicates: Predicates = NO_PREDICATES,
+    progress: Progress = lambda *_: None,
 ) -> Tuning:
     """Parameters of a table of the model for these subscriptions and events, within the budget.
 
     Without a schema, that of the sampled events is taken. Of the attributes that subscriptions look at, those that
-    tell most are tried. Raises TuningError if no choice keeps the budget, PipelineError for frames that lack columns.
+    tell most are tried. `progress` is told what is being done, and how many of how many steps are done. Raises
+    TuningError if no choice keeps the budget, PipelineError for frames that lack columns.
     """
-    if model not in _TUNERS:
-        raise TuningError(f"no model is named {model!r}: tune one of {', '.join(_TUNERS)}")
+    if model not in MODELS:
+        raise TuningError(f"no model is named {model!r}: tune one of {', '.join(MODELS)}")
     how, limits = samples or Samples(), budget or Budget()
+    progress("drawing samples", 0, 0)
     frame = flat(events)
     mixed = one_batch(drawn(frame, how.events + how.held, how.seed))
     chosen_by, held = _apart(mixed, how)
@@ -153,13 +156,15 @@ def tune(  # noqa: PLR0913
     chosen_by, held = chosen_by.select(seen), held.select(seen)
     best: tuple[Tuned[Any], Measured] | None = None
     within = limits
+    search = Search(model, columns, chosen_by, known, options, progress)
     for _ in range(how.rounds):
         try:
-            tuned = _TUNERS[model](columns, chosen_by, known, within, options)
+            tuned = search.tune(within)
         except TuningError:
             if best is None:
                 raise
             break  # the sample cannot be drawn in further
+        progress("measuring the choice with all subscriptions", 0, 0)
         real = measured(subscriptions, held, tuned.space, tuned.shape, tuned.rate, predicates)
         if best is None or limits.rank(real.figures) < limits.rank(best[1].figures):
             best = tuned, real

@@ -17,7 +17,6 @@ from typing import Any
 
 from weft.errors import FilterError, FilterSyntaxError
 from weft.language.ast import (
-    MAX_DEPTH,
     TRUE,
     And,
     Attribute,
@@ -37,6 +36,7 @@ from weft.language.format import format_filter
 from weft.language.lexer import check_size
 from weft.language.predicate import NO_PREDICATES, Predicates
 from weft.language.text import parse
+from weft.model.limits import MAX_DEPTH
 from weft.model.value import Type
 
 Path = tuple[str | int, ...]

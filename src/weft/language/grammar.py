@@ -20,7 +20,6 @@ from typing import NamedTuple
 from weft.errors import FilterError, FilterSyntaxError
 from weft.language.ast import (
     FALSE,
-    MAX_DEPTH,
     NULL,
     Attribute,
     Between,
@@ -49,6 +48,7 @@ from weft.language.format import format_constant
 from weft.language.lexer import RESERVED, Token, is_word, tokenize
 from weft.language.meaning import compare
 from weft.language.predicate import Predicates
+from weft.model.limits import MAX_DEPTH
 from weft.model.value import Type
 
 Term = Filter | Constant

@@ -1,4 +1,4 @@
-"""Columns of bounds as users give them: numpy's, Arrow's or lists. Law: an integer is made a float only if it is one."""
+"""Columns of bounds as users give them: numpy's, Arrow's or lists. Law: an integer becomes a float only if it fits."""
 
 from __future__ import annotations
 

@@ -42,10 +42,7 @@ class Box:
         """The box in least form; None if it is surely empty."""
         if residuals:
             if len(residuals) > LIMITS.residuals:
-                raise FilterTooComplexError(
-                    f"more than {LIMITS.residuals} comparisons between attributes and predicates in one: "
-                    "split the filter"
-                )
+                raise too_many_residuals()
             budget = budget or Budget()
             sets = dict(sets)
             for subject, allowed in residuals.items():
@@ -168,6 +165,13 @@ def universe(name: str, schema: Schema | None) -> ValueSet:
     """All that an attribute can be: with a schema its type or absent, else anything."""
     declared = None if schema is None else schema.get(name)
     return ANYTHING if declared is None else of_type_or_absent(declared.type)
+
+
+def too_many_residuals() -> FilterTooComplexError:
+    """What is raised past the limit."""
+    return FilterTooComplexError(
+        f"more than {LIMITS.residuals} comparisons between attributes and predicates in one: split the filter"
+    )
 
 
 def _least_residuals(

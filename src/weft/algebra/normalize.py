@@ -13,7 +13,7 @@ from functools import reduce
 from typing import Any, TypeVar
 
 from weft.algebra import interval
-from weft.algebra.box import EVERYTHING, Box, NormalForm, universe
+from weft.algebra.box import EVERYTHING, Box, NormalForm, too_many_residuals, universe
 from weft.algebra.budget import Budget
 from weft.algebra.express import check_written
 from weft.algebra.interval import EMPTY, NUMBERS, STRINGS, Line
@@ -132,11 +132,16 @@ class _Normalizer:
         tests: dict[str, list[ValueSet]] = {}
         parts: list[list[Box]] = []
         first = 0  # where the tests come among the other operands
+        related: set[Subject] = set()
         for each in operands if len(operands) <= _SHORT else dict.fromkeys(operands):
             operand, asked = each, wanted
             while isinstance(operand, Not):
                 operand, asked = operand.operand, frozenset(map(negation, asked))
             if not _is_leaf(operand):
+                if every and isinstance(operand, Compare) and isinstance(operand.right, Attribute):
+                    related.add(relation(operand.left.name, operand.operator, operand.right.name)[0])
+                    if len(related) > LIMITS.residuals:
+                        raise too_many_residuals()
                 parts.append(self.regions(operand, asked))
                 continue
             name, values = self.leaf(operand, asked)

@@ -13,7 +13,7 @@ import json
 import re
 from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, NamedTuple
 
 from weft.errors import FilterError, FilterSyntaxError
 from weft.language.ast import (
@@ -44,16 +44,21 @@ Path = tuple[str | int, ...]
 _DIALECTS = ("exact", "prefix", "suffix", "all", "any", "not", "sql")
 
 
-def from_json(source: str | Mapping[str, Any] | list[Any], predicates: Predicates = NO_PREDICATES) -> Filter:
-    """The filter of a JSON text, or of what it decodes to.
+def from_json(
+    source: str | Mapping[str, Any] | list[Any],
+    predicates: Predicates = NO_PREDICATES,
+    *,
+    limit: int | None = None,
+) -> Filter:
+    """The filter of a JSON text, or of what it decodes to; `limit` is that of `parse`, for what `to_json` wrote.
 
     >>> print(from_json('{"all": [{"prefix": {"type": "order."}}, {"not": {"exact": {"source": "test"}}}]}'))
     type LIKE 'order.%' AND (source = 'test') IS NOT TRUE
     """
     text = source if isinstance(source, str) else ""
-    tree = _decode(text) if isinstance(source, str) else source
+    tree = _decode(text, limit) if isinstance(source, str) else source
     try:
-        return _read(tree, (), predicates)
+        return _read(tree, (), _Reading(predicates, limit))
     except _Wrong as wrong:
         start, end = _locate(text, wrong.path)
         where = "" if text else f" (in {_show(wrong.path)})" if wrong.path else ""
@@ -93,11 +98,16 @@ class _Wrong(Exception):  # noqa: N818 - never leaves this module
         self.message, self.path, self.hint = message, path, hint
 
 
-def _read(tree: Any, path: Path, predicates: Predicates) -> Filter:
+class _Reading(NamedTuple):
+    predicates: Predicates
+    limit: int | None
+
+
+def _read(tree: Any, path: Path, reading: _Reading) -> Filter:
     if len(path) > 2 * MAX_DEPTH:
         raise _Wrong(f"a filter may be nested {MAX_DEPTH} deep at most", path)
     if isinstance(tree, list):
-        return _combine("all", tree, path, predicates) if tree or path else TRUE
+        return _combine("all", tree, path, reading) if tree or path else TRUE
     if not isinstance(tree, Mapping):
         raise _Wrong("a filter must be an object or a list of them", path)
     if len(tree) != 1:
@@ -108,14 +118,14 @@ def _read(tree: Any, path: Path, predicates: Predicates) -> Filter:
         case "all" | "any":
             if not isinstance(body, list):
                 raise _Wrong(f"'{dialect}' takes a list of filters", path)
-            return _combine(dialect, body, path, predicates)
+            return _combine(dialect, body, path, reading)
         case "not":
-            return _checked(lambda: Not(Is(_read(body, path, predicates), True)), path)
+            return _checked(lambda: Not(Is(_read(body, path, reading), True)), path)
         case "sql":
             if not isinstance(body, str):
                 raise _Wrong("'sql' takes a filter's text", path)
             try:
-                return parse(body, predicates)
+                return parse(body, reading.predicates, limit=reading.limit)
             except FilterSyntaxError as error:
                 error.add_note(f"in {_show(path)}")
                 raise
@@ -128,10 +138,10 @@ def _read(tree: Any, path: Path, predicates: Predicates) -> Filter:
     raise _Wrong(f"unknown dialect {dialect!r}", path, known)
 
 
-def _combine(dialect: str, trees: list[Any], path: Path, predicates: Predicates) -> Filter:
+def _combine(dialect: str, trees: list[Any], path: Path, reading: _Reading) -> Filter:
     if not trees:
         raise _Wrong("a list of filters must not be empty", path)
-    filters = [_read(tree, (*path, number), predicates) for number, tree in enumerate(trees)]
+    filters = [_read(tree, (*path, number), reading) for number, tree in enumerate(trees)]
     return _checked(lambda: (conjunction if dialect == "all" else disjunction)(*filters), path)
 
 
@@ -164,8 +174,8 @@ def _checked(build: Any, path: Path) -> Filter:
 # -- JSON text and places in it ------------------------------------------------------------------
 
 
-def _decode(text: str) -> Any:
-    check_size(text)
+def _decode(text: str, limit: int | None) -> Any:
+    check_size(text, limit)
     try:
         return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
     except json.JSONDecodeError as error:

@@ -3,6 +3,7 @@
 `Event(...)` trusts its caller and costs next to nothing; `Event.of(...)` makes it true, once, at the door:
 nested mappings become dotted names, every value is of one of the five types, every instant is in UTC.
 `id`, `source`, `type` and `time` are attributes like any other, except that their types are fixed.
+What comes through the door has a bounded size: see `weft.model.limits`.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from typing import Any, Final
 import msgspec
 
 from weft.errors import EventError
+from weft.model.limits import LIMITS, MAX_DEPTH
 from weft.model.value import INT_MAX, INT_MIN, Type, Value, from_micros, parse_timestamp, to_micros, type_of
 
 WELL_KNOWN: Final[Mapping[str, Type]] = MappingProxyType(
     {"id": Type.STRING, "source": Type.STRING, "type": Type.STRING, "time": Type.TIMESTAMP}
 )
 _LEAVES = frozenset({type(None), bool, int, float, str, datetime})  # what is surely no mapping
-MAX_DEPTH: Final = 100  # of nested mappings, of JSON and of structs: the same limit as a filter's
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -44,10 +45,12 @@ class Event(msgspec.Struct, frozen=True):
         """An event that keeps the law, from values as they come; raises EventError where there is none.
 
         NULL (None and NaN) is left out; a date is its midnight in UTC, a naive datetime is in UTC;
-        Decimal becomes float; `time` may be ISO 8601 text. Sequences and bytes belong in the payload.
+        Decimal becomes float; `time` may be ISO 8601 text. Sequences and bytes belong in the payload. An event past a
+        limit is refused: too many attributes, names or strings that are too long, nesting that is too deep.
         """
         flat: dict[str, Value] = {}
         absent: set[str] = set()
+        room, places = LIMITS.event, LIMITS.attributes
         if mapping is not None and not isinstance(mapping, Mapping):
             raise EventError(f"attributes are a mapping of names to values: {shown(mapping)} is none")
         for given in (mapping or {}, attributes):
@@ -59,6 +62,12 @@ class Event(msgspec.Struct, frozen=True):
                     absent.add(name)
                 else:
                     flat[name] = kept
+                places -= 1
+                room -= len(name) if name.isascii() else len(name.encode())
+                if type(kept) is str:
+                    room -= len(kept) if kept.isascii() else len(kept.encode())
+                if places < 0 or room < 0:
+                    raise _too_large(places < 0)
         return Event(flat, payload)
 
     def __getitem__(self, name: str) -> Value | None:
@@ -109,6 +118,15 @@ def attributes_of(event: Event | Mapping[str, Any]) -> Mapping[str, Any]:
     return {name: value.item() if getattr(value, "shape", None) == () else value for name, value in event.items()}
 
 
+def check_event_size(attributes: Mapping[str, Value]) -> None:
+    """Raise EventError if an event with these attributes is past a limit. Cost: O(attributes)."""
+    if len(attributes) > LIMITS.attributes:
+        raise _too_large(True)
+    texts = [*attributes, *(value for value in attributes.values() if isinstance(value, str))]
+    if sum(len(text) if text.isascii() else len(text.encode()) for text in texts) > LIMITS.event:
+        raise _too_large(False)
+
+
 _PLAIN = frozenset((type(None), bool, int, float, str, datetime))
 
 
@@ -119,6 +137,14 @@ def check_name(name: object) -> str:
     if not is_unicode(name):
         raise EventError(f"the attribute name {name!r} has half a surrogate pair: it is no Unicode text")
     return name
+
+
+def check_path(path: str) -> None:
+    """Raise EventError if a dotted name is longer than the limit."""
+    if len(path) > LIMITS.name:
+        raise EventError(
+            f"the attribute name {path[:40]!r}... is longer than {LIMITS.name:,} characters; use the payload"
+        )
 
 
 def shown(value: object) -> str:
@@ -137,6 +163,7 @@ def _flattened(mapping: Mapping[Any, Any]) -> Iterator[tuple[str, object]]:
         prefix, items = stack[-1]
         for key, value in items:
             name = prefix + check_name(key)
+            check_path(name)
             if type(value) not in _LEAVES and isinstance(value, Mapping):
                 if len(stack) >= MAX_DEPTH:
                     raise EventError(f"attributes are nested deeper than {MAX_DEPTH}: use the payload")
@@ -196,6 +223,14 @@ def _scalar(name: str, value: Any) -> Value | None:
     if kind not in ("b", "i", "u", "U"):
         raise _no_value(name, value)
     return _converted(name, value.item())
+
+
+def _too_large(many: bool) -> EventError:
+    if many:
+        return EventError(f"an event has at most {LIMITS.attributes:,} attributes: put the others in the payload")
+    return EventError(
+        f"the names and strings of an event have at most {LIMITS.event:,} bytes: put long texts in the payload"
+    )
 
 
 def _no_value(name: str, value: object) -> EventError:

@@ -40,10 +40,13 @@ _ALL: Truths = frozenset((True, False, None))
 _TRUE: Truths = frozenset((True,))
 
 
-def normalize(filter: Filter, schema: Schema | None = None, budget: Budget | None = None) -> NormalForm:
+def normalize(
+    filter: Filter, schema: Schema | None = None, budget: Budget | None = None, *, stored: bool = False
+) -> NormalForm:
     """The union of boxes that a filter is; without a schema all numbers are one real line.
 
-    Raises FilterTooComplexError past 256 boxes, or when the budget is used up.
+    Raises FilterTooComplexError past 256 boxes, when the budget is used up, or when the text of the normal form would
+    be too long to be read back; a `stored` filter has been admitted before, and its text is not checked again.
     """
     boxes = _one_box(filter) if schema is None else None
     if boxes is None:
@@ -51,7 +54,8 @@ def normalize(filter: Filter, schema: Schema | None = None, budget: Budget | Non
         boxes = _Normalizer(schema, budget).regions(filter, _TRUE)
         if len(boxes) > 1:
             boxes = _absorb(boxes, budget)
-        check_written(filter, boxes)
+        if not stored:
+            check_written(filter, boxes)
     return NormalForm(tuple(boxes), schema)
 
 
@@ -123,11 +127,17 @@ class _Normalizer:
 
     def combine(self, node: Filter, operands: Sequence[Filter], wanted: Truths, neutral: bool) -> list[Box]:
         """AND (neutral: TRUE) and OR (neutral: FALSE): all operands neutral, or any of them the contrary."""
+        if wanted == _TRUE and neutral and self.schema is None and len(operands) <= _SHORT:
+            boxes = _one_box(node)
+            if boxes is not None:
+                self.budget.spend(8 + 8 * len(operands))
+                return boxes
         if wanted == {None}:  # not one and not the other
             both = [self.regions(node, frozenset((truth, None))) for truth in (True, False)]
             return self.all_of(both)
         if None not in wanted and len(wanted) == 2:
             return self.any_of([self.regions(node, frozenset((truth,))) for truth in (True, False)])
+        self.budget.spend(16)
         every = neutral in wanted
         tests: dict[str, list[ValueSet]] = {}
         parts: list[list[Box]] = []
@@ -239,6 +249,8 @@ class _Normalizer:
     def all_of(self, parts: Sequence[list[Box]]) -> list[Box]:
         if not all(parts):
             return []
+        if len(parts) == 1:
+            return parts[0]
         whole = self.meet([part[0] for part in parts if len(part) == 1])
         if whole is None:
             return []

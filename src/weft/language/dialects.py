@@ -13,7 +13,7 @@ import json
 import re
 from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import Any, NamedTuple
+from typing import Any
 
 from weft.errors import FilterError, FilterSyntaxError
 from weft.language.ast import (
@@ -36,7 +36,7 @@ from weft.language.format import format_filter
 from weft.language.lexer import check_size
 from weft.language.predicate import NO_PREDICATES, Predicates
 from weft.language.text import parse
-from weft.model.limits import MAX_DEPTH
+from weft.model.limits import LIMITS, MAX_DEPTH
 from weft.model.value import Type
 
 Path = tuple[str | int, ...]
@@ -98,9 +98,18 @@ class _Wrong(Exception):  # noqa: N818 - never leaves this module
         self.message, self.path, self.hint = message, path, hint
 
 
-class _Reading(NamedTuple):
-    predicates: Predicates
-    limit: int | None
+class _Reading:
+    """What a reader knows, and how many more characters it takes: what is decoded already has no text to measure."""
+
+    def __init__(self, predicates: Predicates, limit: int | None) -> None:
+        self.predicates = predicates
+        self.limit = limit
+        self.room = LIMITS.text if limit is None else limit
+
+    def take(self, size: int, path: Path) -> None:
+        self.room -= size
+        if self.room < 0:
+            raise _Wrong(f"the filter is longer than {LIMITS.text if self.limit is None else self.limit} bytes", path)
 
 
 def _read(tree: Any, path: Path, reading: _Reading) -> Filter:
@@ -110,6 +119,7 @@ def _read(tree: Any, path: Path, reading: _Reading) -> Filter:
         return _combine("all", tree, path, reading) if tree or path else TRUE
     if not isinstance(tree, Mapping):
         raise _Wrong("a filter must be an object or a list of them", path)
+    reading.take(4, path)
     if len(tree) != 1:
         raise _Wrong(f"a filter object has one dialect, not {len(tree)}", path, 'combine them in {"all": [...]}')
     dialect, body = next(iter(tree.items()))
@@ -124,6 +134,7 @@ def _read(tree: Any, path: Path, reading: _Reading) -> Filter:
         case "sql":
             if not isinstance(body, str):
                 raise _Wrong("'sql' takes a filter's text", path)
+            reading.take(len(body), path)
             try:
                 return parse(body, reading.predicates, limit=reading.limit)
             except FilterSyntaxError as error:
@@ -132,6 +143,8 @@ def _read(tree: Any, path: Path, reading: _Reading) -> Filter:
         case "exact" | "prefix" | "suffix":
             if not isinstance(body, Mapping) or not body:
                 raise _Wrong(f"'{dialect}' takes an object of attributes and values", path)
+            for name, value in body.items():
+                reading.take(4 + len(str(name)) + (len(value) if isinstance(value, str) else 0), path)
             return conjunction(*(_test(dialect, name, value, (*path, name)) for name, value in body.items()))
     close = get_close_matches(str(dialect), _DIALECTS, 1)
     known = f"did you mean '{close[0]}'?" if close else "known dialects: " + ", ".join(_DIALECTS)

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 from weft.algebra.budget import Budget
 from weft.algebra.residual import Outcomes, Residuals, Subject, contradicts, implied
-from weft.algebra.strings import NO_STRINGS
 from weft.algebra.valueset import ANYTHING, ValueSet, of_type_or_absent
 from weft.errors import FilterTooComplexError
 from weft.model.event import Event, attributes_of
@@ -81,21 +80,10 @@ class Box:
         (True, False)
         """
         theirs = other.sets
-        patterned = None
         for name, values in self.sets.items():
             narrow = theirs.get(name)
-            if narrow is None:
+            if narrow is None or not values.covers(narrow, budget):
                 return False
-            strings = narrow.strings
-            if strings is not NO_STRINGS and (strings.terms or values.strings.terms):  # may take long: last
-                patterned = [(values, narrow)] if patterned is None else [*patterned, (values, narrow)]
-            elif not values.covers(narrow):
-                return False
-        if patterned is None and not self.residuals:
-            return True
-        budget = budget or Budget()
-        if patterned and not all(values.covers(narrow, budget) for values, narrow in patterned):
-            return False
         return not self.residuals or self.residuals_implied_by(other, budget)
 
     def residuals_implied_by(self, other: Box, budget: Budget | None = None) -> bool:
@@ -132,11 +120,8 @@ class Box:
         """False only if nothing is in both; what is too complex to compare disproves nothing."""
         theirs = other.sets
         for name, values in self.sets.items():
-            if name in theirs:
-                if budget is None and values.strings.terms:
-                    budget = Budget()
-                if not values.overlaps(theirs[name], budget):
-                    return False
+            if name in theirs and not values.overlaps(theirs[name], budget):
+                return False
         try:
             return not (self.residuals or other.residuals) or self.intersect(other, budget) is not None
         except FilterTooComplexError:

@@ -72,9 +72,11 @@ def _one_box(filter: Filter) -> list[Box] | None:
     if len(nodes) > _SHORT:
         return None
     for node in nodes:
-        if not isinstance(node, _TESTS) or (isinstance(node, Compare) and isinstance(node.right, Attribute)):
-            return None
-        if isinstance(node, In) and len(node.values) > _SHORT:
+        kind = type(node)
+        if kind is Compare:
+            if type(node.right) is Attribute:  # type: ignore[attr-defined]
+                return None
+        elif kind not in _TESTS or (kind is In and len(node.values) > _SHORT):  # type: ignore[attr-defined]
             return None
         name, values = _where_true(node)
         if name in sets:
@@ -85,7 +87,7 @@ def _one_box(filter: Filter) -> list[Box] | None:
     return [Box(sets)]
 
 
-_TESTS = (Compare, Between, In, Like)
+_TESTS = frozenset((Between, In, Like))
 
 
 class _Normalizer:
@@ -282,12 +284,11 @@ class _Normalizer:
 
     def join(self, boxes: list[Box]) -> list[Box]:
         """Join boxes that differ in one attribute or residual only, over and over, to no more than the limit."""
-        self.budget.spend(sum(map(_weight, boxes)))
         boxes = [EVERYTHING] if EVERYTHING in boxes else list(dict.fromkeys(boxes))
         while len(boxes) > 1:
             groups: dict[tuple[str | Subject, int], list[Box]] = {}
+            self.budget.spend(5 * sum(map(_weight, boxes)))
             for box in boxes:
-                self.budget.spend(4 * _weight(box))
                 hashes = {part: hash((part, held)) for part, held in (*box.sets.items(), *box.residuals.items())}
                 whole = reduce(int.__xor__, hashes.values(), 0)
                 for part, own in hashes.items():
@@ -334,7 +335,8 @@ def _is_leaf(node: Filter) -> bool:
 
 def _weight(box: Box) -> int:
     """The steps of going through a box once."""
-    return 2 + len(box.sets) + 2 * len(box.residuals) + sum([values.cuts for values in box.sets.values()]) // 8
+    cuts = sum([len(values.numbers) + len(values.strings.line) for values in box.sets.values()])
+    return 2 + len(box.sets) + 2 * len(box.residuals) + cuts // 8
 
 
 def _rest(box: Box, part: str | Subject) -> tuple[object, object]:

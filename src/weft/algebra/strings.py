@@ -18,6 +18,7 @@ from weft.errors import FilterTooComplexError
 from weft.language.pattern import Pattern
 from weft.model.limits import LIMITS
 
+_ALONE = 8  # sets of a box that are compared without a budget get this part of one each: a box may have many
 _FEW = 24  # more terms, or patterns of a term, are not compared with each other
 
 _NONE: frozenset[Pattern] = frozenset()
@@ -147,7 +148,7 @@ class Strings:
         if left and not self.terms:
             return False
         try:
-            return self._has_all(left, other.terms - self.terms, budget or Budget())
+            return self._has_all(left, other.terms - self.terms, budget or Budget(LIMITS.steps // _ALONE))
         except FilterTooComplexError:
             return False  # not proven
 
@@ -157,7 +158,7 @@ class Strings:
             return True
         if not self.terms and not other.terms:
             return False
-        budget = budget or Budget()
+        budget = budget or Budget(LIMITS.steps // _ALONE)
         try:
             for one, two in ((self, other), (other, self)):
                 for term in one.terms if two.line else ():

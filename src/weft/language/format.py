@@ -36,21 +36,22 @@ def most_written(root: Filter) -> int:
     while stack:
         node = stack.pop()
         total += 16
-        match node:
-            case And(operands) | Or(operands):
-                stack.extend(operands)
-            case Not(operand) | Is(operand):
-                stack.append(operand)
-            case Attribute(name):
-                total += _most(name)
-            case Compare(left, _, right):
-                total += _most(left.name) + _most(right.name if isinstance(right, Attribute) else right.value)
-            case Between(left, low, high):
-                total += _most(left.name) + _most(low.value) + _most(high.value)
-            case In(left, values) | Call(_, left, values):
-                total += _most(left.name) + sum([_most(constant.value) for constant in values])
-            case Like(left, pattern):
-                total += _most(left.name) + _most(pattern) + 16
+        if isinstance(node, Compare):
+            right = node.right
+            total += _most(node.left.name) + _most(right.name if isinstance(right, Attribute) else right.value)
+        elif isinstance(node, And | Or):
+            stack.extend(node.operands)
+        elif isinstance(node, Not | Is):
+            stack.append(node.operand)
+        elif isinstance(node, Attribute):
+            total += _most(node.name)
+        elif isinstance(node, Like):
+            total += _most(node.left.name) + _most(node.pattern) + 16
+        elif isinstance(node, Between):
+            total += _most(node.left.name) + _most(node.low.value) + _most(node.high.value)
+        elif isinstance(node, In | Call):
+            constants = node.values if isinstance(node, In) else node.arguments
+            total += _most(node.left.name) + sum([_most(constant.value) for constant in constants])
     return total
 
 

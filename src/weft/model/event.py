@@ -50,7 +50,6 @@ class Event(msgspec.Struct, frozen=True):
         """
         flat: dict[str, Value] = {}
         absent: set[str] = set()
-        room, places = LIMITS.event, LIMITS.attributes
         if mapping is not None and not isinstance(mapping, Mapping):
             raise EventError(f"attributes are a mapping of names to values: {shown(mapping)} is none")
         for given in (mapping or {}, attributes):
@@ -62,12 +61,9 @@ class Event(msgspec.Struct, frozen=True):
                     absent.add(name)
                 else:
                     flat[name] = kept
-                places -= 1
-                room -= len(name) if name.isascii() else len(name.encode())
-                if type(kept) is str:
-                    room -= len(kept) if kept.isascii() else len(kept.encode())
-                if places < 0 or room < 0:
-                    raise _too_large(places < 0)
+        if len(flat) + len(absent) > LIMITS.attributes:
+            raise _too_large(True)
+        check_event_size(flat)
         return Event(flat, payload)
 
     def __getitem__(self, name: str) -> Value | None:
@@ -122,7 +118,9 @@ def check_event_size(attributes: Mapping[str, Value]) -> None:
     """Raise EventError if an event with these attributes is past a limit. Cost: O(attributes)."""
     if len(attributes) > LIMITS.attributes:
         raise _too_large(True)
-    texts = [*attributes, *(value for value in attributes.values() if isinstance(value, str))]
+    texts = [*attributes, *[value for value in attributes.values() if type(value) is str]]
+    if 4 * sum(map(len, texts)) <= LIMITS.event:
+        return  # also if every character takes four bytes
     if sum(len(text) if text.isascii() else len(text.encode()) for text in texts) > LIMITS.event:
         raise _too_large(False)
 
@@ -159,11 +157,13 @@ def shown(value: object) -> str:
 def _flattened(mapping: Mapping[Any, Any]) -> Iterator[tuple[str, object]]:
     """The leaves of nested mappings in their order, under dotted names; without recursion."""
     stack = [("", iter(mapping.items()))]
+    longest = LIMITS.name
     while stack:
         prefix, items = stack[-1]
         for key, value in items:
             name = prefix + check_name(key)
-            check_path(name)
+            if len(name) > longest:
+                check_path(name)
             if type(value) not in _LEAVES and isinstance(value, Mapping):
                 if len(stack) >= MAX_DEPTH:
                     raise EventError(f"attributes are nested deeper than {MAX_DEPTH}: use the payload")

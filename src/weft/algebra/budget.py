@@ -1,5 +1,8 @@
-"""The budget of an operation of the algebra: a count of elementary steps. Law: the same input takes the same steps on
-every machine, and no operation takes more than its budget.
+"""The budget of an operation of the algebra: a count of elementary steps. Laws: no operation takes more than its
+budget; steps depend on the input, not on the machine or its load.
+
+Where patterns are compared, the order of sets decides which of two is met first, so that steps may differ a little from
+process to process.
 
 A step is about the comparison of two small value sets: half a microsecond. When a budget is used up, the operation
 takes the safe side: `covers` is False, `overlaps` is True, there is no merger. Where there is no safe side, when a

@@ -8,12 +8,13 @@ and the last size (1 is linear). `before` is what the case took before there was
 from __future__ import annotations
 
 import math
-import random
 import tracemalloc
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from time import process_time
+
+import numpy as np
 
 from weft.algebra.merge import merge
 from weft.algebra.normalize import normalize
@@ -106,8 +107,7 @@ def _admit(text: str) -> Work:
 
 
 def _words(number: int, seed: int) -> list[str]:
-    rng = random.Random(seed)
-    return [f"{rng.getrandbits(32):08x}" for _ in range(number)]
+    return [f"{word:08x}" for word in np.random.default_rng(seed).integers(0, 2**32, number)]
 
 
 def _nested(leaves: int) -> Work:
@@ -119,7 +119,7 @@ def _nested(leaves: int) -> Work:
 
 def _match_patterns(number: int) -> Work:
     tree = parse(" OR ".join(f"s LIKE '%{word}_z%'" for word in _words(number, 1)))
-    text = "".join(random.Random(2).choices("0123456789abcdef", k=_TEXT))
+    text = np.random.default_rng(2).bytes(_TEXT // 2).hex()
     return lambda: matches(tree, {"s": text})
 
 
@@ -139,8 +139,8 @@ def _contains(number: int, seed: int) -> str:
 
 
 def _unequal(number: int, seed: int) -> str:
-    rng = random.Random(seed)
-    boxes = (" AND ".join(f"a{n} != {rng.randrange(10**6)}" for n in range(26)) for _ in range(number))
+    values = np.random.default_rng(seed).integers(0, 10**6, (number, 26)).tolist()
+    boxes = (" AND ".join(f"a{n} != {value}" for n, value in enumerate(row)) for row in values)
     return " OR ".join(f"({box})" for box in boxes)
 
 
@@ -150,8 +150,8 @@ def _pair(relate: Callable[..., bool], one: str, other: str) -> Work:
 
 
 def _cutters(attributes: int) -> Work:
-    rng = random.Random(5)
-    wide = " OR ".join(f"({' AND '.join(f'a{n} > {rng.randrange(10)}' for n in range(50))})" for _ in range(50))
+    lows = np.random.default_rng(5).integers(0, 10, (50, 50)).tolist()
+    wide = " OR ".join(f"({' AND '.join(f'a{n} > {low}' for n, low in enumerate(row))})" for row in lows)
     rest = " AND ".join(f"a{n} > 5" for n in range(attributes))
     narrow = f"({' OR '.join(f'b = {n} AND c > {n}' for n in range(20))}) AND {rest}"
 
@@ -163,7 +163,7 @@ def _cutters(attributes: int) -> Work:
 
 def _merge(number: int) -> Work:
     schema = Schema.from_dict({"attributes": {f"x{n}": {"type": "float", "bounds": [0, 1000]} for n in range(5)}})
-    rng = random.Random(6)
+    rng = np.random.default_rng(6)
 
     def box() -> str:
         lows = [rng.uniform(0, 800) for _ in range(5)]

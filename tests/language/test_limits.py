@@ -56,6 +56,7 @@ def test_the_one_pass_reads_nothing_else(pieces: list[str], between: str) -> Non
         "NOT NOT a AND ((b)) OR ((c = 1 OR d) AND e IS NOT NULL) AND f BETWEEN - 1 AND 5 AND g NOT BETWEEN 1 AND 2",
         "a.b=1 and c.d<e.f or not(g in(1,2))",
         "x NOT IN (-1, +2, .5) AND x IS NULL",
+        "NOT (a = 1 OR b) IS NOT NULL AND ((c) is false IS NOT TRUE OR NOT (d AND e) IS NULL)",
     ],
 )
 def test_the_one_pass_reads_plain_tests_and_groups(text: str) -> None:

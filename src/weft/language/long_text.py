@@ -46,6 +46,8 @@ _STEP = re.compile(
     re.VERBOSE,
 )
 _AFTER = re.compile(r"\s*(?P<next>\)|(?i:AND)\b(?!\.)|(?i:OR)\b(?!\.)|\Z)")
+_IS = re.compile(r"\s*(?i:IS)\s+(?P<negated>(?i:NOT)\s+)?(?P<truth>(?i:NULL|TRUE|FALSE)\b(?!\.))")
+_TRUTHS = {"NULL": None, "TRUE": True, "FALSE": False}
 _VALUES = re.compile(_VALUE)
 _PLAIN_INTS = re.compile(r"[0-9,\s]*")
 _OPERATORS = {str(op): op for op in Operator} | {"<>": Operator.NE}
@@ -90,6 +92,10 @@ class _Reader:
                     node = self.group()
                     self.ors, self.ands, self.nots = self.outer.pop()
                     depth -= 1 + self.nots
+                    while (tested := _IS.match(text, at)) is not None:
+                        at = tested.end()
+                        node = Is(node, _TRUTHS[tested["truth"].upper()])
+                        node = Not(node) if tested["negated"] else node
                     self.take(node)
                     after = _AFTER.match(text, at)
                     if after is None:

@@ -10,14 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from weft.algebra import interval
+from weft.algebra.budget import Budget
 from weft.algebra.residual import Outcomes, Residuals, Subject, contradicts, implied
-from weft.algebra.valueset import ABSENT, ANYTHING, ValueSet, of_type
+from weft.algebra.valueset import ANYTHING, ValueSet, of_type_or_absent
 from weft.errors import FilterTooComplexError
 from weft.model.event import Event, attributes_of
+from weft.model.limits import LIMITS
 from weft.model.schema import Schema
 from weft.model.value import Value
-
-MAX_RESIDUALS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,27 +34,29 @@ class Box:
 
     @staticmethod
     def of(
-        sets: Mapping[str, ValueSet], residuals: Residuals | None = None, schema: Schema | None = None
+        sets: Mapping[str, ValueSet],
+        residuals: Residuals | None = None,
+        schema: Schema | None = None,
+        budget: Budget | None = None,
     ) -> Box | None:
         """The box in least form; None if it is surely empty."""
         if residuals:
-            if len(residuals) > MAX_RESIDUALS:
-                raise FilterTooComplexError(
-                    f"more than {MAX_RESIDUALS} comparisons between attributes and predicates in one: split the filter"
-                )
+            if len(residuals) > LIMITS.residuals:
+                raise too_many_residuals()
+            budget = budget or Budget()
             sets = dict(sets)
             for subject, allowed in residuals.items():
                 for name, needed in subject.needs(allowed).items():
-                    sets[name] = sets[name].intersect(needed) if name in sets else needed
+                    sets[name] = sets[name].intersect(needed, budget) if name in sets else needed
         least = {}
         for name, values in sets.items():
             if not values:
                 return None
-            if not values.absent or not values.covers(universe(name, schema)):
+            if not values.absent or not values.covers(universe(name, schema), budget):
                 least[name] = values
         if not residuals:
             return Box(least)
-        kept = _least_residuals(residuals, least)
+        kept = _least_residuals(residuals, least, budget or Budget())
         return None if kept is None else Box(least, kept)
 
     def __contains__(self, event: Event | Mapping[str, Value | None]) -> bool:
@@ -81,7 +83,7 @@ class Box:
         """The attributes that it looks at."""
         return frozenset(self.sets).union(*(subject.names for subject in self.residuals))
 
-    def covers(self, other: Box) -> bool:
+    def covers(self, other: Box, budget: Budget | None = None) -> bool:
         """True only if every event in the other is in this.
 
         >>> wide, narrow = Box({"x": ValueSet(numbers=((0, 0),))}), Box({"x": ValueSet(numbers=((5, 0),))})
@@ -91,17 +93,22 @@ class Box:
         theirs = other.sets
         for name, values in self.sets.items():
             narrow = theirs.get(name)
-            if narrow is None or not values.covers(narrow):
+            if narrow is None or not values.covers(narrow, budget):
                 return False
-        return not self.residuals or self.residuals_implied_by(other)
+        return not self.residuals or self.residuals_implied_by(other, budget)
 
-    def residuals_implied_by(self, other: Box) -> bool:
+    def residuals_implied_by(self, other: Box, budget: Budget | None = None) -> bool:
         """True only if every event in the other has all of this box's residuals."""
-        return all(
-            implied(subject, allowed, other.residuals, other.sets) for subject, allowed in self.residuals.items()
-        )
+        budget = budget or Budget()
+        try:
+            return all(
+                implied(subject, allowed, other.residuals, other.sets, budget)
+                for subject, allowed in self.residuals.items()
+            )
+        except FilterTooComplexError:
+            return False  # not proven
 
-    def intersect(self, other: Box) -> Box | None:
+    def intersect(self, other: Box, budget: Budget | None = None) -> Box | None:
         """The box of what is in both; None if nothing is, for sure."""
         sets = dict(self.sets)
         for name, values in other.sets.items():
@@ -109,7 +116,7 @@ class Box:
             if mine is None:
                 sets[name] = values
                 continue
-            both = mine.intersect(values)
+            both = mine.intersect(values, budget)
             if not both:
                 return None
             sets[name] = both
@@ -118,15 +125,16 @@ class Box:
         residuals = dict(self.residuals)
         for subject, allowed in other.residuals.items():
             residuals[subject] = residuals[subject] & allowed if subject in residuals else allowed
-        return Box.of(sets, residuals)
+        return Box.of(sets, residuals, budget=budget)
 
-    def overlaps(self, other: Box) -> bool:
+    def overlaps(self, other: Box, budget: Budget | None = None) -> bool:
         """False only if nothing is in both; what is too complex to compare disproves nothing."""
         theirs = other.sets
-        if any(name in theirs and not values.overlaps(theirs[name]) for name, values in self.sets.items()):
-            return False
+        for name, values in self.sets.items():
+            if name in theirs and not values.overlaps(theirs[name], budget):
+                return False
         try:
-            return not (self.residuals or other.residuals) or self.intersect(other) is not None
+            return not (self.residuals or other.residuals) or self.intersect(other, budget) is not None
         except FilterTooComplexError:
             return True
 
@@ -159,16 +167,25 @@ class NormalForm:
 def universe(name: str, schema: Schema | None) -> ValueSet:
     """All that an attribute can be: with a schema its type or absent, else anything."""
     declared = None if schema is None else schema.get(name)
-    return ANYTHING if declared is None else of_type(declared.type).union(ABSENT)
+    return ANYTHING if declared is None else of_type_or_absent(declared.type)
 
 
-def _least_residuals(residuals: Residuals, sets: Mapping[str, ValueSet]) -> dict[Subject, Outcomes] | None:
+def too_many_residuals() -> FilterTooComplexError:
+    """What is raised past the limit."""
+    return FilterTooComplexError(
+        f"more than {LIMITS.residuals} comparisons between attributes and predicates in one: split the filter"
+    )
+
+
+def _least_residuals(
+    residuals: Residuals, sets: Mapping[str, ValueSet], budget: Budget
+) -> dict[Subject, Outcomes] | None:
     """Without the residuals that the rest implies; None if the rest contradicts one."""
     kept = dict(residuals)
     for subject, allowed in residuals.items():
-        rest = {other: outcomes for other, outcomes in kept.items() if other != subject}
-        if not allowed or contradicts(subject, allowed, rest, sets):
+        del kept[subject]
+        if not allowed or contradicts(subject, allowed, kept, sets, budget):
             return None
-        if allowed == subject.outcomes or implied(subject, allowed, rest, sets):
-            kept = rest
+        if allowed != subject.outcomes and not implied(subject, allowed, kept, sets, budget):
+            kept[subject] = allowed
     return kept

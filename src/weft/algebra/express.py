@@ -5,15 +5,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from weft.algebra import interval
 from weft.algebra.box import Box, NormalForm
 from weft.algebra.interval import NUMBERS, STRINGS, Cut, Line
 from weft.algebra.strings import Strings, Term, starting_with
 from weft.algebra.valueset import ABSENT, PRESENT, ValueSet, of_type
+from weft.errors import FilterTooComplexError
 from weft.language.ast import Attribute, Between, Compare, Filter, In, Is, Like, Not, Operator, conjunction, disjunction
 from weft.language.builder import literal_like
 from weft.language.constant import Constant
+from weft.language.format import format_name, most_written
 from weft.language.pattern import Pattern
+from weft.model.limits import LIMITS
 from weft.model.schema import Schema
 from weft.model.value import MICROS_MAX, Type, type_of
 
@@ -27,6 +32,50 @@ def express(form: NormalForm | Box) -> Filter:
     """
     boxes, schema = ((form,), None) if isinstance(form, Box) else (form.boxes, form.schema)
     return disjunction(*(_box(box, schema) for box in boxes))
+
+
+def check_written(filter: Filter, boxes: Iterable[Box]) -> None:
+    """Raise FilterTooComplexError if the text of a filter, or of its normal form, could be too long to be read back."""
+    size, some = most_written(filter), list(boxes)
+    if size * (4 + 4 * len(some)) < LIMITS.stored_text:
+        return  # each test comes into a box once, and is written there no longer than that
+    if size > LIMITS.stored_text or sum(map(_most_written_box, some)) > LIMITS.stored_text:
+        raise FilterTooComplexError(
+            f"written out, the filter takes more than {LIMITS.stored_text:,} bytes: use shorter names, or split it"
+        )
+
+
+def _most_written_box(box: Box) -> int:
+    """No fewer bytes than the text of a box takes."""
+    total = 0
+    for name, values in box.sets.items():
+        test = len(format_name(name).encode()) + 16  # with operator, connective and parentheses
+        total += test * (2 + values.absent)
+        for line, whole in ((values.numbers, NUMBERS), (values.strings.line, STRINGS), (values.timestamps, NUMBERS)):
+            if line:
+                total += _most_written_line(line, whole, test)
+        for term in values.strings.terms:
+            total += sum([2 * test + 8 * pattern.size for pattern in (*term.musts, *term.nots)])
+            total += _most_written_line(term.line, STRINGS, test)
+    for subject, allowed in box.residuals.items():
+        total += most_written(subject.express(allowed)) + 8
+    return total
+
+
+def _most_written_line(line: Line, whole: Line, test: int) -> int:
+    """Single values stand in one list; everything else is a test for each end."""
+    if len(line) & 1 and interval.points(interval.complement(line, whole)) is not None:
+        return 2 * test + sum([_most_written_value(value) for value, _ in line])
+    total = 2 * test
+    for low, high in interval.intervals(line):
+        total += _most_written_value(low[0])
+        if high is None or high[0] != low[0]:
+            total += 2 * test + (0 if high is None else _most_written_value(high[0]))
+    return total
+
+
+def _most_written_value(value: object) -> int:
+    return 8 + 8 * len(value) if isinstance(value, str) else 32
 
 
 def _box(box: Box, schema: Schema | None) -> Filter:

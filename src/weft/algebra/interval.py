@@ -9,8 +9,8 @@ and intersection, union and complement are sweeps over the cuts.
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from weft.model.value import INT_MAX, INT_MIN
@@ -31,6 +31,14 @@ _MINUS = ((False, False), (True, False))
 def point(value: Any) -> Line:
     """The set of one value."""
     return ((value, 0), (value, 1))
+
+
+def points_line(values: Iterable[Any]) -> Line:
+    """The set of some values. Cost: O(n log n)."""
+    cuts: list[Cut] = []
+    for value in sorted(set(values)):
+        cuts += ((value, 0), (value, 1))
+    return tuple(cuts)
 
 
 def contains(line: Line, value: Any) -> bool:
@@ -55,7 +63,34 @@ def intersect(one: Line, other: Line) -> Line:
             return (low, other[1]) if len(other) == 2 and low < other[1] else (low,) if len(other) == 1 else EMPTY
         high = one[1] if len(other) == 1 else min(one[1], other[1])
         return (low, high) if low < high else EMPTY
-    return _sweep(one, other, _AND)
+    if len(one) <= 2:
+        return _within(other, one)
+    return _within(one, other) if len(other) <= 2 else _sweep(one, other, _AND)
+
+
+def union_of(lines: Iterable[Line]) -> Line:
+    """What is in any of them. Cost: O(n log n) for n cuts in all."""
+    some = [line for line in lines if line]
+    if len(some) < 3:
+        return union(some[0], some[1]) if len(some) == 2 else some[0] if some else EMPTY
+    pieces = sorted([piece for line in some for piece in intervals(line)], key=_start)
+    cuts: list[Cut] = []
+    low, high = pieces[0]
+    for start, end in pieces:
+        if high is None:
+            break
+        if start > high:
+            cuts += (low, high)
+            low, high = start, end
+        elif end is None or end > high:
+            high = end
+    cuts += (low,) if high is None else (low, high)
+    return tuple(cuts)
+
+
+def intersection_of(lines: Iterable[Line], whole: Line) -> Line:
+    """What is in all of them. Cost: O(n log n) for n cuts in all."""
+    return complement(union_of(complement(line, whole) for line in lines), whole)
 
 
 def minus(one: Line, other: Line) -> Line:
@@ -123,6 +158,20 @@ def whole_numbers(line: Line) -> Line:
         else:
             cuts.append(cut)
     return tuple(cuts)
+
+
+def _start(piece: tuple[Cut, Cut | None]) -> Cut:
+    return piece[0]
+
+
+def _within(line: Line, piece: Line) -> Line:
+    """The part of a line within one interval. Cost: O(log n), and the copy."""
+    first = bisect_right(line, piece[0])
+    head = piece[:1] if first & 1 else EMPTY
+    if len(piece) == 1:
+        return head + line[first:]
+    last = bisect_left(line, piece[1])
+    return head + line[first:last] + (piece[1:] if last & 1 else EMPTY)
 
 
 def _sweep(one: Line, other: Line, table: tuple[tuple[bool, bool], tuple[bool, bool]]) -> Line:

@@ -13,6 +13,7 @@ from typing import Any
 
 from weft.algebra import interval
 from weft.algebra.box import Box, NormalForm
+from weft.algebra.budget import Budget
 from weft.algebra.interval import Cut, Line
 from weft.algebra.relate import Region, as_form
 from weft.algebra.subtract import remainder
@@ -22,8 +23,8 @@ from weft.model.schema import Attribute, Schema
 from weft.model.value import Type, to_micros
 
 
-def volume(region: Region, schema: Schema) -> float:
-    """The volume of what matches, within the schema's bounds.
+def volume(region: Region, schema: Schema, budget: Budget | None = None) -> float:
+    """The volume of what matches, within the schema's bounds. Raises FilterTooComplexError when the budget is used up.
 
     >>> from weft import Schema, parse
     >>> schema = Schema.from_dict({"attributes": {"x": {"type": "float", "bounds": [0, 1000]}}})
@@ -31,16 +32,17 @@ def volume(region: Region, schema: Schema) -> float:
     435.0
     """
     form = as_form(region, schema)
-    return math.fsum(_box_volume(piece, schema) for piece in disjoint(form))
+    return math.fsum(_box_volume(piece, schema) for piece in disjoint(form, budget))
 
 
-def disjoint(form: NormalForm) -> list[Box]:
+def disjoint(form: NormalForm, budget: Budget | None = None) -> list[Box]:
     """The same set as disjoint boxes; residuals are ignored, so it may be too large where there are some."""
+    budget = budget or Budget()
     pieces: list[Box] = []
     seen: list[Box] = []
     for box in form.boxes:
         plain = Box(box.sets)
-        pieces.extend(remainder(plain, seen, form.schema))
+        pieces.extend(remainder(plain, seen, form.schema, budget))
         seen.append(plain)
     return pieces
 

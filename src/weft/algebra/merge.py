@@ -1,5 +1,6 @@
 """Merging of filters (thesis, Appendix A.4 to A.6). Laws: a merger covers its parts; it is called perfect only when it
-matches nothing else; an imperfect one states the volume that it adds.
+matches nothing else; an imperfect one states the volume that it adds. What takes more steps than the budget allows is
+no perfect merger, and adds an unknown volume.
 
 Every rule of Table A.2 is the union of two value sets, with its errata: the existence test is typed (`x < 10 OR
 x != 7` holds for every number x, not for a string), and integers merge across the gap between neighbours.
@@ -9,15 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import reduce
 
 from weft.algebra.box import Box, NormalForm
+from weft.algebra.budget import Budget
 from weft.algebra.measure import volume
 from weft.algebra.normalize import simplify
 from weft.algebra.relate import Region, as_form, covers
 from weft.algebra.residual import Outcomes, Subject
 from weft.algebra.valueset import ValueSet
-from weft.errors import FilterError, SchemaError
+from weft.errors import FilterError, FilterTooComplexError, SchemaError
 from weft.model.schema import Schema
 
 
@@ -25,7 +26,8 @@ from weft.model.schema import Schema
 class Merger:
     """A merged filter: what it matches, by which rule, and the volume that its parts do not have.
 
-    `added` is 0 for a perfect merger and None where the schema has no bounds to measure with.
+    `added` is 0 for a perfect merger and None where it cannot be measured: without bounds in the schema, or within the
+    budget.
     """
 
     form: NormalForm
@@ -60,10 +62,14 @@ def merge_perfect(regions: Iterable[Region], schema: Schema | None = None) -> Me
     """
     forms = _forms(regions, schema)
     widest = max(forms, key=lambda form: len(form.boxes))
-    for form in forms:
-        if all(covers(form, other, schema) for other in forms):
-            return Merger(form, "covering", 0.0)
-    union = simplify((box for form in forms for box in form.boxes), schema)
+    budget = Budget()
+    try:
+        for form in forms:
+            if all(form is other or covers(form, other, schema, budget) for other in forms):
+                return Merger(form, "covering", 0.0)
+        union = simplify((box for form in forms for box in form.boxes), schema, Budget())
+    except FilterTooComplexError:
+        return None
     if len(union.boxes) <= max(1, len(widest.boxes)):
         return Merger(union, "perfect", 0.0)
     return None
@@ -79,8 +85,13 @@ def merge_attributes(regions: Iterable[Region], schema: Schema | None = None) ->
     boxes = [form.boxes[0] for form in forms]
     if any(_structure(box) != _structure(boxes[0]) for box in boxes):
         return None
-    sets = {name: reduce(ValueSet.union, [box.sets[name] for box in boxes]) for name in boxes[0].sets}
-    return _imperfect(Box.of(sets, boxes[0].residuals, schema), "attributes", forms, schema)
+    budget = Budget()
+    try:
+        sets = {name: ValueSet.union_of([box.sets[name] for box in boxes], budget) for name in boxes[0].sets}
+        whole = Box.of(sets, boxes[0].residuals, schema, budget)
+    except FilterTooComplexError:
+        return None
+    return _imperfect(whole, "attributes", forms, schema)
 
 
 def merge_bounding(regions: Iterable[Region], schema: Schema | None = None) -> Merger:
@@ -91,7 +102,7 @@ def merge_bounding(regions: Iterable[Region], schema: Schema | None = None) -> M
         return Merger(NormalForm((), schema), "covering", 0.0)
     shared = set.intersection(*(set(box.sets) for box in boxes))
     sets = {
-        name: reduce(ValueSet.union, [box.sets[name] for box in boxes]).hull()
+        name: ValueSet.union_of([box.sets[name].hull() for box in boxes]).hull()
         for name in boxes[0].sets
         if name in shared
     }
@@ -116,7 +127,7 @@ def _added(form: NormalForm, parts: Sequence[NormalForm], schema: Schema | None)
     union = NormalForm(tuple(box for part in parts for box in part.boxes), schema)
     try:
         return max(0.0, volume(form, schema) - volume(union, schema))
-    except SchemaError:
+    except (SchemaError, FilterTooComplexError):
         return None
 
 

@@ -2,6 +2,8 @@
 
 Every test splits the values of its attribute into those that make it TRUE, FALSE and NULL. So the region of "this
 filter comes out as one of these truths" is computed from the leaves up, and NOT and IS only change what is wanted.
+Tests of one attribute that AND or OR combines become one value set at once, in n log n; whatever multiplies spends a
+budget.
 """
 
 from __future__ import annotations
@@ -11,7 +13,9 @@ from functools import reduce
 from typing import Any, TypeVar
 
 from weft.algebra import interval
-from weft.algebra.box import EVERYTHING, Box, NormalForm, universe
+from weft.algebra.box import EVERYTHING, Box, NormalForm, too_many_residuals, universe
+from weft.algebra.budget import Budget
+from weft.algebra.express import check_written
 from weft.algebra.interval import EMPTY, NUMBERS, STRINGS, Line
 from weft.algebra.residual import Called, Outcomes, Subject, relation
 from weft.algebra.strings import like
@@ -20,12 +24,13 @@ from weft.errors import FilterTooComplexError
 from weft.language.ast import And, Attribute, Between, Call, Compare, Filter, In, Is, Like, Not, Operator, Or, Truth
 from weft.language.constant import Constant
 from weft.language.meaning import negation
+from weft.model.limits import LIMITS
 from weft.model.schema import Schema
 from weft.model.value import Type
 
-MAX_BOXES = 256
+MAX_BOXES = LIMITS.boxes
 _FEW = 32
-_MAX_WORK = 100_000  # value sets touched while boxes are combined
+_SHORT = 16  # operands of a conjunction, and values of an IN, that need no budget
 
 T = TypeVar("T")
 Truths = frozenset[bool | None]
@@ -35,27 +40,43 @@ _ALL: Truths = frozenset((True, False, None))
 _TRUE: Truths = frozenset((True,))
 
 
-def normalize(filter: Filter, schema: Schema | None = None) -> NormalForm:
+def normalize(
+    filter: Filter, schema: Schema | None = None, budget: Budget | None = None, *, stored: bool = False
+) -> NormalForm:
     """The union of boxes that a filter is; without a schema all numbers are one real line.
 
-    Raises FilterTooComplexError past 256 boxes.
+    Raises FilterTooComplexError past 256 boxes, when the budget is used up, or when the text of the normal form would
+    be too long to be read back; a `stored` filter has been admitted before, and its text is not checked again.
     """
     boxes = _one_box(filter) if schema is None else None
     if boxes is None:
-        boxes = _Normalizer(schema).regions(filter, _TRUE)
-    return NormalForm(tuple(boxes if len(boxes) < 2 else _absorb(boxes)), schema)
+        budget = budget or Budget()
+        boxes = _Normalizer(schema, budget).regions(filter, _TRUE)
+        if len(boxes) > 1:
+            boxes = _absorb(boxes, budget)
+        if not stored:
+            check_written(filter, boxes)
+    return NormalForm(tuple(boxes), schema)
 
 
-def simplify(boxes: Iterable[Box], schema: Schema | None = None) -> NormalForm:
+def simplify(boxes: Iterable[Box], schema: Schema | None = None, budget: Budget | None = None) -> NormalForm:
     """The union of boxes with as few of them as joining neighbours and dropping covered ones gives."""
-    return NormalForm(tuple(_absorb(_Normalizer(schema).join(list(boxes)))), schema)
+    budget = budget or Budget()
+    return NormalForm(tuple(_absorb(_Normalizer(schema, budget).join(list(boxes)), budget)), schema)
 
 
 def _one_box(filter: Filter) -> list[Box] | None:
-    """The box of a conjunction of tests with constants, none if it is empty; None for any other filter."""
+    """The box of a short conjunction of tests with constants, none if it is empty; None for any other filter."""
     sets: dict[str, ValueSet] = {}
-    for node in filter.operands if isinstance(filter, And) else (filter,):
-        if not isinstance(node, _TESTS) or (isinstance(node, Compare) and isinstance(node.right, Attribute)):
+    nodes = filter.operands if isinstance(filter, And) else (filter,)
+    if len(nodes) > _SHORT:
+        return None
+    for node in nodes:
+        kind = type(node)
+        if kind is Compare:
+            if type(node.right) is Attribute:  # type: ignore[attr-defined]
+                return None
+        elif kind not in _TESTS or (kind is In and len(node.values) > _SHORT):  # type: ignore[attr-defined]
             return None
         name, values = _where_true(node)
         if name in sets:
@@ -66,13 +87,13 @@ def _one_box(filter: Filter) -> list[Box] | None:
     return [Box(sets)]
 
 
-_TESTS = (Compare, Between, In, Like)
+_TESTS = frozenset((Between, In, Like))
 
 
 class _Normalizer:
-    def __init__(self, schema: Schema | None) -> None:
+    def __init__(self, schema: Schema | None, budget: Budget) -> None:
         self.schema = schema
-        self.work = 0
+        self.budget = budget
         self.known: dict[tuple[int, Truths], list[Box]] = {}
 
     def regions(self, node: Filter, wanted: Truths) -> list[Box]:
@@ -103,40 +124,94 @@ class _Normalizer:
                 return self.related(left.name, operator, right, wanted)
             case Call():
                 return self.called(node, wanted)
-        if wanted == _TRUE:  # by far the most common
-            name, values = _where_true(node)
-            kept = self.conform(name, values)
-            return [Box({name: kept})] if kept else []
-        return self.test(*_split(node), wanted)
+        name, values = self.leaf(node, wanted)
+        return self.one(name, values)
 
     def combine(self, node: Filter, operands: Sequence[Filter], wanted: Truths, neutral: bool) -> list[Box]:
         """AND (neutral: TRUE) and OR (neutral: FALSE): all operands neutral, or any of them the contrary."""
+        if wanted == _TRUE and neutral and self.schema is None and len(operands) <= _SHORT:
+            boxes = _one_box(node)
+            if boxes is not None:
+                self.budget.spend(8 + 8 * len(operands))
+                return boxes
         if wanted == {None}:  # not one and not the other
             both = [self.regions(node, frozenset((truth, None))) for truth in (True, False)]
             return self.all_of(both)
         if None not in wanted and len(wanted) == 2:
             return self.any_of([self.regions(node, frozenset((truth,))) for truth in (True, False)])
-        parts = [self.regions(operand, wanted) for operand in operands]
-        return self.all_of(parts) if neutral in wanted else self.any_of(parts)
+        self.budget.spend(16)
+        every = neutral in wanted
+        tests: dict[str, list[ValueSet]] = {}
+        parts: list[list[Box]] = []
+        first = 0  # where the tests come among the other operands
+        related: set[Subject] = set()
+        for each in operands if len(operands) <= _SHORT else dict.fromkeys(operands):
+            operand, asked = each, wanted
+            while isinstance(operand, Not):
+                operand, asked = operand.operand, frozenset(map(negation, asked))
+            if not _is_leaf(operand):
+                if every and isinstance(operand, Compare) and isinstance(operand.right, Attribute):
+                    related.add(relation(operand.left.name, operand.operator, operand.right.name)[0])
+                    if len(related) > LIMITS.residuals:
+                        raise too_many_residuals()
+                parts.append(self.regions(operand, asked))
+                continue
+            name, values = self.leaf(operand, asked)
+            if every and not values:
+                return []
+            if not tests:
+                first = len(parts)
+            if name in tests:
+                tests[name].append(values)
+            else:
+                tests[name] = [values]
+        if not every:
+            parts[first:first] = [self.one(name, ValueSet.union_of(some, self.budget)) for name, some in tests.items()]
+            return self.any_of(parts)
+        if tests:
+            sets = {n: self.conform(n, ValueSet.intersection_of(some, self.budget)) for n, some in tests.items()}
+            box = Box.of(sets, schema=self.schema, budget=self.budget)
+            parts.insert(first, [] if box is None else [box])
+        return self.all_of(parts)
 
-    def test(self, name: str, split: Split, wanted: Truths) -> list[Box]:
+    def leaf(self, node: Filter, wanted: Truths) -> tuple[str, ValueSet]:
+        """The attribute that a test looks at, and the values for which it comes out as wanted."""
+        self.budget.spend(8 + len(node.values) if isinstance(node, In) else 8)
+        if wanted == _TRUE:  # by far the most common
+            return _where_true(node)
+        name, split = _split(node)
+        return name, self.choose(split, wanted)
+
+    def choose(self, split: Split, wanted: Truths) -> ValueSet:
         true, false = split
+        if len(wanted) == 1:
+            if True in wanted:
+                return true
+            if False in wanted:
+                return false
         values = NOTHING
         if True in wanted:
-            values = values.union(true)
+            values = values.union(true, self.budget)
         if False in wanted:
-            values = values.union(false)
+            values = values.union(false, self.budget)
         if None in wanted:
-            values = values.union(true.union(false).complement())
-        box = Box.of({name: self.conform(name, values)}, schema=self.schema)
+            values = values.union(true.union(false, self.budget).complement(self.budget), self.budget)
+        return values
+
+    def one(self, name: str, values: ValueSet) -> list[Box]:
+        """The box of one attribute's values."""
+        box = Box.of({name: self.conform(name, values)}, schema=self.schema, budget=self.budget)
         return [] if box is None else [box]
+
+    def test(self, name: str, split: Split, wanted: Truths) -> list[Box]:
+        return self.one(name, self.choose(split, wanted))
 
     def conform(self, name: str, values: ValueSet) -> ValueSet:
         """What the schema leaves of the values: those of the attribute's type, integers on an integer line."""
         declared = None if self.schema is None else self.schema.get(name)
         if declared is None:
             return values
-        left = values.intersect(universe(name, self.schema))
+        left = values.intersect(universe(name, self.schema), self.budget)
         if declared.type is Type.INT:
             return ValueSet(numbers=interval.whole_numbers(left.numbers), absent=left.absent)
         return left
@@ -162,11 +237,14 @@ class _Normalizer:
             allowed |= subject.outcomes - true - {None}
         if None in wanted:
             allowed |= {None}
-        box = Box.of({}, {subject: allowed}, self.schema)
-        if box is None:
-            return []
+        box = Box.of({}, {subject: allowed}, self.schema, self.budget)
+        within = None if box is None else self.within_schema(box)
+        return [] if within is None else [within]
+
+    def within_schema(self, box: Box) -> Box | None:
+        """What the schema leaves of a box; None if that is nothing."""
         sets = {name: self.conform(name, values) for name, values in box.sets.items()}
-        return [Box(sets, box.residuals)] if all(sets.values()) else []
+        return Box(sets, box.residuals) if all(sets.values()) else None
 
     # -- unions and intersections of boxes ------------------------------------------------------
 
@@ -174,11 +252,37 @@ class _Normalizer:
         return self.join([box for part in parts for box in part])
 
     def all_of(self, parts: Sequence[list[Box]]) -> list[Box]:
-        return _balanced(self.product, parts) if parts else [EVERYTHING]
+        if not all(parts):
+            return []
+        if len(parts) == 1:
+            return parts[0]
+        whole = self.meet([part[0] for part in parts if len(part) == 1])
+        if whole is None:
+            return []
+        rest = [part for part in parts if len(part) > 1]
+        if whole == EVERYTHING:
+            return _balanced(self.product, rest) if rest else [EVERYTHING]
+        first = next(at for at, part in enumerate(parts) if len(part) == 1)
+        return _balanced(self.product, [*rest[:first], [whole], *rest[first:]])
+
+    def meet(self, boxes: Sequence[Box]) -> Box | None:
+        """The box of what is in all of them; None if nothing is, for sure."""
+        if len(boxes) < 2:
+            return boxes[0] if boxes else EVERYTHING
+        sets: dict[str, list[ValueSet]] = {}
+        residuals: dict[Subject, Outcomes] = {}
+        for box in boxes:
+            self.budget.spend(_weight(box))
+            for name, values in box.sets.items():
+                sets.setdefault(name, []).append(values)
+            for subject, allowed in box.residuals.items():
+                residuals[subject] = residuals[subject] & allowed if subject in residuals else allowed
+        both = {name: ValueSet.intersection_of(some, self.budget) for name, some in sets.items()}
+        return Box.of(both, residuals, budget=self.budget)
 
     def product(self, one: list[Box], other: list[Box]) -> list[Box]:
-        self.charge(sum(len(box.sets) + 1 for box in one) * len(other) + sum(len(box.sets) for box in other) * len(one))
-        both = [box for a in one for b in other if (box := a.intersect(b)) is not None]
+        self.budget.spend(sum(map(_weight, one)) * len(other) + sum(map(_weight, other)) * len(one))
+        both = [box for a in one for b in other if (box := a.intersect(b, self.budget)) is not None]
         return both if len(both) < 2 else self.join(both)
 
     def join(self, boxes: list[Box]) -> list[Box]:
@@ -186,8 +290,8 @@ class _Normalizer:
         boxes = [EVERYTHING] if EVERYTHING in boxes else list(dict.fromkeys(boxes))
         while len(boxes) > 1:
             groups: dict[tuple[str | Subject, int], list[Box]] = {}
+            self.budget.spend(5 * sum(map(_weight, boxes)))
             for box in boxes:
-                self.charge(len(box.sets) + 1)
                 hashes = {part: hash((part, held)) for part, held in (*box.sets.items(), *box.residuals.items())}
                 whole = reduce(int.__xor__, hashes.values(), 0)
                 for part, own in hashes.items():
@@ -196,8 +300,8 @@ class _Normalizer:
             if len(joined) == len(boxes):
                 break
             boxes = joined
-        if len(boxes) > MAX_BOXES:
-            raise FilterTooComplexError(f"the filter is a union of more than {MAX_BOXES} boxes: split it")
+        if len(boxes) > LIMITS.boxes:
+            raise FilterTooComplexError(f"the filter is a union of more than {LIMITS.boxes} boxes: split it")
         return boxes
 
     def join_groups(self, boxes: list[Box], groups: dict[tuple[str | Subject, int], list[Box]]) -> list[Box]:
@@ -206,24 +310,36 @@ class _Normalizer:
         result: list[Box] = []
         for (part, _), group in groups.items():
             free = [box for box in group if id(box) in left]
+            if len(free) > 1:
+                self.budget.spend(sum(map(_weight, free)))
             alike = [box for box in free if _rest(box, part) == _rest(free[0], part)] if len(free) > 1 else []
             if len(alike) > 1:
                 for box in alike:
                     del left[id(box)]
                 sets, residuals = dict(alike[0].sets), dict(alike[0].residuals)
                 if isinstance(part, str):
-                    sets[part] = _balanced(ValueSet.union, [box.sets[part] for box in alike])
+                    sets[part] = ValueSet.union_of([box.sets[part] for box in alike], self.budget)
                 else:
                     residuals[part] = frozenset[Any]().union(*(box.residuals[part] for box in alike))
-                whole = Box.of(sets, residuals, self.schema)
+                whole = Box.of(sets, residuals, self.schema, self.budget)
                 if whole is not None:
                     result.append(whole)
         return list(dict.fromkeys([*left.values(), *result]))
 
-    def charge(self, work: int) -> None:
-        self.work += work
-        if self.work > _MAX_WORK:
-            raise FilterTooComplexError("the filter multiplies out to too many boxes: split it")
+
+def _is_leaf(node: Filter) -> bool:
+    """Whether it is a test of one attribute alone."""
+    if isinstance(node, Is):
+        return node.value is None and isinstance(node.operand, Attribute)
+    return isinstance(node, (Attribute, Between, In, Like)) or (
+        isinstance(node, Compare) and isinstance(node.right, Constant)
+    )
+
+
+def _weight(box: Box) -> int:
+    """The steps of going through a box once."""
+    cuts = sum([len(values.numbers) + len(values.strings.line) for values in box.sets.values()])
+    return 2 + len(box.sets) + 2 * len(box.residuals) + cuts // 8
 
 
 def _rest(box: Box, part: str | Subject) -> tuple[object, object]:
@@ -234,16 +350,46 @@ def _rest(box: Box, part: str | Subject) -> tuple[object, object]:
     )
 
 
-def _absorb(boxes: list[Box]) -> list[Box]:
+def _absorb(boxes: list[Box], budget: Budget) -> list[Box]:
     """Without the boxes that another one covers; many with patterns stay as they are, for comparing them takes long."""
-    if len(boxes) > _FEW and any(values.strings.terms for box in boxes for values in box.sets.values()):
-        return boxes
+    if len(boxes) > _FEW:
+        if any(values.strings.terms for box in boxes for values in box.sets.values()):
+            return boxes
+        return _absorb_many(boxes, budget)
     kept: list[Box] = []
     for box in boxes:
-        if not any(other.covers(box) for other in kept):
-            kept = [other for other in kept if not box.covers(other)]
+        budget.spend(len(kept) * 2)
+        if not any(other.covers(box, budget) for other in kept):
+            kept = [other for other in kept if not box.covers(other, budget)]
             kept.append(box)
     return kept
+
+
+def _absorb_many(boxes: list[Box], budget: Budget) -> list[Box]:
+    """The same for many: one box against all that columns hold, and the others pair by pair."""
+    from weft.algebra.columns import BoxColumns  # imports numpy
+
+    all_of_them = BoxColumns.of(boxes)
+    odd = all_of_them.odd
+    columns = BoxColumns(all_of_them.columns, all_of_them.owners, {}, all_of_them.strings)
+    left = [True] * len(boxes)
+    long = [sum([n for values in box.sets.values() if (n := values.cuts) > 16]) for box in boxes]
+    for row, box in enumerate(boxes):
+        if not left[row]:
+            continue
+        covered: Iterable[int] = range(len(boxes))
+        if row not in odd:
+            budget.spend(40 + 20 * len(box.sets))
+            for other in columns.covered_by(box).nonzero()[0].tolist():
+                left[other] = left[other] and (other == row or other in odd)
+            covered = odd
+        budget.spend(len(boxes) if row in odd else len(odd))
+        names = box.sets.keys()
+        for other in covered:
+            if left[other] and other != row and names <= boxes[other].sets.keys():
+                budget.spend(2 + len(names) // 4 + long[other] // 2)
+                left[other] = not box.covers(boxes[other], budget)
+    return [box for box, kept in zip(boxes, left, strict=True) if kept]
 
 
 def _balanced(combine: Callable[[T, T], T], items: Sequence[T]) -> T:
@@ -266,12 +412,16 @@ def _where_true(node: Filter) -> tuple[str, ValueSet]:
         case Between(left, low, high) if low.type.compares_with(high.type):
             line = ((low.value, 0), (high.value, 1)) if low.value <= high.value else EMPTY  # type: ignore[operator]
             return left.name, on_line(low.type, line)
+        case Like(left):
+            return left.name, ValueSet(strings=like(node.compiled))
     name, split = _split(node)
     return name, split[0]
 
 
 def _split(node: Filter) -> tuple[str, Split]:
     match node:
+        case Is(Attribute(name), None):
+            return name, (ABSENT, PRESENT)
         case Attribute(name):
             return name, (ValueSet(bools=frozenset((True,))), ValueSet(bools=frozenset((False,))))
         case Compare(left, operator, Constant() as right):
@@ -280,13 +430,25 @@ def _split(node: Filter) -> tuple[str, Split]:
             above, below = comparison(Operator.GE, low), comparison(Operator.LE, high)
             return left.name, (above[0].intersect(below[0]), above[1].union(below[1]))
         case In(left, values):
-            splits = [comparison(Operator.EQ, value) for value in dict.fromkeys(values)]
-            true = _balanced(ValueSet.union, [split[0] for split in splits])
-            return left.name, (true, _balanced(ValueSet.intersect, [split[1] for split in splits]))
+            return left.name, _among(values)
         case Like(left):
             matching = like(node.compiled)
             return left.name, (ValueSet(strings=matching), ValueSet(strings=matching.complement()))
     raise TypeError(f"{node!r} is no test of an attribute")
+
+
+def _among(constants: Sequence[Constant]) -> Split:
+    """Where a value equals one of the constants, and where it surely differs from all. Cost: O(n log n)."""
+    by_line: dict[Type, list[Any]] = {}
+    for constant in constants:
+        number = constant.type is Type.INT
+        by_line.setdefault(Type.FLOAT if number else constant.type, []).append(constant.value)
+    lines = {kind: interval.points_line(values) for kind, values in by_line.items()}
+    true = ValueSet.union_of([on_line(kind, line) for kind, line in lines.items()])
+    if len(lines) > 1:  # a value of one type and a constant of another compare to NULL
+        return true, NOTHING
+    ((kind, line),) = lines.items()
+    return true, on_line(kind, interval.complement(line, _WHOLE.get(kind, NUMBERS)))
 
 
 def comparison(operator: Operator, constant: Constant) -> Split:

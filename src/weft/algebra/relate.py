@@ -1,10 +1,11 @@
 """Covering and overlap of filters. Laws: `covers` is True only when proven, and complete for numbers with any
-disjunctions; `overlaps` is False only when disproved. A wrong True of `covers` would lose events.
+disjunctions within the budget; `overlaps` is False only when disproved. A wrong True of `covers` would lose events.
 """
 
 from __future__ import annotations
 
 from weft.algebra.box import Box, NormalForm
+from weft.algebra.budget import Budget
 from weft.algebra.normalize import normalize, simplify
 from weft.algebra.subtract import remainder
 from weft.errors import FilterTooComplexError, SchemaError
@@ -13,8 +14,6 @@ from weft.language.builder import Field
 from weft.model.schema import Schema
 
 Region = Filter | Field | Box | NormalForm
-
-_MAX_STEPS = 20_000
 
 
 def as_form(region: Region, schema: Schema | None = None) -> NormalForm:
@@ -28,38 +27,65 @@ def as_form(region: Region, schema: Schema | None = None) -> NormalForm:
     return normalize(as_filter(region), schema)
 
 
-def covers(wide: Region, narrow: Region, schema: Schema | None = None) -> bool:
-    """True only if every event that matches `narrow` matches `wide`.
+def covers(wide: Region, narrow: Region, schema: Schema | None = None, budget: Budget | None = None) -> bool:
+    """True only if every event that matches `narrow` matches `wide`; False when the budget is used up.
 
     >>> from weft import parse
     >>> covers(parse("x < 10"), parse("x BETWEEN 5 AND 9")), covers(parse("x < 10"), parse("x BETWEEN 8 AND 15"))
     (True, False)
     """
     outer, inner = as_form(wide, schema), as_form(narrow, schema)
-    return all(_covered(box, outer) for box in inner.boxes)
-
-
-def _covered(box: Box, form: NormalForm) -> bool:
-    if any(other.covers(box) for other in form.boxes):
-        return True
-    near = [other for other in form.boxes if other.overlaps(box)]
-    if len(near) < 2 and not any(part.strings.terms for part in box.sets.values()):
-        return False
+    if len(outer.boxes) == len(inner.boxes) == 1:
+        box = inner.boxes[0]
+        if not any(values.strings.terms for values in box.sets.values()):
+            return outer.boxes[0].covers(box, budget)
+    budget = budget or Budget()
     try:
-        return next(remainder(box, near, form.schema, _MAX_STEPS), None) is None
+        return all(_covered(box, outer, budget) for box in inner.boxes)
     except FilterTooComplexError:
         return False  # not proven
 
 
-def overlaps(one: Region, other: Region, schema: Schema | None = None) -> bool:
-    """False only if no event matches both.
+def _covered(box: Box, form: NormalForm, budget: Budget) -> bool:
+    for other in form.boxes:
+        budget.spend(_pair(other, box))
+        if other.covers(box, budget):
+            return True
+    near = []
+    for other in form.boxes:
+        budget.spend(_pair(other, box))
+        if other.overlaps(box, budget):
+            near.append(other)
+    if len(near) < 2 and not any(part.strings.terms for part in box.sets.values()):
+        return False
+    return next(remainder(box, near, form.schema, budget), None) is None
+
+
+def _pair(one: Box, other: Box) -> int:
+    """The steps of comparing two boxes: most pairs differ at their first attributes."""
+    return 1 + min(len(one.sets), len(other.sets)) // 4
+
+
+def overlaps(one: Region, other: Region, schema: Schema | None = None, budget: Budget | None = None) -> bool:
+    """False only if no event matches both; True when the budget is used up.
 
     >>> from weft import parse
     >>> overlaps(parse("x < 10"), parse("x > 5")), overlaps(parse("x < 5"), parse("x > 10"))
     (True, False)
     """
     mine, theirs = as_form(one, schema), as_form(other, schema)
-    return any(a.overlaps(b) for a in mine.boxes for b in theirs.boxes)
+    if len(mine.boxes) == len(theirs.boxes) == 1:
+        return mine.boxes[0].overlaps(theirs.boxes[0], budget)
+    budget = budget or Budget()
+    try:
+        for a in mine.boxes:
+            for b in theirs.boxes:
+                budget.spend(_pair(a, b))
+                if a.overlaps(b, budget):
+                    return True
+    except FilterTooComplexError:
+        return True  # not disproved
+    return False
 
 
 def equivalent(one: Region, other: Region, schema: Schema | None = None) -> bool:
@@ -78,7 +104,15 @@ def is_empty(region: Region, schema: Schema | None = None) -> bool:
     return not as_form(region, schema).boxes
 
 
-def intersect(one: Region, other: Region, schema: Schema | None = None) -> NormalForm:
-    """The events that match both."""
-    pairs = [a.intersect(b) for a in as_form(one, schema).boxes for b in as_form(other, schema).boxes]
-    return simplify((box for box in pairs if box is not None), schema)
+def intersect(one: Region, other: Region, schema: Schema | None = None, budget: Budget | None = None) -> NormalForm:
+    """The events that match both. Raises FilterTooComplexError when the budget is used up."""
+    mine, theirs = as_form(one, schema), as_form(other, schema)
+    budget = budget or Budget()
+    both = []
+    for a in mine.boxes:
+        for b in theirs.boxes:
+            budget.spend(2 + len(a.sets) + len(b.sets))
+            box = a.intersect(b, budget)
+            if box is not None:
+                both.append(box)
+    return simplify(both, schema, budget)

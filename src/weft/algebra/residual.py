@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
+from weft.algebra.budget import Budget
 from weft.algebra.valueset import PRESENT, ValueSet, of_type
 from weft.language.ast import Attribute, Call, Compare, Filter, Is, Not, Operator
 from weft.language.meaning import compare, truth
@@ -123,12 +124,15 @@ def relation(left: str, operator: Operator, right: str) -> tuple[Relation, Outco
     return Relation(left, right), frozenset(_RESULTS[operator])
 
 
-def implied(subject: Subject, allowed: Outcomes, residuals: Residuals, sets: Mapping[str, ValueSet]) -> bool:
+def implied(
+    subject: Subject, allowed: Outcomes, residuals: Residuals, sets: Mapping[str, ValueSet], budget: Budget
+) -> bool:
     """True only if whatever has these residuals and value sets gives the subject an allowed outcome."""
+    budget.spend(4)
     known = residuals.get(subject)
     if known is not None and known <= allowed:
         return True
-    tried = _outcomes(subject, sets)
+    tried = _outcomes(subject, sets, budget)
     if tried is not None and tried <= allowed:
         return True
     if isinstance(subject, Called):
@@ -136,11 +140,14 @@ def implied(subject: Subject, allowed: Outcomes, residuals: Residuals, sets: Map
         values = sets.get(mine.left.name)
         typed = of_type(mine.predicate.type)
         if values is not None and (
-            (None in allowed and not values.overlaps(typed)) or (allowed >= {True, False} and typed.covers(values))
+            (None in allowed and not values.overlaps(typed, budget))
+            or (allowed >= {True, False} and typed.covers(values, budget))
         ):
             return True
+        budget.spend(len(residuals) // 4)
         for other, outcomes in residuals.items():
             if isinstance(other, Called) and _same_test(mine, other.call):
+                budget.spend(8)
                 test, wide, narrow = mine.predicate, mine.values, other.call.values
                 if outcomes == {True} and True in allowed and test.covers(wide, narrow):
                     return True
@@ -151,25 +158,30 @@ def implied(subject: Subject, allowed: Outcomes, residuals: Residuals, sets: Map
     return False
 
 
-def contradicts(subject: Subject, allowed: Outcomes, residuals: Residuals, sets: Mapping[str, ValueSet]) -> bool:
+def contradicts(
+    subject: Subject, allowed: Outcomes, residuals: Residuals, sets: Mapping[str, ValueSet], budget: Budget
+) -> bool:
     """True only if nothing with these residuals and value sets gives the subject an allowed outcome."""
-    return implied(subject, subject.outcomes - allowed, residuals, sets)
+    return implied(subject, subject.outcomes - allowed, residuals, sets, budget)
 
 
 def _same_test(one: Call, other: Call) -> bool:
     return one.left == other.left and one.predicate == other.predicate
 
 
-def _outcomes(subject: Subject, sets: Mapping[str, ValueSet]) -> Outcomes | None:
+def _outcomes(subject: Subject, sets: Mapping[str, ValueSet], budget: Budget) -> Outcomes | None:
     """The outcomes over finitely many values; None if there are too many to try."""
     choices: list[list[Any]] = []
     trials = 1
     for name in subject.names:
-        values = sets[name].finite() if name in sets else None
+        if name not in sets or sets[name].cuts > 2 * _MOST_TRIALS:
+            return None
+        values = sets[name].finite()
         if values is None:
             return None
         choices.append(values)
         trials *= len(values)
         if trials > _MOST_TRIALS:
             return None
+    budget.spend(4 * trials)
     return frozenset(subject.outcome(dict(zip(subject.names, chosen, strict=True))) for chosen in product(*choices))

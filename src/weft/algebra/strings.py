@@ -2,21 +2,23 @@
 complement are exact; `covers` is True only when proven, and complete without patterns.
 
 A set is a line (points, prefixes, ranges, and what they leave out) and terms: a term is the part of a line that
-matches all of some patterns and none of some others.
+matches all of some patterns and none of some others. Whatever compares patterns spends a budget: when it is used up,
+`covers` is False, `overlaps` is True, and union, intersection and complement raise FilterTooComplexError.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from weft.algebra import interval
+from weft.algebra.budget import Budget
 from weft.algebra.interval import EMPTY, STRINGS, Line
 from weft.errors import FilterTooComplexError
 from weft.language.pattern import Pattern
+from weft.model.limits import LIMITS
 
-MAX_TERMS = 256  # and as many patterns in a term
-_MAX_WORK = 300_000  # comparisons of patterns in one intersection
+_ALONE = 8  # sets of a box that are compared without a budget get this part of one each: a box may have many
 _FEW = 24  # more terms, or patterns of a term, are not compared with each other
 
 _NONE: frozenset[Pattern] = frozenset()
@@ -37,14 +39,21 @@ class Term:
         """Whether the patterns alone let the text through."""
         return all(p.matches(text) for p in self.musts) and not any(p.matches(text) for p in self.nots)
 
-    def covers(self, other: Term) -> bool:
-        """True only if every string of the other is in this."""
+    def covers(self, other: Term, budget: Budget, known: frozenset[Pattern] | None = None) -> bool:
+        """True only if every string of the other is in this; `known` are the patterns that all of them match."""
+        budget.spend(1)
         if not interval.covers(self.line, other.line):
             return False
-        known = other.musts | {_prefix_pattern(other.line)}
-        return all(any(p.covers(q) for q in known) for p in self.musts) and all(
-            any(q.covers(p) for q in other.nots) or any(p.disjoint(q) for q in known) for p in self.nots
+        known = other.known if known is None else known
+        spend = budget.spend
+        return all(_any_covers((p,), known, spend) for p in self.musts - known) and all(
+            _any_covers(other.nots, (p,), spend) or _any_disjoint(p, known, spend) for p in self.nots - other.nots
         )
+
+    @property
+    def known(self) -> frozenset[Pattern]:
+        """The patterns that all strings of it match, surely."""
+        return self.musts | {_prefix_pattern(self.line)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,75 +73,164 @@ class Strings:
     def __contains__(self, text: str) -> bool:
         return interval.contains(self.line, text) or any(text in term for term in self.terms)
 
-    def union(self, other: Strings) -> Strings:
+    def union(self, other: Strings, budget: Budget | None = None) -> Strings:
         """What is in either."""
         if not self.terms and not other.terms:
             return Strings(interval.union(self.line, other.line))
-        return _gather(interval.union(self.line, other.line), (*self.terms, *other.terms))
+        return _gather(interval.union(self.line, other.line), (*self.terms, *other.terms), budget or Budget(), True)
 
-    def intersect(self, other: Strings) -> Strings:
+    @staticmethod
+    def union_of(sets: Iterable[Strings], budget: Budget | None = None) -> Strings:
+        """What is in any of them. Cost: O(n log n) without patterns."""
+        some = list(sets)
+        line = interval.union_of(each.line for each in some)
+        terms = [term for each in some for term in each.terms]
+        return _gather(line, terms, budget or Budget(), True) if terms else Strings(line)
+
+    def intersect(self, other: Strings, budget: Budget | None = None) -> Strings:
         """What is in both."""
         line = interval.intersect(self.line, other.line)
         if not self.terms and not other.terms:
             return Strings(line)
-        if _most_patterns(self) * _most_patterns(other) * len(self.terms) * len(other.terms) > _MAX_WORK:
-            raise _too_many()
+        budget = budget or Budget()
+        pairs = len(self.terms) * len(other.terms)
+        budget.spend(2 * pairs + _most_patterns(self) * _most_patterns(other) * pairs // 4)
         terms = [Term(interval.intersect(t.line, other.line), t.musts, t.nots) for t in self.terms]
         terms += [Term(interval.intersect(t.line, self.line), t.musts, t.nots) for t in other.terms]
         terms += [
-            Term(interval.intersect(s.line, t.line), s.musts | t.musts, s.nots | t.nots)
+            Term(both, s.musts | t.musts, s.nots | t.nots)
             for s in self.terms
             for t in other.terms
+            if (both := interval.intersect(s.line, t.line))
         ]
-        return _gather(line, terms)
+        return _gather(line, terms, budget)
 
-    def complement(self) -> Strings:
+    @staticmethod
+    def intersection_of(sets: Iterable[Strings], budget: Budget | None = None) -> Strings:
+        """What is in all of them. Cost: O(n log n) without patterns."""
+        some = list(sets)
+        plain = interval.intersection_of((each.line for each in some if not each.terms), STRINGS)
+        patterned = [each for each in some if each.terms]
+        single = [each for each in patterned if not each.line and len(each.terms) == 1]
+        if len(single) > 1:  # a conjunction of patterns is one term
+            terms = [term for each in single for term in each.terms]
+            whole = Term(
+                interval.intersection_of((term.line for term in terms), STRINGS),
+                frozenset[Pattern]().union(*(term.musts for term in terms)),
+                frozenset[Pattern]().union(*(term.nots for term in terms)),
+            )
+            rest = [each for each in patterned if each.line or len(each.terms) > 1]
+            patterned = [_gather(EMPTY, (whole,), budget or Budget()), *rest]
+        result = Strings(plain)
+        for each in patterned:
+            result = result.intersect(each, budget)
+        return result
+
+    def complement(self, budget: Budget | None = None) -> Strings:
         """All other strings."""
         rest = Strings(interval.complement(self.line, STRINGS))
+        if not self.terms:
+            return rest
+        budget = budget or Budget()
         for term in sorted(self.terms, key=repr):
             outside = [Term(STRINGS, _NONE, frozenset((p,))) for p in term.musts]
             outside += [Term(STRINGS, frozenset((p,)), _NONE) for p in term.nots]
-            rest = rest.intersect(_gather(interval.complement(term.line, STRINGS), outside))
+            rest = rest.intersect(_gather(interval.complement(term.line, STRINGS), outside, budget), budget)
         return rest
 
-    def covers(self, other: Strings) -> bool:
+    def covers(self, other: Strings, budget: Budget | None = None) -> bool:
         """True only if all of the other is in this."""
         if not self.terms and not other.terms:
             return interval.covers(self.line, other.line)
         if self == other:
             return True
-        for low, high in self._left(other.line):
-            if not self._has(Term((low,) if high is None else (low, high), _NONE, _NONE)):
-                return False
-        for term in other.terms - self.terms:
-            rest = Term(interval.minus(term.line, self.line), term.musts, term.nots)
-            if rest.line and not self._has(rest):
-                return False
-        return True
-
-    def overlaps(self, other: Strings) -> bool:
-        """False only if nothing is in both; too many patterns to compare disprove nothing."""
+        left = interval.minus(other.line, self.line)
+        if left and not self.terms:
+            return False
         try:
-            return bool(self.intersect(other))
+            return self._has_all(left, other.terms - self.terms, budget or Budget(LIMITS.steps // _ALONE))
+        except FilterTooComplexError:
+            return False  # not proven
+
+    def overlaps(self, other: Strings, budget: Budget | None = None) -> bool:
+        """False only if nothing is in both; what takes too long to compare disproves nothing."""
+        if interval.intersect(self.line, other.line):
+            return True
+        if not self.terms and not other.terms:
+            return False
+        budget = budget or Budget(LIMITS.steps // _ALONE)
+        try:
+            for one, two in ((self, other), (other, self)):
+                for term in one.terms if two.line else ():
+                    budget.spend(1)
+                    line = interval.intersect(term.line, two.line)
+                    if line and _simplify(Term(line, term.musts, term.nots), budget):
+                        return True
+            for s in self.terms:
+                for t in other.terms:
+                    budget.spend(1)
+                    line = interval.intersect(s.line, t.line)
+                    if line and _simplify(Term(line, s.musts | t.musts, s.nots | t.nots), budget):
+                        return True
         except FilterTooComplexError:
             return True
+        return False
 
     def hull_of_terms(self) -> Line:
         """The whole line and the lines of all terms: no string of the set is outside."""
-        line = self.line
-        for term in self.terms:
-            line = interval.union(line, term.line)
-        return line
+        return interval.union_of((self.line, *(term.line for term in self.terms)))
 
-    def _left(self, line: Line) -> Iterable[tuple[interval.Cut, interval.Cut | None]]:
-        return interval.intervals(interval.minus(line, self.line))
+    def _has_all(self, line: Line, terms: Iterable[Term], budget: Budget) -> bool:
+        """Whether all of a line and of terms is proven to be in this."""
+        parts = [Term((low,) if high is None else (low, high), _NONE, _NONE) for low, high in interval.intervals(line)]
+        for term in terms:
+            budget.spend(1 + (len(term.line) + len(self.line)) // 8)
+            rest = interval.minus(term.line, self.line)
+            if rest:
+                parts.append(Term(rest, term.musts, term.nots))
+        if not parts:
+            return True
+        near = _ByAnchor(self.terms) if len(self.terms) > 8 and len(parts) > 8 else None
+        for part in parts:
+            values = interval.points(part.line)
+            if values is not None:
+                held = all(self._has_value(value, budget) for value in values if part.admits(value))
+            else:
+                known = part.known
+                held = any(t.covers(part, budget, known) for t in (near.near(known) if near else self.terms))
+            if not held:
+                return False
+        return True
 
-    def _has(self, part: Term) -> bool:
-        values = interval.points(part.line)
-        if values is not None:
-            return all(any(value in term for term in self.terms) for value in values if part.admits(value))
-        return any(term.covers(part) for term in self.terms)
+    def _has_value(self, value: str, budget: Budget) -> bool:
+        budget.spend(len(self.terms) * (1 + len(value) // 256))
+        return any(value in term for term in self.terms)
 
+
+class _ByAnchor:
+    """Terms by a literal text that all of their strings contain: one that covers others has it in their patterns."""
+
+    def __init__(self, terms: Iterable[Term]) -> None:
+        self.free: list[Term] = []  # without such a text
+        self.by_gram: dict[str, list[Term]] = {}
+        for term in terms:
+            chunks = (chunk for p in term.musts for segment in p.segments for chunk in segment)
+            anchor = max(chunks, key=len, default="")
+            if anchor:
+                self.by_gram.setdefault(anchor[:_GRAM], []).append(term)
+            else:
+                self.free.append(term)
+        self.sizes = {len(gram) for gram in self.by_gram}
+
+    def near(self, known: Iterable[Pattern]) -> Iterable[Term]:
+        """The terms that may cover one all of whose strings match the known patterns."""
+        yield from self.free
+        text = "\0".join([chunk for p in known for segment in p.segments for chunk in segment])
+        for gram in {text[at : at + size] for size in self.sizes for at in range(len(text) - size + 1)}:
+            yield from self.by_gram.get(gram, ())
+
+
+_GRAM = 4
 
 NO_STRINGS, ALL_STRINGS = Strings(), Strings(STRINGS)
 
@@ -143,7 +241,7 @@ def like(pattern: Pattern) -> Strings:
         return Strings(interval.point(pattern.literal))
     if pattern.prefix is not None:
         return Strings(starting_with(pattern.prefix))
-    return _gather(EMPTY, [Term(STRINGS, frozenset((pattern,)), _NONE)])
+    return Strings(EMPTY, frozenset((Term(starting_with(pattern.head), frozenset((pattern,)), _NONE),)))
 
 
 def starting_with(prefix: str) -> Line:
@@ -156,76 +254,101 @@ def starting_with(prefix: str) -> Line:
     return ((prefix, 0),)
 
 
-def _gather(line: Line, terms: Iterable[Term]) -> Strings:
-    """The union of a line and terms, simplified: finite terms become points, contained terms go."""
+def _gather(line: Line, terms: Iterable[Term], budget: Budget, simple: bool = False) -> Strings:
+    """The union of a line and terms, simplified: finite terms become points, contained terms go.
+
+    `simple` terms have been simplified before.
+    """
     kept: dict[Term, None] = {}
+    lines = [line]
     for term in terms:
-        simple = EMPTY if interval.covers(line, term.line) else _simplify(term)
-        if isinstance(simple, Term):
-            kept[simple] = None
-        else:
-            line = interval.union(line, simple)
-    while (joined := _join(kept)) is not None:
+        budget.spend(2)
+        part = EMPTY if interval.covers(line, term.line) else term if simple else _simplify(term, budget)
+        if isinstance(part, Term):
+            kept[part] = None
+        elif part:
+            lines.append(part)
+    while (joined := _join(kept, budget)) is not None:
         one, other, whole = joined
         del kept[one], kept[other]
         if whole.musts or whole.nots:
             kept[whole] = None
         else:
-            line = interval.union(line, whole.line)
-    if len(kept) > MAX_TERMS:
+            lines.append(whole.line)
+    if len(kept) > LIMITS.patterns:
         raise _too_many()
-    least = _least(list(kept)) if len(kept) <= _FEW else kept
-    return Strings(line, frozenset(least))
+    least = _least(list(kept), budget) if len(kept) <= _FEW else kept
+    return Strings(interval.union_of(lines), frozenset(least))
 
 
-def _least(terms: list[Term]) -> list[Term]:
+def _least(terms: list[Term], budget: Budget) -> list[Term]:
     """Without the terms that another one contains."""
     kept: list[Term] = []
     for term in terms:
-        if not any(other.covers(term) for other in kept):
-            kept = [other for other in kept if not term.covers(other)]
+        if not any(other.covers(term, budget) for other in kept):
+            kept = [other for other in kept if not term.covers(other, budget)]
             kept.append(term)
     return kept
 
 
-def _join(terms: Iterable[Term]) -> tuple[Term, Term, Term] | None:
+def _join(terms: dict[Term, None], budget: Budget) -> tuple[Term, Term, Term] | None:
     """Two terms that together lose a pattern: (p and rest) or (not p and rest) is rest."""
-    known = set(terms)
-    for term in known:
-        for pattern in term.musts:
-            twin = Term(term.line, term.musts - {pattern}, term.nots | {pattern})
-            if twin in known:
-                return term, twin, Term(term.line, term.musts - {pattern}, term.nots)
+    for term in terms:
+        for pattern in term.nots:
+            budget.spend(4 + (len(term.nots) + len(term.musts)) // 8)
+            twin = Term(term.line, term.musts | {pattern}, term.nots - {pattern})
+            if twin in terms:
+                return twin, term, Term(term.line, term.musts, term.nots - {pattern})
     return None
 
 
-def _simplify(term: Term) -> Term | Line:
+def _simplify(term: Term, budget: Budget) -> Term | Line:
     """A term in least form, or the line that it is."""
     line = term.line
     for pattern in term.musts:
         line = interval.intersect(line, starting_with(pattern.head))
+    number = len(term.musts) + len(term.nots)
     values = interval.points(line)
     if values is not None:
-        kept: Line = EMPTY
-        for value in values:
-            if term.admits(value):
-                kept = interval.union(kept, interval.point(value))
-        return kept
-    if len(term.musts) + len(term.nots) > MAX_TERMS:
+        budget.spend(sum(number * (1 + len(value) // 256) for value in values))
+        return interval.union_of(interval.point(value) for value in values if term.admits(value))
+    if number > LIMITS.patterns:
         raise _too_many()
-    if len(term.musts) + len(term.nots) > _FEW:
+    if number > _FEW:
+        budget.spend(number)
         return EMPTY if term.musts & term.nots else Term(line, term.musts, term.nots)
-    known = term.musts | {_prefix_pattern(line)}
-    if any(p.disjoint(q) for p in term.musts for q in known) or any(p.covers(q) for p in term.nots for q in known):
+    spend = budget.spend
+    prefix = _prefix_pattern(line)
+    known = term.musts | {prefix}
+    if any(_any_disjoint(p, known, spend) for p in term.musts) or _any_covers(term.nots, known, spend):
         return EMPTY
     musts, nots = set(term.musts), set(term.nots)
     for p in term.musts:  # one at a time: of two equals one must stay
-        if any(q != p and p.covers(q) for q in musts | known - term.musts):
+        if _any_covers((p,), (musts if prefix in term.musts else musts | {prefix}) - {p}, spend):
             musts.discard(p)
     for p in term.nots:
-        if any(p.disjoint(q) for q in known) or any(q != p and q.covers(p) for q in nots):
+        if _any_disjoint(p, known, spend) or _any_covers(nots - {p}, (p,), spend):
             nots.discard(p)
     return Term(line, frozenset(musts), frozenset(nots)) if musts or nots else line
+
+
+def _any_covers(wide: Iterable[Pattern], narrow: Iterable[Pattern], spend: Callable[[int], None]) -> bool:
+    """Whether one of the wide patterns surely covers one of the narrow ones."""
+    for p in wide:
+        for q in narrow:
+            spend(2)
+            if p.covers(q, spend):
+                return True
+    return False
+
+
+def _any_disjoint(pattern: Pattern, others: Iterable[Pattern], spend: Callable[[int], None]) -> bool:
+    """Whether nothing matches the pattern and one of the others, surely."""
+    for other in others:
+        spend(2 + (pattern.shortest + other.shortest) // 256)
+        if pattern.disjoint(other):
+            return True
+    return False
 
 
 def _prefix_pattern(line: Line) -> Pattern:

@@ -1,20 +1,26 @@
 """Boxes minus boxes. Laws: the pieces are disjoint and, with what was taken, make up the whole; a subtrahend with a
 residual of its own takes nothing away.
+
+A piece is cut first by the cutter that reaches into it by the fewest attributes: one that leaves a single attribute
+open shrinks the piece without splitting it. A cutter is compared again only where the piece has changed, so boxes with
+a thousand attributes cost no more than the attributes that are cut.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from weft.algebra.box import Box, universe
-from weft.errors import FilterTooComplexError
+from weft.algebra.budget import Budget
+from weft.algebra.valueset import ValueSet
 from weft.model.schema import Schema
 
-MAX_STEPS = 100_000
 
-
-def subtract(box: Box, others: Sequence[Box], schema: Schema | None = None) -> list[Box]:
+def subtract(box: Box, others: Sequence[Box], schema: Schema | None = None, budget: Budget | None = None) -> list[Box]:
     """Disjoint boxes that hold what is in the box and in none of the others.
+
+    Raises FilterTooComplexError when the budget is used up: then nothing should be taken away.
 
     >>> from weft import parse
     >>> from weft.algebra.normalize import normalize
@@ -22,31 +28,90 @@ def subtract(box: Box, others: Sequence[Box], schema: Schema | None = None) -> l
     >>> len(subtract(whole, [hole])), subtract(hole, [whole])
     (1, [])
     """
-    return list(remainder(box, others, schema))
+    return list(remainder(box, others, schema, budget))
+
+
+class _Cutter(NamedTuple):
+    """A box to cut with, and the attributes by which a piece may be outside of it."""
+
+    sets: Mapping[str, ValueSet]
+    open: tuple[str, ...]
+
+
+class _Piece(NamedTuple):
+    """What is left of a box: its changed sets, the attributes to compare anew, and the cutters that it may meet."""
+
+    changed: dict[str, ValueSet]
+    fresh: tuple[str, ...] | None  # None: all
+    cutters: list[_Cutter]
 
 
 def remainder(
-    box: Box, others: Sequence[Box], schema: Schema | None = None, max_steps: int = MAX_STEPS
+    box: Box, others: Sequence[Box], schema: Schema | None = None, budget: Budget | None = None
 ) -> Iterator[Box]:
     """The pieces of `subtract`, one by one, so that a caller who only asks whether there is one can stop.
 
-    A cutter whose residuals every event of the box has cuts as if it had none. Raises FilterTooComplexError past
-    `max_steps` cuts.
+    A cutter whose residuals every event of the box has cuts as if it had none. Raises FilterTooComplexError when the
+    budget is used up.
     """
-    cutters = [other for other in others if not other.residuals or other.residuals_implied_by(box)]
-    stack = [(box, 0)]
-    steps = 0
+    budget = budget or Budget()
+    cutters = [
+        _Cutter(other.sets, tuple(other.sets))
+        for other in others
+        if not other.residuals or other.residuals_implied_by(box, budget)
+    ]
+    stack = [_Piece({}, None, cutters)]
     while stack:
-        piece, at = stack.pop()
-        while at < len(cutters) and not _meets(piece, cutters[at]):
-            at += 1
-        if at == len(cutters):
-            yield piece
+        piece = stack.pop()
+        met = _met(box, piece, schema, budget)
+        if met is None:
             continue
-        steps += 1
-        if steps > max_steps:
-            raise FilterTooComplexError(f"the difference takes more than {max_steps} cuts")
-        stack.extend((part, at + 1) for part in cut(piece, cutters[at], schema))
+        if not met:
+            yield Box({**box.sets, **piece.changed}, box.residuals) if piece.changed else box
+            continue
+        sharpest = min(met, key=_openness)
+        rest = [cutter for cutter in met if cutter is not sharpest]
+        changed = dict(piece.changed)
+        fresh: tuple[str, ...] = ()
+        for name in sharpest.open:
+            mine = changed.get(name) or box.sets.get(name) or universe(name, schema)
+            values = sharpest.sets[name]
+            budget.spend(20 + len(changed) // 8 + (mine.cuts + values.cuts) // 2)
+            fresh = (*fresh, name)
+            outside = mine.intersect(values.complement(budget), budget)
+            if outside:
+                stack.append(_Piece({**changed, name: outside}, fresh, rest))
+            changed[name] = mine.intersect(values, budget)
+            if not changed[name]:
+                break
+
+
+def _openness(cutter: _Cutter) -> int:
+    return len(cutter.open)
+
+
+def _met(box: Box, piece: _Piece, schema: Schema | None, budget: Budget) -> list[_Cutter] | None:
+    """The cutters that the piece meets; None if one of them covers it."""
+    met = []
+    fresh = None if piece.fresh is None else frozenset(piece.fresh)
+    for cutter in piece.cutters:
+        left = []
+        for name in cutter.open:
+            if fresh is not None and name not in fresh:
+                left.append(name)
+                continue
+            values = cutter.sets[name]
+            mine = piece.changed.get(name) or box.sets.get(name) or universe(name, schema)
+            budget.spend(6 + (mine.cuts + values.cuts) // 4)
+            if not values.overlaps(mine, budget):
+                break
+            if not values.covers(mine, budget):
+                left.append(name)
+        else:
+            if not left:
+                return None
+            met.append(cutter if len(left) == len(cutter.open) else _Cutter(cutter.sets, tuple(left)))
+    return met
 
 
 def cut(box: Box, cutter: Box, schema: Schema | None = None) -> list[Box]:
@@ -62,8 +127,3 @@ def cut(box: Box, cutter: Box, schema: Schema | None = None) -> list[Box]:
         if not sets[name]:
             break
     return pieces
-
-
-def _meets(box: Box, cutter: Box) -> bool:
-    mine = box.sets
-    return all(name not in mine or values.overlaps(mine[name]) for name, values in cutter.sets.items())

@@ -6,11 +6,13 @@ A value set has a part for each type of values and says whether it holds "absent
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from weft.algebra import interval
+from weft.algebra.budget import Budget
 from weft.algebra.interval import EMPTY, NUMBERS, TIMESTAMPS, Line
 from weft.algebra.strings import ALL_STRINGS, NO_STRINGS, Strings
 from weft.model.value import Type, Value, from_micros, to_micros, type_of
@@ -52,55 +54,87 @@ class ValueSet:
                 return interval.contains(self.timestamps, to_micros(value))
         return interval.contains(self.numbers, value)
 
-    def union(self, other: ValueSet) -> ValueSet:
+    def union(self, other: ValueSet, budget: Budget | None = None) -> ValueSet:
         """What is in either."""
         return ValueSet(
             interval.union(self.numbers, other.numbers),
-            self.strings.union(other.strings),
+            self.strings.union(other.strings, budget),
             self.bools | other.bools,
             interval.union(self.timestamps, other.timestamps),
             self.absent or other.absent,
         )
 
-    def intersect(self, other: ValueSet) -> ValueSet:
+    @staticmethod
+    def union_of(sets: Sequence[ValueSet], budget: Budget | None = None) -> ValueSet:
+        """What is in any of them. Cost: O(n log n) without patterns."""
+        if len(sets) == 1:
+            return sets[0]
+        return ValueSet(
+            interval.union_of(each.numbers for each in sets),
+            Strings.union_of((each.strings for each in sets if each.strings), budget),
+            _NO_BOOLS.union(*(each.bools for each in sets)),
+            interval.union_of(each.timestamps for each in sets),
+            any(each.absent for each in sets),
+        )
+
+    def intersect(self, other: ValueSet, budget: Budget | None = None) -> ValueSet:
         """What is in both."""
         return ValueSet(
             interval.intersect(self.numbers, other.numbers),
-            self.strings.intersect(other.strings) if self.strings and other.strings else NO_STRINGS,
+            self.strings.intersect(other.strings, budget) if self.strings and other.strings else NO_STRINGS,
             self.bools & other.bools,
             interval.intersect(self.timestamps, other.timestamps),
             self.absent and other.absent,
         )
 
-    def complement(self) -> ValueSet:
+    @staticmethod
+    def intersection_of(sets: Sequence[ValueSet], budget: Budget | None = None) -> ValueSet:
+        """What is in all of them. Cost: O(n log n) without patterns."""
+        if len(sets) == 1:
+            return sets[0]
+        strings = all(each.strings for each in sets)
+        return ValueSet(
+            interval.intersection_of((each.numbers for each in sets), NUMBERS),
+            Strings.intersection_of((each.strings for each in sets), budget) if strings else NO_STRINGS,
+            _BOOLS.intersection(*(each.bools for each in sets)),
+            interval.intersection_of((each.timestamps for each in sets), TIMESTAMPS),
+            all(each.absent for each in sets),
+        )
+
+    def complement(self, budget: Budget | None = None) -> ValueSet:
         """Every other value, of every type, and absence if it is not in."""
         return ValueSet(
             interval.complement(self.numbers, NUMBERS),
-            self.strings.complement(),
+            self.strings.complement(budget),
             _BOOLS - self.bools,
             interval.complement(self.timestamps, TIMESTAMPS),
             not self.absent,
         )
 
-    def covers(self, other: ValueSet) -> bool:
+    def covers(self, other: ValueSet, budget: Budget | None = None) -> bool:
         """True only if all of the other is in this."""
         return (
             interval.covers(self.numbers, other.numbers)
-            and (not other.strings or self.strings.covers(other.strings))
+            and (not other.strings or self.strings.covers(other.strings, budget))
             and (not other.bools or self.bools >= other.bools)
             and (not other.timestamps or interval.covers(self.timestamps, other.timestamps))
             and (not other.absent or self.absent)
         )
 
-    def overlaps(self, other: ValueSet) -> bool:
+    def overlaps(self, other: ValueSet, budget: Budget | None = None) -> bool:
         """False only if nothing is in both."""
         return bool(
             (self.absent and other.absent)
             or interval.intersect(self.numbers, other.numbers)
-            or (self.strings and other.strings and self.strings.overlaps(other.strings))
             or interval.intersect(self.timestamps, other.timestamps)
             or not self.bools.isdisjoint(other.bools)
+            or (self.strings and other.strings and self.strings.overlaps(other.strings, budget))
         )
+
+    @property
+    def cuts(self) -> int:
+        """How many cuts its lines have: what an operation on it costs, but for patterns."""
+        return len(self.numbers) + len(self.strings.line) + len(self.timestamps)
 
     def hull(self) -> ValueSet:
         """The smallest set around this with at most one interval for each type, and no pattern."""
@@ -138,6 +172,14 @@ _OF_TYPE = {
     Type.BOOL: ValueSet(bools=_BOOLS),
     Type.TIMESTAMP: ValueSet(timestamps=TIMESTAMPS),
 }
+
+
+_OF_TYPE_OR_ABSENT = {kind: values.union(ABSENT) for kind, values in _OF_TYPE.items()}
+
+
+def of_type_or_absent(kind: Type) -> ValueSet:
+    """All values that compare with the type's, and absence."""
+    return _OF_TYPE_OR_ABSENT[kind]
 
 
 def of_type(kind: Type) -> ValueSet:

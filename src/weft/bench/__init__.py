@@ -65,6 +65,12 @@ def _spark() -> Run:
     return run
 
 
+def _hostile() -> Run:
+    from weft.bench.hostile import run
+
+    return run
+
+
 BENCHES: dict[str, Callable[[], Run]] = {  # each imported when it is asked for
     "language": _language,
     "match": _match,
@@ -75,6 +81,7 @@ BENCHES: dict[str, Callable[[], Run]] = {  # each imported when it is asked for
     "dls": _dls,
     "tune": _tune,
     "spark": _spark,
+    "hostile": _hostile,
 }
 OPTIONS: dict[str, frozenset[str]] = {  # which benches take more
     "match": frozenset({"size", "workloads", "note"}),

@@ -48,6 +48,7 @@ _FEW = 2_000
 _SCANNED = 2_000_000  # filters asked one by one
 _EVENTS = 1_000  # routed in one batch
 _ROUNDS = 9
+_PIECES = 64  # of pending work in one step
 
 
 def run(quick: bool, progress: Callable[[str], None], size: int | None = None) -> list[Result]:
@@ -121,8 +122,11 @@ class Network:
             broker = BrokerId(tell.link)
             start = process_time()
             tells = self.tables[broker].learn(Link(sender), tell.update)
-            self.learn_seconds += process_time() - start
             self._send(broker, tells)
+            for name, table in self.tables.items() if not self._flying else ():
+                while table.pending:
+                    self._send(name, table.step(_PIECES))
+            self.learn_seconds += process_time() - start
 
     def _send(self, broker: BrokerId, tells: Iterable[Tell]) -> None:
         for tell in tells:

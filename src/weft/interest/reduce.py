@@ -14,7 +14,7 @@ from weft.algebra.box import Box, NormalForm
 from weft.algebra.columns import BoxColumns
 from weft.algebra.measure import volume
 from weft.algebra.subtract import cut
-from weft.errors import SchemaError
+from weft.errors import FilterTooComplexError, SchemaError
 from weft.interest.negative import NegativeSpace
 from weft.interest.subscription_index import SubscriptionIndex
 from weft.model.schema import Schema
@@ -79,7 +79,7 @@ def _together(
 def _size(form: NormalForm, schema: Schema) -> float:
     try:
         return volume(form, schema)
-    except SchemaError:
+    except (SchemaError, FilterTooComplexError):
         return 0.0
 
 

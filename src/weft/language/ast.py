@@ -14,8 +14,7 @@ from weft.errors import FilterError, FilterTooComplexError
 from weft.language.constant import Constant, encodes
 from weft.language.pattern import Pattern
 from weft.language.predicate import Arguments, Predicate
-
-MAX_DEPTH = 100
+from weft.model.limits import LIMITS, MAX_DEPTH
 
 
 class Operator(StrEnum):
@@ -107,6 +106,8 @@ class Attribute(Filter):
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name or not encodes(self.name):
             raise FilterError(f"{self.name!r} cannot name an attribute")
+        if len(self.name) > LIMITS.name:
+            raise FilterTooComplexError(f"an attribute's name may have {LIMITS.name} characters at most")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +147,7 @@ class Like(Filter):
     left: Attribute
     pattern: str
     escape: str | None = None
+    compiled: Pattern = field(init=False, compare=False, repr=False)  # ready to match
 
     def __post_init__(self) -> None:
         for text in (self.pattern, "" if self.escape is None else self.escape):
@@ -153,12 +155,7 @@ class Like(Filter):
                 raise FilterError(f"a pattern is a string, not {text!r}")
             if not encodes(text):
                 raise FilterError("a pattern with lone surrogates is no text")
-        Pattern.of(self.pattern, self.escape)
-
-    @property
-    def compiled(self) -> Pattern:
-        """The pattern, ready to match."""
-        return Pattern.of(self.pattern, self.escape)
+        object.__setattr__(self, "compiled", Pattern.of(self.pattern, self.escape))
 
 
 @dataclass(frozen=True, slots=True)

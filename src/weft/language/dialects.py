@@ -17,7 +17,6 @@ from typing import Any
 
 from weft.errors import FilterError, FilterSyntaxError
 from weft.language.ast import (
-    MAX_DEPTH,
     TRUE,
     And,
     Attribute,
@@ -37,6 +36,7 @@ from weft.language.format import format_filter
 from weft.language.lexer import check_size
 from weft.language.predicate import NO_PREDICATES, Predicates
 from weft.language.text import parse
+from weft.model.limits import LIMITS, MAX_DEPTH
 from weft.model.value import Type
 
 Path = tuple[str | int, ...]
@@ -53,16 +53,21 @@ def is_json(text: str) -> bool:
     return text.lstrip()[:1] in ("{", "[")
 
 
-def from_json(source: str | Mapping[str, Any] | list[Any], predicates: Predicates = NO_PREDICATES) -> Filter:
-    """The filter of a JSON text, or of what it decodes to.
+def from_json(
+    source: str | Mapping[str, Any] | list[Any],
+    predicates: Predicates = NO_PREDICATES,
+    *,
+    limit: int | None = None,
+) -> Filter:
+    """The filter of a JSON text, or of what it decodes to; `limit` is that of `parse`, for what `to_json` wrote.
 
     >>> print(from_json('{"all": [{"prefix": {"type": "order."}}, {"not": {"exact": {"source": "test"}}}]}'))
     type LIKE 'order.%' AND (source = 'test') IS NOT TRUE
     """
     text = source if isinstance(source, str) else ""
-    tree = _decode(text) if isinstance(source, str) else source
+    tree = _decode(text, limit) if isinstance(source, str) else source
     try:
-        return _read(tree, (), predicates)
+        return _read(tree, (), _Reading(predicates, limit))
     except _Wrong as wrong:
         start, end = _locate(text, wrong.path)
         where = "" if text else f" (in {_show(wrong.path)})" if wrong.path else ""
@@ -102,13 +107,28 @@ class _Wrong(Exception):  # noqa: N818 - never leaves this module
         self.message, self.path, self.hint = message, path, hint
 
 
-def _read(tree: Any, path: Path, predicates: Predicates) -> Filter:
+class _Reading:
+    """What a reader knows, and how many more characters it takes: what is decoded already has no text to measure."""
+
+    def __init__(self, predicates: Predicates, limit: int | None) -> None:
+        self.predicates = predicates
+        self.limit = limit
+        self.room = LIMITS.text if limit is None else limit
+
+    def take(self, size: int, path: Path) -> None:
+        self.room -= size
+        if self.room < 0:
+            raise _Wrong(f"the filter is longer than {LIMITS.text if self.limit is None else self.limit} bytes", path)
+
+
+def _read(tree: Any, path: Path, reading: _Reading) -> Filter:
     if len(path) > 2 * MAX_DEPTH:
         raise _Wrong(f"a filter may be nested {MAX_DEPTH} deep at most", path)
     if isinstance(tree, list):
-        return _combine("all", tree, path, predicates) if tree or path else TRUE
+        return _combine("all", tree, path, reading) if tree or path else TRUE
     if not isinstance(tree, Mapping):
         raise _Wrong("a filter must be an object or a list of them", path)
+    reading.take(4, path)
     if len(tree) != 1:
         raise _Wrong(f"a filter object has one dialect, not {len(tree)}", path, 'combine them in {"all": [...]}')
     dialect, body = next(iter(tree.items()))
@@ -117,30 +137,33 @@ def _read(tree: Any, path: Path, predicates: Predicates) -> Filter:
         case "all" | "any":
             if not isinstance(body, list):
                 raise _Wrong(f"'{dialect}' takes a list of filters", path)
-            return _combine(dialect, body, path, predicates)
+            return _combine(dialect, body, path, reading)
         case "not":
-            return _checked(lambda: Not(Is(_read(body, path, predicates), True)), path)
+            return _checked(lambda: Not(Is(_read(body, path, reading), True)), path)
         case "sql":
             if not isinstance(body, str):
                 raise _Wrong("'sql' takes a filter's text", path)
+            reading.take(len(body), path)
             try:
-                return parse(body, predicates)
+                return parse(body, reading.predicates, limit=reading.limit)
             except FilterSyntaxError as error:
                 error.add_note(f"in {_show(path)}")
                 raise
         case "exact" | "prefix" | "suffix":
             if not isinstance(body, Mapping) or not body:
                 raise _Wrong(f"'{dialect}' takes an object of attributes and values", path)
+            for name, value in body.items():
+                reading.take(4 + len(str(name)) + (len(value) if isinstance(value, str) else 0), path)
             return conjunction(*(_test(dialect, name, value, (*path, name)) for name, value in body.items()))
     close = get_close_matches(str(dialect), _DIALECTS, 1)
     known = f"did you mean '{close[0]}'?" if close else "known dialects: " + ", ".join(_DIALECTS)
     raise _Wrong(f"unknown dialect {dialect!r}", path, known)
 
 
-def _combine(dialect: str, trees: list[Any], path: Path, predicates: Predicates) -> Filter:
+def _combine(dialect: str, trees: list[Any], path: Path, reading: _Reading) -> Filter:
     if not trees:
         raise _Wrong("a list of filters must not be empty", path)
-    filters = [_read(tree, (*path, number), predicates) for number, tree in enumerate(trees)]
+    filters = [_read(tree, (*path, number), reading) for number, tree in enumerate(trees)]
     return _checked(lambda: (conjunction if dialect == "all" else disjunction)(*filters), path)
 
 
@@ -173,8 +196,8 @@ def _checked(build: Any, path: Path) -> Filter:
 # -- JSON text and places in it ------------------------------------------------------------------
 
 
-def _decode(text: str) -> Any:
-    check_size(text)
+def _decode(text: str, limit: int | None) -> Any:
+    check_size(text, limit)
     try:
         return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
     except json.JSONDecodeError as error:

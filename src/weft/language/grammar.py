@@ -20,7 +20,6 @@ from typing import NamedTuple
 from weft.errors import FilterError, FilterSyntaxError
 from weft.language.ast import (
     FALSE,
-    MAX_DEPTH,
     NULL,
     Attribute,
     Between,
@@ -49,6 +48,7 @@ from weft.language.format import format_constant
 from weft.language.lexer import RESERVED, Token, is_word, tokenize
 from weft.language.meaning import compare
 from weft.language.predicate import Predicates
+from weft.model.limits import MAX_DEPTH
 from weft.model.value import Type
 
 Term = Filter | Constant
@@ -84,9 +84,9 @@ class Parsed(NamedTuple):
     pinned: frozenset[int]
 
 
-def parse_text(text: str, predicates: Predicates) -> Parsed:
-    """Parse one filter."""
-    parser = _Parser(text, predicates)
+def parse_text(text: str, predicates: Predicates, limit: int | None = None) -> Parsed:
+    """Parse one filter; `limit` is that of `parse`."""
+    parser = _Parser(text, predicates, limit)
     try:
         tree = parser.whole()
     except FilterSyntaxError:
@@ -100,10 +100,10 @@ def parse_text(text: str, predicates: Predicates) -> Parsed:
 
 
 class _Parser:
-    def __init__(self, text: str, predicates: Predicates) -> None:
+    def __init__(self, text: str, predicates: Predicates, limit: int | None) -> None:
         self.text = text
         self.predicates = predicates
-        self.tokens = tokenize(text)
+        self.tokens = tokenize(text, limit)
         self.at = 0
         self.depth = 0
         self.slots: list[Slot] = []

@@ -7,8 +7,9 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from weft.errors import FilterSyntaxError
+from weft.model.limits import LIMITS
 
-MAX_TEXT = 64 * 1024  # bytes of UTF-8
+MAX_TEXT = LIMITS.text  # bytes of UTF-8
 
 NUMBER = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 STRING = r"'[^']*(?:''[^']*)*'"
@@ -61,10 +62,11 @@ class Token(NamedTuple):
     end: int
 
 
-def tokenize(text: str) -> list[Token]:
-    """The tokens of a text, closed by one of kind `end`."""
-    check_size(text)
-    tokens = []
+def tokenize(text: str, limit: int | None = None) -> list[Token]:
+    """The tokens of a text, closed by one of kind `end`; a text that Weft wrote itself has a higher limit."""
+    check_size(text, limit)
+    most = LIMITS.tokens if limit is None else len(text)
+    tokens: list[Token] = []
     at = 0
     while True:
         found = _TOKENS.match(text, at)
@@ -81,23 +83,26 @@ def tokenize(text: str) -> list[Token]:
         elif kind in ("bad", "odd"):
             raise _unknown(text, piece, start)
         tokens.append(Token(kind, piece, start, at))
+        if len(tokens) > most + 1:
+            raise FilterSyntaxError(f"the filter has more than {most:,} words and signs", text, start, at, "split it")
         if kind == "end":
             return tokens
 
 
-def check_size(text: str) -> None:
-    """Refuse a text past the limit, or one that is no Unicode."""
+def check_size(text: str, limit: int | None = None) -> None:
+    """Refuse a text past the limit of what users may write, or the one given; and one that is not Unicode."""
+    most = LIMITS.text if limit is None else limit
     if not isinstance(text, str):
         raise TypeError(f"a filter's text must be a str, not {type(text).__name__}")
-    if len(text) > MAX_TEXT:
-        raise FilterSyntaxError(f"the text is longer than {MAX_TEXT} bytes", text, MAX_TEXT)
+    if len(text) > most:
+        raise FilterSyntaxError(f"the text is longer than {most} bytes", text, most)
     if not text.isascii():
         try:
             size = len(text.encode())
         except UnicodeEncodeError as error:
             raise FilterSyntaxError("a lone surrogate is no text", text, error.start, error.end) from None
-        if size > MAX_TEXT:
-            raise FilterSyntaxError(f"the text is longer than {MAX_TEXT} bytes", text, len(text) - 1)
+        if size > most:
+            raise FilterSyntaxError(f"the text is longer than {most} bytes", text, len(text) - 1)
 
 
 def is_word(text: str, words: Collection[str]) -> bool:

@@ -6,12 +6,12 @@ and `%_` is `_%`, so equal patterns have equal segments.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from weft.errors import FilterError
-
-Segment = tuple[str, ...]  # literal chunks with one `_` between each two
+from weft.language.segment_search import Segment, SegmentSearch, fits
 
 _RELATE_LIMIT = 4096  # pattern tokens times pattern tokens; past it only equal patterns are related
 
@@ -27,6 +27,21 @@ class Pattern:
     """
 
     segments: tuple[Segment, ...]
+    lengths: tuple[int, ...] = field(init=False, compare=False, repr=False)  # of the segments
+    shortest: int = field(init=False, compare=False, repr=False)  # the length of the shortest match
+    _hash: int = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        lengths = tuple([sum(map(len, segment)) + len(segment) - 1 for segment in self.segments])
+        object.__setattr__(self, "lengths", lengths)
+        object.__setattr__(self, "shortest", sum(lengths))
+        object.__setattr__(self, "_hash", hash(self.segments))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[type[Pattern], tuple[tuple[Segment, ...]]]:
+        return Pattern, (self.segments,)  # a hash of text differs from process to process
 
     @staticmethod
     def of(text: str, escape: str | None = None) -> Pattern:
@@ -55,9 +70,9 @@ class Pattern:
         return self.segments[-1][-1]
 
     @property
-    def shortest(self) -> int:
-        """The length of the shortest match."""
-        return sum(map(_length, self.segments))
+    def size(self) -> int:
+        """The number of its signs: characters, `_` and `%`."""
+        return self.shortest + len(self.segments) - 1
 
     @property
     def is_fixed(self) -> bool:
@@ -65,37 +80,55 @@ class Pattern:
         return len(self.segments) == 1
 
     def matches(self, text: str) -> bool:
-        """Whether the whole text matches. Cost: O(len(text)) for one pattern, without backtracking."""
-        first, last = self.segments[0], self.segments[-1]
-        if self.is_fixed:
-            return len(text) == _length(first) and _fits(first, text, 0)
-        at, end = _length(first), len(text) - _length(last)
-        if at > end or not _fits(first, text, 0) or not _fits(last, text, end):
+        """Whether the whole text matches. Cost: O(len(text)), without backtracking; a factor of log(len(self)) where a
+        long segment has `_` in it and almost fits everywhere.
+        """
+        segments, lengths = self.segments, self.lengths
+        if self.shortest > len(text):
             return False
-        for segment in self.segments[1:-1]:  # leftmost is best: it leaves the most room
-            at = _find(segment, text, at, end)
+        if len(segments) == 1:
+            return len(text) == lengths[0] and fits(segments[0], text, 0)
+        at, end = lengths[0], len(text) - lengths[-1]
+        if not fits(segments[0], text, 0) or not fits(segments[-1], text, end):
+            return False
+        search = None
+        for segment, length in zip(segments[1:-1], lengths[1:-1], strict=True):
+            if len(segment) == 1:  # leftmost is best: it leaves the most room
+                at = text.find(segment[0], at, end)
+            else:
+                search = search or SegmentSearch(text)
+                at = search.find(segment, length, at, end)
             if at < 0:
                 return False
-            at += _length(segment)
+            at += length
         return True
 
-    def covers(self, other: Pattern) -> bool:
-        """True only if every text that matches `other` matches this."""
+    def covers(self, other: Pattern, spend: Callable[[int], None] | None = None) -> bool:
+        """True only if every text that matches `other` matches this; `spend` is told the steps that it takes."""
         if self == other:
             return True
-        if self.shortest > other.shortest or not other.head.startswith(self.head) or not other.tail.endswith(self.tail):
+        if (
+            self.shortest > other.shortest
+            or self.size * other.size > _RELATE_LIMIT
+            or not other.head.startswith(self.head)
+            or not other.tail.endswith(self.tail)
+        ):
             return False
         texts = "\0".join(chunk for segment in other.segments for chunk in segment)
         if not all(chunk in texts for segment in self.segments for chunk in segment):
             return False  # what this asks for is not in the other
-        mine, theirs = self._tokens(), other._tokens()
-        return len(mine) * len(theirs) <= _RELATE_LIMIT and _swallows(mine, theirs)
+        found, steps = _swallows(self._tokens(), other._tokens())
+        if spend is not None:
+            spend(20 + steps // 4)
+        return found
 
     def disjoint(self, other: Pattern) -> bool:
         """True only if no text matches both."""
-        heads = sorted((self.head, other.head), key=len)
-        tails = sorted((self.tail, other.tail), key=len)
-        if not heads[1].startswith(heads[0]) or not tails[1].endswith(tails[0]):
+        short, long = (self.head, other.head) if len(self.head) < len(other.head) else (other.head, self.head)
+        if not long.startswith(short):
+            return True
+        short, long = (self.tail, other.tail) if len(self.tail) < len(other.tail) else (other.tail, self.tail)
+        if not long.endswith(short):
             return True
         for fixed, free in ((self, other), (other, self)):
             if fixed.literal is not None:
@@ -145,7 +178,7 @@ def _compile(text: str, escape: str | None) -> Pattern:
     return Pattern(_canonical(segments))
 
 
-_MOST_REMEMBERED = 256  # longer patterns are compiled anew, so that what is remembered stays small
+_MOST_REMEMBERED = 64  # longer patterns are compiled anew, so that what is remembered stays small
 _remembered = lru_cache(maxsize=4096)(_compile)
 
 
@@ -166,46 +199,16 @@ def _canonical(segments: list[list[str]]) -> tuple[Segment, ...]:
     return tuple(map(tuple, segments[:1] + kept + segments[1:][-1:]))
 
 
-def _length(segment: Segment) -> int:
-    return sum(map(len, segment)) + len(segment) - 1
+def _swallows(wide: list[str | None], narrow: list[str | None]) -> tuple[bool, int]:
+    """Wildcard matching of `wide` against the signs of `narrow`: only `%` takes `%`, only `%` and `_` take `_`.
 
-
-def _fits(segment: Segment, text: str, at: int) -> bool:
-    for chunk in segment:
-        if not text.startswith(chunk, at):
-            return False
-        at += len(chunk) + 1
-    return True
-
-
-def _find(segment: Segment, text: str, start: int, end: int) -> int:
-    """Where the segment first fits within text[start:end], else -1."""
-    if len(segment) == 1:
-        return text.find(segment[0], start, end)
-    # Shift-and: bit i of `state` says that the first i+1 signs of the segment end here.
-    masks: dict[str, int] = {}
-    holes, bit = 0, 1
-    for place, chunk in enumerate(segment):
-        if place:
-            holes |= bit
-            bit <<= 1
-        for sign in chunk:
-            masks[sign] = masks.get(sign, 0) | bit
-            bit <<= 1
-    length, state, accept = _length(segment), 0, bit >> 1
-    for at in range(start, end):
-        state = ((state << 1) | 1) & (masks.get(text[at], 0) | holes)
-        if state & accept:
-            return at - length + 1
-    return -1
-
-
-def _swallows(wide: list[str | None], narrow: list[str | None]) -> bool:
-    """Wildcard matching of `wide` against the signs of `narrow`: only `%` takes `%`, only `%` and `_` take `_`."""
-    at = mark = 0
+    Returns also the number of signs compared.
+    """
+    at = mark = steps = 0
     star = -1
     w = 0
     while at < len(narrow):
+        steps += 1
         sign = narrow[at]
         if w < len(wide) and wide[w] is None:
             star, mark = w, at
@@ -217,5 +220,5 @@ def _swallows(wide: list[str | None], narrow: list[str | None]) -> bool:
             mark += 1
             w, at = star + 1, mark
         else:
-            return False
-    return all(sign is None for sign in wide[w:])
+            return False, steps
+    return all(sign is None for sign in wide[w:]), steps

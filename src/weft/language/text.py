@@ -17,12 +17,13 @@ from weft.language.ast import And, Attribute, Between, Call, Compare, Filter, In
 from weft.language.constant import Constant
 from weft.language.grammar import Parsed, parse_text
 from weft.language.lexer import NUMBER, QUOTED, STRING, check_size
+from weft.language.long_text import parse_long
 from weft.language.predicate import NO_PREDICATES, Predicates
+from weft.model.limits import LIMITS
 
 _CONSTANT = re.compile(rf"({STRING}|(?<![\w.]){NUMBER}|{QUOTED})")
 _KINDS = {"'": "s", '"': '"'}
-_MOST_SHAPES = 4096
-_LONGEST_SHAPE = 2048  # longer texts are parsed as they come, so that what is remembered stays small
+_LONGEST_SHAPE = 2048  # longer texts are parsed as they come: they hardly come twice
 
 Key = tuple[str | tuple[str, ...], ...]
 
@@ -37,16 +38,25 @@ class Shape(NamedTuple):
 
 
 _shapes: dict[Key, Shape] = {}
-_learning = Lock()
 _pins: dict[Key, tuple[int, ...]] = {}  # which constants decide the form of a shape: they belong to its key
+_sizes: dict[Key, int] = {}  # the bytes that each shape takes, about, in the order in which they were learnt
+_held = 0  # bytes of all shapes
+_learning = Lock()
 
 
-def parse(text: str, predicates: Predicates = NO_PREDICATES) -> Filter:
+def parse(text: str, predicates: Predicates = NO_PREDICATES, *, limit: int | None = None) -> Filter:
     """The filter of a text. Raises FilterSyntaxError with the place and a hint.
+
+    A text may have 64 KiB (`LIMITS.text`). What Weft wrote itself may be longer than what the user wrote: pass
+    `limit=LIMITS.stored_text` to read it back.
 
     >>> print(parse("magnitude>=5 and depth<70"))
     magnitude >= 5 AND depth < 70
     """
+    if isinstance(text, str) and len(text) > _LONGEST_SHAPE:
+        check_size(text, limit)
+        tree = parse_long(text, LIMITS.tokens if limit is None else len(text))
+        return parse_text(text, predicates, limit).tree if tree is None else tree
     try:
         found = shape_of(text)
         if found is not None:
@@ -103,16 +113,29 @@ def _learn(text: str, key: Key, constants: list[str]) -> Shape | None:
     if any(isinstance(node, Call) for node in walk(parsed.tree)):
         return None
     shape = _shape(parsed)
+    pins = tuple(sorted(parsed.pinned)) if parsed.pinned and not isinstance(key[-1], tuple) else None
     with _learning:
-        if len(_shapes) >= _MOST_SHAPES:
-            del _shapes[next(iter(_shapes))]
-        if parsed.pinned and not isinstance(key[-1], tuple):
-            if len(_pins) >= _MOST_SHAPES:
-                del _pins[next(iter(_pins))]
-            pins = _pins[key] = tuple(sorted(parsed.pinned))
+        if pins is not None:
+            _remember(key, len(text))
+            _pins[key] = pins
             key = _pinned(key, pins, constants)
+        _remember(key, len(text))
         _shapes[key] = shape
     return shape
+
+
+def _remember(key: Key, length: int) -> None:
+    """Make room for a shape of a text of that length, and count it: the oldest ones go."""
+    global _held  # noqa: PLW0603 - under the lock
+    _held -= _sizes.pop(key, 0)
+    size = 2_000 + 100 * length  # measured: 75 bytes for each character of a long text, more for a short one
+    while _sizes and _held + size > LIMITS.shapes:
+        oldest = next(iter(_sizes))
+        _held -= _sizes.pop(oldest)
+        _shapes.pop(oldest, None)
+        _pins.pop(oldest, None)
+    _sizes[key] = size
+    _held += size
 
 
 def _pinned(key: Key, pins: tuple[int, ...], constants: list[str]) -> Key:

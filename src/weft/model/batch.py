@@ -15,7 +15,8 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft.errors import EventError
-from weft.model.event import MAX_DEPTH, WELL_KNOWN, Event, shown
+from weft.model.event import WELL_KNOWN, Event, check_path, shown
+from weft.model.limits import MAX_DEPTH
 from weft.model.schema import Attribute, Schema, did_you_mean
 from weft.model.value import MICROS_MAX, MICROS_MIN, Type, Value, from_micros, type_of
 
@@ -188,6 +189,7 @@ def _columns(batch: pa.RecordBatch, without: str | None = None) -> Iterator[tupl
 def _leaves(name: str, array: Any, depth: int) -> Iterator[tuple[str, TypedColumn | None]]:
     import pyarrow as pa
 
+    check_path(name)
     if not pa.types.is_struct(array.type):
         yield name, _read(name, array)
         return

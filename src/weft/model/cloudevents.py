@@ -19,7 +19,8 @@ import msgspec
 from msgspec import UNSET
 
 from weft.errors import EventError
-from weft.model.event import MAX_DEPTH, Event, as_value, shown
+from weft.model.event import Event, as_value, check_event_size, shown
+from weft.model.limits import MAX_DEPTH
 from weft.model.schema import Attribute, Schema, repeated
 from weft.model.value import Type, Value, format_timestamp, from_micros, parse_timestamp, to_micros, type_of
 
@@ -96,6 +97,7 @@ def from_cloudevent(message: Mapping[str, Any] | bytes | str, schema: Schema | N
             value = _typed(declared, _at(data, declared.data))
             if value is not None:
                 attributes[declared.name] = read[declared.name] = value
+    check_event_size(attributes)
     return Event(attributes, CloudData(data, spelled, read))
 
 

@@ -3,6 +3,7 @@
 `Event(...)` trusts its caller and costs next to nothing; `Event.of(...)` makes it true, once, at the door:
 nested mappings become dotted names, every value is of one of the five types, every instant is in UTC.
 `id`, `source`, `type` and `time` are attributes like any other, except that their types are fixed.
+What comes through the door has a bounded size: see `weft.model.limits`.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from typing import Any, Final
 import msgspec
 
 from weft.errors import EventError
+from weft.model.limits import LIMITS, MAX_DEPTH
 from weft.model.value import INT_MAX, INT_MIN, Type, Value, from_micros, parse_timestamp, to_micros, type_of
 
 WELL_KNOWN: Final[Mapping[str, Type]] = MappingProxyType(
     {"id": Type.STRING, "source": Type.STRING, "type": Type.STRING, "time": Type.TIMESTAMP}
 )
 _LEAVES = frozenset({type(None), bool, int, float, str, datetime})  # what is surely no mapping
-MAX_DEPTH: Final = 100  # of nested mappings, of JSON and of structs: the same limit as a filter's
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -44,7 +45,8 @@ class Event(msgspec.Struct, frozen=True):
         """An event that keeps the law, from values as they come; raises EventError where there is none.
 
         NULL (None and NaN) is left out; a date is its midnight in UTC, a naive datetime is in UTC;
-        Decimal becomes float; `time` may be ISO 8601 text. Sequences and bytes belong in the payload.
+        Decimal becomes float; `time` may be ISO 8601 text. Sequences and bytes belong in the payload. An event past a
+        limit is refused: too many attributes, names or strings that are too long, nesting that is too deep.
         """
         flat: dict[str, Value] = {}
         absent: set[str] = set()
@@ -59,6 +61,9 @@ class Event(msgspec.Struct, frozen=True):
                     absent.add(name)
                 else:
                     flat[name] = kept
+        if len(flat) + len(absent) > LIMITS.attributes:
+            raise _too_large(True)
+        check_event_size(flat)
         return Event(flat, payload)
 
     def __getitem__(self, name: str) -> Value | None:
@@ -129,6 +134,17 @@ def attributes_of(event: Event | Mapping[str, Any]) -> Mapping[str, Any]:
     return as_event(event).attributes
 
 
+def check_event_size(attributes: Mapping[str, Value]) -> None:
+    """Raise EventError if an event with these attributes is past a limit. Cost: O(attributes)."""
+    if len(attributes) > LIMITS.attributes:
+        raise _too_large(True)
+    texts = [*attributes, *[value for value in attributes.values() if type(value) is str]]
+    if 4 * sum(map(len, texts)) <= LIMITS.event:
+        return  # also if every character takes four bytes
+    if sum(len(text) if text.isascii() else len(text.encode()) for text in texts) > LIMITS.event:
+        raise _too_large(False)
+
+
 def check_name(name: object) -> str:
     """The name itself, if it can be an attribute's: text that is not empty. Raises EventError."""
     if not isinstance(name, str) or not name:
@@ -136,6 +152,14 @@ def check_name(name: object) -> str:
     if not is_unicode(name):
         raise EventError(f"the attribute name {name!r} has half a surrogate pair: it is no Unicode text")
     return name
+
+
+def check_path(path: str) -> None:
+    """Raise EventError if a dotted name is longer than the limit."""
+    if len(path) > LIMITS.name:
+        raise EventError(
+            f"the attribute name {path[:40]!r}... is longer than {LIMITS.name:,} characters; use the payload"
+        )
 
 
 def shown(value: object) -> str:
@@ -150,10 +174,13 @@ def shown(value: object) -> str:
 def _flattened(mapping: Mapping[Any, Any]) -> Iterator[tuple[str, object]]:
     """The leaves of nested mappings in their order, under dotted names; without recursion."""
     stack = [("", iter(mapping.items()))]
+    longest = LIMITS.name
     while stack:
         prefix, items = stack[-1]
         for key, value in items:
             name = prefix + check_name(key)
+            if len(name) > longest:
+                check_path(name)
             if type(value) not in _LEAVES and isinstance(value, Mapping):
                 if len(stack) >= MAX_DEPTH:
                     raise EventError(f"attributes are nested deeper than {MAX_DEPTH}: use the payload")
@@ -213,6 +240,14 @@ def _scalar(name: str, value: Any) -> Value | None:
     if kind not in ("b", "i", "u", "U"):
         raise _no_value(name, value)
     return _converted(name, value.item())
+
+
+def _too_large(many: bool) -> EventError:
+    if many:
+        return EventError(f"an event has at most {LIMITS.attributes:,} attributes: put the others in the payload")
+    return EventError(
+        f"the names and strings of an event have at most {LIMITS.event:,} bytes: put long texts in the payload"
+    )
 
 
 def _no_value(name: str, value: object) -> EventError:

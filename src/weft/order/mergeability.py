@@ -216,7 +216,7 @@ class FilterMerging(Merging[Region]):
     def _measured(self, form: NormalForm) -> float | None:
         try:
             return None if self.schema is None else volume(form, self.schema)
-        except SchemaError:
+        except (SchemaError, FilterTooComplexError):
             return None
 
 

@@ -22,6 +22,8 @@ from weft.space.cell_space import CellItem
 
 WEST, HERE, EAST = Link("west"), Link("here"), Link("east")
 
+_PIECES = 64  # of pending work in one step
+
 Mask = NDArray[np.bool_]
 
 
@@ -64,6 +66,9 @@ class Row:
                 self._count(tell)
             learned = self._timed(tell.link, partial(self.tables[tell.link].learn, source, tell.update))
             flying.extend((tell.link, more) for more in learned)
+            for link, table in self.tables.items() if not flying else ():
+                while table.pending:
+                    flying.extend((link, more) for more in self._timed(link, partial(table.step, _PIECES)))
 
     def _count(self, tell: Tell) -> None:
         self.updates += 1

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from weft.errors import PipelineError
-from weft.model.event import MAX_DEPTH
+from weft.model.limits import MAX_DEPTH
 from weft.model.schema import repeated
 from weft.model.value import MICROS_MAX, MICROS_MIN
 

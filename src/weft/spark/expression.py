@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 from weft.errors import EventError, FilterError, FilterTooComplexError
 from weft.language.ast import And, Attribute, Between, Call, Compare, Filter, In, Is, Like, Not, Operator, Or, Truth
 from weft.language.constant import Constant
-from weft.language.pattern import Pattern, Segment
+from weft.language.pattern import Pattern
+from weft.language.segment_search import Segment
 from weft.model.value import INT_MAX, INT_MIN, Type
 from weft.spark.events import quoted
 

@@ -1,0 +1,41 @@
+"""The budget of an operation of the algebra: a count of elementary steps. Laws: no operation takes more than its
+budget; steps depend on the input, not on the machine or its load.
+
+Where patterns are compared, the order of sets decides which of two is met first, so that steps may differ a little from
+process to process.
+
+A step is about the comparison of two small value sets: half a microsecond. When a budget is used up, the operation
+takes the safe side: `covers` is False, `overlaps` is True, there is no merger. Where there is no safe side, when a
+filter is brought to its normal form, the filter is refused with FilterTooComplexError.
+"""
+
+from __future__ import annotations
+
+from weft.errors import FilterTooComplexError
+from weft.model.limits import LIMITS
+
+
+class Budget:
+    """So many steps; `spend` raises FilterTooComplexError once they are used up.
+
+    >>> budget = Budget(10)
+    >>> budget.spend(7)
+    >>> budget.used, budget.left
+    (7, 3)
+    """
+
+    __slots__ = ("left", "steps")
+
+    def __init__(self, steps: int | None = None) -> None:
+        self.steps = self.left = LIMITS.steps if steps is None else steps
+
+    @property
+    def used(self) -> int:
+        """The steps taken so far."""
+        return self.steps - self.left
+
+    def spend(self, steps: int = 1) -> None:
+        """Take steps. Raises FilterTooComplexError when there are not so many left, now and from then on."""
+        self.left -= steps
+        if self.left < 0:
+            raise FilterTooComplexError(f"this takes more than {self.steps:,} steps; split the filter")

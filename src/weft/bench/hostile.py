@@ -1,0 +1,214 @@
+"""The dearest legal filters, pairs and events that are known, and how their cost grows. Law: no figure grows past what
+the limits allow.
+
+Each case is measured at three sizes, in milliseconds of this process's CPU; `growth` is the exponent between the first
+and the last size (1 is linear). `before` is what the case took before there was a budget, on the machine that found it.
+"""
+
+from __future__ import annotations
+
+import math
+import tracemalloc
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from time import process_time
+
+import numpy as np
+
+from weft.algebra.merge import merge
+from weft.algebra.normalize import normalize
+from weft.algebra.relate import covers, overlaps
+from weft.bench.report import Result
+from weft.errors import WeftError
+from weft.language.meaning import matches
+from weft.language.text import parse
+from weft.model.event import Event
+from weft.model.limits import LIMITS
+from weft.model.schema import Schema
+
+Work = Callable[[], object]
+Sizes = tuple[int, int, int]
+
+_TEXT = 1_000_000  # characters of a long text
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What is measured, and the seconds that it took before at some of its sizes."""
+
+    name: str
+    sizes: Sizes
+    prepare: Callable[[int], Work]
+    goal: float  # milliseconds at the largest size
+    before: dict[int, float] = field(default_factory=dict)
+
+
+def run(quick: bool, progress: Callable[[str], None], sizes: Sizes | None = None) -> list[Result]:
+    """All figures; `sizes` replaces those of every case."""
+    results: list[Result] = []
+    for case in CASES:
+        progress(case.name.replace("_", " "))
+        taken = [_milliseconds(case.prepare(size), 1 if quick else 3) for size in sizes or case.sizes]
+        for size, took in zip(sizes or case.sizes, taken, strict=True):
+            last = size == case.sizes[-1]
+            results.append(Result(f"{case.name}/{size}/cpu", took, "ms", case.goal if last else None, "lower"))
+            if size in case.before:
+                results.append(Result(f"{case.name}/{size}/before", 1000 * case.before[size], "ms"))
+        small, _, large = sizes or case.sizes
+        growth = math.log(taken[-1] / taken[0]) / math.log(large / small)
+        results.append(Result(f"{case.name}/{large}/growth", growth, "exponent"))
+    progress("memory")
+    return results + _memory(sizes)
+
+
+def _milliseconds(work: Work, times: int) -> float:
+    """The least of some runs; a refusal is an answer, too."""
+    best = math.inf
+    for _ in range(times):
+        start = process_time()
+        with suppress(WeftError):
+            work()
+        best = min(best, process_time() - start)
+    return 1000 * max(best, 1e-6)
+
+
+def _memory(sizes: Sizes | None) -> list[Result]:
+    """What remembered shapes take, and the largest admission."""
+    results = []
+    number = 600 if sizes is None else sizes[-1]
+    for name, work, goal in (
+        ("parse_shapes", lambda: _learn(number), LIMITS.shapes / 1e6),
+        ("admit_in", lambda: normalize(parse(_in(10_000 if sizes is None else sizes[-1]))), 4.0),
+    ):
+        tracemalloc.start()
+        work()
+        results.append(
+            Result(f"{name}/{number}/peak_memory", tracemalloc.get_traced_memory()[1] / 1e6, "MB", goal, "lower")
+        )
+        tracemalloc.stop()
+    return results
+
+
+# -- the cases -------------------------------------------------------------------------------------
+
+
+def _learn(number: int) -> None:
+    for shape in range(number):
+        parse(" AND ".join(f"a{shape}_{test} > 5" for test in range(130))[:2_000].rpartition(" AND ")[0])
+
+
+def _in(number: int) -> str:
+    return f"x IN ({','.join(map(str, range(0, 2 * number, 2)))})"
+
+
+def _admit(text: str) -> Work:
+    return lambda: normalize(parse(text))
+
+
+def _words(number: int, seed: int) -> list[str]:
+    return [f"{word:08x}" for word in np.random.default_rng(seed).integers(0, 2**32, number)]
+
+
+def _nested(leaves: int) -> Work:
+    inner: dict[str, object] = {f"k{leaf}": leaf for leaf in range(leaves)}
+    for level in range(98):
+        inner = {f"{level:05}" * 2_000: inner}
+    return lambda: Event.of(inner)
+
+
+def _match_patterns(number: int) -> Work:
+    tree = parse(" OR ".join(f"s LIKE '%{word}_z%'" for word in _words(number, 1)))
+    text = np.random.default_rng(2).bytes(_TEXT // 2).hex()
+    return lambda: matches(tree, {"s": text})
+
+
+def _match_holes(number: int) -> Work:
+    tree = parse(f"s LIKE '%{'a_' * number}b%'")
+    text = "a" * _TEXT
+    return lambda: matches(tree, {"s": text})
+
+
+def _patterns_of_patterns(length: int) -> Work:
+    tests = [f"s LIKE '%{word}{'ab%' * length}'" for word in _words(40, 3)]
+    return _admit(f"{' AND '.join(tests[:20])} AND ({' OR '.join(tests[20:])})")
+
+
+def _contains(number: int, seed: int) -> str:
+    return " OR ".join(f"s LIKE '%{word}%'" for word in _words(number, seed))
+
+
+def _unequal(number: int, seed: int) -> str:
+    values = np.random.default_rng(seed).integers(0, 10**6, (number, 26)).tolist()
+    boxes = (" AND ".join(f"a{n} != {value}" for n, value in enumerate(row)) for row in values)
+    return " OR ".join(f"({box})" for box in boxes)
+
+
+def _pair(relate: Callable[..., bool], one: str, other: str) -> Work:
+    forms = normalize(parse(one)), normalize(parse(other))
+    return lambda: relate(*forms)
+
+
+def _cutters(attributes: int) -> Work:
+    lows = np.random.default_rng(5).integers(0, 10, (50, 50)).tolist()
+    wide = " OR ".join(f"({' AND '.join(f'a{n} > {low}' for n, low in enumerate(row))})" for row in lows)
+    rest = " AND ".join(f"a{n} > 5" for n in range(attributes))
+    narrow = f"({' OR '.join(f'b = {n} AND c > {n}' for n in range(20))}) AND {rest}"
+
+    def work() -> bool:
+        return covers(parse(wide), parse(narrow))
+
+    return work
+
+
+def _merge(number: int) -> Work:
+    schema = Schema.from_dict({"attributes": {f"x{n}": {"type": "float", "bounds": [0, 1000]} for n in range(5)}})
+    rng = np.random.default_rng(6)
+
+    def box() -> str:
+        lows = [rng.uniform(0, 800) for _ in range(5)]
+        ends = [(low, low + rng.uniform(50, 400)) for low in lows]
+        return " AND ".join(f"x{n} BETWEEN {low:.3f} AND {high:.3f}" for n, (low, high) in enumerate(ends))
+
+    forms = [normalize(parse(" OR ".join(f"({box()})" for _ in range(number))), schema) for _ in range(2)]
+    return lambda: merge(forms, schema)
+
+
+CASES = (
+    Case("event_nested_keys", (500, 1000, 2000), _nested, 50, {2000: 1.9}),
+    Case("match_patterns", (8, 32, 100), _match_patterns, 250, {32: 3.4, 100: 20.0}),
+    Case("match_holes", (300, 3_000, 30_000), _match_holes, 500, {30_000: 5.8}),
+    Case("admit_in", (2_500, 5_000, 10_000), lambda n: _admit(_in(n)), 50),
+    Case(
+        "admit_not_equal",
+        (1_000, 2_000, 4_000),
+        lambda n: _admit(" AND ".join(f"x != {3 * value}" for value in range(n))),
+        50,
+        {4_000: 3.5},
+    ),
+    Case("admit_patterns", (30, 100, 300), _patterns_of_patterns, 50, {300: 8.8}),
+    Case("admit_comparisons", (1_000, 2_000, 4_000), lambda n: _admit(_chain(n)), 50),
+    Case("covers_patterns", (50, 100, 200), lambda n: _pair(covers, _contains(n, 7), _contains(n, 8)), 100, {200: 4.8}),
+    Case(
+        "overlaps_patterns",
+        (50, 100, 200),
+        lambda n: _pair(overlaps, _contains(n, 7), _contains(n, 8)),
+        100,
+        {200: 1.7},
+    ),
+    Case(
+        "covers_not_equal",
+        (8, 16, 30),
+        lambda n: _pair(covers, _unequal(n, 1), _unequal(n, 2)),
+        100,
+        {16: 0.01, 30: 4.7},
+    ),
+    Case("covers_cutters", (100, 300, 1_000), _cutters, 200, {1_000: 10.3}),
+    Case("merge_boxes", (8, 16, 32), _merge, 200, {32: 15.0}),
+)
+
+
+def _chain(number: int) -> str:
+    return " OR ".join(f"(a{test % 50} > {test} AND b < {test})" for test in range(number))[:65_000].rpartition(" OR ")[
+        0
+    ]

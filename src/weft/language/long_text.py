@@ -1,0 +1,182 @@
+"""Long filter texts, read in one pass over their tests. Law: the tree of the grammar, or None.
+
+Long texts are mostly lists: chains of AND and OR, and IN with many values. One regular expression takes a whole test
+and what follows it, so that a test costs one step where the grammar takes four tokens through seven functions. What
+is not so plain, and every error, is left to the grammar, which can say what is wrong.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from weft.errors import FilterError
+from weft.language.ast import Attribute, Between, Compare, Filter, In, Is, Like, Not, Operator, conjunction, disjunction
+from weft.language.constant import (
+    Constant,
+    read_float,
+    read_int,
+    read_negative_float,
+    read_negative_int,
+    read_string,
+    read_timestamp,
+)
+from weft.language.lexer import NUMBER, RESERVED, STRING, is_word
+from weft.model.limits import MAX_DEPTH
+
+_NAME = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*"
+_VALUE = rf"[+-]?\s*{NUMBER}(?![\w.])|{STRING}|(?i:TIMESTAMP)\s*{STRING}"
+_STEP = re.compile(
+    rf"""\s*(?:
+      (?P<open>\()
+    | (?P<not>(?i:NOT)\b(?!\.))
+    | (?:
+        (?P<left>(?>{_NAME}))\s*(?:
+          (?P<op><=|>=|<>|!=|=|<|>)\s*(?:(?P<value>{_VALUE})|(?P<right>(?>{_NAME})))
+        | (?P<negated>\b(?i:NOT)\s+)?(?:
+            \b(?i:IN)\s*\((?P<list>\s*(?>{_VALUE})\s*(?:,\s*(?>{_VALUE})\s*)*+)\)
+          | \b(?i:LIKE)\s*(?P<pattern>{STRING})
+          | \b(?i:BETWEEN)\b\s*(?P<low>(?>{_VALUE}))\s*\b(?i:AND)\b\s*(?P<high>(?>{_VALUE}))
+          )
+        | \b(?i:IS)\s+(?P<absent>(?i:NOT)\s+)?(?P<null>(?i:NULL)\b)
+        )?
+        \s*(?P<next>\)|(?i:AND)\b(?!\.)|(?i:OR)\b(?!\.)|\Z)
+      )
+    )""",
+    re.VERBOSE,
+)
+_AFTER = re.compile(r"\s*(?P<next>\)|(?i:AND)\b(?!\.)|(?i:OR)\b(?!\.)|\Z)")
+_IS = re.compile(r"\s*(?i:IS)\s+(?P<negated>(?i:NOT)\s+)?(?P<truth>(?i:NULL|TRUE|FALSE)\b(?!\.))")
+_TRUTHS = {"NULL": None, "TRUE": True, "FALSE": False}
+_VALUES = re.compile(_VALUE)
+_PLAIN_INTS = re.compile(r"[0-9,\s]*")
+_OPERATORS = {str(op): op for op in Operator} | {"<>": Operator.NE}
+
+
+def parse_long(text: str, most_steps: int) -> Filter | None:
+    """The filter of a text; None for what the grammar must read, and for what takes more steps."""
+    try:
+        return _Reader(text).read(most_steps)
+    except FilterError:
+        return None
+
+
+class _Reader:
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.names: dict[str, Attribute] = {}
+        self.ors: list[Filter] = []  # of the group that is being read
+        self.ands: list[Filter] = []
+        self.nots = 0
+        self.outer: list[tuple[list[Filter], list[Filter], int]] = []  # the groups around it
+
+    def read(self, most_steps: int) -> Filter | None:
+        text, step = self.text, _STEP.match
+        at = depth = 0
+        for _ in range(most_steps):
+            found = step(text, at)
+            if found is None:
+                return None
+            at = found.end()
+            kind = found.lastgroup
+            if kind == "next":
+                node = self.test(found)
+                if node is None:
+                    return None
+                depth -= self.nots
+                self.take(node)
+                following = found["next"]
+                while following == ")":
+                    if not self.outer:
+                        return None
+                    node = self.group()
+                    self.ors, self.ands, self.nots = self.outer.pop()
+                    depth -= 1 + self.nots
+                    while (tested := _IS.match(text, at)) is not None:
+                        at = tested.end()
+                        node = Is(node, _TRUTHS[tested["truth"].upper()])
+                        node = Not(node) if tested["negated"] else node
+                    self.take(node)
+                    after = _AFTER.match(text, at)
+                    if after is None:
+                        return None
+                    at, following = after.end(), after["next"]
+                if not following:
+                    return None if self.outer else self.group()
+                if following in ("OR", "or", "Or", "oR"):
+                    self.ors.append(conjunction(*self.ands))
+                    self.ands = []
+                continue
+            depth += 1
+            if depth > MAX_DEPTH:
+                return None
+            if kind == "not":
+                self.nots += 1
+            else:
+                self.outer.append((self.ors, self.ands, self.nots))
+                self.ors, self.ands, self.nots = [], [], 0
+        return None
+
+    def take(self, node: Filter) -> None:
+        for _ in range(self.nots):
+            node = Not(node)
+        self.nots = 0
+        self.ands.append(node)
+
+    def group(self) -> Filter:
+        last = conjunction(*self.ands)
+        return disjunction(*self.ors, last) if self.ors else last
+
+    def test(self, found: re.Match[str]) -> Filter | None:
+        left = self.name(found["left"])
+        if left is None:
+            return None
+        operator = found["op"]
+        if operator:
+            value = found["value"]
+            if value:
+                return Compare(left, _OPERATORS[operator], _constant(value))
+            right = self.name(found["right"])
+            return None if right is None else Compare(left, _OPERATORS[operator], right)
+        node: Filter
+        if found["list"]:
+            node = In(left, _constants(found["list"]))
+        elif found["pattern"]:
+            node = Like(left, str(read_string(found["pattern"]).value))
+        elif found["low"]:
+            node = Between(left, _constant(found["low"]), _constant(found["high"]))
+        elif found["null"]:
+            return Not(Is(left, None)) if found["absent"] else Is(left, None)
+        else:
+            return left
+        return Not(node) if found["negated"] else node
+
+    def name(self, name: str) -> Attribute | None:
+        known = self.names.get(name)
+        if known is None and not is_word(name, RESERVED):
+            known = self.names[name] = Attribute(name)
+        return known
+
+
+def _constant(text: str) -> Constant:
+    sign = text[0]
+    if sign == "'":
+        return read_string(text)
+    if sign in "Tt":
+        return read_timestamp(text[text.index("'") :])
+    read: Callable[[str], Constant]
+    if sign in "+-":
+        text = text[1:].lstrip()
+        whole = text.isdigit()
+        if sign == "-":
+            read = read_negative_int if whole else read_negative_float
+        else:
+            read = read_int if whole else read_float
+        return read(text)
+    return read_int(text) if text.isdigit() else read_float(text)
+
+
+def _constants(text: str) -> tuple[Constant, ...]:
+    if _PLAIN_INTS.fullmatch(text):
+        return tuple([read_int(piece.strip()) for piece in text.split(",")])
+    return tuple([_constant(piece) for piece in _VALUES.findall(text)])

@@ -1,0 +1,39 @@
+"""Every limit of Weft in one place. Law: no legal filter or event costs more than these figures allow.
+
+`LIMITS` holds for the whole process. Whoever runs the process may raise a figure before the first filter is read:
+
+    from weft.model.limits import LIMITS
+    LIMITS.steps = 1_000_000
+
+Brokers that talk to each other should have the same figures: what one admits the other must be able to read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+MAX_DEPTH: Final = 100  # of filters and of events; fixed, for a level takes room on the stack
+
+
+@dataclass(slots=True)
+class Limits:
+    """The figures; the defaults are those of the documentation (docs/filters.md, Limits)."""
+
+    # filters
+    text: int = 64 * 1024  # bytes of a filter's text, as a user writes it
+    stored_text: int = 4 * 1024 * 1024  # bytes of an admitted filter's text, as Weft writes it and reads it back
+    tokens: int = 16_384  # words and signs in a filter's text; a test with constants, as `x IN (1, 2)`, is one
+    name: int = 1024  # characters of an attribute's name, dots included
+    boxes: int = 256  # of a normal form
+    patterns: int = 256  # LIKE patterns of one term, and terms of one attribute in a box
+    residuals: int = 256  # comparisons between attributes and predicates in one box
+    steps: int = 100_000  # of any operation of the algebra; a step takes half a microsecond or so
+    shapes: int = 32 * 1024 * 1024  # bytes that remembered shapes of filter texts may take
+
+    # events
+    attributes: int = 4096  # of an event
+    event: int = 1024 * 1024  # bytes of an event's names and strings; the payload does not count
+
+
+LIMITS: Final = Limits()

@@ -1,0 +1,129 @@
+"""Limits of filter texts: they count for what users write, not for what Weft wrote; what is remembered is bounded."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strategies import PREDICATES, thorough, trees
+from weft import F, from_json, parse, to_json
+from weft.errors import FilterError, FilterSyntaxError, FilterTooComplexError
+from weft.language import text as text_module
+from weft.language.ast import Filter
+from weft.language.format import most_written
+from weft.language.grammar import parse_text
+from weft.language.long_text import parse_long
+from weft.model.limits import LIMITS
+
+WORDS = (
+    *("x", "y.z", "and", "AND", " OR ", "or", "NOT ", "not", " in ", "IN", "(", ")", "1", "-2", ".5", "1e3", "'a'"),
+    *("'it''s'", "LIKE", " BETWEEN ", " AND ", "IS", " NULL", "=", "<", ">=", "<>", ",", "TIMESTAMP", "'2018-01-01'"),
+    *(" ", "TRUE", "not.a", "or.b", "1.", "ESCAPE", "and.x", "is", '"q"', "\n", "x IN (1, 'a')", "y LIKE 'a%'"),
+)
+
+
+def agrees(text: str) -> bool:
+    """Whether the one pass reads a text; if so, as the grammar does."""
+    found = parse_long(text, 10**6)
+    try:
+        assert found is None or found == parse_text(text, PREDICATES).tree
+    except FilterError as error:
+        raise AssertionError(f"{text!r} is read though it is not a filter") from error
+    return found is not None
+
+
+@given(trees(8))
+@thorough(80)
+def test_the_one_pass_reads_what_the_grammar_reads(tree: Filter) -> None:
+    for written in (str(tree), str(tree).replace(" ", ""), str(tree).lower()):
+        agrees(written)
+
+
+@given(st.lists(st.sampled_from(WORDS), max_size=9), st.sampled_from(("", " ")))
+@thorough(300)
+def test_the_one_pass_reads_nothing_else(pieces: list[str], between: str) -> None:
+    agrees(between.join(pieces))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a = 1 AND b <> -2.5 OR NOT (c IN (1, 'it''s', TIMESTAMP '2018-01-01') AND d NOT LIKE 'a%')",
+        "NOT NOT a AND ((b)) OR ((c = 1 OR d) AND e IS NOT NULL) AND f BETWEEN - 1 AND 5 AND g NOT BETWEEN 1 AND 2",
+        "a.b=1 and c.d<e.f or not(g in(1,2))",
+        "x NOT IN (-1, +2, .5) AND x IS NULL",
+        "NOT (a = 1 OR b) IS NOT NULL AND ((c) is false IS NOT TRUE OR NOT (d AND e) IS NULL)",
+    ],
+)
+def test_the_one_pass_reads_plain_tests_and_groups(text: str) -> None:
+    assert agrees(text)
+
+
+def test_the_number_of_words_and_signs_is_limited() -> None:
+    assert parse(" OR ".join(["a"] * 13_000)) is not None
+    for text in (" OR ".join(["((((a))))"] * 4_000), "x IN (y" + ",1" * 9_000 + ")"):
+        with pytest.raises(FilterSyntaxError, match="more than 16,384 words and signs"):
+            parse(text)
+        assert parse(text, limit=LIMITS.stored_text) is not None
+
+
+def test_a_name_is_limited_as_an_event_has_it() -> None:
+    assert parse("n" * 1024 + " = 1") is not None
+    with pytest.raises(FilterSyntaxError, match="may have 1024 characters at most"):
+        parse("n" * 1025 + " = 1")
+    with pytest.raises(FilterTooComplexError):
+        F["n" * 1025]
+    with pytest.raises(FilterSyntaxError, match="may have 1024 characters"):
+        from_json({"exact": {"n" * 1025: 1}})
+
+
+def test_what_weft_wrote_may_be_longer_than_what_a_user_writes() -> None:
+    tree = parse(f"x IN ({','.join(['1e15'] * 12_000)})")
+    written = str(tree)
+    assert len(written) > LIMITS.text
+    with pytest.raises(FilterSyntaxError, match="longer than 65536 bytes"):
+        parse(written)
+    assert parse(written, limit=LIMITS.stored_text) == tree
+    with pytest.raises(FilterSyntaxError, match="longer than 65536 bytes"):
+        from_json(to_json(tree))
+    assert from_json(to_json(tree), limit=LIMITS.stored_text) == tree
+    with pytest.raises(FilterSyntaxError, match="longer than 1000 bytes"):
+        parse(written, limit=1000)
+
+
+def test_a_decoded_filter_is_limited_as_its_text_would_be() -> None:
+    many = [{"exact": {"a": "b" * 50}}] * 2_000
+    with pytest.raises(FilterSyntaxError, match="the filter is longer than 65536 bytes"):
+        from_json({"any": many})
+    assert from_json({"any": many}, limit=LIMITS.stored_text) is not None
+    assert from_json({"any": many[:500]}) is not None
+
+
+@given(trees(8))
+@thorough(80)
+def test_no_text_is_longer_than_the_bound(tree: Filter) -> None:
+    assert len(str(tree).encode()) <= most_written(tree)
+
+
+@pytest.fixture
+def few_shapes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(LIMITS, "shapes", 100_000)
+    yield
+    assert text_module._held == sum(text_module._sizes.values())
+
+
+@pytest.mark.usefixtures("few_shapes")
+def test_remembered_shapes_are_bounded_in_bytes() -> None:
+    rng = random.Random(1)
+    for number in range(300):
+        size = rng.randrange(1, 40)
+        like = " AND s LIKE '%x'" * (number % 3)
+        text = " AND ".join(f"unseen{number}_{test} > 5" for test in range(size)) + like
+        assert str(parse(text)) == text
+        assert str(parse(text)) == text
+        assert text_module._held <= 100_000 or len(text_module._sizes) == 1
+        assert set(text_module._shapes) | set(text_module._pins) == set(text_module._sizes)

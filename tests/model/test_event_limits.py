@@ -1,0 +1,56 @@
+"""The limits of an event, checked at the door with an error that says what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from weft.errors import EventError
+from weft.model.cloudevents import from_cloudevent
+from weft.model.event import Event
+from weft.model.limits import LIMITS
+
+
+def test_an_event_may_be_as_large_as_the_limits() -> None:
+    assert len(Event.of({f"a{n}": n for n in range(4096)}).attributes) == 4096
+    assert Event.of({"n" * 1024: 1}).attributes == {"n" * 1024: 1}
+    assert Event.of(text="x" * (LIMITS.event - 4))["text"] == "x" * (LIMITS.event - 4)
+    assert Event.of(text="ä" * (LIMITS.event // 2 - 2))["text"] is not None
+    assert Event.of(x=1, payload=b"x" * 10_000_000).payload is not None
+
+
+@pytest.mark.parametrize(
+    ("mapping", "said"),
+    [
+        ({f"a{n}": n for n in range(4097)}, "at most 4,096 attributes: put the others in the payload"),
+        ({f"a{n}": None for n in range(4097)}, "at most 4,096 attributes"),
+        ({"n" * 1025: 1}, "longer than 1,024 characters; use the payload"),
+        ({"a" * 600: {"b" * 600: 1}}, "longer than 1,024 characters"),
+        ({"text": "x" * (1024 * 1024)}, "at most 1,048,576 bytes: put long texts in the payload"),
+        ({"text": "ä" * (512 * 1024)}, "at most 1,048,576 bytes"),
+        ({f"{n:04}" + "n" * 1000: 1 for n in range(1100)}, "at most 1,048,576 bytes"),
+    ],
+)
+def test_an_event_past_a_limit_is_refused(mapping: dict[str, Any], said: str) -> None:
+    with pytest.raises(EventError, match=said):
+        Event.of(mapping)
+
+
+def test_long_nested_keys_are_refused_before_they_are_multiplied() -> None:
+    inner: Any = {f"k{leaf}": leaf for leaf in range(2_000)}
+    for level in range(98):
+        inner = {f"{level:05}" * 2_000: inner}
+    with pytest.raises(EventError, match="longer than 1,024 characters"):
+        Event.of(inner)
+
+
+def test_a_cloudevent_has_the_same_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    message = {"specversion": "1.0", "id": "1", "source": "/", "type": "t", "data": "x" * 5_000}
+    monkeypatch.setattr(LIMITS, "event", 1_000)
+    assert from_cloudevent(message)["id"] == "1"
+    with pytest.raises(EventError, match="at most 1,000 bytes"):
+        from_cloudevent({**message, "subject": "s" * 1_000})
+    monkeypatch.setattr(LIMITS, "attributes", 3)
+    with pytest.raises(EventError, match="at most 3 attributes"):
+        from_cloudevent({**message, "extension": 1})

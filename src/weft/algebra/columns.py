@@ -28,6 +28,7 @@ from weft.kernels.boxes import BOUNDED, HIGH_OPEN, LOW_OPEN, Floats, Marks, Mask
 from weft.model.value import INT_MAX, INT_MIN
 
 _UNKNOWN_STRING = -1.0
+MOST_SPANS = 64  # attributes; a box with more is kept as an object, since each would be a column over all rows
 
 
 class Part(StrEnum):
@@ -271,7 +272,7 @@ def _renumbered(column: Column, numbers: Floats) -> Column:
 
 
 def _spans(box: Box, number: Callable[[str], float]) -> dict[Key, Span] | None:
-    if box.residuals:
+    if box.residuals or len(box.sets) > MOST_SPANS:
         return None
     spans: dict[Key, Span] = {}
     for name, values in box.sets.items():

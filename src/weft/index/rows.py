@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,13 +20,20 @@ from weft.kernels.partition import regroup
 from weft.model.value import Value
 
 
+class Checked(NamedTuple):
+    """A box that is asked with a row, and its number among the boxes of the row's slot."""
+
+    box: Box
+    number: int
+
+
 @dataclass(frozen=True, slots=True)
 class Rows:
     """Rows of ranges, the subscriptions they belong to, and the axes' dimensions.
 
     Rows are in the order of their slots. Those of row r are dims, lows, highs[starts[r]:starts[r + 1]]; it belongs to
     subs[slots[r]]. `boxes` has the box of each row that must be checked with it, `shared` the slots with rows that one
-    event may meet together, and `texts` the filters of slots that cannot be told from their ranges.
+    event may meet together, and `sources` the boxes, as bytes, of slots whose ranges do not tell them.
     """
 
     axes: dict[Axis, int]
@@ -37,13 +44,13 @@ class Rows:
     highs: NDArray[Any]
     slots: Codes
     subs: NDArray[np.int64]
-    boxes: dict[int, Box] = field(default_factory=dict)
+    boxes: dict[int, Checked] = field(default_factory=dict)
     shared: frozenset[int] = frozenset()
-    texts: dict[int, str] = field(default_factory=dict)
+    sources: dict[int, bytes] = field(default_factory=dict)
     names: frozenset[str] = field(init=False)  # the attributes that any axis or box looks at
 
     def __post_init__(self) -> None:
-        looked_at = [axis.names for axis in self.axes] + [box.names for box in self.boxes.values()]
+        looked_at = [axis.names for axis in self.axes] + [checked.box.names for checked in self.boxes.values()]
         object.__setattr__(self, "names", frozenset(name for names in looked_at for name in names))
 
     def __len__(self) -> int:
@@ -121,7 +128,7 @@ def renumbered(rows: Rows, new_slot: Codes) -> tuple[Rows, Codes]:
         slots=new_slot[made.slots],
         subs=rows.subs[old_slot],
         shared=frozenset(int(new_slot[slot]) for slot in rows.shared),
-        texts={int(new_slot[slot]): text for slot, text in rows.texts.items()},
+        sources={int(new_slot[slot]): source for slot, source in rows.sources.items()},
     )
     return renamed, place
 
@@ -146,9 +153,9 @@ def join_rows(parts: Sequence[Rows], alive: Sequence[NDArray[np.bool_]]) -> Rows
         for axis in axes
     ]
     counts, dims, lows, highs, slots, subs = [np.zeros(1, np.int64)], [], [], [], [], []
-    boxes: dict[int, Box] = {}
+    boxes: dict[int, Checked] = {}
     shared: set[int] = set()
-    texts: dict[int, str] = {}
+    sources: dict[int, bytes] = {}
     row_count = sub_count = 0
     for part, living in zip(parts, alive, strict=True):
         new_slot = sub_count + np.cumsum(living) - 1
@@ -171,7 +178,7 @@ def join_rows(parts: Sequence[Rows], alive: Sequence[NDArray[np.bool_]]) -> Rows
         new_row = row_count + np.cumsum(kept) - 1
         boxes |= {int(new_row[row]): box for row, box in part.boxes.items() if kept[row]}
         shared |= {int(new_slot[slot]) for slot in part.shared if living[slot]}
-        texts |= {int(new_slot[slot]): text for slot, text in part.texts.items() if living[slot]}
+        sources |= {int(new_slot[slot]): source for slot, source in part.sources.items() if living[slot]}
         row_count += int(kept.sum())
         sub_count += int(living.sum())
     return Rows(
@@ -185,5 +192,5 @@ def join_rows(parts: Sequence[Rows], alive: Sequence[NDArray[np.bool_]]) -> Rows
         np.concatenate(subs),
         boxes,
         frozenset(shared),
-        texts,
+        sources,
     )

@@ -89,7 +89,7 @@ class Segment:
         by_sub = np.argsort(rows.subs, kind="stable")  # before they are renamed: often they come sorted
         sorted_subs = rows.subs[by_sub]
         rows, special, new_slot = _near(rows, tree, special)
-        return Segment(rows.packed(), tree, special, sorted_subs, new_slot[by_sub], shape, _known(rows))
+        return Segment(rows.packed(), tree, special, sorted_subs, new_slot[by_sub], shape, known_slots(rows))
 
     def slot(self, sub: int) -> int:
         """The slot of a subscription, or -1."""
@@ -123,7 +123,8 @@ class Segment:
         return sum(array.nbytes for array in arrays)
 
 
-def _known(rows: Rows) -> dict[int, int] | None:
+def known_slots(rows: Rows) -> dict[int, int] | None:
+    """The slots by subscription, if they are few: quicker to ask than a sorted array."""
     return {sub: slot for slot, sub in enumerate(rows.subs.tolist())} if len(rows.subs) <= _FEW else None
 
 
@@ -162,8 +163,8 @@ def settle(
     boxes = segment.rows.boxes
     places = np.flatnonzero(special)
     for place, row in zip(places.tolist(), rows.tolist(), strict=True):
-        box = boxes.get(row)
-        if box is not None and attributes[int(events[place])] not in box:
+        asked = boxes.get(row)
+        if asked is not None and attributes[int(events[place])] not in asked.box:
             keep[place] = False
     slots = ids.copy()
     slots[special] = segment.rows.slots[rows]

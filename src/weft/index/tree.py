@@ -24,9 +24,12 @@ from weft.algebra.bulk import columns_of_texts
 from weft.algebra.columns import BoxColumns
 from weft.algebra.express import express
 from weft.algebra.normalize import normalize, simplify
+from weft.errors import FilterTooComplexError
 from weft.index.base import AnyEvent, Ids, Matches
+from weft.index.box_codec import decode_boxes
 from weft.index.coding import rows_of_columns
 from weft.index.events import conformed
+from weft.index.limits import check_weight
 from weft.index.lookup import Lookup
 from weft.index.segment import DEFAULT, Segment, Shape
 from weft.index.snapshot import read_snapshot, write_snapshot
@@ -129,12 +132,15 @@ class TreeIndex:
 
     def _boxes(self, filter: Filter | str) -> tuple[Box, ...]:
         parsed = parse(filter, self.predicates) if isinstance(filter, str) else as_filter(filter)
-        return normalize(parsed, self.schema).boxes
+        boxes = normalize(parsed, self.schema).boxes
+        check_weight(boxes)
+        return boxes
 
     def _add_bulk(self, subs: Iterable[int], columns: BoxColumns, filters: int) -> None:
         ids = subs.astype(np.int64) if isinstance(subs, np.ndarray) else np.fromiter(subs, np.int64)
         if len(ids) != filters:
             raise ValueError(f"{len(ids)} subscriptions for {filters} filters")
+        _check_weights(columns)
         ordered = np.sort(ids)
         if (ordered[1:] == ordered[:-1]).any():
             raise KeyError("a subscription comes twice in one call")
@@ -270,8 +276,8 @@ class TreeIndex:
         if found is None:
             raise KeyError(f"there is no subscription {sub}")
         rows, slot = found[0].segment.rows, found[1]
-        if slot in rows.texts:
-            return parse(rows.texts[slot], self.predicates)
+        if slot in rows.sources:
+            return express(NormalForm(decode_boxes(rows.sources[slot], self.predicates), self.schema))
         return express(simplify((rows.box(row) for row in rows.rows_of(slot)), self.schema))
 
     def explain(self, event: AnyEvent, sub: int) -> Trace:
@@ -282,7 +288,10 @@ class TreeIndex:
         >>> [str(part.filter) for part in index.explain({"x": 3, "y": "a"}, 1).parts if not part.truth]
         ['x > 5']
         """
-        return trace(self.filter(sub), event if isinstance(event, Event) else Event.of(event))
+        known = self.filter(sub)
+        if self.schema is not None:
+            return trace(known, conformed(event, self.schema))
+        return trace(known, event if isinstance(event, Event) else Event.of(event))
 
     def stats(self) -> Stats:
         """Sizes, shape and costs."""
@@ -301,13 +310,19 @@ class TreeIndex:
 
     @staticmethod
     def open(
-        path: str | Path, *, predicates: Predicates = NO_PREDICATES, executor: Executor | None = None
+        path: str | Path,
+        *,
+        predicates: Predicates = NO_PREDICATES,
+        executor: Executor | None = None,
+        verify: bool = True,
     ) -> TreeIndex:
         """The index of a snapshot; many processes that open one share its memory. Raises SnapshotError.
 
-        It can be changed like any other; the changes are not written back.
+        It can be changed like any other; the changes are not written back. A snapshot may come from anybody: none can
+        make a search read outside memory or run for ever. With `verify` none can make it find anything but what its
+        filters, as `filter` shows them, mean; without, a snapshot with filters that are more than ranges opens faster.
         """
-        segment, schema = read_snapshot(Path(path), predicates)
+        segment, schema = read_snapshot(Path(path), predicates, verify)
         index = TreeIndex(schema, predicates=predicates, executor=executor)
         index._version = Version((whole(segment),))
         return index
@@ -332,6 +347,19 @@ class TreeIndex:
                 assert (rows.highs[here] < dimension.size).all()
                 assert (rows.lows[here] <= rows.highs[here]).all()
         assert len(seen) == len(self)
+
+
+def _check_weights(columns: BoxColumns) -> None:
+    """Refuse columns with a filter that is too large, and say which."""
+    beside: dict[int, list[Box]] = {}
+    for row, box in columns.odd.items():
+        beside.setdefault(int(columns.owners[row]), []).append(box)
+    for owner, boxes in beside.items():
+        try:
+            check_weight(boxes)
+        except FilterTooComplexError as error:
+            error.add_note(f"in filter number {owner} of those given (counted from 0)")
+            raise
 
 
 def _most(views: Sequence[View]) -> int:

@@ -78,10 +78,12 @@ def alternatives(box: Box, subjects: frozenset[Subject], boxes: int) -> Iterator
 def _of_values(name: str, values: ValueSet) -> _Choice:
     """The tests of a value set: of all that is not a pattern, and of each term."""
     terms = values.strings.terms
+    if not terms:
+        return _Choice([({Axis(name): values}, False)], _intervals(values))
     if len(terms) > MOST_ROWS:
         return _Choice([({Axis(name): values}, True)], MOST_ROWS + 1)
     strings = Strings(values.strings.line)
-    plain = ValueSet(values.numbers, strings, values.bools, values.timestamps, values.absent) if terms else values
+    plain = ValueSet(values.numbers, strings, values.bools, values.timestamps, values.absent)
     parts: list[tuple[Tests, bool]] = [({Axis(name): plain}, False)] if plain else []
     parts += [_of_term(name, term) for term in terms]
     return _Choice(parts, sum(math.prod(map(_intervals, part.values())) for part, _ in parts))
@@ -91,8 +93,8 @@ def _intervals(values: ValueSet | Outcomes) -> int:
     """At most how many ranges a test has."""
     if not isinstance(values, ValueSet):
         return len(values)
-    lines = (values.numbers, values.timestamps, values.strings.line)
-    return sum((len(line) + 1) // 2 for line in lines) + len(values.bools) + values.absent
+    ends = (len(values.numbers) + 1) // 2 + (len(values.timestamps) + 1) // 2 + (len(values.strings.line) + 1) // 2
+    return ends + len(values.bools) + values.absent
 
 
 def _of_term(name: str, term: Term) -> tuple[Tests, bool]:

@@ -29,6 +29,8 @@ from weft.kernels.boxes import BOUNDED, HIGH_OPEN, LOW_OPEN
 
 MOST_SUBJECTS = 64  # axes of residuals; the rarer ones are left to the boxes
 
+_FEW = 64  # cuts, for which arrays are not worth it
+
 Choice = tuple[int, Range]  # a dimension and a range of its codes
 
 
@@ -160,6 +162,10 @@ def _dimensions(columns: BoxColumns, cuts: _Cuts) -> tuple[dict[Axis, int], list
         if Part.STRINGS in held:
             used = np.unique(held[Part.STRINGS].low[np.isfinite(held[Part.STRINGS].low)]).astype(np.int64)
             strings |= {(texts[number], side) for number in used.tolist() for side in (0, 1)}
+        if not held and len(numbers) + len(moments) + len(strings) < _FEW:
+            axes[axis] = len(dimensions)
+            dimensions.append(Dimension.of(sorted(numbers), sorted(moments), sorted(strings)))
+            continue
         moments_of_all = distinct(np.concatenate(stamps))
         if any(float(value) != value for value, _ in numbers):
             exact = numbers | {

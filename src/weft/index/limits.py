@@ -23,7 +23,7 @@ class Limits:
     """What an index takes, and what it remembers."""
 
     filter_weight: int = 40_000  # bounds in one filter's normal form; each takes about 100 bytes
-    tail_weight: int = 8_192  # of the newest filters together, before they go into a tree
+    tail_weight: int = 2_048  # of the newest filters together, before they go into a tree
     memo_bytes: int = 32 << 20  # strings of events, remembered with their codes, in all indexes together
     memo_longest: int = 256  # characters; a longer string is not remembered
 

@@ -5,7 +5,7 @@ A row has one range of codes for each of some axes, and belongs to a subscriptio
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -18,6 +18,8 @@ from weft.index.dimension import Codes, Dimension
 from weft.index.events import EventColumns
 from weft.kernels.partition import regroup
 from weft.model.value import Value
+
+_FEW_AXES = 16  # are coded one after another, whatever the event has
 
 
 class Checked(NamedTuple):
@@ -48,10 +50,16 @@ class Rows:
     shared: frozenset[int] = frozenset()
     sources: dict[int, bytes] = field(default_factory=dict)
     names: frozenset[str] = field(init=False)  # the attributes that any axis or box looks at
+    by_name: dict[str, list[tuple[Axis, int]]] = field(init=False, repr=False, compare=False)  # the axes of each
 
     def __post_init__(self) -> None:
-        looked_at = [axis.names for axis in self.axes] + [checked.box.names for checked in self.boxes.values()]
-        object.__setattr__(self, "names", frozenset(name for names in looked_at for name in names))
+        by_name: dict[str, list[tuple[Axis, int]]] = {}
+        for axis, dim in self.axes.items():
+            for name in axis.names:
+                by_name.setdefault(name, []).append((axis, dim))
+        looked_at = {id(checked.box): checked.box.names for checked in self.boxes.values()}
+        object.__setattr__(self, "by_name", by_name)
+        object.__setattr__(self, "names", frozenset(by_name).union(*looked_at.values()))
 
     def __len__(self) -> int:
         return len(self.slots)
@@ -85,13 +93,20 @@ class Rows:
         """The codes of events, an event a row."""
         codes = np.zeros((events.size, max(1, len(self.dimensions))), np.int32)
         for axis, dim in self.axes.items():
-            axis.write(self.dimensions[dim], events, codes, dim)
+            if any(map(events.has, axis.names)):  # else it is absent for all of them, which is 0
+                axis.write(self.dimensions[dim], events, codes, dim)
         return codes
 
     def encode_one(self, event: Mapping[str, Value | None]) -> Codes:
-        """The codes of one event. Cost: O(log cuts) for each axis."""
-        codes = [axis.code(self.dimensions[dim], event) for axis, dim in self.axes.items()] or [0]
-        return np.array([codes], np.int32)
+        """The codes of one event. Cost: O(log cuts) for each axis of an attribute that it has."""
+        if len(self.axes) <= _FEW_AXES:
+            codes = [axis.code(self.dimensions[dim], event) for axis, dim in self.axes.items()] or [0]
+            return np.array([codes], np.int32)
+        found = np.zeros((1, len(self.dimensions)), np.int32)  # what is absent is 0
+        for name in event if len(event) < len(self.by_name) else self.by_name:
+            for axis, dim in self.by_name.get(name, ()):
+                found[0, dim] = axis.code(self.dimensions[dim], event)
+        return found
 
 
 def by_slot(rows: Rows) -> Rows:
@@ -133,46 +148,71 @@ def renumbered(rows: Rows, new_slot: Codes) -> tuple[Rows, Codes]:
     return renamed, place
 
 
-def _used(rows: Rows, dim: int, living: NDArray[np.bool_]) -> Dimension:
-    """A dimension with the cuts of living rows only."""
-    counts: NDArray[np.int64] = np.diff(rows.starts).astype(np.int64)
-    kept = np.repeat(living[rows.slots], counts)
-    here = kept & (rows.dims == dim)
-    return rows.dimensions[dim].only(rows.lows[here].astype(np.int64), rows.highs[here].astype(np.int64))
+class _Ends(NamedTuple):
+    """The living constraints of rows, those of each dimension side by side."""
+
+    places: NDArray[np.int64]  # where they are in the rows' arrays, by dimension
+    starts: NDArray[np.int64]  # of each dimension's
+    lows: NDArray[np.int32]
+    highs: NDArray[np.int32]
+
+    @staticmethod
+    def of(rows: Rows, living: NDArray[np.bool_]) -> _Ends:
+        kept = np.flatnonzero(np.repeat(living[rows.slots], np.diff(rows.starts).astype(np.int64)))
+        dims = rows.dims[kept]
+        order = np.argsort(dims, kind="stable")
+        places = kept[order]
+        starts = dims[order].searchsorted(np.arange(len(rows.dimensions) + 1).astype(dims.dtype, copy=False))
+        if len(rows.dimensions) == 2**16:  # the last one's end has no number in 16 bits
+            starts[-1] = len(places)
+        return _Ends(places, starts, rows.lows[places].astype(np.int32), rows.highs[places].astype(np.int32))
+
+    def here(self, dim: int) -> slice:
+        return slice(int(self.starts[dim]), int(self.starts[dim + 1]))
 
 
-def join_rows(parts: Sequence[Rows], alive: Sequence[NDArray[np.bool_]]) -> Rows:
-    """The rows of the living slots of several, under dimensions that have all their cuts."""
+def join_rows(
+    parts: Sequence[Rows], alive: Sequence[NDArray[np.bool_]], pause: Callable[[], None] = lambda: None
+) -> Rows:
+    """The rows of the living slots of several, under dimensions that have all their cuts.
+
+    Cost: O(n log n) for n constraints, and some array operations for each axis. `pause` is called often: a thread in
+    the background lets others run there.
+    """
     axes: dict[Axis, int] = {}
-    for part in parts:
-        for axis in part.axes:
-            axes.setdefault(axis, len(axes))
-    pairs = list(zip(parts, alive, strict=True))
-    dimensions = [
-        Dimension.join([_used(part, part.axes[axis], living) for part, living in pairs if axis in part.axes])
-        for axis in axes
-    ]
+    used: list[list[Dimension]] = []
+    ends = [_Ends.of(part, living) for part, living in zip(parts, alive, strict=True)]
+    for part, end in zip(parts, ends, strict=True):
+        for axis, dim in part.axes.items():
+            here = end.here(dim)
+            if here.start < here.stop:  # an axis that no living row tests is left behind
+                if axis not in axes:
+                    axes[axis] = len(axes)
+                    used.append([])
+                pause()
+                used[axes[axis]].append(part.dimensions[dim].only(end.lows[here], end.highs[here]))
+    dimensions = [Dimension.join(some) for some in used]
     counts, dims, lows, highs, slots, subs = [np.zeros(1, np.int64)], [], [], [], [], []
     boxes: dict[int, Checked] = {}
     shared: set[int] = set()
     sources: dict[int, bytes] = {}
     row_count = sub_count = 0
-    for part, living in zip(parts, alive, strict=True):
+    for part, living, end in zip(parts, alive, ends, strict=True):
         new_slot = sub_count + np.cumsum(living) - 1
         kept = living[part.slots]
-        starts = part.starts.astype(np.int64)
-        constraints = np.repeat(kept, np.diff(starts))
-        low, high = part.lows.astype(np.int32), part.highs.astype(np.int32)
-        new_dim = np.zeros(len(part.dimensions), np.int32)
+        low, high, new_dim = end.lows, end.highs, np.zeros(len(end.places), np.int32)
         for axis, dim in part.axes.items():
-            new_dim[dim] = axes[axis]
-            here = part.dims == dim
-            to_low, to_high = part.dimensions[dim].translation(dimensions[axes[axis]])
-            low[here], high[here] = to_low[low[here]], to_high[high[here]]
-        counts.append(np.diff(starts)[kept])
-        dims.append(new_dim[part.dims[constraints]])
-        lows.append(low[constraints])
-        highs.append(high[constraints])
+            here = end.here(dim)
+            if here.start < here.stop:
+                pause()
+                new_dim[here] = axes[axis]
+                to_low, to_high = part.dimensions[dim].translation(dimensions[axes[axis]])
+                low[here], high[here] = to_low[low[here]], to_high[high[here]]
+        back = np.argsort(end.places)  # in the order of rows again
+        counts.append(np.diff(part.starts).astype(np.int64)[kept])
+        dims.append(new_dim[back])
+        lows.append(low[back])
+        highs.append(high[back])
         slots.append(new_slot[part.slots[kept]])
         subs.append(part.subs[living])
         new_row = row_count + np.cumsum(kept) - 1

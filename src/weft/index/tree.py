@@ -232,7 +232,8 @@ class TreeIndex:
             with self._changing:
                 if made is not None:
                     made = bury_late(made, views, self._version.of(views))
-                rest = tuple(view for view in self._version.views if id(view.segment) not in self._busy)
+                gone = {id(view.segment) for view in views}
+                rest = tuple(view for view in self._version.views if id(view.segment) not in gone)
                 self._version = Version(((made,) if made is not None else ()) + rest, self._version.tail)
         finally:
             with self._changing:

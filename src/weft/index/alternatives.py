@@ -57,12 +57,17 @@ def alternatives(box: Box, subjects: frozenset[Subject], boxes: int) -> Iterator
     """Tests whose union is the box, or holds it where the box must be asked; `boxes` is how many its filter has."""
     most = room(boxes)
     check = any(subject not in subjects for subject in box.residuals)
-    choices = [_of_values(name, values) for name, values in box.sets.items()]
-    choices += [_Choice([({Axis(subject=s): a}, False)], len(a)) for s, a in box.residuals.items() if s in subjects]
-    if len(choices) > min(MOST_TESTS, most):
-        order = sorted(range(len(choices)), key=lambda at: (choices[at].rows, at))
-        choices = [choices[at] for at in sorted(order[: min(MOST_TESTS, most)])]
-        check = True
+    sets = list(box.sets.items())
+    if len(sets) > min(MOST_TESTS, most):  # those of fewest ranges say most
+        sets.sort(key=lambda item: _intervals(item[1]) + len(item[1].strings.terms))
+        sets, check = sets[: min(MOST_TESTS, most)], True
+    choices = [_of_values(name, values) for name, values in sets]
+    for subject in (subject for subject in box.residuals if subject in subjects):
+        if len(choices) < min(MOST_TESTS, most):
+            allowed = box.residuals[subject]
+            choices.append(_Choice([({Axis(subject=subject): allowed}, False)], len(allowed)))
+        else:
+            check = True
     while math.prod(choice.rows for choice in choices) > min(MOST_ROWS, most // max(1, len(choices)) or 1):
         at = max(range(len(choices)), key=lambda at: choices[at].rows)
         choices[at] = _widened(box, choices[at])

@@ -6,7 +6,6 @@ Each returns a dictionary of figures and takes one size, so that growth shows ov
 from __future__ import annotations
 
 import gc
-import random
 import shutil
 import tempfile
 import time
@@ -93,17 +92,20 @@ def _index_of(form: Any) -> TreeIndex:
 
 def churn(subscriptions: int, changes: int = 4_000, seed: int = 1) -> Figures:
     """Add and discard one by one in an index of so many: milliseconds of the thread, for the dearest and the mean."""
-    rng = random.Random(seed)
+    rng = np.random.default_rng(seed)
     index = TreeIndex()
     index.add_texts(range(subscriptions), [_text(rng) for _ in range(subscriptions)])
-    events = [{"x": rng.uniform(0, 1000), "y": rng.uniform(0, 1000), "s": f"w{rng.randrange(2000)}"} for _ in range(50)]
+    events = [
+        {"x": float(rng.uniform(0, 1000)), "y": float(rng.uniform(0, 1000)), "s": f"w{rng.integers(2000)}"}
+        for _ in range(50)
+    ]
     adds, matches = [], []
     for turn in range(changes):
         text = _text(rng)
         start = time.thread_time()
         index.add(subscriptions + turn, text)
         adds.append(time.thread_time() - start)
-        index.discard(rng.randrange(subscriptions + turn))
+        index.discard(int(rng.integers(subscriptions + turn)))
         if turn % 10 == 0:
             start = time.thread_time()
             index.match(events[turn // 10 % len(events)])
@@ -117,21 +119,20 @@ def churn(subscriptions: int, changes: int = 4_000, seed: int = 1) -> Figures:
     }
 
 
-def _text(rng: random.Random) -> str:
+def _text(rng: np.random.Generator) -> str:
     low = rng.uniform(0, 1000)
-    return rng.choice(
-        [
-            f"x BETWEEN {low:.3f} AND {low + 20:.3f} AND y >= {rng.uniform(0, 1000):.3f}",
-            f"s = 'w{rng.randrange(2000)}' AND x < {low:.3f}",
-            f"s IN ('w{rng.randrange(2000)}', 'w{rng.randrange(2000)}') AND y > {low:.3f}",
-            f"y BETWEEN {low:.3f} AND {low + 5:.3f} AND (x > {low:.3f} OR s LIKE '%q{rng.randrange(99)}')",
-        ]
-    )
+    kinds = [
+        f"x BETWEEN {low:.3f} AND {low + 20:.3f} AND y >= {rng.uniform(0, 1000):.3f}",
+        f"s = 'w{rng.integers(2000)}' AND x < {low:.3f}",
+        f"s IN ('w{rng.integers(2000)}', 'w{rng.integers(2000)}') AND y > {low:.3f}",
+        f"y BETWEEN {low:.3f} AND {low + 5:.3f} AND (x > {low:.3f} OR s LIKE '%q{rng.integers(99)}')",
+    ]
+    return kinds[rng.integers(len(kinds))]
 
 
 def opening(subscriptions: int, seed: int = 1) -> Figures:
     """Open a snapshot of so many: seconds with every filter checked, and with arrays and tree only."""
-    rng = random.Random(seed)
+    rng = np.random.default_rng(seed)
     index = TreeIndex()
     index.add_texts(range(subscriptions), [_text(rng) for _ in range(subscriptions)])
     folder = Path(tempfile.mkdtemp(prefix="weft-hostile-"))

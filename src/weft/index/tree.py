@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import partial
@@ -55,7 +54,7 @@ if TYPE_CHECKING:
 
 def _let_others_run() -> None:
     """A thread that waits for the interpreter's lock gets it now, and not only when it has waited for milliseconds."""
-    time.sleep(0.00005)
+    threading.Event().wait(0.00005)
 
 
 def _no_pause() -> None:

@@ -101,7 +101,7 @@ class IndexMachine(RuleBasedStateMachine):
             self.tree.snapshot(Path(folder) / "index")
             self.waiting.run()
             opened = TreeIndex.open(Path(folder) / "index", predicates=KNOWN, executor=self.waiting)
-        opened._tail, opened._fan, opened._large = self.tree._tail, self.tree._fan, self.tree._large
+        opened._joining = self.tree._joining
         self.tree = self.indexes[2] = opened
 
     @rule(event=events)

@@ -389,7 +389,7 @@ def test_a_torn_snapshot_is_refused(saved: Path) -> None:
         whole = victim.read_bytes()
         for broken in (whole[:-1], whole[: len(whole) // 2], whole[:-1] + bytes([whole[-1] ^ 1]), b""):
             victim.write_bytes(broken)
-            with pytest.raises(SnapshotError, match=r"torn|cannot be read|no snapshot"):
+            with pytest.raises(SnapshotError, match=r"torn|cannot be read|not a snapshot"):
                 TreeIndex.open(saved, predicates=KNOWN)
         victim.unlink()
         with pytest.raises(SnapshotError):
@@ -399,7 +399,7 @@ def test_a_torn_snapshot_is_refused(saved: Path) -> None:
 
 
 def test_a_foreign_or_newer_directory_is_refused(saved: Path, tmp_path: Path) -> None:
-    with pytest.raises(SnapshotError, match="no snapshot"):
+    with pytest.raises(SnapshotError, match="not a snapshot"):
         TreeIndex.open(tmp_path / "nowhere")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "precious.txt").write_text("mine")

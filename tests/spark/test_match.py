@@ -122,7 +122,7 @@ def test_a_snapshot_is_taken_where_it_is(
     assert answers(found, "lists") == answers(match(events, texts, output="lists"), "lists")
     with pytest.raises(PipelineError, match="an index already"):
         prepare(str(tmp_path / "subs"), strategy="sql")
-    with pytest.raises(SnapshotError, match="no snapshot"):
+    with pytest.raises(SnapshotError, match="not a snapshot"):
         prepare(tmp_path)
 
 

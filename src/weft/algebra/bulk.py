@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.algebra.box import Box
-from weft.algebra.columns import BoxColumns, Column, Key, Part
+from weft.algebra.columns import MOST_SPANS, BoxColumns, Column, Key, Part
 from weft.algebra.normalize import normalize
 from weft.errors import FilterError
 from weft.kernels.boxes import BOUNDED, HIGH_OPEN, LOW_OPEN, Floats, Mask
@@ -121,7 +121,7 @@ def _plan(shape: Shape, schema: Schema | None) -> list[_Test] | None:
         if name in parts and (part is Part.STRINGS or parts[name] is not part):
             return None
         parts[name] = part
-    return tests
+    return tests if len(parts) <= MOST_SPANS else None
 
 
 def _tests(node: Filter, slots: dict[int, int]) -> list[_Test] | None:

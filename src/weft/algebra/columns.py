@@ -25,6 +25,7 @@ from weft.kernels.boxes import BOUNDED, Floats, Marks, Mask
 __all__ = ["BoxColumns", "Column", "Key", "Part"]
 
 _UNKNOWN_STRING = -1.0
+MOST_SPANS = 64  # attributes; a box with more is kept as an object, since each would be a column over all rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,8 +257,8 @@ def _renumbered(column: Column, numbers: Floats) -> Column:
 
 
 def _spans(box: Box, number: Callable[[str], float]) -> list[Span] | None:
-    """The spans of a box; None if they are not all of it."""
-    if box.residuals:
+    """The spans of a box; None if they are not all of it, or too many."""
+    if box.residuals or len(box.sets) > MOST_SPANS:
         return None
     spans: list[Span] = []
     for name, values in box.sets.items():

@@ -1,13 +1,11 @@
 """Boxes to rows of code ranges. Law: an event is in a box just if its codes are in all ranges of one of the box's rows,
 and, for a row that says so, if the box itself has the event.
 
-A set of several ranges makes several disjoint rows. What no range expresses is left to the box: such rows are checked
-with it at the end.
+What no range expresses is left to the box (see `alternatives`): such rows are checked with it at the end.
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -17,111 +15,96 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.algebra.box import Box, NormalForm
+from weft.algebra.box import Box
 from weft.algebra.columns import BoxColumns, Column, Part
-from weft.algebra.express import express
 from weft.algebra.interval import NUMBERS, STRINGS, Cut
 from weft.algebra.residual import Outcomes, Subject
-from weft.algebra.strings import Strings, Term, starting_with
 from weft.algebra.valueset import ValueSet
+from weft.index.alternatives import MOST_TESTS, Alternative, Tests, alternatives, fits, room
 from weft.index.axis import Axis, outcomes
+from weft.index.box_codec import encode_boxes
 from weft.index.dimension import FALSE, FIRST_NUMBER, Codes, Dimension, Range, distinct, unique_cuts
-from weft.index.rows import Rows, by_slot
+from weft.index.rows import Checked, Rows, by_slot
 from weft.kernels.boxes import BOUNDED, HIGH_OPEN, LOW_OPEN
-from weft.language.pattern import Pattern
 
-MOST_ROWS = 64  # of one box; past it ranges are widened and the box is asked
 MOST_SUBJECTS = 64  # axes of residuals; the rarer ones are left to the boxes
 
-Tests = dict[Axis, ValueSet | Outcomes]
+_FEW = 64  # cuts, for which arrays are not worth it
+
+Choice = tuple[int, Range]  # a dimension and a range of its codes
 
 
 def rows_of_columns(columns: BoxColumns, subs: NDArray[np.int64]) -> Rows:
     """The rows of boxes whose owner o is the subscription subs[o]."""
+    boxes_each = np.bincount(columns.owners, minlength=len(subs))
+    columns = _without_wide(columns, boxes_each)
     subjects = _common_subjects(columns.odd.values())
-    odd = {row: list(_alternatives(box, subjects)) for row, box in columns.odd.items()}
+    odd = {
+        row: list(alternatives(box, subjects, int(boxes_each[columns.owners[row]]))) for row, box in columns.odd.items()
+    }
     cuts = _Cuts()
-    for tests, _ in (part for parts in odd.values() for part in parts):
-        cuts.take(tests)
+    for part in (part for parts in odd.values() for part in parts):
+        cuts.take(part.tests)
     axes, dimensions, spans = _dimensions(columns, cuts)
     gather = _Gathered()
     plain = np.ones(len(columns), bool)
     plain[list(odd)] = False
     gather.take_columns(spans, columns.owners, plain)
     for row, parts in odd.items():
-        for tests, check in parts:
-            ranges = [_ranges(axis, axes[axis], dimensions, values) for axis, values in tests.items()]
-            gather.take_ranges(ranges, int(columns.owners[row]), columns.odd[row], check)
-    boxes_each = np.bincount(columns.owners, minlength=len(subs))
+        owner = int(columns.owners[row])
+        asked = Checked(columns.odd[row], row - int(columns.owners.searchsorted(owner)))
+        for chosen, check in rows_of_box(parts, axes, dimensions):
+            gather.take_row(chosen, owner, asked if check else None)
     split = {int(columns.owners[row]) for row, parts in odd.items() if len(parts) > 1}
     shared = frozenset(np.flatnonzero(boxes_each > 1).tolist()) | split
-    odd_owners = sorted({int(columns.owners[row]) for row in odd})
-    texts = {owner: _text(columns, owner) for owner in odd_owners}
-    return replace(gather.rows(axes, dimensions, subs, shared), texts=texts)
+    sources = _sources(columns)
+    return replace(gather.rows(axes, dimensions, subs, shared), sources=sources)
 
 
-def _text(columns: BoxColumns, owner: int) -> str:
-    first, last = columns.owners.searchsorted((owner, owner + 1))
-    return str(express(NormalForm(tuple(columns.box(row) for row in range(int(first), int(last))))))
+def rows_of_box(
+    parts: Iterable[Alternative], axes: dict[Axis, int], dimensions: Sequence[Dimension]
+) -> Iterator[tuple[list[Choice], bool]]:
+    """The rows of a box: their ranges, and whether the box is asked. Raises ValueError for a cut that is in no axis."""
+    for tests, wide, check in parts:
+        ranges = [_ranges(axis, axes[axis], dimensions, values, axis in wide) for axis, values in tests.items()]
+        for chosen in product(*ranges):
+            yield [(dim, each) for dim, each in chosen if each != (0, dimensions[dim].size - 1)], check
 
 
-# -- boxes that are more than one range an attribute ---------------------------------------------------
+def _without_wide(columns: BoxColumns, boxes_each: NDArray[np.int64]) -> BoxColumns:
+    """The columns without the rows of too many tests, which become boxes beside them."""
+    if len(columns.columns) <= min(MOST_TESTS, room(int(boxes_each.max(initial=1)))):
+        return columns
+    tests = np.zeros(len(columns), np.int64)
+    for column in columns.columns.values():
+        tests += column.marks >= BOUNDED
+    each = boxes_each[columns.owners]
+    many = [row for row in np.flatnonzero(tests > 1).tolist() if not fits(int(tests[row]), int(each[row]))]
+    if not many:
+        return columns
+    odd = dict(sorted((columns.odd | {row: columns.box(row) for row in many}).items()))
+    kept: dict[Any, Column] = {}
+    for key, column in columns.columns.items():
+        marks = column.marks.copy()
+        marks[many] = 0
+        if (marks >= BOUNDED).any():
+            kept[key] = Column(column.low, column.high, marks)
+    return replace(columns, columns=kept, odd=odd)
+
+
+def _sources(columns: BoxColumns) -> dict[int, bytes]:
+    """The boxes, as bytes, of the owners whose ranges do not tell them."""
+    owners = sorted({int(columns.owners[row]) for row in columns.odd})
+    firsts, lasts = (columns.owners.searchsorted(owners, side) for side in ("left", "right"))
+    return {
+        owner: encode_boxes(columns.box(row) for row in range(first, last))
+        for owner, first, last in zip(owners, firsts.tolist(), lasts.tolist(), strict=True)
+    }
 
 
 def _common_subjects(boxes: Iterable[Box]) -> frozenset[Subject]:
     counted = Counter(subject for box in boxes for subject in box.residuals)
     return frozenset(subject for subject, _ in counted.most_common(MOST_SUBJECTS))
-
-
-def _alternatives(box: Box, subjects: frozenset[Subject]) -> Iterator[tuple[Tests, bool]]:
-    """Tests whose union is the box, and whether the box must be asked as well."""
-    fixed: Tests = {Axis(subject=s): allowed for s, allowed in box.residuals.items() if s in subjects}
-    asked = any(subject not in subjects for subject in box.residuals)
-    choices = [list(_parts(name, values)) for name, values in box.sets.items()]
-    if math.prod(map(len, choices)) > MOST_ROWS:  # all of them at once, as wide as they come
-        wide = {
-            Axis(n): ValueSet(v.numbers, Strings(v.strings.hull_of_terms()), v.bools, v.timestamps, v.absent)
-            for n, v in box.sets.items()
-        }
-        yield {**fixed, **wide}, True
-        return
-    for chosen in product(*choices):
-        tests = dict(fixed)
-        check = asked
-        for part, loose in chosen:
-            tests.update(part)
-            check = check or loose
-        yield tests, check
-
-
-def _parts(name: str, values: ValueSet) -> Iterator[tuple[Tests, bool]]:
-    plain = ValueSet(values.numbers, Strings(values.strings.line), values.bools, values.timestamps, values.absent)
-    if plain:
-        yield {Axis(name): plain}, False
-    for term in values.strings.terms:
-        yield _term(name, term)
-
-
-def _term(name: str, term: Term) -> tuple[Tests, bool]:
-    """A term's line, and on the reversed axis the suffixes it must and must not have."""
-    ends = Strings(STRINGS)
-    loose = False
-    for pattern in term.musts:
-        ends = ends.intersect(Strings(starting_with(pattern.tail[::-1])))
-        loose = loose or not _is_suffix(pattern)
-    for pattern in term.nots:
-        if _is_suffix(pattern):
-            ends = ends.intersect(Strings(starting_with(pattern.tail[::-1])).complement())
-        else:
-            loose = True
-    tests: Tests = {Axis(name): ValueSet(strings=Strings(term.line))}
-    if ends.line != STRINGS:
-        tests[Axis(name, reverse=True)] = ValueSet(strings=ends)
-    return tests, loose
-
-
-def _is_suffix(pattern: Pattern) -> bool:
-    return len(pattern.segments) == 2 and pattern.segments[0] == ("",) and len(pattern.segments[1]) == 1
 
 
 # -- dimensions --------------------------------------------------------------------------------------
@@ -158,6 +141,7 @@ def _dimensions(columns: BoxColumns, cuts: _Cuts) -> tuple[dict[Axis, int], list
     axes: dict[Axis, int] = {}
     dimensions: list[Dimension] = []
     spans: Spans = []
+    texts = columns.texts()
     for axis in dict.fromkeys([*map(Axis, by_name), *cuts.numbers]):
         numbers, moments = cuts.numbers.get(axis, set()), cuts.moments.get(axis, set())
         strings = set(cuts.strings.get(axis, ()))
@@ -175,10 +159,13 @@ def _dimensions(columns: BoxColumns, cuts: _Cuts) -> tuple[dict[Axis, int], list
             column = held[Part.TIMESTAMPS]
             stamps.append(column.low[np.isfinite(column.low)].astype(np.int64))
             stamps.append(column.high[np.isfinite(column.high)].astype(np.int64) + 1)
-        texts = list(columns.strings)
         if Part.STRINGS in held:
             used = np.unique(held[Part.STRINGS].low[np.isfinite(held[Part.STRINGS].low)]).astype(np.int64)
             strings |= {(texts[number], side) for number in used.tolist() for side in (0, 1)}
+        if not held and len(numbers) + len(moments) + len(strings) < _FEW:
+            axes[axis] = len(dimensions)
+            dimensions.append(Dimension.of(sorted(numbers), sorted(moments), sorted(strings)))
+            continue
         moments_of_all = distinct(np.concatenate(stamps))
         if any(float(value) != value for value, _ in numbers):
             exact = numbers | {
@@ -224,21 +211,22 @@ def _span_codes(part: Part, dimension: Dimension, column: Column, texts: list[st
         case Part.BOOLS:
             lows, highs = FALSE + low, FALSE + high
         case _:
-            places = np.full(len(texts) + 1, -1, np.int64)
-            for number in np.unique(low[np.isfinite(low)]).astype(np.int64).tolist():
-                places[number] = dimension.code_of_string(texts[number])
             whole = low == -np.inf
-            point = places[np.where(whole, -1, low).astype(np.int64)]
+            used, which = np.unique(np.where(whole, -1, low).astype(np.int64), return_inverse=True)
+            point = np.array([-1 if n < 0 else dimension.place_of_string(texts[n]) for n in used.tolist()], np.int64)[
+                which
+            ]
             lows, highs = np.where(whole, dimension.first_string, point), np.where(whole, dimension.size - 1, point)
     return lows.astype(np.int32), highs.astype(np.int32)
 
 
 def _ranges(
-    axis: Axis, dim: int, dimensions: Sequence[Dimension], values: ValueSet | Outcomes
-) -> list[tuple[int, Range]]:
-    """The ranges of a test on its axis."""
+    axis: Axis, dim: int, dimensions: Sequence[Dimension], values: ValueSet | Outcomes, wide: bool
+) -> list[Choice]:
+    """The ranges of a test on its axis; a wide one has a single range around them."""
     if isinstance(values, ValueSet):
-        return [(dim, each) for each in dimensions[dim].ranges(values)]
+        found = dimensions[dim].ranges(values)
+        return [(dim, (found[0][0], found[-1][1]))] if wide else [(dim, each) for each in found]
     assert axis.subject is not None
     return [(dim, (place, place)) for place, outcome in enumerate(outcomes(axis.subject)) if outcome in values]
 
@@ -253,24 +241,20 @@ class _Gathered:
         self.slots: NDArray[np.int64] = np.zeros(0, np.int64)
         self.parts: Spans = []
         self.single_slots: list[int] = []
-        self.single: list[list[tuple[int, Range]]] = []
-        self.boxes: dict[int, Box] = {}
+        self.single: list[list[Choice]] = []
+        self.boxes: dict[int, Checked] = {}
 
     def take_columns(self, spans: Spans, owners: NDArray[np.int64], plain: NDArray[np.bool_]) -> None:
         place = np.cumsum(plain) - 1  # a box's row, without the odd ones
         self.slots = owners[plain]
         self.parts = [(dim, place[rows], lows, highs) for dim, rows, lows, highs in spans]
 
-    def take_ranges(self, ranges: list[list[tuple[int, Range]]], slot: int, box: Box, check: bool) -> None:
-        """One row for each choice of ranges; if they are too many, one wide row that is checked with the box."""
-        if math.prod(map(len, ranges)) > MOST_ROWS:
-            check = True
-            ranges = [[(choice[0][0], (choice[0][1][0], choice[-1][1][1]))] for choice in ranges]
-        for chosen in product(*ranges):
-            if check:
-                self.boxes[len(self.slots) + len(self.single)] = box
-            self.single.append(list(chosen))
-            self.single_slots.append(slot)
+    def take_row(self, chosen: list[Choice], slot: int, asked: Checked | None) -> None:
+        """A row of its own, checked with a box if there is one."""
+        if asked is not None:
+            self.boxes[len(self.slots) + len(self.single)] = asked
+        self.single.append(chosen)
+        self.single_slots.append(slot)
 
     def rows(
         self, axes: dict[Axis, int], dimensions: list[Dimension], subs: NDArray[np.int64], shared: frozenset[int]

@@ -17,6 +17,7 @@ from weft.index.base import AnyEvent, Ids
 from weft.index.coding import rows_of_columns
 from weft.index.events import conformed
 from weft.index.kept import Kept
+from weft.index.limits import check_weight
 from weft.index.rows import Rows
 from weft.kernels.counting import Tables, count_event
 from weft.language.ast import Filter
@@ -42,8 +43,10 @@ class CountingIndex(Kept[tuple[Box, ...]]):
     _built: _Built | None = None
 
     def hold(self, filter: Filter) -> tuple[Box, ...]:
-        """Its boxes."""
-        return normalize(filter, self.schema).boxes
+        """Its boxes. Raises FilterTooComplexError if they are too large."""
+        boxes = normalize(filter, self.schema).boxes
+        check_weight(boxes)
+        return boxes
 
     def changed(self) -> None:
         """The tables are old."""
@@ -56,11 +59,8 @@ class CountingIndex(Kept[tuple[Box, ...]]):
         values = attributes_of(event)
         built = self._built = self._built or self._build()
         found = count_event(built.tables, built.rows.encode_one(values)[0], built.counter, built.out)
-        rows = [
-            row
-            for row in built.out[:found].tolist()
-            if row not in built.rows.boxes or built.rows.boxes[row].admits(values)
-        ]
+        asked = built.rows.boxes
+        rows = [row for row in built.out[:found].tolist() if row not in asked or asked[row].box.admits(values)]
         return built.rows.subs[np.unique(built.rows.slots[rows])] if rows else np.zeros(0, np.int64)
 
     def _build(self) -> _Built:

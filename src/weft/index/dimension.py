@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import sys
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -21,13 +21,13 @@ from weft.algebra import interval
 from weft.algebra.interval import NUMBERS, STRINGS, Cut, Line
 from weft.algebra.strings import Strings
 from weft.algebra.valueset import ValueSet
+from weft.index.memo import ROOM, Memo
 from weft.kernels.encode import encode_floats, lookup
-from weft.model.value import Value, to_micros
+from weft.model.value import INT_MAX, INT_MIN, Value, to_micros
 
 Range = tuple[int, int]  # of codes, both included
 
 ABSENT, FALSE, TRUE, FIRST_NUMBER = 0, 1, 2, 3
-_MEMO = 1 << 16
 
 Codes = NDArray[np.int32]
 
@@ -66,7 +66,7 @@ class Dimension:
         self.first_moment = FIRST_NUMBER + len(self.numbers) + 1
         self.first_string = self.first_moment + len(self.moments) + 1
         self.size = self.first_string + len(self.strings) + 1
-        self.texts: dict[str, int] = {}
+        self.texts = Memo()
         self.plain: Sequence[float] = self.numbers.tolist() if self.inexact else self.numbers.data
         self.plain_sides = self.sides.data
         self.table = np.zeros(1, np.int32)
@@ -76,6 +76,10 @@ class Dimension:
             spread = float(self.numbers[-1]) - float(self.numbers[0])
             if math.isfinite(spread) and spread > buckets * sys.float_info.min:
                 self.table = lookup(self.numbers, buckets)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What it is made of; not what it remembers."""
+        return Dimension, (self.numbers, self.sides, self.moments, self.strings)
 
     @staticmethod
     def of(numbers: Sequence[Cut], moments: Sequence[int], strings: Sequence[Cut]) -> Dimension:
@@ -112,13 +116,16 @@ class Dimension:
         return FIRST_NUMBER + at
 
     def code_of_string(self, text: str) -> int:
-        """The code of a string; remembered, since strings recur."""
+        """The code of a string; short ones are remembered, since strings recur."""
         found = self.texts.get(text)
         if found is None:
-            if len(self.texts) >= _MEMO:
-                self.texts.clear()
-            found = self.texts[text] = self.first_string + bisect_right(self.strings, (text, 0))
+            found = self.place_of_string(text)
+            ROOM.keep(self.texts, text, found)
         return found
+
+    def place_of_string(self, text: str) -> int:
+        """The code of a string, which is not remembered."""
+        return self.first_string + bisect_right(self.strings, (text, 0))
 
     def codes_of_strings(self, array: Any) -> Codes:
         """The codes of an Arrow array of strings; NULL is absent."""
@@ -139,7 +146,7 @@ class Dimension:
         import pyarrow as pa
 
         texts = sorted({text for text, _ in self.strings})
-        codes = [self.first_string + bisect_right(self.strings, (text, 0)) for text in texts]
+        codes = [self.place_of_string(text) for text in texts]
         return pa.array(texts, pa.string()), np.array([*codes, -1], np.int32)
 
     def write_numbers(self, column: NDArray[np.float64], codes: Codes, dim: int) -> None:
@@ -172,23 +179,28 @@ class Dimension:
         return joined
 
     def values(self, low: int, high: int) -> ValueSet:
-        """The value set of a range of codes."""
-        numbers, moments, strings = self.cuts()
-        numbers = [(int(value) if value == int(value) else value, side) for value, side in numbers]
-        parts: list[Line] = []
-        for cuts, whole, first, last in (
-            (numbers, NUMBERS, FIRST_NUMBER, self.first_moment - 1),
-            ([(moment, 0) for moment in moments], NUMBERS, self.first_moment, self.first_string - 1),
-            (strings, STRINGS, self.first_string, self.size - 1),
-        ):
-            start, end = max(low, first), min(high, last)
-            line: Line = ()
-            if start <= end:
-                below = whole[0] if start == first else cuts[start - first - 1]
-                line = (below,) if end == last else (below, cuts[end - first])
-            parts.append(line)
+        """The value set of a range of codes. Cost: O(1)."""
+        numbers = self._part(low, high, FIRST_NUMBER, self.first_moment - 1, NUMBERS, self._number_cut)
+        moments = self._part(low, high, self.first_moment, self.first_string - 1, NUMBERS, self._moment_cut)
+        strings = self._part(low, high, self.first_string, self.size - 1, STRINGS, self.strings.__getitem__)
         bools = frozenset(value for value, code in ((False, FALSE), (True, TRUE)) if low <= code <= high)
-        return ValueSet(parts[0], Strings(parts[2]), bools, parts[1], low <= ABSENT <= high)
+        return ValueSet(numbers, Strings(strings), bools, moments, low <= ABSENT <= high)
+
+    @staticmethod
+    def _part(low: int, high: int, first: int, last: int, whole: Line, cut: Callable[[int], Cut]) -> Line:  # noqa: PLR0913, PLR0917
+        start, end = max(low, first), min(high, last)
+        if start > end:
+            return ()
+        below = whole[0] if start == first else cut(start - first - 1)
+        return (below,) if end == last else (below, cut(end - first))
+
+    def _number_cut(self, place: int) -> Cut:
+        value = self.plain[place]
+        whole = INT_MIN <= value <= INT_MAX and value == int(value)
+        return (int(value) if whole else value, self.plain_sides[place])
+
+    def _moment_cut(self, place: int) -> Cut:
+        return (int(self.moments[place]), 0)
 
     def _ranges(self, line: Line, whole: Line, first: int, last: int, place: Any) -> list[Range]:
         return [
@@ -196,17 +208,26 @@ class Dimension:
             for low, high in interval.intervals(line)
         ]
 
+    # A set's cuts must be among the dimension's: for any other a place would be a guess, and the answers wrong.
+
     def _number_place(self, cut: Cut) -> int:
-        if self.inexact:
-            return list(zip(self.numbers.tolist(), self.sides.tolist(), strict=True)).index(cut)
-        at = int(np.searchsorted(self.numbers, float(cut[0])))
-        return at + (cut[1] if self.sides[at] == 0 else 0)
+        at = bisect_left(self.plain, cut[0])  # Python compares int and float exactly
+        at += at + 1 < len(self.plain) and self.plain_sides[at] != cut[1]
+        if at < len(self.plain) and self.plain[at] == cut[0] and self.plain_sides[at] == cut[1]:
+            return at
+        raise ValueError(f"{cut!r} is not among the cuts")
 
     def _moment_place(self, cut: Cut) -> int:
-        return int(np.searchsorted(self.moments, cut[0]))
+        at = int(np.searchsorted(self.moments, cut[0]))
+        if at < len(self.moments) and self.moments[at] == cut[0] and cut[1] == 0:
+            return at
+        raise ValueError(f"{cut!r} is not among the cuts")
 
     def _string_place(self, cut: Cut) -> int:
-        return bisect_right(self.strings, cut) - 1
+        at = bisect_left(self.strings, cut)
+        if at < len(self.strings) and self.strings[at] == cut:
+            return at
+        raise ValueError(f"{cut!r} is not among the cuts")
 
     # -- joining --------------------------------------------------------------------------------
 

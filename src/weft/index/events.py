@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _EXACT = 2**53
+_FEW_NAMES = 64
 
 
 class EventColumns:
@@ -57,6 +58,10 @@ class EventColumns:
             strings = {name: array for name, array in strings.items() if _is(schema, name, Type.STRING)}
             columns = {name: _conformed_column(column, schema.get(name)) for name, column in columns.items()}
         return EventColumns(batch.num_rows, columns, {}, strings)
+
+    def has(self, name: str) -> bool:
+        """Whether any event may have the attribute."""
+        return name in self.columns or name in self.strings or name in self.mixed
 
     def write(self, name: str, dimension: Dimension, codes: Codes, dim: int) -> None:
         """The codes of a column into codes[:, dim]; of one that the batch has not, those of absent."""
@@ -145,7 +150,7 @@ def _of_events(events: Sequence[AnyEvent], names: Collection[str]) -> EventColum
     rows = [attributes_of(event) for event in events]
     columns: dict[str, TypedColumn] = {}
     mixed: dict[str, list[Value | None]] = {}
-    for name in names:
+    for name in names if len(names) <= _FEW_NAMES else frozenset(names) & frozenset[str]().union(*rows):
         values = [row.get(name) for row in rows]
         column = _typed(values)
         if column is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,7 +89,8 @@ class Kept(ABC, Generic[Held]):
         if len(set(ids)) != len(ids):
             raise KeyError("a subscription comes twice in one call")
         self._check_new(ids)
-        self.held.update(zip(ids, map(self.hold, filters), strict=True))
+        held = list(map(self.hold, filters))  # all of them, before any is kept
+        self.held.update(zip(ids, held, strict=True))
         self.changed()
 
     def _check_new(self, subs: Iterable[int]) -> None:
@@ -116,6 +117,24 @@ class Kept(ABC, Generic[Held]):
         """Whether anybody wants each event."""
         return self.match_batch(batch).counts > 0
 
+    def __copy__(self) -> Self:
+        """An index of what is in this one now, which then goes its own way."""
+        made = type(self)(self.schema, predicates=self.predicates)
+        made.held = dict(self.held)
+        return made
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self.__copy__()  # what is held is never changed
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpickled, (type(self), self.schema, self.predicates, self.held)
+
     def check(self) -> None:
         """Raise AssertionError if an invariant is broken."""
         assert all(isinstance(sub, int) for sub in self.held)
+
+
+def _unpickled(kind: Any, schema: Schema | None, predicates: Predicates, held: dict[int, Any]) -> Any:
+    index = kind(schema, predicates=predicates)
+    index.held = held
+    return index

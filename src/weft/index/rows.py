@@ -5,9 +5,9 @@ A row has one range of codes for each of some axes, and belongs to a subscriptio
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,15 @@ from weft.index.events import EventColumns
 from weft.kernels.partition import regroup
 from weft.model.value import Value
 
+_FEW_AXES = 16  # are coded one after another, whatever the event has
+
+
+class Checked(NamedTuple):
+    """A box that is asked with a row, and its number among the boxes of the row's slot."""
+
+    box: Box
+    number: int
+
 
 @dataclass(frozen=True, slots=True)
 class Rows:
@@ -26,7 +35,7 @@ class Rows:
 
     Rows are in the order of their slots. Those of row r are dims, lows, highs[starts[r]:starts[r + 1]]; it belongs to
     subs[slots[r]]. `boxes` has the box of each row that must be checked with it, `shared` the slots with rows that one
-    event may meet together, and `texts` the filters of slots that cannot be told from their ranges.
+    event may meet together, and `sources` the boxes, as bytes, of slots whose ranges do not tell them.
     """
 
     axes: dict[Axis, int]
@@ -37,14 +46,20 @@ class Rows:
     highs: NDArray[Any]
     slots: Codes
     subs: NDArray[np.int64]
-    boxes: dict[int, Box] = field(default_factory=dict)
+    boxes: dict[int, Checked] = field(default_factory=dict)
     shared: frozenset[int] = frozenset()
-    texts: dict[int, str] = field(default_factory=dict)
+    sources: dict[int, bytes] = field(default_factory=dict)
     names: frozenset[str] = field(init=False)  # the attributes that any axis or box looks at
+    by_name: dict[str, list[tuple[Axis, int]]] = field(init=False, repr=False, compare=False)  # the axes of each
 
     def __post_init__(self) -> None:
-        looked_at = [axis.names for axis in self.axes] + [box.names for box in self.boxes.values()]
-        object.__setattr__(self, "names", frozenset(name for names in looked_at for name in names))
+        by_name: dict[str, list[tuple[Axis, int]]] = {}
+        for axis, dim in self.axes.items():
+            for name in axis.names:
+                by_name.setdefault(name, []).append((axis, dim))
+        looked_at = {id(checked.box): checked.box.names for checked in self.boxes.values()}
+        object.__setattr__(self, "by_name", by_name)
+        object.__setattr__(self, "names", frozenset(by_name).union(*looked_at.values()))
 
     def __len__(self) -> int:
         return len(self.slots)
@@ -78,13 +93,20 @@ class Rows:
         """The codes of events, an event a row."""
         codes = np.zeros((events.size, max(1, len(self.dimensions))), np.int32)
         for axis, dim in self.axes.items():
-            axis.write(self.dimensions[dim], events, codes, dim)
+            if any(map(events.has, axis.names)):  # else it is absent for all of them, which is 0
+                axis.write(self.dimensions[dim], events, codes, dim)
         return codes
 
     def encode_one(self, event: Mapping[str, Value | None]) -> Codes:
-        """The codes of one event. Cost: O(log cuts) for each axis."""
-        codes = [axis.code(self.dimensions[dim], event) for axis, dim in self.axes.items()] or [0]
-        return np.array([codes], np.int32)
+        """The codes of one event. Cost: O(log cuts) for each axis of an attribute that it has."""
+        if len(self.axes) <= _FEW_AXES:
+            codes = [axis.code(self.dimensions[dim], event) for axis, dim in self.axes.items()] or [0]
+            return np.array([codes], np.int32)
+        found = np.zeros((1, len(self.dimensions)), np.int32)  # what is absent is 0
+        for name in event if len(event) < len(self.by_name) else self.by_name:
+            for axis, dim in self.by_name.get(name, ()):
+                found[0, dim] = axis.code(self.dimensions[dim], event)
+        return found
 
 
 def by_slot(rows: Rows) -> Rows:
@@ -121,57 +143,82 @@ def renumbered(rows: Rows, new_slot: Codes) -> tuple[Rows, Codes]:
         slots=new_slot[made.slots],
         subs=rows.subs[old_slot],
         shared=frozenset(int(new_slot[slot]) for slot in rows.shared),
-        texts={int(new_slot[slot]): text for slot, text in rows.texts.items()},
+        sources={int(new_slot[slot]): source for slot, source in rows.sources.items()},
     )
     return renamed, place
 
 
-def _used(rows: Rows, dim: int, living: NDArray[np.bool_]) -> Dimension:
-    """A dimension with the cuts of living rows only."""
-    counts: NDArray[np.int64] = np.diff(rows.starts).astype(np.int64)
-    kept = np.repeat(living[rows.slots], counts)
-    here = kept & (rows.dims == dim)
-    return rows.dimensions[dim].only(rows.lows[here].astype(np.int64), rows.highs[here].astype(np.int64))
+class _Ends(NamedTuple):
+    """The living constraints of rows, those of each dimension side by side."""
+
+    places: NDArray[np.int64]  # where they are in the rows' arrays, by dimension
+    starts: NDArray[np.int64]  # of each dimension's
+    lows: NDArray[np.int32]
+    highs: NDArray[np.int32]
+
+    @staticmethod
+    def of(rows: Rows, living: NDArray[np.bool_]) -> _Ends:
+        kept = np.flatnonzero(np.repeat(living[rows.slots], np.diff(rows.starts).astype(np.int64)))
+        dims = rows.dims[kept]
+        order = np.argsort(dims, kind="stable")
+        places = kept[order]
+        starts = dims[order].searchsorted(np.arange(len(rows.dimensions) + 1).astype(dims.dtype, copy=False))
+        if len(rows.dimensions) == 2**16:  # the last one's end has no number in 16 bits
+            starts[-1] = len(places)
+        return _Ends(places, starts, rows.lows[places].astype(np.int32), rows.highs[places].astype(np.int32))
+
+    def here(self, dim: int) -> slice:
+        return slice(int(self.starts[dim]), int(self.starts[dim + 1]))
 
 
-def join_rows(parts: Sequence[Rows], alive: Sequence[NDArray[np.bool_]]) -> Rows:
-    """The rows of the living slots of several, under dimensions that have all their cuts."""
+def join_rows(
+    parts: Sequence[Rows], alive: Sequence[NDArray[np.bool_]], pause: Callable[[], None] = lambda: None
+) -> Rows:
+    """The rows of the living slots of several, under dimensions that have all their cuts.
+
+    Cost: O(n log n) for n constraints, and some array operations for each axis. `pause` is called often: a thread in
+    the background lets others run there.
+    """
     axes: dict[Axis, int] = {}
-    for part in parts:
-        for axis in part.axes:
-            axes.setdefault(axis, len(axes))
-    pairs = list(zip(parts, alive, strict=True))
-    dimensions = [
-        Dimension.join([_used(part, part.axes[axis], living) for part, living in pairs if axis in part.axes])
-        for axis in axes
-    ]
+    used: list[list[Dimension]] = []
+    ends = [_Ends.of(part, living) for part, living in zip(parts, alive, strict=True)]
+    for part, end in zip(parts, ends, strict=True):
+        for axis, dim in part.axes.items():
+            here = end.here(dim)
+            if here.start < here.stop:  # an axis that no living row tests is left behind
+                if axis not in axes:
+                    axes[axis] = len(axes)
+                    used.append([])
+                pause()
+                used[axes[axis]].append(part.dimensions[dim].only(end.lows[here], end.highs[here]))
+    dimensions = [Dimension.join(some) for some in used]
     counts, dims, lows, highs, slots, subs = [np.zeros(1, np.int64)], [], [], [], [], []
-    boxes: dict[int, Box] = {}
+    boxes: dict[int, Checked] = {}
     shared: set[int] = set()
-    texts: dict[int, str] = {}
+    sources: dict[int, bytes] = {}
     row_count = sub_count = 0
-    for part, living in zip(parts, alive, strict=True):
+    for part, living, end in zip(parts, alive, ends, strict=True):
         new_slot = sub_count + np.cumsum(living) - 1
         kept = living[part.slots]
-        starts = part.starts.astype(np.int64)
-        constraints = np.repeat(kept, np.diff(starts))
-        low, high = part.lows.astype(np.int32), part.highs.astype(np.int32)
-        new_dim = np.zeros(len(part.dimensions), np.int32)
+        low, high, new_dim = end.lows, end.highs, np.zeros(len(end.places), np.int32)
         for axis, dim in part.axes.items():
-            new_dim[dim] = axes[axis]
-            here = part.dims == dim
-            to_low, to_high = part.dimensions[dim].translation(dimensions[axes[axis]])
-            low[here], high[here] = to_low[low[here]], to_high[high[here]]
-        counts.append(np.diff(starts)[kept])
-        dims.append(new_dim[part.dims[constraints]])
-        lows.append(low[constraints])
-        highs.append(high[constraints])
+            here = end.here(dim)
+            if here.start < here.stop:
+                pause()
+                new_dim[here] = axes[axis]
+                to_low, to_high = part.dimensions[dim].translation(dimensions[axes[axis]])
+                low[here], high[here] = to_low[low[here]], to_high[high[here]]
+        back = np.argsort(end.places)  # in the order of rows again
+        counts.append(np.diff(part.starts).astype(np.int64)[kept])
+        dims.append(new_dim[back])
+        lows.append(low[back])
+        highs.append(high[back])
         slots.append(new_slot[part.slots[kept]])
         subs.append(part.subs[living])
         new_row = row_count + np.cumsum(kept) - 1
         boxes |= {int(new_row[row]): box for row, box in part.boxes.items() if kept[row]}
         shared |= {int(new_slot[slot]) for slot in part.shared if living[slot]}
-        texts |= {int(new_slot[slot]): text for slot, text in part.texts.items() if living[slot]}
+        sources |= {int(new_slot[slot]): source for slot, source in part.sources.items() if living[slot]}
         row_count += int(kept.sum())
         sub_count += int(living.sum())
     return Rows(
@@ -185,5 +232,5 @@ def join_rows(parts: Sequence[Rows], alive: Sequence[NDArray[np.bool_]]) -> Rows
         np.concatenate(subs),
         boxes,
         frozenset(shared),
-        texts,
+        sources,
     )

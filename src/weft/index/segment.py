@@ -71,7 +71,7 @@ class Segment:
         by_sub = np.argsort(rows.subs, kind="stable")  # before they are renamed: often they come sorted
         sorted_subs = rows.subs[by_sub]
         rows, special, new_slot = _near(rows, tree, special)
-        return Segment(rows.packed(), tree, special, sorted_subs, new_slot[by_sub], shape, _known(rows))
+        return Segment(rows.packed(), tree, special, sorted_subs, new_slot[by_sub], shape, known_slots(rows))
 
     def slot(self, sub: int) -> int:
         """The slot of a subscription, or -1."""
@@ -104,7 +104,8 @@ class Segment:
         return sum(array.nbytes for array in arrays)
 
 
-def _known(rows: Rows) -> dict[int, int] | None:
+def known_slots(rows: Rows) -> dict[int, int] | None:
+    """The slots by subscription, if they are few: quicker to ask than a sorted array."""
     return {sub: slot for slot, sub in enumerate(rows.subs.tolist())} if len(rows.subs) <= _FEW else None
 
 
@@ -143,8 +144,8 @@ def settle(
     boxes = segment.rows.boxes
     places = np.flatnonzero(special)
     for place, row in zip(places.tolist(), rows.tolist(), strict=True):
-        box = boxes.get(row)
-        if box is not None and not box.admits(attributes[int(events[place])]):
+        asked = boxes.get(row)
+        if asked is not None and not asked.box.admits(attributes[int(events[place])]):
             keep[place] = False
     slots = ids.copy()
     slots[special] = segment.rows.slots[rows]

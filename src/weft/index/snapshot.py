@@ -1,19 +1,17 @@
 """Segments on disk. Laws: a directory is opened whole or not at all, and says why; opened, it is mapped into memory, so
-that many processes share one copy.
+that many processes share one copy; what was admitted to an index is read back, whatever its size.
 
-A snapshot is a directory of numpy files and `index.json`, which names them with their sizes and checksums, and is
-written last; the directory gets its name by a rename. What is no array (axes, strings, boxes) is in the JSON, filters
-as their texts.
+A snapshot is a directory of arrays and `index.json`, which names them with their sizes and checksums, and is written
+last; the directory gets its name by a rename. Names and strings are in the JSON; boxes are bytes (see `box_codec`),
+since no limit of the language applies on the way back. Nothing in it is trusted: see `verify`.
 """
 
 from __future__ import annotations
 
-import json
+import math
 import os
 import shutil
 import tempfile
-import zlib
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -21,37 +19,60 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.algebra.box import Box
-from weft.algebra.express import express
-from weft.algebra.normalize import normalize
-from weft.algebra.residual import Called, Relation
 from weft.errors import FilterError, SnapshotError
 from weft.index.axis import Axis
+from weft.index.box_codec import decode_boxes, decode_subject, encode_subject
 from weft.index.dimension import Dimension
-from weft.index.rows import Rows
-from weft.index.segment import Segment, Shape, Tree
-from weft.language.ast import Call
+from weft.index.rows import Checked, Rows
+from weft.index.segment import Segment, Shape, Tree, known_slots
+from weft.index.snapshot_files import META, Folder, opened, write_array, write_meta
+from weft.index.verify import check_arrays, check_filters, check_tree
+from weft.language.constant import encodes
 from weft.language.predicate import Predicates
-from weft.language.text import parse
 from weft.model.schema import Schema
+from weft.model.value import INT_MAX, INT_MIN
 
-FORMAT, VERSION = "weft-index", 2
-_META = "index.json"
+FORMAT, VERSION = "weft-index", 3
+_TYPES: dict[str, tuple[str, ...]] = {
+    "tree_nodes": ("int32",),
+    "tree_children": ("int32",),
+    "tree_columns": ("int32",),
+    "tree_data": ("uint16",),
+    "tree_ids": ("int32",),
+    "tree_live": ("uint32",),
+    "rows_starts": ("uint32", "int64"),
+    "rows_dims": ("uint16", "int32"),
+    "rows_lows": ("uint16", "int32"),
+    "rows_highs": ("uint16", "int32"),
+    "rows_slots": ("int32",),
+    "rows_subs": ("int64",),
+    "special": ("int32",),
+    "sorted_subs": ("int64",),
+    "sorted_slots": ("int32",),
+    "shared": ("int32",),
+    "numbers": ("float64",),  # of all dimensions, one after another; so are the sides and the moments
+    "sides": ("uint8",),
+    "moments": ("int64",),
+    "sources": ("uint8",),  # of the slots whose ranges do not tell their boxes, one after another
+    "source_slots": ("int32",),
+    "source_ends": ("int64",),
+    "checked_rows": ("int32",),  # the rows with which a box is asked
+    "checked_boxes": ("int32",),  # and the number of that box among those of its slot
+}
 _ROW_ARRAYS = ("starts", "dims", "lows", "highs", "slots", "subs")
 _OWN_ARRAYS = ("special", "sorted_subs", "sorted_slots")
 
 
 def write_snapshot(path: Path, segment: Segment, schema: Schema | None) -> None:
     """Write a segment to a directory, in place of an older snapshot if there is one."""
-    if path.exists() and not (path / _META).exists():
-        raise SnapshotError(f"{path} is there and is no snapshot: choose another place")
+    if path.exists() and not (path / META).exists():
+        raise SnapshotError(f"{path} is there and is not a snapshot: choose another place")
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
     try:
-        files = {name: _write(draft / f"{name}.npy", array) for name, array in _arrays(segment).items()}
-        meta = {"format": FORMAT, "version": VERSION, "files": files, **_described(segment, schema)}
-        text = json.dumps(meta, ensure_ascii=False)
-        sealed = json.dumps({"checksum": zlib.crc32(text.encode()), "index": text}, ensure_ascii=False)
-        (draft / _META).write_text(sealed, encoding="utf-8")
+        arrays = _arrays(segment)
+        files = {name: write_array(draft, name, arrays[name]) for name in _TYPES}
+        write_meta(draft, {"format": FORMAT, "version": VERSION, "files": files, **_described(segment, schema)})
         old = Path(tempfile.mkdtemp(prefix=f".{path.name}-old-", dir=path.parent))
         if path.exists():
             os.replace(path, old / "snapshot")
@@ -62,140 +83,182 @@ def write_snapshot(path: Path, segment: Segment, schema: Schema | None) -> None:
         raise
 
 
-def read_snapshot(path: Path, predicates: Predicates) -> tuple[Segment, Schema | None]:
-    """The segment of a directory, mapped into memory. Raises SnapshotError."""
-    meta = _read_meta(path)
-    arrays = {name: _map(path / f"{name}.npy", said) for name, said in meta["files"].items()}
+def read_snapshot(path: Path, predicates: Predicates, verify: bool = True) -> tuple[Segment, Schema | None]:
+    """The segment of a directory, mapped into memory. Raises SnapshotError.
+
+    The arrays are always checked against each other, so that no search can read outside them. With `verify` the rows
+    are derived again from the stored filters, so that what is found is what the filters mean.
+    """
+    with opened(path) as folder:
+        meta = _checked_meta(folder)
+        try:
+            arrays = {name: folder.array(name, meta["files"][name], types) for name, types in _TYPES.items()}
+            segment, schema = _built(meta, arrays, predicates)
+            if verify:
+                check_filters(segment, predicates)
+            return segment, schema
+        except FilterError as error:
+            raise SnapshotError(f"{path} has a filter that cannot be read here: {error}") from error
+        except (KeyError, IndexError, TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise SnapshotError(f"{path} is torn: {error}; write the snapshot again") from error
+
+
+def _checked_meta(folder: Folder) -> Any:
+    meta = folder.meta()
     try:
-        return _built(meta, arrays, predicates)
-    except FilterError as error:
-        raise SnapshotError(f"{path} has a filter that cannot be read here: {error}") from error
-    except (KeyError, IndexError, TypeError, ValueError) as error:
-        raise SnapshotError(f"{path} is torn: {error!r}") from error
+        found, version = meta["format"], meta["version"]
+        if found != FORMAT:
+            raise SnapshotError(f"{folder.path} is not a snapshot of an index, but of {found!r}")
+        if version < VERSION:
+            raise SnapshotError(
+                f"{folder.path} was written by an older Weft (format {version}, now {VERSION}): write it again"
+            )
+        if version > VERSION:
+            raise SnapshotError(
+                f"{folder.path} was written by a newer Weft (format {version}, known {VERSION}): update Weft"
+            )
+    except (KeyError, TypeError) as error:
+        raise SnapshotError(f"{folder.path} is not a snapshot of an index: {error}") from error
+    return meta
+
+
+# -- writing -----------------------------------------------------------------------------------------
 
 
 def _arrays(segment: Segment) -> dict[str, NDArray[Any]]:
+    rows = segment.rows
+    exact = [dimension for dimension in rows.dimensions if not dimension.inexact]
     arrays = {f"tree_{name}": array for name, array in segment.tree._asdict().items()}
-    arrays |= {f"rows_{name}": getattr(segment.rows, name) for name in _ROW_ARRAYS}
+    arrays |= {f"rows_{name}": getattr(rows, name) for name in _ROW_ARRAYS}
     arrays |= {name: getattr(segment, name) for name in _OWN_ARRAYS}
-    for at, dimension in enumerate(segment.rows.dimensions):
-        if not dimension.inexact:
-            arrays |= {f"numbers_{at}": dimension.numbers, f"sides_{at}": dimension.sides}
-        arrays[f"moments_{at}"] = dimension.moments
-    return arrays
+    slots, checked = sorted(rows.sources), sorted(rows.boxes)
+    sources = [rows.sources[slot] for slot in slots]
+    return arrays | {
+        "shared": np.array(sorted(rows.shared), np.int32),
+        "numbers": np.concatenate([np.zeros(0), *(dimension.numbers for dimension in exact)]),
+        "sides": np.concatenate([np.zeros(0, np.uint8), *(dimension.sides for dimension in exact)]),
+        "moments": np.concatenate([np.zeros(0, np.int64), *(dimension.moments for dimension in rows.dimensions)]),
+        "sources": np.frombuffer(b"".join(sources), np.uint8),
+        "source_slots": np.array(slots, np.int32),
+        "source_ends": np.cumsum([len(source) for source in sources], dtype=np.int64),
+        "checked_rows": np.array(checked, np.int32),
+        "checked_boxes": np.array([rows.boxes[row].number for row in checked], np.int32),
+    }
 
 
 def _described(segment: Segment, schema: Schema | None) -> dict[str, Any]:
-    rows = segment.rows
+    dimensions = segment.rows.dimensions
     return {
-        "axes": [_axis_form(axis) for axis in rows.axes],
-        "numbers": {at: d.cuts()[0] for at, d in enumerate(rows.dimensions) if d.inexact},
-        "strings": [dimension.strings for dimension in rows.dimensions],
-        "boxes": {row: str(express(box)) for row, box in rows.boxes.items()},
-        "texts": rows.texts,
-        "shared": sorted(rows.shared),
+        "axes": [_axis_form(axis) for axis in segment.rows.axes],
+        "cuts": [[0 if d.inexact else len(d.numbers), len(d.moments)] for d in dimensions],
+        "numbers": {at: d.cuts()[0] for at, d in enumerate(dimensions) if d.inexact},
+        "strings": [dimension.strings for dimension in dimensions],
         "shape": list(segment.shape),
         "schema": None if schema is None else schema.to_dict(),
     }
 
 
 def _axis_form(axis: Axis) -> Any:
-    if isinstance(axis.subject, Relation):
-        return {"relation": [axis.subject.left, axis.subject.right]}
-    if isinstance(axis.subject, Called):
-        return {"call": str(axis.subject.call)}
+    if axis.subject is not None:
+        return {"subject": encode_subject(axis.subject)}
     return {"reverse" if axis.reverse else "attribute": axis.name}
+
+
+# -- reading -----------------------------------------------------------------------------------------
 
 
 def _axis(form: Any, predicates: Predicates) -> Axis:
     ((kind, value),) = form.items()
-    if kind == "relation":
-        return Axis(subject=Relation(*value))
-    if kind == "call":
-        call = parse(value, predicates)
-        assert isinstance(call, Call)
-        return Axis(subject=Called(call))
+    if kind == "subject":
+        return Axis(subject=decode_subject(value, predicates))
+    if kind not in ("reverse", "attribute") or not isinstance(value, str) or not value or not encodes(value):
+        raise ValueError(f"{form!r} is not an axis")
     return Axis(value, reverse=kind == "reverse")
 
 
 def _built(meta: Any, arrays: dict[str, NDArray[Any]], predicates: Predicates) -> tuple[Segment, Schema | None]:
     schema = None if meta["schema"] is None else Schema.from_dict(meta["schema"])
-    dimensions = []
-    for at, strings in enumerate(meta["strings"]):
-        cuts = [tuple(cut) for cut in strings]
-        exact = meta["numbers"].get(str(at))
-        if exact is not None:
-            moments = arrays[f"moments_{at}"].tolist()
-            dimensions.append(Dimension.of([(value, side) for value, side in exact], moments, cuts))
-        else:
-            numbers, sides, moments = (arrays[f"{part}_{at}"] for part in ("numbers", "sides", "moments"))
-            dimensions.append(Dimension(numbers, sides, moments, cuts))
+    dimensions = _dimensions(meta, arrays)
     axes = {_axis(form, predicates): at for at, form in enumerate(meta["axes"])}
-    if len(axes) != len(dimensions):
-        raise ValueError("axes and dimensions differ")
+    if len(axes) != len(meta["axes"]) or len(axes) != len(dimensions):
+        raise ValueError("an axis comes twice, or has no dimension")
+    shape = Shape(int(meta["shape"][0]), float(meta["shape"][1]), int(meta["shape"][2]))
     held: dict[str, Any] = {name: arrays[f"rows_{name}"] for name in _ROW_ARRAYS}
+    tree = Tree(*(arrays[f"tree_{name}"] for name in Tree._fields))
+    check_arrays(held, arrays, axes, dimensions)
+    sources = _sources(arrays)
     rows = Rows(
         axes,
         dimensions,
         **held,
-        boxes={int(row): _box(text, schema, predicates) for row, text in meta["boxes"].items()},
-        shared=frozenset(meta["shared"]),
-        texts={int(slot): text for slot, text in meta["texts"].items()},
+        boxes=_boxes(held["slots"], arrays, sources, predicates),
+        shared=frozenset(arrays["shared"].tolist()),
+        sources=sources,
     )
-    tree = Tree(*(arrays[f"tree_{name}"] for name in Tree._fields))
     own: dict[str, Any] = {name: arrays[name] for name in _OWN_ARRAYS}
-    assert {field.name for field in fields(Segment)} == {"rows", "tree", "shape", "known", *own}
-    return Segment(rows=rows, tree=tree, shape=Shape(*meta["shape"]), **own), schema
+    segment = Segment(rows=rows, tree=tree, shape=shape, known=known_slots(rows), **own)
+    check_tree(segment)
+    return segment, schema
 
 
-def _box(text: str, schema: Schema | None, predicates: Predicates) -> Box:
-    (box,) = normalize(parse(text, predicates), schema).boxes
-    return box
+def _dimensions(meta: Any, arrays: dict[str, NDArray[Any]]) -> list[Dimension]:
+    dimensions: list[Dimension] = []
+    at_number = at_moment = 0
+    if len(meta["cuts"]) != len(meta["strings"]) or len(arrays["numbers"]) != len(arrays["sides"]):
+        raise ValueError("the cuts of dimensions are not equally many")
+    for at, ((numbers, moments), strings) in enumerate(zip(meta["cuts"], meta["strings"], strict=True)):
+        if type(numbers) is not int or type(moments) is not int or numbers < 0 or moments < 0:
+            raise ValueError("a dimension has an impossible number of cuts")
+        values = arrays["numbers"][at_number : at_number + numbers]
+        sides = arrays["sides"][at_number : at_number + numbers]
+        stamps = arrays["moments"][at_moment : at_moment + moments]
+        at_number, at_moment = at_number + numbers, at_moment + moments
+        texts = [_string_cut(*cut) for cut in strings]
+        exact = meta["numbers"].get(str(at))
+        if exact is not None:
+            if numbers:
+                raise ValueError("a dimension has its numbers twice")
+            dimensions.append(Dimension.of([_number_cut(*cut) for cut in exact], stamps.tolist(), texts))
+        else:
+            dimensions.append(Dimension(values, sides, stamps, texts))
+    if at_number != len(arrays["numbers"]) or at_moment != len(arrays["moments"]):
+        raise ValueError("there are cuts of no dimension")
+    return dimensions
 
 
-# -- files -------------------------------------------------------------------------------------------
+def _string_cut(text: Any, side: Any) -> tuple[str, int]:
+    if not isinstance(text, str) or type(side) is not int or side not in (0, 1) or not encodes(text):
+        raise ValueError(f"{text!r} is not a bound of strings")
+    return text, side
 
 
-def _write(path: Path, array: NDArray[Any]) -> dict[str, Any]:
-    np.save(path, np.ascontiguousarray(array), allow_pickle=False)
-    return {"bytes": path.stat().st_size, "checksum": _checksum(path)}
+def _number_cut(value: Any, side: Any) -> tuple[float, int]:
+    fine = (type(value) is int and INT_MIN <= value <= INT_MAX) or (type(value) is float and math.isfinite(value))
+    if not fine or type(side) is not int or side not in (0, 1):
+        raise ValueError(f"{value!r} is not a bound of numbers")
+    return value, side
 
 
-def _map(path: Path, said: dict[str, Any]) -> NDArray[Any]:
-    """An array of the snapshot, copied only where it is written to."""
-    try:
-        if path.stat().st_size != said["bytes"] or _checksum(path) != said["checksum"]:
-            raise SnapshotError(f"{path} is torn: its checksum is another; write the snapshot again")
-        array: NDArray[Any] = np.load(path, mmap_mode="c", allow_pickle=False)
-    except (OSError, KeyError, TypeError, ValueError) as error:
-        raise SnapshotError(f"{path} cannot be read: {error}; write the snapshot again") from error
-    return array.view(np.ndarray)
+def _sources(arrays: dict[str, NDArray[Any]]) -> dict[int, bytes]:
+    data = arrays["sources"].tobytes()
+    ends = [0, *arrays["source_ends"].tolist()]
+    return {slot: data[ends[at] : ends[at + 1]] for at, slot in enumerate(arrays["source_slots"].tolist())}
 
 
-def _checksum(path: Path) -> int:
-    checksum = 0
-    with path.open("rb") as file:
-        while piece := file.read(1 << 22):
-            checksum = zlib.crc32(piece, checksum)
-    return checksum
-
-
-def _read_meta(path: Path) -> Any:
-    try:
-        sealed = json.loads((path / _META).read_text(encoding="utf-8"))
-        text = sealed["index"]
-        if zlib.crc32(text.encode()) != sealed["checksum"]:
-            raise SnapshotError(f"{path} is torn: its checksum is another; write the snapshot again")
-        meta = json.loads(text)
-        found, version = meta["format"], meta["version"]
-    except FileNotFoundError:
-        raise SnapshotError(f"{path} is no snapshot: there is no {_META} in it") from None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise SnapshotError(f"{path} is no snapshot of an index, or a torn one: {error}") from error
-    if found != FORMAT:
-        raise SnapshotError(f"{path} is no snapshot of an index, but of {found!r}")
-    if version < VERSION:
-        raise SnapshotError(f"{path} was written by an older Weft (format {version}, now {VERSION}): write it again")
-    if version > VERSION:
-        raise SnapshotError(f"{path} was written by a newer Weft (format {version}, known {VERSION}): update Weft")
-    return meta
+def _boxes(
+    slots: NDArray[np.int32], arrays: dict[str, NDArray[Any]], sources: dict[int, bytes], predicates: Predicates
+) -> dict[int, Checked]:
+    boxes: dict[int, Checked] = {}
+    slot, found = -1, tuple[Box, ...]()
+    for row, number in zip(arrays["checked_rows"].tolist(), arrays["checked_boxes"].tolist(), strict=True):
+        if int(slots[row]) != slot:
+            slot = int(slots[row])
+            try:
+                found = decode_boxes(sources[slot], predicates)
+            except (KeyError, ValueError) as error:
+                sub = int(arrays["rows_subs"][slot])
+                raise type(error)(f"the filter of subscription {sub}: {error}") from error
+        if number < 0:
+            raise ValueError("a row is asked with a box that there is not")
+        boxes[row] = Checked(found[number], number)
+    return boxes

@@ -2,18 +2,22 @@
 from start to end, and waits for nobody.
 
 A version is never changed, only replaced: segments (a large one, and smaller ones of what came later), what is dead in
-each, and a tail of the newest subscriptions as boxes. Small segments are joined as they gather, on the way; large ones
-by the executor, in the background.
+each, and a tail of the newest subscriptions as boxes. A change does one small piece of work at most: it puts a full
+tail into a segment, or joins a few small segments. Larger ones are joined by the executor, in the background.
+
+A copy, and a child of `fork`, has the version of that moment and goes its own way; a pickle is a snapshot in memory.
 """
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,14 +28,18 @@ from weft.algebra.bulk import columns_of_texts
 from weft.algebra.columns import BoxColumns
 from weft.algebra.express import express
 from weft.algebra.normalize import normalize, simplify
+from weft.errors import FilterTooComplexError
 from weft.index.base import AnyEvent, Ids, Matches
+from weft.index.box_codec import decode_boxes
 from weft.index.coding import rows_of_columns
 from weft.index.events import conformed
+from weft.index.joining import Joining
+from weft.index.limits import LIMITS, check_weight, weigh
 from weft.index.lookup import Lookup
 from weft.index.segment import DEFAULT, Segment, Shape
 from weft.index.snapshot import read_snapshot, write_snapshot
 from weft.index.stats import Stats, stats_of
-from weft.index.version import Version, View, buried, bury_late, joined, view_of_tail, whole
+from weft.index.version import Version, View, bury_late, joined, view_of_tail, whole
 from weft.kernels import search
 from weft.language.ast import Filter, as_filter
 from weft.language.predicate import NO_PREDICATES, Predicates
@@ -42,6 +50,15 @@ from weft.model.schema import Schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+def _let_others_run() -> None:
+    """A thread that waits for the interpreter's lock gets it now, and not only when it has waited for milliseconds."""
+    threading.Event().wait(0.00005)
+
+
+def _no_pause() -> None:
+    pass
 
 
 class TreeIndex:
@@ -72,21 +89,26 @@ class TreeIndex:
         self.schema = schema
         self.predicates = predicates
         self._executor = executor
+        self._settings = (budget, shape, tail, fan, large)
         self._build = partial(Segment.build, shape=shape, budget=budget)
-        self._tail, self._fan, self._large = tail, fan, large
+        self._joining = Joining(tail, fan, large)
         self._version = Version()
+        self._weight = 0  # of the tail
+        self._untidy = False  # whether there may be small segments to join
         self._changing = threading.RLock()
         self._rebuild: Future[None] | None = None
         self._busy: frozenset[int] = frozenset()  # the segments that a rebuild is joining
         self._lookup = Lookup(schema)
+        _INDEXES.add(self)
 
     # -- changes --------------------------------------------------------------------------------
 
     def add(self, sub: int, filter: Filter | str) -> None:
         """Take in a subscription. Raises KeyError if it is known. Cost: about a logarithm of the size, amortised."""
-        boxes = self._boxes(filter)
+        boxes, weight = self._boxes(filter)
         with self._changing:
             self._check_new((sub,))
+            self._weight += weight
             self._change({sub: boxes}, ())
 
     def discard(self, sub: int) -> None:
@@ -96,8 +118,9 @@ class TreeIndex:
 
     def replace(self, sub: int, filter: Filter | str) -> None:
         """Give a subscription another filter, known or not; no match sees both or none."""
-        boxes = self._boxes(filter)
+        boxes, weight = self._boxes(filter)
         with self._changing:
+            self._weight += weight
             self._change({sub: boxes}, (sub,))
 
     def add_texts(self, subs: Iterable[int], texts: Iterable[str]) -> None:
@@ -127,24 +150,26 @@ class TreeIndex:
         with self._changing:
             self._change({}, [int(sub) for sub in subs])
 
-    def _boxes(self, filter: Filter | str) -> tuple[Box, ...]:
+    def _boxes(self, filter: Filter | str) -> tuple[tuple[Box, ...], int]:
         parsed = parse(filter, self.predicates) if isinstance(filter, str) else as_filter(filter)
-        return normalize(parsed, self.schema).boxes
+        boxes = normalize(parsed, self.schema).boxes
+        return boxes, check_weight(boxes)
 
     def _add_bulk(self, subs: Iterable[int], columns: BoxColumns, filters: int) -> None:
         ids = subs.astype(np.int64) if isinstance(subs, np.ndarray) else np.fromiter(subs, np.int64)
         if len(ids) != filters:
             raise ValueError(f"{len(ids)} subscriptions for {filters} filters")
+        _check_weights(columns)
         ordered = np.sort(ids)
         if (ordered[1:] == ordered[:-1]).any():
             raise KeyError("a subscription comes twice in one call")
+        self._check_new(self._version.among(ordered))  # before the work, and again after it
+        view = whole(self._build(rows_of_columns(columns, ids)))  # while others change and match
         with self._changing:
             version = self._version
-            for known in (np.fromiter(version.tail, np.int64), *(view.segment.sorted_subs for view in version.views)):
-                again = ordered.searchsorted(known) < ordered.searchsorted(known, "right")
-                self._check_new(known[again].tolist())
-            view = whole(self._build(rows_of_columns(columns, ids)))
+            self._check_new(version.among(ordered))
             self._version = version._replace(views=(*version.views, view))
+            self._untidy = True
             self._tidy()
 
     def _check_new(self, subs: Iterable[int]) -> None:
@@ -153,74 +178,61 @@ class TreeIndex:
                 raise KeyError(f"subscription {sub} is known: use replace")
 
     def _change(self, added: Mapping[int, tuple[Box, ...]], dropped: Sequence[int]) -> None:
-        """One new version without the dropped and with the added."""
-        views, tail, buried_some = list(self._version.views), dict(self._version.tail), False
-        for sub in dropped:
-            if tail.pop(sub, None) is None:
-                for at, view in enumerate(views):
-                    slot = view.slot(sub)
-                    if slot >= 0:
-                        views[at] = view._replace(dead=view.dead | {slot})
-                        if len(views[at].dead) > self._tail:
-                            views[at], buried_some = buried(views[at]), True
-                        break
+        """One new version without the dropped and with the added, and a piece of the work that waits."""
+        version = self._version
+        tail = dict(version.tail)
+        rest = [sub for sub in dropped if tail.pop(sub, None) is None]
+        views, buried_some = version.without(rest, self._joining.tail) if rest else (version.views, False)
         tail.update(added)
-        self._version = Version(tuple(views), tail)
-        if len(tail) > self._tail or buried_some:
+        self._version = Version(views, tail)
+        self._weight = self._weight if tail else 0
+        if buried_some or self._untidy or self._is_full(tail):
             self._tidy()
+
+    def _is_full(self, tail: Mapping[int, tuple[Box, ...]]) -> bool:
+        return len(tail) > self._joining.tail or (bool(tail) and self._weight > LIMITS.tail_weight)
 
     # -- joining segments -----------------------------------------------------------------------
 
     def _tidy(self) -> None:
-        """Put a full tail into a segment, join segments of like size, and large ones in the background."""
+        """Put a full tail into a segment, or else join small segments; start a rebuild if one is due."""
         version = self._version
-        if len(version.tail) > self._tail:
+        if self._is_full(version.tail):
             version = Version((*version.views, view_of_tail(version.tail, self._build)), {})
-        busy = [view for view in version.views if id(view.segment) in self._busy]  # the rebuild has them
-        free = [view for view in version.views if id(view.segment) not in self._busy and view.size]
-        while free:
-            least = min(len(view.alive) for view in free)
-            small = [view for view in free if len(view.alive) <= self._fan * least]
-            if len(small) < self._fan or sum(view.size for view in small) > self._large:
-                break
-            free = [view for view in free if len(view.alive) > self._fan * least] + [joined(small, self._build)]
-        self._version = Version((*busy, *free), version.tail)
-        if self._rebuild is None and self._wants_rebuild():
-            self._start_rebuild()
+            self._weight, self._untidy = 0, True
+        elif small := self._joining.now(version.views, self._busy):
+            gone = {id(view.segment) for view in small}
+            rest = (view for view in version.views if id(view.segment) not in gone)
+            version = Version((*rest, joined(small, self._build)), version.tail)
+        else:
+            self._untidy = False
+        busy = self._busy  # what a rebuild has stays, even if all of it is dead
+        self._version = version._replace(views=tuple(v for v in version.views if v.size or id(v.segment) in busy))
+        if self._rebuild is None and (views := self._joining.later(self._version.views)):
+            self._start_rebuild(views)
 
-    def _wants_rebuild(self) -> bool:
-        """Whether much is dead, or too much has gathered beside the largest segment."""
-        views = self._version.views
-        living = sum(view.size for view in views)
-        total = sum(len(view.alive) for view in views)
-        return len(views) > self._fan or total > 2 * living + self._tail or total - _most(views) > self._spare(views)
-
-    def _spare(self, views: Sequence[View]) -> int:
-        """How much may gather beside the largest segment before it is built anew."""
-        return max(self._large, _most(views) // 8)
-
-    def _start_rebuild(self) -> None:
+    def _start_rebuild(self, views: tuple[View, ...]) -> None:
+        self._busy = frozenset(id(view.segment) for view in views)
+        if self._joining.is_small(views):
+            self._run_rebuild(views, _no_pause)
+            return
         if self._executor is None:
             self._executor = ThreadPoolExecutor(1, thread_name_prefix="weft-index")
-        views = self._version.views
-        most, living = _most(views), sum(view.size for view in views)
-        total = sum(len(view.alive) for view in views)
-        if total - most <= self._spare(views) and total <= 2 * living + self._tail:  # the largest can rest
-            smaller = tuple(view for view in views if len(view.alive) < most)
-            views = smaller if len(smaller) > 1 else views
-        self._busy = frozenset(id(view.segment) for view in views)
         rebuild = self._executor.submit(self._run_rebuild, views)
         self._rebuild = None if rebuild.done() else rebuild  # an executor may run it here and now
 
-    def _run_rebuild(self, views: tuple[View, ...]) -> None:
+    def _run_rebuild(self, views: tuple[View, ...], pause: Callable[[], None] = _let_others_run) -> None:
         """Join the views into one segment, then put it in their place, without what died meanwhile."""
         try:
-            made = joined(views, self._build) if any(view.size for view in views) else None
+            made = joined(views, self._build, pause) if any(view.size for view in views) else None
+            if made is not None:  # most of what died meanwhile, while others change; the rest when they wait
+                now = self._version.of(views)
+                made, views = bury_late(made, views, now), now
             with self._changing:
-                current = {id(view.segment): view for view in self._version.views}
                 if made is not None:
-                    made = bury_late(made, [(view, current[id(view.segment)]) for view in views])
-                rest = tuple(view for view in self._version.views if id(view.segment) not in self._busy)
+                    made = bury_late(made, views, self._version.of(views))
+                gone = {id(view.segment) for view in views}
+                rest = tuple(view for view in self._version.views if id(view.segment) not in gone)
                 self._version = Version(((made,) if made is not None else ()) + rest, self._version.tail)
         finally:
             with self._changing:
@@ -270,8 +282,8 @@ class TreeIndex:
         if found is None:
             raise KeyError(f"there is no subscription {sub}")
         rows, slot = found[0].segment.rows, found[1]
-        if slot in rows.texts:
-            return parse(rows.texts[slot], self.predicates)
+        if slot in rows.sources:
+            return express(NormalForm(decode_boxes(rows.sources[slot], self.predicates), self.schema))
         return express(simplify((rows.box(row) for row in rows.rows_of(slot)), self.schema))
 
     def explain(self, event: AnyEvent, sub: int) -> Trace:
@@ -282,7 +294,8 @@ class TreeIndex:
         >>> [str(part.filter) for part in index.explain({"x": 3, "y": "a"}, 1).parts if not part.truth]
         ['x > 5']
         """
-        return trace(self.filter(sub), as_event(event))
+        known = self.filter(sub)
+        return trace(known, as_event(event) if self.schema is None else conformed(event, self.schema))
 
     def stats(self) -> Stats:
         """Sizes, shape and costs."""
@@ -291,26 +304,60 @@ class TreeIndex:
 
     def snapshot(self, path: str | Path) -> None:
         """Write the index to a directory that `open` maps into memory; an older snapshot there is replaced."""
+        write_snapshot(Path(path), self._whole(), self.schema)
+
+    def _whole(self) -> Segment:
+        """All that lives, as one segment."""
         version = self._version
         views = [*version.views, *([view_of_tail(version.tail, self._build)] if version.tail else [])]
         if len(views) == 1 and len(views[0].alive) == views[0].size:
-            segment = views[0].segment
-        else:
-            segment = joined(views or [view_of_tail({}, self._build)], self._build).segment
-        write_snapshot(Path(path), segment, self.schema)
+            return views[0].segment
+        return joined(views or [view_of_tail({}, self._build)], self._build).segment
 
     @staticmethod
     def open(
-        path: str | Path, *, predicates: Predicates = NO_PREDICATES, executor: Executor | None = None
+        path: str | Path,
+        *,
+        predicates: Predicates = NO_PREDICATES,
+        executor: Executor | None = None,
+        verify: bool = True,
     ) -> TreeIndex:
         """The index of a snapshot; many processes that open one share its memory. Raises SnapshotError.
 
-        It can be changed like any other; the changes are not written back.
+        It can be changed like any other; the changes are not written back. A snapshot may come from anybody: none can
+        make a search read outside memory or run for ever. With `verify` none can make it find anything but what its
+        filters, as `filter` shows them, mean; without, a snapshot with filters that are more than ranges opens faster.
         """
-        segment, schema = read_snapshot(Path(path), predicates)
+        segment, schema = read_snapshot(Path(path), predicates, verify)
         index = TreeIndex(schema, predicates=predicates, executor=executor)
         index._version = Version((whole(segment),))
         return index
+
+    # -- copies ---------------------------------------------------------------------------------
+
+    def _like(self, version: Version) -> TreeIndex:
+        budget, shape, tail, fan, large = self._settings
+        made = TreeIndex(
+            self.schema, predicates=self.predicates, budget=budget, shape=shape, tail=tail, fan=fan, large=large
+        )
+        made._version, made._weight = version, sum(map(weigh, version.tail.values()))
+        return made
+
+    def __copy__(self) -> TreeIndex:
+        """An index of what is in this one now, which then goes its own way. Cost: next to nothing."""
+        return self._like(self._version)  # versions are never changed, so that two indexes may share one
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> TreeIndex:
+        return self.__copy__()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A snapshot in memory; the executor stays behind."""
+        return _unpickled, (self.schema, self.predicates, self._settings, self._whole())
+
+    def _after_fork(self) -> None:
+        """In the child of a fork: its lock, rebuild and executor belonged to threads that are not here."""
+        self._changing = threading.RLock()
+        self._executor, self._rebuild, self._busy = None, None, frozenset()
 
     def check(self) -> None:
         """Raise AssertionError if an invariant is broken."""
@@ -334,5 +381,33 @@ class TreeIndex:
         assert len(seen) == len(self)
 
 
-def _most(views: Sequence[View]) -> int:
-    return max((len(view.alive) for view in views), default=0)
+def _check_weights(columns: BoxColumns) -> None:
+    """Refuse columns with a filter that is too large, and say which."""
+    beside: dict[int, list[Box]] = {}
+    for row, box in columns.odd.items():
+        beside.setdefault(int(columns.owners[row]), []).append(box)
+    for owner, boxes in beside.items():
+        try:
+            check_weight(boxes)
+        except FilterTooComplexError as error:
+            error.add_note(f"in filter number {owner} of those given (counted from 0)")
+            raise
+
+
+def _unpickled(schema: Schema | None, predicates: Predicates, settings: tuple[Any, ...], segment: Segment) -> TreeIndex:
+    budget, shape, tail, fan, large = settings
+    index = TreeIndex(schema, predicates=predicates, budget=budget, shape=shape, tail=tail, fan=fan, large=large)
+    index._version = Version((whole(segment),))
+    return index
+
+
+_INDEXES: WeakSet[TreeIndex] = WeakSet()
+
+
+def _all_after_fork() -> None:
+    for index in list(_INDEXES):
+        index._after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_all_after_fork)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from weft.algebra.box import Box
 from weft.algebra.columns import BoxColumns
+from weft.index.base import Ids
 from weft.index.coding import rows_of_columns
 from weft.index.rows import Rows, join_rows
 from weft.index.segment import Segment, Tree
@@ -55,6 +56,38 @@ class Version(NamedTuple):
         tail = {name for boxes in self.tail.values() for box in boxes for name in box.names}
         return frozenset[str]().union(*(view.segment.rows.names for view in self.views), tail)
 
+    def among(self, ordered: Ids) -> list[int]:
+        """Those of the given subscriptions, which are in order, that may be known: dead ones are among them."""
+        found = [sub for sub in self.tail if _has(ordered, sub)]
+        for view in self.views:
+            known = view.segment.sorted_subs
+            if len(known):
+                at = np.minimum(known.searchsorted(ordered), len(known) - 1)
+                found += ordered[known[at] == ordered].tolist()
+        return found
+
+    def of(self, views: Sequence[View]) -> tuple[View, ...]:
+        """The views of the same segments as they are now."""
+        current = {id(view.segment): view for view in self.views}
+        return tuple(current[id(view.segment)] for view in views)
+
+    def without(self, subs: Sequence[int], most: int) -> tuple[tuple[View, ...], bool]:
+        """The views without some subscriptions, and whether a view had more than `most` newly dead: they are buried."""
+        views = list(self.views)
+        gone: dict[int, set[int]] = {}
+        for sub in subs:
+            for at, view in enumerate(views):
+                slot = view.slot(sub)
+                if slot >= 0:
+                    gone.setdefault(at, set()).add(slot)
+                    break
+        buried_some = False
+        for at, slots in gone.items():
+            views[at] = views[at]._replace(dead=views[at].dead | slots)
+            if len(views[at].dead) > most:
+                views[at], buried_some = buried(views[at]), True
+        return tuple(views), buried_some
+
     def find(self, sub: int) -> tuple[View, int] | None:
         """The view and slot of a subscription that is not in the tail."""
         for view in self.views:
@@ -80,14 +113,14 @@ def view_of_tail(tail: Mapping[int, tuple[Box, ...]], build: Build) -> View:
     return whole(build(rows_of_columns(columns, np.fromiter(tail, np.int64))))
 
 
-def joined(views: Sequence[View], build: Build) -> View:
-    """The living of several views in one segment."""
+def joined(views: Sequence[View], build: Build, pause: Callable[[], None] = lambda: None) -> View:
+    """The living of several views in one segment; `pause` as in `join_rows`."""
     alive = []
     for view in views:
         living = view.alive.copy()
         living[list(view.dead)] = False
         alive.append(living)
-    return whole(build(join_rows([view.segment.rows for view in views], alive)))
+    return whole(build(join_rows([view.segment.rows for view in views], alive, pause)))
 
 
 def buried(view: View) -> View:
@@ -100,11 +133,17 @@ def buried(view: View) -> View:
     return View(view.segment, tree, alive, frozenset(), view.size)
 
 
-def bury_late(made: View, views: Sequence[tuple[View, View]]) -> View:
-    """The joined view without what died between its views' being taken and now."""
+def bury_late(made: View, before: Sequence[View], after: Sequence[View]) -> View:
+    """The joined view without what died in its views between two moments; what died before has been left out."""
     gone: list[int] = []
-    for before, after in views:
-        died = (set(np.flatnonzero(before.alive & ~after.alive).tolist()) | after.dead) - before.dead
-        gone += before.segment.rows.subs[sorted(died)].tolist()
+    for one, other in zip(before, after, strict=True):
+        if one is not other:
+            died = (set(np.flatnonzero(one.alive & ~other.alive).tolist()) | other.dead) - one.dead
+            gone += one.segment.rows.subs[sorted(died)].tolist()
     slots = (made.segment.slot(sub) for sub in gone)
-    return buried(made._replace(dead=frozenset(slot for slot in slots if slot >= 0)))
+    return buried(made._replace(dead=made.dead | frozenset(slot for slot in slots if slot >= 0)))
+
+
+def _has(ordered: Ids, sub: int) -> bool:
+    at = int(ordered.searchsorted(sub))
+    return at < len(ordered) and int(ordered[at]) == sub

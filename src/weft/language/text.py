@@ -7,6 +7,7 @@ have the same tokens, because a constant always has a character on each side tha
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable
 from threading import Lock
@@ -205,3 +206,13 @@ def _nary_builder(
         return made
 
     return build
+
+
+def _after_fork() -> None:
+    """In the child of a fork: whoever held the lock is not here."""
+    global _learning  # noqa: PLW0603
+    _learning = Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

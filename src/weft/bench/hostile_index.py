@@ -1,0 +1,165 @@
+"""What hostile input costs an index: one function for each row of the table. Law: processor time and bytes, no clock.
+
+Each returns a dictionary of figures and takes one size, so that growth shows over three of them.
+"""
+
+from __future__ import annotations
+
+import gc
+import shutil
+import tempfile
+import time
+import tracemalloc
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from weft.algebra.normalize import normalize
+from weft.errors import FilterError
+from weft.index import TreeIndex
+from weft.language.text import parse
+
+Figures = dict[str, float]
+
+
+def strings_remembered(events: int, length: int = 1_000_000) -> Figures:
+    """Match distinct long strings against `s = 'zz'`: what the index keeps of them, in bytes an event."""
+    index = TreeIndex(tail=0)
+    index.add_texts([1], ["s = 'zz'"])
+    index.match({"s": "warm"})
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    for n in range(events):
+        index.match({"s": f"{n:08}" + "y" * length})
+    kept = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    return {"bytes_an_event": kept / events}
+
+
+def long_list(values: int, first: str = "9007199254740993") -> Figures:
+    """Add `x IN (9007199254740993, 0, 2, ...)`, already in normal form: seconds, and bytes that stay."""
+    return _added(f"x IN ({first}, {', '.join(str(2 * n) for n in range(values))})")
+
+
+def wide_conjunction(attributes: int) -> Figures:
+    """Add a conjunction over many attributes."""
+    return _added(" AND ".join(f"a{n}>=0" for n in range(attributes)))
+
+
+def many_boxes(boxes: int) -> Figures:
+    """Add a disjunction over many attributes, of conjunctions that multiply out to rows."""
+    part = "(a{0} IN (1, 3) AND b{0} IN (1, 3) AND c{0} IN (1, 3) AND d{0} IN (1, 3) AND e{0} IN (1, 3))"
+    return _added(" OR ".join(part.format(n) for n in range(boxes)))
+
+
+def many_patterns(pairs: int, length: int = 3_000) -> Figures:
+    """Add pairs of contains patterns, which multiply out, with a long one; store, open and show it."""
+    text = (
+        " AND ".join(f"(s LIKE '%a{n}%' OR s LIKE '%b{n}%')" for n in range(pairs)) + f" AND s LIKE '%{'c' * length}%'"
+    )
+    return _added(text)
+
+
+def _added(text: str) -> Figures:
+    """The cost of adding a filter that is in normal form, and of storing, opening and showing it."""
+    form = normalize(parse(text))
+    _index_of(form)
+    gc.collect()
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    index = _index_of(form)
+    kept = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    with tempfile.TemporaryDirectory() as folder:
+        snapshot, opened = Path(folder, "index"), list[TreeIndex]()
+        return {
+            "add_s": _seconds(lambda: _index_of(form)),
+            "bytes": float(kept),
+            "snapshot_s": _seconds(lambda: index.snapshot(snapshot)),
+            "open_s": _seconds(lambda: opened.append(TreeIndex.open(snapshot))),
+            "filter_s": _seconds(lambda: opened[0].filter(1)),
+        }
+
+
+def _index_of(form: Any) -> TreeIndex:
+    index = TreeIndex(tail=0)
+    index.add_forms([1], [form])
+    return index
+
+
+def churn(subscriptions: int, changes: int = 4_000, seed: int = 1) -> Figures:
+    """Add and discard one by one in an index of so many: milliseconds of the thread, for the dearest and the mean."""
+    rng = np.random.default_rng(seed)
+    index = TreeIndex()
+    index.add_texts(range(subscriptions), [_text(rng) for _ in range(subscriptions)])
+    events = [
+        {"x": float(rng.uniform(0, 1000)), "y": float(rng.uniform(0, 1000)), "s": f"w{rng.integers(2000)}"}
+        for _ in range(50)
+    ]
+    adds, matches = [], []
+    for turn in range(changes):
+        text = _text(rng)
+        start = time.thread_time()
+        index.add(subscriptions + turn, text)
+        adds.append(time.thread_time() - start)
+        index.discard(int(rng.integers(subscriptions + turn)))
+        if turn % 10 == 0:
+            start = time.thread_time()
+            index.match(events[turn // 10 % len(events)])
+            matches.append(time.thread_time() - start)
+    index.settle()
+    return {
+        "add_mean_ms": 1e3 * float(np.mean(adds)),
+        "add_max_ms": 1e3 * max(adds),
+        "match_p99_ms": 1e3 * float(np.percentile(matches, 99)),
+        "segments": index.stats().segments,
+    }
+
+
+def _text(rng: np.random.Generator) -> str:
+    low = rng.uniform(0, 1000)
+    kinds = [
+        f"x BETWEEN {low:.3f} AND {low + 20:.3f} AND y >= {rng.uniform(0, 1000):.3f}",
+        f"s = 'w{rng.integers(2000)}' AND x < {low:.3f}",
+        f"s IN ('w{rng.integers(2000)}', 'w{rng.integers(2000)}') AND y > {low:.3f}",
+        f"y BETWEEN {low:.3f} AND {low + 5:.3f} AND (x > {low:.3f} OR s LIKE '%q{rng.integers(99)}')",
+    ]
+    return kinds[rng.integers(len(kinds))]
+
+
+def opening(subscriptions: int, seed: int = 1) -> Figures:
+    """Open a snapshot of so many: seconds with every filter checked, and with arrays and tree only."""
+    rng = np.random.default_rng(seed)
+    index = TreeIndex()
+    index.add_texts(range(subscriptions), [_text(rng) for _ in range(subscriptions)])
+    folder = Path(tempfile.mkdtemp(prefix="weft-hostile-"))
+    try:
+        index.snapshot(folder / "index")
+        TreeIndex.open(folder / "index", verify=False)
+        return {
+            "verified_s": _seconds(lambda: TreeIndex.open(folder / "index")),
+            "arrays_only_s": _seconds(lambda: TreeIndex.open(folder / "index", verify=False)),
+        }
+    finally:
+        shutil.rmtree(folder)
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    start = time.process_time()
+    with suppress(FilterError):  # refused: that is an answer, and must be as quick
+        work()
+    return time.process_time() - start
+
+
+ROWS: dict[str, tuple[Callable[[int], Figures], tuple[int, int, int]]] = {
+    "index: distinct strings of 1 MB, matched": (strings_remembered, (10, 20, 40)),
+    "index: x IN (9007199254740993, 0, 2, ...)": (long_list, (1_000, 2_000, 4_000)),
+    "index: a conjunction over attributes": (wide_conjunction, (1_000, 2_000, 4_000)),
+    "index: a disjunction of boxes": (many_boxes, (50, 100, 200)),
+    "index: pairs of contains patterns": (many_patterns, (4, 6, 8)),
+    "index: churn": (churn, (10_000, 30_000, 100_000)),
+    "index: opening a snapshot": (opening, (5_000, 10_000, 20_000)),
+}

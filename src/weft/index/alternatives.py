@@ -1,0 +1,152 @@
+"""A box as tests on axes. Laws: the union of the alternatives holds the box, and is the box where none says that the
+box must be asked; how many rows they make is bounded, whatever the box, and depends on the box alone.
+
+A set of several ranges makes several disjoint rows. Where that makes too many, the sets with most ranges are widened to
+one range each, the tests that say least are left out, and the box is asked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import product
+from typing import NamedTuple
+
+from weft.algebra.box import Box
+from weft.algebra.interval import NUMBERS, STRINGS, Line
+from weft.algebra.residual import Outcomes, Subject
+from weft.algebra.strings import Strings, Term, starting_with
+from weft.algebra.valueset import ValueSet
+from weft.index.axis import Axis
+from weft.language.pattern import Pattern
+
+MOST_ROWS = 64  # of one box
+MOST_TESTS = 32  # of one row; each is an axis, which costs every event
+MOST_ENTRIES = 512  # rows times tests, over all boxes of a filter
+
+Tests = dict[Axis, ValueSet | Outcomes]
+
+
+class Alternative(NamedTuple):
+    """Tests on axes, the axes among them that are one range around their values, and whether the box is asked too."""
+
+    tests: Tests
+    wide: frozenset[Axis]
+    check: bool
+
+
+class _Choice(NamedTuple):
+    """What a row may test of one attribute: one of several tests, each of some ranges, and whether it is loose."""
+
+    parts: list[tuple[Tests, bool]]
+    rows: int
+    wide: bool = False
+
+
+def room(boxes: int) -> int:
+    """The rows times tests that each of so many boxes of a filter may take."""
+    return max(1, MOST_ENTRIES // max(1, boxes))
+
+
+def fits(tests: int, boxes: int) -> bool:
+    """Whether a row of so many tests is taken as it is, if its filter has so many boxes."""
+    return tests <= min(MOST_TESTS, room(boxes))
+
+
+def alternatives(box: Box, subjects: frozenset[Subject], boxes: int) -> Iterator[Alternative]:
+    """Tests whose union is the box, or holds it where the box must be asked; `boxes` is how many its filter has."""
+    most = room(boxes)
+    check = any(subject not in subjects for subject in box.residuals)
+    sets = list(box.sets.items())
+    if len(sets) > min(MOST_TESTS, most):  # those of fewest ranges say most
+        sets.sort(key=lambda item: _intervals(item[1]) + len(item[1].strings.terms))
+        sets, check = sets[: min(MOST_TESTS, most)], True
+    choices = [_of_values(name, values) for name, values in sets]
+    for subject in (subject for subject in box.residuals if subject in subjects):
+        if len(choices) < min(MOST_TESTS, most):
+            allowed = box.residuals[subject]
+            choices.append(_Choice([({Axis(subject=subject): allowed}, False)], len(allowed)))
+        else:
+            check = True
+    while math.prod(choice.rows for choice in choices) > min(MOST_ROWS, most // max(1, len(choices)) or 1):
+        at = max(range(len(choices)), key=lambda at: choices[at].rows)
+        choices[at] = _widened(box, choices[at])
+        check = True
+    wide = frozenset(axis for choice in choices if choice.wide for axis in choice.parts[0][0])
+    for chosen in product(*(choice.parts for choice in choices)):
+        tests: Tests = {}
+        for part, _ in chosen:
+            tests.update(part)
+        yield Alternative(tests, wide, check or any(loose for _, loose in chosen))
+
+
+def _of_values(name: str, values: ValueSet) -> _Choice:
+    """The tests of a value set: of all that is not a pattern, and of each term."""
+    terms = values.strings.terms
+    if not terms:
+        return _Choice([({Axis(name): values}, False)], _intervals(values))
+    if len(terms) > MOST_ROWS:
+        return _Choice([({Axis(name): values}, True)], MOST_ROWS + 1)
+    strings = Strings(values.strings.line)
+    plain = ValueSet(values.numbers, strings, values.bools, values.timestamps, values.absent)
+    parts: list[tuple[Tests, bool]] = [({Axis(name): plain}, False)] if plain else []
+    parts += [_of_term(name, term) for term in terms]
+    return _Choice(parts, sum(math.prod(map(_intervals, part.values())) for part, _ in parts))
+
+
+def _intervals(values: ValueSet | Outcomes) -> int:
+    """At most how many ranges a test has."""
+    if not isinstance(values, ValueSet):
+        return len(values)
+    ends = (len(values.numbers) + 1) // 2 + (len(values.timestamps) + 1) // 2 + (len(values.strings.line) + 1) // 2
+    return ends + len(values.bools) + values.absent
+
+
+def _of_term(name: str, term: Term) -> tuple[Tests, bool]:
+    """A term's line, and on the reversed axis the suffixes it must and must not have."""
+    ends = Strings(STRINGS)
+    loose = False
+    for pattern in term.musts:
+        ends = ends.intersect(Strings(starting_with(pattern.tail[::-1])))
+        loose = loose or not _is_suffix(pattern)
+    for pattern in term.nots:
+        if _is_suffix(pattern):
+            ends = ends.intersect(Strings(starting_with(pattern.tail[::-1])).complement())
+        else:
+            loose = True
+    tests: Tests = {Axis(name): ValueSet(strings=Strings(term.line))}
+    if ends.line != STRINGS:
+        tests[Axis(name, reverse=True)] = ValueSet(strings=ends)
+    return tests, loose
+
+
+def _is_suffix(pattern: Pattern) -> bool:
+    return len(pattern.segments) == 2 and pattern.segments[0] == ("",) and len(pattern.segments[1]) == 1
+
+
+def _widened(box: Box, choice: _Choice) -> _Choice:
+    """The choice as one test of one range."""
+    axis = next(iter(choice.parts[0][0]))
+    if axis.subject is not None:  # all outcomes: no test
+        return _Choice([({}, True)], 1)
+    values = box.sets[axis.name]
+    lines = [values.strings.line, *(term.line for term in values.strings.terms)]
+    hull = ValueSet(
+        _hull([values.numbers], NUMBERS),
+        Strings(_hull(lines, STRINGS)),
+        values.bools,
+        _hull([values.timestamps], NUMBERS),
+        values.absent,
+    )
+    return _Choice([({Axis(axis.name): hull}, True)], 1, wide=True)
+
+
+def _hull(lines: list[Line], whole: Line) -> Line:
+    """The smallest interval around several lines. Cost: O(lines)."""
+    some = [line for line in lines if line]
+    if not some:
+        return ()
+    low = min(line[0] for line in some)
+    if any(len(line) & 1 for line in some):
+        return whole if low == whole[0] else (low,)
+    return (low, max(line[-1] for line in some))

@@ -1,0 +1,19 @@
+"""The rows of hostile input that concern an index run, tiny."""
+
+from __future__ import annotations
+
+import pytest
+
+from weft.bench.hostile_index import ROWS, churn, strings_remembered
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if "strings" not in row])
+def test_every_row_runs(row: str) -> None:
+    work, _ = ROWS[row]
+    figures = churn(200, changes=100) if work is churn else work(5)
+    assert figures
+    assert all(figure >= 0 for figure in figures.values())
+
+
+def test_nothing_is_kept_of_long_strings() -> None:
+    assert strings_remembered(5, length=10_000)["bytes_an_event"] < 1_000

@@ -1,0 +1,152 @@
+"""Snapshots as data from elsewhere: changed, torn, linked, hostile."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import zlib
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from weft.errors import SnapshotError
+from weft.index import TreeIndex
+from weft.language.meaning import matches
+from weft.language.text import parse
+
+MUTATIONS = Path(__file__).with_name("snapshot_mutations.py")
+
+
+def hammered(folder: Path, first: int, count: int) -> str:
+    """What went wrong when so many changed snapshots were opened; one process makes all the children."""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, str(MUTATIONS), str(folder), str(first), str(count)]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr if done.returncode or done.stdout else ""
+
+
+def test_no_changed_snapshot_crashes_hangs_or_answers_wrongly(tmp_path: Path) -> None:
+    assert hammered(tmp_path, 0, 250) == ""
+
+
+@pytest.mark.slow
+def test_ten_thousand_changed_snapshots(tmp_path: Path) -> None:
+    assert hammered(tmp_path, 1_000_000, 10_000) == ""
+
+
+HOSTILE = [
+    "x IN (" + ", ".join(str(2 * n) for n in range(9000)) + ")",
+    "x IN (9007199254740993, " + ", ".join(str(2 * n) for n in range(3000)) + ")",
+    " AND ".join(f"(s LIKE '%a{n}%' OR s LIKE '%b{n}%')" for n in range(8)) + f" AND s LIKE '%{'c' * 3_000}%'",
+    " AND ".join(f"a{n} >= {n}" for n in range(2000)),
+    " OR ".join(f"(a{n} IN (1, 3) AND b{n} IN (1, 3) AND c{n} IN (1, 3) AND x != {n})" for n in range(200)),
+    "x NOT IN (" + ", ".join(map(str, range(3000))) + ") AND s NOT LIKE '%z%z%' AND (t > u) IS NOT FALSE",
+]
+EVENTS = [
+    {},
+    {"x": 400},
+    {"x": 401},
+    {"x": 9007199254740993},
+    {"x": 17_998.0, "s": "a"},
+    {"s": "".join(f"a{n}" for n in range(8)) + "c" * 3_000},
+    {f"a{n}": n for n in range(2000)},
+    {"a7": 3, "b7": 1, "c7": 3, "x": 8},
+    {"x": -5, "s": "zz", "t": 2, "u": 1},
+    {"x": -5, "s": "q", "t": 2, "u": 1},
+]
+
+
+@pytest.mark.parametrize("tail", [0, 128])
+def test_what_was_admitted_is_read_back(tmp_path: Path, tail: int) -> None:
+    index = TreeIndex(tail=tail)
+    for sub, text in enumerate([*HOSTILE, "x > 5"]):
+        index.add(sub, text)
+    index.snapshot(tmp_path / "index")
+    opened = TreeIndex.open(tmp_path / "index")
+    filters = [parse(text) for text in [*HOSTILE, "x > 5"]]
+    for sub, held in enumerate(filters):
+        shown = opened.filter(sub)
+        assert shown == index.filter(sub)
+        assert [matches(shown, event) for event in EVENTS] == [matches(held, event) for event in EVENTS]
+    for event in EVENTS:
+        wanted = [sub for sub, held in enumerate(filters) if matches(held, event)]
+        for each in (index, opened):
+            assert sorted(each.match(event).tolist()) == wanted
+            assert sorted(each.match_batch([event])[0].tolist()) == wanted
+    opened.check()
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    index = TreeIndex(tail=0)
+    index.add_texts([1, 2, 3], ["x > 5", "s LIKE '%a%b'", "x IN (1, 5, 9)"])
+    index.snapshot(tmp_path / "saved")
+    return tmp_path / "saved"
+
+
+def test_only_regular_files_of_the_directory_are_read(saved: Path) -> None:
+    for victim in (saved / "index.json", saved / "tree_nodes.bin"):
+        whole = victim.read_bytes()
+        outside = saved.parent / victim.name
+        outside.write_bytes(whole)
+        for make, argument in (
+            (victim.symlink_to, "/dev/zero"),
+            (victim.symlink_to, outside),
+            (partial(os.mkfifo, victim), 0o600),
+            (victim.mkdir, 0o700),
+        ):
+            victim.unlink()
+            make(argument)
+            with pytest.raises(SnapshotError, match=victim.name):
+                TreeIndex.open(saved)
+        victim.rmdir()
+        victim.write_bytes(whole)
+    assert len(TreeIndex.open(saved)) == 3
+
+
+def test_files_are_found_by_their_names_alone(saved: Path) -> None:
+    """What a snapshot says of its files cannot lead elsewhere: there is nothing to say but sizes and checksums."""
+    sealed = json.loads((saved / "index.json").read_text())
+    meta = json.loads(sealed["index"])
+    meta["files"]["../outside"] = meta["files"]["tree_nodes"]
+    meta["files"]["tree_nodes"] = meta["files"].pop("tree_ids")
+    text = json.dumps(meta)
+    (saved / "index.json").write_text(json.dumps({"checksum": zlib.crc32(text.encode()), "index": text}))
+    with pytest.raises(SnapshotError, match=r"tree_nodes\.bin"):
+        TreeIndex.open(saved)
+
+
+def test_a_filter_that_cannot_be_read_is_named(saved: Path) -> None:
+    place = saved / "sources.bin"
+    whole = bytearray(place.read_bytes())
+    for at in range(64, len(whole)):
+        whole[at] = 0xC1  # no MessagePack
+    place.write_bytes(whole)
+    sealed = json.loads((saved / "index.json").read_text())
+    meta = json.loads(sealed["index"])
+    meta["files"]["sources"]["checksum"] = zlib.crc32(bytes(whole))
+    text = json.dumps(meta)
+    (saved / "index.json").write_text(json.dumps({"checksum": zlib.crc32(text.encode()), "index": text}))
+    with pytest.raises(SnapshotError, match="subscription 2"):
+        TreeIndex.open(saved)
+
+
+def test_a_filter_that_is_not_the_one_of_the_rows_is_refused(saved: Path) -> None:
+    """The stored filter says x IN (1, 5, 9) and the rows say otherwise: `verify` derives them again."""
+    place = saved / "sources.bin"
+    whole = bytearray(place.read_bytes())
+    at = whole.rindex(b"\x05\x01")
+    whole[at] = 6
+    whole[whole.rindex(b"\x05\x00", 0, at + 1)] = 6
+    place.write_bytes(whole)
+    sealed = json.loads((saved / "index.json").read_text())
+    meta = json.loads(sealed["index"])
+    meta["files"]["sources"]["checksum"] = zlib.crc32(bytes(whole))
+    text = json.dumps(meta)
+    (saved / "index.json").write_text(json.dumps({"checksum": zlib.crc32(text.encode()), "index": text}))
+    with pytest.raises(SnapshotError, match="subscription 3 is not the one stored"):
+        TreeIndex.open(saved)
+    assert str(TreeIndex.open(saved, verify=False).filter(3)) == "x IN (1, 6, 9)"

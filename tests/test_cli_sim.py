@@ -94,7 +94,7 @@ def test_a_chart(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--models", "covring"), "covering-forest"),
+        (("--models", "covring"), "mics-exact"),
         (("--tree", "ring"), "chain, star"),
         (("--workload", "W9"), "zipf"),
         (("--publishers", "4"), "fewer --publishers"),

@@ -25,6 +25,8 @@ def test_the_routing_benchmark_measures_every_figure() -> None:
         expected |= {f"{name}/150/{model}_{figure}" for name in routing.NAMES for figure in figures}
         expected |= {f"route/150/{model}_us", f"route/150/{model}_cpu_us", f"memory/150/{model}_bytes"}
     expected |= {f"chain/150/{model}_{figure}" for model in routing.CHAINED for figure in ("per_s", "cpu_us")}
+    table = ("pairs_per_s", "change_us", "learn_us", "removal_us", "bulk_us", "bytes", "longest_call_ms")
+    expected |= {f"table/150/{figure}" for figure in table}
     assert found.keys() == expected
     assert all(result.value is not None and result.value > 0 for result in results)
     assert found["uniform/150/simple_told"].value == 150 * (routing.BROKERS - 1)
@@ -34,6 +36,7 @@ def test_the_routing_benchmark_measures_every_figure() -> None:
     assert goals == {
         "chain/150/covering_per_s",
         *(f"route/150/{model}_us" for model in routing.TOLD),
+        *(f"table/150/{figure}" for figure in table[1:]),
     }
     assert told
 
@@ -41,7 +44,7 @@ def test_the_routing_benchmark_measures_every_figure() -> None:
 class Forgetful(SimpleTable):
     """Routes nothing."""
 
-    def route_batch(self, events, source):
+    def route_batch(self, events, source, places=None):
         return {}
 
 

@@ -95,7 +95,7 @@ def churn(subscriptions: int, changes: int = 4_000, seed: int = 1) -> Figures:
     rng = np.random.default_rng(seed)
     index = TreeIndex()
     index.add_texts(range(subscriptions), [_text(rng) for _ in range(subscriptions)])
-    events = [
+    events: list[dict[str, Any]] = [
         {"x": float(rng.uniform(0, 1000)), "y": float(rng.uniform(0, 1000)), "s": f"w{rng.integers(2000)}"}
         for _ in range(50)
     ]

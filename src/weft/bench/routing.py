@@ -24,6 +24,7 @@ from time import perf_counter, process_time
 
 import numpy as np
 
+from weft.bench import routing_table
 from weft.bench.report import Result
 from weft.index.base import AnyEvent, SubId
 from weft.index.scan import ScanIndex
@@ -71,7 +72,7 @@ def run(quick: bool, progress: Callable[[str], None], size: int | None = None) -
         results += _routing(model, held)
         progress(f"memory, {model}, {traced:,} items")
         results.append(_memory(model, traced))
-    return results
+    return results + routing_table.run(quick, progress, size)
 
 
 # -- nine brokers ------------------------------------------------------------------------------------

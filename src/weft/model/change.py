@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Generic, NamedTuple, TypeVar
 
-D = TypeVar("D")
-A = TypeVar("A")
+D_co = TypeVar("D_co", covariant=True)
+A_co = TypeVar("A_co", covariant=True)
 
 
-class Change(NamedTuple, Generic[D, A]):
+class Change(NamedTuple, Generic[D_co, A_co]):
     """What goes and what comes, as one change; false if nothing does.
 
     >>> Change(drop=["old"], add={"new": 1})
@@ -17,8 +17,8 @@ class Change(NamedTuple, Generic[D, A]):
     False
     """
 
-    drop: D
-    add: A
+    drop: D_co
+    add: A_co
 
     def __bool__(self) -> bool:
         return bool(self.drop) or bool(self.add)

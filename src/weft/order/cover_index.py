@@ -48,6 +48,7 @@ class CoverIndex:
         self._runs = [0, 0]
         self._ends: NDArray[np.int64] | None = None  # the runs, as the kernel takes them
         self._count = 0  # rows that the last search found
+        self._asked_axes: list[int] = []  # that it set
         self._rows = kernel.empty(buffer, 4, leaf)
         self._make_room()
 
@@ -141,7 +142,8 @@ class CoverIndex:
         low, high, marks = self._asked
         for place in self._asked_axes:
             low[place], high[place], marks[place] = -np.inf, np.inf, 0
-        self._asked_axes = asked_axes = []
+        asked_axes: list[int] = []
+        self._asked_axes = asked_axes
         for axis, start, end, mark in spans:
             place = self._axes.get(axis, -1)
             if place >= 0:
@@ -210,4 +212,4 @@ class CoverIndex:
         rows, axes = self._rows.low.shape
         self._out = np.zeros(rows, np.int64)
         self._asked = kernel.Sides(np.full(axes, -np.inf), np.full(axes, np.inf), np.zeros(axes, np.uint8))
-        self._asked_axes: list[int] = []  # that the last search set
+        self._asked_axes = []

@@ -21,6 +21,7 @@ from weft.routing.table import Item
 C = TypeVar("C")  # the cells of a subscription or of an item
 C_contra = TypeVar("C_contra", contravariant=True)
 CellItem = TypeVar("CellItem", bound=Item)
+CellItem_co = TypeVar("CellItem_co", bound=Item, covariant=True)
 
 _TOGETHER = 16  # subscriptions that are counted as one piece of work
 
@@ -35,14 +36,14 @@ class Cells(Generic[C]):
         self.wanted = wanted  # what they are the cells of, where cells may have to be made anew
 
 
-class Outgoing(Protocol[C_contra, CellItem]):
+class Outgoing(Protocol[C_contra, CellItem_co]):
     """What one link is told: the cells that all others want, counted."""
 
-    def change(self, drop: Iterable[C_contra], add: Iterable[C_contra]) -> Told[CellItem]:
+    def change(self, drop: Iterable[C_contra], add: Iterable[C_contra]) -> Told[CellItem_co]:
         """Others want some cells no more, and others now: the items that go and come, and notes."""
         ...
 
-    def improve(self) -> Told[CellItem]:
+    def improve(self) -> Told[CellItem_co]:
         """The same cells in fewer items, where that saves half of them."""
         ...
 

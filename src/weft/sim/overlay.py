@@ -23,6 +23,7 @@ from weft.language.text import parse
 from weft.model.schema import Schema
 from weft.routing.adverts import Advertised
 from weft.routing.covering.table import CoveredTable
+from weft.routing.engine import TableEngine
 from weft.routing.incoming import without_tail
 from weft.routing.overlay import BrokerId, Delivery, EventNumber, Overlay
 from weft.routing.registry import MODELS as REGISTRY
@@ -214,7 +215,10 @@ class _Run:
 
     def _table(self) -> RoutingTable:
         table = self.make(self.given.schema)
-        return Advertised(table, schema=self.given.schema) if self.advertises else table
+        if not self.advertises:
+            return table
+        assert isinstance(table, TableEngine)
+        return Advertised(table, schema=self.given.schema)
 
     def outcome(self, expected: Expected) -> Outcome:
         overlay, given = self.overlay, self.given

@@ -86,7 +86,7 @@ class Extents:
     def spans(self, key: Hashable) -> list[AxisSpan]:
         """The spans of an exact extent, by its key."""
         assert isinstance(key, bytes)
-        return list(_SPAN.iter_unpack(key))  # type: ignore[arg-type]
+        return list(_SPAN.iter_unpack(key))
 
     def _read(self, item: Filter) -> list[AxisSpan] | None:
         """The spans of a conjunction of comparisons with constants, each of another attribute; None for any other."""

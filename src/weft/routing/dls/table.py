@@ -193,6 +193,6 @@ class DlsTable(RetunedTable):
             assert set(interface.ledger.ids) == {*told.labels.bundles.bundles()}, f"{interface.link} knows other labels"
         for cells in self.here.held.values() if not self.pending else ():
             if cells is not None:
-                labels = labels_of(cells.wanted, self.sides)
-                assert labels is not None
-                assert np.array_equal(cells.cells, labels), "it has other labels"
+                mapped = labels_of(cells.wanted, self.sides)
+                assert mapped is not None
+                assert np.array_equal(cells.cells, mapped), "it has other labels"

@@ -36,6 +36,7 @@ class SendableMerging(FilterMerging):
         found = super().merged(one, other, room)
         try:
             if found is not None:
+                assert isinstance(found.thing, Filter | NormalForm)
                 self._items.refuse(found.thing)
         except WeftError:
             return None

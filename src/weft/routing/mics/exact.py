@@ -16,7 +16,7 @@ import numpy as np
 
 from weft.algebra.box import NormalForm
 from weft.errors import LocalProtocolError
-from weft.index.base import AnyEvent
+from weft.index.base import AnyEvent, SubId
 from weft.index.events import conformed
 from weft.interest.subscription_index import SubscriptionIndex
 from weft.model.event import attributes_of
@@ -102,7 +102,7 @@ class CurveMatcher:
         assert {link: set(names) for link, names in self._names.items()} == {k: set(v) for k, v in items.items()}
         names = [name for names in self._names.values() for name in names.values()]
         assert set(names) == self._entries.keys()
-        assert all(name in self._curve for name in names)
+        assert all(SubId(name) in self._curve for name in names)
 
 
 class MicsExactTable(CoveringTable):

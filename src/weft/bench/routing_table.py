@@ -59,7 +59,9 @@ def _table() -> RoutingTable:
 def _warm() -> None:
     table = _table()
     table.change({SubId(n): wanted for n, wanted in enumerate(_filters(600))}, ())
-    table.learn(LINKS[0], Update(add={ItemId(n): wanted for n, wanted in enumerate(_filters(100, 2))}))
+    table.learn(LINKS[0], Update(add={ItemId(n): wanted for n, wanted in enumerate(_filters(1_000, 2))}))
+    table.route({"x": 1}, None)
+    table.detach(LINKS[0])
     _finish(table)
 
 

@@ -55,7 +55,7 @@ from weft.routing.table import (
 K = TypeVar("K", bound=Hashable)  # what a model names the items by that it tells
 H = TypeVar("H")  # what a model holds of a subscription or of an item heard
 
-_CHUNK = 64  # items released together
+_CHUNK = 4  # items released together, as one piece of work
 
 
 class Interface(Generic[K, H]):

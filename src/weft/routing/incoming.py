@@ -27,7 +27,7 @@ Values = Mapping[str, Value | None]
 
 _MOST_LINKS = 1 << 16
 _FEW = 64
-_CHUNK = 64  # items of a link that is gone, discarded together
+_CHUNK = 8  # items of a link that is gone, discarded together as one piece of work
 _MOST_BESIDE = 512  # while no event comes: pouring many together takes less time for each
 BESIDE = 24  # when events come: each costs an event about half a microsecond, and pouring them some milliseconds
 

@@ -12,7 +12,7 @@ else changes, and there are always fewer ghosts than filters.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from typing import Any
 
 from weft.algebra.box import NormalForm
@@ -104,8 +104,10 @@ class LinkCovers:
             self.extents.retain(extent.spans)
         return node
 
-    def add(self, source: Interface[Any, Any], node: Node) -> None:
-        """A source holds a node, or holds it once more. Cost: that of a search for what covers it, mostly."""
+    def add(self, source: Interface[Any, Any], node: Node) -> Job:
+        """A source holds a node, or holds it once more: it is told, or hangs below another, at once; what it covers is
+        gathered by the job that is returned. Cost: that of a search for what covers it, mostly.
+        """
         times = node.holders.get(source, 0)
         node.holders[source] = times + 1
         if not times:
@@ -113,7 +115,8 @@ class LinkCovers:
             if node.leaving & wanted:
                 node.leaving &= ~wanted
                 self._tag(node)
-            self._place(node, wanted & ~node.told & ~node.hung)
+            return self._place(node, wanted & ~node.told & ~node.hung)
+        return iter(())
 
     def discard(self, source: Interface[Any, Any], node: Node) -> Job:
         """A source holds a node once less; with the last holder it goes. Cost: O(nodes directly below) searches."""
@@ -144,16 +147,17 @@ class LinkCovers:
 
     # -- placing ----------------------------------------------------------------------------------
 
-    def _place(self, node: Node, mask: Mask) -> None:
-        """Hang a node below witnesses, or tell it, for links for which it has no place yet."""
+    def _place(self, node: Node, mask: Mask) -> Job:
+        """Hang a node below witnesses, or tell it, for links for which it has no place; the job gathers the rest."""
         if not mask:
-            return
+            return iter(())
         exact = node.form is None
         spans = self._spans(node)
         left = self._hang_below_any(node, spans, exact, mask)
-        if left:
-            self._root(node, left, spans)
-            self._gather(node, spans, exact, left)
+        if not left:
+            return iter(())
+        self._root(node, left, spans)
+        return self._gather(node, spans, exact, left)
 
     def _hang_below_any(self, node: Node, spans: Sequence[AxisSpan], exact: bool, mask: Mask) -> Mask:
         """Find witnesses; the links for which there is none."""
@@ -174,17 +178,20 @@ class LinkCovers:
                 break
         return mask
 
-    def _gather(self, node: Node, spans: Sequence[AxisSpan], exact: bool, mask: Mask) -> None:
-        """Hang the roots that a new root covers below it."""
+    def _gather(self, node: Node, spans: Sequence[AxisSpan], exact: bool, mask: Mask) -> Job:
+        """Hang the roots that a new root covers below it; until then they are told as well."""
         rows = self._index.within_tagged(spans, exact, _tagged(mask))
         sure = exact and not (self._index.full and not self._index.knows(axis for axis, *_ in spans))
+        hulls = self._index.hulls
+        found = [(self._rows[row], sure and row not in hulls) for row in rows]
         compared = 0
-        for row in rows:
-            root = self._rows[row]
-            some = root.told & mask
+        for number, (root, proven) in enumerate(found, 1):
+            if number % _LIGHT == 0:
+                yield
+            some = root.told & mask & node.told & ~node.leaving
             if not some or root is node:
                 continue
-            if not (sure and row not in self._index.hulls):
+            if not proven:
                 compared += 1
                 if compared > _MOST_COMPARED or not self._covers(node, root):
                     continue
@@ -313,8 +320,9 @@ class LinkCovers:
                     yield from self._raise_children(child, node, ghostly)  # the child itself comes again
                 elif mask:
                     self._unhang(node, child, mask)
-                    self._place(child, wanted)
+                    gathering = self._place(child, wanted)
                     self._clean(child)
+                    yield from gathering
                     yield
         self._unroot(node, node.leaving)
         self._clean(node)
@@ -339,14 +347,15 @@ class LinkCovers:
         for number, node in enumerate([*self.nodes.values()]):
             if self._links.get(bit) is not interface:
                 return
-            if self._place_alike(node, bit) or number % _LIGHT == 0:
+            searched = yield from self._place_alike(node, bit)
+            if searched or number % _LIGHT == 0:
                 yield
 
     @property
     def _used(self) -> Mask:
         return self._all | self._fading
 
-    def _place_alike(self, node: Node, bit: Mask) -> bool:
+    def _place_alike(self, node: Node, bit: Mask) -> Generator[None, None, bool]:
         """Place a node for a new link as it is placed for others; whether that took a search."""
         chain, searched = [], False
         at: Node | None = node
@@ -361,8 +370,9 @@ class LinkCovers:
             elif (at.told & ~at.leaving & self._all).bit_count() > 1:
                 self._root(at, bit)  # what covers it, only the same link could want, and there are two
             else:
-                self._place(at, bit)
+                gathering = self._place(at, bit)
                 searched = True
+                yield from gathering
         return searched
 
     def silence(self, interface: Interface[Any, Any]) -> Job:

@@ -55,8 +55,8 @@ class CoveredTable(FilterTable[K, Node]):
 
     def revise(self, source: Interface[K, Node], drop: Sequence[Node], add: Sequence[Node]) -> Job:
         """By the covers."""
-        for node in add:
-            self.covers.add(source, node)
+        for gathering in [self.covers.add(source, node) for node in add]:
+            yield from gathering
         for node in drop:
             yield from self.covers.discard(source, node)
         self.covers.extents.forget_unused()

@@ -28,7 +28,7 @@ from weft.space.content import ContentSpace
 from weft.space.dimension import Ints
 from weft.space.range_sets import RangeSets
 
-_CHUNK = 64  # items of a link that is gone, discarded together
+_CHUNK = 8  # items of a link that is gone, discarded together as one piece of work
 
 
 class CurveMatcher:

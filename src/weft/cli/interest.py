@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 interest = typer.Typer(no_args_is_help=True)
 
 _SAID = 5  # of what cannot be used
-_SUBSCRIPTIONS, _EVENTS, _PATIENCE = 2_000, 5_000, 100.0
+_SUBSCRIPTIONS, _EVENTS, _PATIENCE = 2_000, 5_000, 80.0
 
 
 @interest.callback()

@@ -45,7 +45,7 @@ from weft.sim.row import EAST, HERE, Mask, Row, units, weight
 
 Progress = Callable[[str, int, int], None]  # what is being done, how many of how many
 
-PATIENCE = 100.0  # seconds of the processor, of all models together
+PATIENCE = 80.0  # seconds of the processor, of all models together
 ROOM = 1 << 30  # bytes that a model may take
 
 _BATCH = 1_000  # subscriptions, and events

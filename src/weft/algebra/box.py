@@ -44,6 +44,7 @@ class Box:
             if len(residuals) > LIMITS.residuals:
                 raise too_many_residuals()
             budget = budget or Budget()
+            budget.spend(16 + 4 * len(residuals))
             sets = dict(sets)
             for subject, allowed in residuals.items():
                 for name, needed in subject.needs(allowed).items():

@@ -230,6 +230,7 @@ class _Normalizer:
         return self.residual(Called(node), frozenset((True,)), wanted)
 
     def residual(self, subject: Subject, true: Outcomes, wanted: Truths) -> list[Box]:
+        self.budget.spend(24)
         allowed: Outcomes = frozenset()
         if True in wanted:
             allowed |= true

@@ -261,6 +261,7 @@ def _gather(line: Line, terms: Iterable[Term], budget: Budget, simple: bool = Fa
     """
     kept: dict[Term, None] = {}
     lines = [line]
+    budget.spend(8)
     for term in terms:
         budget.spend(2)
         part = EMPTY if interval.covers(line, term.line) else term if simple else _simplify(term, budget)
@@ -304,6 +305,7 @@ def _join(terms: dict[Term, None], budget: Budget) -> tuple[Term, Term, Term] | 
 
 def _simplify(term: Term, budget: Budget) -> Term | Line:
     """A term in least form, or the line that it is."""
+    budget.spend(12)
     line = term.line
     for pattern in term.musts:
         line = interval.intersect(line, starting_with(pattern.head))

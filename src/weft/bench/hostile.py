@@ -76,7 +76,7 @@ def _milliseconds(work: Work, times: int) -> float:
 def _memory(sizes: Sizes | None) -> list[Result]:
     """What remembered shapes take, and the largest admission."""
     results = []
-    number = 600 if sizes is None else sizes[-1]
+    number = 300 if sizes is None else sizes[-1]
     for name, work, goal in (
         ("parse_shapes", lambda: _learn(number), LIMITS.shapes / 1e6),
         ("admit_in", lambda: normalize(parse(_in(10_000 if sizes is None else sizes[-1]))), 4.0),

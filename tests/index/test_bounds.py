@@ -242,12 +242,12 @@ def test_what_is_joined_on_the_way_and_what_in_the_background() -> None:
         return list(index._version.views)
 
     joining = Joining(tail=4, fan=3, large=1_000, small=100)
-    assert joining.now(views(10, 10), ()) == []
-    assert len(joining.now(views(10, 10, 25, 900), ())) == 3
-    assert joining.now(views(50, 60, 70, 900), ()) == []
-    assert [len(view.alive) for view in joining.later(views(50, 60, 70, 900))] == [50, 60, 70]
-    assert joining.later(views(50, 60, 900)) == ()
-    assert len(joining.later(views(700, 800, 900))) == 3, "much has gathered beside the largest"
+    assert joining.on_the_way(views(10, 10), ()) == []
+    assert len(joining.on_the_way(views(10, 10, 25, 900), ())) == 3
+    assert joining.on_the_way(views(50, 60, 70, 900), ()) == []
+    assert [len(view.alive) for view in joining.in_background(views(50, 60, 70, 900))] == [50, 60, 70]
+    assert joining.in_background(views(50, 60, 900)) == ()
+    assert len(joining.in_background(views(700, 800, 900))) == 3, "much has gathered beside the largest"
 
 
 def test_an_event_is_coded_on_the_axes_of_its_own_attributes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -242,12 +242,12 @@ def test_what_is_joined_on_the_way_and_what_in_the_background() -> None:
         return list(index._version.views)
 
     joining = Joining(tail=4, fan=3, large=1_000, small=100)
-    assert joining.now(views(10, 10), ()) == []
-    assert len(joining.now(views(10, 10, 25, 900), ())) == 3
-    assert joining.now(views(50, 60, 70, 900), ()) == []
-    assert [len(view.alive) for view in joining.later(views(50, 60, 70, 900))] == [50, 60, 70]
-    assert joining.later(views(50, 60, 900)) == ()
-    assert len(joining.later(views(700, 800, 900))) == 3, "much has gathered beside the largest"
+    assert joining.on_the_way(views(10, 10), ()) == []
+    assert len(joining.on_the_way(views(10, 10, 25, 900), ())) == 3
+    assert joining.on_the_way(views(50, 60, 70, 900), ()) == []
+    assert [len(view.alive) for view in joining.in_background(views(50, 60, 70, 900))] == [50, 60, 70]
+    assert joining.in_background(views(50, 60, 900)) == ()
+    assert len(joining.in_background(views(700, 800, 900))) == 3, "much has gathered beside the largest"
 
 
 def test_an_event_is_coded_on_the_axes_of_its_own_attributes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,7 +268,7 @@ def test_an_event_is_coded_on_the_axes_of_its_own_attributes(monkeypatch: pytest
     assert asked < 50
 
 
-def churned(seconds_or_turns: int, subscriptions: int) -> None:
+def churned(turns: int, subscriptions: int) -> None:
     """Changes in one thread while two match: what they find is right for the subscriptions that nobody changes."""
     index = TreeIndex(tail=16, fan=4, large=400)
     index.add_texts(range(subscriptions), [f"x >= {n % 100} AND s != 'q{n % 7}'" for n in range(subscriptions)])
@@ -290,7 +290,7 @@ def churned(seconds_or_turns: int, subscriptions: int) -> None:
         thread.start()
     rng = np.random.default_rng(9)
     live: list[int] = []
-    for turn in range(seconds_or_turns):
+    for turn in range(turns):
         sub = subscriptions + turn
         index.add(sub, f"x > {rng.integers(100)} AND s LIKE '%{turn % 10}'")
         live.append(sub)
@@ -316,4 +316,4 @@ def test_two_threads_match_while_changes_go_on() -> None:
 
 @pytest.mark.slow
 def test_long_churn_leaves_memory_flat() -> None:
-    churned(150_000, 2_000)
+    churned(40_000, 1_000)

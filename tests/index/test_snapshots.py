@@ -119,6 +119,25 @@ def test_files_are_found_by_their_names_alone(saved: Path) -> None:
         TreeIndex.open(saved)
 
 
+@pytest.mark.parametrize("key", ["axes", "cuts", "numbers", "strings", "shape", "schema", "files", "version"])
+@pytest.mark.parametrize("wrong", [["x"], {"x": 1}, "x", 5, [[1]], [None, {}], None])
+def test_json_that_says_anything_else_is_refused(saved: Path, key: str, wrong: object) -> None:
+    sealed = json.loads((saved / "index.json").read_text())
+    meta = json.loads(sealed["index"])
+    before = meta[key]
+    meta[key] = wrong
+    text = json.dumps(meta)
+    (saved / "index.json").write_text(json.dumps({"checksum": zlib.crc32(text.encode()), "index": text}))
+    if before == wrong:
+        assert len(TreeIndex.open(saved)) == 3
+        return
+    if key == "numbers" and wrong == {"x": 1}:  # no dimension is named so, and it has nothing to say
+        assert len(TreeIndex.open(saved)) == 3
+        return
+    with pytest.raises(SnapshotError):
+        TreeIndex.open(saved)
+
+
 def test_a_filter_that_cannot_be_read_is_named(saved: Path) -> None:
     place = saved / "sources.bin"
     whole = bytearray(place.read_bytes())

@@ -21,6 +21,7 @@ from weft.algebra.normalize import normalize
 from weft.errors import FilterError
 from weft.index import TreeIndex
 from weft.language.text import parse
+from weft.model.value import Value
 
 Figures = dict[str, float]
 
@@ -95,7 +96,7 @@ def churn(subscriptions: int, changes: int = 4_000, seed: int = 1) -> Figures:
     rng = np.random.default_rng(seed)
     index = TreeIndex()
     index.add_texts(range(subscriptions), [_text(rng) for _ in range(subscriptions)])
-    events: list[dict[str, Any]] = [
+    events: list[dict[str, Value | None]] = [
         {"x": float(rng.uniform(0, 1000)), "y": float(rng.uniform(0, 1000)), "s": f"w{rng.integers(2000)}"}
         for _ in range(50)
     ]

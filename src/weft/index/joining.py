@@ -22,7 +22,7 @@ class Joining(NamedTuple):
     large: int = 20_000
     small: int = 512
 
-    def now(self, views: Sequence[View], busy: Collection[int]) -> list[View]:
+    def on_the_way(self, views: Sequence[View], busy: Collection[int]) -> list[View]:
         """The views to join on the way of a change; none, if there are none that small. `busy` ones are left alone."""
         alike = self._alike([view for view in views if id(view.segment) not in busy])
         return alike if self.is_small(alike) else []
@@ -32,7 +32,7 @@ class Joining(NamedTuple):
         rows, axes = sum(len(view.segment.rows) for view in views), sum(len(v.segment.rows.axes) for v in views)
         return rows <= min(self.small, self.large) and axes <= _MOST_AXES
 
-    def later(self, views: Sequence[View]) -> tuple[View, ...]:
+    def in_background(self, views: Sequence[View]) -> tuple[View, ...]:
         """The views to join in the background; none, if all is well."""
         living, total = sum(view.size for view in views), sum(len(view.alive) for view in views)
         most = max((len(view.alive) for view in views), default=0)

@@ -99,7 +99,7 @@ def read_snapshot(path: Path, predicates: Predicates, verify: bool = True) -> tu
             return segment, schema
         except FilterError as error:
             raise SnapshotError(f"{path} has a filter that cannot be read here: {error}") from error
-        except (KeyError, IndexError, TypeError, ValueError, OverflowError, RecursionError) as error:
+        except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError) as error:
             raise SnapshotError(f"{path} is torn: {error}; write the snapshot again") from error
 
 

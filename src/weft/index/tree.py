@@ -200,7 +200,7 @@ class TreeIndex:
         if self._is_full(version.tail):
             version = Version((*version.views, view_of_tail(version.tail, self._build)), {})
             self._weight, self._untidy = 0, True
-        elif small := self._joining.now(version.views, self._busy):
+        elif small := self._joining.on_the_way(version.views, self._busy):
             gone = {id(view.segment) for view in small}
             rest = (view for view in version.views if id(view.segment) not in gone)
             version = Version((*rest, joined(small, self._build)), version.tail)
@@ -208,7 +208,7 @@ class TreeIndex:
             self._untidy = False
         busy = self._busy  # what a rebuild has stays, even if all of it is dead
         self._version = version._replace(views=tuple(v for v in version.views if v.size or id(v.segment) in busy))
-        if self._rebuild is None and (views := self._joining.later(self._version.views)):
+        if self._rebuild is None and (views := self._joining.in_background(self._version.views)):
             self._start_rebuild(views)
 
     def _start_rebuild(self, views: tuple[View, ...]) -> None:

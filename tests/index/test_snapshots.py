@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from weft.errors import SnapshotError
+from weft.errors import FilterTooComplexError, SnapshotError
 from weft.index import TreeIndex
 from weft.language.meaning import matches
 from weft.language.text import parse
@@ -37,10 +37,16 @@ def test_ten_thousand_changed_snapshots(tmp_path: Path) -> None:
     assert hammered(tmp_path, 1_000_000, 10_000) == ""
 
 
+def pairs_of_patterns(many: int) -> str:
+    """A filter whose normal form has 2 ** many terms, each with a long text."""
+    pairs = (f"(s LIKE '%a{n}%' OR s LIKE '%b{n}%')" for n in range(many))
+    return " AND ".join(pairs) + f" AND s LIKE '%{'c' * 3_000}%'"
+
+
 HOSTILE = [
     "x IN (" + ", ".join(str(2 * n) for n in range(9000)) + ")",
     "x IN (9007199254740993, " + ", ".join(str(2 * n) for n in range(3000)) + ")",
-    " AND ".join(f"(s LIKE '%a{n}%' OR s LIKE '%b{n}%')" for n in range(8)) + f" AND s LIKE '%{'c' * 3_000}%'",
+    pairs_of_patterns(4),
     " AND ".join(f"a{n} >= {n}" for n in range(2000)),
     " OR ".join(f"(a{n} IN (1, 3) AND b{n} IN (1, 3) AND c{n} IN (1, 3) AND x != {n})" for n in range(200)),
     "x NOT IN (" + ", ".join(map(str, range(3000))) + ") AND s NOT LIKE '%z%z%' AND (t > u) IS NOT FALSE",
@@ -77,6 +83,15 @@ def test_what_was_admitted_is_read_back(tmp_path: Path, tail: int) -> None:
             assert sorted(each.match(event).tolist()) == wanted
             assert sorted(each.match_batch([event])[0].tolist()) == wanted
     opened.check()
+
+
+def test_what_could_not_be_read_back_is_refused_and_the_rest_is_saved(tmp_path: Path) -> None:
+    index = TreeIndex()
+    index.add(1, "x > 5")
+    with pytest.raises(FilterTooComplexError):
+        index.add(2, pairs_of_patterns(8))
+    index.snapshot(tmp_path / "index")
+    assert len(TreeIndex.open(tmp_path / "index")) == len(index) == 1
 
 
 @pytest.fixture

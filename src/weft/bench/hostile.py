@@ -76,10 +76,10 @@ def _milliseconds(work: Work, times: int) -> float:
 def _memory(sizes: Sizes | None) -> list[Result]:
     """What remembered shapes take, and the largest admission."""
     results = []
-    number = 300 if sizes is None else sizes[-1]
-    for name, work, goal in (
-        ("parse_shapes", lambda: _learn(number), LIMITS.shapes / 1e6),
-        ("admit_in", lambda: normalize(parse(_in(10_000 if sizes is None else sizes[-1]))), 4.0),
+    shapes, values = (300, 10_000) if sizes is None else (sizes[-1], sizes[-1])
+    for name, number, work, goal in (
+        ("parse_shapes", shapes, lambda: _learn(shapes), LIMITS.shapes / 1e6),
+        ("admit_in", values, lambda: normalize(parse(_in(values))), 4.0),
     ):
         tracemalloc.start()
         work()

@@ -163,7 +163,8 @@ class Sample:
 
 def _hashed(rows: Ints, seed: int) -> NDArray[np.uint64]:
     """A hash of each row, the same on every machine."""
-    draws: Any = np.random.default_rng(seed).integers(0, 1 << 63, rows.shape[1], np.int64)
+    rng = np.random.default_rng(seed)
+    draws: Any = rng.integers(0, 1 << 63, rows.shape[1], np.int64)
     mixed: NDArray[np.uint64] = (rows * (2 * draws + 1)).sum(axis=1).view(np.uint64)
     mixed = (mixed ^ (mixed >> np.uint64(29))) * _MIXER
     return mixed ^ (mixed >> np.uint64(32))

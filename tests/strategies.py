@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from weft.language.ast import (
-    Attribute,
+    AttributeRef,
     Between,
     Call,
     Compare,
@@ -73,14 +73,14 @@ PATTERNS = ("a", "a%", "%b", "%a%", "_", "a_", "_%", "%a_", "a%b", "%", "", "%_b
 
 KINDS = IsA(Taxonomy({"car": ["vehicle"], "truck": ["vehicle"], "vehicle": ["thing"], "ab": ["car"]}))
 
-A, B = Attribute("a"), Attribute("b")
+A, B = AttributeRef("a"), AttributeRef("b")
 
 
 def constants(*values: Value) -> tuple[Constant, ...]:
     return tuple(map(Constant.of, values))
 
 
-def number_tests(left: Attribute = A) -> list[Filter]:
+def number_tests(left: AttributeRef = A) -> list[Filter]:
     """Every comparison, range and list with the numbers."""
     numbers = constants(*NUMBERS)
     tests: list[Filter] = [Compare(left, op, n) for op in Operator for n in numbers]
@@ -89,7 +89,7 @@ def number_tests(left: Attribute = A) -> list[Filter]:
     return tests
 
 
-def all_tests(left: Attribute = A) -> list[Filter]:
+def all_tests(left: AttributeRef = A) -> list[Filter]:
     """Every test of one attribute, of every type; and mixtures of types."""
     tests = number_tests(left)
     for value in (*STRINGS, *MOMENTS, True, False):
@@ -225,12 +225,12 @@ def likes(draw: st.DrawFn) -> Like:
         signs = ["".join(sign for sign in some if sign != escape) for some in signs]
         signs += [escape + sign for sign in draw(st.lists(st.sampled_from(("%", "_", escape)), max_size=3))]
         signs = draw(st.permutations(signs))
-    return Like(Attribute(draw(names)), "".join(signs), escape)
+    return Like(AttributeRef(draw(names)), "".join(signs), escape)
 
 
 def trees(size: int = 8) -> st.SearchStrategy[Filter]:
     """Random trees of every node type, with names and constants at the edges of the language."""
-    left = names.map(Attribute)
+    left = names.map(AttributeRef)
     several = st.lists(typed_constants, min_size=1, max_size=4).map(tuple)
     concepts = st.sampled_from(("vehicle", "it's")).map(lambda concept: (Constant.of(concept),))
     leaves = st.one_of(

@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 from weft.cli import progress
 from weft.cli.app import app
 from weft.cli.event_files import drawn, read_events
-from weft.cli.filter_files import read_wishes
+from weft.cli.filter_files import read_filter_file
 from weft.errors import EventError, FilterError
 from weft.language.predicate import Predicates
 from weft.model.schema import Schema
@@ -262,20 +262,20 @@ def test_every_kind_of_file_has_the_same_filters(tmp_path):
     lines = ["id,filter", *(f'{row["id"]},"{row["filter"]}"' for row in rows)]
     (tmp_path / "f.csv").write_text("\n".join(lines), encoding="utf-8")
     for name in ("f.parquet", "f.jsonl", "f.csv"):
-        wishes = read_wishes(str(tmp_path / name), lambda: b"", Predicates([]))
+        wishes = read_filter_file(str(tmp_path / name), lambda: b"", Predicates([]))
         assert [(str(wish.filter), wish.interface) for wish in wishes.read] == [
             (text, f"s{n}") for n, text in enumerate(FILTERS)
         ]
     parquet.write_table(pa.table({"filter": ["x >", None, "x > 1"], "interface": [1, 2, 3]}), tmp_path / "g.parquet")
-    wishes = read_wishes(str(tmp_path / "g.parquet"), lambda: b"", Predicates([]))
+    wishes = read_filter_file(str(tmp_path / "g.parquet"), lambda: b"", Predicates([]))
     assert [(wish.interface, wish.place) for wish in wishes.read] == [("3", "row 3")]
     assert [each.place for each in wishes.refused] == ["row 1", "row 2"]
     parquet.write_table(pa.table({"text": ["x > 1"]}), tmp_path / "h.parquet")
     with pytest.raises(FilterError, match="no column 'filter', it has text"):
-        read_wishes(str(tmp_path / "h.parquet"), lambda: b"", Predicates([]))
+        read_filter_file(str(tmp_path / "h.parquet"), lambda: b"", Predicates([]))
     (tmp_path / "i.parquet").write_text("no parquet", encoding="utf-8")
     with pytest.raises(FilterError, match="is no Parquet file"):
-        read_wishes(str(tmp_path / "i.parquet"), lambda: b"", Predicates([]))
+        read_filter_file(str(tmp_path / "i.parquet"), lambda: b"", Predicates([]))
 
 
 def test_cells_of_a_csv_are_of_the_declared_types(tmp_path):

@@ -13,9 +13,14 @@ True
 #   algebra   filters as sets: normal form, covers, overlaps, merge, subtract, profiles
 #   workloads seeded generators of subscriptions and events
 #   index     which subscriptions an event matches: tree, counting, scan
-#   order     filters in their covering order: posets, forests, merging, profiles and queries
+#   order     filters in their covering order: posets, forests, forwards sets
+#   merging   filters merged into fewer
+#   profiles  profiles and queries, and which meet
+#   drawing   orders as text and pictures
 #   space     cells of the content space, and curves through them
 #   interest  interest as ranges of a curve, as labels, as uncovered space
+#   demand    what subscriptions ask for, counted
+#   tuning    dimensions, cells and sizes chosen by samples
 #   routing   what neighbours must hear, and where an event goes
 #   spark     tables of events against tables of subscriptions, through PySpark
 #   tables, sim, bench, demo, cli

@@ -7,7 +7,7 @@ from weft.bench import BENCHES, spark
 
 def test_the_spark_benchmark_measures_every_figure() -> None:
     notes: list[str] = []
-    sizes = spark.Sizes(cubes=(800,), plain=(20, 60), many=1_000, partitioned=3_000, cells=(8,), turns=1)
+    sizes = spark.BenchSizes(cubes=(800,), plain=(20, 60), many=1_000, partitioned=3_000, cells=(8,), turns=1)
     results = spark.run(quick=True, progress=lambda _: None, note=notes.append, sizes=sizes)
     figures = {result.name: result.value for result in results}
     assert len(figures) == len(results)

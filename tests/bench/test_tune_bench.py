@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from weft.bench import tune
-from weft.interest.choices import Options
+from weft.tuning.choices import Options
 
 
 def test_the_tune_benchmark_measures_every_figure() -> None:

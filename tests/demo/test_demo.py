@@ -17,7 +17,7 @@ from weft import covers, matches
 from weft.demo import earthquakes
 from weft.demo.filters import SUBSCRIPTIONS, Subscription
 from weft.demo.tour import CHAPTERS, Alerts, Chapter, covered_by, tour
-from weft.language.ast import Attribute, Between, Compare, In, Is, Like, Not, Or, walk
+from weft.language.ast import AttributeRef, Between, Compare, In, Is, Like, Not, Or, walk
 from weft.model.value import Type
 
 WITHOUT_SPARK = [chapter for chapter in CHAPTERS if chapter.name != "pipeline"]  # it has its own tests
@@ -74,10 +74,10 @@ def test_a_subscription_gets_what_plain_python_finds_in_the_file(subscription, r
 def test_the_subscriptions_show_the_language():
     nodes = [node for subscription in SUBSCRIPTIONS for node in walk(subscription.filter)]
     assert {Between, In, Is, Like, Not, Or} <= set(map(type, nodes))
-    assert any(isinstance(subscription.filter, Attribute) for subscription in SUBSCRIPTIONS)
+    assert any(isinstance(subscription.filter, AttributeRef) for subscription in SUBSCRIPTIONS)
     compared = [node.right for node in nodes if isinstance(node, Compare)]
-    assert any(isinstance(right, Attribute) for right in compared)
-    assert any(not isinstance(right, Attribute) and right.type is Type.TIMESTAMP for right in compared)
+    assert any(isinstance(right, AttributeRef) for right in compared)
+    assert any(not isinstance(right, AttributeRef) and right.type is Type.TIMESTAMP for right in compared)
     assert all(
         subscription.text == str(subscription.filter) or "TIMESTAMP" in subscription.text
         for subscription in SUBSCRIPTIONS

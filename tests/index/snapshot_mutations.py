@@ -20,7 +20,7 @@ from typing import Any
 
 from weft.errors import WeftError
 from weft.index import TreeIndex
-from weft.index.segment import Shape
+from weft.index.segment import TreeShape
 from weft.language.meaning import matches
 
 SECONDS = 20  # of processor time that a child may take
@@ -55,7 +55,7 @@ def texts() -> list[str]:
 
 def base(folder: Path) -> Path:
     """A snapshot to be changed: a tree with inner nodes, columns of several widths, and all kinds of filters."""
-    index = TreeIndex(shape=Shape(leaf=8, alpha=1.0))
+    index = TreeIndex(shape=TreeShape(leaf=8, alpha=1.0))
     some = texts()
     index.add_texts(range(100, 100 + len(some)), some)
     index.snapshot(folder / "base")

@@ -14,11 +14,11 @@ from weft.errors import FilterTooComplexError
 from weft.index import CountingIndex, ScanIndex, TreeIndex
 from weft.index.alternatives import MOST_ENTRIES, MOST_TESTS, alternatives
 from weft.index.box_codec import decode_boxes, encode_boxes
-from weft.index.dimension import Dimension
+from weft.index.dimension import CodeDimension
 from weft.index.joining import Joining
 from weft.index.limits import LIMITS, weigh
 from weft.index.memo import ROOM
-from weft.language.ast import Attribute
+from weft.language.ast import AttributeRef
 from weft.language.meaning import matches
 from weft.language.predicate import NO_PREDICATES, Predicates
 from weft.language.text import parse
@@ -79,7 +79,7 @@ def test_a_long_list_makes_one_row_and_two_cuts() -> None:
 def test_places_of_inexact_numbers_are_found_by_bisection() -> None:
     """With many ints beyond floats a search through all of them for each would never end."""
     cuts = [(2**53 + 2 * n + 1, side) for n in range(5_000) for side in (0, 1)]
-    dimension = Dimension.of(cuts, [], [])
+    dimension = CodeDimension.of(cuts, [], [])
     assert dimension.inexact
     assert [dimension._number_place(cut) for cut in cuts] == list(range(len(cuts)))
     with pytest.raises(ValueError, match="not among"):
@@ -120,7 +120,7 @@ def test_rows_and_axes_of_a_filter_are_bounded(text: str, events: list[dict[str,
 
 def test_alternatives_hold_their_box() -> None:
     """With hardly any room every set is widened and most tests go; what is left must still hold every event."""
-    for test in [*all_tests(Attribute("a"))[::3], parse("a IN (1, 3, 5) AND b != 'x' AND c < d")]:
+    for test in [*all_tests(AttributeRef("a"))[::3], parse("a IN (1, 3, 5) AND b != 'x' AND c < d")]:
         for box in normalize(test).boxes:
             for boxes in (1, 100, MOST_ENTRIES):
                 parts = list(alternatives(box, frozenset(box.residuals), boxes))
@@ -171,7 +171,7 @@ def test_a_set_that_many_boxes_share_weighs_and_is_stored_once() -> None:
 
 
 def test_boxes_are_decoded_as_they_were() -> None:
-    for test in [*all_tests(Attribute("a")), parse("a < b AND c LIKE '_x%y' AND d IS NULL")]:
+    for test in [*all_tests(AttributeRef("a")), parse("a < b AND c LIKE '_x%y' AND d IS NULL")]:
         boxes = normalize(test).boxes
         assert decode_boxes(encode_boxes(boxes), Predicates([KINDS])) == boxes
 
@@ -254,14 +254,14 @@ def test_an_event_is_coded_on_the_axes_of_its_own_attributes(monkeypatch: pytest
     index = TreeIndex()
     index.add_texts(range(500), [f"a{n} = {n}" for n in range(500)])
     asked = 0
-    code = Dimension.code
+    code = CodeDimension.code
 
-    def counted(self: Dimension, value: Any) -> int:
+    def counted(self: CodeDimension, value: Any) -> int:
         nonlocal asked
         asked += 1
         return code(self, value)
 
-    monkeypatch.setattr(Dimension, "code", counted)
+    monkeypatch.setattr(CodeDimension, "code", counted)
     assert index.match({"a7": 7, "other": 1}).tolist() == [7]
     assert asked == 1
     assert [ids.tolist() for ids in index.match_batch([{"a7": 7}, {"a8": 8}, {"a9": 8}])] == [[7], [8], []]

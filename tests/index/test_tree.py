@@ -18,8 +18,8 @@ import pytest
 from strategies import EVENTS, KINDS, all_tests
 from weft.errors import FilterError, SnapshotError
 from weft.index import CountingIndex, Matches, ScanIndex, TreeIndex
-from weft.index.segment import Shape
-from weft.language.ast import Attribute
+from weft.index.segment import TreeShape
+from weft.language.ast import AttributeRef
 from weft.language.meaning import matches
 from weft.language.predicate import Predicates
 from weft.language.text import parse
@@ -33,7 +33,7 @@ def found(index: TreeIndex | CountingIndex | ScanIndex, event: dict[str, object]
 
 
 def test_every_test_of_the_language_in_one_tree() -> None:
-    tests = [*all_tests(Attribute("a")), *all_tests(Attribute("b"))]
+    tests = [*all_tests(AttributeRef("a")), *all_tests(AttributeRef("b"))]
     index = TreeIndex(tail=10_000)
     for sub, test in enumerate(tests):
         index.add(sub, test)
@@ -55,7 +55,7 @@ def test_columns_of_every_width_are_exact(values: int, together: bool) -> None:
     highs = lows + rng.integers(0, max(2, values // 10), (2, n + 2))
     lows[0, ::7] = highs[0, 1::7] = np.nan
     every = np.arange(min(values, 2_000), dtype=float) * max(1, values // 2_000)  # so that there are codes enough
-    index = TreeIndex(shape=Shape(leaf=8, alpha=1.0))
+    index = TreeIndex(shape=TreeShape(leaf=8, alpha=1.0))
     index.add_columns(np.arange(n + 2), {"x": (lows[0], highs[0]), "y": (lows[1], highs[1])})
     index.add_columns(n + 2 + np.arange(len(every)), {"x": every, "y": (every, None)})
     index.add_texts([-1, -2], ["x < 3 OR y < 5", "(x > 9 OR y > 9) AND x < y"])

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interest.test_negative import LIMITS, SMALL, paper, rectangles, schema, steps_of
+from interest.test_negative_space import LIMITS, SMALL, paper, rectangles, schema, steps_of
 from routing.models import minimal_cover
 from strategies import EVENTS, filters, thorough
 from weft import parse
 from weft.algebra.box import Box
 from weft.algebra.normalize import normalize
 from weft.algebra.relate import Region, covers
-from weft.interest.negative import Limit, NegativeSpace
+from weft.interest.negative_space import Limit, NegativeSpace
 from weft.interest.tiles import Tiles
 from weft.language.ast import Filter
 from weft.language.meaning import matches

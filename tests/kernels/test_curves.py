@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from strategies import thorough
 from weft.errors import SchemaError
+from weft.kernels.arrays import Ints
 from weft.kernels.jit import COMPILED
-from weft.space.curve import Curve, Ints, Order
+from weft.space.curve import Curve, Order
 from weft.space.range_set import RangeSet
 
 ORDERS = list(Order)

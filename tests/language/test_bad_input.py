@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from strategies import PREDICATES, SMILE, thorough, trees
 from weft import covers, express, from_json, normalize, parse, to_json
 from weft.errors import FilterError, FilterSyntaxError, FilterTooComplexError
-from weft.language.ast import And, Attribute, Filter, Is, Not, Or
+from weft.language.ast import And, AttributeRef, Filter, Is, Not, Or
 from weft.language.lexer import MAX_TEXT
 from weft.language.meaning import matches, truth
 from weft.language.pattern import Pattern
@@ -179,7 +179,7 @@ def test_nesting_is_allowed_to_a_hundred_levels(depth: int) -> None:
         else:
             with pytest.raises(FilterSyntaxError, match="a filter may be nested 100 deep at most"):
                 parse(text)
-    assert parse("(" * min(depth, 100) + "x" + ")" * min(depth, 100)) == Attribute("x")
+    assert parse("(" * min(depth, 100) + "x" + ")" * min(depth, 100)) == AttributeRef("x")
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_depth_is_not_length(part: str) -> None:
 
 
 def test_a_filter_of_full_depth_goes_through_everything() -> None:
-    x = Attribute("x")
+    x = AttributeRef("x")
     wraps: list[Callable[[Filter, int], Filter]] = [
         lambda f, n: Not(f),
         lambda f, n: Is(f, (None, True, False)[n % 3]),

@@ -11,7 +11,7 @@ import pytest
 from strategies import KINDS, PREDICATES
 from weft import F, Filter, from_json, matches, parse, to_json
 from weft.errors import FilterSyntaxError
-from weft.language.ast import TRUE, Attribute, Is, Like, Not
+from weft.language.ast import TRUE, AttributeRef, Is, Like, Not
 
 NESTED = {"all": [{"any": [{"exact": {"type": "a"}}, {"sql": "x > 1"}]}, {"not": {"suffix": {"type": "z"}}}]}
 
@@ -486,4 +486,4 @@ def test_names_and_values_are_kept_to_the_letter() -> None:
         again = from_json(json.dumps(to_json(tree)))
         for value in (odd, odd + "a", "a" + odd, "a"):
             assert matches(again, {odd: value}) is matches(tree, {odd: value})
-    assert to_json(Attribute(odd) & (F.x == "a"))["all"][1] == {"exact": {"x": "a"}}
+    assert to_json(AttributeRef(odd) & (F.x == "a"))["all"][1] == {"exact": {"x": "a"}}

@@ -10,11 +10,11 @@ import pytest
 from strategies import AMONG, PREDICATES
 from weft import F, parse
 from weft.errors import FilterError
-from weft.language.ast import FALSE, NULL, TRUE, And, Attribute, Filter, Is, Like, Not, Or, conjunction, disjunction
+from weft.language.ast import FALSE, NULL, TRUE, And, AttributeRef, Filter, Is, Like, Not, Or, conjunction, disjunction
 from weft.language.constant import Constant
 from weft.language.format import format_constant, format_filter, format_name
 
-X, Y, Z = map(Attribute, "xyz")
+X, Y, Z = map(AttributeRef, "xyz")
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_numpy_scalars_that_are_python_values_are_written_as_such(value: object)
 )
 def test_names_are_quoted_only_where_they_must_be(name: str, text: str) -> None:
     assert format_name(name) == text
-    assert parse(text) == Attribute(name)
+    assert parse(text) == AttributeRef(name)
 
 
 def test_a_filter_deep_to_the_limit_reads_back() -> None:
@@ -140,9 +140,9 @@ def test_what_cannot_be_written_cannot_be_built() -> None:
     with pytest.raises(FilterError, match="surrogate"):
         Constant.of("\ud800")
     with pytest.raises(FilterError, match="cannot name an attribute"):
-        Attribute("\ud800")
+        AttributeRef("\ud800")
     with pytest.raises(FilterError, match="cannot name an attribute"):
-        Attribute("")
+        AttributeRef("")
     with pytest.raises(FilterError, match="surrogate"):
         Like(X, "\ud800%")
     with pytest.raises(FilterError, match="surrogate"):

@@ -11,7 +11,7 @@ import pytest
 
 from strategies import PREDICATES, SMILE
 from weft import Event, matches, parse
-from weft.language.ast import Attribute, Compare, Operator
+from weft.language.ast import AttributeRef, Compare, Operator
 from weft.language.meaning import all_of, any_of, compare, negation, truth
 from weft.model.value import Type, type_of
 
@@ -85,7 +85,7 @@ def test_unlike_types_compare_to_null_and_never_raise(one: str, other: str, oper
     numbers = {"number", "float"}
     alike = one == other or {one, other} <= numbers
     assert (compare(operator, KINDS[one], KINDS[other]) is not None) == alike
-    related = Compare(Attribute("x"), operator, Attribute("y"))
+    related = Compare(AttributeRef("x"), operator, AttributeRef("y"))
     assert truth(related, {"x": KINDS[one], "y": KINDS[other]}) is compare(operator, KINDS[one], KINDS[other])
 
 

@@ -14,7 +14,7 @@ from weft.language.ast import (
     NULL,
     TRUE,
     And,
-    Attribute,
+    AttributeRef,
     Between,
     Call,
     Compare,
@@ -29,14 +29,14 @@ from weft.language.ast import (
 from weft.language.constant import Constant
 from weft.model.value import Type, Value
 
-X, Y, Z = map(Attribute, "xyz")
+X, Y, Z = map(AttributeRef, "xyz")
 
 
 def c(value: Value) -> Constant:
     return Constant.of(value)
 
 
-def eq(left: Attribute, value: Value) -> Compare:
+def eq(left: AttributeRef, value: Value) -> Compare:
     return Compare(left, Operator.EQ, c(value))
 
 
@@ -186,7 +186,7 @@ def test_in_lists_constants_and_attributes(text: str, tree: Filter) -> None:
     ("x LIKE '''%' ESCAPE ''''", Like(X, "'%", "'")),
     ("x LIKE 'a\\%'", Like(X, "a\\%")),
     ("x LIKE ''", Like(X, "")),
-    ("escape LIKE 'a' AND timestamp = 1", And((Like(Attribute("escape"), "a"), eq(Attribute("timestamp"), 1)))),
+    ("escape LIKE 'a' AND timestamp = 1", And((Like(AttributeRef("escape"), "a"), eq(AttributeRef("timestamp"), 1)))),
 )
 def test_like_takes_a_pattern_and_perhaps_an_escape(text: str, tree: Filter) -> None:
     assert parse(text) == tree
@@ -264,20 +264,20 @@ def test_constant_expressions_are_allowed(text: str, tree: Filter) -> None:
 
 
 @reads(
-    ("place.country = 'Chile'", eq(Attribute("place.country"), "Chile")),
-    ('"place.country" = 1', eq(Attribute("place.country"), 1)),
-    ('"place"', Attribute("place")),
-    ('"two words" = 1', eq(Attribute("two words"), 1)),
-    ('"say ""hi""" = 1', eq(Attribute('say "hi"'), 1)),
-    ('"and" = 1 AND "NULL" IS NULL', And((eq(Attribute("and"), 1), Is(Attribute("NULL"), None)))),
-    ('"1" = 1', eq(Attribute("1"), 1)),
-    ("größe > 1", Compare(Attribute("größe"), Operator.GT, c(1))),
-    ("名前 = '名'", eq(Attribute("名前"), "名")),
-    ("_x = 1", eq(Attribute("_x"), 1)),
-    ("x1.y2 = 1", eq(Attribute("x1.y2"), 1)),
-    ("timestamp > TIMESTAMP '2018-02-01'", Compare(Attribute("timestamp"), Operator.GT, c(datetime(2018, 2, 1)))),
-    ("escape = 'escape'", eq(Attribute("escape"), "escape")),
-    ("e5 = 5e5", eq(Attribute("e5"), 5e5)),
+    ("place.country = 'Chile'", eq(AttributeRef("place.country"), "Chile")),
+    ('"place.country" = 1', eq(AttributeRef("place.country"), 1)),
+    ('"place"', AttributeRef("place")),
+    ('"two words" = 1', eq(AttributeRef("two words"), 1)),
+    ('"say ""hi""" = 1', eq(AttributeRef('say "hi"'), 1)),
+    ('"and" = 1 AND "NULL" IS NULL', And((eq(AttributeRef("and"), 1), Is(AttributeRef("NULL"), None)))),
+    ('"1" = 1', eq(AttributeRef("1"), 1)),
+    ("größe > 1", Compare(AttributeRef("größe"), Operator.GT, c(1))),
+    ("名前 = '名'", eq(AttributeRef("名前"), "名")),
+    ("_x = 1", eq(AttributeRef("_x"), 1)),
+    ("x1.y2 = 1", eq(AttributeRef("x1.y2"), 1)),
+    ("timestamp > TIMESTAMP '2018-02-01'", Compare(AttributeRef("timestamp"), Operator.GT, c(datetime(2018, 2, 1)))),
+    ("escape = 'escape'", eq(AttributeRef("escape"), "escape")),
+    ("e5 = 5e5", eq(AttributeRef("e5"), 5e5)),
 )
 def test_names_are_flat_and_odd_ones_quoted(text: str, tree: Filter) -> None:
     assert parse(text) == tree
@@ -294,8 +294,8 @@ def test_names_mind_their_case_and_key_words_do_not() -> None:
 @pytest.mark.parametrize("name", ["\u0131s", "\u0131n", "fal\u017fe", "l\u0131ke", "nul\u0140", "\u017f"])
 def test_only_ascii_letters_spell_key_words(name: str) -> None:
     # The upper case of a dotless i is I, and of a long s is S.
-    assert parse(f"{name} = 1") == eq(Attribute(name), 1)
-    assert str(Attribute(name)) == name
+    assert parse(f"{name} = 1") == eq(AttributeRef(name), 1)
+    assert str(AttributeRef(name)) == name
 
 
 def test_only_ascii_letters_spell_timestamp_and_escape() -> None:
@@ -312,13 +312,13 @@ def test_any_white_space_separates(space: str) -> None:
 
 
 @reads(
-    ("is_a(kind, 'vehicle')", Call(KINDS, Attribute("kind"), (c("vehicle"),))),
-    ("is_a ( kind , 'vehicle' )", Call(KINDS, Attribute("kind"), (c("vehicle"),))),
-    ("is_a(\"the kind\", 'vehicle')", Call(KINDS, Attribute("the kind"), (c("vehicle"),))),
-    ("NOT is_a(kind, 'vehicle')", Not(Call(KINDS, Attribute("kind"), (c("vehicle"),)))),
+    ("is_a(kind, 'vehicle')", Call(KINDS, AttributeRef("kind"), (c("vehicle"),))),
+    ("is_a ( kind , 'vehicle' )", Call(KINDS, AttributeRef("kind"), (c("vehicle"),))),
+    ("is_a(\"the kind\", 'vehicle')", Call(KINDS, AttributeRef("the kind"), (c("vehicle"),))),
+    ("NOT is_a(kind, 'vehicle')", Not(Call(KINDS, AttributeRef("kind"), (c("vehicle"),)))),
     ("is_a(x, 'car') IS NULL", Is(Call(KINDS, X, (c("car"),)), None)),
     ("among(x, -1, 2.5, TRUE, 'a')", Call(AMONG, X, (c(-1), c(2.5), c(True), c("a")))),
-    ("is_a = 1", eq(Attribute("is_a"), 1)),
+    ("is_a = 1", eq(AttributeRef("is_a"), 1)),
 )
 def test_registered_predicates_are_called_by_name(text: str, tree: Filter) -> None:
     assert parse(text, PREDICATES) == tree

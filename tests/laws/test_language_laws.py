@@ -39,7 +39,7 @@ from weft.language.ast import (
     NULL,
     TRUE,
     And,
-    Attribute,
+    AttributeRef,
     Between,
     Call,
     Compare,
@@ -61,7 +61,7 @@ from weft.language.meaning import truth
 from weft.language.pattern import Pattern
 from weft.model.value import Type
 
-A = Attribute("a")
+A = AttributeRef("a")
 
 # -- tree and text ----------------------------------------------------------------------------------
 
@@ -92,8 +92,8 @@ def test_only_equal_trees_have_equal_texts(one: Filter, other: Filter) -> None:
 @thorough(500)
 def test_any_name_can_be_written_in_quotes(name: str) -> None:
     quoted = '"' + name.replace('"', '""') + '"'
-    assert parse(quoted) == Attribute(name)
-    assert parse(f"({quoted}) IS NULL") == Is(Attribute(name), None)
+    assert parse(quoted) == AttributeRef(name)
+    assert parse(f"({quoted}) IS NULL") == Is(AttributeRef(name), None)
 
 
 @given(trees(4))
@@ -253,7 +253,7 @@ def test_random_texts_are_mostly_filters_and_reach_every_node() -> None:
 
     count()
     assert good > bad > 0
-    assert kinds == {And, Attribute, Between, Call, Compare, In, Is, Like, Not, Or, Truth}
+    assert kinds == {And, AttributeRef, Between, Call, Compare, In, Is, Like, Not, Or, Truth}
 
 
 SHAPES = (
@@ -499,6 +499,6 @@ def test_what_a_pattern_covers_or_excludes_holds_for_its_own_matches(one: str, o
 
 
 def test_odd_names_are_all_different_attributes() -> None:
-    assert len({str(Attribute(name)) for name in ODD_NAMES}) == len(ODD_NAMES)
-    assert parse(" AND ".join(map(str, map(Attribute, ODD_NAMES)))) == And(tuple(map(Attribute, ODD_NAMES)))
+    assert len({str(AttributeRef(name)) for name in ODD_NAMES}) == len(ODD_NAMES)
+    assert parse(" AND ".join(map(str, map(AttributeRef, ODD_NAMES)))) == And(tuple(map(AttributeRef, ODD_NAMES)))
     assert PREDICATES["is_a"] is KINDS

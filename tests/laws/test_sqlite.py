@@ -20,7 +20,7 @@ import pytest
 from strategies import EXAMPLES, SMILE
 from weft.language.ast import (
     And,
-    Attribute,
+    AttributeRef,
     Between,
     Compare,
     Filter,
@@ -96,7 +96,7 @@ def some_pattern(random: Random) -> tuple[str, str | None]:
 
 
 def some_test(random: Random) -> Filter:
-    left = Attribute(random.choice(NAMES))
+    left = AttributeRef(random.choice(NAMES))
     first = some_constant(random)
     match random.randrange(12):
         case 0:
@@ -106,7 +106,7 @@ def some_test(random: Random) -> Filter:
         case 2 | 3 | 4:
             return Compare(left, random.choice(list(Operator)), first)
         case 5 | 6:
-            return Compare(left, random.choice(list(Operator)), Attribute(random.choice(NAMES)))
+            return Compare(left, random.choice(list(Operator)), AttributeRef(random.choice(NAMES)))
         case 7:
             return Between(left, first, some_constant(random, first))
         case 8 | 9:
@@ -142,16 +142,16 @@ class Sql:
         self.parameters.append(int(constant.value) if constant.type is Type.BOOL else constant.value)
         return "?"
 
-    def compare(self, left: Attribute, operator: str, constant: Constant) -> str:
+    def compare(self, left: AttributeRef, operator: str, constant: Constant) -> str:
         return f"({left.name}_{LINE_OF[constant.type]} {operator} {self.constant(constant)})"
 
     def render(self, node: Filter) -> str:
         match node:
             case Truth(value):
                 return {True: "1", False: "0", None: "NULL"}[value]
-            case Attribute(name):
+            case AttributeRef(name):
                 return f"{name}_bool"
-            case Compare(left, operator, Attribute(right)):
+            case Compare(left, operator, AttributeRef(right)):
                 return f"COALESCE({', '.join(f'{left.name}_{line} {operator} {right}_{line}' for line in LINES)})"
             case Compare(left, operator, Constant() as right):
                 return self.compare(left, str(operator), right)
@@ -171,7 +171,7 @@ class Sql:
                     return f"({left.name}_str LIKE ?)"
                 self.parameters.append(escape)
                 return f"({left.name}_str LIKE ? ESCAPE ?)"
-            case Is(Attribute(name), None):
+            case Is(AttributeRef(name), None):
                 return f"({' AND '.join(f'{name}_{line} IS NULL' for line in LINES)})"
             case Is(operand, value):
                 return f"({self.render(operand)} IS {({True: 'TRUE', False: 'FALSE', None: 'NULL'})[value]})"
@@ -253,26 +253,26 @@ def test_sqlite_and_weft_agree_on_every_truth(seed: int) -> None:
     assert pairs >= 20_000
     assert min(truths[known] for known in (True, False, None)) > pairs // 20
     kinds = Counter(type(node) for tree in filters for node in nodes(tree))
-    assert all(kinds[kind] > 10 for kind in (Truth, Attribute, Compare, Between, In, Like, Is, Not, And, Or)), kinds
+    assert all(kinds[kind] > 10 for kind in (Truth, AttributeRef, Compare, Between, In, Like, Is, Not, And, Or)), kinds
     compared = Counter(
-        node.right.type if isinstance(node.right, Constant) else Attribute
+        node.right.type if isinstance(node.right, Constant) else AttributeRef
         for tree in filters
         for node in nodes(tree)
         if isinstance(node, Compare)
     )
-    assert all(compared[kind] > 5 for kind in (*Type, Attribute)), compared
+    assert all(compared[kind] > 5 for kind in (*Type, AttributeRef)), compared
 
 
 @pytest.mark.parametrize("operator", Operator)
 def test_sqlite_and_weft_agree_on_every_two_values(operator: Operator) -> None:
     """Every value against every constant, and against every value of another attribute."""
     events: list[dict[str, Value | None]] = [{"a": one, "b": other} for one in VALUES for other in VALUES]
-    related = Compare(Attribute("a"), operator, Attribute("b"))
+    related = Compare(AttributeRef("a"), operator, AttributeRef("b"))
     with closing(table(events)) as database:
         for event, (said,) in zip(events, said_by_sqlite(database, [related]), strict=True):
             assert truth(related, event) is (None if said is None else bool(said)), (str(related), event)
             if event["b"] in CONSTANTS:
-                compared = Compare(Attribute("a"), operator, Constant.of(event["b"]))
+                compared = Compare(AttributeRef("a"), operator, Constant.of(event["b"]))
                 assert truth(compared, event) is truth(related, event), (str(compared), event)
 
 

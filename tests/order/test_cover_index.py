@@ -13,13 +13,19 @@ from hypothesis import strategies as st
 
 from strategies import filters, thorough
 from weft.algebra.relate import covers, is_empty
-from weft.algebra.spans import Part, Span
+from weft.algebra.spans import ColumnPart, Span
 from weft.kernels.boxes import BOUNDED, HIGH_OPEN, LOW_OPEN
 from weft.language.text import parse
-from weft.order import Filters, Forest
+from weft.order import FilterRelation, Forest
 from weft.order.cover_index import CoverIndex
 
-AXES = [("x", Part.NUMBERS), ("y", Part.NUMBERS), ("kind", Part.STRINGS), ("z", Part.TIMESTAMPS), ("w", Part.BOOLS)]
+AXES = [
+    ("x", ColumnPart.NUMBERS),
+    ("y", ColumnPart.NUMBERS),
+    ("kind", ColumnPart.STRINGS),
+    ("z", ColumnPart.TIMESTAMPS),
+    ("w", ColumnPart.BOOLS),
+]
 Box = dict[int, tuple[float, float, int]]
 
 ends = st.tuples(st.integers(0, 4), st.integers(0, 4), st.sampled_from((0, LOW_OPEN, HIGH_OPEN, LOW_OPEN | HIGH_OPEN)))
@@ -106,7 +112,7 @@ def test_filters_of_the_whole_language_are_found(rows: list[object], asked: obje
     things = {thing for thing in rows if not is_empty(thing)}  # type: ignore[arg-type]
     if is_empty(asked):  # type: ignore[arg-type]
         return
-    forest, one_by_one = Forest(Filters()), Filters(indexed=False)
+    forest, one_by_one = Forest(FilterRelation()), FilterRelation(indexed=False)
     for thing in things:
         forest.add(thing)  # type: ignore[arg-type]
     nodes = {node.thing for node in forest}
@@ -127,7 +133,7 @@ def test_numbers_that_float64_cannot_hold() -> None:
     """Ends that round to the same float are told apart by the filters themselves."""
     big = 2**53
     texts = [f"x {op} {big + step}" for op in (">", ">=", "<", "<=", "=") for step in (-1, 0, 1, 2, 3)]
-    forest = Forest(Filters())
+    forest = Forest(FilterRelation())
     for text in texts:
         forest.add(parse(text))
     for text in texts:
@@ -139,7 +145,7 @@ def test_numbers_that_float64_cannot_hold() -> None:
 def test_more_attributes_than_axes() -> None:
     """Beyond the axes that rows have, the filters decide: nothing is lost, and nothing is claimed."""
     texts = [f"a{n} > 0 AND a{n + 1} > 0" for n in range(90)]
-    forest = Forest(Filters())
+    forest = Forest(FilterRelation())
     for text in texts:
         forest.add(parse(text))
     assert len(list(forest.roots)) == 90
@@ -175,8 +181,9 @@ def test_without_the_compiler() -> None:
     """The same answers from the kernels as plain Python."""
     code = (
         "import numpy as np; from weft.order.cover_index import CoverIndex; from weft.kernels.boxes import BOUNDED\n"
-        "from weft.algebra.columns import Part; rng = np.random.default_rng(1); index = CoverIndex(8, 2)\n"
-        "span = lambda: [((a, Part.NUMBERS), *sorted(rng.integers(0, 20, 2).astype(float)), BOUNDED) for a in 'xy']\n"
+        "from weft.algebra.columns import ColumnPart; rng = np.random.default_rng(1); index = CoverIndex(8, 2)\n"
+        "ends = lambda: sorted(rng.integers(0, 20, 2).astype(float))\n"
+        "span = lambda: [((a, ColumnPart.NUMBERS), *ends(), BOUNDED) for a in 'xy']\n"
         "rows = [index.add(span(), True) for _ in range(60)]; [index.discard(row) for row in rows[::3]]\n"
         "print([sorted(f(span(), True)) for f in (index.around, index.within, index.meeting) for _ in range(5)])\n"
     )

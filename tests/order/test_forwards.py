@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from order.things import CASES, STRUCTURES, Case, Range, plain_ranges
 from strategies import thorough
 from weft.language.text import parse
-from weft.order import Filters, Forwarded, Forwarding, NonRedundantForest, Poset, Relation, Structure
+from weft.order import FilterRelation, ForwardChange, Forwarding, NonRedundantForest, Poset, Relation, Structure
 
 NEIGHBOURS = ("I1", "I2", "I3")
 INTERFACES = (*NEIGHBOURS, "a client", "another client")
-Told = dict[Any, Forwarded[Any]]
+Told = dict[Any, ForwardChange[Any]]
 
 
 def naive(case: Case, wants: set[tuple[Any, str]], neighbour: str) -> list[Any]:
@@ -116,7 +116,7 @@ def test_only_two_levels_are_forwarded(data: st.DataObject) -> None:
 
 def test_forwards_set_of_two_subscribers() -> None:
     """Subscribers {I1, I2}, forwarded to all three; I1 unsubscribes, which goes to I2: {I1, I3} are left."""
-    table = Forwarding(Poset(Filters()), NEIGHBOURS)
+    table = Forwarding(Poset(FilterRelation()), NEIGHBOURS)
     f = parse("x > 0")
     table.add(f, "I1")
     table.add(f, "I2")
@@ -136,7 +136,7 @@ A, B, C, D, E = (
 @pytest.mark.parametrize("kind", ["poset", "nonredundant"])
 def test_figures_3_2_and_3_3(kind: str) -> None:
     """Five subscriptions, then the first is taken back: c also goes to I3, its child now to I2."""
-    structure: Structure[Any] = STRUCTURES[kind](Filters())
+    structure: Structure[Any] = STRUCTURES[kind](FilterRelation())
     table = Forwarding(structure, NEIGHBOURS)
     assert shown(table.add(A, "I1")) == {"I2": ([str(A)], []), "I3": ([str(A)], [])}
     assert shown(table.add(B, "I1")) == {"I2": ([str(B)], []), "I3": ([str(B)], [])}
@@ -151,7 +151,7 @@ def test_figure_3_5() -> None:
     texts = ("x BETWEEN 0 AND 90", "x BETWEEN 40 AND 100", "x BETWEEN 10 AND 60", "x BETWEEN 42 AND 45")
     a, b, c, d = (parse(text) for text in texts)
     for exact, structure in product((True, False), (Poset, NonRedundantForest)):
-        table = Forwarding(structure(Filters()), NEIGHBOURS, exact)
+        table = Forwarding(structure(FilterRelation()), NEIGHBOURS, exact)
         for thing, interface, to in ((a, "I1", {"I2", "I3"}), (b, "I1", {"I2", "I3"}), (c, "I2", {"I1"})):
             assert set(table.add(thing, interface)) == to
         told = shown(table.add(d, "I3"))
@@ -162,7 +162,7 @@ def test_example_3_2() -> None:
     """F3 goes: F4 must go to c, though the forest had hung F4 elsewhere."""
     f1, f2 = parse("x BETWEEN 0 AND 90"), parse("x BETWEEN 10 AND 100")
     f3, f4 = parse("x BETWEEN 20 AND 80"), parse("x BETWEEN 30 AND 40")
-    structure = NonRedundantForest(Filters())
+    structure = NonRedundantForest(FilterRelation())
     table = Forwarding(structure, ("a", "b", "c"))
     table.add(f1, "c")
     table.add(f4, "b")  # hangs below F1

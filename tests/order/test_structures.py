@@ -12,7 +12,7 @@ from order.things import CASES, LEAN, RANGES, STRUCTURES, Case, Range, plain_ran
 from strategies import thorough
 from weft.errors import FilterError
 from weft.language.text import parse
-from weft.order import Filters, Forest, NonRedundantForest, Poset, Relation, Structure
+from weft.order import FilterRelation, Forest, NonRedundantForest, Poset, Relation, Structure
 
 Wants = set[tuple[Any, int]]
 
@@ -168,7 +168,7 @@ def test_siblings_are_incomparable(kind: str, data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("kind", STRUCTURES)
 def test_the_example_of_theorem_3_3(kind: str) -> None:
-    structure = STRUCTURES[kind](Filters())
+    structure = STRUCTURES[kind](FilterRelation())
     for number, bound in enumerate((0, 5, 10, 12)):
         structure.add(parse(f"x > {bound}"), f"i{number}")
     assert structure.depth == 4
@@ -178,7 +178,7 @@ def test_figure_3_4() -> None:
     """The same filters as a poset and as a forest."""
     texts = [f"type = 'A' AND rng BETWEEN {a} AND {b}" for a, b in ((0, 100), (0, 40), (20, 90), (30, 35), (35, 38))]
     texts.append("type = 'A' AND rng = 35 AND name = 'B'")
-    poset, forest = Poset(Filters()), Forest(Filters())
+    poset, forest = Poset(FilterRelation()), Forest(FilterRelation())
     for number, text in enumerate(texts):
         poset.add(parse(text), number)
         forest.add(parse(text), number)
@@ -197,7 +197,7 @@ def test_figure_3_4() -> None:
 
 def test_roots_are_parted_by_event_type() -> None:
     """A filter is not compared with the roots of another type."""
-    forest = Forest(Filters(indexed=False))
+    forest = Forest(FilterRelation(indexed=False))
     for kind in "ABCDEFGH":
         forest.add(parse(f"type = '{kind}' AND x > 0"), kind)
     before = forest.relation.comparisons
@@ -220,7 +220,7 @@ def test_a_new_filter_goes_below_the_smallest_tree() -> None:
 
 
 def test_a_duplicate_is_one_node_however_it_is_written() -> None:
-    poset = Poset(Filters())
+    poset = Poset(FilterRelation())
     poset.add(parse("x > 5 AND y = 'a'"), "north")
     poset.add(parse("'a' = y AND 5 < x"), "south")
     (node,) = poset
@@ -231,7 +231,7 @@ def test_a_duplicate_is_one_node_however_it_is_written() -> None:
 
 @pytest.mark.parametrize("kind", STRUCTURES)
 def test_what_matches_nothing_has_no_place(kind: str) -> None:
-    structure = STRUCTURES[kind](Filters())
+    structure = STRUCTURES[kind](FilterRelation())
     with pytest.raises(FilterError, match="matches nothing"):
         structure.add(parse("x > 5 AND x < 3"))
     assert len(structure) == 0

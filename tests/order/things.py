@@ -11,7 +11,7 @@ from weft.algebra.relate import covers
 from weft.language.ast import Filter
 from weft.language.text import parse
 from weft.model.event import Event
-from weft.order import BalancedForest, Filters, Forest, NonRedundantForest, Poset, Relation, Structure
+from weft.order import BalancedForest, FilterRelation, Forest, NonRedundantForest, Poset, Relation, Structure
 
 STRUCTURES: dict[str, Callable[[Relation[Any]], Structure[Any]]] = {
     "poset": Poset,
@@ -80,10 +80,10 @@ def _same(wide: Filter, narrow: Filter) -> bool:
 CASES = {
     "ranges": Case(RANGES, plain_ranges, Range.covers),
     "sound-only": Case(RANGES, halting_ranges, Range.covers, complete=False),
-    "boxes": Case(BOXES, Filters, _same),
-    "boxes-one-by-one": Case(BOXES, lambda: Filters(indexed=False), _same),
-    "typed": Case(TYPED, Filters, _same),
-    "typed-one-by-one": Case(TYPED, lambda: Filters(indexed=False), _same),
+    "boxes": Case(BOXES, FilterRelation, _same),
+    "boxes-one-by-one": Case(BOXES, lambda: FilterRelation(indexed=False), _same),
+    "typed": Case(TYPED, FilterRelation, _same),
+    "typed-one-by-one": Case(TYPED, lambda: FilterRelation(indexed=False), _same),
 }
 
 

@@ -17,7 +17,7 @@ from weft.index.base import SubId
 from weft.interest.curve_range import CurveRange
 from weft.interest.label_filter import FilterShape
 from weft.interest.label_set import LabelSet
-from weft.interest.negative import Limit
+from weft.interest.negative_space import Limit
 from weft.interest.tiles import Tiles
 from weft.language.ast import Filter
 from weft.language.predicate import Predicates

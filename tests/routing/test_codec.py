@@ -26,7 +26,7 @@ from weft.algebra.relate import equivalent
 from weft.errors import FilterError, FilterTooComplexError, LocalProtocolError, RemoteProtocolError
 from weft.interest.curve_range import CurveRange
 from weft.interest.label_set import LabelSet, Retuning, Stage, Switch
-from weft.language.ast import Attribute, Call, Compare, Filter, In, Operator, conjunction, disjunction
+from weft.language.ast import AttributeRef, Call, Compare, Filter, In, Operator, conjunction, disjunction
 from weft.language.constant import Constant
 from weft.language.lexer import MAX_TEXT
 from weft.language.predicate import Predicates
@@ -173,7 +173,7 @@ def test_a_hash_is_the_same_in_every_process(kind: ItemCodec, item: Item, known:
 
 
 def test_a_filter_whose_text_no_parser_takes_is_refused() -> None:
-    large = In(Attribute("a"), tuple(Constant.of(number) for number in range(10_000, 25_540)))
+    large = In(AttributeRef("a"), tuple(Constant.of(number) for number in range(10_000, 25_540)))
     assert len(str(large)) == 108_785
     for item in (large, conjunction(large, parse("b = 1")), normalize(large), parse("TRUE") & large):
         with pytest.raises(FilterTooComplexError, match="longer than 65536 bytes"):
@@ -187,7 +187,7 @@ def test_the_limit_is_one_of_bytes_and_is_met_exactly(letter: str) -> None:
     each = len((letter * 2 if letter == "'" else letter).encode())
     room = MAX_TEXT - len("a = ''")
     fits, over = (
-        Compare(Attribute("a"), Operator.EQ, Constant.of(letter * n)) for n in (room // each, room // each + 1)
+        Compare(AttributeRef("a"), Operator.EQ, Constant.of(letter * n)) for n in (room // each, room // each + 1)
     )
     FILTERS.refuse(fits)
     assert FILTERS.decode(FILTERS.encode(fits)) == fits
@@ -209,7 +209,7 @@ def test_a_merger_that_does_not_normalize_again_is_refused() -> None:
 
 
 def test_a_predicate_that_the_registry_does_not_have_is_refused() -> None:
-    call = Call(AMONG, Attribute("a"), (Constant.of(1),))
+    call = Call(AMONG, AttributeRef("a"), (Constant.of(1),))
     impostor = type("Other", (), {name: getattr(AMONG, name) for name in ("check", "matches", "covers", "overlaps")})()
     impostor.name, impostor.type = AMONG.name, AMONG.type
     FILTERS.refuse(call & parse("b = 1"))
@@ -219,7 +219,7 @@ def test_a_predicate_that_the_registry_does_not_have_is_refused() -> None:
 
 
 def test_a_constant_that_is_written_otherwise_is_refused() -> None:
-    odd = Compare(Attribute("a"), Operator.GT, Constant(Type.FLOAT, np.float64(1.5)))
+    odd = Compare(AttributeRef("a"), Operator.GT, Constant(Type.FLOAT, np.float64(1.5)))
     with pytest.raises(FilterError, match="cannot be sent"):
         FILTERS.refuse(odd)
 
@@ -375,7 +375,7 @@ def test_a_frame_that_is_no_update_is_the_neighbours_fault(data: bytes) -> None:
 
 
 def test_a_frame_past_the_limit_is_neither_read_nor_written() -> None:
-    codec, long = CODECS["filters"], Compare(Attribute("a"), Operator.EQ, Constant.of("x" * 60_000))
+    codec, long = CODECS["filters"], Compare(AttributeRef("a"), Operator.EQ, Constant.of("x" * 60_000))
     several = {ItemId(number): long for number in range(17)}
     assert codec.decode(codec.encode(Update(add=several))).add == several
     with pytest.raises(LocalProtocolError, match="split"):

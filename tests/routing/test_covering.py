@@ -23,8 +23,8 @@ from weft.interest.curve_range import CurveRange
 from weft.language.ast import Filter
 from weft.language.meaning import matches
 from weft.language.text import parse
+from weft.merging import MergeBudget
 from weft.model.schema import Schema
-from weft.order import Budget
 from weft.routing.covering.outgoing import Node
 from weft.routing.covering.table import CoveringTable
 from weft.routing.jobs import Job
@@ -270,7 +270,7 @@ def test_a_lazy_table_merges_anew_when_it_tidies() -> None:
 def test_an_imperfect_merger_stays_within_its_budget() -> None:
     schema = Schema.from_dict({"attributes": {n: {"type": "float", "bounds": [0, 10]} for n in "ab"}})
     for share, items in ((0.0, 2), (0.5, 1)):
-        table = MergingTable(schema, budget=Budget(share), index=small_index)
+        table = MergingTable(schema, budget=MergeBudget(share), index=small_index)
         table.attach(I1)
         filters = ("a BETWEEN 0 AND 1 AND b BETWEEN 0 AND 1", "a BETWEEN 2 AND 3 AND b BETWEEN 2 AND 3")
         table.change({SubId(n): parse(text) for n, text in enumerate(filters)}, ())

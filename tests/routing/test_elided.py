@@ -15,8 +15,8 @@ from weft.index.base import SubId
 from weft.language.ast import Filter
 from weft.language.meaning import matches
 from weft.language.text import parse
-from weft.order.merge_reduce import merge_all
-from weft.order.reduce import NOTHING, minimal_cover
+from weft.merging.bulk_mergers import merge_all
+from weft.order.minimal_cover import NOTHING, minimal_cover
 from weft.routing.covering.table import CoveringTable
 from weft.routing.elided import Elided, Passive
 from weft.routing.table import Link

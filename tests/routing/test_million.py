@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from weft import Schema, parse
 from weft.index.base import SubId
 from weft.interest.label_filter import FilterShape
-from weft.interest.negative import Limit
+from weft.interest.negative_space import Limit
 from weft.language.ast import Filter
 from weft.routing.dls.table import DlsTable
 from weft.routing.mics.table import MicsTable

@@ -7,7 +7,7 @@ import pytest
 from weft import Event, parse
 from weft.errors import RemoteProtocolError
 from weft.index.base import SubId
-from weft.interest.negative import Limit
+from weft.interest.negative_space import Limit
 from weft.routing.negative import NegativeTable
 from weft.routing.table import ItemId, Link, Update
 

@@ -17,8 +17,8 @@ from weft.errors import FilterTooComplexError, LocalProtocolError, RemoteProtoco
 from weft.index.base import SubId
 from weft.interest.label_set import Switch
 from weft.language.predicate import Predicates
+from weft.merging import MergeBudget
 from weft.model.schema import Schema
-from weft.order import Budget
 from weft.routing.flooding import FloodingTable
 from weft.routing.identity import IdentityTable
 from weft.routing.incoming import LinkMatcher, without_tail
@@ -345,7 +345,7 @@ def test_an_imperfect_merging_table_does_not_say_that_it_is_exact() -> None:
     made = {
         "perfect": MergingTable(schema),
         "lazy": MergingTable(schema, lazy=True),
-        "budget": MergingTable(schema, budget=Budget(0.1)),
+        "budget": MergingTable(schema, budget=MergeBudget(0.1)),
     }
     assert {name: table.exactness.value for name, table in made.items()} == {
         "perfect": "exact",

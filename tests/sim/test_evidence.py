@@ -24,14 +24,14 @@ from weft.model.value import Type
 from weft.routing.covering.table import CoveringTable
 from weft.routing.flooding import FloodingTable
 from weft.routing.identity import IdentityTable
+from weft.sim.broker_row import HERE, BrokerRow
 from weft.sim.candidates import CANDIDATES, Terms
-from weft.sim.evidence import Data, Truth
+from weft.sim.evidence import Data, GroundTruth
 from weft.sim.evidence import compare as compare_warm
-from weft.sim.figures import Figures
+from weft.sim.figures import ModelFigures
 from weft.sim.footprint import footprint
-from weft.sim.interest import WORKLOADS
-from weft.sim.recommend import Weights, recommend
-from weft.sim.row import HERE, Row
+from weft.sim.range_workloads import WORKLOADS
+from weft.sim.recommendation import Weights, recommend
 from weft.space.grid import Grid
 
 TIMES = ("insert_us", "batch_us", "remove_us", "tidy_ms", "match_us", "route_us")
@@ -242,7 +242,7 @@ def replace_leaving(given_, leaving):
 @thorough(25)
 def test_what_is_wanted_is_what_the_filters_mean(wanted, draw):
     events = every_event()[:: draw.draw(st.integers(7, 40))]
-    truth = Truth(Data(wanted, events, None, np.ones(len(wanted), bool), np.zeros(0, np.int64)))
+    truth = GroundTruth(Data(wanted, events, None, np.ones(len(wanted), bool), np.zeros(0, np.int64)))
     among = np.array(draw.draw(st.lists(st.booleans(), min_size=len(wanted), max_size=len(wanted))))
     chosen = [each for each, taken in zip(wanted, among, strict=True) if taken]
     assert truth.wanted(among).tolist() == [any(matches(each, event) for each in chosen) for event in events]
@@ -260,7 +260,7 @@ def test_no_model_loses_an_event_and_exact_ones_send_none_in_vain(wanted, seed, 
 
 
 def test_a_new_neighbour_hears_the_same():
-    row = Row(CoveringTable)
+    row = BrokerRow(CoveringTable)
     for sub, text in enumerate(["x > 5", "x > 7", "y = 1"]):
         row.change(sub == 1, {SubId(sub): parse(text)}, [])
     before, counts = dict(row.tables["east"].heard(HERE)), (row.updates, row.sent, row.dropped)
@@ -315,7 +315,7 @@ def test_what_is_shared_does_not_count():
 
 # -- the advice --------------------------------------------------------------------------------------
 
-PLAIN = Figures("plain", 10, 100, 1000, 1, 1, 0, 1, 10**6, 10.0, 5.0, 10.0, 1.0, 1.0, 9.0, 100, 50, 0)
+PLAIN = ModelFigures("plain", 10, 100, 1000, 1, 1, 0, 1, 10**6, 10.0, 5.0, 10.0, 1.0, 1.0, 9.0, 100, 50, 0)
 
 
 def model(name, **changes):

@@ -15,19 +15,19 @@ from weft.model.schema import Schema
 from weft.routing.overlay import BrokerId
 from weft.routing.simple import SimpleTable
 from weft.sim import chart
-from weft.sim.interest import WORKLOADS
 from weft.sim.overlay import (
     MODELS,
     NEED_BOUNDS,
     Client,
     Expected,
-    Outcome,
+    ModelOutcome,
+    OverlayTraffic,
     Publication,
     Scenario,
-    Traffic,
     scenario,
     simulate,
 )
+from weft.sim.range_workloads import WORKLOADS
 from weft.sim.trees import SHAPES, Paths, brokers, tree
 
 B1, B2, B3 = brokers(3)
@@ -47,11 +47,11 @@ def by_hand(**options: object) -> Scenario:
     )
 
 
-def played(given: Scenario, model: str) -> Outcome:
+def played(given: Scenario, model: str) -> ModelOutcome:
     return simulate(given, model, Expected(given), check=True)
 
 
-def traffic(phase: Traffic) -> tuple[int, int, int]:
+def traffic(phase: OverlayTraffic) -> tuple[int, int, int]:
     return phase.updates, phase.told, phase.dropped
 
 
@@ -133,7 +133,7 @@ def test_the_same_seed_gives_the_same_figures() -> None:
         )
         facts = played(given, "covering").to_dict()
         return {
-            name: traffic(Traffic(**value)) if isinstance(value, dict) else value
+            name: traffic(OverlayTraffic(**value)) if isinstance(value, dict) else value
             for name, value in facts.items()
             if name != "publishing_seconds"
         }

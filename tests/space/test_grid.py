@@ -27,7 +27,7 @@ from weft.space.categories import Categories
 from weft.space.content import ContentSpace
 from weft.space.grid import Grid
 from weft.space.label_space import LabelSpace
-from weft.space.ordered import Ordered
+from weft.space.line_cells import LineCells
 
 SCHEMA = Schema.of(
     Attribute("magnitude", Type.FLOAT, 0, 10),
@@ -230,7 +230,7 @@ def test_an_arrow_batch_falls_where_its_events_do() -> None:
             "felt": holes(rng.integers(0, 2, size)),
         }
     )
-    line = Ordered("status", Type.STRING, (("b", 0), ("d", 1)))
+    line = LineCells("status", Type.STRING, (("b", 0), ("d", 1)))
     for batch in (base, turned, base.slice(3, 50), base.slice(0, 0)):
         for grid in (Grid.uniform(SCHEMA, 16), Grid((line,))):
             expected = [list(grid.cell(event)) for event in events_from_batch(batch)]
@@ -284,9 +284,9 @@ def test_boxes_past_the_cap_are_joined_over_the_smallest_gap() -> None:
         (lambda: Grid(()), "needs an attribute"),
         (lambda: Grid((Categories("s", ()), Categories("s", ()))), "twice"),
         (lambda: Categories("s", (("a",), ("a",))), "given twice"),
-        (lambda: Ordered("x", Type.INT, ((2, 0), (1, 0))), "not in order"),
-        (lambda: Ordered("x", Type.INT, (("a", 0),)), "cannot be cut at 'a'"),
-        (lambda: Ordered("x", Type.FLOAT, ((math.nan, 0),)), "cannot be cut at nan"),
+        (lambda: LineCells("x", Type.INT, ((2, 0), (1, 0))), "not in order"),
+        (lambda: LineCells("x", Type.INT, (("a", 0),)), "cannot be cut at 'a'"),
+        (lambda: LineCells("x", Type.FLOAT, ((math.nan, 0),)), "cannot be cut at nan"),
         (lambda: partition.at(SCHEMA["depth"], ["deep"]), "'deep', which is no int"),
         (lambda: partition.at(SCHEMA["depth"], [math.inf]), "cannot be cut at inf"),
         (lambda: partition.at(SCHEMA["felt"], [True]), "use uniform cells"),

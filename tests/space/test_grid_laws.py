@@ -38,14 +38,14 @@ from weft.model.value import Type
 from weft.space import partition
 from weft.space.content import ContentSpace
 from weft.space.curve import Order
-from weft.space.dimension import Dimension
+from weft.space.dimension import GridDimension
 from weft.space.grid import CellBoxes, Grid
-from weft.space.ordered import Ordered
+from weft.space.line_cells import LineCells
 
 LATER = DAY.replace(day=2)
 
 
-def dimensions(name: str) -> list[Dimension]:
+def dimensions(name: str) -> list[GridDimension]:
     """Every way to cut an attribute, coarse and fine, of every type."""
     number, whole = Attribute(name, Type.FLOAT, 0, 2), Attribute(name, Type.INT, 0, 2)
     text = Attribute(name, Type.STRING, categories=("b", "a", "car", "ab"))
@@ -62,7 +62,7 @@ def dimensions(name: str) -> list[Dimension]:
         partition.equi_depth(Attribute(name, Type.STRING), STRING_VALUES, 5),
         partition.by_taxonomy(Attribute(name, Type.STRING), KINDS.taxonomy, ["thing"]),
         partition.by_taxonomy(Attribute(name, Type.STRING), KINDS.taxonomy, ["thing"], cells=4),
-        Ordered(name, Type.FLOAT, ((0, 0), (0, 1), (1, 1), (1.5, 0), (1.5, 1))),
+        LineCells(name, Type.FLOAT, ((0, 0), (0, 1), (1, 1), (1.5, 0), (1.5, 1))),
     ]
 
 
@@ -166,13 +166,13 @@ def test_parameters_survive_json(grid: Grid) -> None:
 
 @given(st.sampled_from(dimensions("a")), st.sampled_from(dimensions("a")))
 @thorough(200)
-def test_other_cells_are_other_parameters(one: Dimension, other: Dimension) -> None:
+def test_other_cells_are_other_parameters(one: GridDimension, other: GridDimension) -> None:
     assert (one == other) == (Grid((one,)).parameters == Grid((other,)).parameters)
 
 
 @given(st.sampled_from(dimensions("a")))
 @thorough(50)
-def test_no_predicate_is_every_cell_and_a_full_range_is_not_the_absent_one(dimension: Dimension) -> None:
+def test_no_predicate_is_every_cell_and_a_full_range_is_not_the_absent_one(dimension: GridDimension) -> None:
     grid = Grid((dimension,))
     everything = grid.boxes(Box({}))
     assert (everything.lows.tolist(), everything.highs.tolist()) == ([[0]], [[dimension.size - 1]])
@@ -209,7 +209,7 @@ extremes = st.one_of(
 def test_numbers_at_the_edges_of_both_types_are_compared_exactly(
     cuts: list[tuple[float, int]], wanted: list[Filter], values: list[float]
 ) -> None:
-    dimension = Ordered("a", Type.FLOAT, tuple(sorted(set(cuts))))
+    dimension = LineCells("a", Type.FLOAT, tuple(sorted(set(cuts))))
     grid = Grid((dimension,))
     exact = [1 + sum(value > cut or (value == cut and side == 0) for cut, side in dimension.cuts) for value in values]
     assert [dimension.cell(value) for value in values] == exact

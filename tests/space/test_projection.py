@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from strategies import thorough
 from weft.errors import SchemaError
-from weft.space.dimension import Ints
+from weft.kernels.arrays import Ints
 from weft.space.grid import CellBoxes
 from weft.space.projection import choose, group, measure, selectivity
 

@@ -22,7 +22,7 @@ from weft.index.tree import TreeIndex
 from weft.interest.label_filter import CountingFilter
 from weft.language.text import parse
 from weft.model.schema import Schema
-from weft.order.reduce import minimal_cover
+from weft.order.minimal_cover import minimal_cover
 from weft.routing.covering.table import CoveringTable
 from weft.routing.dls.table import DlsTable
 from weft.routing.merging.table import MergingTable
@@ -31,8 +31,8 @@ from weft.routing.negative import NegativeTable
 from weft.routing.table import Link
 from weft.space.content import ContentSpace
 from weft.space.label_space import LabelSpace
-from weft.spark.aggregate import Aggregated, Limits, aggregate
-from weft.spark.checked import check
+from weft.spark.aggregate import Aggregated, RoundLimits, aggregate
+from weft.spark.aggregate_check import check
 from weft.spark.load import counting_filter, load, update
 from weft.spark.subscriptions import Subscriptions
 from weft.spark.subscriptions import subscriptions as subscriptions_of
@@ -78,7 +78,7 @@ def done(subscriptions: DataFrame) -> Callable[[str], Aggregated]:
 
     @cache
     def by(model: str) -> Aggregated:
-        limits = Limits(60 if model == "covering" else 300, 10_000)
+        limits = RoundLimits(60 if model == "covering" else 300, 10_000)
         return aggregate(subscriptions, model, schema=SCHEMA, check_events=100, limits=limits)
 
     return by
@@ -212,7 +212,7 @@ def test_of_nothing_comes_nothing(spark: SparkSession) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["subsumption", "merging", "mics"])
 def test_chains_are_followed_over_many_rounds(subscriptions: DataFrame, model: str) -> None:
-    found = aggregate(subscriptions, model, schema=SCHEMA, check_events=100, limits=Limits(40, 10_000))
+    found = aggregate(subscriptions, model, schema=SCHEMA, check_events=100, limits=RoundLimits(40, 10_000))
     assert len(found.statistics.rounds) > 4
     rows = collected(found.passive)
     active = {row["id"]: row["filter"] for row in collected(found.active)} if model != "mics" else {}
@@ -232,7 +232,7 @@ def test_chains_are_followed_over_many_rounds(subscriptions: DataFrame, model: s
 
 @pytest.mark.slow
 def test_too_many_for_one_task_are_sound_but_perhaps_not_minimal(subscriptions: DataFrame, tmp_path: Path) -> None:
-    found = aggregate(subscriptions, check_events=100, limits=Limits(20, 0), directory=str(tmp_path))
+    found = aggregate(subscriptions, check_events=100, limits=RoundLimits(20, 0), directory=str(tmp_path))
     assert not found.statistics.complete
     assert not any(each.together for each in found.statistics.rounds)
     assert (tmp_path / "round-0").is_dir()
@@ -282,10 +282,10 @@ def test_parameters_are_json(done: Callable[[str], Aggregated]) -> None:
 
 CONNECT = """
 from pyspark.sql import SparkSession
-from weft.spark.aggregate import Limits, aggregate
+from weft.spark.aggregate import RoundLimits, aggregate
 spark = SparkSession.builder.remote("local[2]").config("spark.sql.shuffle.partitions", "2").getOrCreate()
 rows = [(n, f"x BETWEEN {n % 7} AND {n % 5 + 8}") for n in range(40)] + [(99, "x >")]
-found = aggregate(spark.createDataFrame(rows, "id bigint, filter string"), limits=Limits(10, 100), check_events=50)
+found = aggregate(spark.createDataFrame(rows, "id bigint, filter string"), limits=RoundLimits(10, 100), check_events=50)
 print(found.statistics.active, found.statistics.passive, found.statistics.errors, found.statistics.complete)
 del found  # frames that are kept must go before the session that keeps them
 spark.stop()
@@ -308,7 +308,7 @@ def test_it_runs_on_connect() -> None:
 def test_nobody_is_passive_twice(spark: SparkSession) -> None:
     texts = ["x >= 0 AND x < 1", "x >= 1 AND x < 2", "x >= 2 AND x < 3", "x >= 3 AND x < 4"]
     rows = [(n, text) for n, text in enumerate([*texts, "x >= 0.2 AND x < 0.3", "x >= 2.2 AND x < 2.3"], 1)]
-    found = aggregate(frame(spark, rows).coalesce(1), "merging", limits=Limits(2, 1000))
+    found = aggregate(frame(spark, rows).coalesce(1), "merging", limits=RoundLimits(2, 1000))
     ids = [row["id"] for row in collected(found.passive)]
     assert sorted(ids) == sorted(set(ids))
     assert found.statistics.passive == len(ids) == 6

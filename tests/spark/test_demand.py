@@ -14,14 +14,14 @@ import pyarrow as pa
 import pytest
 from rich.console import Console
 
+from weft.demand.demand_counts import DemandCounts
+from weft.demand.event_sample import EventSample
+from weft.demand.filter_demand import demand_of
 from weft.errors import WeftError
-from weft.interest.asked import Asked
-from weft.interest.asking import asked
-from weft.interest.passing import Passing
 from weft.model.value import Type
 from weft.spark import charts
-from weft.spark.demand import Demand
-from weft.spark.occurring import Occurring, Seen
+from weft.spark.demand_report import Demand
+from weft.spark.event_statistics import AttributeSummary, EventStatistics
 from weft.spark.profile import profile
 from weft.spark.statistics import Statistics
 
@@ -44,14 +44,14 @@ TEXTS = [
 
 def demand(events: bool = True) -> Demand:
     sample = pa.record_batch({"x": [1.0, 2.0, 9.0], "kind": ["a", "a", "b"]}) if events else None
-    found = asked(range(len(TEXTS)), TEXTS, None if sample is None else Passing.of(sample))
+    found = demand_of(range(len(TEXTS)), TEXTS, None if sample is None else EventSample.of(sample))
     seen = {
-        "x": Seen(Type.FLOAT, 3, 3, (1.0, 2.0, 9.0)),
-        "kind": Seen(Type.STRING, 3, 2, ("a", "b"), {"a": 2, "b": 1}),
+        "x": AttributeSummary(Type.FLOAT, 3, 3, (1.0, 2.0, 9.0)),
+        "kind": AttributeSummary(Type.STRING, 3, 2, ("a", "b"), {"a": 2, "b": 1}),
     }
     if not events:
         return Demand(Statistics(found, None, {}))
-    return Demand(Statistics(found, Occurring(3, seen), {("kind", "x"): 0.5}, (ODD,)))
+    return Demand(Statistics(found, EventStatistics(3, seen), {("kind", "x"): 0.5}, (ODD,)))
 
 
 @pytest.mark.parametrize("events", [True, False])
@@ -108,13 +108,13 @@ def test_facts_are_read_back_and_other_names_are_refused(tmp_path: Path) -> None
     found.save(tmp_path / "demand.json")
     facts = json.loads((tmp_path / "demand.json").read_text(encoding="utf-8"))
     assert facts == found.facts
-    assert Asked.from_dict(facts["asked"]) == found.asked
+    assert DemandCounts.from_dict(facts["asked"]) == found.asked
     with pytest.raises(WeftError, match=r"\.html or \.json"):
         found.save(tmp_path / "demand.pdf")
 
 
 def test_nothing_is_a_portrait_too() -> None:
-    empty = Demand(Statistics(Asked(), None, {}))
+    empty = Demand(Statistics(DemandCounts(), None, {}))
     empty.show(Console(file=StringIO()))
     assert "<h1>" in empty.html()
 

@@ -14,7 +14,7 @@ import sys
 from pyspark.sql import SparkSession
 from weft import TreeIndex
 from weft.spark import match, prepare, session
-from weft.spark.shipping import Shipped
+from weft.spark.shipped_index import Shipped
 
 if sys.argv[1] == "connect":
     SparkSession.builder.remote("local[2]").config("spark.sql.shuffle.partitions", "2").getOrCreate()

@@ -20,7 +20,7 @@ from weft import parse
 from weft.errors import EventError, FilterError
 from weft.language.ast import (
     And,
-    Attribute,
+    AttributeRef,
     Between,
     Call,
     Compare,
@@ -174,24 +174,24 @@ def some_pattern(random: Random) -> tuple[str, str | None]:
 
 def some_test(random: Random) -> Filter:
     name, kind = random.choice(list(KINDS_OF.items()))
-    left = Attribute(name)
+    left = AttributeRef(name)
     pick = random.randrange(12)
     if pick == 0:
         return Truth(random.choice((True, False, None)))
     if pick == 1:
-        return Attribute(random.choice(("flag", "also", name)))
+        return AttributeRef(random.choice(("flag", "also", name)))
     if pick <= 4:
         return Compare(left, random.choice(list(Operator)), some_constant(random, kind))
     if pick <= 6:
         alike = [other for other, its in KINDS_OF.items() if its and kind and its.compares_with(kind)]
-        return Compare(left, random.choice(list(Operator)), Attribute(random.choice([*alike, *alike, *KINDS_OF])))
+        return Compare(left, random.choice(list(Operator)), AttributeRef(random.choice([*alike, *alike, *KINDS_OF])))
     if pick == 7:
         return Between(left, some_constant(random, kind), some_constant(random, kind))
     if pick <= 9:
         return In(left, tuple(some_constant(random, kind) for _ in range(random.choice((1, 2, 3, 15)))))
     if pick == 10:
         return Is(left, random.choice((None, True, False)))
-    return Like(Attribute(random.choice(("text", "a.b", "place.in.text", name))), *some_pattern(random))
+    return Like(AttributeRef(random.choice(("text", "a.b", "place.in.text", name))), *some_pattern(random))
 
 
 def some_filter(random: Random, depth: int) -> Filter:
@@ -220,7 +220,7 @@ def test_spark_and_weft_agree_on_every_truth(elsewhere: SparkSession, seed: int)
     # The test may not weaken: each truth often, each kind of node.
     assert min(truths[known] for known in (True, False, None)) > truths.total() // 20
     kinds = Counter(type(node) for tree in filters for node in walk(tree))
-    assert all(kinds[kind] > 5 for kind in (Truth, Attribute, Compare, Between, In, Like, Is, Not, And, Or)), kinds
+    assert all(kinds[kind] > 5 for kind in (Truth, AttributeRef, Compare, Between, In, Like, Is, Not, And, Or)), kinds
 
 
 # -- each trap, one by one --------------------------------------------------------------------------
@@ -231,7 +231,7 @@ def test_every_two_numbers_compare_exactly(elsewhere: SparkSession) -> None:
     floats = (*FLOATS, *BIG_FLOATS, math.inf, -math.inf, math.nan)
     rows = [{"i": i, "d": d} for i in (None, *INTS) for d in (None, *floats)]
     events = elsewhere.createDataFrame(pa.Table.from_pylist(rows, pa.schema({"i": pa.int64(), "d": pa.float64()})))
-    i, d = Attribute("i"), Attribute("d")
+    i, d = AttributeRef("i"), AttributeRef("d")
     tests: list[Filter] = [Compare(one, op, other) for op in Operator for one, other in ((i, d), (d, i))]
     tests += [Compare(i, op, Constant.of(f)) for op in Operator for f in (*FLOATS, *BIG_FLOATS)]
     tests += [Compare(d, op, Constant.of(n)) for op in Operator for n in INTS]
@@ -288,7 +288,7 @@ def test_sparks_own_like_agrees(elsewhere: SparkSession) -> None:
     random = Random(1)
     patterns = {some_pattern(random) for _ in range(150)}
     tests = [
-        Like(Attribute("text"), *each) for each in patterns if each[1] != SMILE
+        Like(AttributeRef("text"), *each) for each in patterns if each[1] != SMILE
     ]  # Spark's escape is one UTF-16 unit
     texts = [*STRINGS, *ODD_STRINGS, *("".join(random.choices(f"aabA%_\\'.{SMILE}", k=4)) for _ in range(100))]
     events = elsewhere.createDataFrame(pa.table({"text": texts})).coalesce(1)
@@ -308,15 +308,15 @@ def test_a_pattern_takes_no_more_than_linear_time(spark: SparkSession) -> None:
     """A matcher that tries every place of every % would not end in a lifetime."""
     events = spark.createDataFrame(pa.table({"x": ["a" * 5000, "a" * 5000 + "b"]})).coalesce(1)
     tests = [
-        Like(Attribute("x"), "%a_" * 30 + "%c"),
-        Like(Attribute("x"), "%a_" * 30 + "%b"),
-        Like(Attribute("x"), "%a%aa%ab%c%"),
+        Like(AttributeRef("x"), "%a_" * 30 + "%c"),
+        Like(AttributeRef("x"), "%a_" * 30 + "%b"),
+        Like(AttributeRef("x"), "%a%aa%ab%c%"),
     ]
     assert said_by_spark(events, tests) == [(False, False, False), (False, True, False)]
 
 
 def test_long_lists_and_deep_filters(spark: SparkSession) -> None:
-    x = Attribute("x")
+    x = AttributeRef("x")
     deep: Filter = Compare(x, Operator.EQ, Constant.of(0))
     for n in range(98):
         deep = Not(deep) if n % 2 else conjunction(deep, Compare(x, Operator.NE, Constant.of(-n)))
@@ -325,7 +325,7 @@ def test_long_lists_and_deep_filters(spark: SparkSession) -> None:
 
 @pytest.mark.slow
 def test_long_disjunctions(spark: SparkSession) -> None:
-    parts = [Compare(Attribute("x"), Operator.EQ, Constant.of(n)) for n in range(3000)]
+    parts = [Compare(AttributeRef("x"), Operator.EQ, Constant.of(n)) for n in range(3000)]
     agree_on_numbers(spark, [disjunction(*parts), conjunction(*map(Not, parts))])
 
 
@@ -354,7 +354,7 @@ def test_dates_that_no_event_has_are_no_error(spark: SparkSession) -> None:
 
 
 def test_what_cannot_be_said_is_refused(spark: SparkSession) -> None:
-    call = Call(KINDS, Attribute("x"), (Constant.of("car"),))
+    call = Call(KINDS, AttributeRef("x"), (Constant.of("car"),))
     with pytest.raises(FilterError, match=r"is_a\(\) is a user predicate"):
         column_of(parse("x = 1") & ~call, spark.sql("SELECT 'car' AS x").schema)
 

@@ -25,10 +25,10 @@ from weft.model.batch import batch_from_events
 from weft.model.event import Event
 from weft.spark import output as output_module
 from weft.spark.boxes import Boxes, Ends, Matcher, Reading
+from weft.spark.curve_join import JoinGroups, _by_group, _pack_wide, _place_boxes, _place_events, plan
 from weft.spark.events import attributes
-from weft.spark.matching import match_batches
-from weft.spark.output import Output, Wanted, write
-from weft.spark.partitioned import Groups, _by_group, _pack_wide, _place_boxes, _place_events, plan
+from weft.spark.executor_lookup import match_batches
+from weft.spark.output import Output, ResultForm, write
 
 # one type an attribute, as columns have it
 TYPED = [
@@ -229,7 +229,7 @@ def test_no_events_give_an_empty_batch_with_its_columns() -> None:
 # -- groups --------------------------------------------------------------------------------------------
 
 
-def pairs_by_groups(groups: Groups, boxes: Boxes, batch: pa.RecordBatch, schema: Schema | None = None) -> list[Any]:
+def pairs_by_groups(groups: JoinGroups, boxes: Boxes, batch: pa.RecordBatch, schema: Schema | None = None) -> list[Any]:
     """Every pair that groups and the wide index find, as the executors do it."""
     reading = Reading("id", "filter", schema=schema)
     salted = batch.append_column("salt", pa.array(np.arange(batch.num_rows)))
@@ -241,7 +241,7 @@ def pairs_by_groups(groups: Groups, boxes: Boxes, batch: pa.RecordBatch, schema:
     for group in range(len(groups)):
         rows = np.flatnonzero(where == group)
         matchers = [narrow.get(group, Boxes.none(True)).matcher(reading.schema), wide.matcher(reading.schema)]
-        for part in match_batches([batch.take(rows)], matchers, Wanted.of("lists", batch.schema.names, [])):
+        for part in match_batches([batch.take(rows)], matchers, ResultForm.of("lists", batch.schema.names, [])):
             for row, subs in zip(rows.tolist(), part.column("subscriptions").to_pylist(), strict=True):
                 pairs += [(row, sub) for sub in subs]
     return pairs
@@ -321,7 +321,7 @@ def test_two_indexes_answer_as_one_by_names(form: Output) -> None:
     one = Boxes(pa.array(["a", "b"]), boxes_of([parse("x > 1"), parse("x > 2")]).columns).matcher(None)
     other = Boxes(pa.array(["c"]), boxes_of([parse("x < 3")]).columns).matcher(None)
     table = pa.Table.from_batches(
-        match_batches([pa.record_batch({"x": [0, 2, 5]})], [one, other], Wanted.of(form, ["x"], None))
+        match_batches([pa.record_batch({"x": [0, 2, 5]})], [one, other], ResultForm.of(form, ["x"], None))
     )
     found = {
         Output.PAIRS: ["c", "a", "c", "a", "b"],
@@ -332,7 +332,7 @@ def test_two_indexes_answer_as_one_by_names(form: Output) -> None:
 
 
 def test_a_snapshot_in_the_place_of_another_is_seen(tmp_path: Any) -> None:
-    from weft.spark.shipping import Shipped
+    from weft.spark.shipped_index import Shipped
 
     for version, (sub, text) in enumerate([(1, "x > 1"), (9, "x > 1")]):
         index = TreeIndex()
@@ -352,7 +352,7 @@ def test_pairs_of_a_large_event_come_in_several_batches() -> None:
 
 
 def test_names_of_snapshots_are_kept(tmp_path: Any) -> None:
-    from weft.spark.shipping import Shipped, written
+    from weft.spark.shipped_index import Shipped, written
 
     place = written(Boxes(pa.array(["a", "b"]), boxes_of([parse("x > 1"), parse("x > 2")]).columns).matcher(None))
     matcher = Shipped(str(place)).open()

@@ -10,7 +10,7 @@ import pytest
 from strategies import KINDS
 from weft import parse
 from weft.errors import FilterError, PipelineError
-from weft.language.ast import Attribute, Call, Filter
+from weft.language.ast import AttributeRef, Call, Filter
 from weft.language.constant import Constant
 from weft.language.meaning import matches
 from weft.model.event import Event
@@ -126,4 +126,4 @@ def test_what_else_is_refused(events: DataFrame) -> None:
     with pytest.raises(PipelineError, match="no output 'sets'"):
         match_sql(events, FILTERS, "sets")  # type: ignore[arg-type]
     with pytest.raises(FilterError, match="user predicate"):
-        match_sql(events, [(1, Call(KINDS, Attribute("y"), (Constant.of("car"),)))])
+        match_sql(events, [(1, Call(KINDS, AttributeRef("y"), (Constant.of("car"),)))])

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
+from weft.demand.demand_counts import Fact
+from weft.demand.event_sample import EventSample
+from weft.demand.filter_demand import demand_of
 from weft.demo import earthquakes
 from weft.demo.filters import SUBSCRIPTIONS
 from weft.errors import PipelineError
-from weft.interest.asked import Fact
-from weft.interest.asking import asked
-from weft.interest.passing import Passing
+from weft.spark.event_statistics import event_statistics, rank_correlations
 from weft.spark.frames import attribute_types, flat
-from weft.spark.occurring import occurring, rank_correlations
 from weft.spark.statistics import asked_of, refused, statistics
 from weft.workloads import mixed
 
@@ -33,8 +33,8 @@ def subscriptions(spark: SparkSession) -> DataFrame:
 
 
 def test_what_is_asked_is_what_one_machine_counts(spark: SparkSession) -> None:
-    sample = Passing.of(mixed(1, 300).table)
-    whole = asked(range(len(TEXTS)), TEXTS, sample, 40)
+    sample = EventSample.of(mixed(1, 300).table)
+    whole = demand_of(range(len(TEXTS)), TEXTS, sample, 40)
     found = asked_of(subscriptions(spark), sample, top=10, ranges=40)
     assert found == whole.topped(10)
     assert (found.refused, found.distinct(Fact.FORM)) == (len(BAD), whole.distinct(Fact.FORM))
@@ -60,7 +60,9 @@ def test_a_frame_without_its_columns_is_refused_at_once(spark: SparkSession, col
 
 def test_events_are_counted_exactly(spark: SparkSession) -> None:
     rows = earthquakes.table()
-    found = occurring(spark.createDataFrame(rows), ["status", "magnitude", "tsunami", "felt", "time"], cells=4, top=1)
+    found = event_statistics(
+        spark.createDataFrame(rows), ["status", "magnitude", "tsunami", "felt", "time"], cells=4, top=1
+    )
     assert found.events == rows.num_rows
     for name, seen in found.attributes.items():
         assert seen.present == sum(value is not None for value in rows[name].to_pylist())
@@ -76,7 +78,7 @@ def test_events_are_counted_exactly(spark: SparkSession) -> None:
 def test_boundaries_of_strings_hold_as_many_events_each(spark: SparkSession) -> None:
     words = ["a"] * 5 + ["b"] * 1 + ["c"] * 1 + ["d"] * 3 + [None] * 7
     frame = spark.createDataFrame([(word,) for word in words], "word string").repartition(3)
-    found = occurring(frame, cells=5, top=2).attributes["word"]
+    found = event_statistics(frame, cells=5, top=2).attributes["word"]
     assert found.boundaries == ("a", "b", "c")  # 5, 1 and 4 events, of which "a" cannot be divided
     assert found.top == {"a": 5, "d": 3}
 
@@ -89,7 +91,7 @@ def test_odd_columns_nested_ones_and_every_kind_of_time(spark: SparkSession) -> 
     )
     assert list(attribute_types(frame)) == ["a.b.c", "a.d", "nan", "day", "naive", "zoned", "money"]
     assert flat(frame).columns == ["a.b.c", "a.d", "nan", "day", "naive", "zoned", "money"]
-    found = occurring(frame, cells=1).attributes
+    found = event_statistics(frame, cells=1).attributes
     firsts = {name: seen.boundaries[0] for name, seen in found.items() if seen.boundaries}
     assert firsts == {
         "a.b.c": 1,

@@ -13,23 +13,23 @@ import pyarrow as pa
 import pytest
 
 import weft
+from weft.demand.event_sample import EventSample
+from weft.demand.filter_demand import demand_of
 from weft.errors import TuningError
 from weft.index.tree import TreeIndex
-from weft.interest.asking import asked
-from weft.interest.budget import Budget
-from weft.interest.choices import Options
 from weft.interest.label_filter import FilterShape
-from weft.interest.passing import Passing
-from weft.interest.tuning import Tuned
 from weft.model.schema import Schema
 from weft.space.content import ContentSpace
 from weft.space.grid import Grid
 from weft.space.label_space import LabelSpace
 from weft.spark.frames import drawn
 from weft.spark.java import java_home
-from weft.spark.measuring import measured
+from weft.spark.link_costs import measure_link
 from weft.spark.statistics import Statistics
 from weft.spark.tune import Samples, Tuning, most_telling, tune
+from weft.tuning.budget import CostBudget
+from weft.tuning.choices import Options
+from weft.tuning.parameters import Tuned
 from weft.workloads import mixed
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def spaces() -> list[Any]:
 
 @pytest.mark.parametrize("space", spaces(), ids=["mics", "dls"])
 def test_what_is_measured_is_what_one_table_does(frames: tuple[DataFrame, DataFrame], space: Any) -> None:
-    found = measured(frames[0], MARKET.table, space, FilterShape(1 << 20, 7))
+    found = measure_link(frames[0], MARKET.table, space, FilterShape(1 << 20, 7))
     index = TreeIndex()
     index.add_texts(range(len(MARKET.texts)), MARKET.texts)
     wanted = index.any_batch(MARKET.table)
@@ -72,19 +72,21 @@ def test_filters_in_json_are_measured_too(spark: SparkSession) -> None:
     texts = spark.createDataFrame([(1, '{"exact": {"type": "a"}}'), (2, "x > 50")], "id long, filter string")
     held = pa.record_batch({"x": [10.0, 60.0], "type": ["a", "b"]})
     schema = Schema.from_dict({"attributes": {"x": {"type": "float", "bounds": [0, 100]}}})
-    assert measured(texts, held, ContentSpace(Grid.uniform(schema, 8))).wanted == 2
+    assert measure_link(texts, held, ContentSpace(Grid.uniform(schema, 8))).wanted == 2
 
 
 def test_a_filter_grows_until_it_keeps_its_rate(frames: tuple[DataFrame, DataFrame]) -> None:
-    found = measured(frames[0], MARKET.table, spaces()[1], FilterShape(8, 2), rate=0.05)
+    found = measure_link(frames[0], MARKET.table, spaces()[1], FilterShape(8, 2), rate=0.05)
     assert found.shape is not None
     assert found.shape.rate(found.figures.forwarded) <= 0.05 < found.shape.rate(2 * found.figures.forwarded)
     assert found.lost == 0
 
 
-@pytest.mark.parametrize(("model", "budget"), [("mics", Budget(forwarded=120)), ("dls", Budget(memory=1 << 11))])
+@pytest.mark.parametrize(
+    ("model", "budget"), [("mics", CostBudget(forwarded=120)), ("dls", CostBudget(memory=1 << 11))]
+)
 def test_a_tuning_keeps_its_budget_on_all_subscriptions(
-    frames: tuple[DataFrame, DataFrame], tmp_path: Path, model: Any, budget: Budget
+    frames: tuple[DataFrame, DataFrame], tmp_path: Path, model: Any, budget: CostBudget
 ) -> None:
     samples = Samples(subscriptions=60, events=600, held=900)
     found = tune(*frames, budget, model=model, options=FEW, samples=samples)
@@ -97,7 +99,7 @@ def test_a_tuning_keeps_its_budget_on_all_subscriptions(
     assert Tuning.load(tmp_path / "tuning.json") == found
     read = Tuned.load(tmp_path / "tuning.json")
     assert (read, read.budget) == (found.tuned, budget)
-    again = measured(frames[0], MARKET.table, read.space, read.shape, read.rate)
+    again = measure_link(frames[0], MARKET.table, read.space, read.shape, read.rate)
     assert again.lost == 0
     assert again.figures.forwarded == found.measured.figures.forwarded
 
@@ -110,7 +112,7 @@ def test_events_to_measure_on_are_none_of_those_to_choose_by(spark: SparkSession
 
 
 def test_the_most_telling_attributes_are_asked_for_often_and_passed_seldom() -> None:
-    counted = asked(range(len(MARKET.texts)), MARKET.texts, Passing.of(MARKET.table))
+    counted = demand_of(range(len(MARKET.texts)), MARKET.texts, EventSample.of(MARKET.table))
     found = Statistics(counted, None, {})
     assert most_telling(found, Schema.infer(MARKET.table), 2) == ["symbol", "price"]
     assert most_telling(found, Schema(()), 2) == []
@@ -138,7 +140,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from weft.spark.profile import profile
 from weft.spark.statistics import refused
-from weft.spark.tune import Budget, Options, Samples, tune
+from weft.spark.tune import CostBudget, Options, Samples, tune
 from weft.workloads import mixed
 
 spark = SparkSession.builder.remote("local[2]").config("spark.sql.shuffle.partitions", "2").getOrCreate()
@@ -146,7 +148,7 @@ market = mixed(150, 900)
 subscriptions = spark.createDataFrame([*enumerate(market.texts), (-1, "price >")], "id bigint, filter string")
 events = spark.createDataFrame(pa.Table.from_batches([market.table]))
 few = Options((8, 32), (16,))
-tuning = tune(subscriptions, events, Budget(forwarded=200), options=few, samples=Samples(100, 500, 300))
+tuning = tune(subscriptions, events, CostBudget(forwarded=200), options=few, samples=Samples(100, 500, 300))
 print("found", profile(subscriptions, events).asked.read, refused(subscriptions).count(), tuning.measured.lost)
 """
     source = Path(weft.__file__).parent.parent

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.errors import FilterError
-from weft.kernels.boxes import Floats
+from weft.kernels.arrays import Floats
 
 _MICROS_PER = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _EXACT = 2**53  # floats hold all integers up to it

@@ -13,14 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.algebra.box import Box
-from weft.algebra.columns import MOST_SPANS, BoxColumns, Column, Key, Part
+from weft.algebra.columns import MOST_SPANS, BoxColumns, Column, ColumnKey, ColumnPart
 from weft.algebra.normalize import normalize
 from weft.errors import FilterError
-from weft.kernels.boxes import BOUNDED, HIGH_OPEN, LOW_OPEN, Floats, Mask
+from weft.kernels.arrays import Floats, Mask
+from weft.kernels.boxes import BOUNDED, HIGH_OPEN, LOW_OPEN
 from weft.language.ast import And, Between, Compare, Filter, Operator
 from weft.language.constant import Constant, read_negative_float, read_negative_int
 from weft.language.predicate import NO_PREDICATES, Predicates
-from weft.language.text import Shape, parse, shape_of
+from weft.language.text import TextShape, parse, shape_of
 from weft.model.schema import Schema
 from weft.model.value import Type
 
@@ -33,10 +34,10 @@ _STARTS = {
 }  # the operators that set a low end, and its mark
 _ENDS = {Operator.EQ: 0, Operator.LT: HIGH_OPEN, Operator.LE: 0}  # those that set a high end
 _PARTS = {
-    Type.INT: Part.NUMBERS,
-    Type.FLOAT: Part.NUMBERS,
-    Type.TIMESTAMP: Part.TIMESTAMPS,
-    Type.STRING: Part.STRINGS,
+    Type.INT: ColumnPart.NUMBERS,
+    Type.FLOAT: ColumnPart.NUMBERS,
+    Type.TIMESTAMP: ColumnPart.TIMESTAMPS,
+    Type.STRING: ColumnPart.STRINGS,
 }
 
 
@@ -90,7 +91,7 @@ def columns_of_texts(
 class _Test:
     """A comparison with the constant of a slot."""
 
-    key: Key
+    key: ColumnKey
     slot: int
     operator: Operator
 
@@ -99,13 +100,13 @@ class _Test:
 class _Batch:
     """The texts of one shape: its tests, or None if columns cannot hold them, and each text's constants as written."""
 
-    shape: Shape
+    shape: TextShape
     tests: list[_Test] | None
     owners: list[int] = field(default_factory=list)
     constants: list[list[str]] = field(default_factory=list)
 
 
-def _plan(shape: Shape, schema: Schema | None) -> list[_Test] | None:
+def _plan(shape: TextShape, schema: Schema | None) -> list[_Test] | None:
     """The tests of a shape, if it is a conjunction of comparisons that columns can hold."""
     tests: list[_Test] = []
     for node in shape.tree.operands if isinstance(shape.tree, And) else (shape.tree,):
@@ -113,12 +114,12 @@ def _plan(shape: Shape, schema: Schema | None) -> list[_Test] | None:
         if found is None:
             return None
         tests += found
-    parts: dict[str, Part] = {}
+    parts: dict[str, ColumnPart] = {}
     for name, part in (test.key for test in tests):
         declared = None if schema is None else schema.get(name)
         if declared is not None and _PARTS.get(declared.type) is not part:
             return None  # of another type than the schema's: never matches
-        if name in parts and (part is Part.STRINGS or parts[name] is not part):
+        if name in parts and (part is ColumnPart.STRINGS or parts[name] is not part):
             return None
         parts[name] = part
     return tests if len(parts) <= MOST_SPANS else None
@@ -135,7 +136,7 @@ def _tests(node: Filter, slots: dict[int, int]) -> list[_Test] | None:
     tests = []
     for operator, constant in pairs:
         part = _PARTS.get(constant.type)
-        if part is None or id(constant) not in slots or (part is Part.STRINGS and operator is not Operator.EQ):
+        if part is None or id(constant) not in slots or (part is ColumnPart.STRINGS and operator is not Operator.EQ):
             return None
         tests.append(_Test((left.name, part), slots[id(constant)], operator))
     return tests
@@ -147,7 +148,7 @@ class _Rows:
     def __init__(self, schema: Schema | None) -> None:
         self.schema = schema
         self.owners: list[NDArray[np.int64]] = []
-        self.parts: list[dict[Key, Column]] = []
+        self.parts: list[dict[ColumnKey, Column]] = []
         self.boxes: list[Box] = []
         self.box_owners: list[int] = []
         self.strings: dict[str, int] = {}
@@ -161,7 +162,7 @@ class _Rows:
         owners = np.array(batch.owners, np.int64)
         slots = list(zip(*batch.constants, strict=True))
         fine = np.ones(len(owners), bool)
-        columns: dict[Key, Column] = {}
+        columns: dict[ColumnKey, Column] = {}
         for test in tests:
             column = columns.get(test.key)
             if column is None:
@@ -171,7 +172,7 @@ class _Rows:
         kept = np.ones(len(owners), bool)
         for (name, part), column in columns.items():
             declared = None if self.schema is None else self.schema.get(name)
-            if part is Part.TIMESTAMPS:
+            if part is ColumnPart.TIMESTAMPS:
                 _close(column)
             elif declared is not None and declared.type is Type.INT:
                 fine &= _holds(column.low) & _holds(column.high)  # beyond, no float is the next integer
@@ -183,15 +184,15 @@ class _Rows:
         self.parts.append({key: Column(c.low[kept], c.high[kept], c.marks[kept]) for key, c in columns.items()})
         return [int(number) for number in owners[~fine]]
 
-    def read(self, shape: Shape, pieces: Sequence[str], test: _Test, fine: Mask) -> Floats:
+    def read(self, shape: TextShape, pieces: Sequence[str], test: _Test, fine: Mask) -> Floats:
         """A slot's constants as numbers; what floats cannot hold, or no reader takes, is not fine."""
         reader = shape.readers[test.slot]
         match test.key[1]:
-            case Part.STRINGS:
+            case ColumnPart.STRINGS:
                 known = self.strings
                 texts = [piece[1:-1].replace("''", "'") for piece in pieces]
                 return np.array([known.setdefault(text, len(known)) for text in texts], np.float64)
-            case Part.TIMESTAMPS:
+            case ColumnPart.TIMESTAMPS:
                 values = np.zeros(len(pieces))
                 for row, piece in enumerate(pieces):
                     try:
@@ -216,7 +217,7 @@ class _Rows:
         order = np.argsort(owners, kind="stable")
         place = np.empty(len(order), np.int64)
         place[order] = np.arange(len(order))
-        columns: dict[Key, Column] = {}
+        columns: dict[ColumnKey, Column] = {}
         start = 0
         for numbers, part in zip([*self.owners, single.owners], [*self.parts, single.columns], strict=True):
             rows = place[start : start + len(numbers)]

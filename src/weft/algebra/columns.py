@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 
 from weft.algebra.bounds import are_moments, bounds_size, floats, string_numbers
 from weft.algebra.box import Box
-from weft.algebra.spans import Key, Part, Span, span_of, values_of
+from weft.algebra.spans import ColumnKey, ColumnPart, Span, span_of, values_of
 from weft.errors import FilterError
 from weft.kernels import boxes as kernel
-from weft.kernels.boxes import BOUNDED, Floats, Marks, Mask
+from weft.kernels.arrays import Floats, Mask
+from weft.kernels.boxes import BOUNDED, Marks
 
-__all__ = ["BoxColumns", "Column", "Key", "Part"]
+__all__ = ["BoxColumns", "Column", "ColumnKey", "ColumnPart"]
 
 _UNKNOWN_STRING = -1.0
 MOST_SPANS = 64  # attributes; a box with more is kept as an object, since each would be a column over all rows
@@ -52,7 +53,7 @@ class BoxColumns:
     [False, False, True, True, True]
     """
 
-    columns: dict[Key, Column]
+    columns: dict[ColumnKey, Column]
     owners: NDArray[np.int64]
     odd: dict[int, Box] = field(default_factory=dict)  # row -> a box that no columns hold
     strings: dict[str, int] = field(default_factory=dict)  # a string's number in the columns
@@ -65,7 +66,7 @@ class BoxColumns:
         """Columns of boxes; without owners each box is its own. Given strings keep their numbers and new ones join."""
         rows = list(boxes)
         strings = {} if strings is None else strings
-        columns: dict[Key, Column] = {}
+        columns: dict[ColumnKey, Column] = {}
         odd: dict[int, Box] = {}
         for row, box in enumerate(rows):
             spans = _spans(box, lambda text: strings.setdefault(text, len(strings)))
@@ -92,7 +93,7 @@ class BoxColumns:
         >>> rows.box(1) == Box({"x": ValueSet(numbers=((5, 0),))})
         True
         """
-        columns: dict[Key, Column] = {}
+        columns: dict[ColumnKey, Column] = {}
         strings: dict[str, int] = {}
         size = bounds_size(bounds)
         fine = np.ones(size, bool)
@@ -102,13 +103,13 @@ class BoxColumns:
                 kinds = {are_moments(side) for side in each if side is not None}
                 if len(kinds) > 1:
                     raise FilterError(f"the bounds of {name!r} are moments on one side only: use one type")
-                part = Part.TIMESTAMPS if True in kinds else Part.NUMBERS
+                part = ColumnPart.TIMESTAMPS if True in kinds else ColumnPart.NUMBERS
             elif (numbers := string_numbers(each, strings)) is not None:
                 low = high = numbers
-                part = Part.STRINGS
+                part = ColumnPart.STRINGS
             else:
                 low = high = floats(name, each, size)
-                part = Part.TIMESTAMPS if are_moments(each) else Part.NUMBERS
+                part = ColumnPart.TIMESTAMPS if are_moments(each) else ColumnPart.NUMBERS
             if len(low) != size or len(high) != size:
                 raise FilterError(f"the columns of {name!r} have {len(low)} and {len(high)} rows, others {size}")
             bounded = ~(np.isnan(low) & np.isnan(high))
@@ -131,7 +132,7 @@ class BoxColumns:
         some = list(parts)
         size = sum(len(part) for part, _ in some)
         owners = np.zeros(size, np.int64)
-        columns: dict[Key, Column] = {}
+        columns: dict[ColumnKey, Column] = {}
         odd: dict[int, Box] = {}
         strings: dict[str, int] = {}
         row = owner = 0
@@ -143,7 +144,7 @@ class BoxColumns:
             for key, column in part.columns.items():
                 if key not in columns:
                     columns[key] = Column.blank(size)
-                here, into = _renumbered(column, numbers) if key[1] is Part.STRINGS else column, columns[key]
+                here, into = _renumbered(column, numbers) if key[1] is ColumnPart.STRINGS else column, columns[key]
                 into.low[rows], into.high[rows], into.marks[rows] = here.low, here.high, here.marks
             row, owner = row + len(part), owner + filters
         return BoxColumns(columns, owners, odd, strings)
@@ -153,7 +154,7 @@ class BoxColumns:
         places = np.searchsorted(owners, self.owners)
         kept = np.flatnonzero(np.isin(self.owners, owners))
         columns = {key: Column(c.low[kept], c.high[kept], c.marks[kept]) for key, c in self.columns.items()}
-        words = [column for (_, part), column in columns.items() if part is Part.STRINGS]
+        words = [column for (_, part), column in columns.items() if part is ColumnPart.STRINGS]
         strings: dict[str, int] = {}
         if words:
             numbers = np.zeros(len(self.strings))
@@ -162,7 +163,7 @@ class BoxColumns:
             numbers[used] = np.arange(len(used))
             texts = self.texts()
             strings = {texts[number]: at for at, number in enumerate(used.tolist())}
-            columns = {k: _renumbered(c, numbers) if k[1] is Part.STRINGS else c for k, c in columns.items()}
+            columns = {k: _renumbered(c, numbers) if k[1] is ColumnPart.STRINGS else c for k, c in columns.items()}
         rows = {row: at for at, row in enumerate(kept.tolist())} if self.odd else {}
         odd = {rows[row]: box for row, box in self.odd.items() if row in rows}
         return BoxColumns(columns, places[kept], odd, strings)
@@ -230,7 +231,7 @@ class BoxColumns:
                 rows &= kernel.unbounded(column.marks)
         return self._settle(rows, rest, lambda row: row.overlaps(box))
 
-    def _asked(self, box: Box) -> Iterator[tuple[tuple[str, Part | None], Span | None]]:
+    def _asked(self, box: Box) -> Iterator[tuple[tuple[str, ColumnPart | None], Span | None]]:
         """The box's spans; for a set that is none, (name, None) and None."""
         for name, values in box.sets.items():
             span, exact = span_of(name, values, lambda text: self.strings.get(text, _UNKNOWN_STRING))

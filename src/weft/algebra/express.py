@@ -13,7 +13,19 @@ from weft.algebra.interval import NUMBERS, STRINGS, Cut, Line
 from weft.algebra.strings import Strings, Term, starting_with
 from weft.algebra.valueset import ABSENT, PRESENT, ValueSet, of_type
 from weft.errors import FilterTooComplexError
-from weft.language.ast import Attribute, Between, Compare, Filter, In, Is, Like, Not, Operator, conjunction, disjunction
+from weft.language.ast import (
+    AttributeRef,
+    Between,
+    Compare,
+    Filter,
+    In,
+    Is,
+    Like,
+    Not,
+    Operator,
+    conjunction,
+    disjunction,
+)
 from weft.language.builder import literal_like
 from weft.language.constant import Constant
 from weft.language.format import format_name, most_written
@@ -86,7 +98,7 @@ def _box(box: Box, schema: Schema | None) -> Filter:
 
 def express_values(name: str, values: ValueSet, schema: Schema | None = None) -> Filter:
     """The filter on one attribute."""
-    left = Attribute(name)
+    left = AttributeRef(name)
     missing = Is(left, None)
     if values == ABSENT:
         return missing
@@ -107,13 +119,13 @@ def express_values(name: str, values: ValueSet, schema: Schema | None = None) ->
     return disjunction(*parts)
 
 
-def _line(left: Attribute, kind: Type, line: Line, whole: Line, middle: Constant) -> list[Filter]:
+def _line(left: AttributeRef, kind: Type, line: Line, whole: Line, middle: Constant) -> list[Filter]:
     if line == whole:
         return [Compare(left, Operator.LT, middle), Compare(left, Operator.GE, middle)]
     return _tests(left, kind, line, whole)
 
 
-def _strings(left: Attribute, strings: Strings) -> list[Filter]:
+def _strings(left: AttributeRef, strings: Strings) -> list[Filter]:
     line = strings.line
     if line == STRINGS:
         return [Like(left, "%")]
@@ -126,7 +138,7 @@ def _order(term: Term) -> tuple[object, ...]:
     return sorted(map(repr, term.musts)), sorted(map(repr, term.nots)), repr(term.line)
 
 
-def _term(left: Attribute, term: Term) -> Filter:
+def _term(left: AttributeRef, term: Term) -> Filter:
     tests: list[Filter] = [_like(left, pattern) for pattern in sorted(term.musts, key=repr)]
     tests += [Not(_like(left, pattern)) for pattern in sorted(term.nots, key=repr)]
     heads: Line = STRINGS
@@ -137,14 +149,14 @@ def _term(left: Attribute, term: Term) -> Filter:
     return conjunction(*tests)
 
 
-def _like(left: Attribute, pattern: Pattern) -> Like:
+def _like(left: AttributeRef, pattern: Pattern) -> Like:
     if not any(sign in chunk for segment in pattern.segments for chunk in segment for sign in "%_"):
         return Like(left, "%".join("_".join(segment) for segment in pattern.segments))
     chunks = [[literal_like(left, "", chunk + "%", "").pattern[:-2] for chunk in s] for s in pattern.segments]
     return Like(left, "%".join("_".join(segment) for segment in chunks), "\\")
 
 
-def _tests(left: Attribute, kind: Type, line: Line, whole: Line) -> list[Filter]:
+def _tests(left: AttributeRef, kind: Type, line: Line, whole: Line) -> list[Filter]:
     """One test for each interval; single values are gathered in one IN, single holes are !=."""
     holes = interval.points(interval.complement(line, whole))
     if holes and kind is not Type.TIMESTAMP:
@@ -167,7 +179,7 @@ def _single(kind: Type, low: Cut, high: Cut) -> bool:
     return bool(high[0] - low[0] == 1) if kind is Type.TIMESTAMP else bool(low[0] == high[0])
 
 
-def _interval(left: Attribute, kind: Type, low: Cut, high: Cut | None, whole: Line) -> Filter:
+def _interval(left: AttributeRef, kind: Type, low: Cut, high: Cut | None, whole: Line) -> Filter:
     """The tests of the ends; a whole line has none and never comes here."""
     tests: list[Filter] = []
     low = _named(kind, low)
@@ -181,7 +193,7 @@ def _interval(left: Attribute, kind: Type, low: Cut, high: Cut | None, whole: Li
     return conjunction(*tests)
 
 
-def _equal(left: Attribute, kind: Type, values: list[object], negated: bool = False) -> Filter:
+def _equal(left: AttributeRef, kind: Type, values: list[object], negated: bool = False) -> Filter:
     constants = tuple(_constant(kind, value) for value in values)
     if len(constants) == 1:
         return Compare(left, Operator.NE if negated else Operator.EQ, constants[0])

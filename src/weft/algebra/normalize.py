@@ -21,7 +21,7 @@ from weft.algebra.residual import Called, Outcomes, Subject, relation
 from weft.algebra.strings import like
 from weft.algebra.valueset import ABSENT, NOTHING, PRESENT, ValueSet, of_type, on_line
 from weft.errors import FilterTooComplexError
-from weft.language.ast import And, Attribute, Between, Call, Compare, Filter, In, Is, Like, Not, Operator, Or, Truth
+from weft.language.ast import And, AttributeRef, Between, Call, Compare, Filter, In, Is, Like, Not, Operator, Or, Truth
 from weft.language.constant import Constant
 from weft.language.meaning import negation
 from weft.model.limits import LIMITS
@@ -74,7 +74,7 @@ def _one_box(filter: Filter) -> list[Box] | None:
     for node in nodes:
         kind = type(node)
         if kind is Compare:
-            if type(node.right) is Attribute:  # type: ignore[attr-defined]
+            if type(node.right) is AttributeRef:  # type: ignore[attr-defined]
                 return None
         elif kind not in _TESTS or (kind is In and len(node.values) > _SHORT):  # type: ignore[attr-defined]
             return None
@@ -111,7 +111,7 @@ class _Normalizer:
                 return [EVERYTHING] if value in wanted else []
             case Not(operand):
                 return self.regions(operand, frozenset(map(negation, wanted)))
-            case Is(Attribute(name), None):
+            case Is(AttributeRef(name), None):
                 return self.test(name, (ABSENT, PRESENT), wanted)
             case Is(operand, value):
                 said = frozenset((value,)) if True in wanted else frozenset()
@@ -120,7 +120,7 @@ class _Normalizer:
                 return self.combine(node, operands, wanted, True)
             case Or(operands):
                 return self.combine(node, operands, wanted, False)
-            case Compare(left, operator, Attribute(right)):
+            case Compare(left, operator, AttributeRef(right)):
                 return self.related(left.name, operator, right, wanted)
             case Call():
                 return self.called(node, wanted)
@@ -150,7 +150,7 @@ class _Normalizer:
             while isinstance(operand, Not):
                 operand, asked = operand.operand, frozenset(map(negation, asked))
             if not _is_leaf(operand):
-                if every and isinstance(operand, Compare) and isinstance(operand.right, Attribute):
+                if every and isinstance(operand, Compare) and isinstance(operand.right, AttributeRef):
                     related.add(relation(operand.left.name, operand.operator, operand.right.name)[0])
                     if len(related) > LIMITS.residuals:
                         raise too_many_residuals()
@@ -331,8 +331,8 @@ class _Normalizer:
 def _is_leaf(node: Filter) -> bool:
     """Whether it is a test of one attribute alone."""
     if isinstance(node, Is):
-        return node.value is None and isinstance(node.operand, Attribute)
-    return isinstance(node, (Attribute, Between, In, Like)) or (
+        return node.value is None and isinstance(node.operand, AttributeRef)
+    return isinstance(node, (AttributeRef, Between, In, Like)) or (
         isinstance(node, Compare) and isinstance(node.right, Constant)
     )
 
@@ -421,9 +421,9 @@ def _where_true(node: Filter) -> tuple[str, ValueSet]:
 
 def _split(node: Filter) -> tuple[str, Split]:
     match node:
-        case Is(Attribute(name), None):
+        case Is(AttributeRef(name), None):
             return name, (ABSENT, PRESENT)
-        case Attribute(name):
+        case AttributeRef(name):
             return name, (ValueSet(bools=frozenset((True,))), ValueSet(bools=frozenset((False,))))
         case Compare(left, operator, Constant() as right):
             return left.name, comparison(operator, right)

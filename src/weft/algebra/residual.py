@@ -14,7 +14,7 @@ from typing import Any
 
 from weft.algebra.budget import Budget
 from weft.algebra.valueset import PRESENT, ValueSet, of_type
-from weft.language.ast import Attribute, Call, Compare, Filter, Is, Not, Operator
+from weft.language.ast import AttributeRef, Call, Compare, Filter, Is, Not, Operator
 from weft.language.meaning import compare, truth
 from weft.model.value import Value
 
@@ -34,7 +34,7 @@ _RESULTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Relation:
+class AttributeRelation:
     """How two attributes compare: `<`, `=` or `>`. Canonical: left comes before right in the alphabet."""
 
     left: str
@@ -74,7 +74,7 @@ class Relation:
         if results == "<=>":  # any: two values that compare at all
             return self._compares("<=") | self._compares(">")
         operator = next(o for o, r in _RESULTS.items() if set(r) == set(results))
-        return Compare(Attribute(self.left), operator, Attribute(self.right))
+        return Compare(AttributeRef(self.left), operator, AttributeRef(self.right))
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,15 +113,15 @@ class Called:
         return Not(Is(self.call, bool(other) if other is not None else None))
 
 
-Subject = Relation | Called
+Subject = AttributeRelation | Called
 Residuals = Mapping[Subject, Outcomes]
 
 
-def relation(left: str, operator: Operator, right: str) -> tuple[Relation, Outcomes]:
+def relation(left: str, operator: Operator, right: str) -> tuple[AttributeRelation, Outcomes]:
     """The subject of a comparison between attributes, and the outcomes that make it TRUE."""
     if left > right:
         left, right, operator = right, left, operator.mirrored
-    return Relation(left, right), frozenset(_RESULTS[operator])
+    return AttributeRelation(left, right), frozenset(_RESULTS[operator])
 
 
 def implied(

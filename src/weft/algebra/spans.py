@@ -19,7 +19,7 @@ from weft.kernels.boxes import BOUNDED, HIGH_OPEN, LOW_OPEN
 from weft.model.value import INT_MAX, INT_MIN
 
 
-class Part(StrEnum):
+class ColumnPart(StrEnum):
     """The part of a value set that a column holds."""
 
     NUMBERS = "numbers"
@@ -28,8 +28,8 @@ class Part(StrEnum):
     TIMESTAMPS = "timestamps"
 
 
-Key = tuple[str, Part]
-Span = tuple[Key, float, float, int]  # low, high and marks as in kernels.boxes
+ColumnKey = tuple[str, ColumnPart]
+Span = tuple[ColumnKey, float, float, int]  # low, high and marks as in kernels.boxes
 
 
 def span_of(name: str, values: ValueSet, number: Callable[[str], float]) -> tuple[Span | None, bool]:
@@ -49,21 +49,21 @@ def span_of(name: str, values: ValueSet, number: Callable[[str], float]) -> tupl
         top, end = cuts[-1] if len(cuts) % 2 == 0 else (math.inf, 1)
         marks = BOUNDED | (LOW_OPEN if side else 0) | (0 if end else HIGH_OPEN)
         start, stop = float(low), float(top)
-        return ((name, Part.NUMBERS), start, stop, marks), len(cuts) <= 2 and start == low and stop == top
+        return ((name, ColumnPart.NUMBERS), start, stop, marks), len(cuts) <= 2 and start == low and stop == top
     strings, bools, cuts = values.strings, values.bools, values.timestamps
     if values.absent or (bool(strings) + bool(bools) + bool(cuts)) != 1:
         return None, False
     if cuts:
         low, top = cuts[0][0], cuts[-1][0] - 1 if len(cuts) % 2 == 0 else math.inf
         start, stop = float(low), float(top)
-        return ((name, Part.TIMESTAMPS), start, stop, BOUNDED), len(cuts) <= 2 and start == low and stop == top
+        return ((name, ColumnPart.TIMESTAMPS), start, stop, BOUNDED), len(cuts) <= 2 and start == low and stop == top
     if bools:
-        return ((name, Part.BOOLS), float(min(bools)), float(max(bools)), BOUNDED), True
+        return ((name, ColumnPart.BOOLS), float(min(bools)), float(max(bools)), BOUNDED), True
     text = only_string(strings)
     if text is None:
-        return ((name, Part.STRINGS), -math.inf, math.inf, BOUNDED), strings == ALL_STRINGS
+        return ((name, ColumnPart.STRINGS), -math.inf, math.inf, BOUNDED), strings == ALL_STRINGS
     place = number(text)
-    return ((name, Part.STRINGS), place, place, BOUNDED), True
+    return ((name, ColumnPart.STRINGS), place, place, BOUNDED), True
 
 
 def only_string(strings: Strings) -> str | None:
@@ -76,16 +76,16 @@ def values_of(span: Span, texts: Sequence[str]) -> ValueSet:
     """The set of an exact span; `texts` are the strings by their numbers."""
     (_, part), low, high, marks = span
     match part:
-        case Part.NUMBERS:
+        case ColumnPart.NUMBERS:
             ends = (
                 (_number(low), 1 if marks & LOW_OPEN else 0),
                 (_number(high), 0 if marks & HIGH_OPEN else 1),
             )
             return ValueSet(numbers=ends[:1] if high == math.inf and not marks & HIGH_OPEN else ends)
-        case Part.TIMESTAMPS:
+        case ColumnPart.TIMESTAMPS:
             start = NUMBERS[0] if low == -math.inf else (int(low), 0)
             return ValueSet(timestamps=(start,) if high == math.inf else (start, (int(high) + 1, 0)))
-        case Part.BOOLS:
+        case ColumnPart.BOOLS:
             return ValueSet(bools=frozenset((bool(low), bool(high))))
     return ValueSet(strings=ALL_STRINGS if low == -math.inf else Strings(interval.point(texts[int(low)])))
 

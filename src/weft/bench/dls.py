@@ -18,18 +18,16 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from weft.bench import dls_granules, dls_printed
-from weft.bench.report import Result, timed
+from weft.bench.report import Progress, Result, timed
 from weft.interest.heard_labels import HeardLabels
 from weft.interest.label_counts import LabelCounts
 from weft.interest.label_filter import CountingFilter, FilterShape
+from weft.kernels.arrays import Ints
 from weft.model.schema import Schema
 from weft.space.grid import Grid
 from weft.space.label_space import PARTS, LabelSpace
 from weft.space.labels import LabelCode
 from weft.workloads.base import zipf
-
-Ints = NDArray[np.int64]
-Progress = Callable[[str], None]
 
 GRANULES = {2: 128, 3: 32, 4: 16}
 DRAWS = ("uniform", "zipf", "tied")

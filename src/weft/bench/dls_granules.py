@@ -8,24 +8,20 @@ and batches differ, so it is their course over the granules that compares, which
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache, partial
 
 import numpy as np
-from numpy.typing import NDArray
 
-from weft.bench.report import Result, timed
+from weft.bench.report import Progress, Result, timed
 from weft.interest.label_counts import LabelCounts
 from weft.interest.label_filter import CountingFilter, FilterShape
 from weft.interest.range_table import RangeTable
+from weft.kernels.arrays import Ints
 from weft.space.curve import Curve
 from weft.space.label_space import PARTS
 from weft.space.labels import LabelCode
 from weft.space.range_sets import RangeSets
 from weft.workloads.base import zipf
-
-Ints = NDArray[np.int64]
-Progress = Callable[[str], None]
 
 GRANULES = (16, 32, 64, 128, 256)
 PAPER = {  # microseconds

@@ -16,14 +16,14 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from weft.bench.report import Result
+from weft.bench.report import Progress, Result
 from weft.index.base import SubId
 from weft.interest.label_counts import LabelCounts
 from weft.interest.label_filter import CountingFilter, FilterShape
 from weft.interest.label_set import LabelSet
 from weft.interest.printed_dls import FilterBroker, FilterReceiver
+from weft.kernels.arrays import Ints
 from weft.language.ast import Filter
 from weft.language.text import parse
 from weft.model.schema import Schema
@@ -31,9 +31,6 @@ from weft.routing.dls.table import DlsTable
 from weft.routing.table import ItemId, Link, Update
 from weft.space.grid import Grid
 from weft.space.label_space import LabelSpace
-
-Ints = NDArray[np.int64]
-Progress = Callable[[str], None]
 
 SIZES = (256, 1024, 4096)
 _LABELS = 400

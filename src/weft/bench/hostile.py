@@ -28,7 +28,7 @@ from weft.model.limits import LIMITS
 from weft.model.schema import Schema
 
 Work = Callable[[], object]
-Sizes = tuple[int, int, int]
+HostileSizes = tuple[int, int, int]
 
 _TEXT = 1_000_000  # characters of a long text
 
@@ -38,13 +38,13 @@ class Case:
     """What is measured, and the seconds that it took before at some of its sizes."""
 
     name: str
-    sizes: Sizes
+    sizes: HostileSizes
     prepare: Callable[[int], Work]
     goal: float  # milliseconds at the largest size
     before: dict[int, float] = field(default_factory=dict)
 
 
-def run(quick: bool, progress: Callable[[str], None], sizes: Sizes | None = None) -> list[Result]:
+def run(quick: bool, progress: Callable[[str], None], sizes: HostileSizes | None = None) -> list[Result]:
     """All figures; `sizes` replaces those of every case."""
     results: list[Result] = []
     for case in CASES:
@@ -73,7 +73,7 @@ def _milliseconds(work: Work, times: int) -> float:
     return 1000 * max(best, 1e-6)
 
 
-def _memory(sizes: Sizes | None) -> list[Result]:
+def _memory(sizes: HostileSizes | None) -> list[Result]:
     """What remembered shapes take, and the largest admission."""
     results = []
     shapes, values = (300, 10_000) if sizes is None else (sizes[-1], sizes[-1])

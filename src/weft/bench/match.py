@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from weft.bench.peers import PEERS, Peer, installed, pace, suits
 from weft.bench.report import Result, timed
 from weft.index import TreeIndex
-from weft.index.segment import DEFAULT, Shape
+from weft.index.segment import DEFAULT, TreeShape
 from weft.language.meaning import matches
 from weft.language.text import parse_many
 from weft.workloads import WORKLOADS, Workload, mixed
@@ -72,7 +72,7 @@ Counts = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Effort:
+class MatchEffort:
     """How much time a run may take, and whom it tells what."""
 
     quick: bool
@@ -98,7 +98,7 @@ def run(
     note: Callable[[str], None] = lambda _: None,
 ) -> list[Result]:
     """All figures, or those of a size and of some workloads. `note` is told the peers' plans and who is missing."""
-    effort = Effort(quick, progress, note)
+    effort = MatchEffort(quick, progress, note)
     sizes = (size,) if size else SIZES[:1] if quick else SIZES
     names = workloads or list(WORKLOADS)
     for peer in PEERS:
@@ -125,7 +125,7 @@ def _figure(place: str, figure: str, value: float | None, unit: str) -> Result:
 # -- Weft and its peers ------------------------------------------------------------------------------
 
 
-def _contest(effort: Effort, name: str, size: int, extras: bool) -> list[Result]:
+def _contest(effort: MatchEffort, name: str, size: int, extras: bool) -> list[Result]:
     """All figures of one workload and size."""
     workload, place = effort.workload(name, size), f"{name}/{size}"
     build_seconds, index = timed(lambda: _indexed(workload))
@@ -175,7 +175,9 @@ def _first_pass(index: TreeIndex, batches: Iterable[pa.RecordBatch]) -> tuple[fl
     return seconds, np.concatenate(counts)
 
 
-def _against_peers(effort: Effort, workload: Workload, index: TreeIndex, counts: Counts, ours: float) -> list[Result]:
+def _against_peers(
+    effort: MatchEffort, workload: Workload, index: TreeIndex, counts: Counts, ours: float
+) -> list[Result]:
     """The time of each peer, and how many times ours it is. A missing peer also leaves out the bests."""
     size = len(workload)
     place = f"{workload.name}/{size}"
@@ -194,7 +196,7 @@ def _against_peers(effort: Effort, workload: Workload, index: TreeIndex, counts:
     return results + [_figure(place, f"vs_{name}", ratio, "x") for name, ratio in ratios.items()]
 
 
-def _time_of(effort: Effort, peer: Peer, workload: Workload, index: TreeIndex, counts: Counts) -> float:
+def _time_of(effort: MatchEffort, peer: Peer, workload: Workload, index: TreeIndex, counts: Counts) -> float:
     """Seconds that the peer takes for an event; its matches must be as many as ours."""
     peer.build(workload)
     measured = pace(peer, workload, effort.budget, BATCH)
@@ -224,11 +226,11 @@ def _least(ratios: list[float | None]) -> float | None:
 # -- one event, two threads, changes -----------------------------------------------------------------
 
 
-def _against_shapes(effort: Effort, workload: Workload, counts: Counts) -> Result:
+def _against_shapes(effort: MatchEffort, workload: Workload, counts: Counts) -> Result:
     """The time of an event with the shape that a user gets, in parts of the best of a grid within the memory budget."""
-    times: dict[Shape, float] = {}
+    times: dict[TreeShape, float] = {}
     few = list(workload.batches(BATCH))[: 2 if effort.quick else None]
-    for shape in (DEFAULT, *(Shape(leaf, alpha) for leaf in (64, 128, 256) for alpha in (1.0, 2.0, 4.0))):
+    for shape in (DEFAULT, *(TreeShape(leaf, alpha) for leaf in (64, 128, 256) for alpha in (1.0, 2.0, 4.0))):
         effort.progress(f"{workload.name}: leaves of {shape.leaf}, cells of {shape.alpha:g} ranges")
         index = TreeIndex(shape=shape, budget=math.inf)
         index.add_columns(np.arange(len(workload)), workload.bounds)
@@ -265,7 +267,7 @@ def _two_threads(index: TreeIndex, workload: Workload) -> Result:
     return _figure(f"{workload.name}/{len(workload)}", "two_threads", alone / together, "x")
 
 
-def _updates(effort: Effort, index: TreeIndex, workload: Workload) -> list[Result]:
+def _updates(effort: MatchEffort, index: TreeIndex, workload: Workload) -> list[Result]:
     """Additions and removals one at a time; then both in turn with matches, whose slowest are told."""
     size, place = len(workload), f"{workload.name}/{len(workload)}"
     effort.progress(f"changes of {workload.name} with {size:,} subscriptions")
@@ -316,7 +318,7 @@ def _check_changed(index: TreeIndex, workload: Workload, later: Workload, gone: 
 # -- growth, odd filters, the first match ------------------------------------------------------------
 
 
-def _growth(effort: Effort, known: dict[str, float], sizes: Sequence[int]) -> list[Result]:
+def _growth(effort: MatchEffort, known: dict[str, float], sizes: Sequence[int]) -> list[Result]:
     """The time of an event of W1 as the subscriptions grow, in parts of what linear growth would be."""
     times = {size: known[f"W1/{size}/us_per_event"] for size in sizes}
     results = []
@@ -332,7 +334,7 @@ def _growth(effort: Effort, known: dict[str, float], sizes: Sequence[int]) -> li
     return results
 
 
-def _mixed(effort: Effort, size: int) -> list[Result]:
+def _mixed(effort: MatchEffort, size: int) -> list[Result]:
     """W3 with a tenth of odd filters, against W3 without; the same events."""
     effort.progress(f"odd filters among {size:,}")
     market = mixed(size, min(20_000, max(size, 1_000)))
@@ -357,7 +359,7 @@ def _mixed(effort: Effort, size: int) -> list[Result]:
     ]
 
 
-def _first_match(effort: Effort) -> Result:
+def _first_match(effort: MatchEffort) -> Result:
     """A fresh process, from its start to its end; what it compiles is in the cache from the runs before.
 
     So is Python's bytecode, as it is for what pip installs, even where this process may write none.

@@ -12,19 +12,18 @@ from collections.abc import Callable
 from itertools import product
 
 import numpy as np
-from numpy.typing import NDArray
 
 from weft.algebra.columns import BoxColumns
 from weft.bench.report import Result, timed
 from weft.interest.range_table import RangeTable
+from weft.kernels.arrays import Ints
 from weft.model.schema import Schema
-from weft.order import Filters, NonRedundantForest
+from weft.order import FilterRelation, NonRedundantForest
 from weft.space.content import ContentSpace
 from weft.space.grid import Grid
 from weft.space.range_sets import RangeSets
 from weft.workloads.base import zipf
 
-Ints = NDArray[np.int64]
 CELLS = 253  # within the bounds; one below, one above and one for "absent" make 256
 _FIRST = 2  # cell within the bounds: after "absent" and below
 _BATCH = 10_000
@@ -115,7 +114,7 @@ def _covering(draw: str, size: int, progress: Callable[[str], None]) -> list[Res
     assert all(one or not other for one, other in zip(subsumed[:few].tolist(), covered, strict=True)), (
         "what one subscription covers, all together cover"
     )
-    forest = NonRedundantForest(Filters())
+    forest = NonRedundantForest(FilterRelation())
     for number, box in enumerate(columns):
         forest.add(box, number)
     forest_seconds, by_forest = timed(lambda: [bool(forest.covering(box)) for box in boxes])

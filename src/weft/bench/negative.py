@@ -18,11 +18,11 @@ from time import perf_counter, process_time
 import numpy as np
 
 from weft.algebra.box import Box
-from weft.algebra.spans import Part, Span
+from weft.algebra.spans import ColumnPart, Span
 from weft.algebra.valueset import ValueSet
 from weft.bench.report import Result, timed
-from weft.interest.negative import MOST_BOXES, Limit, NegativeSpace
-from weft.interest.tiles import Choice, SplitOrder
+from weft.interest.negative_space import MOST_BOXES, Limit, NegativeSpace
+from weft.interest.tiles import SplitChoice, SplitOrder
 from weft.kernels.boxes import BOUNDED
 from weft.model.schema import Schema
 from weft.order.cover_index import CoverIndex
@@ -105,7 +105,9 @@ def _limits(size: int, progress: Callable[[str], None]) -> list[Result]:
     boxes, results = _boxes(3, size), []
     limits = {f"k{k}": Limit(k) for k in (10, 50, 100)}
     limits |= {"dynamic10": Limit(10, dynamic=True)}
-    limits |= {f"k10-{choice.name.lower()}": Limit(10, choice=choice) for choice in (Choice.BENEFIT, Choice.COST)}
+    limits |= {
+        f"k10-{choice.name.lower()}": Limit(10, choice=choice) for choice in (SplitChoice.BENEFIT, SplitChoice.COST)
+    }
     for name, limit in limits.items():
         progress(f"limits: {name}")
         space = NegativeSpace[int](_schema(3), limit)
@@ -205,7 +207,7 @@ def _covered(boxes: list[Box]) -> set[int]:
 
 def _span(name: str, values: ValueSet) -> Span:
     (low, _), (high, _) = values.numbers
-    return (name, Part.NUMBERS), low, high, BOUNDED
+    return (name, ColumnPart.NUMBERS), low, high, BOUNDED
 
 
 def _boxes(dims: int, size: int) -> list[Box]:

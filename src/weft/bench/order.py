@@ -18,7 +18,7 @@ from weft.algebra.columns import BoxColumns
 from weft.algebra.normalize import normalize
 from weft.bench.order_sets import merged, pairs
 from weft.bench.report import Result, timed
-from weft.order import BalancedForest, Filters, Forest, NonRedundantForest, Poset, Relation, Structure
+from weft.order import BalancedForest, FilterRelation, Forest, NonRedundantForest, Poset, Relation, Structure
 from weft.workloads.thesis import SCHEMAS, FilterSchema, in_turn
 
 STRUCTURES: dict[str, Callable[[Relation[Any]], Structure[Any]]] = {
@@ -43,11 +43,11 @@ GOALS = {
 }
 LOWER = {"covers", "ms"}  # units in which less is better
 
-Change = tuple[bool, NormalForm, Hashable]  # added or not, the filter, who wants it
+OrderStep = tuple[bool, NormalForm, Hashable]  # added or not, the filter, who wants it
 
 
 @dataclass(frozen=True, slots=True)
-class Effort:
+class OrderEffort:
     """How much is measured, and whom it tells what."""
 
     local: int  # filters
@@ -63,11 +63,13 @@ class Effort:
 def run(quick: bool, progress: Callable[[str], None], size: int | None = None) -> list[Result]:
     """All figures; with a size, tiny ones of that many filters."""
     if size is not None:
-        effort = Effort(size, size, (3,), 1, (size,), (size,), size, progress)
+        effort = OrderEffort(size, size, (3,), 1, (size,), (size,), size, progress)
     elif quick:
-        effort = Effort(500, 1_000, (3, 15), 1, (10_000, 100_000), (1_000,), 10_000, progress)
+        effort = OrderEffort(500, 1_000, (3, 15), 1, (10_000, 100_000), (1_000,), 10_000, progress)
     else:
-        effort = Effort(500, 1_000, (3, 6, 9, 12, 15), 5, (10_000, 100_000, 300_000), (1_000, 10_000), 10_000, progress)
+        effort = OrderEffort(
+            500, 1_000, (3, 6, 9, 12, 15), 5, (10_000, 100_000, 300_000), (1_000, 10_000), 10_000, progress
+        )
     progress("getting ready")
     _warm()
     results: list[Result] = []
@@ -90,7 +92,7 @@ def _figure(place: str, figure: str, value: float, unit: str) -> Result:
 # -- the thesis ----------------------------------------------------------------------------------------------
 
 
-def _local(effort: Effort, name: str, schema: FilterSchema) -> list[Result]:
+def _local(effort: OrderEffort, name: str, schema: FilterSchema) -> list[Result]:
     """Local clients (4.3): each filter has its own interface; all are added, then one by one replaced."""
     size = effort.local
     runs = []
@@ -108,21 +110,21 @@ def _local(effort: Effort, name: str, schema: FilterSchema) -> list[Result]:
     return _figures(f"local-{name}/{size}", runs)
 
 
-def _distributed(effort: Effort, name: str, schema: FilterSchema, interfaces: int) -> list[Result]:
+def _distributed(effort: OrderEffort, name: str, schema: FilterSchema, interfaces: int) -> list[Result]:
     """Neighbours (4.4): each sends only what no other filter of its own covers, and with a removal the uncovered."""
     size = effort.distributed
     runs = []
     for seed in range(effort.replications):
         effort.progress(f"{interfaces} neighbours, {name}, run {seed + 1} of {effort.replications}")
         rng = np.random.default_rng(seed)
-        tables: list[Forest[Any]] = [Forest(Filters()) for _ in range(interfaces)]
+        tables: list[Forest[Any]] = [Forest(FilterRelation()) for _ in range(interfaces)]
         neighbours = range(interfaces)
         added = [
             (True, sent, who)
             for form, who in in_turn(_forms(schema, size, rng), neighbours)
             for sent in tables[who].add(form).add
         ]
-        replaced: list[Change] = []
+        replaced: list[OrderStep] = []
         for form, who in in_turn(_forms(schema, size // 10, rng), neighbours):
             roots = list(tables[who].roots)
             gone: Any = roots[int(rng.integers(len(roots)))].thing
@@ -136,12 +138,12 @@ def _distributed(effort: Effort, name: str, schema: FilterSchema, interfaces: in
 Costs = dict[str, dict[str, tuple[int, float]]]  # of each structure, comparisons and seconds of each phase
 
 
-def _run(kinds: dict[str, Callable[[Relation[Any]], Structure[Any]]], *phases: Sequence[Change]) -> Costs:
+def _run(kinds: dict[str, Callable[[Relation[Any]], Structure[Any]]], *phases: Sequence[OrderStep]) -> Costs:
     """The same changes to each structure, which must agree on the roots after each phase."""
     costs: Costs = {}
     roots: dict[str, set[Hashable]] = {}
     for kind, make in kinds.items():
-        relation = Filters(indexed=False)
+        relation = FilterRelation(indexed=False)
         structure = make(relation)
         costs[kind] = {}
         for phase, changes in zip(("add", "change"), phases, strict=True):
@@ -153,7 +155,7 @@ def _run(kinds: dict[str, Callable[[Relation[Any]], Structure[Any]]], *phases: S
     return costs
 
 
-def _apply(structure: Structure[Any], changes: Iterable[Change]) -> None:
+def _apply(structure: Structure[Any], changes: Iterable[OrderStep]) -> None:
     for added, form, who in changes:
         if added:
             structure.add(form, who)
@@ -181,7 +183,7 @@ def _figures(place: str, runs: Sequence[Costs]) -> list[Result]:
 # -- beyond ----------------------------------------------------------------------------------------------------
 
 
-def _beyond(effort: Effort) -> list[Result]:
+def _beyond(effort: OrderEffort) -> list[Result]:
     """Very many filters of ten neighbours into the non-redundant forest."""
     results = []
     for size in effort.sizes:
@@ -191,14 +193,14 @@ def _beyond(effort: Effort) -> list[Result]:
     return results
 
 
-def _many(effort: Effort, name: str, schema: FilterSchema, size: int) -> list[Result]:
+def _many(effort: OrderEffort, name: str, schema: FilterSchema, size: int) -> list[Result]:
     effort.progress(f"{size:,} {name} filters")
     place, rng = f"{name}/{size}", np.random.default_rng(1)
     drawn = schema.draw(size, rng)
     prepare, forms = timed(lambda: [normalize(each) for each in drawn])
     some = min(size, 10_000)
     more = _forms(schema, some, rng)
-    forest = NonRedundantForest[Any](Filters())
+    forest = NonRedundantForest[Any](FilterRelation())
     added = [(True, *pair) for pair in in_turn(forms, range(10))]
     seconds, _ = timed(lambda: _apply(forest, added))
     nodes = len(forest)
@@ -232,7 +234,7 @@ def _forms(schema: FilterSchema, size: int, rng: np.random.Generator) -> list[No
 
 def _warm() -> None:
     """Have everything compiled that is: trees of boxes, searches both ways."""
-    forest = NonRedundantForest[Any](Filters())
+    forest = NonRedundantForest[Any](FilterRelation())
     forms = _forms(SCHEMAS["3d"], 600, np.random.default_rng(0))
     for client, form in enumerate(forms):
         forest.add(form, client)

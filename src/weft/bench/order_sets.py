@@ -16,11 +16,11 @@ import numpy as np
 from weft.algebra.box import NormalForm
 from weft.algebra.normalize import normalize
 from weft.bench.report import Result, timed
-from weft.order import Filters, NonRedundantForest
-from weft.order.double_forest import DoubleForest
-from weft.order.mergeability import FilterMerging
-from weft.order.root_merging import RootMerging
-from weft.order.two_sets import TwoSets
+from weft.merging.mergeability import FilterMerging
+from weft.merging.root_merging import RootMerging
+from weft.order import FilterRelation, NonRedundantForest
+from weft.profiles.double_forest import DoubleForest
+from weft.profiles.two_sets import TwoSets
 from weft.workloads.thesis import ANY_PREDICATE, SCHEMAS, TOP, FilterSchema
 
 CHECKED = 1_000  # queries, and profiles, that the set-based way is run for
@@ -42,7 +42,7 @@ def pairs(size: int, progress: Callable[[str], None]) -> list[Result]:
         results.append(Result(f"{place}/{figure}", share, "of sets", GOALS.get(figure), "lower"))
         results.append(Result(f"{place}/{figure}_s", seconds, "s", None, "lower"))
         if size <= CHECKED:
-            sets = TwoSets[Any](Filters(indexed=False))
+            sets = TwoSets[Any](FilterRelation(indexed=False))
             _meet(sets, queries, profiles)
             assert sets.comparisons == size**2, "sets compare each with each"
             assert sets.pairs() == forest.pairs(), "forests must find what sets find"
@@ -66,7 +66,7 @@ def merged(size: int, progress: Callable[[str], None]) -> list[Result]:
         place = f"merged-{name}/{size}"
         progress(f"merging {size:,} filters of {name}")
         forms = _forms(schema, size, np.random.default_rng(1))
-        roots = RootMerging[Any](NonRedundantForest(Filters()), FilterMerging())
+        roots = RootMerging[Any](NonRedundantForest(FilterRelation()), FilterMerging())
         most = 0
 
         def add() -> None:

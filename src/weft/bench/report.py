@@ -16,6 +16,8 @@ from rich.console import Console
 
 from weft.tables import plain_table
 
+Progress = Callable[[str], None]  # told what is being measured
+
 
 @dataclass(frozen=True, slots=True)
 class Result:

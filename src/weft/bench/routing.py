@@ -7,8 +7,9 @@ are all in the times. Only the tables' own work is timed, in time of the process
 not count, what an index builds in a thread does); rates of the chain and of routing are also given by the clock on the
 wall, and these have the goals. Compiled code is loaded before, with a tiny network.
 
-The workloads are `weft.sim.interest`'s: `uniform` (ranges anywhere, 1 to 64 wide) and `zipf` (popular places in a few
-popular sizes). For a sample of events every model must reach all brokers where a scan of all subscriptions delivers.
+The workloads are `weft.sim.range_workloads`'s: `uniform` (ranges anywhere, 1 to 64 wide) and `zipf` (popular places in
+a few popular sizes). For a sample of events every model must reach all brokers where a scan of all subscriptions
+delivers.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ from weft.language.ast import Filter
 from weft.language.text import parse_many
 from weft.routing.overlay import BrokerId
 from weft.routing.table import Filters, ItemId, Link, RoutingTable, Source, Tell, Update
-from weft.sim.interest import WORKLOADS
 from weft.sim.overlay import MODELS, NEED_BOUNDS, MakeTable
+from weft.sim.range_workloads import WORKLOADS
 from weft.sim.trees import Links, brokers, tree
 
 NAMES = ("uniform", "zipf")

@@ -1,8 +1,8 @@
 """What one covering table with three links costs: a change, an update learnt, a removal, in bulk; bytes; longest call.
 
-Subscriptions are those of `weft.sim.interest`'s popular regions. Times are of the processor, and scaled to a machine
-that does 830,000 `covers` between boxes a second, which is measured in the same run. Bytes are all that the table
-allocates but for the filters themselves.
+Subscriptions are those of `weft.sim.range_workloads`'s popular regions. Times are of the processor, and scaled to a
+machine that does 830,000 `covers` between boxes a second, which is measured in the same run. Bytes are all that the
+table allocates but for the filters themselves.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from weft.language.ast import Filter
 from weft.language.text import parse_many
 from weft.routing.registry import make_table
 from weft.routing.table import ItemId, Link, RoutingTable, Update
-from weft.sim.interest import WORKLOADS
+from weft.sim.range_workloads import WORKLOADS
 
 LINKS = tuple(map(Link, ("north", "south", "west")))
 STANDARD = 830_000  # pairs of boxes compared a second

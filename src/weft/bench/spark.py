@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,12 +25,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from weft.bench.report import Result, timed
+from weft.bench.report import Progress, Result, timed
 from weft.spark import match, prepare, session
 from weft.workloads import WORKLOADS
-
-Progress = Callable[[str], None]
-Note = Callable[[str], None]
 
 AXES = ("x", "y", "z")
 _TOP = 1_000.0
@@ -39,7 +36,7 @@ _GROUP = 20_000  # rows of a parquet row group: files that both cores can read
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class BenchSizes:
     """How many: cubes for the joins, events for the plain join, the large sets, and the one by partitioning."""
 
     cubes: tuple[int, ...] = (100_000, 400_000)  # the smallest also against the plain join
@@ -50,12 +47,12 @@ class Sizes:
     turns: int = 5
 
 
-QUICK = Sizes(cubes=(50_000,), plain=(1_000, 3_000), many=200_000, partitioned=500_000, cells=(16, 32), turns=3)
+QUICK = BenchSizes(cubes=(50_000,), plain=(1_000, 3_000), many=200_000, partitioned=500_000, cells=(16, 32), turns=3)
 
 
-def run(quick: bool, progress: Progress, note: Note = print, sizes: Sizes | None = None) -> list[Result]:
+def run(quick: bool, progress: Progress, note: Progress = print, sizes: BenchSizes | None = None) -> list[Result]:
     """All figures; `progress` is told what is being measured."""
-    sizes = sizes or (QUICK if quick else Sizes())
+    sizes = sizes or (QUICK if quick else BenchSizes())
     place = Path(tempfile.mkdtemp(prefix="weft-bench-"))
     try:
         spark = session("local[2]")
@@ -119,7 +116,7 @@ def _warm(spark: Any, place: Path) -> None:
 
 
 def _joins(  # noqa: PLR0913, PLR0917
-    spark: Any, place: Path, size: int, sizes: Sizes, progress: Progress, note: Note
+    spark: Any, place: Path, size: int, sizes: BenchSizes, progress: Progress, note: Progress
 ) -> list[Result]:
     events, wanted = _cubes(place, size)
     said = f"{size:,} events x {size:,} subscriptions"
@@ -152,7 +149,7 @@ def _joins(  # noqa: PLR0913, PLR0917
 
 
 def _best_grid_join(  # noqa: PLR0913, PLR0917
-    spark: Any, place: Path, data: tuple[Path, Path], count: int, sizes: Sizes, progress: Progress
+    spark: Any, place: Path, data: tuple[Path, Path], count: int, sizes: BenchSizes, progress: Progress
 ) -> tuple[tuple[int, str], str]:
     """The cells and the hint of the quickest, and its plan."""
     best, best_join, best_plan = float("inf"), (0, ""), ""
@@ -285,7 +282,7 @@ def _cubes_beside(events: Path) -> tuple[Path, Path]:
 # -- partitioning ---------------------------------------------------------------------------------------
 
 
-def _partitioned(spark: Any, place: Path, sizes: Sizes, progress: Progress) -> list[Result]:
+def _partitioned(spark: Any, place: Path, sizes: BenchSizes, progress: Progress) -> list[Result]:
     name = f"W1/{sizes.partitioned}"
     events, wanted = _workload(place, sizes.partitioned, sizes.many)
     progress(f"{sizes.many:,} events x {sizes.partitioned:,} subscriptions by partitioning")

@@ -27,19 +27,17 @@ import pyarrow as pa
 
 from weft.algebra.bulk import columns_of_texts
 from weft.algebra.columns import BoxColumns
-from weft.bench.report import Result
-from weft.interest.budget import Budget, Cost, Figures
-from weft.interest.cell_sample import Sample
-from weft.interest.choices import Options
-from weft.interest.measured import measure
-from weft.interest.tune import exhaustive, tune_dls, tune_mics
-from weft.interest.tuning import Tuned
+from weft.bench.report import Progress, Result
 from weft.model.schema import Schema
+from weft.tuning.budget import Cost, CostBudget, LinkFigures
+from weft.tuning.cell_sample import Sample
+from weft.tuning.choices import Options
+from weft.tuning.grid_costs import measure
+from weft.tuning.parameters import Tuned
+from weft.tuning.tuner import exhaustive, tune_dls, tune_mics
 from weft.workloads import mixed
 from weft.workloads.base import ranges, zipf
 from weft.workloads.standard import TOP_PRICE, TOP_VOLUME
-
-Progress = Callable[[str], None]
 
 GOAL = 1.3
 TUNE: dict[str, Callable[..., Tuned[Any]]] = {"mics": tune_mics, "dls": tune_dls}
@@ -70,19 +68,19 @@ def run(quick: bool, progress: Progress, size: int | None = None, options: Optio
             options = Options(options.cells[:2], options.caps[:1], options.groups)
         for model in TUNE:
             progress(f"{name}: {model} within so many items")
-            some, found = _against(name, model, seen, held, Budget(forwarded=ITEMS * size), options)
+            some, found = _against(name, model, seen, held, CostBudget(forwarded=ITEMS * size), options)
             results += some
             progress(f"{name}: {model} with so few false positives")
             few = min(1.0, SLACK * found.false_positives)
-            results += _against(name, model, seen, held, Budget(false_positives=few), options)[0]
+            results += _against(name, model, seen, held, CostBudget(false_positives=few), options)[0]
             progress(f"{name}: {model} in so much memory")
-            results += _against(name, model, seen, held, Budget(memory=found.memory), options)[0]
+            results += _against(name, model, seen, held, CostBudget(memory=found.memory), options)[0]
     return results
 
 
 def _against(  # noqa: PLR0913, PLR0917
-    workload: str, model: str, seen: Drawn, held: Sample, budget: Budget, options: Options
-) -> tuple[list[Result], Figures]:
+    workload: str, model: str, seen: Drawn, held: Sample, budget: CostBudget, options: Options
+) -> tuple[list[Result], LinkFigures]:
     """The figures of one budget, and what the best choice costs on the sample."""
     mine = TUNE[model](*seen, budget, options)
     best = exhaustive(model, *seen, budget, options)

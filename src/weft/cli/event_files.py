@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from weft.cli.arguments import read_event
 from weft.cli.filter_files import PARQUET
-from weft.cli.reading import read_event
 from weft.errors import EventError, SchemaError
 from weft.model.event import Event
 from weft.model.schema import Schema
@@ -41,7 +41,7 @@ class BadEvent:
 
 
 @dataclass(slots=True)
-class Happened:
+class EventFile:
     """What a file holds: the events that were kept, of how many, and what all of them suggest."""
 
     events: list[Event] = field(default_factory=list)
@@ -57,7 +57,7 @@ def read_events(
     schema: Schema | None,
     rng: np.random.Generator,
     most: int | None = None,
-) -> Happened:
+) -> EventFile:
     """The events of a file, or with `-` of standard input, `most` of them at most. Raises EventError.
 
     >>> import numpy as np
@@ -65,7 +65,7 @@ def read_events(
     >>> [event["x"] for event in found.events], found.observed["x"].high, [bad.place for bad in found.refused]
     ([3, 5], 5, ['line 2'])
     """
-    suffix, found = Path(path).suffix.lower(), Happened()
+    suffix, found = Path(path).suffix.lower(), EventFile()
     if path == "-" or suffix not in (".csv", *PARQUET):
         every = list(_lines(path, stdin, schema, found.refused))
         found.of, found.observed = len(every), _observed(every, found.notes)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from weft.cli.reading import read_filter
+from weft.cli.arguments import read_filter
 from weft.errors import FilterError
 from weft.language.ast import Filter
 from weft.language.dialects import from_json
@@ -32,7 +32,7 @@ PARQUET = (".parquet", ".pq")
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class WantedFilter:
     """A filter, who wants it, and where it stands."""
 
     filter: Filter
@@ -50,10 +50,10 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class FilterFile:
     """What a file holds."""
 
-    read: list[Wish] = field(default_factory=list)
+    read: list[WantedFilter] = field(default_factory=list)
     refused: list[Refused] = field(default_factory=list)
 
 
@@ -65,16 +65,16 @@ class _Entry:
     interface: str | None = None
 
 
-def read_wishes(
+def read_filter_file(
     path: str, stdin: Callable[[], bytes], predicates: Predicates, interfaces: Sequence[Interface] = ()
-) -> Wishes:
+) -> FilterFile:
     """The filters of a file, or with `-` of standard input; `interfaces` are given in turn to those that have none.
 
-    >>> wishes = read_wishes("-", lambda: b"# two\\nx > 1\\nx => 2\\ny = 3", Predicates([]), ["north", "south"])
+    >>> wishes = read_filter_file("-", lambda: b"# two\\nx > 1\\nx => 2\\ny = 3", Predicates([]), ["north", "south"])
     >>> [(str(wish.filter), wish.interface) for wish in wishes.read], [each.place for each in wishes.refused]
     ([('x > 1', 'north'), ('y = 3', 'south')], ['line 3'])
     """
-    wishes = Wishes()
+    wishes = FilterFile()
     for entry in _entries(path, stdin, wishes.refused):
         try:
             found = _filter(entry.filter, predicates)
@@ -83,7 +83,7 @@ def read_wishes(
             wishes.refused.append(Refused(entry.place, shown, error))
             continue
         turn = interfaces[len(wishes.read) % len(interfaces)] if interfaces else entry.id
-        wishes.read.append(Wish(found, turn if entry.interface is None else entry.interface, entry.place))
+        wishes.read.append(WantedFilter(found, turn if entry.interface is None else entry.interface, entry.place))
     return wishes
 
 

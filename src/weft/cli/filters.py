@@ -1,4 +1,4 @@
-"""`weft filter`: check, format, explain, compare and merge. No logic of its own: `answers` has it."""
+"""`weft filter`: check, format, explain, compare and merge. No logic of its own: `filter_answers` has it."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def check(texts: Texts, schema: SchemaFile = None, taxonomy: TaxonomyFile = None
     Example:
       $ weft filter check "price < 95 AND symbol IN ('X', 'Y')"
     """
-    from weft.cli.answers import checked
-    from weft.cli.reading import read_filter, read_predicates
+    from weft.cli.arguments import read_filter, read_predicates
+    from weft.cli.filter_answers import checked
 
     declared, predicates = read_schema(schema), read_predicates(taxonomy)
     answers: list[dict[str, Any]] = []
@@ -72,7 +72,7 @@ def format_(texts: Texts, schema: SchemaFile = None, taxonomy: TaxonomyFile = No
     Example:
       $ weft filter format "not(5<price or active)"
     """
-    from weft.cli.answers import undeclared
+    from weft.cli.filter_answers import undeclared
 
     declared, found = read_schema(schema), read_filters(texts, taxonomy)
     written, notes = [str(each) for each in found], undeclared(found, declared)
@@ -106,9 +106,9 @@ def explain(
     Example:
       $ weft filter explain "a < 5 AND NOT b > 7" --event '{"a": 1}'
     """
-    from weft.cli import show
-    from weft.cli.answers import explained
-    from weft.cli.reading import read_event
+    from weft.cli import display
+    from weft.cli.arguments import read_event
+    from weft.cli.filter_answers import explained
     from weft.language.trace import plain_values, trace
 
     declared = read_schema(schema)
@@ -126,9 +126,9 @@ def explain(
         emit(facts)
         return
     say(facts["filter"], "bold cyan")
-    console().print("", *show.explanation(facts), sep="\n")
+    console().print("", *display.explanation(facts), sep="\n")
     if traced is not None:
-        console().print("", show.tree(traced), sep="\n")
+        console().print("", display.tree(traced), sep="\n")
         say("the event matches" if traced.truth else "the event does not match", "bold")
     say_notes(facts["notes"])
 
@@ -150,8 +150,8 @@ def covers(
     Example:
       $ weft filter covers "x < 10" "x BETWEEN 5 AND 9"
     """
-    from weft.cli import show
-    from weft.cli.answers import compared
+    from weft.cli import display
+    from weft.cli.filter_answers import compared
 
     declared = read_schema(schema)
     outer, inner = read_filters([wide, narrow], taxonomy, 2, 2)
@@ -159,7 +159,7 @@ def covers(
     if as_json:
         emit(facts)
         return
-    console().print(show.named(("wide", facts["wide"]), ("narrow", facts["narrow"])))
+    console().print(display.named(("wide", facts["wide"]), ("narrow", facts["narrow"])))
     if facts["equivalent"]:
         say("yes: WIDE covers NARROW; they are equivalent, NARROW covers WIDE too", "bold")
     elif facts["covers"]:
@@ -190,8 +190,8 @@ def overlaps(
     Example:
       $ weft filter overlaps "x < 10" "x > 5 AND y = 1"
     """
-    from weft.cli import show
-    from weft.cli.answers import shared
+    from weft.cli import display
+    from weft.cli.filter_answers import shared
 
     declared = read_schema(schema)
     first, second = read_filters([one, other], taxonomy, 2, 2)
@@ -199,7 +199,7 @@ def overlaps(
     if as_json:
         emit(facts)
         return
-    console().print(show.named(("one", facts["one"]), ("other", facts["other"])))
+    console().print(display.named(("one", facts["one"]), ("other", facts["other"])))
     if facts["overlaps"]:
         say("yes: both match the events of", "bold")
         say(facts["both"], "cyan")
@@ -220,8 +220,8 @@ def merge(texts: Texts, schema: SchemaFile = None, taxonomy: TaxonomyFile = None
     Example:
       $ weft filter merge "x < 5 AND y > 1" "x BETWEEN 5 AND 9 AND y > 1"
     """
-    from weft.cli import show
-    from weft.cli.answers import merged
+    from weft.cli import display
+    from weft.cli.filter_answers import merged
 
     declared = read_schema(schema)
     facts = merged(read_filters(texts, taxonomy, 2), declared)
@@ -232,5 +232,5 @@ def merge(texts: Texts, schema: SchemaFile = None, taxonomy: TaxonomyFile = None
     perfect = "yes: it matches what its parts match" if facts["perfect"] else "no: it matches more than its parts"
     added = facts["unknown"] or f"{facts['share']:.1%} of its volume ({facts['added']:,.6g})"
     about = [("rule", facts["rule"]), ("perfect", perfect), *([] if facts["perfect"] else [("added", added)])]
-    console().print("", show.named(*about), sep="\n")
+    console().print("", display.named(*about), sep="\n")
     say_notes(facts["notes"])

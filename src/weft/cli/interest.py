@@ -16,13 +16,13 @@ from weft.errors import FilterError, WeftError
 if TYPE_CHECKING:
     import numpy as np
 
-    from weft.cli.event_files import BadEvent, Happened
+    from weft.cli.event_files import BadEvent, EventFile
     from weft.cli.filter_files import Refused
     from weft.language.ast import Filter
     from weft.model.schema import Schema
     from weft.sim.evidence import Data, Evidence
-    from weft.sim.figures import Figures
-    from weft.sim.recommend import Recommendation
+    from weft.sim.figures import ModelFigures
+    from weft.sim.recommendation import Recommendation
 
 interest = typer.Typer(no_args_is_help=True)
 
@@ -115,7 +115,7 @@ def compare(  # noqa: PLR0913, PLR0917 - a command has its options
     from weft.sim.candidates import CANDIDATES
     from weft.sim.evidence import Data
     from weft.sim.evidence import compare as compared
-    from weft.sim.recommend import recommend
+    from weft.sim.recommendation import recommend
 
     chosen = [name.strip() for name in models.split(",")] if models else list(CANDIDATES)
     for name in chosen:
@@ -160,11 +160,11 @@ class _Wanted:
 def _filters(path: str, taxonomy: Path | None, schema: Schema, rng: np.random.Generator, most: int | None) -> _Wanted:
     """The filters that can be used, a sample of them. Raises FilterError if there is none."""
     from weft.algebra.relate import as_form
+    from weft.cli.arguments import read_predicates
     from weft.cli.event_files import drawn
-    from weft.cli.filter_files import Refused, read_wishes
-    from weft.cli.reading import read_predicates
+    from weft.cli.filter_files import Refused, read_filter_file
 
-    wishes = read_wishes(path, typer.get_binary_stream("stdin").read, read_predicates(taxonomy))
+    wishes = read_filter_file(path, typer.get_binary_stream("stdin").read, read_predicates(taxonomy))
     refused, usable = list(wishes.refused), []
     for wish in (wishes.read[at] for at in drawn(len(wishes.read), most, rng)):
         try:
@@ -190,8 +190,8 @@ def _be_strict(filters: Sequence[Refused], events: Sequence[BadEvent]) -> None:
             )
 
 
-def _notes(wanted: _Wanted, happened: Happened, declared: Schema | None) -> list[str]:
-    from weft.cli.answers import undeclared
+def _notes(wanted: _Wanted, happened: EventFile, declared: Schema | None) -> list[str]:
+    from weft.cli.filter_answers import undeclared
     from weft.language.ast import attributes
     from weft.model.schema import did_you_mean
 
@@ -218,7 +218,7 @@ def _unseen(data: Data, models: Sequence[str]) -> list[str]:
 
 def _facts(  # noqa: PLR0913, PLR0917 - all that there is to say
     wanted: _Wanted,
-    happened: Happened,
+    happened: EventFile,
     found: Evidence,
     advice: Recommendation | None,
     notes: list[str],
@@ -246,7 +246,7 @@ _TOLD = ("forwarded", "kB", "of all", "updates", "sent", "table")
 _TIMED = ("insert", "in batches", "remove", "match", "alone", "in vain", "MB")
 
 
-def _show(wanted: _Wanted, happened: Happened, found: Evidence, advice: Recommendation | None) -> None:
+def _show(wanted: _Wanted, happened: EventFile, found: Evidence, advice: Recommendation | None) -> None:
     from weft.tables import plain_table
 
     subs = _sampled("subscription", len(wanted.filters), wanted.of)
@@ -285,13 +285,13 @@ def _wrapped(text: str, style: str = "") -> None:
     console().print(Text(text, style))
 
 
-def _told_row(each: Figures) -> list[str]:
+def _told_row(each: ModelFigures) -> list[str]:
     counts = map("{:,}".format, (each.updates, each.sent, each.table))
     size = f"{each.forwarded_bytes / 1e3:,.1f}", f"{each.forwarded_share:.1%}"
     return [f"{each.forwarded:,}", *size, *counts]
 
 
-def _timed_row(each: Figures) -> list[str]:
+def _timed_row(each: ModelFigures) -> list[str]:
     changes = map("{:,.0f}".format, (each.insert_us, each.batch_us, each.remove_us))
     events = f"{each.match_us:,.2f}", f"{each.route_us:,.1f}", f"{each.unwanted_share:.1%}"
     return [*changes, *events, f"{each.memory / 1e6:,.1f}"]

@@ -1,4 +1,4 @@
-"""`weft order`: filters in their covering order, shown and compared. No logic of its own: `ordered` has it."""
+"""`weft order`: filters in their covering order, shown and compared. No logic of its own: `order_answers` has it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weft.errors import FilterError
 
 if TYPE_CHECKING:
     from weft.cli.filter_files import Refused
-    from weft.cli.ordered import Usable
+    from weft.cli.order_answers import Usable
     from weft.model.schema import Schema
 
 order = typer.Typer(no_args_is_help=True)
@@ -75,31 +75,31 @@ def show(  # noqa: PLR0913, PLR0917 - a command has its options
     Example:
       $ weft order show alerts.txt --structure poset --svg alerts.svg
     """
-    from weft.cli.ordered import Kind, counted, listed, ordered
-    from weft.order import drawing
+    from weft.cli.order_answers import StructureKind, counted, listed, ordered
+    from weft.drawing import order_view
 
     if structure not in _STRUCTURES:
         raise typer.BadParameter(f"there is no structure {structure!r}: choose one of {', '.join(_STRUCTURES)}")
-    kind, declared = Kind(structure), read_schema(schema)
+    kind, declared = StructureKind(structure), read_schema(schema)
     with console(stderr=True).status("reading the filters") as status:
         found, wrong = _read(file, taxonomy, declared, interfaces)
         built = ordered(kind, found, declared, lambda done: status.update(f"ordering the filters: {done}"))
     facts: dict[str, Any] = {"structure": structure, "filters": len(found.wishes), **counted(built)}
     sentence = _sentence(facts)
     if svg is not None or dot is not None:
-        drawn = drawing.view(built, _DRAWN if first is None else first or None, depth)
+        drawn = order_view.view(built, _DRAWN if first is None else first or None, depth)
         if svg is not None:
-            from weft.order.picture import svg as picture
+            from weft.drawing.picture import svg as picture
 
             svg.write_text(picture(drawn, kind.named.capitalize(), sentence), encoding="utf-8")
         if dot is not None:
-            dot.write_text(drawing.dot(drawn), encoding="utf-8")
+            dot.write_text(order_view.dot(drawn), encoding="utf-8")
     if as_json:
-        shown = drawing.view(built, first or None, depth)
+        shown = order_view.view(built, first or None, depth)
         refused = {"wrong": _told(wrong), "left_out": _told(found.left_out)}
         emit({**facts, "shown": len(shown.nodes), "listed": listed(shown), **refused})
     else:
-        shown = drawing.view(built, _SHOWN if first is None else first or None, depth)
+        shown = order_view.view(built, _SHOWN if first is None else first or None, depth)
         _print(shown)
         say(f"\n{sentence}", "bold")
         if len(shown.nodes) < len(built):
@@ -137,7 +137,7 @@ def compare(  # noqa: PLR0913, PLR0917 - as above
     Example:
       $ weft order compare alerts.txt --interfaces 3
     """
-    from weft.cli.ordered import compared, merged
+    from weft.cli.order_answers import compared, merged
 
     declared = read_schema(schema)
     with console(stderr=True).status("reading the filters") as status:
@@ -165,12 +165,12 @@ def _read(
     file: str, taxonomy: Path | None, schema: Schema | None, interfaces: int | None
 ) -> tuple[Usable, list[Refused]]:
     """The filters that can be used, and those that cannot be read."""
-    from weft.cli.filter_files import read_wishes
-    from weft.cli.ordered import usable
-    from weft.cli.reading import read_predicates
+    from weft.cli.arguments import read_predicates
+    from weft.cli.filter_files import read_filter_file
+    from weft.cli.order_answers import usable
 
     names = [f"I{number}" for number in range(1, (interfaces or 0) + 1)]
-    wishes = read_wishes(file, typer.get_binary_stream("stdin").read, read_predicates(taxonomy), names)
+    wishes = read_filter_file(file, typer.get_binary_stream("stdin").read, read_predicates(taxonomy), names)
     found = usable(wishes.read, schema)
     if not found.wishes:
         refused = [*wishes.refused, *found.left_out]
@@ -184,7 +184,7 @@ def _read(
 def _print(shown: Any) -> None:
     from rich.text import Text
 
-    from weft.order.drawing import tree
+    from weft.drawing.order_view import tree
 
     page = console()
     for line in tree(shown, page.options.ascii_only):

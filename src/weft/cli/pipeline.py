@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from weft.spark.report import MatchReport
 
 FILES = "parquet, CSV with a header or lines of JSON (.jsonl, .json, .ndjson; also .gz): a file, a folder or a pattern"
-Events = Annotated[str, typer.Argument(metavar="EVENTS", help=f"Events: {FILES}.", show_default=False)]
-Subscriptions = Annotated[
+EventsFile = Annotated[str, typer.Argument(metavar="EVENTS", help=f"Events: {FILES}.", show_default=False)]
+SubscriptionsFile = Annotated[
     str,
     typer.Argument(
         metavar="SUBSCRIPTIONS",
@@ -42,7 +42,7 @@ _CUT = 100  # characters of a bad row
 
 
 def match(  # noqa: PLR0913, PLR0917 - each has a default that serves
-    events: Events,
+    events: EventsFile,
     subscriptions: Annotated[
         str,
         typer.Argument(
@@ -132,7 +132,7 @@ def one_of(known: Any, name: str, what: str) -> str:
 # -- while Spark works -------------------------------------------------------------------------------
 
 
-class Progress:
+class TaskProgress:
     """What is going on, drawn anew by the console again and again; where that is no terminal, in plain lines."""
 
     def __init__(self, plain: PlainLines | None = None) -> None:
@@ -149,20 +149,20 @@ class Progress:
     def __rich__(self) -> Text:
         from rich.text import Text
 
-        from weft.spark.working import tasks
+        from weft.spark.command_session import tasks
 
         done = None if self.spark is None else tasks(self.spark)
         return Text(self._what if done is None else f"{self._what}, {done[0]:,} of {done[1]:,} tasks")
 
 
 @contextmanager
-def at_work(master: str | None) -> Iterator[Progress]:
+def at_work(master: str | None) -> Iterator[TaskProgress]:
     """A session, with progress on stderr."""
-    from weft.spark.working import working
+    from weft.spark.command_session import command_session
 
     page = console(stderr=True)
-    progress = Progress(None if page.is_terminal else PlainLines())
-    with page.status(progress), working(master) as spark:
+    progress = TaskProgress(None if page.is_terminal else PlainLines())
+    with page.status(progress), command_session(master) as spark:
         progress.spark = spark
         try:
             yield progress

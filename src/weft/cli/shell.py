@@ -77,7 +77,7 @@ def read_schema(path: Path | None) -> Schema | None:
 
 def read_filters(texts: Sequence[str], taxonomy: Path | None, least: int = 1, most: int | None = None) -> list[Filter]:
     """The filters of the texts. Raises FilterError for the first that is wrong; too few or too many are wrong usage."""
-    from weft.cli.reading import read_filter, read_predicates
+    from weft.cli.arguments import read_filter, read_predicates
 
     predicates = read_predicates(taxonomy)
     return [read_filter(text, place, predicates) for text, place in read_texts_of(texts, least, most)]
@@ -85,7 +85,7 @@ def read_filters(texts: Sequence[str], taxonomy: Path | None, least: int = 1, mo
 
 def read_texts_of(given: Sequence[str], least: int = 1, most: int | None = None) -> list[tuple[str, str]]:
     """The texts, with the place of each that comes from standard input; too few or too many are wrong usage."""
-    from weft.cli.reading import read_texts
+    from weft.cli.arguments import read_texts
 
     texts = list(read_texts(given, typer.get_binary_stream("stdin").read))
     if not least <= len(texts) <= (most or len(texts)):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from weft.language.ast import Filter
     from weft.model.schema import Schema
     from weft.routing.overlay import BrokerId
-    from weft.sim.overlay import Expected, Outcome, Scenario
+    from weft.sim.overlay import Expected, ModelOutcome, Scenario
 
 sim = typer.Typer(no_args_is_help=True)
 
@@ -100,8 +100,8 @@ def overlay(  # noqa: PLR0913, PLR0917 - a scenario has many sides
     import numpy as np
 
     from weft.sim.chart import check_chart, draw
-    from weft.sim.interest import WORKLOADS
     from weft.sim.overlay import MODELS, NEED_BOUNDS, Expected, scenario, simulate
+    from weft.sim.range_workloads import WORKLOADS
     from weft.sim.trees import SHAPES
     from weft.sim.trees import tree as planted
 
@@ -163,12 +163,12 @@ def _own_filters(
 ) -> tuple[list[Filter], list[BrokerId]]:
     """The filters that can be used, and the broker of each; an interface that is no broker's name gets one in turn."""
     from weft.algebra.relate import as_form
-    from weft.cli.filter_files import Refused, read_wishes
-    from weft.cli.reading import read_predicates
+    from weft.cli.arguments import read_predicates
+    from weft.cli.filter_files import Refused, read_filter_file
     from weft.sim.trees import brokers as named
 
     names = named(brokers)
-    wishes = read_wishes(path, typer.get_binary_stream("stdin").read, read_predicates(taxonomy), names)
+    wishes = read_filter_file(path, typer.get_binary_stream("stdin").read, read_predicates(taxonomy), names)
     refused = list(wishes.refused)
     homes: dict[str, BrokerId] = {str(name): name for name in names}
     wanted, places = [], []
@@ -191,7 +191,7 @@ def _own_filters(
 
 
 def _own_events(path: Path, schema: Schema | None) -> list[AnyEvent]:
-    from weft.cli.reading import read_event
+    from weft.cli.arguments import read_event
 
     try:
         lines = path.read_text(encoding="utf-8-sig").split("\n")
@@ -214,7 +214,7 @@ def _own_events(path: Path, schema: Schema | None) -> list[AnyEvent]:
 # -- what is shown -----------------------------------------------------------------------------------
 
 
-def _facts(given: Scenario, expected: Expected, outcomes: Sequence[Outcome], notes: list[str]) -> dict[str, Any]:
+def _facts(given: Scenario, expected: Expected, outcomes: Sequence[ModelOutcome], notes: list[str]) -> dict[str, Any]:
     return {
         "brokers": given.brokers,
         "links": given.links,
@@ -228,7 +228,7 @@ def _facts(given: Scenario, expected: Expected, outcomes: Sequence[Outcome], not
     }
 
 
-def _show(title: str, given: Scenario, expected: Expected, outcomes: Sequence[Outcome]) -> None:
+def _show(title: str, given: Scenario, expected: Expected, outcomes: Sequence[ModelOutcome]) -> None:
     from weft.tables import plain_table
 
     told = plain_table(title)

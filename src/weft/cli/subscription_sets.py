@@ -10,12 +10,12 @@ import typer
 
 from weft.cli.pipeline import (
     FILES,
-    Events,
+    EventsFile,
     FilterColumn,
     IdColumn,
     Master,
     Overwrite,
-    Subscriptions,
+    SubscriptionsFile,
     at_work,
     one_of,
     show_rows,
@@ -29,7 +29,7 @@ Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Another o
 
 
 def aggregate(  # noqa: PLR0913, PLR0917 - each has a default that serves
-    subscriptions: Subscriptions,
+    subscriptions: SubscriptionsFile,
     model: Annotated[
         str,
         typer.Option(
@@ -63,12 +63,12 @@ def aggregate(  # noqa: PLR0913, PLR0917 - each has a default that serves
       $ weft aggregate subscriptions.parquet --out reduced
       $ weft aggregate subscriptions.csv --model mics --schema schema.toml
     """
-    from weft.spark.aggregate import Model
+    from weft.spark.aggregate import AggregationModel
     from weft.spark.aggregate import aggregate as reduce
+    from weft.spark.aggregate_files import check_folder, facts_of, save
     from weft.spark.report import read_subscriptions
-    from weft.spark.saving import check_folder, facts_of, save
 
-    chosen, declared = one_of(Model, model, "model"), read_schema(schema)
+    chosen, declared = one_of(AggregationModel, model, "model"), read_schema(schema)
     start = perf_counter()
     with at_work(master) as progress:
         if out is not None:
@@ -102,8 +102,8 @@ def aggregate(  # noqa: PLR0913, PLR0917 - each has a default that serves
 
 
 def tune(  # noqa: PLR0913, PLR0917
-    subscriptions: Subscriptions,
-    events: Events,
+    subscriptions: SubscriptionsFile,
+    events: EventsFile,
     model: Annotated[str, typer.Option("--model", metavar="NAME", help="The table to tune: mics or dls.")] = "mics",
     memory: Annotated[
         int | None, typer.Option("--memory", metavar="BYTES", min=1, help="Limit: the table of a link.")
@@ -135,15 +135,15 @@ def tune(  # noqa: PLR0913, PLR0917
     Example:
       $ weft tune subscriptions.parquet events.parquet --memory 65536 --out tuning.json
     """
-    from weft.interest.budget import Budget
     from weft.spark.events import sorted_out
     from weft.spark.files import read_frame
     from weft.spark.report import read_subscriptions
     from weft.spark.tune import Samples
     from weft.spark.tune import tune as choose
+    from weft.tuning.budget import CostBudget
 
     chosen, declared = one_of(("mics", "dls"), model, "model"), read_schema(schema)
-    limits = Budget(memory, false_positives, forwarded, minimise)  # type: ignore[arg-type]
+    limits = CostBudget(memory, false_positives, forwarded, minimise)  # type: ignore[arg-type]
     start = perf_counter()
     with at_work(master) as progress:
         progress.tell("reading the files")
@@ -174,7 +174,7 @@ def tune(  # noqa: PLR0913, PLR0917
 
 
 def profile(  # noqa: PLR0913, PLR0917
-    subscriptions: Subscriptions,
+    subscriptions: SubscriptionsFile,
     events: Annotated[
         str | None, typer.Argument(metavar="[EVENTS]", help=f"Events: {FILES}.", show_default=False)
     ] = None,

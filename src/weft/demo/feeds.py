@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 ROW = "row"  # the number of an event, so that results can be traced back
 
-Wish = Callable[[dict[str, Any], np.random.Generator], str]
+MakeFilter = Callable[[dict[str, Any], np.random.Generator], str]
 
 _FLIGHT = ("month", "hour", "carrier", "flight", "origin", "dest", "distance", "dep_delay", "arr_delay")
 _WEATHER = ("origin", "month", "hour", "temp", "humid", "wind_speed", "visib", "precip")
@@ -35,7 +35,7 @@ class Feed:
 
     name: str
     table: pa.Table
-    wish: Wish
+    wish: MakeFilter
 
     def filters(self, size: int, rng: np.random.Generator) -> list[str]:
         """So many filters."""
@@ -46,7 +46,7 @@ class Feed:
 def feeds(most: int | None = None) -> list[Feed]:
     """The earthquakes, and the flights and the weather if they are here; of each the first events if told so."""
     folder = _nycflights()
-    tables: list[tuple[str, pa.Table, Wish]] = [("earthquakes", _chosen(earthquakes.table(), _QUAKE), _quake)]
+    tables: list[tuple[str, pa.Table, MakeFilter]] = [("earthquakes", _chosen(earthquakes.table(), _QUAKE), _quake)]
     if folder is not None:
         tables.append(("weather", _chosen(_csv(folder / "weather.csv"), _WEATHER), _weather))
         tables.append(("flights", _chosen(_csv(folder / "flights.csv.zip"), _FLIGHT), _flight))

@@ -13,7 +13,7 @@ from weft.demo.filters import SUBSCRIPTIONS, Subscription
 from weft.language.ast import Filter
 from weft.language.meaning import matches
 from weft.model.event import Event
-from weft.order import Filters, Forest, Node
+from weft.order import FilterRelation, Forest, Node
 
 ALERTS: tuple[Subscription, ...] = (
     *SUBSCRIPTIONS,
@@ -33,7 +33,7 @@ WIDER = Subscription("newspaper", "whatever may be news", "magnitude >= 4 OR tsu
 
 def in_order(console: Console, events: Sequence[Event]) -> dict[str, Any]:
     """The alerts as a forest; then one that covers many of them comes and goes."""
-    forest: Forest[Any] = Forest(Filters())
+    forest: Forest[Any] = Forest(FilterRelation())
     for alert in ALERTS:
         forest.add(alert.filter, alert.name)
     above = {name: _above(node) for node in forest for name in node.interfaces if isinstance(name, str)}

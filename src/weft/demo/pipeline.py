@@ -39,9 +39,9 @@ def matching_on_spark(
     )
     try:
         with console.status("starting Spark") as status:
-            from weft.spark.working import working
+            from weft.spark.command_session import command_session
 
-            with working() as spark, tempfile.TemporaryDirectory() as place:
+            with command_session() as spark, tempfile.TemporaryDirectory() as place:
                 started = perf_counter() - start
                 given = feeds(most)
                 facts: dict[str, Any] = {"spark": spark.version, "seconds_to_start": round(started, 3), "feeds": {}}

@@ -33,7 +33,7 @@ from weft.language.meaning import matches
 from weft.model.event import Event
 from weft.tables import plain_table
 
-Facts = dict[str, Any]
+ChapterFacts = dict[str, Any]
 
 _BAR = 40
 _FEW = 8
@@ -46,13 +46,13 @@ class Chapter:
 
     name: str
     title: str
-    play: Callable[[Console, Sequence[Event]], Facts]
+    play: Callable[[Console, Sequence[Event]], ChapterFacts]
 
 
-def tour(console: Console, chapters: Sequence[Chapter] | None = None) -> Facts:
+def tour(console: Console, chapters: Sequence[Chapter] | None = None) -> ChapterFacts:
     """Play the chapters, all of them unless told; the facts of each are under its name."""
     events = earthquakes.events()
-    facts: Facts = {"source": earthquakes.SOURCE}
+    facts: ChapterFacts = {"source": earthquakes.SOURCE}
     for number, chapter in enumerate(CHAPTERS if chapters is None else chapters, 1):
         console.print()
         console.rule(Text(f"{number}  {chapter.title}", "bold"), align="left", style="dim")
@@ -62,7 +62,7 @@ def tour(console: Console, chapters: Sequence[Chapter] | None = None) -> Facts:
     return facts
 
 
-def the_events(console: Console, events: Sequence[Event]) -> Facts:
+def the_events(console: Console, events: Sequence[Event]) -> ChapterFacts:
     """How many there are, of which days, and from whom."""
     moments = [moment for event in events if isinstance(moment := event["time"], datetime)]
     first, last = min(moments), max(moments)
@@ -81,7 +81,7 @@ def the_events(console: Console, events: Sequence[Event]) -> Facts:
     return {"count": len(events), "first": first.isoformat(), "last": last.isoformat(), "days": dict(days)}
 
 
-def the_matches(console: Console, events: Sequence[Event]) -> Facts:
+def the_matches(console: Console, events: Sequence[Event]) -> ChapterFacts:
     """Which events reach which subscription, and the strongest of them."""
     console.print("Every subscription is a filter; an event reaches those whose filter is TRUE for it.\n")
     table = plain_table()
@@ -89,7 +89,7 @@ def the_matches(console: Console, events: Sequence[Event]) -> Facts:
     table.add_column("what for, and its filter", ratio=1)
     table.add_column("events", justify="right", no_wrap=True)
     table.add_column("the strongest", min_width=18, max_width=27)
-    facts: Facts = {}
+    facts: ChapterFacts = {}
     for subscription in SUBSCRIPTIONS:
         matched = _matched(subscription, events)
         facts[subscription.name] = {"filter": subscription.text, "matches": len(matched)}
@@ -105,7 +105,7 @@ def the_matches(console: Console, events: Sequence[Event]) -> Facts:
     return facts
 
 
-def what_covering_saves(console: Console, events: Sequence[Event]) -> Facts:
+def what_covering_saves(console: Console, events: Sequence[Event]) -> ChapterFacts:
     """A broker need not forward a subscription that another one covers."""
     covered = covered_by(SUBSCRIPTIONS)
     forwarded = [subscription for subscription in SUBSCRIPTIONS if subscription.name not in covered]
@@ -139,7 +139,7 @@ def what_covering_saves(console: Console, events: Sequence[Event]) -> Facts:
     }
 
 
-def many_subscriptions(console: Console, events: Sequence[Event]) -> Facts:
+def many_subscriptions(console: Console, events: Sequence[Event]) -> ChapterFacts:
     """The same events against very many subscriptions, by an index."""
     rng = np.random.default_rng(2018)
     alerts = Alerts.drawn(rng, _MANY)

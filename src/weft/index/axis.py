@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from weft.algebra.residual import Relation, Subject
-from weft.index.dimension import ABSENT, Codes, Dimension
+from weft.algebra.residual import AttributeRelation, Subject
+from weft.index.dimension import ABSENT, CodeDimension, Codes
 from weft.index.events import EventColumns
 from weft.model.value import Value
 
@@ -31,7 +31,7 @@ class Axis:
         """The attributes it looks at."""
         return (self.name,) if self.subject is None else self.subject.names
 
-    def code(self, dimension: Dimension, event: Mapping[str, Value | None]) -> int:
+    def code(self, dimension: CodeDimension, event: Mapping[str, Value | None]) -> int:
         """The code of one event."""
         if self.subject is not None:
             return outcomes(self.subject).index(self.subject.outcome(event))
@@ -40,7 +40,7 @@ class Axis:
             return dimension.code(value)
         return dimension.code_of_string(value[::-1]) if isinstance(value, str) else ABSENT
 
-    def write(self, dimension: Dimension, events: EventColumns, codes: Codes, dim: int) -> None:
+    def write(self, dimension: CodeDimension, events: EventColumns, codes: Codes, dim: int) -> None:
         """The codes of events, into codes[:, dim]."""
         if self.subject is not None:
             codes[:, dim] = _outcome_codes(self.subject, events)
@@ -59,7 +59,7 @@ def outcomes(subject: Subject) -> list[Any]:
 
 def _outcome_codes(subject: Subject, events: EventColumns) -> Codes:
     order = outcomes(subject)
-    if isinstance(subject, Relation):
+    if isinstance(subject, AttributeRelation):
         left, right = events.numbers(subject.left), events.numbers(subject.right)
         if left is not None and right is not None:
             codes = np.zeros(events.size, np.int32)

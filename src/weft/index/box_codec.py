@@ -16,11 +16,11 @@ import msgspec
 
 from weft.algebra.box import Box
 from weft.algebra.interval import EMPTY, NUMBERS, STRINGS, Line
-from weft.algebra.residual import Called, Outcomes, Relation, Residuals, Subject
+from weft.algebra.residual import AttributeRelation, Called, Outcomes, Residuals, Subject
 from weft.algebra.strings import Strings, Term
 from weft.algebra.valueset import ValueSet
 from weft.errors import FilterError
-from weft.language.ast import Attribute, Call
+from weft.language.ast import AttributeRef, Call
 from weft.language.constant import Constant, encodes
 from weft.language.pattern import Pattern
 from weft.language.predicate import Predicates
@@ -105,7 +105,7 @@ def _order(term: Term) -> tuple[Any, ...]:
 
 def encode_subject(subject: Subject) -> list[Any]:
     """A residual's subject as lists and values."""
-    if isinstance(subject, Relation):
+    if isinstance(subject, AttributeRelation):
         return [subject.left, subject.right]
     call = subject.call
     return [call.predicate.name, call.left.name, [[each.type.value, each.value] for each in call.arguments]]
@@ -114,13 +114,13 @@ def encode_subject(subject: Subject) -> list[Any]:
 def decode_subject(said: Any, predicates: Predicates) -> Subject:
     """The subject that lists and values say. Raises ValueError or FilterError."""
     if len(said) == 2:
-        return Relation(_name(said[0]), _name(said[1]))
+        return AttributeRelation(_name(said[0]), _name(said[1]))
     name, left, arguments = said
     predicate = predicates.get(_name(name))
     if predicate is None:
         raise FilterError(f"the predicate {name!r} is unknown here: pass it to open")
     constants = tuple(Constant(Type(kind), value) for kind, value in arguments)
-    return Called(Call(predicate, Attribute(_name(left)), constants))
+    return Called(Call(predicate, AttributeRef(_name(left)), constants))
 
 
 class _Reader:

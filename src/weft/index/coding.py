@@ -16,14 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.algebra.box import Box
-from weft.algebra.columns import BoxColumns, Column, Part
+from weft.algebra.columns import BoxColumns, Column, ColumnPart
 from weft.algebra.interval import NUMBERS, STRINGS, Cut
 from weft.algebra.residual import Outcomes, Subject
 from weft.algebra.valueset import ValueSet
 from weft.index.alternatives import MOST_TESTS, Alternative, Tests, alternatives, fits, room
 from weft.index.axis import Axis, outcomes
 from weft.index.box_codec import encode_boxes
-from weft.index.dimension import FALSE, FIRST_NUMBER, Codes, Dimension, Range, distinct, unique_cuts
+from weft.index.dimension import FALSE, FIRST_NUMBER, CodeDimension, CodeRange, Codes, distinct, unique_cuts
 from weft.index.rows import Checked, Rows, by_slot
 from weft.kernels.boxes import BOUNDED, HIGH_OPEN, LOW_OPEN
 
@@ -31,7 +31,7 @@ MOST_SUBJECTS = 64  # axes of residuals; the rarer ones are left to the boxes
 
 _FEW = 64  # cuts, for which arrays are not worth it
 
-Choice = tuple[int, Range]  # a dimension and a range of its codes
+Choice = tuple[int, CodeRange]  # a dimension and a range of its codes
 
 
 def rows_of_columns(columns: BoxColumns, subs: NDArray[np.int64]) -> Rows:
@@ -62,7 +62,7 @@ def rows_of_columns(columns: BoxColumns, subs: NDArray[np.int64]) -> Rows:
 
 
 def rows_of_box(
-    parts: Iterable[Alternative], axes: dict[Axis, int], dimensions: Sequence[Dimension]
+    parts: Iterable[Alternative], axes: dict[Axis, int], dimensions: Sequence[CodeDimension]
 ) -> Iterator[tuple[list[Choice], bool]]:
     """The rows of a box: their ranges, and whether the box is asked. Raises ValueError for a cut that is in no axis."""
     for tests, wide, check in parts:
@@ -133,13 +133,13 @@ class _Cuts:
 Spans = list[tuple[int, NDArray[np.int64], Codes, Codes]]  # dimension, rows, lows and highs
 
 
-def _dimensions(columns: BoxColumns, cuts: _Cuts) -> tuple[dict[Axis, int], list[Dimension], Spans]:
+def _dimensions(columns: BoxColumns, cuts: _Cuts) -> tuple[dict[Axis, int], list[CodeDimension], Spans]:
     """The axes, their dimensions, and the columns as code ranges in them."""
-    by_name: dict[str, list[Part]] = {}
+    by_name: dict[str, list[ColumnPart]] = {}
     for name, part in columns.columns:
         by_name.setdefault(name, []).append(part)
     axes: dict[Axis, int] = {}
-    dimensions: list[Dimension] = []
+    dimensions: list[CodeDimension] = []
     spans: Spans = []
     texts = columns.texts()
     for axis in dict.fromkeys([*map(Axis, by_name), *cuts.numbers]):
@@ -149,33 +149,33 @@ def _dimensions(columns: BoxColumns, cuts: _Cuts) -> tuple[dict[Axis, int], list
         held = {part: columns.columns[axis.name, part] for part in parts}
         ends: list[tuple[NDArray[np.float64], NDArray[np.uint8]]] = []
         stamps = [np.array(sorted(moments), np.int64)]
-        if Part.NUMBERS in held:
-            column = held[Part.NUMBERS]
+        if ColumnPart.NUMBERS in held:
+            column = held[ColumnPart.NUMBERS]
             bounded = column.marks >= BOUNDED
             low, high = bounded & (column.low > -np.inf), bounded & (column.high < np.inf)
             ends.append((column.low[low], (column.marks[low] & LOW_OPEN).astype(np.uint8)))
             ends.append((column.high[high], (column.marks[high] & HIGH_OPEN == 0).astype(np.uint8)))
-        if Part.TIMESTAMPS in held:
-            column = held[Part.TIMESTAMPS]
+        if ColumnPart.TIMESTAMPS in held:
+            column = held[ColumnPart.TIMESTAMPS]
             stamps.append(column.low[np.isfinite(column.low)].astype(np.int64))
             stamps.append(column.high[np.isfinite(column.high)].astype(np.int64) + 1)
-        if Part.STRINGS in held:
-            used = np.unique(held[Part.STRINGS].low[np.isfinite(held[Part.STRINGS].low)]).astype(np.int64)
+        if ColumnPart.STRINGS in held:
+            used = np.unique(held[ColumnPart.STRINGS].low[np.isfinite(held[ColumnPart.STRINGS].low)]).astype(np.int64)
             strings |= {(texts[number], side) for number in used.tolist() for side in (0, 1)}
         if not held and len(numbers) + len(moments) + len(strings) < _FEW:
             axes[axis] = len(dimensions)
-            dimensions.append(Dimension.of(sorted(numbers), sorted(moments), sorted(strings)))
+            dimensions.append(CodeDimension.of(sorted(numbers), sorted(moments), sorted(strings)))
             continue
         moments_of_all = distinct(np.concatenate(stamps))
         if any(float(value) != value for value, _ in numbers):
             exact = numbers | {
                 (v, int(s)) for values, sides in ends for v, s in zip(values.tolist(), sides.tolist(), strict=True)
             }
-            dimension = Dimension.of(sorted(exact), moments_of_all.tolist(), sorted(strings))
+            dimension = CodeDimension.of(sorted(exact), moments_of_all.tolist(), sorted(strings))
         else:
             ends.append((np.array([c[0] for c in numbers], np.float64), np.array([c[1] for c in numbers], np.uint8)))
             values, sides = np.concatenate([e[0] for e in ends]), np.concatenate([e[1] for e in ends])
-            dimension = Dimension(*unique_cuts(values, sides), moments_of_all, sorted(strings))
+            dimension = CodeDimension(*unique_cuts(values, sides), moments_of_all, sorted(strings))
         axes[axis] = len(dimensions)
         dimensions.append(dimension)
         for part, column in held.items():
@@ -184,17 +184,17 @@ def _dimensions(columns: BoxColumns, cuts: _Cuts) -> tuple[dict[Axis, int], list
             spans.append((axes[axis], rows, *_span_codes(part, dimension, kept, texts)))
     for axis in cuts.subjects:
         axes[axis] = len(dimensions)
-        dimensions.append(Dimension.of([], [], []))  # it has codes enough for the outcomes
+        dimensions.append(CodeDimension.of([], [], []))  # it has codes enough for the outcomes
     return axes, dimensions, spans
 
 
-def _span_codes(part: Part, dimension: Dimension, column: Column, texts: list[str]) -> tuple[Codes, Codes]:
+def _span_codes(part: ColumnPart, dimension: CodeDimension, column: Column, texts: list[str]) -> tuple[Codes, Codes]:
     """The low and high codes of a column's intervals."""
     low, high, marks = column.low, column.high, column.marks
     lows: NDArray[Any]
     highs: NDArray[Any]
     match part:
-        case Part.NUMBERS:
+        case ColumnPart.NUMBERS:
             first, last = FIRST_NUMBER, dimension.first_moment - 1
             codes = np.zeros((len(low), 2), np.int32)  # of the ends as values; an open end is one cell further in
             dimension.write_numbers(low, codes, 0)
@@ -202,13 +202,13 @@ def _span_codes(part: Part, dimension: Dimension, column: Column, texts: list[st
             lows = codes[:, 0] + (marks & LOW_OPEN != 0)
             highs = codes[:, 1] - (marks & HIGH_OPEN != 0)
             lows, highs = np.where(low == -np.inf, first, lows), np.where(high == np.inf, last, highs)
-        case Part.TIMESTAMPS:
+        case ColumnPart.TIMESTAMPS:
             first, last = dimension.first_moment, dimension.first_string - 1
             start = np.where(np.isfinite(low), low, 0).astype(np.int64)
             end = np.where(np.isfinite(high), high, 0).astype(np.int64) + 1
             lows = np.where(low == -np.inf, first, first + np.searchsorted(dimension.moments, start) + 1)
             highs = np.where(high == np.inf, last, first + np.searchsorted(dimension.moments, end))
-        case Part.BOOLS:
+        case ColumnPart.BOOLS:
             lows, highs = FALSE + low, FALSE + high
         case _:
             whole = low == -np.inf
@@ -221,7 +221,7 @@ def _span_codes(part: Part, dimension: Dimension, column: Column, texts: list[st
 
 
 def _ranges(
-    axis: Axis, dim: int, dimensions: Sequence[Dimension], values: ValueSet | Outcomes, wide: bool
+    axis: Axis, dim: int, dimensions: Sequence[CodeDimension], values: ValueSet | Outcomes, wide: bool
 ) -> list[Choice]:
     """The ranges of a test on its axis; a wide one has a single range around them."""
     if isinstance(values, ValueSet):
@@ -257,7 +257,7 @@ class _Gathered:
         self.single_slots.append(slot)
 
     def rows(
-        self, axes: dict[Axis, int], dimensions: list[Dimension], subs: NDArray[np.int64], shared: frozenset[int]
+        self, axes: dict[Axis, int], dimensions: list[CodeDimension], subs: NDArray[np.int64], shared: frozenset[int]
     ) -> Rows:
         """All rows, their constraints side by side."""
         first, count = len(self.slots), len(self.slots) + len(self.single)

@@ -16,8 +16,8 @@ from weft.algebra.normalize import normalize
 from weft.index.base import AnyEvent, Ids
 from weft.index.coding import rows_of_columns
 from weft.index.events import conformed
-from weft.index.kept import Kept
 from weft.index.limits import check_weight
+from weft.index.plain_index import PlainIndex
 from weft.index.rows import Rows
 from weft.kernels.counting import Tables, count_event
 from weft.language.ast import Filter
@@ -31,7 +31,7 @@ class _Built(NamedTuple):
     out: Any
 
 
-class CountingIndex(Kept[tuple[Box, ...]]):
+class CountingIndex(PlainIndex[tuple[Box, ...]]):
     """The counting algorithm over the same rows as the tree's.
 
     >>> index = CountingIndex()

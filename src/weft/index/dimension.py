@@ -25,17 +25,17 @@ from weft.index.memo import ROOM, Memo
 from weft.kernels.encode import encode_floats, lookup
 from weft.model.value import INT_MAX, INT_MIN, Value, to_micros
 
-Range = tuple[int, int]  # of codes, both included
+CodeRange = tuple[int, int]  # of codes, both included
 
 ABSENT, FALSE, TRUE, FIRST_NUMBER = 0, 1, 2, 3
 
 Codes = NDArray[np.int32]
 
 
-class Dimension:
+class CodeDimension:
     """The codes of one attribute, from the sorted cuts of its number, timestamp and string lines (bottoms left out).
 
-    >>> x = Dimension.of([(1, 0), (5, 1)], [], [])
+    >>> x = CodeDimension.of([(1, 0), (5, 1)], [], [])
     >>> x.code(0), x.code(1), x.code(5), x.code(5.5), x.code("a"), x.code(None)
     (3, 4, 4, 5, 7, 0)
     >>> x.ranges(ValueSet(numbers=((1, 0), (5, 1))))
@@ -79,15 +79,15 @@ class Dimension:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """What it is made of; not what it remembers."""
-        return Dimension, (self.numbers, self.sides, self.moments, self.strings)
+        return CodeDimension, (self.numbers, self.sides, self.moments, self.strings)
 
     @staticmethod
-    def of(numbers: Sequence[Cut], moments: Sequence[int], strings: Sequence[Cut]) -> Dimension:
+    def of(numbers: Sequence[Cut], moments: Sequence[int], strings: Sequence[Cut]) -> CodeDimension:
         """The dimension of cuts in lists."""
         kind = object if any(float(value) != value for value, _ in numbers) else np.float64
         values: Any = [value for value, _ in numbers]
         sides = np.array([side for _, side in numbers], np.uint8)
-        return Dimension(np.array(values, kind), sides, np.array(moments, np.int64), strings)
+        return CodeDimension(np.array(values, kind), sides, np.array(moments, np.int64), strings)
 
     # -- values ---------------------------------------------------------------------------------
 
@@ -163,14 +163,14 @@ class Dimension:
 
     # -- sets -----------------------------------------------------------------------------------
 
-    def ranges(self, values: ValueSet) -> list[Range]:
+    def ranges(self, values: ValueSet) -> list[CodeRange]:
         """The ranges of a value set without pattern terms; its cuts must be among the dimension's."""
-        found: list[Range] = [(ABSENT, ABSENT)] if values.absent else []
+        found: list[CodeRange] = [(ABSENT, ABSENT)] if values.absent else []
         found += [(TRUE, TRUE) if value else (FALSE, FALSE) for value in sorted(values.bools)]
         found += self._ranges(values.numbers, NUMBERS, FIRST_NUMBER, self.first_moment - 1, self._number_place)
         found += self._ranges(values.timestamps, NUMBERS, self.first_moment, self.first_string - 1, self._moment_place)
         found += self._ranges(values.strings.line, STRINGS, self.first_string, self.size - 1, self._string_place)
-        joined: list[Range] = []
+        joined: list[CodeRange] = []
         for low, high in found:
             if joined and joined[-1][1] + 1 >= low:
                 joined[-1] = (joined[-1][0], high)
@@ -202,7 +202,7 @@ class Dimension:
     def _moment_cut(self, place: int) -> Cut:
         return (int(self.moments[place]), 0)
 
-    def _ranges(self, line: Line, whole: Line, first: int, last: int, place: Any) -> list[Range]:
+    def _ranges(self, line: Line, whole: Line, first: int, last: int, place: Any) -> list[CodeRange]:
         return [
             (first if low == whole[0] else first + place(low) + 1, last if high is None else first + place(high))
             for low, high in interval.intervals(line)
@@ -236,7 +236,7 @@ class Dimension:
         numbers = list(zip(self.numbers.tolist(), self.sides.tolist(), strict=True))
         return numbers, self.moments.tolist(), self.strings
 
-    def only(self, lows: NDArray[Any], highs: NDArray[Any]) -> Dimension:
+    def only(self, lows: NDArray[Any], highs: NDArray[Any]) -> CodeDimension:
         """The dimension with just the cuts at the ends of these ranges."""
         used = []
         for first, end in (
@@ -251,21 +251,21 @@ class Dimension:
         moments, strings = self.moments[used[1]], [self.strings[at] for at in used[2].tolist()]
         if self.inexact:  # those that are left may be exact
             cuts = list(zip(self.numbers[used[0]].tolist(), self.sides[used[0]].tolist(), strict=True))
-            return Dimension.of(cuts, moments.tolist(), strings)
-        return Dimension(self.numbers[used[0]], self.sides[used[0]], moments, strings)
+            return CodeDimension.of(cuts, moments.tolist(), strings)
+        return CodeDimension(self.numbers[used[0]], self.sides[used[0]], moments, strings)
 
     @staticmethod
-    def join(dimensions: Sequence[Dimension]) -> Dimension:
+    def join(dimensions: Sequence[CodeDimension]) -> CodeDimension:
         """A dimension with the cuts of all."""
         moments = distinct(np.concatenate([d.moments for d in dimensions]))
         strings = sorted(set().union(*(d.strings for d in dimensions)))
         if any(d.inexact for d in dimensions):
             numbers = sorted(set().union(*(d.cuts()[0] for d in dimensions)))
-            return Dimension.of(numbers, moments.tolist(), strings)
+            return CodeDimension.of(numbers, moments.tolist(), strings)
         values, sides = np.concatenate([d.numbers for d in dimensions]), np.concatenate([d.sides for d in dimensions])
-        return Dimension(*unique_cuts(values, sides), moments, strings)
+        return CodeDimension(*unique_cuts(values, sides), moments, strings)
 
-    def translation(self, joined: Dimension) -> tuple[Codes, Codes]:
+    def translation(self, joined: CodeDimension) -> tuple[Codes, Codes]:
         """Where the low and the high ends of ranges go in another dimension, by code; it must have their cuts."""
         lows, highs = np.zeros(self.size, np.int32), np.zeros(self.size, np.int32)
         lows[:FIRST_NUMBER] = highs[:FIRST_NUMBER] = np.arange(FIRST_NUMBER)
@@ -285,7 +285,7 @@ class Dimension:
             highs[cells] = np.concatenate([new + places, [last]])
         return lows, highs
 
-    def _number_places(self, joined: Dimension) -> NDArray[np.int64]:
+    def _number_places(self, joined: CodeDimension) -> NDArray[np.int64]:
         if joined.inexact:
             known = {cut: place for place, cut in enumerate(joined.cuts()[0])}
             return np.array([known.get(cut, 0) for cut in self.cuts()[0]], np.int64)
@@ -295,7 +295,7 @@ class Dimension:
         at = np.minimum(np.searchsorted(joined.numbers, self.numbers.astype(np.float64)), len(joined.numbers) - 1)
         return at + np.where(joined.sides[at] == 0, self.sides.astype(np.int64), 0)
 
-    def _string_places(self, joined: Dimension) -> NDArray[np.int64]:
+    def _string_places(self, joined: CodeDimension) -> NDArray[np.int64]:
         return np.array([bisect_right(joined.strings, cut) - 1 for cut in self.strings], np.int64)
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from weft.errors import EventError
 from weft.index.base import AnyEvent
-from weft.index.dimension import ABSENT, FALSE, TRUE, Codes, Dimension
+from weft.index.dimension import ABSENT, FALSE, TRUE, CodeDimension, Codes
 from weft.model.batch import TypedColumn, listed, typed_columns
 from weft.model.event import Event, as_event, attributes_of
 from weft.model.schema import Attribute, Schema
@@ -63,7 +63,7 @@ class EventColumns:
         """Whether any event may have the attribute."""
         return name in self.columns or name in self.strings or name in self.mixed
 
-    def write(self, name: str, dimension: Dimension, codes: Codes, dim: int) -> None:
+    def write(self, name: str, dimension: CodeDimension, codes: Codes, dim: int) -> None:
         """The codes of a column into codes[:, dim]; of one that the batch has not, those of absent."""
         if name in self.strings:
             codes[:, dim] = dimension.codes_of_strings(self.strings[name])

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from weft.index.version import View
+from weft.index.version import SegmentView
 
 _MOST_AXES = 96  # of all segments that are joined on the way of a change: each takes some array operations
 
@@ -22,17 +22,17 @@ class Joining(NamedTuple):
     large: int = 20_000
     small: int = 512
 
-    def on_the_way(self, views: Sequence[View], busy: Collection[int]) -> list[View]:
+    def on_the_way(self, views: Sequence[SegmentView], busy: Collection[int]) -> list[SegmentView]:
         """The views to join on the way of a change; none, if there are none that small. `busy` ones are left alone."""
         alike = self._alike([view for view in views if id(view.segment) not in busy])
         return alike if self.is_small(alike) else []
 
-    def is_small(self, views: Sequence[View]) -> bool:
+    def is_small(self, views: Sequence[SegmentView]) -> bool:
         """Whether joining these is quick enough to be done on the way of a change."""
         rows, axes = sum(len(view.segment.rows) for view in views), sum(len(v.segment.rows.axes) for v in views)
         return rows <= min(self.small, self.large) and axes <= _MOST_AXES
 
-    def in_background(self, views: Sequence[View]) -> tuple[View, ...]:
+    def in_background(self, views: Sequence[SegmentView]) -> tuple[SegmentView, ...]:
         """The views to join in the background; none, if all is well."""
         living, total = sum(view.size for view in views), sum(len(view.alive) for view in views)
         most = max((len(view.alive) for view in views), default=0)
@@ -47,7 +47,7 @@ class Joining(NamedTuple):
         smaller = tuple(view for view in views if len(view.alive) < most)  # the largest can rest
         return smaller if len(smaller) > 1 else tuple(views)
 
-    def _alike(self, views: Sequence[View]) -> list[View]:
+    def _alike(self, views: Sequence[SegmentView]) -> list[SegmentView]:
         """The smallest views, if there are `fan` of like size; else none."""
         least = min((len(view.alive) for view in views), default=0)
         alike = [view for view in views if len(view.alive) <= self.fan * max(1, least)]

@@ -19,7 +19,7 @@ _CHARACTERS = 16  # of a string or pattern that weigh as much as one bound
 
 
 @dataclass(slots=True)
-class Limits:
+class IndexLimits:
     """What an index takes, and what it remembers."""
 
     filter_weight: int = 40_000  # bounds in one filter's normal form; each takes about 100 bytes
@@ -28,7 +28,7 @@ class Limits:
     memo_longest: int = 256  # characters; a longer string is not remembered
 
 
-LIMITS = Limits()
+LIMITS = IndexLimits()
 
 
 def weigh(boxes: Iterable[Box]) -> int:

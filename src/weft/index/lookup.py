@@ -18,7 +18,7 @@ from weft.algebra.box import Box
 from weft.index.base import Ids, Matches
 from weft.index.events import EventColumns
 from weft.index.segment import Segment, settle
-from weft.index.version import Version, View
+from weft.index.version import SegmentView, Version
 from weft.kernels import search
 from weft.model.schema import Schema
 from weft.model.value import Value
@@ -78,7 +78,7 @@ class Lookup:
         parts = [self._count(version, piece, mode) for piece in pieces(version, batch, self._schema)]
         return np.concatenate([np.zeros(0, np.int64), *parts])
 
-    def _one(self, view: View, values: Mapping[str, Value | None]) -> Ids:
+    def _one(self, view: SegmentView, values: Mapping[str, Value | None]) -> Ids:
         segment, buffers = view.segment, self._buffers
         codes = segment.rows.encode_one(values)
         out, found = search.event_by_event(*view.tree, codes, buffers.out, buffers.offsets, buffers.counts, search.FIND)
@@ -96,7 +96,7 @@ class Lookup:
             found.append(_match_tail(version.tail, events))
         return found[0] if len(found) == 1 else Matches.merged(found, events.size)
 
-    def _view(self, view: View, events: EventColumns) -> Matches:
+    def _view(self, view: SegmentView, events: EventColumns) -> Matches:
         segment = view.segment
         offsets, ids, _ = self._search(view, events, search.FIND)
         if len(segment.special):
@@ -106,7 +106,7 @@ class Lookup:
         return Matches(offsets, taken(segment.rows.subs, ids))
 
     def _search(
-        self, view: View, events: EventColumns, mode: int
+        self, view: SegmentView, events: EventColumns, mode: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
         """The names found for each event, as offsets and ids, and how many others were only counted."""
         buffers, codes = self._buffers, view.segment.rows.encode(events)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from weft.algebra.box import Box
 from weft.index.axis import Axis
-from weft.index.dimension import Codes, Dimension
+from weft.index.dimension import CodeDimension, Codes
 from weft.index.events import EventColumns
 from weft.kernels.partition import regroup
 from weft.model.value import Value
@@ -39,7 +39,7 @@ class Rows:
     """
 
     axes: dict[Axis, int]
-    dimensions: list[Dimension]
+    dimensions: list[CodeDimension]
     starts: NDArray[Any]
     dims: NDArray[Any]
     lows: NDArray[Any]
@@ -180,7 +180,7 @@ def join_rows(
     the background lets others run there.
     """
     axes: dict[Axis, int] = {}
-    used: list[list[Dimension]] = []
+    used: list[list[CodeDimension]] = []
     ends = [_Ends.of(part, living) for part, living in zip(parts, alive, strict=True)]
     for part, end in zip(parts, ends, strict=True):
         for axis, dim in part.axes.items():
@@ -191,7 +191,7 @@ def join_rows(
                     used.append([])
                 pause()
                 used[axes[axis]].append(part.dimensions[dim].only(end.lows[here], end.highs[here]))
-    dimensions = [Dimension.join(some) for some in used]
+    dimensions = [CodeDimension.join(some) for some in used]
     counts, dims, lows, highs, slots, subs = [np.zeros(1, np.int64)], [], [], [], [], []
     boxes: dict[int, Checked] = {}
     shared: set[int] = set()

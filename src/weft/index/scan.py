@@ -6,13 +6,13 @@ import numpy as np
 
 from weft.index.base import AnyEvent, Ids
 from weft.index.events import conformed
-from weft.index.kept import Kept
+from weft.index.plain_index import PlainIndex
 from weft.language.ast import Filter
 from weft.language.meaning import matches
 from weft.model.event import attributes_of
 
 
-class ScanIndex(Kept[Filter]):
+class ScanIndex(PlainIndex[Filter]):
     """The index for tests, and for a handful of filters.
 
     >>> index = ScanIndex()

@@ -16,16 +16,16 @@ from numpy.typing import NDArray
 
 from weft.index.rows import Rows, renumbered
 from weft.kernels import leaves, partition, search
-from weft.kernels.partition import Tree
+from weft.kernels.partition import PartitionTree
 from weft.model.value import Value
 
-__all__ = ["DEFAULT", "Segment", "Shape", "Tree", "settle"]
+__all__ = ["DEFAULT", "PartitionTree", "Segment", "TreeShape", "settle"]
 
 _FEW = 4096
 _WIDEST = 16.0
 
 
-class Shape(NamedTuple):
+class TreeShape(NamedTuple):
     """How a tree is cut: rows of a leaf, width of a cell in mean ranges, cells that a row may lie in."""
 
     leaf: int = 256
@@ -33,7 +33,7 @@ class Shape(NamedTuple):
     most_cells: int = 4
 
 
-DEFAULT = Shape()
+DEFAULT = TreeShape()
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -41,15 +41,15 @@ class Segment:
     """Rows, the tree over them, and the special ones among them: those that share a slot, or have a box to ask."""
 
     rows: Rows
-    tree: Tree
+    tree: PartitionTree
     special: NDArray[np.int32]  # the rows that the tree's negative names stand for: row special[~name]
     sorted_subs: NDArray[np.int64]
     sorted_slots: NDArray[np.int32]
-    shape: Shape
+    shape: TreeShape
     known: dict[int, int] | None = None  # slots by subscription, where they are few
 
     @staticmethod
-    def build(rows: Rows, shape: Shape = DEFAULT, budget: float = math.inf) -> Segment:
+    def build(rows: Rows, shape: TreeShape = DEFAULT, budget: float = math.inf) -> Segment:
         """The segment of rows; cells grow until matching needs no more than `budget` bytes a subscription."""
         made = Segment._built(rows, shape)
         while made.nbytes > budget * len(rows.subs) and len(rows.subs) > _FEW and made.shape.alpha < _WIDEST:
@@ -57,7 +57,7 @@ class Segment:
         return made
 
     @staticmethod
-    def _built(rows: Rows, shape: Shape) -> Segment:
+    def _built(rows: Rows, shape: TreeShape) -> Segment:
         names = rows.slots.copy()
         shared = np.zeros(len(rows.subs), bool)
         shared[list(rows.shared)] = True
@@ -67,7 +67,9 @@ class Segment:
         names[special] = ~np.arange(len(special), dtype=np.int32)
         sizes = np.array([dimension.size for dimension in rows.dimensions] or [1], np.int64)
         constraints = rows.starts, rows.dims, rows.lows, rows.highs
-        tree: Tree = partition.build(*constraints, names, sizes, shape.leaf, float(shape.alpha), shape.most_cells)
+        tree: PartitionTree = partition.build(
+            *constraints, names, sizes, shape.leaf, float(shape.alpha), shape.most_cells
+        )
         by_sub = np.argsort(rows.subs, kind="stable")  # before they are renamed: often they come sorted
         sorted_subs = rows.subs[by_sub]
         rows, special, new_slot = _near(rows, tree, special)
@@ -80,7 +82,7 @@ class Segment:
         at = bisect_left(self.sorted_subs.data, sub)  # for one number much quicker than numpy's
         return int(self.sorted_slots[at]) if at < len(self.sorted_subs) and self.sorted_subs[at] == sub else -1
 
-    def without(self, tree: Tree, slots: Iterable[int]) -> Tree:
+    def without(self, tree: PartitionTree, slots: Iterable[int]) -> PartitionTree:
         """The tree when these slots are dead too."""
         rows, tree = self.rows, tree._replace(live=tree.live.copy())
         for slot in slots:
@@ -109,7 +111,9 @@ def known_slots(rows: Rows) -> dict[int, int] | None:
     return {sub: slot for slot, sub in enumerate(rows.subs.tolist())} if len(rows.subs) <= _FEW else None
 
 
-def _near(rows: Rows, tree: Tree, special: NDArray[np.int32]) -> tuple[Rows, NDArray[np.int32], NDArray[np.int32]]:
+def _near(
+    rows: Rows, tree: PartitionTree, special: NDArray[np.int32]
+) -> tuple[Rows, NDArray[np.int32], NDArray[np.int32]]:
     """Slots renamed in the order of the tree's leaves, so that what is found together lies together in `subs`.
 
     The tree's names change in place. Returns the rows, the special ones among them, and the new slots by the old.

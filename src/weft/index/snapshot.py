@@ -22,9 +22,9 @@ from weft.algebra.box import Box
 from weft.errors import FilterError, SnapshotError
 from weft.index.axis import Axis
 from weft.index.box_codec import decode_boxes, decode_subject, encode_subject
-from weft.index.dimension import Dimension
+from weft.index.dimension import CodeDimension
 from weft.index.rows import Checked, Rows
-from weft.index.segment import Segment, Shape, Tree, known_slots
+from weft.index.segment import PartitionTree, Segment, TreeShape, known_slots
 from weft.index.snapshot_files import META, Folder, opened, write_array, write_meta
 from weft.index.verify import check_arrays, check_filters, check_tree
 from weft.language.constant import encodes
@@ -182,9 +182,9 @@ def _built(meta: Any, arrays: dict[str, NDArray[Any]], predicates: Predicates) -
     axes = {_axis(form, predicates): at for at, form in enumerate(meta["axes"])}
     if len(axes) != len(meta["axes"]) or len(axes) != len(dimensions):
         raise ValueError("an axis comes twice, or has no dimension")
-    shape = Shape(int(meta["shape"][0]), float(meta["shape"][1]), int(meta["shape"][2]))
+    shape = TreeShape(int(meta["shape"][0]), float(meta["shape"][1]), int(meta["shape"][2]))
     held: dict[str, Any] = {name: arrays[f"rows_{name}"] for name in _ROW_ARRAYS}
-    tree = Tree(*(arrays[f"tree_{name}"] for name in Tree._fields))
+    tree = PartitionTree(*(arrays[f"tree_{name}"] for name in PartitionTree._fields))
     check_arrays(held, arrays, axes, dimensions)
     sources = _sources(arrays)
     rows = Rows(
@@ -201,8 +201,8 @@ def _built(meta: Any, arrays: dict[str, NDArray[Any]], predicates: Predicates) -
     return segment, schema
 
 
-def _dimensions(meta: Any, arrays: dict[str, NDArray[Any]]) -> list[Dimension]:
-    dimensions: list[Dimension] = []
+def _dimensions(meta: Any, arrays: dict[str, NDArray[Any]]) -> list[CodeDimension]:
+    dimensions: list[CodeDimension] = []
     at_number = at_moment = 0
     if len(meta["cuts"]) != len(meta["strings"]) or len(arrays["numbers"]) != len(arrays["sides"]):
         raise ValueError("the cuts of dimensions are not equally many")
@@ -218,9 +218,9 @@ def _dimensions(meta: Any, arrays: dict[str, NDArray[Any]]) -> list[Dimension]:
         if exact is not None:
             if numbers:
                 raise ValueError("a dimension has its numbers twice")
-            dimensions.append(Dimension.of([_number_cut(*cut) for cut in exact], stamps.tolist(), texts))
+            dimensions.append(CodeDimension.of([_number_cut(*cut) for cut in exact], stamps.tolist(), texts))
         else:
-            dimensions.append(Dimension(values, sides, stamps, texts))
+            dimensions.append(CodeDimension(values, sides, stamps, texts))
     if at_number != len(arrays["numbers"]) or at_moment != len(arrays["moments"]):
         raise ValueError("there are cuts of no dimension")
     return dimensions

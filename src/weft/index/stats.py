@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft.index.version import View
+from weft.index.version import SegmentView
 from weft.kernels.partition import NODE
 
 
@@ -35,7 +35,7 @@ class Stats:
     dear: list[tuple[int, int]]
 
 
-def stats_of(views: Sequence[View], waiting: int, seen: tuple[int, int, int] = (0, 0, 0)) -> Stats:
+def stats_of(views: Sequence[SegmentView], waiting: int, seen: tuple[int, int, int] = (0, 0, 0)) -> Stats:
     """The figures of views; `seen` are the events looked up, the matches found, and the events that had any."""
     events, matches, wanted = seen
     living = sum(view.size for view in views)
@@ -68,7 +68,7 @@ def stats_of(views: Sequence[View], waiting: int, seen: tuple[int, int, int] = (
     )
 
 
-def _depth(view: View) -> int:
+def _depth(view: SegmentView) -> int:
     """The longest way from the root to a leaf; children come after their parents."""
     nodes, children = view.segment.tree.nodes.reshape(-1, NODE), view.segment.tree.children
     depth = np.ones(len(nodes), np.int64)

@@ -36,10 +36,10 @@ from weft.index.events import conformed
 from weft.index.joining import Joining
 from weft.index.limits import LIMITS, check_weight, weigh
 from weft.index.lookup import Lookup
-from weft.index.segment import DEFAULT, Segment, Shape
+from weft.index.segment import DEFAULT, Segment, TreeShape
 from weft.index.snapshot import read_snapshot, write_snapshot
 from weft.index.stats import Stats, stats_of
-from weft.index.version import Version, View, bury_late, joined, view_of_tail, whole
+from weft.index.version import SegmentView, Version, bury_late, joined, view_of_tail, whole
 from weft.kernels import search
 from weft.language.ast import Filter, as_filter
 from weft.language.predicate import NO_PREDICATES, Predicates
@@ -81,7 +81,7 @@ class TreeIndex:
         predicates: Predicates = NO_PREDICATES,
         executor: Executor | None = None,
         budget: float = 200.0,
-        shape: Shape = DEFAULT,
+        shape: TreeShape = DEFAULT,
         tail: int = 128,
         fan: int = 8,
         large: int = 20_000,
@@ -211,7 +211,7 @@ class TreeIndex:
         if self._rebuild is None and (views := self._joining.in_background(self._version.views)):
             self._start_rebuild(views)
 
-    def _start_rebuild(self, views: tuple[View, ...]) -> None:
+    def _start_rebuild(self, views: tuple[SegmentView, ...]) -> None:
         self._busy = frozenset(id(view.segment) for view in views)
         if self._joining.is_small(views):
             self._run_rebuild(views, _no_pause)
@@ -221,7 +221,7 @@ class TreeIndex:
         rebuild = self._executor.submit(self._run_rebuild, views)
         self._rebuild = None if rebuild.done() else rebuild  # an executor may run it here and now
 
-    def _run_rebuild(self, views: tuple[View, ...], pause: Callable[[], None] = _let_others_run) -> None:
+    def _run_rebuild(self, views: tuple[SegmentView, ...], pause: Callable[[], None] = _let_others_run) -> None:
         """Join the views into one segment, then put it in their place, without what died meanwhile."""
         try:
             made = joined(views, self._build, pause) if any(view.size for view in views) else None

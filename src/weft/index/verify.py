@@ -21,7 +21,7 @@ from weft.index.alternatives import alternatives
 from weft.index.axis import Axis
 from weft.index.box_codec import decode_boxes
 from weft.index.coding import Choice, rows_of_box
-from weft.index.dimension import Dimension
+from weft.index.dimension import CodeDimension
 from weft.index.rows import Rows
 from weft.index.segment import Segment
 from weft.kernels.partition import NODE
@@ -31,7 +31,7 @@ from weft.language.predicate import Predicates
 Arrays = Mapping[str, NDArray[Any]]
 
 
-def check_arrays(rows: Arrays, arrays: Arrays, axes: Mapping[Axis, int], dimensions: Sequence[Dimension]) -> None:
+def check_arrays(rows: Arrays, arrays: Arrays, axes: Mapping[Axis, int], dimensions: Sequence[CodeDimension]) -> None:
     """Check what rows are made of: `rows` as `Rows` names them, `arrays` as a snapshot does."""
     for dimension in dimensions:
         _check_dimension(dimension)
@@ -131,7 +131,7 @@ def _derived(boxes: Sequence[Box], used: frozenset[Subject], rows: Rows) -> tupl
     return sorted(found), split
 
 
-def _check_dimension(dimension: Dimension) -> None:
+def _check_dimension(dimension: CodeDimension) -> None:
     numbers, sides, moments, strings = dimension.numbers, dimension.sides, dimension.moments, dimension.strings
     if dimension.inexact:
         cuts = dimension.cuts()[0]
@@ -144,7 +144,7 @@ def _check_dimension(dimension: Dimension) -> None:
     _need(all(strings[at] < strings[at + 1] for at in range(len(strings) - 1)), "the cuts of strings do not ascend")
 
 
-def _sizes(dimensions: Sequence[Dimension]) -> NDArray[np.int64]:
+def _sizes(dimensions: Sequence[CodeDimension]) -> NDArray[np.int64]:
     return np.array([dimension.size for dimension in dimensions] or [1], np.int64)
 
 

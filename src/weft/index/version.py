@@ -16,14 +16,14 @@ from weft.algebra.columns import BoxColumns
 from weft.index.base import Ids
 from weft.index.coding import rows_of_columns
 from weft.index.rows import Rows, join_rows
-from weft.index.segment import Segment, Tree
+from weft.index.segment import PartitionTree, Segment
 
 
-class View(NamedTuple):
+class SegmentView(NamedTuple):
     """A segment and what is dead in it: for good in the tree and in `alive`, and the newest in `dead`."""
 
     segment: Segment
-    tree: Tree  # the segment's, with what lives now
+    tree: PartitionTree  # the segment's, with what lives now
     alive: NDArray[np.bool_]
     dead: frozenset[int]
     born: int  # how many of `alive` are
@@ -42,7 +42,7 @@ class View(NamedTuple):
 class Version(NamedTuple):
     """All that a match looks at."""
 
-    views: tuple[View, ...] = ()
+    views: tuple[SegmentView, ...] = ()
     tail: Mapping[int, tuple[Box, ...]] = {}
 
     @property
@@ -66,12 +66,12 @@ class Version(NamedTuple):
                 found += ordered[known[at] == ordered].tolist()
         return found
 
-    def of(self, views: Sequence[View]) -> tuple[View, ...]:
+    def of(self, views: Sequence[SegmentView]) -> tuple[SegmentView, ...]:
         """The views of the same segments as they are now."""
         current = {id(view.segment): view for view in self.views}
         return tuple(current[id(view.segment)] for view in views)
 
-    def without(self, subs: Sequence[int], most: int) -> tuple[tuple[View, ...], bool]:
+    def without(self, subs: Sequence[int], most: int) -> tuple[tuple[SegmentView, ...], bool]:
         """The views without some subscriptions, and whether a view had more than `most` newly dead: they are buried."""
         views = list(self.views)
         gone: dict[int, set[int]] = {}
@@ -88,7 +88,7 @@ class Version(NamedTuple):
                 views[at], buried_some = buried(views[at]), True
         return tuple(views), buried_some
 
-    def find(self, sub: int) -> tuple[View, int] | None:
+    def find(self, sub: int) -> tuple[SegmentView, int] | None:
         """The view and slot of a subscription that is not in the tail."""
         for view in self.views:
             slot = view.slot(sub)
@@ -97,23 +97,23 @@ class Version(NamedTuple):
         return None
 
 
-def whole(segment: Segment) -> View:
+def whole(segment: Segment) -> SegmentView:
     """The view of a segment in which all live."""
     size = len(segment.rows.subs)
-    return View(segment, segment.tree, np.ones(size, bool), frozenset(), size)
+    return SegmentView(segment, segment.tree, np.ones(size, bool), frozenset(), size)
 
 
 Build = Callable[[Rows], Segment]
 
 
-def view_of_tail(tail: Mapping[int, tuple[Box, ...]], build: Build) -> View:
+def view_of_tail(tail: Mapping[int, tuple[Box, ...]], build: Build) -> SegmentView:
     """A tail as a segment of its own."""
     owners = [owner for owner, boxes in enumerate(tail.values()) for _ in boxes]
     columns = BoxColumns.of([box for boxes in tail.values() for box in boxes], owners)
     return whole(build(rows_of_columns(columns, np.fromiter(tail, np.int64))))
 
 
-def joined(views: Sequence[View], build: Build, pause: Callable[[], None] = lambda: None) -> View:
+def joined(views: Sequence[SegmentView], build: Build, pause: Callable[[], None] = lambda: None) -> SegmentView:
     """The living of several views in one segment; `pause` as in `join_rows`."""
     alive = []
     for view in views:
@@ -123,17 +123,17 @@ def joined(views: Sequence[View], build: Build, pause: Callable[[], None] = lamb
     return whole(build(join_rows([view.segment.rows for view in views], alive, pause)))
 
 
-def buried(view: View) -> View:
+def buried(view: SegmentView) -> SegmentView:
     """The view with its newest dead taken out of the tree for good."""
     if not view.dead:
         return view
     alive = view.alive.copy()
     alive[list(view.dead)] = False
     tree = view.segment.without(view.tree, sorted(view.dead))
-    return View(view.segment, tree, alive, frozenset(), view.size)
+    return SegmentView(view.segment, tree, alive, frozenset(), view.size)
 
 
-def bury_late(made: View, before: Sequence[View], after: Sequence[View]) -> View:
+def bury_late(made: SegmentView, before: Sequence[SegmentView], after: Sequence[SegmentView]) -> SegmentView:
     """The joined view without what died in its views between two moments; what died before has been left out."""
     gone: list[int] = []
     for one, other in zip(before, after, strict=True):

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from weft.algebra.box import Box, NormalForm
-from weft.interest.coverers import Comparison, Coverers, Subscription
-from weft.interest.label_axes import Rows
-from weft.interest.rows import OwnedRows
-from weft.interest.tiles import Choice, Owner, Tiles
+from weft.interest.coverers import ActiveSubscription, Comparison, Coverers
+from weft.interest.label_axes import TileRows
+from weft.interest.owned_rows import OwnedRows
+from weft.interest.tiles import Owner, SplitChoice, Tiles
 from weft.kernels.tiles import FREE, NO_LIMIT
 
 _NOBODY = Owner(FREE)
@@ -34,7 +34,7 @@ class Limit:
 
     k: int
     dynamic: bool = False
-    choice: Choice = Choice.RATIO
+    choice: SplitChoice = SplitChoice.RATIO
 
     def __post_init__(self) -> None:
         if self.k < 0:
@@ -62,13 +62,13 @@ class BoxCover:
 
     # -- changes ----------------------------------------------------------------------------------
 
-    def make(self, form: NormalForm, owner: Owner = _NOBODY, *, widen: bool = True) -> Subscription:
+    def make(self, form: NormalForm, owner: Owner = _NOBODY, *, widen: bool = True) -> ActiveSubscription:
         """A form as a subscription of this space."""
-        return Subscription.of(form, owner, self.axes, widen=widen)
+        return ActiveSubscription.of(form, owner, self.axes, widen=widen)
 
-    def activate(self, made: Subscription) -> None:
+    def activate(self, made: ActiveSubscription) -> None:
         """Take what a subscription covers from the negative space, as far as the limit and the bound let it."""
-        choice, left = Choice.RATIO, NO_LIMIT
+        choice, left = SplitChoice.RATIO, NO_LIMIT
         if self.limit is not None:
             choice, left = self.limit.choice, self.limit.most(len(self.active), self.tiles.free)
         for low, high in zip(*self.axes.rows(made.cuts), strict=True):
@@ -77,16 +77,16 @@ class BoxCover:
             self.exact = self.exact and took.whole
         self.active.add(made)
 
-    def subsume(self, made: Subscription) -> None:
+    def subsume(self, made: ActiveSubscription) -> None:
         """Keep a subscription that is passive now."""
         self.passive.add(made.owner, self.axes.rows(made.hull))
 
-    def release(self, made: Subscription) -> None:
+    def release(self, made: ActiveSubscription) -> None:
         """An active subscription goes: what it took is negative."""
         self.active.discard(made.owner)
         self.tiles.release(made.owner)
 
-    def retake(self, gone: Subscription) -> None:
+    def retake(self, gone: ActiveSubscription) -> None:
         """Figure 7, lines 6 to 20: what other active ones cover of what went is theirs now.
 
         With a limit it stays negative (figure 9); past the bound it may.
@@ -95,7 +95,7 @@ class BoxCover:
             for owner, start, end in self.active.meeting(low, high) if self.exact else ():
                 self.exact = self.exact and self.limit is None and self.tiles.take(start, end, owner).whole
 
-    def met(self, gone: Subscription) -> list[Owner]:
+    def met(self, gone: ActiveSubscription) -> list[Owner]:
         """The passive ones that may be covered no longer, now that one went."""
         lows, highs = self.axes.rows(gone.hull)
         if len(lows) > _FEW:  # one search around all of them
@@ -109,7 +109,7 @@ class BoxCover:
 
     # -- questions --------------------------------------------------------------------------------
 
-    def tiled(self, made: Subscription) -> bool:
+    def tiled(self, made: ActiveSubscription) -> bool:
         """Whether no negative box meets a subscription, or an active one holds each row that is met: pairwise covering,
         which the paper has beside it (section 5) and which finds more where the negative space is too large.
         """
@@ -117,15 +117,15 @@ class BoxCover:
         free = self.tiles.are_free(lows, highs)
         return not free.any() or (not self.exact and self.active.hold(lows[free], highs[free]))
 
-    def comparison(self, made: Subscription) -> Comparison:
+    def comparison(self, made: ActiveSubscription) -> Comparison:
         """A subscription that is not `tiled` with the active ones that may cover it all the same."""
         return self.active.comparison(made, odd=self.exact)
 
-    def compare(self, made: Subscription, comparison: Comparison, budget: int) -> bool | None:
+    def compare(self, made: ActiveSubscription, comparison: Comparison, budget: int) -> bool | None:
         """Whether an active one covers the subscription by itself; None if the budget ends before that is known."""
         return self.active.compare(made, comparison, budget * _COMPARISONS, odd=self.exact)
 
-    def redundant(self, made: Subscription) -> bool:
+    def redundant(self, made: ActiveSubscription) -> bool:
         """Whether an active subscription is covered by another active one by itself."""
         self.active.discard(made.owner)
         covered = self.active.hold(*self.axes.rows(made.hull))
@@ -151,8 +151,8 @@ class BoxCover:
         owners = set(self.tiles.tiles()[2].tolist()) - {FREE}
         assert all(map(is_active, owners)), "only active ones cover anything"
 
-    def check_active(self, made: Subscription) -> None:
+    def check_active(self, made: ActiveSubscription) -> None:
         """Raise AssertionError if an active subscription is not subtracted as it should be."""
         self.active.check(made)
-        rows: Rows = self.active.cuts(made.owner)
+        rows: TileRows = self.active.cuts(made.owner)
         assert not (self.exact and self.tiles.are_free(*rows).any()), "exact: what is forwarded is not negative"

@@ -12,29 +12,29 @@ from dataclasses import dataclass, field
 
 from weft.algebra.box import NormalForm
 from weft.algebra.relate import covers
-from weft.interest.label_axes import LabelAxes, Labels, Rows, Spans
-from weft.interest.rows import OwnedRows
+from weft.interest.label_axes import LabelAxes, Labels, TileRows, TileSpans
+from weft.interest.owned_rows import OwnedRows
 from weft.interest.tiles import Owner
 
 
 @dataclass(slots=True)
-class Subscription:
+class ActiveSubscription:
     """A subscription as products of intervals: those that it cuts out, and those around all of it."""
 
     owner: Owner
     form: NormalForm
-    cuts: list[Spans]
-    hull: list[Spans]
+    cuts: list[TileSpans]
+    hull: list[TileSpans]
     whole: bool  # the hull is all of it, so that it cuts out what it is
 
     @staticmethod
-    def of(form: NormalForm, owner: Owner, axes: LabelAxes, *, widen: bool = True) -> Subscription:
+    def of(form: NormalForm, owner: Owner, axes: LabelAxes, *, widen: bool = True) -> ActiveSubscription:
         """A form by the axes of a space; its attributes become axes if they may `widen` it.
 
         There are at most `most_rows` cuts; beyond, each box has a hull of one.
         """
-        cuts: list[Spans] = []
-        hull: list[Spans] = []
+        cuts: list[TileSpans] = []
+        hull: list[TileSpans] = []
         whole = True
         for box in form.boxes:
             most = axes.most_rows - len(hull)
@@ -42,7 +42,7 @@ class Subscription:
             cuts += exact or []
             hull += axes.hull(box, most=most, widen=widen) if exact is None else exact
             whole = whole and exact is not None
-        return Subscription(owner, form, cuts, hull, whole)
+        return ActiveSubscription(owner, form, cuts, hull, whole)
 
 
 @dataclass(slots=True)
@@ -64,7 +64,7 @@ class Coverers:
         self.comparisons = 0  # in all
         self._axes = axes
         self._latest = 0  # how many were ever active
-        self._active: dict[int, Subscription] = {}
+        self._active: dict[int, ActiveSubscription] = {}
         self._rows, self._hulls = OwnedRows(axes), OwnedRows(axes)
         self._several: set[int] = set()  # those that are more than one row: together, rows may cover more than each
         self._odd: set[int] = set()  # those that are more than their rows
@@ -75,7 +75,7 @@ class Coverers:
     def __contains__(self, owner: Owner) -> bool:
         return owner in self._active
 
-    def add(self, made: Subscription) -> None:
+    def add(self, made: ActiveSubscription) -> None:
         """Keep a subscription that is active now."""
         self._latest += 1
         self._active[made.owner] = made
@@ -102,7 +102,7 @@ class Coverers:
 
     # -- by rows ----------------------------------------------------------------------------------
 
-    def cuts(self, owner: Owner) -> Rows:
+    def cuts(self, owner: Owner) -> TileRows:
         """The rows that an active subscription cuts out."""
         return self._rows.of(owner)
 
@@ -117,13 +117,13 @@ class Coverers:
 
     # -- by comparing -----------------------------------------------------------------------------
 
-    def comparison(self, made: Subscription, *, odd: bool = False) -> Comparison:
+    def comparison(self, made: ActiveSubscription, *, odd: bool = False) -> Comparison:
         """A subscription with those that may cover it though they do not hold its rows; with `odd` only those that are
         more than their cuts. Cost: O(active).
         """
         return Comparison(self._candidates(made, self._odd if odd else self._several), self._latest)
 
-    def _candidates(self, made: Subscription, among: set[int]) -> list[int]:
+    def _candidates(self, made: ActiveSubscription, among: set[int]) -> list[int]:
         """Those whose hull is around all that the subscription surely has, in order."""
         if made.whole and not among:
             return []
@@ -136,7 +136,7 @@ class Coverers:
         owners: list[int] = self._hulls.surrounding(low, high).tolist()
         return [owner for owner in owners if owner in among] if made.whole else owners
 
-    def compare(self, made: Subscription, comparison: Comparison, most: int, *, odd: bool = False) -> bool | None:
+    def compare(self, made: ActiveSubscription, comparison: Comparison, most: int, *, odd: bool = False) -> bool | None:
         """Whether one of them covers the subscription; None if `most` comparisons do not tell: compare further."""
         while True:
             while comparison.left:
@@ -155,7 +155,7 @@ class Coverers:
             comparison.seen.update(comparison.left)
             comparison.latest = since.latest
 
-    def check(self, made: Subscription) -> None:
+    def check(self, made: ActiveSubscription) -> None:
         """Raise AssertionError if an active subscription is not known as it is."""
         for mine, theirs in zip(self._rows.of(made.owner), self._axes.rows(made.cuts), strict=True):
             assert (mine == theirs).all(), "the rows follow the labels"

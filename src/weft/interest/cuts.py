@@ -27,19 +27,19 @@ from weft.algebra.valueset import ValueSet
 from weft.model.schema import Attribute
 from weft.model.value import Type, to_micros
 
-Cut = tuple[Any, ...]  # (segment, value, side); segments are ordered, and so are the values of each
-Interval = tuple[Cut, Cut]
+LineCut = tuple[Any, ...]  # (segment, value, side); segments are ordered, and so are the values of each
+CutInterval = tuple[LineCut, LineCut]
 
 _ABSENT, _NUMBERS, _STRINGS, _BOOLS, _TIMESTAMPS = range(5)
-_START: dict[int, Cut] = {
+_START: dict[int, LineCut] = {
     _ABSENT: (_ABSENT, 0, 0),
     _NUMBERS: (_NUMBERS, *NUMBERS[0]),
     _STRINGS: (_STRINGS, *STRINGS[0]),
     _BOOLS: (_BOOLS, False, 0),
     _TIMESTAMPS: (_TIMESTAMPS, *TIMESTAMPS[0]),
 }
-_TRUE: Cut = (_BOOLS, True, 0)
-_END: Cut = (5, 0, 0)
+_TRUE: LineCut = (_BOOLS, True, 0)
+_END: LineCut = (5, 0, 0)
 _SEGMENT = {
     Type.INT: _NUMBERS,
     Type.FLOAT: _NUMBERS,
@@ -65,7 +65,7 @@ class CutLine:
     def __init__(self, attribute: Attribute | None = None, reach: int = REACH) -> None:
         self._natural = None if attribute is None else _Natural(attribute, reach)
         segments = list(_START) if attribute is None else [_ABSENT, _SEGMENT[attribute.type]]
-        self._cuts: list[Cut] = [*map(_START.__getitem__, segments), _END]
+        self._cuts: list[LineCut] = [*map(_START.__getitem__, segments), _END]
         self._after = dict(pairwise([*segments, _END[0]]))
         if attribute is None:
             self._labels = [-reach + 2 * reach * n // len(segments) for n in range(len(self._cuts))]
@@ -81,11 +81,11 @@ class CutLine:
 
     # -- sets -------------------------------------------------------------------------------------
 
-    def intervals(self, values: ValueSet) -> list[Interval] | None:
+    def intervals(self, values: ValueSet) -> list[CutInterval] | None:
         """The set as disjoint intervals that do not touch, in order; None if a pattern is in it."""
         if values.strings.terms:
             return None
-        found: list[Interval] = []
+        found: list[CutInterval] = []
         if values.absent:
             found.append((_START[_ABSENT], self._top(_ABSENT)))
         for segment, line in (
@@ -103,7 +103,7 @@ class CutLine:
                 found.append((start, end))
         return found
 
-    def values(self, low: Cut, high: Cut) -> ValueSet:
+    def values(self, low: LineCut, high: LineCut) -> ValueSet:
         """The values between two cuts."""
         lines: dict[int, Line] = {}
         for segment in self._after:
@@ -119,13 +119,13 @@ class CutLine:
             _ABSENT in lines,
         )
 
-    def _top(self, segment: int) -> Cut:
+    def _top(self, segment: int) -> LineCut:
         after = self._after[segment]
         return _START.get(after, _END)
 
     # -- labels -----------------------------------------------------------------------------------
 
-    def label(self, cut: Cut) -> int | None:
+    def label(self, cut: LineCut) -> int | None:
         """The cut's label, a new one if it has none; None if there is no room: spread the labels first."""
         label = self._known.get(cut)
         if label is not None:
@@ -175,7 +175,7 @@ class CutLine:
                 return first, last
             around *= 2
 
-    def cut(self, label: int) -> Cut:
+    def cut(self, label: int) -> LineCut:
         """The cut of a label."""
         return self._cuts[bisect_left(self._labels, label)]
 
@@ -199,7 +199,7 @@ class _Natural:
             low, high = _number(attribute.low), _number(attribute.high) + last
             self._bounds = (low, high) if low < high else None
 
-    def label(self, cut: Cut) -> int | None:
+    def label(self, cut: LineCut) -> int | None:
         """None where there are no bounds or the cut lies outside."""
         if cut[0] == _STRINGS and self._categories:
             share = bisect_left(self._categories, cut[1]) / len(self._categories)

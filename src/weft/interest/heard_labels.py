@@ -18,7 +18,7 @@ from weft.interest.label_counts import LabelCounts
 from weft.interest.label_filter import CountingFilter, FilterShape
 from weft.interest.label_set import Switch
 from weft.interest.label_twin import TwinFilter
-from weft.space.dimension import Ints
+from weft.kernels.arrays import Ints
 from weft.space.label_sides import LabelSides
 from weft.space.label_space import LabelSpace
 

@@ -19,12 +19,12 @@ from weft.algebra import interval
 from weft.algebra.box import Box
 from weft.algebra.strings import Strings
 from weft.algebra.valueset import ValueSet
-from weft.interest.cuts import REACH, CutLine, Interval
+from weft.interest.cuts import REACH, CutInterval, CutLine
 from weft.model.schema import Schema
 
 Labels = NDArray[np.int64]
-Rows = tuple[Labels, Labels]  # boxes: low and high, int64[boxes, axes]
-Spans = dict[str, Interval]  # a product of intervals; an attribute that is not in it is anything
+TileRows = tuple[Labels, Labels]  # boxes: low and high, int64[boxes, axes]
+TileSpans = dict[str, CutInterval]  # a product of intervals; an attribute that is not in it is anything
 
 MOST_AXES, MOST_ROWS = 32, 256
 
@@ -67,7 +67,7 @@ class LabelAxes:
 
     # -- boxes as products of intervals -----------------------------------------------------------
 
-    def spans(self, box: Box, *, most: int = MOST_ROWS, widen: bool = True) -> list[Spans] | None:
+    def spans(self, box: Box, *, most: int = MOST_ROWS, widen: bool = True) -> list[TileSpans] | None:
         """The box as products of intervals, disjoint; None if it has patterns or residuals, or is more than `most`.
 
         New attributes become axes; unless they may `widen` the space, they are left out: no row is restricted there.
@@ -82,7 +82,7 @@ class LabelAxes:
             return None
         return _products(sides)
 
-    def hull(self, box: Box, *, most: int = MOST_ROWS, widen: bool = True) -> list[Spans]:
+    def hull(self, box: Box, *, most: int = MOST_ROWS, widen: bool = True) -> list[TileSpans]:
         """Products of intervals around the box, without residuals and patterns: at most `most`, but one at least."""
         sides = self._sides({name: _without_patterns(values) for name, values in box.sets.items()}, widen)
         while math.prod(map(len, sides.values())) > max(1, most):
@@ -90,9 +90,9 @@ class LabelAxes:
             sides[name] = [(sides[name][0][0], sides[name][-1][1])]
         return _products(sides)
 
-    def _sides(self, sets: Mapping[str, ValueSet], widen: bool) -> dict[str, list[Interval]]:
+    def _sides(self, sets: Mapping[str, ValueSet], widen: bool) -> dict[str, list[CutInterval]]:
         """The intervals of each set, but for those that are no axis and may not become one."""
-        sides: dict[str, list[Interval]] = {}
+        sides: dict[str, list[CutInterval]] = {}
         for name, values in sets.items():
             if name in self._lines or (widen and len(self._lines) < self._most_axes):
                 found = self._line(name).intervals(values)
@@ -113,14 +113,14 @@ class LabelAxes:
 
     # -- products of intervals as rows ------------------------------------------------------------
 
-    def rows(self, spans: Sequence[Spans]) -> Rows:
+    def rows(self, spans: Sequence[TileSpans]) -> TileRows:
         """Products of intervals as rows of labels. Cost: O(axes log cuts) a row."""
         while True:
             low, high = self.whole(len(spans))
             if all(self._write(low[row], high[row], each) for row, each in enumerate(spans)):
                 return low, high
 
-    def _write(self, low: Labels, high: Labels, spans: Spans) -> bool:
+    def _write(self, low: Labels, high: Labels, spans: TileSpans) -> bool:
         """Write the labels of one product; False if some were spread anew meanwhile, so that none before holds."""
         for axis, (name, line) in enumerate(self._lines.items()):
             ends = spans.get(name)
@@ -136,7 +136,7 @@ class LabelAxes:
                 side[axis] = label
         return True
 
-    def whole(self, size: int) -> Rows:
+    def whole(self, size: int) -> TileRows:
         """Rows that are everything."""
         return self._lowest.repeat(size, axis=0), self._highest.repeat(size, axis=0)
 
@@ -166,7 +166,7 @@ def relabel(labels: Labels, old: Labels, new: Labels) -> None:
     labels[moved] = new[np.searchsorted(old, labels[moved])]
 
 
-def _products(sides: dict[str, list[Interval]]) -> list[Spans]:
+def _products(sides: dict[str, list[CutInterval]]) -> list[TileSpans]:
     return [dict(zip(sides, each, strict=True)) for each in product(*sides.values())]
 
 

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from weft.errors import LabelError
-from weft.kernels import counted as kernel
-from weft.space.dimension import Ints
+from weft.kernels import label_counts as kernel
+from weft.kernels.arrays import Ints
 from weft.space.labels import as_labels
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from weft.errors import LabelError
 from weft.interest.label_filter import CountingFilter, FilterShape
 from weft.interest.label_set import Switch
-from weft.space.dimension import Ints
+from weft.kernels.arrays import Ints
 
 MOST_COUNTERS = 1 << 28  # past it a filter grows no more: a neighbour cannot make us take up any memory it likes
 _SLACK = 4  # a filter is made smaller when it is so many times too large, so that it does not swing

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from weft.index.base import Ids, Matches, SubId
-from weft.interest.layer import Layer, Pairs
+from weft.interest.range_layer import RangeLayer, RowPairs
 from weft.space.range_set import NOTHING, Points, RangeSet
 from weft.space.range_sets import RangeSets, for_kernels
 
@@ -32,7 +32,7 @@ class SubscriptionIndex:
 
     def __init__(self, *, fan: int = 4) -> None:
         self._fan = fan
-        self._layers: list[Layer] = []
+        self._layers: list[RangeLayer] = []
 
     # -- changes -----------------------------------------------------------------------------------
 
@@ -52,7 +52,7 @@ class SubscriptionIndex:
             if known.size:
                 raise KeyError(f"subscription {known[0]} is known: discard it first")
         if ids.size:
-            self._layers.append(Layer(ids, sets))
+            self._layers.append(RangeLayer(ids, sets))
             self._settle()
 
     def discard(self, sub: SubId) -> None:
@@ -68,7 +68,7 @@ class SubscriptionIndex:
 
     def _settle(self) -> None:
         """Make layers without their dead where these are the half, and one of two that are too much alike in size."""
-        kept: list[Layer] = []
+        kept: list[RangeLayer] = []
         for layer in self._layers:
             if layer.alive:
                 kept.append(layer if 2 * layer.alive >= layer.ids.size else _joined([layer]))
@@ -111,7 +111,7 @@ class SubscriptionIndex:
         """Who may overlap each set."""
         return self._gathered(len(sets), lambda layer: layer.overlapping(sets))
 
-    def _gathered(self, size: int, ask: Callable[[Layer], Pairs]) -> Matches:
+    def _gathered(self, size: int, ask: Callable[[RangeLayer], RowPairs]) -> Matches:
         """The answers of all layers, by question."""
         found = [(asked, layer.ids[rows]) for layer in self._layers for asked, rows in (ask(layer),)]
         none = np.zeros(0, np.int64)
@@ -149,10 +149,10 @@ class SubscriptionIndex:
             assert (layer.ids[1:] > layer.ids[:-1]).all(), "ids are not in order"
 
 
-def _joined(layers: list[Layer]) -> Layer:
+def _joined(layers: list[RangeLayer]) -> RangeLayer:
     """One layer of all that is live."""
     parts: list[tuple[Points, RangeSets]] = []
     for layer in layers:
         rows = np.flatnonzero(layer.live)
         parts.append((layer.ids[rows], layer.sets.taken(rows)))
-    return Layer(np.concatenate([ids for ids, _ in parts]), RangeSets.chained([sets for _, sets in parts]))
+    return RangeLayer(np.concatenate([ids for ids, _ in parts]), RangeSets.chained([sets for _, sets in parts]))

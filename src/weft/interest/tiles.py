@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.interest.cuts import REACH
-from weft.interest.label_axes import MOST_AXES, MOST_ROWS, LabelAxes, Labels, Rows, relabel
+from weft.interest.label_axes import MOST_AXES, MOST_ROWS, LabelAxes, Labels, TileRows, relabel
 from weft.kernels import tile_build
 from weft.kernels import tiles as kernel
 from weft.kernels.tiles import FREE, NO_LIMIT, NONE, SPARE, USED
@@ -27,7 +27,7 @@ _BAD = 8  # a search that looks at one of so many tiles is a bad one
 MOST_TILES = 1 << 17
 
 
-class Choice(IntEnum):
+class SplitChoice(IntEnum):
     """What makes a tile worth splitting (section 4, figures 14 and 15)."""
 
     RATIO = kernel.RATIO  # the volume that is covered, for each tile more
@@ -122,7 +122,7 @@ class Tiles:
         nodes = self._leaves()
         return self._tree.low[nodes], self._tree.high[nodes], self._tree.owner[nodes]
 
-    def taken(self, owner: Owner) -> Rows:
+    def taken(self, owner: Owner) -> TileRows:
         """The owner's tiles."""
         nodes = self._nodes(owner)
         return self._tree.low[nodes], self._tree.high[nodes]
@@ -142,7 +142,7 @@ class Tiles:
     # -- changes ----------------------------------------------------------------------------------
 
     def take(
-        self, low: Labels, high: Labels, owner: Owner, most: int = NO_LIMIT, choice: Choice = Choice.RATIO
+        self, low: Labels, high: Labels, owner: Owner, most: int = NO_LIMIT, choice: SplitChoice = SplitChoice.RATIO
     ) -> Took:
         """Give the owner what is free in the row, making at most `most` free tiles more, as far as there is room."""
         tiles = len(self)
@@ -209,7 +209,7 @@ class Tiles:
 
     # ---------------------------------------------------------------------------------------------
 
-    def check(self, boxes: Callable[[Owner], Rows]) -> None:
+    def check(self, boxes: Callable[[Owner], TileRows]) -> None:
         """Raise AssertionError unless tiles are disjoint, make up everything and lie in their owners' boxes.
 
         Cost: O(tiles^2).

@@ -14,8 +14,8 @@ from weft.interest.label_counts import LabelCounts
 from weft.interest.label_filter import FilterShape
 from weft.interest.label_set import Switch
 from weft.interest.label_twin import TwinFilter
+from weft.kernels.arrays import Ints
 from weft.model.change import Change
-from weft.space.dimension import Ints
 
 
 class ToldLabels:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.kernels.arrays import Floats, Mask
+
 LOW_OPEN, HIGH_OPEN, BOUNDED = 1, 2, 4
 
-Floats = NDArray[np.float64]
 Marks = NDArray[np.uint8]
-Mask = NDArray[np.bool_]
 
 
 def within(low: Floats, high: Floats, marks: Marks, a: float, b: float, mark: int) -> Mask:

@@ -4,7 +4,7 @@ Rows come as constraints, sorted by row: `starts` (int64[n+1]) into `dims`, `low
 `ids` (int32) names the rows; negative names are special, and are kept together at the end of a leaf.
 `sizes` (int64[d]) has the number of codes of each dimension.
 
-A `Tree` is six arrays:
+A `PartitionTree` is six arrays:
 - `nodes` (int32, eight a node). Inner: dimension, shift, child for rows too wide to cut or -1, first place in
   `children`, most cells of a row, cells. Leaf: -1, first block, blocks, start in `columns`, start in `data`
   (units of 32).
@@ -32,7 +32,7 @@ _WIDE_RANGE = 0.6  # ranges wider than this share of a dimension are not worth c
 _LANES = np.arange(32, dtype=np.uint32)
 
 
-class Tree(NamedTuple):
+class PartitionTree(NamedTuple):
     """The arrays of a tree."""
 
     nodes: NDArray[np.int32]
@@ -239,7 +239,7 @@ def build(starts, dims, lows, highs, ids, sizes, leaf, alpha, most_cells):
             path_low[dim], path_high[dim] = 0, sizes[dim] - 1
             up = parent[up]
     columns, data, leaf_ids, live = leaves
-    return Tree(
+    return PartitionTree(
         nodes[: NODE * made].copy(),
         children[:child_count].copy(),
         columns[: ends[0]].copy(),

@@ -12,7 +12,7 @@ import numpy as np
 
 from weft.kernels.jit import jit
 from weft.kernels.leaves import BYTES, NARROW, SPECIAL, grown
-from weft.kernels.partition import NODE, Tree
+from weft.kernels.partition import NODE, PartitionTree
 from weft.kernels.simd import byte_mask, compress, lowest, narrow_mask, ones, prefetch, wide_mask
 
 FIND, COUNT, ANY = 0, 1, 2
@@ -93,7 +93,7 @@ def event_by_event(nodes, children, columns, data, ids, live, codes, out, offset
     the tree come one by one (`*tree`), for this is how single events are searched: to take a named tuple of six costs
     numba more than two microseconds a call, as long as many a search.
     """
-    tree = Tree(nodes, children, columns, data, ids, live)
+    tree = PartitionTree(nodes, children, columns, data, ids, live)
     stack, leaves = np.empty(64, np.int64), np.empty(64, np.int64)
     found = 0
     offsets[0] = 0

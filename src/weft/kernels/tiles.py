@@ -27,7 +27,7 @@ NO_LIMIT = 1 << 62
 FAN = 8  # leaves of a group, at most
 
 
-class Tree(NamedTuple):
+class TileTree(NamedTuple):
     """The arrays of a tree."""
 
     low: NDArray[np.int64]
@@ -41,9 +41,9 @@ class Tree(NamedTuple):
     head: NDArray[np.int64]
 
 
-def empty(nodes: int, axes: int) -> Tree:
+def empty(nodes: int, axes: int) -> TileTree:
     """Room for so many nodes; the root is yet to be made."""
-    return Tree(
+    return TileTree(
         np.zeros((nodes, axes), np.int64),
         np.zeros((nodes, axes), np.int64),
         np.zeros(nodes, np.int32),
@@ -56,7 +56,7 @@ def empty(nodes: int, axes: int) -> Tree:
     )
 
 
-def resized(tree: Tree, nodes: int, axes: int, lowest: int, highest: int) -> Tree:
+def resized(tree: TileTree, nodes: int, axes: int, lowest: int, highest: int) -> TileTree:
     """The same tree with other room; on an axis that it does not have yet, every box is [lowest, highest)."""
     new = empty(nodes, axes)
     used, width = int(tree.head[USED]), tree.low.shape[1]

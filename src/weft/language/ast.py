@@ -98,7 +98,7 @@ class Truth(Filter):
 
 
 @dataclass(frozen=True, slots=True)
-class Attribute(Filter):
+class AttributeRef(Filter):
     """An attribute; as a filter, a bare boolean one: NULL unless its value is a bool."""
 
     name: str
@@ -114,16 +114,16 @@ class Attribute(Filter):
 class Compare(Filter):
     """`x < 5`, or `x < y` between attributes; constants stand on the right."""
 
-    left: Attribute
+    left: AttributeRef
     operator: Operator
-    right: Constant | Attribute
+    right: Constant | AttributeRef
 
 
 @dataclass(frozen=True, slots=True)
 class Between(Filter):
     """`x BETWEEN 1 AND 5`: both ends included, empty if they are out of order."""
 
-    left: Attribute
+    left: AttributeRef
     low: Constant
     high: Constant
 
@@ -132,7 +132,7 @@ class Between(Filter):
 class In(Filter):
     """`x IN (1, 2)`: equal to one of them."""
 
-    left: Attribute
+    left: AttributeRef
     values: tuple[Constant, ...]
 
     def __post_init__(self) -> None:
@@ -144,7 +144,7 @@ class In(Filter):
 class Like(Filter):
     """`x LIKE 'a%'`: `%` is any text, `_` one code point; case counts; no escape unless given."""
 
-    left: Attribute
+    left: AttributeRef
     pattern: str
     escape: str | None = None
     compiled: Pattern = field(init=False, compare=False, repr=False)  # ready to match
@@ -163,7 +163,7 @@ class Call(Filter):
     """A user predicate: `is_a(kind, 'vehicle')`."""
 
     predicate: Predicate
-    left: Attribute
+    left: AttributeRef
     arguments: tuple[Constant, ...]
 
     def __post_init__(self) -> None:
@@ -232,7 +232,7 @@ TRUE, FALSE, NULL = Truth(True), Truth(False), Truth(None)
 def conjunction(*filters: Filter) -> Filter:
     """All of them; of none TRUE.
 
-    >>> print(conjunction(Attribute("a"), conjunction(Attribute("b"), Attribute("c"))))
+    >>> print(conjunction(AttributeRef("a"), conjunction(AttributeRef("b"), AttributeRef("c"))))
     a AND b AND c
     """
     parts = tuple(part for f in filters for part in (f.operands if isinstance(f, And) else (f,)))
@@ -278,11 +278,11 @@ def attributes(root: Filter) -> frozenset[str]:
     names: set[str] = set()
     for node in walk(root):
         match node:
-            case Attribute(name):
+            case AttributeRef(name):
                 names.add(name)
             case Compare(left, _, right):
                 names.add(left.name)
-                if isinstance(right, Attribute):
+                if isinstance(right, AttributeRef):
                     names.add(right.name)
             case Between(left) | In(left) | Like(left) | Call(left=left):
                 names.add(left.name)

@@ -12,7 +12,7 @@ from typing import NoReturn
 from weft.errors import FilterError
 from weft.language.ast import (
     FALSE,
-    Attribute,
+    AttributeRef,
     Between,
     Call,
     Compare,
@@ -38,7 +38,7 @@ class Field:
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, name: str) -> None:
-        self._name = Attribute(name)
+        self._name = AttributeRef(name)
 
     def __weft_filter__(self) -> Filter:
         """The bare boolean attribute."""
@@ -183,7 +183,7 @@ class _Fields:
 F = _Fields()
 
 
-def literal_like(left: Attribute, before: str, text: str, after: str) -> Like:
+def literal_like(left: AttributeRef, before: str, text: str, after: str) -> Like:
     """LIKE with the text taken literally between two pieces of pattern."""
     if not isinstance(text, str):
         raise FilterError(f"a text to look for is a string, not {text!r}")

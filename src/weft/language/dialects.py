@@ -19,7 +19,7 @@ from weft.errors import FilterError, FilterSyntaxError
 from weft.language.ast import (
     TRUE,
     And,
-    Attribute,
+    AttributeRef,
     Compare,
     Filter,
     Is,
@@ -171,7 +171,7 @@ def _test(dialect: str, name: Any, value: Any, path: Path) -> Filter:
     def build() -> Filter:
         if not isinstance(name, str):
             raise FilterError("an attribute's name must be a string")
-        left = Attribute(name)
+        left = AttributeRef(name)
         if dialect == "exact":
             if not isinstance(value, str | bool | int | float):
                 raise FilterError("'exact' compares with a string, a number or a bool")

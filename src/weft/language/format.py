@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.language.ast import And, Attribute, Between, Call, Compare, Filter, In, Is, Like, Not, Or, Truth
+from weft.language.ast import And, AttributeRef, Between, Call, Compare, Filter, In, Is, Like, Not, Or, Truth
 from weft.language.constant import Constant
 from weft.language.lexer import is_plain_name
 from weft.model.value import Type, format_timestamp
@@ -38,12 +38,12 @@ def most_written(root: Filter) -> int:
         total += 16
         if isinstance(node, Compare):
             right = node.right
-            total += _most(node.left.name) + _most(right.name if isinstance(right, Attribute) else right.value)
+            total += _most(node.left.name) + _most(right.name if isinstance(right, AttributeRef) else right.value)
         elif isinstance(node, And | Or):
             stack.extend(node.operands)
         elif isinstance(node, Not | Is):
             stack.append(node.operand)
-        elif isinstance(node, Attribute):
+        elif isinstance(node, AttributeRef):
             total += _most(node.name)
         elif isinstance(node, Like):
             total += _most(node.left.name) + _most(node.pattern) + 16
@@ -79,10 +79,10 @@ def _test(node: Filter, negation: str) -> str:
     match node:
         case Truth(value):
             return _TRUTHS[value]
-        case Attribute(name):
+        case AttributeRef(name):
             return format_name(name)
         case Compare(left, operator, right):
-            other = format_name(right.name) if isinstance(right, Attribute) else format_constant(right)
+            other = format_name(right.name) if isinstance(right, AttributeRef) else format_constant(right)
             return f"{format_name(left.name)} {operator} {other}"
         case Between(left, low, high):
             ends = f"{format_constant(low)} AND {format_constant(high)}"
@@ -95,7 +95,7 @@ def _test(node: Filter, negation: str) -> str:
         case Call(predicate, left, arguments):
             return f"{predicate.name}({', '.join([format_name(left.name), *map(format_constant, arguments)])})"
         case Is(operand, value):
-            plain = isinstance(operand, Attribute | Truth | Call)
+            plain = isinstance(operand, AttributeRef | Truth | Call)
             return f"{format_filter(operand) if plain else f'({format_filter(operand)})'} IS {negation}{_TRUTHS[value]}"
     raise TypeError(f"{node!r} is no filter")
 

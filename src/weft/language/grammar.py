@@ -21,7 +21,7 @@ from weft.errors import FilterError, FilterSyntaxError
 from weft.language.ast import (
     FALSE,
     NULL,
-    Attribute,
+    AttributeRef,
     Between,
     Call,
     Compare,
@@ -51,7 +51,7 @@ from weft.language.predicate import Predicates
 from weft.model.limits import MAX_DEPTH
 from weft.model.value import Type
 
-Term = Filter | Constant
+Operand = Filter | Constant
 
 _OPERATORS = {str(op): op for op in Operator} | {"<>": Operator.NE}
 
@@ -67,7 +67,7 @@ _INSTEAD = {
 }
 
 
-class Slot(NamedTuple):
+class ConstantSlot(NamedTuple):
     """A constant of the text: its place, its reader, and what it was read as."""
 
     start: int
@@ -80,7 +80,7 @@ class Parsed(NamedTuple):
     """A tree, its constants in the order of the text, and those (by position) that its form depends on."""
 
     tree: Filter
-    slots: list[Slot]
+    slots: list[ConstantSlot]
     pinned: frozenset[int]
 
 
@@ -106,7 +106,7 @@ class _Parser:
         self.tokens = tokenize(text, limit)
         self.at = 0
         self.depth = 0
-        self.slots: list[Slot] = []
+        self.slots: list[ConstantSlot] = []
         self.places: dict[int, int] = {}  # id of a constant -> its position in `slots`
         self.pinned: set[int] = set()
 
@@ -167,7 +167,7 @@ class _Parser:
             hint = "there is no arithmetic in filters: compare attributes with constants or each other"
         self.fail(f"expected AND, OR or the end, not {token.text!r}", token, hint)
 
-    def condition(self, token: Token, term: Term, end: int = 0) -> Filter:
+    def condition(self, token: Token, term: Operand, end: int = 0) -> Filter:
         """The term as a filter: a bare TRUE or FALSE is one, another constant is not.
 
         It stands from the token to the one before `end`, or to the last one read.
@@ -182,7 +182,7 @@ class _Parser:
         self.fail(f"{written} is no condition", place, "compare it with something: x = " + written)
         raise AssertionError
 
-    def or_(self) -> Term:
+    def or_(self) -> Operand:
         first = self.next
         term = self.and_()
         if self.next.kind != "OR":
@@ -192,7 +192,7 @@ class _Parser:
             parts.append(self.condition(self.next, self.and_()))
         return disjunction(*parts)
 
-    def and_(self) -> Term:
+    def and_(self) -> Operand:
         first = self.next
         term = self.not_()
         if self.next.kind != "AND":
@@ -202,7 +202,7 @@ class _Parser:
             parts.append(self.condition(self.next, self.not_()))
         return conjunction(*parts)
 
-    def not_(self) -> Term:
+    def not_(self) -> Operand:
         token = self.accept("NOT")
         if token is None:
             return self.is_()
@@ -211,7 +211,7 @@ class _Parser:
         self.depth -= 1
         return Not(operand)
 
-    def is_(self) -> Term:
+    def is_(self) -> Operand:
         first = self.next
         term = self.test()
         end = self.at
@@ -229,14 +229,14 @@ class _Parser:
 
     # -- tests ----------------------------------------------------------------------------------
 
-    def test(self) -> Term:
+    def test(self) -> Operand:
         left = self.term()
         token = self.next
         if token.kind not in ("op", "NOT", "BETWEEN", "IN", "LIKE"):
             return left
-        if isinstance(left, Filter) and not isinstance(left, Attribute):
+        if isinstance(left, Filter) and not isinstance(left, AttributeRef):
             self.fail("a condition cannot be compared", token, "test it with IS TRUE, IS FALSE or IS NULL")
-        assert isinstance(left, Attribute | Constant)
+        assert isinstance(left, AttributeRef | Constant)
         if token.kind == "op":
             operator = _OPERATORS[self.take().text]
             return self.compare(left, operator, self.operand())
@@ -245,24 +245,24 @@ class _Parser:
         tested = {"BETWEEN": self.between, "IN": self.in_, "LIKE": self.like}[word.kind](left)
         return Not(tested) if negated else tested
 
-    def compare(self, left: Attribute | Constant, operator: Operator, right: Attribute | Constant) -> Filter:
-        if isinstance(left, Attribute):
+    def compare(self, left: AttributeRef | Constant, operator: Operator, right: AttributeRef | Constant) -> Filter:
+        if isinstance(left, AttributeRef):
             return Compare(left, operator, right)
-        if isinstance(right, Attribute):
+        if isinstance(right, AttributeRef):
             return Compare(right, operator.mirrored, left)
         self.pin(left, right)
         return Truth(compare(operator, left.python, right.python))
 
-    def between(self, left: Attribute | Constant) -> Filter:
+    def between(self, left: AttributeRef | Constant) -> Filter:
         low = self.operand()
         if not self.accept("AND"):
             self.fail("expected AND in x BETWEEN low AND high")
         high = self.operand()
-        if isinstance(left, Attribute) and isinstance(low, Constant) and isinstance(high, Constant):
+        if isinstance(left, AttributeRef) and isinstance(low, Constant) and isinstance(high, Constant):
             return Between(left, low, high)
         return conjunction(self.compare(left, Operator.GE, low), self.compare(left, Operator.LE, high))
 
-    def in_(self, left: Attribute | Constant) -> Filter:
+    def in_(self, left: AttributeRef | Constant) -> Filter:
         self.expect("(", "after IN")
         if self.next.text == ")":
             self.fail("IN needs at least one value")
@@ -271,19 +271,19 @@ class _Parser:
             values.append(self.operand())
         self.expect(")", "or ',' in the list of IN")
         constants = tuple(value for value in values if isinstance(value, Constant))
-        if isinstance(left, Attribute) and len(constants) == len(values):
+        if isinstance(left, AttributeRef) and len(constants) == len(values):
             return In(left, constants)
         return disjunction(*(self.compare(left, Operator.EQ, value) for value in values))
 
-    def like(self, left: Attribute | Constant) -> Filter:
+    def like(self, left: AttributeRef | Constant) -> Filter:
         pattern, escape = self.pattern("LIKE"), None
         if self.next.kind == "name" and is_word(self.next.text, ("ESCAPE",)):
             self.take()
             escape = self.pattern("ESCAPE")
-        if isinstance(left, Attribute):
+        if isinstance(left, AttributeRef):
             return Like(left, pattern, escape)
         self.pin(left)
-        tested = Like(Attribute("constant"), pattern, escape)
+        tested = Like(AttributeRef("constant"), pattern, escape)
         return Truth(tested.compiled.matches(str(left.value))) if left.type is Type.STRING else NULL
 
     def pattern(self, after: str) -> str:
@@ -295,17 +295,17 @@ class _Parser:
 
     # -- terms ----------------------------------------------------------------------------------
 
-    def operand(self) -> Attribute | Constant:
+    def operand(self) -> AttributeRef | Constant:
         token = self.next
         term = self.term()
         if term is NULL:
             self.fail("a comparison with NULL is never true", token, "did you mean IS NULL?")
-        if not isinstance(term, Attribute | Constant):
+        if not isinstance(term, AttributeRef | Constant):
             self.fail("a condition cannot be compared", token, "test it with IS TRUE, IS FALSE or IS NULL")
             raise AssertionError
         return term
 
-    def term(self) -> Term:
+    def term(self) -> Operand:
         token = self.take()
         kind = token.kind
         if kind == "name":
@@ -313,13 +313,13 @@ class _Parser:
                 return self.constant(self.take(), read_timestamp)
             if self.next.text == "(" and self.next.kind == "mark":
                 return self.call(token)
-            return Attribute(token.text)
+            return AttributeRef(token.text)
         if kind == "number":
             return self.constant(token, read_int if token.text.isdigit() else read_float)
         if kind == "string":
             return self.constant(token, read_string)
         if kind == "quoted":
-            return Attribute(token.text[1:-1].replace('""', '"'))
+            return AttributeRef(token.text[1:-1].replace('""', '"'))
         if kind in ("TRUE", "FALSE"):
             return Constant(Type.BOOL, kind == "TRUE")
         if kind == "mark" and token.text in "+-":
@@ -363,7 +363,7 @@ class _Parser:
             raise AssertionError
         self.deeper(self.take())
         attribute = self.operand()
-        if not isinstance(attribute, Attribute):
+        if not isinstance(attribute, AttributeRef):
             self.fail(f"the first argument of {name.text} must be an attribute", self.tokens[self.at - 1])
             raise AssertionError
         arguments: list[Constant] = []
@@ -383,7 +383,7 @@ class _Parser:
         except FilterError as error:
             raise FilterSyntaxError(str(error), self.text, token.start, token.end) from None
         self.places[id(constant)] = len(self.slots)
-        self.slots.append(Slot(token.start, token.end, read, constant))
+        self.slots.append(ConstantSlot(token.start, token.end, read, constant))
         return constant
 
     def pin(self, *constants: Constant) -> None:

@@ -11,7 +11,19 @@ import re
 from collections.abc import Callable
 
 from weft.errors import FilterError
-from weft.language.ast import Attribute, Between, Compare, Filter, In, Is, Like, Not, Operator, conjunction, disjunction
+from weft.language.ast import (
+    AttributeRef,
+    Between,
+    Compare,
+    Filter,
+    In,
+    Is,
+    Like,
+    Not,
+    Operator,
+    conjunction,
+    disjunction,
+)
 from weft.language.constant import (
     Constant,
     read_float,
@@ -64,7 +76,7 @@ def parse_long(text: str, most_steps: int) -> Filter | None:
 class _Reader:
     def __init__(self, text: str) -> None:
         self.text = text
-        self.names: dict[str, Attribute] = {}
+        self.names: dict[str, AttributeRef] = {}
         self.ors: list[Filter] = []  # of the group that is being read
         self.ands: list[Filter] = []
         self.nots = 0
@@ -151,10 +163,10 @@ class _Reader:
             return left
         return Not(node) if found["negated"] else node
 
-    def name(self, name: str) -> Attribute | None:
+    def name(self, name: str) -> AttributeRef | None:
         known = self.names.get(name)
         if known is None and not is_word(name, RESERVED):
-            known = self.names[name] = Attribute(name)
+            known = self.names[name] = AttributeRef(name)
         return known
 
 

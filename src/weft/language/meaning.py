@@ -12,21 +12,7 @@ from operator import eq, ge, gt, le, lt, ne
 from typing import Any
 
 from weft.errors import EventError
-from weft.language.ast import (
-    And,
-    Attribute,
-    Between,
-    Call,
-    Compare,
-    Filter,
-    In,
-    Is,
-    Like,
-    Not,
-    Operator,
-    Or,
-    Truth,
-)
+from weft.language.ast import And, AttributeRef, Between, Call, Compare, Filter, In, Is, Like, Not, Operator, Or, Truth
 from weft.model.event import Event, as_value, attributes_of
 from weft.model.value import Type, Value, to_micros, type_of
 
@@ -99,11 +85,11 @@ def _truth(node: Filter, event: Values) -> bool | None:
     match node:
         case Truth(known):
             return known
-        case Attribute(name):
+        case AttributeRef(name):
             value = event.get(name)
             return value if isinstance(value, bool) else None
         case Compare(left, operator, right):
-            other = event.get(right.name) if isinstance(right, Attribute) else right.python
+            other = event.get(right.name) if isinstance(right, AttributeRef) else right.python
             return compare(operator, event.get(left.name), other)
         case Between(left, low, high):
             value = event.get(left.name)
@@ -120,7 +106,7 @@ def _truth(node: Filter, event: Values) -> bool | None:
             if value is None or kind is None or not kind.compares_with(predicate.type):
                 return None
             return bool(predicate.matches(value, node.values))
-        case Is(Attribute(name), None):
+        case Is(AttributeRef(name), None):
             return type_of(event.get(name)) is None
         case Is(operand, wanted):
             return _truth(operand, event) is wanted

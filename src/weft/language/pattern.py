@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from weft.errors import FilterError
-from weft.language.segment_search import Segment, SegmentSearch, fits
+from weft.language.segment_search import PatternSegment, SegmentSearch, fits
 
 _RELATE_LIMIT = 4096  # pattern tokens times pattern tokens; past it only equal patterns are related
 
@@ -26,7 +26,7 @@ class Pattern:
     True
     """
 
-    segments: tuple[Segment, ...]
+    segments: tuple[PatternSegment, ...]
     lengths: tuple[int, ...] = field(init=False, compare=False, repr=False)  # of the segments
     shortest: int = field(init=False, compare=False, repr=False)  # the length of the shortest match
     _hash: int = field(init=False, compare=False, repr=False)
@@ -40,7 +40,7 @@ class Pattern:
     def __hash__(self) -> int:
         return self._hash
 
-    def __reduce__(self) -> tuple[type[Pattern], tuple[tuple[Segment, ...]]]:
+    def __reduce__(self) -> tuple[type[Pattern], tuple[tuple[PatternSegment, ...]]]:
         return Pattern, (self.segments,)  # a hash of text differs from process to process
 
     @staticmethod
@@ -182,7 +182,7 @@ _MOST_REMEMBERED = 64  # longer patterns are compiled anew, so that what is reme
 _remembered = lru_cache(maxsize=4096)(_compile)
 
 
-def _canonical(segments: list[list[str]]) -> tuple[Segment, ...]:
+def _canonical(segments: list[list[str]]) -> tuple[PatternSegment, ...]:
     """Move the `_` that follow a `%` before it, from the right; then drop empty middle segments."""
     moving = 0
     for at in range(len(segments) - 1, 0, -1):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-Segment = tuple[str, ...]  # literal chunks with one `_` between each two
+PatternSegment = tuple[str, ...]  # literal chunks with one `_` between each two
 
 _PATIENCE = 512  # chunks that may be compared in vain before all places are compared at once
 _FEW_SIGNS = 256  # of a segment; more are compared by convolution
@@ -23,7 +23,7 @@ _FIRST_BLOCK, _BLOCK = 512, 65536  # places compared at once
 _PLANE = 256  # values that a plane of the convolution tells apart
 
 
-def fits(segment: Segment, text: str, at: int) -> bool:
+def fits(segment: PatternSegment, text: str, at: int) -> bool:
     """Whether the segment stands in the text at this place."""
     for chunk in segment:
         if not text.startswith(chunk, at):
@@ -45,7 +45,7 @@ class SegmentSearch:
         self.few_signs = few_signs
         self._codes: NDArray[Any] | None = None
 
-    def find(self, segment: Segment, length: int, start: int, end: int) -> int:
+    def find(self, segment: PatternSegment, length: int, start: int, end: int) -> int:
         """Where the segment, of that length, first fits within text[start:end], else -1."""
         anchor = max(segment, key=len)
         offset = 0
@@ -74,7 +74,7 @@ class SegmentSearch:
             at += 1
         return -1
 
-    def _find_in_bulk(self, segment: Segment, length: int, start: int, end: int) -> int:
+    def _find_in_bulk(self, segment: PatternSegment, length: int, start: int, end: int) -> int:
         import numpy as np
 
         if self._codes is None:
@@ -86,7 +86,7 @@ class SegmentSearch:
             return _by_signs(self._codes, signs, places, start, end - length + 1)
         return self._by_convolution(segment, length, start, end)
 
-    def _by_convolution(self, segment: Segment, length: int, start: int, end: int) -> int:
+    def _by_convolution(self, segment: PatternSegment, length: int, start: int, end: int) -> int:
         import numpy as np
 
         assert self._codes is not None
@@ -118,7 +118,7 @@ class SegmentSearch:
         return -1
 
 
-def _signs(segment: Segment) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+def _signs(segment: PatternSegment) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
     """The literal characters of a segment, and where they stand in it."""
     import numpy as np
 

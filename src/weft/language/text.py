@@ -14,7 +14,7 @@ from threading import Lock
 from typing import NamedTuple
 
 from weft.errors import FilterError, FilterSyntaxError
-from weft.language.ast import And, Attribute, Between, Call, Compare, Filter, In, Is, Not, Operator, Or, walk
+from weft.language.ast import And, AttributeRef, Between, Call, Compare, Filter, In, Is, Not, Operator, Or, walk
 from weft.language.constant import Constant
 from weft.language.grammar import Parsed, parse_text
 from weft.language.lexer import NUMBER, QUOTED, STRING, check_size
@@ -26,10 +26,10 @@ _CONSTANT = re.compile(rf"({STRING}|(?<![\w.]){NUMBER}|{QUOTED})")
 _KINDS = {"'": "s", '"': '"'}
 _LONGEST_SHAPE = 2048  # longer texts are parsed as they come: they hardly come twice
 
-Key = tuple[str | tuple[str, ...], ...]
+ShapeKey = tuple[str | tuple[str, ...], ...]
 
 
-class Shape(NamedTuple):
+class TextShape(NamedTuple):
     """A parsed form: readers of its constants, and what builds a tree from them."""
 
     tree: Filter
@@ -38,9 +38,9 @@ class Shape(NamedTuple):
     build: Callable[[list[Constant]], Filter]
 
 
-_shapes: dict[Key, Shape] = {}
-_pins: dict[Key, tuple[int, ...]] = {}  # which constants decide the form of a shape: they belong to its key
-_sizes: dict[Key, int] = {}  # the bytes that each shape takes, about, in the order in which they were learnt
+_shapes: dict[ShapeKey, TextShape] = {}
+_pins: dict[ShapeKey, tuple[int, ...]] = {}  # which constants decide the form of a shape: they belong to its key
+_sizes: dict[ShapeKey, int] = {}  # the bytes that each shape takes, about, in the order in which they were learnt
 _held = 0  # bytes of all shapes
 _learning = Lock()
 
@@ -82,7 +82,7 @@ def parse_many(texts: Iterable[str], predicates: Predicates = NO_PREDICATES) -> 
     return filters
 
 
-def shape_of(text: str) -> tuple[Shape, list[str]] | None:
+def shape_of(text: str) -> tuple[TextShape, list[str]] | None:
     """The shape of a text and its constants as written; None if it has none, is too long, or is no filter."""
     check_size(text)
     if len(text) > _LONGEST_SHAPE:
@@ -93,7 +93,7 @@ def shape_of(text: str) -> tuple[Shape, list[str]] | None:
     if '"' in kinds:  # quoted names are no constants: their text belongs to the shape
         kinds = [piece if kind == '"' else kind for piece, kind in zip(constants, kinds, strict=True)]
         constants = [piece for piece in constants if piece[0] != '"']
-    key: Key = (*pieces[::2], *kinds)
+    key: ShapeKey = (*pieces[::2], *kinds)
     shape = _shapes.get(key)
     if shape is None and (pins := _pins.get(key)) is not None:
         key = _pinned(key, pins, constants)
@@ -103,7 +103,7 @@ def shape_of(text: str) -> tuple[Shape, list[str]] | None:
     return None if shape is None else (shape, constants)
 
 
-def _learn(text: str, key: Key, constants: list[str]) -> Shape | None:
+def _learn(text: str, key: ShapeKey, constants: list[str]) -> TextShape | None:
     """Parse the text and remember its shape; None for what the grammar refuses or a cache cannot serve."""
     try:
         parsed = parse_text(text, NO_PREDICATES)
@@ -125,7 +125,7 @@ def _learn(text: str, key: Key, constants: list[str]) -> Shape | None:
     return shape
 
 
-def _remember(key: Key, length: int) -> None:
+def _remember(key: ShapeKey, length: int) -> None:
     """Make room for a shape of a text of that length, and count it: the oldest ones go."""
     global _held  # noqa: PLW0603 - under the lock
     _held -= _sizes.pop(key, 0)
@@ -139,14 +139,14 @@ def _remember(key: Key, length: int) -> None:
     _held += size
 
 
-def _pinned(key: Key, pins: tuple[int, ...], constants: list[str]) -> Key:
+def _pinned(key: ShapeKey, pins: tuple[int, ...], constants: list[str]) -> ShapeKey:
     return (*key, tuple(constants[place] for place in pins))
 
 
-def _shape(parsed: Parsed) -> Shape:
+def _shape(parsed: Parsed) -> TextShape:
     slots = {id(slot.constant): place for place, slot in enumerate(parsed.slots)}
     readers = tuple(slot.read for slot in parsed.slots)
-    return Shape(parsed.tree, readers, slots, _builder(parsed.tree, slots))
+    return TextShape(parsed.tree, readers, slots, _builder(parsed.tree, slots))
 
 
 def _builder(node: Filter, slots: dict[int, int]) -> Callable[[list[Constant]], Filter]:
@@ -182,7 +182,7 @@ _new = object.__new__
 _set_left, _set_operator, _set_right = (Compare.__dict__[name].__set__ for name in ("left", "operator", "right"))
 
 
-def _compare_builder(left: Attribute, operator: Operator, place: int) -> Callable[[list[Constant]], Filter]:
+def _compare_builder(left: AttributeRef, operator: Operator, place: int) -> Callable[[list[Constant]], Filter]:
     def build(constants: list[Constant]) -> Filter:
         made = _new(Compare)
         _set_left(made, left)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from weft.language.ast import And, Attribute, Filter, Is, Not, Or, attributes
+from weft.language.ast import And, AttributeRef, Filter, Is, Not, Or, attributes
 from weft.language.constant import Constant
 from weft.language.format import format_constant
 from weft.language.meaning import truth
@@ -49,7 +49,7 @@ def trace(filter: Filter, event: Event) -> Trace:
             parts = operands
         case Not(operand):
             parts = (operand,)
-        case Is(operand) if not isinstance(operand, Attribute):  # what IS NULL asks of an attribute is no condition
+        case Is(operand) if not isinstance(operand, AttributeRef):  # what IS NULL asks of an attribute is no condition
             parts = (operand,)
     values = {} if parts else {name: event[name] for name in sorted(attributes(filter))}
     return Trace(filter, truth(filter, event), values, tuple(trace(part, event) for part in parts))

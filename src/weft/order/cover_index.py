@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from weft.kernels import dominance as kernel
 
-Axis = Hashable  # an attribute and a type, or whatever the caller names its axes by
-Span = tuple[Axis, float, float, int]  # the axis, low, high and marks, as in kernels.boxes
-Row = int
+CoverAxis = Hashable  # an attribute and a type, or whatever the caller names its axes by
+CoverSpan = tuple[CoverAxis, float, float, int]  # the axis, low, high and marks, as in kernels.boxes
+CoverRow = int
 
 _MAX_AXES = 64
 _MAX_RUN = 1 << 14  # rows of one tree, unless rows are packed: a tree of more takes too long to build at once
@@ -38,13 +38,13 @@ class CoverIndex:
         if not 1 <= leaf <= buffer:
             raise ValueError("a buffer must hold at least a leaf")
         self.compared = 0  # rows that were compared, in all
-        self.hulls: set[Row] = set()  # the rows that are not all that they stand for
+        self.hulls: set[CoverRow] = set()  # the rows that are not all that they stand for
         self._buffer = buffer
         self._leaf = leaf
-        self._axes: dict[Axis, int] = {}
+        self._axes: dict[CoverAxis, int] = {}
         self._used = 0  # rows handed out since the last packing
         self._live = 0
-        self._free: list[Row] = []  # rows in no run
+        self._free: list[CoverRow] = []  # rows in no run
         self._runs = [0, 0]
         self._ends: NDArray[np.int64] | None = None  # the runs, as the kernel takes them
         self._count = 0  # rows that the last search found
@@ -55,7 +55,7 @@ class CoverIndex:
     def __len__(self) -> int:
         return self._live
 
-    def add(self, spans: Iterable[Span], exact: bool) -> Row:
+    def add(self, spans: Iterable[CoverSpan], exact: bool) -> CoverRow:
         """Take in a box, or with `exact` False the hull of something; its row. Cost: O(log^2 n), amortised."""
         places = [(self._axis(axis), low, high, marks) for axis, low, high, marks in spans]
         exact = exact and all(place >= 0 for place, *_ in places)
@@ -75,7 +75,7 @@ class CoverIndex:
         self._ends = None
         return row
 
-    def discard(self, row: Row) -> None:
+    def discard(self, row: CoverRow) -> None:
         """Let a row go. Cost: O(1), amortised."""
         self._rows.state[row] = kernel.DEAD
         self.hulls.discard(row)
@@ -83,41 +83,41 @@ class CoverIndex:
         if self._runs[-1] > max(self._buffer, 2 * self._live):
             self._pack()
 
-    def around(self, spans: Iterable[Span], exact: bool) -> list[Row]:
+    def around(self, spans: Iterable[CoverSpan], exact: bool) -> list[CoverRow]:
         """Rows that cover the box. Cost: O(log^2 n + found) where few rows reach across the box's ends."""
         return self._search(kernel.AROUND, spans, exact) or []
 
-    def around_until(self, spans: Iterable[Span], exact: bool, tag: int) -> list[Row] | None:
+    def around_until(self, spans: Iterable[CoverSpan], exact: bool, tag: int) -> list[CoverRow] | None:
         """Rows that cover the box; None as soon as one of them has one of the tag's bits."""
         return self._search(kernel.AROUND, spans, exact, tag)
 
-    def tag(self, row: Row, tag: int) -> None:
+    def tag(self, row: CoverRow, tag: int) -> None:
         """Give a row a tag of 64 bits."""
         self._rows.tags[row] = tag
 
-    def around_tagged(self, spans: Iterable[Span], exact: bool, tag: int) -> list[Row]:
+    def around_tagged(self, spans: Iterable[CoverSpan], exact: bool, tag: int) -> list[CoverRow]:
         """Rows that cover the box and have one of the tag's bits; if one surely covers it and has all, that comes last,
         and some others may be missing.
         """
         self._search(kernel.AROUND, spans, exact, tag, only=True)
         return self._found()
 
-    def within_tagged(self, spans: Iterable[Span], exact: bool, tag: int) -> list[Row]:
+    def within_tagged(self, spans: Iterable[CoverSpan], exact: bool, tag: int) -> list[CoverRow]:
         """Rows that the box covers and that have one of the tag's bits. Cost: as `around`."""
         return self._search(kernel.WITHIN, spans, exact, tag, only=True) or []
 
-    def within(self, spans: Iterable[Span], exact: bool) -> list[Row]:
+    def within(self, spans: Iterable[CoverSpan], exact: bool) -> list[CoverRow]:
         """Rows that the box covers. Cost: as `around`."""
         return self._search(kernel.WITHIN, spans, exact) or []
 
-    def meeting(self, spans: Iterable[Span], exact: bool) -> list[Row]:
+    def meeting(self, spans: Iterable[CoverSpan], exact: bool) -> list[CoverRow]:
         """Rows that overlap the box on every axis that both are bounded on. Cost: as `around`.
 
         A number and a string of one attribute lie on two axes, so such rows are among them.
         """
         return self._search(kernel.MEETING, spans, exact) or []
 
-    def knows(self, axes: Iterable[Axis]) -> bool:
+    def knows(self, axes: Iterable[CoverAxis]) -> bool:
         """Whether rows have all of these axes."""
         return all(axis in self._axes for axis in axes)
 
@@ -137,8 +137,8 @@ class CoverIndex:
         assert self.hulls == {row for row in order if self._rows.state[row] == kernel.HULL}, "hulls are known"
 
     def _search(
-        self, asked: int, spans: Iterable[Span], exact: bool, tag: int = 0, only: bool = False
-    ) -> list[Row] | None:
+        self, asked: int, spans: Iterable[CoverSpan], exact: bool, tag: int = 0, only: bool = False
+    ) -> list[CoverRow] | None:
         low, high, marks = self._asked
         for place in self._asked_axes:
             low[place], high[place], marks[place] = -np.inf, np.inf, 0
@@ -161,11 +161,11 @@ class CoverIndex:
         self._count = found
         return None if stopped else self._found()
 
-    def _found(self) -> list[Row]:
-        rows: list[Row] = self._out[: self._count].tolist()
+    def _found(self) -> list[CoverRow]:
+        rows: list[CoverRow] = self._out[: self._count].tolist()
         return rows
 
-    def _axis(self, axis: Axis) -> int:
+    def _axis(self, axis: CoverAxis) -> int:
         place = self._axes.get(axis, -1)
         if place < 0 and len(self._axes) < _MAX_AXES:
             place = self._axes[axis] = len(self._axes)
@@ -173,7 +173,7 @@ class CoverIndex:
                 self._resize(len(self._rows.low), 2 * self._rows.low.shape[1])
         return place
 
-    def _new_row(self) -> Row:
+    def _new_row(self) -> CoverRow:
         if self._used == len(self._rows.low):
             self._resize(2 * self._used, self._rows.low.shape[1])
         self._used += 1

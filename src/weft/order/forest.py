@@ -20,8 +20,8 @@ class Forest(Structure[T], Generic[T]):
     """The poset-derived forest (PF): quick additions and deletions, redundant filters kept; for local clients.
 
     >>> from weft import parse
-    >>> from weft.order import Filters, Forest
-    >>> forest = Forest(Filters())
+    >>> from weft.order import FilterRelation, Forest
+    >>> forest = Forest(FilterRelation())
     >>> for text in ("x BETWEEN 5 AND 9", "x < 10", "x BETWEEN 8 AND 15"):
     ...     change = forest.add(parse(text), "a client")
     >>> [str(node.thing) for node in forest.roots]
@@ -128,8 +128,8 @@ class NonRedundantForest(BalancedForest[T], Generic[T]):
     filters poset), or when the wider one is discarded ("discard": additions are simpler, the forest larger).
 
     >>> from weft import parse
-    >>> from weft.order import Filters, NonRedundantForest
-    >>> forest = NonRedundantForest(Filters())
+    >>> from weft.order import FilterRelation, NonRedundantForest
+    >>> forest = NonRedundantForest(FilterRelation())
     >>> for text, neighbour in (("x > 5", "north"), ("x > 0", "north"), ("x > 7", "south"), ("x > 2", "north")):
     ...     change = forest.add(parse(text), neighbour)
     >>> sorted(str(node.thing) for node in forest)

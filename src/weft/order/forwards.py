@@ -18,7 +18,7 @@ from weft.order.poset import Poset
 from weft.order.structure import Structure
 
 T = TypeVar("T")
-Forwarded = Change[list[Node[T]], list[Node[T]]]  # what one neighbour is to be told
+ForwardChange = Change[list[Node[T]], list[Node[T]]]  # what one neighbour is to be told
 _NOBODY: frozenset[Interface] = frozenset()
 
 
@@ -29,8 +29,8 @@ class Forwarding(Generic[T]):
     is forwarded that need not be.
 
     >>> from weft import parse
-    >>> from weft.order import Filters, Forwarding, Poset
-    >>> table = Forwarding(Poset(Filters()), ["I1", "I2", "I3"])
+    >>> from weft.order import FilterRelation, Forwarding, Poset
+    >>> table = Forwarding(Poset(FilterRelation()), ["I1", "I2", "I3"])
     >>> sent = table.add(parse("x > 0"), "I1")
     >>> {to: [str(node.thing) for node in told.add] for to, told in sent.items()}
     {'I2': ['x > 0'], 'I3': ['x > 0']}
@@ -48,19 +48,19 @@ class Forwarding(Generic[T]):
         for neighbour in neighbours:
             self.attach(neighbour)
 
-    def add(self, thing: T, interface: Interface) -> dict[Interface, Forwarded[T]]:
+    def add(self, thing: T, interface: Interface) -> dict[Interface, ForwardChange[T]]:
         """Take in a filter; what each neighbour must now be told."""
         self.structure.add(thing, interface)
         return self._settle()
 
-    def discard(self, thing: T, interface: Interface) -> dict[Interface, Forwarded[T]]:
+    def discard(self, thing: T, interface: Interface) -> dict[Interface, ForwardChange[T]]:
         """Let a filter go; with it go out the filters that it alone had covered (the uncovered set)."""
         self.structure.discard(thing, interface)
         return self._settle()
 
     def change(
         self, add: Iterable[tuple[T, Interface]], drop: Iterable[tuple[T, Interface]]
-    ) -> dict[Interface, Forwarded[T]]:
+    ) -> dict[Interface, ForwardChange[T]]:
         """Drops, then additions, told as one change."""
         for thing, interface in drop:
             self.structure.discard(thing, interface)
@@ -68,13 +68,13 @@ class Forwarding(Generic[T]):
             self.structure.add(thing, interface)
         return self._settle()
 
-    def attach(self, neighbour: Interface) -> Forwarded[T]:
+    def attach(self, neighbour: Interface) -> ForwardChange[T]:
         """A new neighbour: what it must be told. Cost: O(nodes)."""
         self.neighbours[neighbour] = None
         self._told[neighbour] = {}
         return self._settle(everything=True).get(neighbour, Change([], []))
 
-    def detach(self, neighbour: Interface) -> dict[Interface, Forwarded[T]]:
+    def detach(self, neighbour: Interface) -> dict[Interface, ForwardChange[T]]:
         """A neighbour, or a client, is gone with all that it wanted. Cost: O(nodes)."""
         self.neighbours.pop(neighbour, None)
         self._told.pop(neighbour, None)
@@ -121,7 +121,7 @@ class Forwarding(Generic[T]):
             for other in self.structure.standing(thing).all_above(self.structure.top)
         )
 
-    def _settle(self, everything: bool = False) -> dict[Interface, Forwarded[T]]:
+    def _settle(self, everything: bool = False) -> dict[Interface, ForwardChange[T]]:
         """Compute anew the forwards sets that may have changed: of all nodes, or by what changed and what it covers."""
         self.touched = touched = self.structure.touched()
         nodes = dict.fromkeys(touched)
@@ -132,7 +132,7 @@ class Forwarding(Generic[T]):
             if self.exact and not isinstance(self.structure, Poset):
                 for changed in [node for node, wanted in touched.items() if wanted]:
                     nodes |= dict.fromkeys(self._near_roots(changed))
-        changes: dict[Interface, Forwarded[T]] = {}
+        changes: dict[Interface, ForwardChange[T]] = {}
         for node in nodes:
             new = self.forwards(node)
             for neighbour in sorted(node.forwards - new, key=str):

@@ -18,8 +18,8 @@ class Poset(Structure[T], Generic[T]):
     """The filters poset (FP): the whole covering relation, without redundancy; dearer to add to than a forest.
 
     >>> from weft import parse
-    >>> from weft.order import Filters, Poset
-    >>> poset = Poset(Filters())
+    >>> from weft.order import FilterRelation, Poset
+    >>> poset = Poset(FilterRelation())
     >>> for number, text in enumerate(("x < 10", "x > 0", "x BETWEEN 2 AND 3")):
     ...     change = poset.add(parse(text), number)
     >>> sorted(str(node.thing) for node in poset.find(parse("x BETWEEN 2 AND 3")).parents)

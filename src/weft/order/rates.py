@@ -14,9 +14,9 @@ from typing import Any
 from weft.algebra.relate import Region
 from weft.errors import EventError, FilterError
 from weft.model.schema import Schema
-from weft.order.boxed import Boxed, Filters
+from weft.order.event_search import type_of_event
+from weft.order.filter_relation import Boxed, FilterRelation
 from weft.order.forest import Forest
-from weft.order.matching import type_of_event
 from weft.order.node import Interface, Node, Roots
 from weft.order.relation import Relation, Standing
 from weft.order.structure import RootChange
@@ -148,7 +148,7 @@ class _RatedForest(Forest[Rated]):
 
 
 def _rated(schema: Schema | None) -> Relation[Rated]:
-    filters = Filters(schema, indexed=False)
+    filters = FilterRelation(schema, indexed=False)
 
     def covers(wide: tuple[Boxed, Rate], narrow: tuple[Boxed, Rate]) -> bool:
         return wide[1].covers(narrow[1]) and filters.covers(wide[0], narrow[0])

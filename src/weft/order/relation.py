@@ -2,7 +2,7 @@
 every comparison is counted.
 
 A structure asks how a new thing stands among its nodes through a `Standing`: the plain one compares with node after
-node, from the roots down (thesis 3.2.2, 3.3); that of filters that are boxes asks an index once (`boxed`).
+node, from the roots down (thesis 3.2.2, 3.3); that of filters that are boxes asks an index once (`filter_relation`).
 """
 
 from __future__ import annotations
@@ -77,12 +77,12 @@ class Relation(Generic[T]):
         self.comparisons += 1
         return self._covers(wide, narrow)
 
-    def places(self) -> Places[T]:
+    def places(self) -> NodePlaces[T]:
         """What a structure asks of where its nodes stand; each structure has its own."""
         return Walks(self)
 
 
-class Places(Protocol[T]):
+class NodePlaces(Protocol[T]):
     """The nodes of one structure, and where a thing stands among them."""
 
     def standing(self, made: Any, kind: Hashable | None) -> Standing[T]:

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from weft.model.change import Change
 from weft.order.node import Interface, Node, Roots
-from weft.order.relation import Places, Relation, Standing
+from weft.order.relation import NodePlaces, Relation, Standing
 
 T = TypeVar("T")
 RootChange = Change[tuple[T, ...], tuple[T, ...]]  # the filters that ceased to be roots, and those that became some
@@ -30,7 +30,7 @@ class Structure(ABC, Generic[T]):
         self.relation = relation
         self.top: Node[T] = Node(None, None, None)  # the imaginary root
         self.top.children = Roots()
-        self._places: Places[T] = relation.places()
+        self._places: NodePlaces[T] = relation.places()
         self._nodes: dict[Hashable, Node[T]] = {}
         self._entered: dict[Node[T], None] = {}
         self._left: dict[Node[T], None] = {}

@@ -13,9 +13,10 @@ from typing import Any
 from weft.algebra.relate import Region, as_form
 from weft.index.base import SubId
 from weft.language.ast import Filter
+from weft.merging import FilterMerging, MergeBudget, RootMerging
 from weft.model.change import Change
 from weft.model.schema import Schema
-from weft.order import Budget, FilterMerging, Filters, Forest, RootMerging
+from weft.order import FilterRelation, Forest
 from weft.routing.local import Root, RootSetChange, check_change
 
 
@@ -71,7 +72,7 @@ class ForestLocal(_LocalOrder):
 
     def __init__(self, schema: Schema | None = None) -> None:
         super().__init__(schema)
-        self._relation = Filters(schema)
+        self._relation = FilterRelation(schema)
         self._forest: Forest[Region] = Forest(self._relation)
 
     def change(self, add: Mapping[SubId, Filter], drop: Collection[SubId]) -> RootSetChange:
@@ -101,10 +102,10 @@ class MergedLocal(_LocalOrder):
     ['x < 0 OR x >= 0', 'y = 1']
     """
 
-    def __init__(self, schema: Schema | None = None, budget: Budget | None = None) -> None:
+    def __init__(self, schema: Schema | None = None, budget: MergeBudget | None = None) -> None:
         super().__init__(schema)
         merging = FilterMerging(schema, budget=budget)
-        self._merged: RootMerging[Any] = RootMerging(Forest(Filters(schema)), merging)
+        self._merged: RootMerging[Any] = RootMerging(Forest(FilterRelation(schema)), merging)
 
     def change(self, add: Mapping[SubId, Filter], drop: Collection[SubId]) -> RootSetChange:
         """Drop, then add; the change of the merged root set only."""

@@ -15,11 +15,11 @@ from weft.errors import LabelError, LocalProtocolError, SchemaError
 from weft.index.base import AnyEvent
 from weft.interest.curve_range import CurveRange
 from weft.interest.label_set import LabelSet
+from weft.kernels.arrays import Ints
 from weft.language.ast import Filter
 from weft.routing.dls.space import cells_of, items_of
 from weft.routing.mics.space import CurveSpaces
 from weft.routing.table import Placed, Places
-from weft.space.dimension import Ints
 from weft.space.label_sides import LabelSides
 from weft.space.label_space import LabelSpace
 

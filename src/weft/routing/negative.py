@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from weft.interest.negative import Limit, NegativeSpace
+from weft.interest.negative_space import Limit, NegativeSpace
 from weft.model.change import Change
 from weft.routing.engine import Interface
 from weft.routing.filter_table import FilterTable, Held

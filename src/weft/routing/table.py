@@ -31,8 +31,8 @@ from weft.algebra.box import NormalForm
 from weft.index.base import AnyEvent, SubId
 from weft.interest.curve_range import CurveRange
 from weft.interest.label_set import LabelSet, Note
+from weft.kernels.arrays import Ints
 from weft.language.ast import Filter
-from weft.space.dimension import Ints
 
 Link = NewType("Link", str)  # a neighbour; local clients are never links
 ItemId = NewType("ItemId", int)  # chosen by the teller, ascending, per direction of a link, never given to another item

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from weft.errors import SchemaError
-from weft.interest.negative import Limit
+from weft.interest.negative_space import Limit
 from weft.language.ast import Filter, attributes
 from weft.model.schema import Attribute, Schema
 from weft.model.value import Type
@@ -54,11 +54,11 @@ class Terms:
         return self.grid
 
 
-Make = Callable[[Terms], RoutingTable]
+MakeCandidate = Callable[[Terms], RoutingTable]
 
 
 FLOODING = "flooding"
-CANDIDATES: dict[str, Make] = {
+CANDIDATES: dict[str, MakeCandidate] = {
     FLOODING: lambda _: make_table(FLOODING),
     "identity": lambda terms: make_table("identity", terms.schema),
     "covering": lambda terms: make_table("covering", terms.schema),

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from weft.errors import WeftError
-from weft.sim.overlay import Outcome
+from weft.sim.overlay import ModelOutcome
 
-_PANELS: list[tuple[str, Callable[[Outcome], float]]] = [
+_PANELS: list[tuple[str, Callable[[ModelOutcome], float]]] = [
     ("items told to neighbours", lambda each: each.subscribing.told + each.leaving.told),
     ("items in all tables", lambda each: each.heard),
     ("events over links", lambda each: each.messages),
@@ -28,7 +28,7 @@ def check_chart(path: Path) -> None:
         raise WeftError("charts need matplotlib: install it with pip install 'weft[lab]'") from None
 
 
-def draw(outcomes: Sequence[Outcome], title: str, path: Path) -> None:
+def draw(outcomes: Sequence[ModelOutcome], title: str, path: Path) -> None:
     """Draw the chart. Raises WeftError as `check_chart` does."""
     check_chart(path)
     from matplotlib.figure import Figure

@@ -22,7 +22,7 @@ is compared on both links, after insertion one by one, after removal and after i
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import process_time
 
@@ -35,15 +35,15 @@ from weft.index.base import AnyEvent, SubId
 from weft.index.events import conformed
 from weft.index.scan import ScanIndex
 from weft.index.tree import TreeIndex
+from weft.kernels.arrays import Mask
 from weft.language.ast import Filter, attributes
+from weft.model.progress import RunProgress
 from weft.model.schema import Schema
-from weft.sim.candidates import CANDIDATES, Make, Terms
-from weft.sim.figures import Figures, NotRun
+from weft.sim.broker_row import EAST, HERE, BrokerRow, units, weight
+from weft.sim.candidates import CANDIDATES, MakeCandidate, Terms
+from weft.sim.figures import ModelFigures, NotRun
 from weft.sim.footprint import footprint
 from weft.sim.resident import resident
-from weft.sim.row import EAST, HERE, Mask, Row, units, weight
-
-Progress = Callable[[str, int, int], None]  # what is being done, how many of how many
 
 PATIENCE = 80.0  # seconds of the processor, of all models together
 ROOM = 1 << 30  # bytes that a model may take
@@ -91,11 +91,11 @@ class Data:
         return Data(self.filters[:number], self.events[:number], self.schema, self.western[:number], leaving)
 
 
-class Truth:
+class GroundTruth:
     """Which events are wanted, without any table. Law: as an index says, and for the first events every filter too.
 
     >>> from weft import parse
-    >>> truth = Truth(Data.of([parse("x > 5"), parse("x > 8")], [{"x": 6}, {"x": 9}, {"x": 1}], None))
+    >>> truth = GroundTruth(Data.of([parse("x > 5"), parse("x > 8")], [{"x": 6}, {"x": 9}, {"x": 1}], None))
     >>> truth.wanted(np.array([True, True])).tolist(), truth.wanted(np.array([False, True])).tolist()
     ([True, True, False], [False, True, False])
     """
@@ -124,7 +124,7 @@ class Truth:
 class Evidence:
     """What was found: the models in the order of `CANDIDATES`, with figures or without."""
 
-    figures: list[Figures] = field(default_factory=list)
+    figures: list[ModelFigures] = field(default_factory=list)
     not_run: list[NotRun] = field(default_factory=list)
     wanted: int = 0  # events that somebody wants
     scanned: int = 0  # events for which every filter was asked
@@ -138,8 +138,8 @@ def compare(  # noqa: PLR0913 - all but the data have defaults
     patience: float = PATIENCE,
     room: int = ROOM,
     warm: int = _WARM,
-    progress: Progress = lambda *_: None,
-    candidates: Mapping[str, Make] = CANDIDATES,
+    progress: RunProgress = lambda *_: None,
+    candidates: Mapping[str, MakeCandidate] = CANDIDATES,
 ) -> Evidence:
     """Run models on the data. Raises ProtocolError if one loses an event.
 
@@ -157,8 +157,8 @@ def compare(  # noqa: PLR0913 - all but the data have defaults
     """
     chosen = set(models)
     progress("what every event should reach", 0, 0)
-    truth, terms, few = Truth(data), Terms.of(data.schema, data.filters, cells), data.first(warm)
-    some = Truth(few, 0)
+    truth, terms, few = GroundTruth(data), Terms.of(data.schema, data.filters, cells), data.first(warm)
+    some = GroundTruth(few, 0)
     found = Evidence(wanted=int(truth.wanted(np.ones(len(data.filters), bool)).sum()), scanned=truth.scanned)
     waiting = [(model, make) for model, make in candidates.items() if model in chosen]
     end = process_time() + patience
@@ -204,17 +204,17 @@ class _Trial:
     """One model on the data."""
 
     model: str
-    make: Make
+    make: MakeCandidate
     terms: Terms
     data: Data
-    truth: Truth
+    truth: GroundTruth
     limits: _Limits
-    progress: Progress
+    progress: RunProgress
 
-    def figures(self) -> Figures:
+    def figures(self) -> ModelFigures:
         data = self.data
         size, everybody = len(data.filters), np.ones(len(data.filters), bool)
-        row = Row(lambda: self.make(self.terms))
+        row = BrokerRow(lambda: self.make(self.terms))
         insert_us = self._one_by_one(row, "inserting", range(size), adding=True)
         before = row.seconds
         row.tidy(_LOOKED * size)
@@ -232,7 +232,7 @@ class _Trial:
         staying = everybody.copy()
         staying[data.leaving] = False
         self._routed(row, staying)
-        return Figures(
+        return ModelFigures(
             self.model,
             sum(map(units, told)),
             sum(map(weight, told)),
@@ -252,7 +252,7 @@ class _Trial:
 
     # -- subscriptions ----------------------------------------------------------------------------
 
-    def _one_by_one(self, row: Row, what: str, subs: Sequence[int], *, adding: bool) -> float:
+    def _one_by_one(self, row: BrokerRow, what: str, subs: Sequence[int], *, adding: bool) -> float:
         """Microseconds of a subscription."""
         before = row.seconds
         for done, sub in enumerate(subs):
@@ -264,7 +264,7 @@ class _Trial:
         return 1e6 * (row.seconds - before) / max(1, len(subs))
 
     def _in_batches(self, everybody: Mask) -> float:
-        row, data = Row(lambda: self.make(self.terms)), self.data
+        row, data = BrokerRow(lambda: self.make(self.terms)), self.data
         size = len(data.filters)
         for batch in (range(start, min(start + _BATCH, size)) for start in range(0, size, _BATCH)):
             self.progress(f"{self.model}: inserting in batches", batch[0], size)
@@ -278,7 +278,7 @@ class _Trial:
 
     # -- events -----------------------------------------------------------------------------------
 
-    def _routed(self, row: Row, staying: Mask) -> Mask:
+    def _routed(self, row: BrokerRow, staying: Mask) -> Mask:
         """The events that come here from the east. Raises ProtocolError if one is lost on either link."""
         events = self.data.events
         arriving = row.arriving(events)
@@ -296,7 +296,7 @@ class _Trial:
                 f"{self.data.events[int(lost.argmax())]!r}: a bug, please report it"
             )
 
-    def _matching(self, row: Row) -> tuple[float, float]:
+    def _matching(self, row: BrokerRow) -> tuple[float, float]:
         """Microseconds of an event, in batches and alone. Raises ProtocolError if the two ways differ."""
         events = self.data.events
         batches = [events[start : start + _BATCH] for start in range(0, len(events), _BATCH)]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from weft.interest.budget import FILTERS_NOTHING
+from weft.tuning.budget import FILTERS_NOTHING
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class ModelFigures:
     """The figures of one model, on the broker in the middle of three; `evidence` says how they are measured.
 
     A range of a curve and a label are an item each: how labels are bundled says nothing about the interest.

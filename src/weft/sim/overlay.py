@@ -20,6 +20,7 @@ from weft.index.base import AnyEvent, SubId
 from weft.index.scan import ScanIndex
 from weft.language.ast import Filter
 from weft.language.text import parse
+from weft.model.progress import RunProgress
 from weft.model.schema import Schema
 from weft.routing.adverts import Advertised
 from weft.routing.covering.table import CoveredTable
@@ -32,7 +33,6 @@ from weft.routing.table import About, Role, RoutingTable
 from weft.sim.trees import Links, Paths, brokers
 
 MakeTable = Callable[[Schema | None], RoutingTable]
-Progress = Callable[[str, int, int], None]  # what is being done, how many of how many
 
 MODELS: dict[str, MakeTable] = {name: partial(make_table, name) for name in REGISTRY}
 NEED_BOUNDS = frozenset(name for name, entry in REGISTRY.items() if entry.bounded)  # they need a schema with bounds
@@ -79,7 +79,7 @@ class Scenario:
 
 
 @dataclass(frozen=True, slots=True)
-class Traffic:
+class OverlayTraffic:
     """What a phase has sent over links, and how long it took, local indexes and queues included."""
 
     updates: int = 0
@@ -89,13 +89,13 @@ class Traffic:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ModelOutcome:
     """The figures of one model."""
 
     model: str
-    subscribing: Traffic
-    leaving: Traffic
-    advertising: Traffic
+    subscribing: OverlayTraffic
+    leaving: OverlayTraffic
+    advertising: OverlayTraffic
     told: int  # items in all tables, at the end
     heard: int
     largest: int  # the most that one broker has heard
@@ -184,9 +184,9 @@ def simulate(  # noqa: PLR0913
     *,
     seed: int = 1,
     check: bool = False,
-    progress: Progress | None = None,
+    progress: RunProgress | None = None,
     models: Mapping[str, MakeTable] = MODELS,
-) -> Outcome:
+) -> ModelOutcome:
     """Run a scenario with one model. Raises ProtocolError if an event is lost, or delivered where it should not be.
 
     With `check` every table's invariants are checked too, before anything is published: AssertionError.
@@ -202,7 +202,7 @@ class _Run:
     make: MakeTable
     rng: np.random.Generator
     check: bool
-    progress: Progress
+    progress: RunProgress
     overlay: Overlay = field(init=False)
     advertises: bool = field(init=False)
 
@@ -220,7 +220,7 @@ class _Run:
         assert isinstance(table, TableEngine)
         return Advertised(table, schema=self.given.schema)
 
-    def outcome(self, expected: Expected) -> Outcome:
+    def outcome(self, expected: Expected) -> ModelOutcome:
         overlay, given = self.overlay, self.given
         overlay.settle()
         mouths = sorted({publication.broker for publication in given.publications}) if self.advertises else []
@@ -233,7 +233,7 @@ class _Run:
         publishing = self._phase("events", About.SUBSCRIPTIONS, self._publish(), len(given.publications))
         self._compare(expected)
         sizes = [overlay.sizes(broker) for broker in overlay.brokers]
-        return Outcome(
+        return ModelOutcome(
             self.model,
             subscribing,
             leaving,
@@ -250,7 +250,7 @@ class _Run:
             publishing_seconds=publishing.seconds,
         )
 
-    def _phase(self, what: str, about: About, steps: Iterator[None], of: int) -> Traffic:
+    def _phase(self, what: str, about: About, steps: Iterator[None], of: int) -> OverlayTraffic:
         counters = self.overlay.counters
         before = counters.updates[about], counters.items_added[about], counters.items_dropped[about]
         start = perf_counter()
@@ -259,7 +259,7 @@ class _Run:
             if done % _REPORT == 0:
                 self.progress(f"{self.model}: {what}", done, of)
         seconds = perf_counter() - start
-        return Traffic(
+        return OverlayTraffic(
             counters.updates[about] - before[0],
             counters.items_added[about] - before[1],
             counters.items_dropped[about] - before[2],

@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 
 from weft.algebra import interval
-from weft.algebra.columns import Column, Part
+from weft.algebra.columns import Column, ColumnPart
 from weft.algebra.residual import Called, Residuals
 from weft.algebra.valueset import ValueSet
 from weft.errors import SchemaError
+from weft.kernels.arrays import Ints
 from weft.model.batch import TypedColumn
 from weft.model.value import Type, Value
 from weft.space.dimension import (
     ABSENT,
-    Interval,
-    Ints,
+    CellInterval,
     cells_of_strings,
     cells_of_texts,
     has_others,
@@ -70,9 +70,9 @@ class Categories:
             return np.zeros(len(column.absent), np.int64)
         return cells_of_strings(column, self.cell)
 
-    def intervals(self, values: ValueSet, residuals: Residuals) -> list[Interval]:
+    def intervals(self, values: ValueSet, residuals: Residuals) -> list[CellInterval]:
         """The intervals of cells that the set meets; of user predicates (is_a) each category is asked."""
-        found = [(ABSENT, ABSENT)] if values.absent or has_others(values, Part.STRINGS) else []
+        found = [(ABSENT, ABSENT)] if values.absent or has_others(values, ColumnPart.STRINGS) else []
         strings = values.strings
         asked = [
             (subject, allowed)
@@ -87,9 +87,9 @@ class Categories:
             found.append((self.size - 1, self.size - 1))
         return joined(found)
 
-    def spans(self, part: Part, column: Column, texts: Sequence[str]) -> tuple[Ints, Ints]:
+    def spans(self, part: ColumnPart, column: Column, texts: Sequence[str]) -> tuple[Ints, Ints]:
         """The first and last cell of each interval."""
-        if part is not Part.STRINGS:
+        if part is not ColumnPart.STRINGS:
             return np.zeros(len(column.low), np.int64), np.zeros(len(column.low), np.int64)
         return spans_of_texts(column.low, cells_of_texts(texts, self.cell), self.size - 1)
 

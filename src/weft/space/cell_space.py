@@ -18,18 +18,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
-import numpy as np
-from numpy.typing import NDArray
-
 from weft.algebra.columns import BoxColumns
 from weft.index.base import AnyEvent
-from weft.space.dimension import Ints
+from weft.kernels.arrays import Ints, Mask
 from weft.space.grid import CellBoxes, Grid
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-Mask = NDArray[np.bool_]
 
 
 class CellSpace(Protocol):

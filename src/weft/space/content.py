@@ -19,10 +19,9 @@ from weft.algebra.columns import BoxColumns
 from weft.algebra.relate import Region
 from weft.errors import SchemaError
 from weft.index.base import AnyEvent
+from weft.kernels.arrays import Ints, Mask
 from weft.model.schema import Schema
-from weft.space.cell_space import Mask
 from weft.space.curve import MOST_RANGES, PATIENCE, Curve, Order, check_cap
-from weft.space.dimension import Ints
 from weft.space.grid import CellBoxes, Grid
 from weft.space.range_set import RangeSet
 from weft.space.range_sets import RangeSets

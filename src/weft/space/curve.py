@@ -13,15 +13,13 @@ from enum import StrEnum
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from weft.errors import SchemaError
 from weft.kernels import curves as kernel
+from weft.kernels.arrays import Ints
 from weft.space.dimension import is_integer
 from weft.space.range_set import RangeSet
 from weft.space.range_sets import RangeSets
-
-Ints = NDArray[np.int64]
 
 MOST_BITS = 63  # of an index: an int64 without its sign
 MOST_RANGES = 256  # of a box; more are closed over their smallest gaps

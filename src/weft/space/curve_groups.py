@@ -12,9 +12,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from weft.errors import SchemaError
-from weft.space.cell_space import Mask
+from weft.kernels.arrays import Ints, Mask
 from weft.space.content import ContentSpace
-from weft.space.dimension import Ints
 from weft.space.grid import CellBoxes, Grid
 
 

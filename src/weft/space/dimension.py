@@ -12,19 +12,19 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.algebra.columns import Column, Part
+from weft.algebra.columns import Column, ColumnPart
 from weft.algebra.residual import Residuals
 from weft.algebra.valueset import ValueSet
+from weft.kernels.arrays import Ints
 from weft.model.batch import TypedColumn
 from weft.model.value import Value
 
-Ints = NDArray[np.int64]
-Interval = tuple[int, int]  # first and last cell
+CellInterval = tuple[int, int]  # first and last cell
 
 ABSENT = 0
 
 
-class Dimension(Protocol):
+class GridDimension(Protocol):
     """What a grid asks of a dimension."""
 
     @property
@@ -45,10 +45,10 @@ class Dimension(Protocol):
     def cells(self, column: TypedColumn) -> Ints:
         """The cells of a column of values."""
 
-    def intervals(self, values: ValueSet, residuals: Residuals) -> list[Interval]:
+    def intervals(self, values: ValueSet, residuals: Residuals) -> list[CellInterval]:
         """The fewest intervals of cells that hold all values that are in a set and that the residuals may let pass."""
 
-    def spans(self, part: Part, column: Column, texts: Sequence[str]) -> tuple[Ints, Ints]:
+    def spans(self, part: ColumnPart, column: Column, texts: Sequence[str]) -> tuple[Ints, Ints]:
         """The first and last cell of each interval of a column of boxes; `texts` are its strings."""
 
     def label(self, cell: int) -> str:
@@ -60,13 +60,13 @@ def is_integer(value: object) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
-def joined(intervals: Iterable[Interval]) -> list[Interval]:
+def joined(intervals: Iterable[CellInterval]) -> list[CellInterval]:
     """Intervals in order, without those that touch.
 
     >>> joined([(5, 6), (0, 1), (2, 3)])
     [(0, 3), (5, 6)]
     """
-    found: list[Interval] = []
+    found: list[CellInterval] = []
     for first, last in sorted(intervals):
         if found and first <= found[-1][1] + 1:
             found[-1] = (found[-1][0], max(last, found[-1][1]))
@@ -103,6 +103,6 @@ def cells_of_strings(column: TypedColumn, cell: Callable[[str | None], int]) -> 
     return found
 
 
-def has_others(values: ValueSet, own: Part) -> bool:
+def has_others(values: ValueSet, own: ColumnPart) -> bool:
     """Whether a set holds values of any other type."""
-    return any(getattr(values, part) for part in Part if part is not own)
+    return any(getattr(values, part) for part in ColumnPart if part is not own)

@@ -27,6 +27,7 @@ from weft.algebra.relate import Region
 from weft.errors import FilterError, SchemaError
 from weft.index.base import AnyEvent
 from weft.index.events import EventColumns
+from weft.kernels.arrays import Ints
 from weft.kernels.boxes import BOUNDED
 from weft.language.ast import as_filter
 from weft.language.text import parse
@@ -35,8 +36,8 @@ from weft.model.schema import Schema, did_you_mean
 from weft.model.value import Type
 from weft.space import partition
 from weft.space.categories import Categories
-from weft.space.dimension import Dimension, Interval, Ints
-from weft.space.ordered import Ordered
+from weft.space.dimension import CellInterval, GridDimension
+from weft.space.line_cells import LineCells
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,7 +67,7 @@ class Grid:
     ([[3, 0]], [[4, 2]])
     """
 
-    dimensions: tuple[Dimension, ...]
+    dimensions: tuple[GridDimension, ...]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dimensions", tuple(self.dimensions))
@@ -181,7 +182,7 @@ class Grid:
         return owners, counts, CellBoxes(boxes.lows[order], boxes.highs[order], boxes.rows[order])
 
     def _gather(self, boxes: Iterable[tuple[int, Box]], most: int) -> CellBoxes:
-        found: list[tuple[Interval, ...]] = []
+        found: list[tuple[CellInterval, ...]] = []
         rows: list[int] = []
         for row, box in boxes:
             covered = list(product(*self._intervals(box, most)))
@@ -190,9 +191,9 @@ class Grid:
         corners = np.array(found, np.int64).reshape(-1, len(self.dimensions), 2)
         return CellBoxes(corners[:, :, 0].copy(), corners[:, :, 1].copy(), np.array(rows, np.int64))
 
-    def _intervals(self, box: Box, most: int) -> list[list[Interval]]:
+    def _intervals(self, box: Box, most: int) -> list[list[CellInterval]]:
         """The intervals of a box in each dimension, so few that their product is at most `most` (or one)."""
-        every: list[list[Interval]] = []
+        every: list[list[CellInterval]] = []
         for dimension in self.dimensions:
             values = box.sets.get(dimension.name)
             every.append([(0, dimension.size - 1)] if values is None else dimension.intervals(values, box.residuals))
@@ -229,10 +230,10 @@ def _chosen(schema: Schema, names: Iterable[str] | None, cells: int | Mapping[st
     return [(name, cells[name]) for name in chosen]
 
 
-def _dimension(form: Sequence[Any]) -> Dimension:
+def _dimension(form: Sequence[Any]) -> GridDimension:
     match form:
         case ["line", str() as name, kind, cuts, labels]:
-            return Ordered(name, Type(kind), tuple((value, int(side)) for value, side in cuts), tuple(labels))
+            return LineCells(name, Type(kind), tuple((value, int(side)) for value, side in cuts), tuple(labels))
         case ["categories", str() as name, groups]:
             return Categories(name, tuple(tuple(group) for group in groups))
     raise ValueError("a dimension is a line or categories")

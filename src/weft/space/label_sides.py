@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from weft.algebra.relate import Region
 from weft.errors import LabelError
 from weft.index.base import AnyEvent
-from weft.space.dimension import Ints
+from weft.kernels.arrays import Ints
 from weft.space.label_space import LabelSpace
 from weft.space.labels import MOST_BITS
 

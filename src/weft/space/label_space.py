@@ -25,9 +25,9 @@ from weft.algebra.columns import BoxColumns
 from weft.algebra.relate import Region
 from weft.errors import LabelError, SchemaError
 from weft.index.base import AnyEvent
+from weft.kernels.arrays import Ints, Mask
 from weft.model.schema import Schema
-from weft.space.cell_space import Mask
-from weft.space.dimension import Ints, is_integer
+from weft.space.dimension import is_integer
 from weft.space.grid import CellBoxes, Grid
 from weft.space.labels import MOST_BITS, LabelCode, LabelSets
 

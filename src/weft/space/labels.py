@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from weft.errors import LabelError
 from weft.kernels import labels as kernel
-from weft.space.dimension import Ints
+from weft.kernels.arrays import Ints
 
 MOST_BITS = 62  # of a label, all told: so it is a signed number, and never negative
 

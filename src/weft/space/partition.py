@@ -19,14 +19,14 @@ from weft.language.taxonomy import Taxonomy
 from weft.model.schema import Attribute
 from weft.model.value import Type, Value, to_micros, type_of
 from weft.space.categories import Categories
-from weft.space.dimension import Dimension, is_integer
-from weft.space.ordered import Ordered
+from weft.space.dimension import GridDimension, is_integer
+from weft.space.line_cells import LineCells
 
 LEAST_CELLS = 2  # absent, and all the rest
 MOST_CELLS = 2**20  # of an attribute: each is a cut that is stored
 
 
-def uniform(attribute: Attribute, cells: int) -> Dimension:
+def uniform(attribute: Attribute, cells: int) -> GridDimension:
     """Cells of equal width between the attribute's bounds; of strings, its categories in their order.
 
     >>> uniform(Attribute("x", Type.INT, low=0, high=9), 8).parameters[3]
@@ -35,7 +35,7 @@ def uniform(attribute: Attribute, cells: int) -> Dimension:
     cells = _check(attribute, cells)
     name, kind = attribute.name, attribute.type
     if kind is Type.BOOL:
-        return Ordered(name, kind, ((1, 0),) if cells > 2 else ())
+        return LineCells(name, kind, ((1, 0),) if cells > 2 else ())
     if kind is Type.STRING:
         if not attribute.categories:
             raise SchemaError(
@@ -48,12 +48,12 @@ def uniform(attribute: Attribute, cells: int) -> Dimension:
         )
     low, high = _plain(attribute.low), _plain(attribute.high)
     if kind is Type.FLOAT:
-        return Ordered(name, kind, _even_floats(low, high, cells - 2))
+        return LineCells(name, kind, _even_floats(low, high, cells - 2))
     edges = _even_ints(low, high + 1, cells - 2)
-    return Ordered(name, kind, tuple((edge, 0) for edge in edges))
+    return LineCells(name, kind, tuple((edge, 0) for edge in edges))
 
 
-def at(attribute: Attribute, boundaries: Sequence[Any], names: Sequence[str] = ()) -> Dimension:
+def at(attribute: Attribute, boundaries: Sequence[Any], names: Sequence[str] = ()) -> GridDimension:
     """Cells between given boundaries, each of which belongs to the cell above it; n of them may name n + 1 cells.
 
     >>> heat = at(Attribute("heat", Type.FLOAT), [36, 38], ["Low", "Normal", "Fever"])
@@ -67,12 +67,12 @@ def at(attribute: Attribute, boundaries: Sequence[Any], names: Sequence[str] = (
         found = type_of(boundary)
         if found is None or not found.compares_with(kind):
             raise SchemaError(f"attribute {attribute.name!r} has the boundary {boundary!r}, which is no {kind}")
-    return Ordered(attribute.name, kind, tuple((_plain(each), 0) for each in boundaries), tuple(names))
+    return LineCells(attribute.name, kind, tuple((_plain(each), 0) for each in boundaries), tuple(names))
 
 
 def categories(
     attribute: Attribute, order: Iterable[str], cells: int | None = None, weights: Sequence[float] | None = None
-) -> Dimension:
+) -> GridDimension:
     """A cell for each string, in a given order; too many for the cells share them with their neighbours.
 
     With weights (how often each was seen), the cells that are shared hold about as much each.
@@ -94,7 +94,7 @@ def categories(
 
 def by_taxonomy(
     attribute: Attribute, taxonomy: Taxonomy, roots: Iterable[str] = (), cells: int | None = None
-) -> Dimension:
+) -> GridDimension:
     """A cell for each concept, so ordered that a concept and all below it are neighbours wherever it has one parent.
 
     The concepts are those below the roots, or the attribute's categories.
@@ -119,7 +119,7 @@ def by_taxonomy(
     return categories(attribute, ordered, cells)
 
 
-def equi_depth(attribute: Attribute, sample: Iterable[Value | None], cells: int) -> Dimension:
+def equi_depth(attribute: Attribute, sample: Iterable[Value | None], cells: int) -> GridDimension:
     """Cells that hold about as many values of a sample each; a value of two shares or more has its own cell.
 
     >>> equi_depth(Attribute("x", Type.INT), [1, 2, 3, 5, 8, 13, 21, 34, 55], 4).parameters[3]
@@ -148,7 +148,7 @@ def equi_depth(attribute: Attribute, sample: Iterable[Value | None], cells: int)
             cut = (value, 1)
         if not cuts or cut > cuts[-1]:
             cuts.append(cut)
-    return Ordered(attribute.name, attribute.type, tuple(cuts))
+    return LineCells(attribute.name, attribute.type, tuple(cuts))
 
 
 def _check(attribute: Attribute, cells: int) -> int:

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.algebra.columns import BoxColumns, Column, Key, Part
+from weft.algebra.columns import BoxColumns, Column, ColumnKey, ColumnPart
+from weft.kernels.arrays import Ints
 from weft.kernels.boxes import BOUNDED
 from weft.space.curve import Curve
-from weft.space.dimension import Ints
 
 _BITS = 8  # of each dimension
 _CELLS = (1 << _BITS) - 1  # besides the one of filters that do not test it
@@ -33,7 +33,7 @@ class Placement:
     [1, 3, 0, 2]
     """
 
-    axes: tuple[tuple[Key, tuple[float, ...]], ...] = ()
+    axes: tuple[tuple[ColumnKey, tuple[float, ...]], ...] = ()
 
     @staticmethod
     def learnt(sample: BoxColumns, dimensions: int = 3) -> Placement:
@@ -66,16 +66,16 @@ def _points(column: Column, middle: bool) -> NDArray[np.float64]:
     return np.nan_to_num(low / 2 + high / 2 if middle else low)
 
 
-def _cuts(key: Key, column: Column) -> tuple[float, ...]:
-    if key[1] is Part.STRINGS:
+def _cuts(key: ColumnKey, column: Column) -> tuple[float, ...]:
+    if key[1] is ColumnPart.STRINGS:
         return ()
     points = _points(column, middle=True)[column.marks >= BOUNDED]
     return tuple(np.unique(np.quantile(points, np.linspace(0, 1, _CELLS)[1:-1])).tolist()) if len(points) else ()
 
 
-def _cells(key: Key, cuts: tuple[float, ...], column: Column, texts: list[str], middle: bool) -> Ints:
+def _cells(key: ColumnKey, cuts: tuple[float, ...], column: Column, texts: list[str], middle: bool) -> Ints:
     points = _points(column, middle)
-    if key[1] is Part.STRINGS:  # numbers of strings differ from one set of columns to another
+    if key[1] is ColumnPart.STRINGS:  # numbers of strings differ from one set of columns to another
         hashes = np.array([zlib.crc32(text.encode("utf-8", "surrogatepass")) for text in texts] or [0], np.int64)
         cells = hashes[np.clip(points, 0, len(hashes) - 1).astype(np.int64)] % _CELLS
     else:

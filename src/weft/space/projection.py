@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 
 from weft.errors import SchemaError
 from weft.kernels import cells as kernel
-from weft.space.dimension import Ints
+from weft.kernels.arrays import Ints
 from weft.space.grid import CellBoxes
 
-Groups = tuple[tuple[int, ...], ...]
+DimensionGroups = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class DimensionChoice:
     """Dimensions in the order in which they were chosen, and the share of pairs that pass all up to each."""
 
     dimensions: tuple[int, ...]
@@ -30,7 +30,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Traffic:
+class ProjectedTraffic:
     """Of so many events, how many are forwarded, and how many of these some subscription wants."""
 
     events: int
@@ -52,7 +52,7 @@ def selectivity(boxes: CellBoxes, cells: Ints) -> NDArray[np.float64]:
     return out / everything.size
 
 
-def choose(boxes: CellBoxes, cells: Ints, count: int) -> Choice:
+def choose(boxes: CellBoxes, cells: Ints, count: int) -> DimensionChoice:
     """Greedily `count` dimensions, each the one that the fewest of the pairs that are left pass; of equals the first.
 
     The paper takes the most selective attributes one by one (`selectivity`); two that always agree would both be
@@ -72,10 +72,10 @@ def choose(boxes: CellBoxes, cells: Ints, count: int) -> Choice:
         kernel.keep_passing(boxes.lows, boxes.highs, cells, best, passing)
         chosen.append(best)
         shares.append(float(rates[best] / passing.size))
-    return Choice(tuple(chosen), tuple(shares))
+    return DimensionChoice(tuple(chosen), tuple(shares))
 
 
-def group(boxes: CellBoxes, cells: Ints, size: int) -> Groups:
+def group(boxes: CellBoxes, cells: Ints, size: int) -> DimensionGroups:
     """All dimensions in groups of at most `size`, one curve each: forward only if every group has a match (MICS 8).
 
     The most telling first, each goes where the fewest events of the sample are then forwarded; of equals where the
@@ -102,7 +102,7 @@ def group(boxes: CellBoxes, cells: Ints, size: int) -> Groups:
 
 def measure(
     boxes: CellBoxes, cells: Ints, groups: Iterable[Sequence[int]], wanted: NDArray[np.bool_] | None = None
-) -> Traffic:
+) -> ProjectedTraffic:
     """What is forwarded with one table for each group (one group alone is a projection), against what is wanted.
 
     `wanted` says of each event whether a subscription truly matches it; without, cells in all dimensions do.
@@ -110,7 +110,7 @@ def measure(
     boxes, cells = _checked(boxes, cells)
     forwarded = np.logical_and.reduce([_admitted(boxes, cells, tuple(members)) for members in groups])
     truly = _admitted(boxes, cells, tuple(range(boxes.lows.shape[1]))) if wanted is None else wanted
-    return Traffic(len(cells), int(forwarded.sum()), int((forwarded & truly).sum()))
+    return ProjectedTraffic(len(cells), int(forwarded.sum()), int((forwarded & truly).sum()))
 
 
 def _admitted(boxes: CellBoxes, cells: Ints, dims: tuple[int, ...]) -> NDArray[np.bool_]:

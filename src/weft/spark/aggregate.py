@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import numpy as np
 
 from weft.algebra.columns import BoxColumns
-from weft.algebra.readable import readable
+from weft.algebra.filter_texts import readable
 from weft.errors import PipelineError, SchemaError
 from weft.index.base import AnyEvent
 from weft.model.schema import Schema
@@ -25,24 +25,24 @@ from weft.space.content import ContentSpace
 from weft.space.grid import Grid
 from weft.space.label_space import LabelSpace
 from weft.space.placement import Placement
-from weft.spark.checked import Checked, check
+from weft.spark.aggregate_check import AggregateCheck, check
 from weft.spark.chunks import Reduce, Step, in_chunks, items_of, texts_of, united
 from weft.spark.frames import subscriptions_of
-from weft.spark.rounds import MOST_ROUNDS, Limits, Round, Rounds, sums
+from weft.spark.rounds import MOST_ROUNDS, Round, RoundLimits, Rounds, sums
 from weft.spark.subscriptions import Subscriptions
 from weft.workloads.corners import corner_events
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-Space = CellSpace | None
+AggregationSpace = CellSpace | None
 
 _SAMPLE = 10_000  # subscriptions that say where filters lie
 _BITS = 63  # of an index on a curve
 _ALL = 1 << 62  # rows in one chunk
 
 
-class Model(StrEnum):
+class AggregationModel(StrEnum):
     """What stands for all subscriptions."""
 
     COVERING = "covering"  # those that no other covers
@@ -53,18 +53,18 @@ class Model(StrEnum):
 
 
 _STEPS = {
-    Model.COVERING: [Step.COVERING],
-    Model.SUBSUMPTION: [Step.COVERING, Step.SUBSUMPTION],
-    Model.MERGING: [Step.COVERING, Step.MERGING],
-    Model.MICS: [Step.COVERING, Step.RANGES],
-    Model.DLS: [Step.COVERING],
+    AggregationModel.COVERING: [Step.COVERING],
+    AggregationModel.SUBSUMPTION: [Step.COVERING, Step.SUBSUMPTION],
+    AggregationModel.MERGING: [Step.COVERING, Step.MERGING],
+    AggregationModel.MICS: [Step.COVERING, Step.RANGES],
+    AggregationModel.DLS: [Step.COVERING],
 }
-_IN_CELLS = (Model.MICS, Model.DLS)
+_IN_CELLS = (AggregationModel.MICS, AggregationModel.DLS)
 _BYTES = 8  # of a field of an item
 
 
 @dataclass(frozen=True, slots=True)
-class Statistics:
+class AggregateStatistics:
     """How many subscriptions were given, stand for all (kept), are passive or wrong; and how many items are active.
 
     `complete` if at last all were reduced together; if not, the active set is sound, but might be smaller. Bytes are
@@ -80,7 +80,7 @@ class Statistics:
     complete: bool
     bytes_given: int
     bytes_active: int
-    checked: Checked | None
+    checked: AggregateCheck | None
 
 
 class Aggregated(NamedTuple):
@@ -95,22 +95,22 @@ class Aggregated(NamedTuple):
     active: DataFrame
     passive: DataFrame
     errors: DataFrame
-    statistics: Statistics
-    model: Model
+    statistics: AggregateStatistics
+    model: AggregationModel
     parameters: str
 
 
 def aggregate(  # noqa: PLR0913 - options
     subscriptions: DataFrame | Subscriptions,
-    model: str = Model.COVERING,
+    model: str = AggregationModel.COVERING,
     *,
     schema: Schema | None = None,
-    space: Space = None,
+    space: AggregationSpace = None,
     budget: float = 0.0,
     events: Sequence[AnyEvent] = (),
     check_events: int = 500,
     seed: int = 0,
-    limits: Limits | None = None,
+    limits: RoundLimits | None = None,
     directory: str | None = None,
 ) -> Aggregated:
     """Reduce subscriptions, texts or bounds, by a model; subsumption, mics and dls need a schema with bounds.
@@ -121,7 +121,7 @@ def aggregate(  # noqa: PLR0913 - options
     Raises SchemaError or PipelineError, the latter also if what is active does not admit what it must.
     """
     model, space = _checked_model(model, schema, space)
-    if budget and (model is not Model.MERGING or schema is None or not 0 <= budget <= 1):
+    if budget and (model is not AggregationModel.MERGING or schema is None or not 0 <= budget <= 1):
         raise SchemaError("a budget is a share from 0 to 1 that mergers may add, measured under a schema with bounds")
     rounds = Rounds(limits, directory)
     given = rounds.keep(_numbered(subscriptions), "given")
@@ -135,7 +135,7 @@ def aggregate(  # noqa: PLR0913 - options
     checked = check(fine, active, drawn, space, exact=space is None and not budget) if drawn else None
     passive = rounds.passive()
     items, told = sums(active, "1", "octet_length(filter)" if space is None else str(_BYTES * len(space.fields)))
-    statistics = Statistics(
+    statistics = AggregateStatistics(
         given=total,
         kept=rounds.rounds[-1].active,
         active=items,
@@ -151,24 +151,26 @@ def aggregate(  # noqa: PLR0913 - options
     return Aggregated(active, passive, errors, statistics, model, "{}" if space is None else space.to_json())
 
 
-def _checked_model(model: str, schema: Schema | None, space: Space) -> tuple[Model, Space]:
+def _checked_model(
+    model: str, schema: Schema | None, space: AggregationSpace
+) -> tuple[AggregationModel, AggregationSpace]:
     """The model and its space. Raises PipelineError or SchemaError for what does not go together."""
-    if model not in list(Model):
-        raise PipelineError(f"no model is named {model!r}: use one of {', '.join(Model)}")
-    model = Model(model)
-    if schema is None and (model is Model.SUBSUMPTION or (model in _IN_CELLS and space is None)):
+    if model not in list(AggregationModel):
+        raise PipelineError(f"no model is named {model!r}: use one of {', '.join(AggregationModel)}")
+    model = AggregationModel(model)
+    if schema is None and (model is AggregationModel.SUBSUMPTION or (model in _IN_CELLS and space is None)):
         raise SchemaError(f"{model} needs bounds: give a schema that has them for every attribute")
     if space is not None and getattr(space, "model", None) != model:
         raise PipelineError(f"{model} has no such space: mics takes a ContentSpace, dls a LabelSpace, others none")
-    if space is None and schema is not None and model is Model.MICS:
+    if space is None and schema is not None and model is AggregationModel.MICS:
         bits = max(2, min(8, _BITS // max(1, len(schema.attributes))))
         space = ContentSpace(Grid.uniform(schema, 1 << bits))
-    elif space is None and schema is not None and model is Model.DLS:
+    elif space is None and schema is not None and model is AggregationModel.DLS:
         space = LabelSpace.of(schema)
     return model, space
 
 
-def _ways(way: Reduce, model: Model, space: Space) -> list[Reduce]:
+def _ways(way: Reduce, model: AggregationModel, space: AggregationSpace) -> list[Reduce]:
     """The steps of a model. Ranges are compared on one curve: where there are several, only filters are."""
     found = []
     for step in _STEPS[model]:
@@ -197,7 +199,7 @@ def _sample(given: DataFrame, total: int, schema: Schema | None, seed: int) -> B
     return readable(texts, schema).columns
 
 
-def _told(rows: DataFrame, model: Model, space: Space, chunk: int) -> DataFrame:
+def _told(rows: DataFrame, model: AggregationModel, space: AggregationSpace, chunk: int) -> DataFrame:
     """What stands for all, as the model has it."""
     import pyspark.sql.functions as F  # noqa: N812
 
@@ -209,6 +211,6 @@ def _told(rows: DataFrame, model: Model, space: Space, chunk: int) -> DataFrame:
         if space.countable:
             return parts.groupBy(*space.fields).agg(F.sum("count").alias("count"))
         return parts.repartition(1).mapInArrow(partial(in_chunks, partial(united, space), _ALL), shape)
-    if model is Model.MERGING:
+    if model is AggregationModel.MERGING:
         return rows.select("id", "filter", F.expr("coalesce(components, array(id))").alias("components"))
     return rows.select("id", "filter")

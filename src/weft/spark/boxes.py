@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 
 from weft.algebra.box import Box
 from weft.algebra.columns import BoxColumns
+from weft.algebra.filter_texts import readable
 from weft.algebra.normalize import normalize
-from weft.algebra.readable import readable
 from weft.errors import FilterError
 from weft.index.base import Matches
 from weft.index.tree import TreeIndex
-from weft.language.ast import Attribute, Compare, Filter, Operator, conjunction
+from weft.language.ast import AttributeRef, Compare, Filter, Operator, conjunction
 from weft.language.constant import Constant
 from weft.model.schema import Schema
 
@@ -184,7 +184,7 @@ def _conjunction(bounds: Mapping[str, Ends], values: Mapping[str, Any]) -> Filte
         for operator, column in zip(operators, ends, strict=True):
             value = None if column is None else values[column]
             if value is not None and not (isinstance(value, float) and isnan(value)):
-                tests.append(Compare(Attribute(name), operator, Constant.of(_plain(value))))
+                tests.append(Compare(AttributeRef(name), operator, Constant.of(_plain(value))))
     return conjunction(*tests)
 
 

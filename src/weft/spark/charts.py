@@ -10,10 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from xml.sax.saxutils import escape
 
-import numpy as np
-from numpy.typing import NDArray
-
-Floats = NDArray[np.float64]
+from weft.kernels.arrays import Floats
 
 COLOURS = 8
 _ROW = 24.0

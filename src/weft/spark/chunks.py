@@ -13,23 +13,21 @@ from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from weft.algebra.bulk import columns_of_texts
 from weft.algebra.columns import BoxColumns
-from weft.algebra.readable import plain_text, readable
+from weft.algebra.filter_texts import plain_text, readable
 from weft.errors import FilterError
 from weft.index.base import AnyEvent
 from weft.index.tree import TreeIndex
-from weft.interest.reduce import range_cover, subsumption
+from weft.interest.joint_cover import range_cover, subsumption
+from weft.kernels.arrays import Ints
+from weft.merging.bulk_mergers import merge_all
 from weft.model.schema import Schema
-from weft.order.merge_reduce import merge_all
-from weft.order.reduce import NOTHING, forms_of, minimal_cover
+from weft.order.minimal_cover import NOTHING, forms_of, minimal_cover
 from weft.space.cell_space import CellSpace, boxes_of
 from weft.space.content import ContentSpace
 from weft.space.placement import Placement
-
-Ints = NDArray[np.int64]
 
 MATCHES_NOTHING = "matches nothing"
 NOWHERE = Placement()

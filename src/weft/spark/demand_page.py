@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from weft.algebra.columns import Part
-from weft.interest.asked import Fact, Ranges
-from weft.interest.kinds import Kind
+from weft.algebra.columns import ColumnPart
+from weft.demand.demand_counts import DemandRanges, Fact
+from weft.demand.predicate_kinds import PredicateKind
+from weft.kernels.arrays import Floats
 from weft.model.value import from_micros
 from weft.spark import charts
-from weft.spark.charts import Floats, clean
-from weft.spark.occurring import Seen
+from weft.spark.charts import clean
+from weft.spark.event_statistics import AttributeSummary
 
 if TYPE_CHECKING:
-    from weft.spark.demand import Demand
+    from weft.spark.demand_report import Demand
 
 _ATTRIBUTES = 24  # in charts
 _CONSTANTS = 10
@@ -103,7 +104,7 @@ def _uses(demand: Demand) -> str:
     kinds = dict(list(demand.kinds.items())[:_ATTRIBUTES])
     if not kinds:
         return ""
-    totals = {str(kind): sum(of.get(kind, 0) for of in kinds.values()) for kind in Kind}
+    totals = {str(kind): sum(of.get(kind, 0) for of in kinds.values()) for kind in PredicateKind}
     order = sorted((kind for kind, total in totals.items() if total), key=lambda kind: -totals[kind])
     colours = {kind: min(at, charts.COLOURS - 1) for at, kind in enumerate(order)}
     rows = {
@@ -149,17 +150,19 @@ def _attributes(demand: Demand) -> str:
     return _section("Values", said, legend + f'<div class="cards">{"".join(cards)}</div>')
 
 
-def _range_card(demand: Demand, name: str, part: Part, ranges: Ranges, seen: Seen | None) -> str:
+def _range_card(
+    demand: Demand, name: str, part: ColumnPart, ranges: DemandRanges, seen: AttributeSummary | None
+) -> str:
     numeric = None if seen is None or not seen.boundaries or isinstance(seen.boundaries[0], str) else seen.boundaries
     edges = _domain(ranges, numeric)
-    shown = _day if part is Part.TIMESTAMPS else _number
+    shown = _day if part is ColumnPart.TIMESTAMPS else _number
     density = None if numeric is None else np.diff(_below(np.array(numeric, np.float64), edges))
     widths = (ranges.high - ranges.low)[np.isfinite(ranges.high - ranges.low)]
     share = demand.asked.share(name)
     said = []
     if len(widths):
         typical = float(np.median(widths))
-        width = _span(typical) if part is Part.TIMESTAMPS else _number(typical)
+        width = _span(typical) if part is ColumnPart.TIMESTAMPS else _number(typical)
         said.append(f"half of the closed ranges are at most {width} wide")
     one_sided = float(np.mean(~np.isfinite(ranges.high - ranges.low)))
     if one_sided:
@@ -169,7 +172,7 @@ def _range_card(demand: Demand, name: str, part: Part, ranges: Ranges, seen: See
     return _card(f"{name}: ranges", charts.demand(edges, ranges.around(edges), density, shown), "; ".join(said) + ".")
 
 
-def _domain(ranges: Ranges, events: Sequence[float] | None) -> Floats:
+def _domain(ranges: DemandRanges, events: Sequence[float] | None) -> Floats:
     """Evenly spaced points over where ranges end and events are, but for a few that lie far out."""
     ends = np.concatenate([ranges.low, ranges.high, np.array(events or [], np.float64)])
     low, high = np.quantile(ends[np.isfinite(ends)], [0.01, 0.99]).tolist()

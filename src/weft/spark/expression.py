@@ -14,10 +14,10 @@ from operator import and_, eq, ge, gt, le, lt, ne, or_
 from typing import TYPE_CHECKING, Any, Final
 
 from weft.errors import EventError, FilterError, FilterTooComplexError
-from weft.language.ast import And, Attribute, Between, Call, Compare, Filter, In, Is, Like, Not, Operator, Or, Truth
+from weft.language.ast import And, AttributeRef, Between, Call, Compare, Filter, In, Is, Like, Not, Operator, Or, Truth
 from weft.language.constant import Constant
 from weft.language.pattern import Pattern
-from weft.language.segment_search import Segment
+from weft.language.segment_search import PatternSegment
 from weft.model.value import INT_MAX, INT_MIN, Type
 from weft.spark.events import quoted
 
@@ -48,10 +48,10 @@ def column_of(filter: Filter, schema: StructType) -> Column:
     An attribute is a column, or a field of a struct under its dotted name, spelled exactly so. Columns of types that
     no attribute has (arrays, maps, binary) are absent.
     """
-    return EventColumns(schema).column(filter)
+    return FrameAttributes(schema).column(filter)
 
 
-class EventColumns:
+class FrameAttributes:
     """The attributes of a DataFrame's rows; makes Columns of filters over them."""
 
     def __init__(self, schema: StructType) -> None:
@@ -82,7 +82,7 @@ class EventColumns:
             self._typed[name] = _read(*places[0]) if places else None
         return self._typed[name]
 
-    def read_first(self, wanted: Iterable[str], prefix: str) -> tuple[dict[str, Column], EventColumns]:
+    def read_first(self, wanted: Iterable[str], prefix: str) -> tuple[dict[str, Column], FrameAttributes]:
         """Columns to select under names with the prefix, for the wanted attributes; and the attributes as held there.
 
         Many filters are evaluated faster over them: each attribute is read once a row, not once a test.
@@ -91,7 +91,7 @@ class EventColumns:
         from pyspark.sql.types import StructType
 
         held: dict[str, Column] = {}
-        found = EventColumns(StructType([]))
+        found = FrameAttributes(StructType([]))
         for name in sorted(wanted):
             typed = self.typed(name)
             if typed is not None:
@@ -116,12 +116,12 @@ class EventColumns:
         match node:
             case Truth(known):
                 return _constant(known)
-            case Attribute(name):
+            case AttributeRef(name):
                 typed = self.typed(name)
                 return typed[1] if typed and typed[0] is Type.BOOL else _constant(None)
             case Compare(left, operator, Constant() as right):
                 return _against(self.typed(left.name), operator, right)
-            case Compare(left, operator, Attribute(other)):
+            case Compare(left, operator, AttributeRef(other)):
                 return _between(self.typed(left.name), operator, self.typed(other))
             case Between(left, low, high):
                 typed = self.typed(left.name)
@@ -135,7 +135,7 @@ class EventColumns:
                 raise FilterError(
                     f"{predicate.name}() is a user predicate, which no Spark expression stands for: match with an index"
                 )
-            case Is(Attribute(name), None):
+            case Is(AttributeRef(name), None):
                 typed = self.typed(name)
                 return typed[1].isNull() if typed else _constant(True)
             case Is(operand, None):
@@ -337,5 +337,5 @@ def _regex(pattern: Pattern) -> str:
     return rf"(?s)\A{first}{''.join(f'(?>.*?{middle})' for middle in rest[:-1])}.*{rest[-1]}\z"
 
 
-def _segment(segment: Segment) -> str:
+def _segment(segment: PatternSegment) -> str:
     return ".".join(re.sub(r"[^\w]", lambda sign: f"\\x{{{ord(sign[0]):x}}}", chunk) for chunk in segment)

@@ -21,7 +21,7 @@ from weft.routing.elided import Elided, Passive
 from weft.routing.filter_table import FilterTable
 from weft.routing.local import Local
 from weft.routing.table import Item, ItemId, Update
-from weft.spark.aggregate import Aggregated, Model
+from weft.spark.aggregate import Aggregated, AggregationModel
 
 T = TypeVar("T", bound=FilterTable[Any, Any])
 
@@ -35,7 +35,7 @@ def load(aggregated: Aggregated, make: Callable[[Local], T]) -> T:
     `make` makes a table of filters with a local part: `lambda local: CoveringTable(schema, local=local)`. Subscriptions
     come and go as in any other; what was passive is read when what stood for it goes. Raises PipelineError.
     """
-    if aggregated.model in (Model.MICS, Model.DLS):
+    if aggregated.model in (AggregationModel.MICS, AggregationModel.DLS):
         raise PipelineError(f"a table of filters cannot start with {aggregated.model}: tell its update to neighbours")
     if dict(aggregated.active.dtypes)["id"] != "bigint":
         raise PipelineError("a broker knows subscriptions by numbers: aggregate them with an id of bigint")
@@ -54,13 +54,13 @@ def update(aggregated: Aggregated, schema: Schema | None = None) -> Update:
     rows = aggregated.active.toArrow()
     items: list[Item]
     match aggregated.model:
-        case Model.MICS:
+        case AggregationModel.MICS:
             ends = zip(rows["start"].to_pylist(), rows["end"].to_pylist(), strict=True)
             items = [CurveRange(0, int(start or 0), int(end or 0)) for start, end in ends]
-        case Model.DLS:
+        case AggregationModel.DLS:
             labels = np.sort(rows["label"].to_numpy()).tolist()
             items = [LabelSet(tuple(labels[at : at + _BUNDLE])) for at in range(0, len(labels), _BUNDLE)]
-        case Model.MERGING:
+        case AggregationModel.MERGING:
             items = [as_form(parse(str(text)), schema) for text in rows["filter"].to_pylist()]
         case _:
             items = [parse(str(text)) for text in rows["filter"].to_pylist()]
@@ -72,7 +72,7 @@ def counting_filter(aggregated: Aggregated, shape: FilterShape | None = None) ->
 
     Without a shape, one for a false positive in a hundred.
     """
-    if aggregated.model is not Model.DLS:
+    if aggregated.model is not AggregationModel.DLS:
         raise PipelineError(f"{aggregated.model} has no labels: aggregate with dls")
     rows = aggregated.active.toArrow()
     held = CountingFilter(FilterShape.fitting(len(rows)) if shape is None else shape)

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 from weft.errors import PipelineError
 from weft.model.schema import Schema, did_you_mean
 from weft.spark.boxes import Boxes
+from weft.spark.curve_join import match_partitioned
 from weft.spark.events import by_place, quoted, sorted_out
-from weft.spark.matching import match_shipped
-from weft.spark.output import Wanted
-from weft.spark.partitioned import match_partitioned
+from weft.spark.executor_lookup import match_shipped
+from weft.spark.output import ResultForm
 from weft.spark.session import session
-from weft.spark.shipping import Shipped, is_numbered, ship, written
+from weft.spark.shipped_index import Shipped, is_numbered, ship, written
 from weft.spark.sql import MOST_FILTERS, match_sql
 from weft.spark.subscriptions import ERRORS, Subscriptions, subscriptions
 
@@ -60,7 +60,7 @@ class Prepared:
         from pyspark.sql.types import LongType, StringType
 
         good, _ = sorted_out(events)
-        wanted = Wanted.of(output, good.columns, carry)
+        wanted = ResultForm.of(output, good.columns, carry)
         results = wanted.schema(good.schema, LongType() if self.numbered else StringType())
         if self.shipped is not None:
             return by_place(good).mapInArrow(partial(match_shipped, self.shipped, wanted), results)

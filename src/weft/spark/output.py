@@ -56,7 +56,7 @@ class Output(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ResultForm:
     """What is made of events: the form of results, the events' columns by name, and the places of those carried."""
 
     output: Output
@@ -64,14 +64,14 @@ class Wanted:
     carried: tuple[int, ...]
 
     @staticmethod
-    def of(output: str, names: Sequence[str], carry: Sequence[str] | None) -> Wanted:
+    def of(output: str, names: Sequence[str], carry: Sequence[str] | None) -> ResultForm:
         """All columns are carried along, or the named ones. Raises PipelineError."""
         for name in carry or ():
             if name not in names:
                 hint = did_you_mean(name, names) or f", only {', '.join(names)}"
                 raise PipelineError(f"the events have no column {name!r}{hint}")
         carried = range(len(names)) if carry is None else (names.index(name) for name in dict.fromkeys(carry))
-        return Wanted(Output.named(output), tuple(names), tuple(carried))
+        return ResultForm(Output.named(output), tuple(names), tuple(carried))
 
     def schema(self, events: StructType, id_type: DataType) -> StructType:
         """The columns of results. Raises PipelineError."""

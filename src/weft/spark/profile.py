@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from weft.language.predicate import NO_PREDICATES, Predicates
-from weft.spark.demand import Demand
+from weft.spark.demand_report import Demand
 from weft.spark.statistics import EVENTS, statistics
 
 if TYPE_CHECKING:

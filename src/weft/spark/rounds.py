@@ -24,7 +24,7 @@ _TURNS = 2  # placements that are tried before the last round
 MOST_ROUNDS = _TURNS + 1  # of one step
 
 
-class Limits(NamedTuple):
+class RoundLimits(NamedTuple):
     """How many rows are reduced together in a round, and at most how many in the last, by one task."""
 
     chunk: int
@@ -32,10 +32,10 @@ class Limits(NamedTuple):
 
 
 LIMITS = {
-    Step.COVERING: Limits(50_000, 1_000_000),
-    Step.SUBSUMPTION: Limits(2_000, 10_000),
-    Step.MERGING: Limits(20_000, 100_000),
-    Step.RANGES: Limits(20_000, 200_000),
+    Step.COVERING: RoundLimits(50_000, 1_000_000),
+    Step.SUBSUMPTION: RoundLimits(2_000, 10_000),
+    Step.MERGING: RoundLimits(20_000, 100_000),
+    Step.RANGES: RoundLimits(20_000, 200_000),
 }
 
 
@@ -55,7 +55,7 @@ class Rounds:
     Frames are kept by the executors, and the job fails when one is lost; in a `directory` they outlive that.
     """
 
-    def __init__(self, limits: Limits | None = None, directory: str | None = None) -> None:
+    def __init__(self, limits: RoundLimits | None = None, directory: str | None = None) -> None:
         self.rounds: list[Round] = []
         self.complete = True  # all were at last reduced together
         self.errors = 0
@@ -64,7 +64,7 @@ class Rounds:
         self._directory = None if directory is None else f"{directory.rstrip('/')}/{uuid4().hex}"
         self._found: list[tuple[DataFrame, bool]] = []  # what each round made passive; whether by several together
 
-    def limits(self, step: Step) -> Limits:
+    def limits(self, step: Step) -> RoundLimits:
         """Those of a step."""
         return self._limits or LIMITS[step]
 

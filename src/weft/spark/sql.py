@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from weft.errors import PipelineError
 from weft.language.ast import Filter, attributes
 from weft.model.value import INT_MAX, INT_MIN
-from weft.spark.expression import EventColumns
+from weft.spark.expression import FrameAttributes
 from weft.spark.output import Output
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def match_sql(
     name = form.column if name is None else name
     kind = _kind_of([each for each, _ in filters])
     _check_names(events, filters, name)
-    held, columns = EventColumns(events.schema).read_first(_wanted(filters), _unused([*events.columns, name]))
+    held, columns = FrameAttributes(events.schema).read_first(_wanted(filters), _unused([*events.columns, name]))
     found = _matched(columns, filters, kind)
     if form is Output.COUNTS:
         found = sf.size(found).cast("bigint")
@@ -73,7 +73,7 @@ def _check_names(events: DataFrame, filters: Sequence[tuple[int | str, Filter]],
         fold = str
     if fold(name) in map(fold, events.columns):
         raise PipelineError(f"the events have a column {name!r} already: give the new one another name")
-    spelled = Counter(map(fold, EventColumns(events.schema)))  # each spelling once
+    spelled = Counter(map(fold, FrameAttributes(events.schema)))  # each spelling once
     for wanted in sorted(_wanted(filters)):
         if spelled[fold(wanted)] > 1:
             raise PipelineError(
@@ -93,7 +93,7 @@ def _wanted(filters: Sequence[tuple[int | str, Filter]]) -> frozenset[str]:
     return frozenset().union(*(attributes(each) for _, each in filters))
 
 
-def _matched(columns: EventColumns, filters: Sequence[tuple[int | str, Filter]], kind: str) -> Column:
+def _matched(columns: FrameAttributes, filters: Sequence[tuple[int | str, Filter]], kind: str) -> Column:
     """The ids of the filters that an event matches, as an array."""
     from pyspark.sql import functions as sf
 

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from weft.algebra.readable import readable
-from weft.interest.asked import SAMPLE, TOP, Asked
-from weft.interest.asking import asked
-from weft.interest.passing import Passing
+from weft.algebra.filter_texts import readable
+from weft.demand.demand_counts import SAMPLE, TOP, DemandCounts
+from weft.demand.event_sample import EventSample
+from weft.demand.filter_demand import demand_of
 from weft.language.predicate import NO_PREDICATES, Predicates
+from weft.spark.event_statistics import EventStatistics, event_statistics, rank_correlations
 from weft.spark.frames import attribute_types, drawn, flat, one_batch, subscriptions_of
-from weft.spark.occurring import Occurring, occurring, rank_correlations
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,8 +31,8 @@ _ROWS = "what string, name string, value string, count bigint, text string, keys
 class Statistics:
     """What is asked for, what occurs, and how events' attributes go together; without events only the first."""
 
-    asked: Asked
-    occurring: Occurring | None
+    asked: DemandCounts
+    occurring: EventStatistics | None
     correlations: Mapping[tuple[str, str], float]
     unasked: tuple[str, ...] = ()  # attributes of the events that no filter looks at
 
@@ -67,30 +67,30 @@ def statistics_with(
     subscriptions: DataFrame, events: DataFrame, sample: pa.RecordBatch, predicates: Predicates = NO_PREDICATES
 ) -> Statistics:
     """The same with a sample of the events that is drawn already."""
-    found = asked_of(subscriptions, Passing.of(sample), predicates=predicates)
+    found = asked_of(subscriptions, EventSample.of(sample), predicates=predicates)
     names = [name for name in attribute_types(events) if name in found.uses]
     unasked = tuple(sorted(set(attribute_types(events)) - set(names)))
-    return Statistics(found, occurring(events, names), rank_correlations(sample, names), unasked)
+    return Statistics(found, event_statistics(events, names), rank_correlations(sample, names), unasked)
 
 
 def asked_of(
     subscriptions: DataFrame,
-    sample: Passing | None = None,
+    sample: EventSample | None = None,
     *,
     top: int = TOP,
     ranges: int = SAMPLE,
     predicates: Predicates = NO_PREDICATES,
-) -> Asked:
+) -> DemandCounts:
     """What all subscriptions ask for; one pass, and a shuffle of the different constants and forms."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    count = partial(asked, sample=sample, ranges=ranges, predicates=predicates)
+    count = partial(demand_of, sample=sample, ranges=ranges, predicates=predicates)
     counted = subscriptions_of(subscriptions).mapInArrow(partial(_count, count=count), _ROWS)
     summed = counted.groupBy("what", "name", "value").agg(
         F.sum("count").alias("count"), F.min("text").alias("text"), F.lit(1).cast("bigint").alias("keys")
     )
     rows = summed.mapInArrow(partial(_top, top=top, ranges=ranges), _ROWS).toArrow()
-    return Asked.from_batch(rows).sampled(ranges).topped(top)
+    return DemandCounts.from_batch(rows).sampled(ranges).topped(top)
 
 
 def refused(subscriptions: DataFrame, predicates: Predicates = NO_PREDICATES) -> DataFrame:
@@ -100,7 +100,7 @@ def refused(subscriptions: DataFrame, predicates: Predicates = NO_PREDICATES) ->
     return frame.mapInArrow(partial(_refuse, predicates=predicates), f"id {id_type}, filter string, reason string")
 
 
-def _count(batches: Iterator[pa.RecordBatch], count: Callable[..., Asked]) -> Iterator[pa.RecordBatch]:
+def _count(batches: Iterator[pa.RecordBatch], count: Callable[..., DemandCounts]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         ids, texts = (batch.column(at).to_pylist() for at in range(2))
         yield count(ids, texts).to_batch()
@@ -108,9 +108,9 @@ def _count(batches: Iterator[pa.RecordBatch], count: Callable[..., Asked]) -> It
 
 def _top(batches: Iterator[pa.RecordBatch], top: int, ranges: int) -> Iterator[pa.RecordBatch]:
     """The most frequent of a partition; keys are in one partition each, so those of all are among them."""
-    found = Asked()
+    found = DemandCounts()
     for batch in batches:
-        found = found.merge(Asked.from_batch(batch)).sampled(ranges).topped(top)
+        found = found.merge(DemandCounts.from_batch(batch)).sampled(ranges).topped(top)
     yield found.to_batch()
 
 

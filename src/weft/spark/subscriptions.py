@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from weft.algebra.readable import plain_text
+from weft.algebra.filter_texts import plain_text
 from weft.errors import FilterError, PipelineError
 from weft.index.tree import TreeIndex
 from weft.language.ast import Filter

@@ -15,26 +15,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from weft.algebra.columns import BoxColumns
-from weft.algebra.readable import readable
+from weft.algebra.filter_texts import readable
 from weft.errors import PipelineError, TuningError
-from weft.interest.budget import Budget, Cost, Figures
-from weft.interest.choices import Options
 from weft.interest.label_filter import FilterShape
-from weft.interest.measured import MODELS
-from weft.interest.search import Progress, Search
-from weft.interest.tuning import Tuned
 from weft.language.predicate import NO_PREDICATES, Predicates
+from weft.model.progress import RunProgress
 from weft.model.schema import Schema
 from weft.spark.events import quoted
 from weft.spark.frames import drawn, flat, one_batch, subscriptions_of
-from weft.spark.measuring import Measured, measured
+from weft.spark.link_costs import LinkCosts, measure_link
 from weft.spark.statistics import Statistics, statistics_with
+from weft.tuning.budget import Cost, CostBudget, LinkFigures
+from weft.tuning.choices import Options
+from weft.tuning.grid_costs import MODELS
+from weft.tuning.parameters import Tuned
+from weft.tuning.search import Search
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-Model = Literal["mics", "dls"]
+TunedModel = Literal["mics", "dls"]
 
 _WHOLE = (Cost.MEMORY, Cost.FORWARDED)
 _OURS = "all subscriptions"  # our part of a tuning file
@@ -64,7 +65,7 @@ class Tuning:
     """
 
     tuned: Tuned[Any]
-    measured: Measured
+    measured: LinkCosts
     sampled: int
     facts: Mapping[str, Any]  # the statistics, of JSON's types
 
@@ -99,9 +100,9 @@ class Tuning:
         try:
             form = json.loads(text)[_OURS]
             found = dict(form["measured"])
-            found["figures"] = Figures(**found["figures"])
+            found["figures"] = LinkFigures(**found["figures"])
             found["shape"] = None if found["shape"] is None else FilterShape(**found["shape"])
-            return Tuning(tuned, Measured(**found), form["sampled"], form["facts"])
+            return Tuning(tuned, LinkCosts(**found), form["sampled"], form["facts"])
         except (KeyError, TypeError, ValueError) as error:
             raise TuningError(f"this tuning was not measured on Spark: read it with Tuned.load ({error})") from None
 
@@ -121,14 +122,14 @@ class Tuning:
 def tune(  # noqa: PLR0913
     subscriptions: DataFrame,
     events: DataFrame,
-    budget: Budget | None = None,
+    budget: CostBudget | None = None,
     *,
-    model: Model = "mics",
+    model: TunedModel = "mics",
     schema: Schema | None = None,
     options: Options | None = None,
     samples: Samples | None = None,
     predicates: Predicates = NO_PREDICATES,
-    progress: Progress = lambda *_: None,
+    progress: RunProgress = lambda *_: None,
 ) -> Tuning:
     """Parameters of a table of the model for these subscriptions and events, within the budget.
 
@@ -138,7 +139,7 @@ def tune(  # noqa: PLR0913
     """
     if model not in MODELS:
         raise TuningError(f"no model is named {model!r}: tune one of {', '.join(MODELS)}")
-    how, limits = samples or Samples(), budget or Budget()
+    how, limits = samples or Samples(), budget or CostBudget()
     progress("drawing samples", 0, 0)
     frame = flat(events)
     mixed = one_batch(drawn(frame, how.events + how.held, how.seed))
@@ -156,7 +157,7 @@ def tune(  # noqa: PLR0913
     known = Schema(tuple(attribute for attribute in known.attributes if attribute.name in telling))
     seen = [name for name in found.asked.uses if name in mixed.schema.names]
     chosen_by, held = chosen_by.select(seen), held.select(seen)
-    best: tuple[Tuned[Any], Measured] | None = None
+    best: tuple[Tuned[Any], LinkCosts] | None = None
     within = limits
     search = Search(model, columns, chosen_by, known, options, progress)
     for _ in range(how.rounds):
@@ -167,7 +168,7 @@ def tune(  # noqa: PLR0913
                 raise
             break  # the sample cannot be drawn in further
         progress("measuring the choice with all subscriptions", 0, 0)
-        real = measured(subscriptions, held, tuned.space, tuned.shape, tuned.rate, predicates)
+        real = measure_link(subscriptions, held, tuned.space, tuned.shape, tuned.rate, predicates)
         if best is None or limits.rank(real.figures) < limits.rank(best[1].figures):
             best = tuned, real
         if limits.excess(real.figures) == 0:
@@ -206,7 +207,7 @@ def _columns(subscriptions: DataFrame, how: Samples, predicates: Predicates) -> 
     return readable(texts, None, predicates).columns
 
 
-def _drawn_in(within: Budget, limits: Budget, predicted: Figures, real: Figures) -> Budget:
+def _drawn_in(within: CostBudget, limits: CostBudget, predicted: LinkFigures, real: LinkFigures) -> CostBudget:
     """The limits for the sample, so much tighter as all subscriptions cost more than it."""
     tighter: dict[str, Any] = {}
     for cost, limit in limits.limits.items():

@@ -13,17 +13,15 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from weft.kernels.arrays import Floats, Ints
 from weft.language.constant import Constant
 from weft.language.format import format_constant, format_name
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Range = tuple[Floats, Floats]  # low and high, inclusive; NaN: no bound on that side
+RangeColumns = tuple[Floats, Floats]  # low and high, inclusive; NaN: no bound on that side
 Words = Any  # an Arrow array of strings; NULL: no predicate.  pyarrow's stubs cannot say it briefly
-Bounds = dict[str, Range | Words]
-Make = Callable[..., "Workload"]  # (n, events, seed)
+Bounds = dict[str, RangeColumns | Words]
+MakeWorkload = Callable[..., "Workload"]  # (n, events, seed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +65,7 @@ def zipf(rng: np.random.Generator, values: int, size: int) -> Ints:
     return rng.choice(values, size, p=weights / weights.sum())
 
 
-def ranges(low: Ints, width: int | Ints, top: int) -> Range:
+def ranges(low: Ints, width: int | Ints, top: int) -> RangeColumns:
     """Ranges of `width` values from `low` on, clipped at `top`."""
     return low.astype(np.float64), np.minimum(low + width - 1, top).astype(np.float64)
 
@@ -79,7 +77,7 @@ def words(prefix: str, values: int, codes: Ints) -> Words:
     return names.take(rows)
 
 
-def _predicates(name: str, column: Range | Words, size: int) -> list[str | None]:
+def _predicates(name: str, column: RangeColumns | Words, size: int) -> list[str | None]:
     """The text of one attribute's predicate in each of the first subscriptions; None where there is none."""
     shown = format_name(name)
     if isinstance(column, tuple):

@@ -17,7 +17,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from weft.workloads.base import Bounds, Ints, Make, Workload, ranges, words, zipf
+from weft.kernels.arrays import Ints
+from weft.workloads.base import Bounds, MakeWorkload, Workload, ranges, words, zipf
 
 SYMBOLS, SYMBOL, TOP_PRICE, TOP_VOLUME = 1_000, "S", 49_999, 49_999
 CATEGORIES = (5, 10, 10, 20, 20, 50, 50, 100, 200, 1_000)
@@ -91,7 +92,7 @@ def w5(n: int, events: int, seed: int = 1) -> Workload:
     return Workload("W5", bounds, pa.record_batch(columns))
 
 
-WORKLOADS: dict[str, Make] = {"W1": w1, "W2": w2, "W3": w3, "W4": w4, "W5": w5}
+WORKLOADS: dict[str, MakeWorkload] = {"W1": w1, "W2": w2, "W3": w3, "W4": w4, "W5": w5}
 
 
 def _generators(seed: int) -> list[np.random.Generator]:

@@ -19,7 +19,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from weft.language.ast import Attribute, Between, Compare, Filter, Operator, conjunction
+from weft.language.ast import AttributeRef, Between, Compare, Filter, Operator, conjunction
 from weft.language.constant import Constant
 
 T = TypeVar("T")
@@ -62,7 +62,7 @@ class FilterSchema:
         ranks = rng.permuted(np.broadcast_to(np.arange(len(self.names)), (n, len(self.names))), axis=1).tolist()
         chosen = rng.integers(0, len(self.predicates), (n, len(self.names))).tolist()
         ends = self._ends(n, rng)
-        kind = [] if self.kind is None else [Compare(Attribute("type"), Operator.EQ, Constant.of(self.kind))]
+        kind = [] if self.kind is None else [Compare(AttributeRef("type"), Operator.EQ, Constant.of(self.kind))]
         return [
             conjunction(
                 *kind,
@@ -101,7 +101,7 @@ def in_turn(things: Sequence[T], interfaces: Sequence[Interface]) -> list[tuple[
 
 
 def _predicate(name: str, predicate: str, low: float, high: float) -> Filter:
-    left = Attribute(name)
+    left = AttributeRef(name)
     if predicate == "[a,b]":
         return Between(left, Constant.of(low), Constant.of(high))
     return Compare(left, Operator(predicate), Constant.of(low))

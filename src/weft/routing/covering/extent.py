@@ -12,14 +12,14 @@ from typing import NamedTuple
 
 from weft.algebra.box import NormalForm
 from weft.algebra.relate import as_form
-from weft.algebra.spans import Part
+from weft.algebra.spans import ColumnPart
 from weft.errors import FilterTooComplexError
 from weft.kernels.boxes import BOUNDED, HIGH_OPEN, LOW_OPEN
 from weft.language.ast import And, Between, Compare, Filter, Operator
 from weft.language.constant import Constant
 from weft.model.schema import Schema
 from weft.model.value import Type
-from weft.order.boxed import Filters
+from weft.order.filter_relation import FilterRelation
 
 _INFINITE = float("inf")
 _SPAN = struct.Struct("<HddB")  # axis, low, high, marks
@@ -52,9 +52,9 @@ class Extents:
     def __init__(self, schema: Schema | None = None) -> None:
         self.schema = schema
         self._strings = _StringNumbers()
-        self._filters = Filters(schema, numbers=self._strings)
-        self._axes: dict[Part, dict[str, int]] = {part: {} for part in Part}
-        self._numeric, self._textual = self._axes[Part.NUMBERS], self._axes[Part.STRINGS]
+        self._filters = FilterRelation(schema, numbers=self._strings)
+        self._axes: dict[ColumnPart, dict[str, int]] = {part: {} for part in ColumnPart}
+        self._numeric, self._textual = self._axes[ColumnPart.NUMBERS], self._axes[ColumnPart.STRINGS]
         self._count = 0  # of axes
 
     def of(self, item: Filter | NormalForm) -> Extent | None:
@@ -72,7 +72,7 @@ class Extents:
             spans.sort()
         return Extent(b"".join([_SPAN.pack(*span) for span in spans]), spans, True, None)
 
-    def _axis(self, name: str, part: Part) -> int:
+    def _axis(self, name: str, part: ColumnPart) -> int:
         """The number of an axis, a new one if it has none. Raises FilterTooComplexError past the most."""
         axes = self._axes[part]
         number = axes.get(name)
@@ -115,7 +115,7 @@ class Extents:
                 return None
             axis = axes.get(name)
             if axis is None:
-                axis = self._axis(name, Part.STRINGS if axes is self._textual else Part.NUMBERS)
+                axis = self._axis(name, ColumnPart.STRINGS if axes is self._textual else ColumnPart.NUMBERS)
             spans.append((axis, *ends))
         if len(parts) > 1 and len({part.left.name for part in parts}) < len(parts):  # type: ignore[attr-defined]
             return None
@@ -171,7 +171,7 @@ class _StringNumbers(dict[str, float]):
         return found
 
     def setdefault(self, text: str, default: float = 0.0) -> float:  # noqa: ARG002 - numbers are ours to give
-        """`number`, for `Filters`."""
+        """`number`, for `FilterRelation`."""
         return self.number(text)
 
     def retain(self, number: float) -> None:

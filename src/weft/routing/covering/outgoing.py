@@ -19,7 +19,7 @@ from weft.algebra.box import NormalForm
 from weft.algebra.relate import as_form, covers
 from weft.language.ast import Filter
 from weft.model.schema import Schema
-from weft.order.cover_index import CoverIndex, Row
+from weft.order.cover_index import CoverIndex, CoverRow
 from weft.routing.covering.extent import AxisSpan, Extent, Extents
 from weft.routing.engine import Interface
 from weft.routing.jobs import Job
@@ -46,7 +46,7 @@ class Node:
         self.leaving: Mask = 0  # told still, until all that hangs below has another place
         self.above: dict[Node, Mask] = {}  # its witnesses
         self.below: dict[Node, Mask] | None = None
-        self.row: Row = -1
+        self.row: CoverRow = -1
 
     def __repr__(self) -> str:
         return f"Node({self.item!s}, told {self.told:b})"
@@ -83,7 +83,7 @@ class LinkCovers:
         self._tell = tell
         self._withdraw = withdraw
         self._index = CoverIndex()
-        self._rows: dict[Row, Node] = {}
+        self._rows: dict[CoverRow, Node] = {}
         self._bits: dict[Interface[Any, Any], Mask] = {}
         self._links: dict[Mask, Interface[Any, Any]] = {}
         self._all: Mask = 0  # the links that are told anything

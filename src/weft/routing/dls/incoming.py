@@ -11,8 +11,8 @@ import numpy as np
 
 from weft.index.base import AnyEvent
 from weft.interest.heard_labels import HeardLabels
+from weft.kernels.arrays import Ints
 from weft.routing.table import Link, Places, Routes
-from weft.space.dimension import Ints
 from weft.space.label_sides import LabelSides
 
 

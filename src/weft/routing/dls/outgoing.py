@@ -10,8 +10,8 @@ from weft.interest.label_bundles import BundleChange
 from weft.interest.label_filter import FilterShape
 from weft.interest.label_set import LabelSet, Note
 from weft.interest.told_labels import ToldLabels
+from weft.kernels.arrays import Ints
 from weft.model.change import Change
-from weft.space.dimension import Ints
 
 _NONE: Ints = np.zeros(0, np.int64)
 

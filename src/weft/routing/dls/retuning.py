@@ -12,6 +12,7 @@ from typing import Any
 
 from weft.errors import LabelError, LocalProtocolError, RemoteProtocolError, SchemaError
 from weft.interest.label_set import LabelSet, Retuning, Stage
+from weft.kernels.arrays import Ints
 from weft.model.change import Change
 from weft.routing.cell_table import Cells, CellTable
 from weft.routing.dls.incoming import LabelsHeard
@@ -21,7 +22,6 @@ from weft.routing.dls.wave import Wave
 from weft.routing.engine import Interface, unexpected
 from weft.routing.jobs import Job
 from weft.routing.table import Items, Link, Role, Tell, Update
-from weft.space.dimension import Ints
 from weft.space.label_sides import LabelSides
 from weft.space.label_space import LabelSpace
 

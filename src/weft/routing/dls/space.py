@@ -14,9 +14,9 @@ from weft.algebra.box import NormalForm
 from weft.algebra.relate import as_form
 from weft.index.base import AnyEvent
 from weft.interest.label_set import LabelSet
+from weft.kernels.arrays import Ints
 from weft.language.ast import Filter
 from weft.routing.table import Item
-from weft.space.dimension import Ints
 from weft.space.label_sides import LabelSides
 from weft.space.label_space import LabelSpace
 

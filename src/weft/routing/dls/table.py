@@ -17,6 +17,7 @@ from weft.errors import LocalProtocolError
 from weft.index.base import AnyEvent
 from weft.interest.heard_labels import HeardLabels
 from weft.interest.label_filter import CountingFilter, FilterShape
+from weft.kernels.arrays import Ints
 from weft.model.change import Change
 from weft.model.schema import Schema
 from weft.routing.cell_table import Cells
@@ -27,7 +28,6 @@ from weft.routing.dls.space import cells_of, is_sound, labels_in, labels_of
 from weft.routing.item_codec import LabelItems
 from weft.routing.jobs import Job
 from weft.routing.table import Exactness, ItemId, Items, Link, Placed, Places, Routes, Update, Wanted
-from weft.space.dimension import Ints
 from weft.space.label_space import LabelSpace
 
 _RATE = 0.01

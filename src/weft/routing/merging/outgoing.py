@@ -13,21 +13,22 @@ from typing import Any
 from weft.algebra.box import NormalForm
 from weft.errors import WeftError
 from weft.language.ast import Filter
+from weft.merging import FilterMerging, MergeBudget
+from weft.merging.merge_parts import MergeChange, MergeItem
+from weft.merging.mergeability import Merged
+from weft.merging.merged_set import MergedSet
 from weft.model.schema import Schema
-from weft.order import Budget, FilterMerging, Filters
-from weft.order.mergeability import Merged
-from weft.order.merging import MergedSet
-from weft.order.told import Item, MergeChange
+from weft.order import FilterRelation
 from weft.routing.covering.outgoing import Node
 from weft.routing.item_codec import ItemCodec
 
-MergedItem = Item[Any]
+MergedItem = MergeItem[Any]
 
 
 class SendableMerging(FilterMerging):
     """Mergers that can be told: one whose text is too long to be sent, or read, is none."""
 
-    def __init__(self, schema: Schema | None, budget: Budget | None, items: ItemCodec) -> None:
+    def __init__(self, schema: Schema | None, budget: MergeBudget | None, items: ItemCodec) -> None:
         super().__init__(schema, budget=budget)
         self._items = items
 
@@ -46,9 +47,9 @@ class SendableMerging(FilterMerging):
 class MergedTold:
     """The nodes that a link must know, and the items that it is told instead."""
 
-    def __init__(self, schema: Schema | None, budget: Budget | None, lazy: bool, items: ItemCodec) -> None:
+    def __init__(self, schema: Schema | None, budget: MergeBudget | None, lazy: bool, items: ItemCodec) -> None:
         merging = SendableMerging(schema, budget, items)
-        self.merged: MergedSet[Any] = MergedSet(Filters(schema), merging, math.inf if lazy else 0.0)
+        self.merged: MergedSet[Any] = MergedSet(FilterRelation(schema), merging, math.inf if lazy else 0.0)
         self._add: dict[Node, None] = {}
         self._drop: dict[Node, None] = {}
 

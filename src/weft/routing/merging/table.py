@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from weft.order import Budget
-from weft.order.told import MergeChange
+from weft.merging import MergeBudget
+from weft.merging.merge_parts import MergeChange
 from weft.routing.covering.outgoing import Node
 from weft.routing.covering.table import CoveredTable
 from weft.routing.engine import Interface
@@ -39,7 +39,7 @@ class MergingTable(CoveredTable[MergedItem]):
 
     model = "merging"
 
-    def __init__(self, *args: Any, budget: Budget | None = None, lazy: bool = False, **options: Any) -> None:
+    def __init__(self, *args: Any, budget: MergeBudget | None = None, lazy: bool = False, **options: Any) -> None:
         super().__init__(*args, **options)
         self.budget = budget
         self.lazy = lazy

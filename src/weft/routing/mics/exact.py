@@ -19,13 +19,13 @@ from weft.errors import LocalProtocolError
 from weft.index.base import AnyEvent, SubId
 from weft.index.events import conformed
 from weft.interest.subscription_index import SubscriptionIndex
+from weft.kernels.arrays import Ints
 from weft.model.event import attributes_of
 from weft.model.schema import Schema
 from weft.routing.covering.table import CoveringTable
 from weft.routing.mics.space import CurveSpaces
 from weft.routing.table import ItemId, Link, Places, Routes
 from weft.space.content import ContentSpace
-from weft.space.dimension import Ints
 from weft.space.range_sets import RangeSets
 
 _CHUNK = 8  # items of a link that is gone, discarded together as one piece of work

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from weft.interest.curve_range import CurveRange
 from weft.interest.range_table import RangeTable
+from weft.kernels.arrays import Ints
 from weft.routing.table import Item
-from weft.space.dimension import Ints
 from weft.space.range_set import RangeSet
 from weft.space.range_sets import RangeSets
 

@@ -17,11 +17,11 @@ from weft.algebra.relate import as_form
 from weft.errors import LocalProtocolError
 from weft.index.base import AnyEvent
 from weft.interest.curve_range import CurveRange
+from weft.kernels.arrays import Ints
 from weft.language.ast import Filter
 from weft.model.schema import Schema
 from weft.routing.table import Item
 from weft.space.content import ContentSpace
-from weft.space.dimension import Ints
 from weft.space.grid import Grid
 from weft.space.range_set import RangeSet
 

@@ -1,0 +1,1 @@
+"""What subscriptions ask for, counted."""

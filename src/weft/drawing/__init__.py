@@ -1,0 +1,1 @@
+"""Orders of filters for people: as text, for Graphviz, and as pictures."""

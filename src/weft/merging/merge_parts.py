@@ -1,0 +1,197 @@
+"""What is told: by what covers what, and by what may merge. Laws: an item keeps its identity as long as something of
+the same canonical form is told; a change never tells what it also drops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from weft.model.change import Change
+from weft.order.node import Node, Roots
+from weft.order.relation import Relation
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MergeItem(Generic[T]):
+    """Something that is told, with an identity of its own: a filter, or a merger of several."""
+
+    thing: T
+
+
+MergeChange = Change[tuple[MergeItem[T], ...], tuple[MergeItem[T], ...]]  # what to tell no longer, and what from now on
+
+
+class MergePart(Generic[T]):
+    """A filter, or a merger of two parts, and what it covers. The whole that nobody owns is told."""
+
+    __slots__ = (
+        *("breadth", "covered", "false", "ghost", "item", "key", "kind", "live", "made"),
+        *("node", "owner", "parts", "signatures", "thing", "waste"),
+    )
+
+    def __init__(
+        self, thing: T, relation: Relation[T], parts: tuple[MergePart[T], ...] = (), waste: float = 0.0
+    ) -> None:
+        self.thing = thing
+        self.made: Any = relation.make(thing)
+        self.key = relation.key(self.made)
+        self.kind = relation.kind(self.made)
+        self.parts = parts
+        self.covered: dict[MergePart[T], None] = {}
+        self.owner: MergePart[T] | None = None
+        self.waste: float = waste + sum(part.waste for part in parts)  # at most, as a share of all events
+        self.false: float = sum(part.false for part in parts)  # positives that were counted
+        self.live: int = sum(part.live for part in parts) if parts else 1  # filters in it that are still wanted
+        self.breadth: float | None = None  # where somebody asked
+        self.ghost = False  # a filter that is no longer wanted, in a merger that is kept for a while
+        self.signatures: tuple[Hashable, ...] = ()
+        self.node: Node[T] | None = None
+        self.item: MergeItem[T] | None = None
+        for part in parts:
+            part.owner = self
+
+    def filters(self) -> Iterator[MergePart[T]]:
+        """The filters that it is made of (CO)."""
+        open_ = [self]
+        while open_:
+            part = open_.pop()
+            if part.parts:
+                open_ += part.parts
+            else:
+                yield part
+
+    def everything(self) -> Iterator[MergePart[T]]:
+        """All parts in it, and in what it covers."""
+        open_ = [self]
+        while open_:
+            part = open_.pop()
+            yield part
+            open_ += (*part.parts, *part.covered)
+
+    @property
+    def whole(self) -> MergePart[T]:
+        """The part that this is in and that nobody owns."""
+        part = self
+        while part.owner is not None:
+            part = part.owner
+        return part
+
+    def adopt(self, part: MergePart[T]) -> None:
+        """Keep what lies in this one."""
+        part.owner = self
+        self.covered[part] = None
+        self.weigh(part.live)
+
+    def disown(self, part: MergePart[T]) -> None:
+        """Let go what was covered."""
+        part.owner = None
+        del self.covered[part]
+        self.weigh(-part.live)
+
+    def weigh(self, live: int) -> None:
+        """So many more filters in this one are wanted, or fewer. Cost: O(depth)."""
+        part: MergePart[T] | None = self
+        while part is not None:
+            part.live += live
+            part = part.owner
+
+
+class ToldParts(Generic[T]):
+    """The wholes that are told. Cost of a change and of a question: as those of the relation's places."""
+
+    def __init__(self, relation: Relation[T]) -> None:
+        self.waste = 0.0
+        self.items: dict[MergeItem[T], MergePart[T]] = {}
+        self._top: Node[T] = Node(None, None, None)
+        self._top.children = Roots()
+        self._places = relation.places()
+        self._parts: dict[Node[T], MergePart[T]] = {}
+        self._alike: dict[Hashable, dict[MergePart[T], None]] = {}
+        self._appeared: dict[MergePart[T], None] = {}
+        self._gone: dict[MergePart[T], None] = {}
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    def __iter__(self) -> Iterator[MergePart[T]]:
+        return iter(self._parts.values())
+
+    def around(self, part: MergePart[T]) -> tuple[MergePart[T] | None, list[MergePart[T]]]:
+        """One whole that covers a part; if there is none, those that it covers."""
+        standing = self._places.standing(part.made, part.kind)
+        for node in standing.all_above(self._top):
+            return self._parts[node], []
+        return None, [self._parts[node] for node in standing.all_below(self._top)]
+
+    def alike(self, signatures: Iterable[Hashable], tries: int) -> Iterator[MergePart[T]]:
+        """The wholes with a signature in common, of each at most so many, the latest first."""
+        for signature in signatures:
+            for part, _ in zip(reversed(self._alike.get(signature, {})), range(tries), strict=False):
+                yield part
+
+    def tell(self, part: MergePart[T]) -> None:
+        """Take in a whole."""
+        node = part.node = Node(part.thing, part.made, part.kind)
+        node.parents[self._top] = None
+        self._top.children.put(node)
+        self._places.placed(node)
+        self._parts[node] = part
+        self.waste += part.waste
+        for signature in part.signatures:
+            self._alike.setdefault(signature, {})[part] = None
+        if part in self._gone:
+            del self._gone[part]
+        else:
+            self._appeared[part] = None
+
+    def withdraw(self, part: MergePart[T]) -> None:
+        """Let a whole go."""
+        node, part.node = part.node, None
+        assert node is not None
+        self._top.children.take(node)
+        self._places.removed(node)
+        del self._parts[node]
+        self.waste = self.waste - part.waste if self._parts else 0.0
+        for signature in dict.fromkeys(part.signatures):
+            same = self._alike[signature]
+            del same[part]
+            if not same:
+                del self._alike[signature]
+        if part in self._appeared:
+            del self._appeared[part]
+        else:
+            self._gone[part] = None
+
+    def changes(self) -> MergeChange[T]:
+        """What changed; an item that another part now stands for, of the same canonical form, is not told again."""
+        if not self._appeared and not self._gone:
+            return Change((), ())
+        left: dict[Hashable, list[MergeItem[T]]] = {}
+        for part in self._gone:
+            assert part.item is not None
+            left.setdefault(part.key, []).append(part.item)
+            part.item = None
+        added = []
+        for part in self._appeared:
+            same = left.get(part.key)
+            item = part.item = same.pop() if same else MergeItem(part.thing)
+            if item not in self.items:
+                added.append(item)
+            self.items[item] = part
+        dropped = tuple(item for items in left.values() for item in items)
+        for item in dropped:
+            del self.items[item]
+        self._appeared, self._gone = {}, {}
+        return Change(dropped, tuple(added))
+
+    def check(self) -> None:
+        """Raise AssertionError if an invariant is broken."""
+        assert {part for same in self._alike.values() for part in same} <= set(self)
+        assert abs(self.waste - sum(part.waste for part in self)) < 1e-9, "waste is counted"
+        assert set(self.items.values()) == set(self), "every item stands for what is told"
+        assert all(part.item is item for item, part in self.items.items()), "and that for the item"
+        assert not {*self._appeared, *self._gone}, "every change was asked for"

@@ -1,0 +1,269 @@
+"""Sets of filters in which some are told as one (thesis 8.3, 8.5). Laws: what is told lets through all that is in the
+set, and with perfect mergers nothing else; a merger goes with its components; when nothing is in, nothing is told.
+
+A merger keeps the two parts that it was made of, filters or mergers (CO), and whatever else it covers (CV). So when a
+component goes only the mergers on the way up to it dissolve, and what hung on them is told or merged anew: the
+components of a part are components of the whole, never the part (Algorithm 14, erratum), and what is left of a merger
+does not go with it (rules 5 and 6, erratum).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import Any, Generic, TypeVar
+
+from weft.merging.merge_parts import MergeChange, MergeItem, MergePart, ToldParts
+from weft.merging.mergeability import Merged, Merging
+from weft.order.relation import Relation
+
+T = TypeVar("T")
+
+
+class MergedSet(Generic[T]):
+    """Filters by keys, told as few items.
+
+    `patience` above 0 keeps a merger that lost a component until so many false positives are counted, and then `tidy`
+    merges anew (thesis 8.8). The caller reports them, or `estimate` says how many a component that went will cause.
+
+    >>> from weft import express, parse
+    >>> from weft.order import FilterRelation
+    >>> from weft.merging.mergeability import FilterMerging
+    >>> told = MergedSet(FilterRelation(), FilterMerging())
+    >>> for number, text in enumerate(("x < 10", "x >= 5", "x > 3 AND y = 1")):
+    ...     change = told.add(number, parse(text))
+    >>> [str(express(item.thing)) for item in told]
+    ['x < 0 OR x >= 0']
+    >>> [str(item.thing) for item in told.discard(0).add]
+    ['x >= 5', 'x > 3 AND y = 1']
+    """
+
+    def __init__(
+        self,
+        relation: Relation[T],
+        merging: Merging[T],
+        patience: float = 0.0,
+        estimate: Callable[[Any], float] | None = None,
+    ) -> None:
+        if patience < 0:
+            raise ValueError("patience is a number of false positives, 0 for none")
+        self.relation = relation
+        self.merging = merging
+        self.patience = patience
+        self._estimate = estimate
+        self._told: ToldParts[T] = ToldParts(relation)
+        self._filters: dict[Hashable, MergePart[T]] = {}
+        self._ghosts: dict[MergePart[T], Hashable] = {}  # filters that are gone, in mergers that are not
+        self._loose: dict[MergePart[T], None] = {}  # wholes that a change left untold
+
+    def __len__(self) -> int:
+        return len(self._told)
+
+    def __iter__(self) -> Iterator[MergeItem[T]]:
+        return iter(self._told.items)
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._filters and not self._filters[key].ghost
+
+    @property
+    def waste(self) -> float:
+        """What is told beyond what was merged, at most, as a share of all events: never more than the budget."""
+        return self._told.waste
+
+    @property
+    def filters(self) -> int:
+        """How many filters are in."""
+        return len(self._filters) - len(self._ghosts)
+
+    # -- changes --------------------------------------------------------------------------------------
+
+    def add(self, key: Hashable, thing: T) -> MergeChange[T]:
+        """Take in a filter; nothing changes if there is one with the key."""
+        return self.change([(key, thing)], ())
+
+    def discard(self, key: Hashable) -> MergeChange[T]:
+        """Let a filter go; a key that is not in is no error. Cost: O(what its mergers have covered), at worst."""
+        return self.change((), [key])
+
+    def change(self, add: Iterable[tuple[Hashable, T]], drop: Iterable[Hashable]) -> MergeChange[T]:
+        """Additions and then drops, told as one change: so what a new filter covers goes without a trace."""
+        for key, thing in add:
+            known = self._filters.get(key)
+            if known is None:
+                self._filters[key] = part = MergePart(thing, self.relation)
+                self._settle(part)
+            elif known.ghost:
+                self._revive(known)
+        for key in drop:
+            known = self._filters.get(key)
+            if known is None or known.ghost:
+                continue
+            if self.patience and self._is_component(known):
+                self._ghost(known, key)
+            else:
+                del self._filters[key]
+                self._take(known)
+        self._settle_loose()
+        return self._told.changes()
+
+    def report(self, item: MergeItem[T], times: float = 1.0) -> None:
+        """An event that nobody wanted was let through by an item, so many times."""
+        part = self._told.items.get(item)
+        if part is not None:
+            part.false += times
+
+    def tidy(self, everything: bool = False) -> MergeChange[T]:
+        """Merge anew what has let through too many false positives since a component went, or all such mergers."""
+        for ghost in [ghost for ghost in self._ghosts if everything or ghost.whole.false >= self.patience]:
+            if ghost in self._ghosts:  # not forgotten with another
+                self._forget(ghost, self._ghosts[ghost])
+                self._take(ghost)
+        self._settle_loose()
+        return self._told.changes()
+
+    # -- questions ------------------------------------------------------------------------------------
+
+    def components(self, item: MergeItem[T]) -> list[T]:
+        """What an item is made of (CO): itself, if it is no merger."""
+        return [part.thing for part in self._told.items[item].filters()]
+
+    def covered(self, item: MergeItem[T]) -> list[T]:
+        """What else lies in an item (CV): filters that are neither told nor part of it."""
+        whole = self._told.items[item]
+        parts = set(whole.filters())
+        return [part.thing for part in whole.everything() if not part.parts and part not in parts]
+
+    def check(self) -> None:
+        """Raise AssertionError if an invariant is broken. Compares without counting."""
+        before = self.relation.comparisons
+        held: list[MergePart[T]] = []
+        self._told.check()
+        assert not self._loose, "everything is told"
+        for part in self._told:
+            assert part.owner is None, "what is told is a whole"
+            assert part.live > 0, "what is told is wanted"
+            for inner in part.everything():
+                held += [] if inner.parts else [inner]
+                assert all(other.owner is inner for other in (*inner.parts, *inner.covered)), "parts know their owner"
+                inside = sum(other.live for other in (*inner.parts, *inner.covered))
+                assert inner.live == inside + (not inner.parts and not inner.ghost), "what is wanted is counted"
+        assert len(held) == len(set(held)), "a filter is in one place"
+        assert set(held) == set(self._filters.values()), "every filter lies in what is told"
+        self.relation.comparisons = before
+
+    # -- merging --------------------------------------------------------------------------------------
+
+    def _settle(self, part: MergePart[T]) -> None:
+        """Algorithms 14 and 15: below what covers it, or above what it covers; merged as long as that goes."""
+        while True:
+            wider, narrower = self._told.around(part)
+            if wider is not None:
+                wider.adopt(part)
+                return
+            for other in narrower:
+                self._told.withdraw(other)
+                part.adopt(other)
+            part.signatures = part.signatures or tuple(self.merging.signatures(part.made))
+            chosen = self.merging.best(self._mergers(part))
+            if chosen is None:
+                self._told.tell(part)
+                return
+            other, merged, _ = chosen
+            self._told.withdraw(other)
+            part = MergePart(merged.thing, self.relation, (other, part), merged.waste)
+
+    def _mergers(self, part: MergePart[T]) -> Iterator[tuple[MergePart[T], Merged[T], Any]]:
+        room = self.merging.room(len(self._told) + 1, self._told.waste + part.waste)
+        for other in self._told.alike(part.signatures, self.merging.tries):
+            merged = self.merging.merged(other.made, part.made, room)
+            if merged is not None:
+                yield other, merged, self.relation.make(merged.thing) if self.merging.choice == "widest" else None
+
+    def _settle_loose(self) -> None:
+        """Settle the wholes that a change left, the widest first: a few of them then cover the rest."""
+        loose, self._loose = self._loose, {}
+        for part in sorted(loose, key=self._narrowness) if len(loose) > 1 else loose:
+            self._settle(part)
+
+    def _narrowness(self, part: MergePart[T]) -> tuple[float, bool]:
+        if part.breadth is None:
+            part.breadth = self.merging.breadth(part.made)
+        return -part.breadth, not part.parts
+
+    def _take(self, part: MergePart[T]) -> None:
+        """Algorithm 16, rule 5: let a filter go, and with it the mergers that it is a component of, but no more."""
+        loose = self._living(part.covered)
+        while (owner := part.owner) is not None:
+            if part in owner.covered:
+                owner.disown(part)
+                for other in loose:
+                    owner.adopt(other)
+                self._lapse(owner.whole)
+                return
+            loose += self._living(other for other in owner.parts if other is not part)
+            loose += self._living(owner.covered)
+            part = owner
+        if part in self._loose:
+            del self._loose[part]
+        else:
+            self._told.withdraw(part)
+        for other in loose:
+            other.owner = None
+            self._loose[other] = None
+
+    # -- filters that are gone, in mergers that are kept -----------------------------------------------
+
+    def _is_component(self, part: MergePart[T]) -> bool:
+        """Whether what is told would have to change for the filter to go."""
+        if part.owner is None:
+            return False
+        while (owner := part.owner) is not None:
+            if part in owner.covered:
+                return False
+            part = owner
+        return True
+
+    def _ghost(self, part: MergePart[T], key: Hashable) -> None:
+        part.ghost = True
+        self._ghosts[part] = key
+        part.weigh(-1)
+        whole = part.whole
+        if self._estimate is not None:
+            whole.false += self._estimate(part.made)
+        self._lapse(whole)
+
+    def _revive(self, part: MergePart[T]) -> None:
+        part.ghost = False
+        del self._ghosts[part]
+        part.weigh(1)
+
+    def _living(self, parts: Iterable[MergePart[T]]) -> list[MergePart[T]]:
+        """The parts that somebody wants; of a ghost, what it covers."""
+        living = []
+        open_ = list(parts)
+        while open_:
+            part = open_.pop()
+            if not part.live:
+                self._bury(part)
+            elif part.ghost:
+                self._forget(part, self._ghosts[part])
+                open_ += part.covered
+            else:
+                living.append(part)
+        return living
+
+    def _lapse(self, whole: MergePart[T]) -> None:
+        """Let go at once what nobody wants any part of."""
+        if not whole.live:
+            if whole in self._loose:
+                del self._loose[whole]
+            else:
+                self._told.withdraw(whole)
+            self._bury(whole)
+
+    def _bury(self, whole: MergePart[T]) -> None:
+        for part in whole.everything():
+            if part.ghost:
+                self._forget(part, self._ghosts[part])
+
+    def _forget(self, ghost: MergePart[T], key: Hashable) -> None:
+        del self._ghosts[ghost], self._filters[key]

@@ -1,0 +1,276 @@
+"""The covering relation of filters, with an index where they are boxes. Law: it gives what `covers` gives, node by
+node, but compares a filter with few of very many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from weft.algebra.box import Box, NormalForm
+from weft.algebra.relate import Region, as_form, covers
+from weft.algebra.spans import ColumnPart, Span, only_string, span_of
+from weft.errors import FilterError
+from weft.kernels.boxes import BOUNDED
+from weft.model.schema import Schema
+from weft.order.cover_index import CoverIndex, CoverRow
+from weft.order.node import Interface, Node
+from weft.order.relation import NodePlaces, Relation, Standing, reaches
+
+_OTHERS = 63  # interfaces with a bit of their own
+_OTHER = 1 << _OTHERS
+_ALL = (1 << 64) - 1  # of a node that very many want
+
+TYPE = "type"  # the attribute that parts the roots
+
+
+@dataclass(frozen=True, slots=True)
+class Boxed:
+    """A filter's normal form, and its hull as spans; `exact` if the hull is all of it."""
+
+    form: NormalForm
+    spans: tuple[Span, ...]
+    exact: bool
+
+
+class FilterRelation(Relation[Region]):
+    """Filters by covering; `indexed` False compares them one by one, as things of any other type.
+
+    A filter that matches nothing has no place in the order: it raises FilterError. `numbers` are those of strings, for
+    who compares spans with others'; new ones join.
+
+    >>> from weft import parse
+    >>> filters = FilterRelation()
+    >>> filters.covers(filters.make(parse("x < 10")), filters.make(parse("x BETWEEN 5 AND 9")))
+    True
+    """
+
+    def __init__(
+        self, schema: Schema | None = None, indexed: bool = True, numbers: dict[str, float] | None = None
+    ) -> None:
+        # patterns and residuals are not transitive
+        super().__init__(_covers, transitive=False)
+        self.schema = schema
+        self._indexed = indexed
+        self._numbers: dict[str, float] = {} if numbers is None else numbers  # of strings
+
+    def make(self, thing: Region) -> Boxed:
+        """The filter's normal form and hull."""
+        form = as_form(thing, self.schema)
+        if not form.boxes:
+            raise FilterError(f"{thing} matches nothing, so it has no place in the covering order: leave it out")
+        if len(form.boxes) == 1:
+            spans, exact = self._hull(form.boxes[0])
+            return Boxed(form, tuple(spans), exact)
+        hulls = [{axis: (low, high) for axis, low, high, _ in self._hull(box)[0]} for box in form.boxes]
+        shared = [axis for axis in hulls[0] if all(axis in hull for hull in hulls)]
+        ends = {axis: list(zip(*(hull[axis] for hull in hulls), strict=True)) for axis in shared}
+        return Boxed(form, tuple((axis, min(low), max(high), BOUNDED) for axis, (low, high) in ends.items()), False)
+
+    def key(self, made: Boxed) -> Hashable:
+        """The canonical form: the spans of a box, else the normal form."""
+        return frozenset(made.spans) if made.exact else made.form
+
+    def kind(self, made: Boxed) -> Hashable | None:
+        """The event type, if the filter asks for one: `type = 'A'`."""
+        kinds = {_only_type(box) for box in made.form.boxes}
+        return kinds.pop() if len(kinds) == 1 else None
+
+    def places(self) -> NodePlaces[Region]:
+        """An index for each structure, unless it is not wanted."""
+        return IndexedPlaces(self) if self._indexed else super().places()
+
+    def _hull(self, box: Box) -> tuple[list[Span], bool]:
+        """The spans around a box, and whether they are all of it."""
+        spans, exact, number = [], not box.residuals, self._number
+        for name, values in box.sets.items():
+            span, whole = span_of(name, values, number)
+            exact = exact and whole
+            if span is not None:
+                spans.append(span)
+        return spans, exact
+
+    def _number(self, text: str) -> float:
+        return self._numbers.setdefault(text, float(len(self._numbers)))
+
+
+class IndexedPlaces:
+    """The nodes of one structure, in an index of the boxes that they are."""
+
+    def __init__(self, filters: FilterRelation) -> None:
+        self._filters = filters
+        self._index = CoverIndex()
+        self._nodes: dict[CoverRow, Node[Region]] = {}
+        self._rows: dict[Node[Region], CoverRow] = {}
+        self._bits: dict[Interface, int] = {}
+        self._popular: set[Node[Region]] = set()  # those with every tag
+
+    def standing(self, made: Boxed, kind: Hashable | None) -> Standing[Region]:  # noqa: ARG002 - the boxes say it
+        """Where a filter stands, by the index."""
+        return _Looked(self, made)
+
+    def placed(self, node: Node[Region]) -> None:
+        """Keep the node in the index. Cost: O(log^2 n), amortised."""
+        row = self._index.add(node.made.spans, node.made.exact)
+        self._nodes[row], self._rows[node] = node, row
+        self.rewanted(node)
+
+    def rewanted(self, node: Node[Region]) -> None:
+        """Tag the node with its interfaces: a bit for each of the first, and one for all others."""
+        bits = self._bits
+        tag = 0
+        for interface in islice(node.interfaces, _OTHERS):
+            tag |= bits.setdefault(interface, 1 << len(bits)) if len(bits) < _OTHERS else bits.get(interface, _OTHER)
+        if len(node.interfaces) > _OTHERS:
+            self._popular.add(node)
+            tag = _ALL
+        else:
+            self._popular.discard(node)
+        self._index.tag(self._rows[node], tag)
+
+    def removed(self, node: Node[Region]) -> None:
+        """Let the node go from the index."""
+        row = self._rows.pop(node)
+        del self._nodes[row]
+        self._popular.discard(node)
+        self._index.discard(row)
+
+    def above(self, made: Boxed, tag: int = 0) -> _Found | None:
+        """The nodes that cover a filter; with a tag None if one of them has it."""
+        covers = self._filters.covers
+        rows = self._asked(lambda spans, exact: self._index.around_until(spans, exact, tag), made)
+        return None if rows is None else self._found(rows, made.exact, lambda node: covers(node.made, made))
+
+    def tag(self, interface: Interface) -> int:
+        """The tag of an interface's nodes: none if it has none."""
+        return self._bits.get(interface, _OTHER)
+
+    def decides(self, made: Boxed, tag: int) -> bool:
+        """Whether a tag found above a filter is surely the interface's own, and surely above."""
+        return tag != _OTHER and made.exact and not self._index.hulls and not self._popular
+
+    def below(self, made: Boxed) -> _Found:
+        """The nodes that a filter covers."""
+        covers = self._filters.covers
+        exact = made.exact and not (self._index.full and not self._index.knows(axis for axis, *_ in made.spans))
+        return self._found(self._asked(self._index.within, made) or [], exact, lambda node: covers(made, node.made))
+
+    def meeting(self, made: Boxed, overlaps: Callable[[Boxed, Boxed], bool]) -> Iterator[Node[Region]]:
+        """The nodes that overlap a filter; where the index cannot decide, `overlaps` does, which counts for itself."""
+        nodes = map(self._nodes.__getitem__, self._asked(self._index.meeting, made) or [])
+        mixed = any(
+            self._index.knows([(name, part)])
+            for (name, own), *_ in made.spans
+            for part in ColumnPart
+            if part is not own  # a number and a string never meet, but they are on two axes
+        )
+        if made.exact and not mixed and not self._index.hulls:
+            return nodes
+        return (node for node in nodes if overlaps(node.made, made))
+
+    def _asked(
+        self, search: Callable[[Iterable[Span], bool], list[CoverRow] | None], made: Boxed
+    ) -> list[CoverRow] | None:
+        before = self._index.compared
+        rows = search(made.spans, made.exact)
+        self._filters.comparisons += self._index.compared - before
+        return rows
+
+    def _found(self, rows: list[CoverRow], exact: bool, holds: Callable[[Node[Region]], bool]) -> _Found:
+        nodes, hulls = map(self._nodes.__getitem__, rows), self._index.hulls
+        if exact and not hulls:
+            return _Found(dict.fromkeys(nodes, True), holds)
+        known = {node: (True if exact and row not in hulls else None) for row, node in zip(rows, nodes, strict=True)}
+        return _Found(known, holds)
+
+
+class _Found:
+    """Nodes that answer, as far as hulls can say; those that only hulls speak for are compared when somebody asks."""
+
+    def __init__(self, known: Mapping[Node[Region], bool | None], holds: Callable[[Node[Region]], bool]) -> None:
+        self._known = dict(known)
+        self._holds = holds
+
+    def __iter__(self) -> Iterator[Node[Region]]:
+        return filter(self._answers, list(self._known))
+
+    def among(self, parent: Node[Region], key: Callable[[Node[Region]], Any] | None = None) -> Iterator[Node[Region]]:
+        """The children of a node that answer, in order of the key."""
+        if len(self._known) > len(parent.children):
+            found = [child for child in parent.children if child in self._known]
+        else:
+            found = [node for node in self._known if parent in node.parents]
+        if key is not None:
+            found.sort(key=key)
+        return filter(self._answers, found)
+
+    def _answers(self, node: Node[Region]) -> bool:
+        known = self._known[node]
+        if known is None:
+            known = self._known[node] = self._holds(node)
+        return known
+
+
+class _Looked:
+    """A filter looked up, once for what is above it and once for what is below."""
+
+    def __init__(self, places: IndexedPlaces, made: Boxed) -> None:
+        self._places = places
+        self._made = made
+        self._ups: _Found | None = None
+        self._downs: _Found | None = None
+
+    def above(self, parent: Node[Region], first: Interface | None = None) -> Iterator[Node[Region]]:
+        return self._above().among(parent, lambda node: (first is not None and not reaches(node, first), node.size))
+
+    def below(self, parent: Node[Region]) -> Iterator[Node[Region]]:
+        return self._below().among(parent)
+
+    def all_above(self, top: Node[Region]) -> Iterator[Node[Region]]:  # noqa: ARG002 - the index holds all nodes
+        return iter(self._above())
+
+    def has_above(self, top: Node[Region], interface: Interface) -> bool:  # noqa: ARG002 - as above
+        tag = self._places.tag(interface)
+        if self._ups is None:
+            self._ups = self._places.above(self._made, tag)
+            if self._ups is None and self._places.decides(self._made, tag):
+                return True
+        return any(interface in node.interfaces for node in self._above())
+
+    def all_below(
+        self,
+        top: Node[Region],  # noqa: ARG002 - as above
+        interface: Interface | None = None,
+    ) -> Iterator[Node[Region]]:
+        return (node for node in self._below() if reaches(node, interface))
+
+    def _above(self) -> _Found:
+        if self._ups is None:
+            self._ups = self._places.above(self._made)
+        assert self._ups is not None
+        return self._ups
+
+    def _below(self) -> _Found:
+        if self._downs is None:
+            self._downs = self._places.below(self._made)
+        return self._downs
+
+
+def _covers(wide: Boxed, narrow: Boxed) -> bool:
+    """As `covers`; where one box in one box decides, without looking further."""
+    mine, theirs = wide.form.boxes, narrow.form.boxes
+    if len(mine) == len(theirs) == 1:
+        if mine[0].covers(theirs[0]):
+            return True
+        if not any(values.strings.terms for values in theirs[0].sets.values()):
+            return False
+    return covers(wide.form, narrow.form, wide.form.schema)
+
+
+def _only_type(box: Box) -> str | None:
+    values = box.sets.get(TYPE)
+    if values is None or values.absent or values.numbers or values.bools or values.timestamps:
+        return None
+    return only_string(values.strings)

@@ -1,0 +1,98 @@
+"""Profiles and queries in two plain sets: every addition is compared with all of the other side (thesis 6.8.1). Law:
+the pairs are those that `covers` proves, or that `overlaps` does not disprove. What DoubleForest is measured against.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from weft.algebra.profile import Meeting
+from weft.errors import FilterError
+from weft.order.relation import Relation
+from weft.profiles.pairs import PROFILES, QUERIES
+from weft.profiles.profile_forest import Identity
+
+T = TypeVar("T")
+
+
+class TwoSets(Generic[T]):
+    """Who matches whom, as DoubleForest tells it, without any order.
+
+    >>> ranges = Relation(lambda wide, narrow: wide[0] <= narrow[0] and narrow[1] <= wide[1])
+    >>> sets = TwoSets(ranges)
+    >>> sets.add_query((0, 10), "Q1")
+    >>> sets.add_profile((1, 5), "P1")
+    >>> sets.queries_of("P1"), sets.comparisons
+    ({'Q1'}, 1)
+    """
+
+    def __init__(
+        self,
+        relation: Relation[T],
+        *,
+        overlaps: Callable[[Any, Any], bool] | None = None,
+        meeting: Meeting = Meeting.COVERING,
+    ) -> None:
+        if meeting is Meeting.OVERLAP and overlaps is None:
+            raise ValueError("to match by overlap, say how two things overlap")
+        self.relation = relation
+        self.meeting = meeting
+        self._overlap = overlaps
+        self._made: tuple[dict[Identity, Any], dict[Identity, Any]] = ({}, {})
+        self._matched: tuple[dict[Identity, set[Identity]], dict[Identity, set[Identity]]] = ({}, {})
+
+    def add_profile(self, thing: T, identity: Identity) -> None:
+        """Take in a profile; an identity that is there already raises FilterError. Cost: O(queries)."""
+        self._add(PROFILES, thing, identity)
+
+    def add_query(self, thing: T, identity: Identity) -> None:
+        """Take in a query; an identity that is there already raises FilterError. Cost: O(profiles)."""
+        self._add(QUERIES, thing, identity)
+
+    def discard_profile(self, identity: Identity) -> None:
+        """Let a profile go; one that is not there is no error."""
+        self._discard(PROFILES, identity)
+
+    def discard_query(self, identity: Identity) -> None:
+        """Let a query go; one that is not there is no error."""
+        self._discard(QUERIES, identity)
+
+    def queries_of(self, profile: Identity) -> set[Identity]:
+        """The queries that a profile matches; none if it is not there."""
+        return set(self._matched[PROFILES].get(profile, ()))
+
+    def profiles_of(self, query: Identity) -> set[Identity]:
+        """The profiles that match a query; none if it is not there."""
+        return set(self._matched[QUERIES].get(query, ()))
+
+    def pairs(self) -> set[tuple[Identity, Identity]]:
+        """Every query with every profile that matches it."""
+        return {(query, profile) for query, matched in self._matched[QUERIES].items() for profile in matched}
+
+    @property
+    def comparisons(self) -> int:
+        """The coverings and overlaps that were asked, in all."""
+        return self.relation.comparisons
+
+    def _add(self, side: int, thing: T, identity: Identity) -> None:
+        if identity in self._made[side]:
+            raise FilterError(f"{identity!r} is there already: discard it first")
+        made = self.relation.make(thing)
+        found = {other for other, there in self._made[1 - side].items() if self._matches(side, made, there)}
+        self._made[side][identity] = made
+        self._matched[side][identity] = found
+        for other in found:
+            self._matched[1 - side][other].add(identity)
+
+    def _discard(self, side: int, identity: Identity) -> None:
+        if self._made[side].pop(identity, None) is not None:
+            for other in self._matched[side].pop(identity):
+                self._matched[1 - side][other].discard(identity)
+
+    def _matches(self, side: int, made: Any, there: Any) -> bool:
+        if self.meeting is Meeting.OVERLAP:
+            assert self._overlap is not None
+            self.relation.comparisons += 1
+            return self._overlap(made, there)
+        return self.relation.covers(made, there) if side == QUERIES else self.relation.covers(there, made)

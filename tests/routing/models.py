@@ -25,7 +25,7 @@ from weft.model.change import Change
 from weft.model.schema import Schema
 from weft.routing.covering.table import CoveringTable
 from weft.routing.dls.table import DlsTable
-from weft.routing.engine import Interface
+from weft.routing.engine import TableInterface
 from weft.routing.filter_table import FilterTable, Held
 from weft.routing.flooding import FloodingTable
 from weft.routing.identity import FormKey, IdentityTable, form_key
@@ -81,18 +81,18 @@ class NaiveTable(FilterTable[FormKey, Held]):
     def item(self, key: FormKey) -> Item:
         return self.items[key]
 
-    def wanted(self, interface: Interface[FormKey, Held]) -> set[FormKey]:
+    def wanted(self, interface: TableInterface[FormKey, Held]) -> set[FormKey]:
         others = [*self.holding(interface)]
         for each in others:
             self.items.setdefault(form_key(each.form), each.item)
         return minimal_cover({form_key(each.form): each.form for each in others})
 
-    def revise(self, source: Interface[FormKey, Held], drop: Sequence[Held], add: Sequence[Held]) -> Job:
+    def revise(self, source: TableInterface[FormKey, Held], drop: Sequence[Held], add: Sequence[Held]) -> Job:
         for interface in self.listening(source):
             self.listen(interface)
         return iter(())
 
-    def listen(self, interface: Interface[FormKey, Held]) -> Job:
+    def listen(self, interface: TableInterface[FormKey, Held]) -> Job:
         wanted = self.wanted(interface)
         for key in [*interface.ledger.keys()]:
             if key not in wanted:

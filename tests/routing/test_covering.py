@@ -25,7 +25,7 @@ from weft.language.meaning import matches
 from weft.language.text import parse
 from weft.merging import MergeBudget
 from weft.model.schema import Schema
-from weft.routing.covering.outgoing import Node
+from weft.routing.covering.outgoing import CoverNode
 from weft.routing.covering.table import CoveringTable
 from weft.routing.jobs import Job
 from weft.routing.local_forest import ForestLocal, MergedLocal
@@ -310,7 +310,7 @@ class DropsTheUncovered(CoveringTable):
         super().__init__(*args, **options)
         self.covers._leave = self._leave_alone  # type: ignore[method-assign]
 
-    def _leave_alone(self, node: Node) -> Job:
+    def _leave_alone(self, node: CoverNode) -> Job:
         self.covers._unroot(node, node.leaving)
         yield
 
@@ -338,7 +338,7 @@ class HeedsTheLinkItself(CoveringTable):
         super().__init__(*args, **options)
         self.covers._wanted = lambda node: self.covers._all if node.holders else 0  # type: ignore[method-assign]
 
-    def rooted(self, interface: Any, node: Node) -> None:
+    def rooted(self, interface: Any, node: CoverNode) -> None:
         if node.holders.keys() != {interface}:
             super().rooted(interface, node)
 
@@ -350,7 +350,7 @@ class LeavesAtOnce(CoveringTable):
         super().__init__(*args, work=1, **options)
         leave = self.covers._leave
 
-        def early(node: Node) -> Job:
+        def early(node: CoverNode) -> Job:
             for interface in [*self.covers._interfaces(node.leaving)]:
                 self.withdraw(interface, node)
             yield

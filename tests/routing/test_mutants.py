@@ -17,7 +17,7 @@ from weft.index.base import AnyEvent, SubId
 from weft.language.ast import Filter
 from weft.model.change import Change
 from weft.routing.adverts import Advertised
-from weft.routing.engine import Interface
+from weft.routing.engine import TableInterface
 from weft.routing.filter_table import FilterOverlap, Held
 from weft.routing.identity import Form, FormKey, IdentityTable, form_key
 from weft.routing.jobs import Job
@@ -25,7 +25,7 @@ from weft.routing.local import RootSetChange
 from weft.routing.simple import Copy, SimpleTable
 from weft.routing.table import Link, Source, Tell, Update
 
-At = Interface[Any, Any]
+At = TableInterface[Any, Any]
 
 
 class ForgetsTheOthers(IdentityTable):

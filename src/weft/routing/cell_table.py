@@ -14,7 +14,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from weft.interest.label_set import Note
 from weft.model.change import Change
-from weft.routing.engine import Interface, TableEngine
+from weft.routing.engine import TableEngine, TableInterface
 from weft.routing.jobs import Job
 from weft.routing.table import Item
 
@@ -60,8 +60,10 @@ class CellTable(TableEngine[CellItem, Cells[C]], Generic[CellItem, C]):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.outgoing: dict[Interface[CellItem, Cells[C]], Outgoing[C, CellItem]] = {}
-        self._waiting: dict[Interface[CellItem, Cells[C]], dict[Cells[C], None]] = {}  # not yet counted for a new link
+        self.outgoing: dict[TableInterface[CellItem, Cells[C]], Outgoing[C, CellItem]] = {}
+        self._waiting: dict[
+            TableInterface[CellItem, Cells[C]], dict[Cells[C], None]
+        ] = {}  # not yet counted for a new link
 
     @abstractmethod
     def make_outgoing(self) -> Outgoing[C, CellItem]:
@@ -73,7 +75,7 @@ class CellTable(TableEngine[CellItem, Cells[C]], Generic[CellItem, C]):
 
     def revise(
         self,
-        source: Interface[CellItem, Cells[C]],
+        source: TableInterface[CellItem, Cells[C]],
         drop: Sequence[Cells[C]],
         add: Sequence[Cells[C]],
     ) -> Job:
@@ -91,11 +93,11 @@ class CellTable(TableEngine[CellItem, Cells[C]], Generic[CellItem, C]):
         return iter(())
 
     def _counted(
-        self, interface: Interface[CellItem, Cells[C]], drop: Sequence[Cells[C]], add: Sequence[Cells[C]]
+        self, interface: TableInterface[CellItem, Cells[C]], drop: Sequence[Cells[C]], add: Sequence[Cells[C]]
     ) -> Told[CellItem]:
         return self.outgoing[interface].change([each.cells for each in drop], [each.cells for each in add])
 
-    def _tell(self, interface: Interface[CellItem, Cells[C]], told: Told[CellItem]) -> None:
+    def _tell(self, interface: TableInterface[CellItem, Cells[C]], told: Told[CellItem]) -> None:
         change, notes = told
         for item in change.drop:
             self.withdraw(interface, item)
@@ -103,7 +105,7 @@ class CellTable(TableEngine[CellItem, Cells[C]], Generic[CellItem, C]):
             self.tell(interface, item)
         interface.ledger.notes += notes
 
-    def listen(self, interface: Interface[CellItem, Cells[C]]) -> Job:
+    def listen(self, interface: TableInterface[CellItem, Cells[C]]) -> Job:
         """Count what all others want, some subscriptions at a time."""
         self.outgoing[interface] = self.make_outgoing()
         waiting = self._waiting[interface] = dict.fromkeys(self.holding(interface))
@@ -115,7 +117,7 @@ class CellTable(TableEngine[CellItem, Cells[C]], Generic[CellItem, C]):
             yield
         self._waiting.pop(interface, None)
 
-    def silence(self, interface: Interface[CellItem, Cells[C]]) -> Job:
+    def silence(self, interface: TableInterface[CellItem, Cells[C]]) -> Job:
         """Forget what the link was told."""
         self.outgoing.pop(interface, None)
         waiting = self._waiting.get(interface)

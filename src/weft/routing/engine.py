@@ -58,7 +58,7 @@ H = TypeVar("H")  # what a model holds of a subscription or of an item heard
 _CHUNK = 4  # items released together, as one piece of work
 
 
-class Interface(Generic[K, H]):
+class TableInterface(Generic[K, H]):
     """Where items come from and where they are told: local clients (no link), or a neighbour while it is attached."""
 
     __slots__ = ("attached", "began", "ended", "held", "ledger", "link", "role")
@@ -72,7 +72,7 @@ class Interface(Generic[K, H]):
         self.ledger: Ledger[K] = Ledger(numbers)
 
     def __repr__(self) -> str:
-        return f"Interface({self.link}, {self.role.value})"
+        return f"TableInterface({self.link}, {self.role.value})"
 
     @property
     def listening(self) -> bool:
@@ -101,8 +101,8 @@ class TableEngine(ABC, Generic[K, H]):
         self.schema = schema
         self.codec = Codec(FilterItems(schema, predicates), self.cell_items())
         self._numbers = count(1)  # one for all links: then no id comes twice, even if a link comes back
-        self.here: Interface[K, H] = Interface(None, Role.PEER, self._numbers)
-        self.links: dict[Link, Interface[K, H]] = {}
+        self.here: TableInterface[K, H] = TableInterface(None, Role.PEER, self._numbers)
+        self.links: dict[Link, TableInterface[K, H]] = {}
         self._local = local
         self._refresh = refresh
         self._jobs = Jobs(work)
@@ -134,7 +134,9 @@ class TableEngine(ABC, Generic[K, H]):
         """A subscription as `keep` takes it; None if it matches nothing. Raises FilterTooComplexError."""
 
     @abstractmethod
-    def receive(self, interface: Interface[K, H], update: Update, news: Change[Items, Items]) -> Mapping[ItemId, Any]:
+    def receive(
+        self, interface: TableInterface[K, H], update: Update, news: Change[Items, Items]
+    ) -> Mapping[ItemId, Any]:
         """The items of an update as `keep` takes them, without those that match nothing. Raises RemoteProtocolError."""
 
     def keep(self, new: Any) -> H:
@@ -147,26 +149,26 @@ class TableEngine(ABC, Generic[K, H]):
         """What a key that is told stands for."""
 
     @abstractmethod
-    def revise(self, source: Interface[K, H], drop: Sequence[H], add: Sequence[H]) -> Job:
+    def revise(self, source: TableInterface[K, H], drop: Sequence[H], add: Sequence[H]) -> Job:
         """A source holds some more and others no longer: tell and withdraw, at all listening links but the source."""
 
     @abstractmethod
-    def listen(self, interface: Interface[K, H]) -> Job:
+    def listen(self, interface: TableInterface[K, H]) -> Job:
         """A new neighbour: tell it what all others want."""
 
     @abstractmethod
-    def silence(self, interface: Interface[K, H]) -> Job:
+    def silence(self, interface: TableInterface[K, H]) -> Job:
         """A neighbour is gone: forget what it was told. What it held goes afterwards, by `revise`."""
 
-    def meet(self, interface: Interface[K, H]) -> None:
+    def meet(self, interface: TableInterface[K, H]) -> None:
         """A neighbour that may tell something: make room for it."""
 
     def heed(
-        self, interface: Interface[K, H], update: Update, news: Change[Items, Items], new: Mapping[ItemId, Any]
+        self, interface: TableInterface[K, H], update: Update, news: Change[Items, Items], new: Mapping[ItemId, Any]
     ) -> None:
         """A neighbour has told something: look events up in that from now on."""
 
-    def conclude(self, interface: Interface[K, H]) -> None:
+    def conclude(self, interface: TableInterface[K, H]) -> None:
         """What a neighbour told has been told on, but for what is pending."""
 
     def settled(self) -> None:
@@ -183,25 +185,25 @@ class TableEngine(ABC, Generic[K, H]):
     def improve(self, budget: int) -> None:
         """Tell the same in fewer items, looking at about `budget` of them."""
 
-    def close(self, interface: Interface[K, H]) -> None:
+    def close(self, interface: TableInterface[K, H]) -> None:
         """An update to a link is about to be made: whatever must go with it."""
 
     # -- for models -----------------------------------------------------------------------------
 
-    def tell(self, interface: Interface[K, H], key: K) -> None:
+    def tell(self, interface: TableInterface[K, H], key: K) -> None:
         """A link must know a key."""
         interface.ledger.tell(key)
 
-    def withdraw(self, interface: Interface[K, H], key: K) -> None:
+    def withdraw(self, interface: TableInterface[K, H], key: K) -> None:
         """A link need no longer know a key; a new neighbour may not know it yet."""
         if interface.ledger.knows(key):
             interface.ledger.withdraw(key)
 
-    def listening(self, source: Interface[K, H] | None = None) -> Iterator[Interface[K, H]]:
+    def listening(self, source: TableInterface[K, H] | None = None) -> Iterator[TableInterface[K, H]]:
         """The links that are told anything, but for the source."""
         return (each for each in self.links.values() if each.listening and each is not source)
 
-    def holding(self, but: Interface[K, H]) -> Iterator[H]:
+    def holding(self, but: TableInterface[K, H]) -> Iterator[H]:
         """All that is held, but for what one interface holds."""
         for each in (self.here, *self.links.values()):
             if each is not but:
@@ -229,11 +231,11 @@ class TableEngine(ABC, Generic[K, H]):
         self.greet(interface)
         return self._flush()
 
-    def greet(self, interface: Interface[K, H]) -> None:
+    def greet(self, interface: TableInterface[K, H]) -> None:
         """A neighbour begins a session: whatever must go with its first update."""
 
-    def _meet(self, link: Link, role: Role) -> Interface[K, H]:
-        interface = self.links[link] = Interface(link, role, self._numbers)
+    def _meet(self, link: Link, role: Role) -> TableInterface[K, H]:
+        interface = self.links[link] = TableInterface(link, role, self._numbers)
         self.meet(interface)
         return interface
 
@@ -256,7 +258,7 @@ class TableEngine(ABC, Generic[K, H]):
         self._jobs.run(self._depart(interface))
         return self._flush()
 
-    def _depart(self, interface: Interface[K, H]) -> Job:
+    def _depart(self, interface: TableInterface[K, H]) -> Job:
         yield from self.silence(interface)
         held = [each for each in interface.held.values() if each is not None]
         interface.held = {}
@@ -318,7 +320,7 @@ class TableEngine(ABC, Generic[K, H]):
         self._learn(self._interface(link), update)
         return self._flush()
 
-    def _learn(self, interface: Interface[K, H], update: Update) -> None:
+    def _learn(self, interface: TableInterface[K, H], update: Update) -> None:
         assert interface.link is not None
         news = interface.ledger.news(interface.link, interface.role, update)
         new = self.receive(interface, update, news)
@@ -327,7 +329,7 @@ class TableEngine(ABC, Generic[K, H]):
         self._changed(interface, news.drop, new)
         self.conclude(interface)
 
-    def _changed(self, source: Interface[K, H], drop: Collection[int], add: Mapping[Any, Any]) -> None:
+    def _changed(self, source: TableInterface[K, H], drop: Collection[int], add: Mapping[Any, Any]) -> None:
         gone = [held for each in drop if (held := source.held.pop(each, None)) is not None]
         new = []
         for each, what in add.items():
@@ -425,10 +427,10 @@ class TableEngine(ABC, Generic[K, H]):
         return Digests(digest(self.told(link, about), kind), digest(self.heard(link, about), kind))
 
     @property
-    def _master(self) -> Interface[K, H] | None:
+    def _master(self) -> TableInterface[K, H] | None:
         return next((each for each in self.links.values() if each.role is Role.MASTER), None)
 
-    def _interface(self, link: Link) -> Interface[K, H]:
+    def _interface(self, link: Link) -> TableInterface[K, H]:
         try:
             return self.links[link]
         except KeyError:

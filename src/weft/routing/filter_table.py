@@ -17,7 +17,7 @@ from weft.index.base import AnyEvent
 from weft.language.ast import Filter
 from weft.model.change import Change
 from weft.model.schema import Schema
-from weft.routing.engine import H, Interface, K, TableEngine
+from weft.routing.engine import H, K, TableEngine, TableInterface
 from weft.routing.incoming import BESIDE, LinkMatcher, MakeIndex, without_tail
 from weft.routing.jobs import Job
 from weft.routing.table import Exactness, Item, ItemId, Items, Link, Placed, Places, Routes, Update, Wanted
@@ -69,7 +69,9 @@ class FilterTable(TableEngine[K, H]):
         form = as_form(item, self.schema)
         return Held(item, form) if form else None
 
-    def receive(self, interface: Interface[K, H], update: Update, news: Change[Items, Items]) -> Mapping[ItemId, Held]:
+    def receive(
+        self, interface: TableInterface[K, H], update: Update, news: Change[Items, Items]
+    ) -> Mapping[ItemId, Held]:
         """The filters of an update, those that match something."""
         if update.notes:
             raise RemoteProtocolError(f"{interface.link} sends notes, which a table of filters has no use for")
@@ -87,14 +89,14 @@ class FilterTable(TableEngine[K, H]):
         except (WeftError, TypeError) as error:
             raise RemoteProtocolError(f"{link} tells an item that is not a filter here: {error}") from error
 
-    def meet(self, interface: Interface[K, H]) -> None:
+    def meet(self, interface: TableInterface[K, H]) -> None:
         """Make room in the index."""
         assert interface.link is not None
         self._matcher.attach(interface.link)
 
     def heed(
         self,
-        interface: Interface[K, H],
+        interface: TableInterface[K, H],
         update: Update,  # noqa: ARG002 - what is new of it says it all
         news: Change[Items, Items],
         new: Mapping[ItemId, Held],
@@ -103,7 +105,7 @@ class FilterTable(TableEngine[K, H]):
         assert interface.link is not None
         self._matcher.change(interface.link, news.drop.keys(), {item_id: each.form for item_id, each in new.items()})
 
-    def silence(self, interface: Interface[K, H]) -> Job:
+    def silence(self, interface: TableInterface[K, H]) -> Job:
         """Take the link's items out of the index."""
         assert interface.link is not None
         return self._matcher.detach(interface.link)

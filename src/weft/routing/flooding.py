@@ -13,7 +13,7 @@ from weft.algebra.box import NormalForm
 from weft.errors import RemoteProtocolError
 from weft.index.base import AnyEvent
 from weft.model.change import Change
-from weft.routing.engine import Interface, TableEngine
+from weft.routing.engine import TableEngine, TableInterface
 from weft.routing.filter_table import FilterOverlap
 from weft.routing.jobs import Job
 from weft.routing.table import Exactness, Item, ItemId, Items, Link, Places, Routes, Update, Wanted
@@ -51,7 +51,7 @@ class FloodingTable(TableEngine[int, bool]):
         return True
 
     def receive(
-        self, interface: Interface[int, bool], update: Update, news: Change[Items, Items]
+        self, interface: TableInterface[int, bool], update: Update, news: Change[Items, Items]
     ) -> Mapping[ItemId, bool]:
         """Refused, if it says anything. Raises RemoteProtocolError."""
         if news.drop or news.add or update.notes:
@@ -64,15 +64,15 @@ class FloodingTable(TableEngine[int, bool]):
         """Nothing is told."""
         raise AssertionError(f"a flooding table tells nothing, and yet {key}")
 
-    def revise(self, source: Interface[int, bool], drop: Sequence[bool], add: Sequence[bool]) -> Job:  # noqa: ARG002
+    def revise(self, source: TableInterface[int, bool], drop: Sequence[bool], add: Sequence[bool]) -> Job:  # noqa: ARG002
         """Nobody needs to know."""
         return iter(())
 
-    def listen(self, interface: Interface[int, bool]) -> Job:  # noqa: ARG002
+    def listen(self, interface: TableInterface[int, bool]) -> Job:  # noqa: ARG002
         """A neighbour is there, and is told nothing."""
         return iter(())
 
-    def silence(self, interface: Interface[int, bool]) -> Job:  # noqa: ARG002
+    def silence(self, interface: TableInterface[int, bool]) -> Job:  # noqa: ARG002
         """A neighbour is gone."""
         return iter(())
 

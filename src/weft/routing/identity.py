@@ -12,7 +12,7 @@ from typing import Any
 
 from weft.algebra.box import Box, NormalForm
 from weft.language.ast import Filter
-from weft.routing.engine import Interface
+from weft.routing.engine import TableInterface
 from weft.routing.filter_table import FilterTable, Held
 from weft.routing.jobs import Job
 from weft.routing.table import Item
@@ -30,7 +30,7 @@ class Form:
     def __init__(self, key: FormKey, item: Filter | NormalForm) -> None:
         self.key = key
         self.item = item
-        self.holders: dict[Interface[Any, Any], int] = {}
+        self.holders: dict[TableInterface[Any, Any], int] = {}
 
 
 class IdentityTable(FilterTable[Form, Form]):
@@ -62,7 +62,7 @@ class IdentityTable(FilterTable[Form, Form]):
         """The first filter that had the form."""
         return key.item
 
-    def revise(self, source: Interface[Form, Form], drop: Sequence[Form], add: Sequence[Form]) -> Job:
+    def revise(self, source: TableInterface[Form, Form], drop: Sequence[Form], add: Sequence[Form]) -> Job:
         """What the change of holders makes of each form. Cost: O(changes + links x forms that change holders)."""
         before = {form: frozenset(form.holders) for form in (*drop, *add)}
         for form in add:
@@ -83,7 +83,7 @@ class IdentityTable(FilterTable[Form, Form]):
                 self.forms.pop(form.key, None)
         return iter(())
 
-    def listen(self, interface: Interface[Form, Form]) -> Job:
+    def listen(self, interface: TableInterface[Form, Form]) -> Job:
         """Every form that somebody else holds."""
         for number, form in enumerate([*self.forms.values()]):
             if _wanted(form, interface) and not interface.ledger.knows(form):
@@ -96,7 +96,7 @@ class IdentityTable(FilterTable[Form, Form]):
         super().check()
         if self.pending:
             return
-        counted: dict[Form, dict[Interface[Form, Form], int]] = {}
+        counted: dict[Form, dict[TableInterface[Form, Form], int]] = {}
         for source in (self.here, *self.links.values()):
             for form in source.held.values():
                 if form is not None:
@@ -112,6 +112,6 @@ def form_key(form: NormalForm) -> FormKey:
     return frozenset(form.boxes)
 
 
-def _wanted(form: Form, interface: Interface[Form, Form]) -> bool:
+def _wanted(form: Form, interface: TableInterface[Form, Form]) -> bool:
     """Whether somebody else holds the form."""
     return bool(form.holders.keys() - {interface})

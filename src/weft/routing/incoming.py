@@ -23,7 +23,7 @@ from weft.model.value import Value
 from weft.routing.table import ItemId, Link, Routes
 
 MakeIndex = Callable[[Schema | None], Index]
-Values = Mapping[str, Value | None]
+EventValues = Mapping[str, Value | None]
 
 _MOST_LINKS = 1 << 16
 _FEW = 64
@@ -146,7 +146,7 @@ class LinkMatcher:
             return np.array([name for name in names.tolist() if name not in self._dead], np.int64)
         return names[~np.isin(names, list(self._dead))]
 
-    def _young_wanting(self, values: Values, known: Collection[int]) -> set[int]:
+    def _young_wanting(self, values: EventValues, known: Collection[int]) -> set[int]:
         """The links, by number, that want an event because of an item beside the index."""
         found: set[int] = set()
         for name, young in self._young.items():
@@ -155,7 +155,7 @@ class LinkMatcher:
                 found.add(number)
         return found
 
-    def _values(self, event: AnyEvent) -> Values:
+    def _values(self, event: AnyEvent) -> EventValues:
         return attributes_of(event if self._schema is None else conformed(event, self._schema))
 
     def check(self, items: Mapping[Link, Collection[ItemId]]) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from weft.interest.negative_space import Limit, NegativeSpace
 from weft.model.change import Change
-from weft.routing.engine import Interface
+from weft.routing.engine import TableInterface
 from weft.routing.filter_table import FilterTable, Held
 from weft.routing.jobs import Job
 from weft.routing.table import Item
@@ -22,7 +22,7 @@ from weft.routing.table import Item
 _TOGETHER = 4  # items that a new link's space takes in as one piece of work
 _STEP = 16  # comparisons of a space in one piece of work
 
-FilterInterface = Interface[Held, Held]
+FilterInterface = TableInterface[Held, Held]
 
 
 class NegativeTable(FilterTable[Held, Held]):

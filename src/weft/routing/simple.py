@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from weft.algebra.box import NormalForm
 from weft.language.ast import Filter
-from weft.routing.engine import Interface
+from weft.routing.engine import TableInterface
 from weft.routing.filter_table import FilterTable, Held
 from weft.routing.jobs import Job
 from weft.routing.table import Item
@@ -50,7 +50,7 @@ class SimpleTable(FilterTable[Copy, Copy]):
         """The filter as it is."""
         return key.item
 
-    def revise(self, source: Interface[Copy, Copy], drop: Sequence[Copy], add: Sequence[Copy]) -> Job:
+    def revise(self, source: TableInterface[Copy, Copy], drop: Sequence[Copy], add: Sequence[Copy]) -> Job:
         """The same for every link. Cost: O(links x changes)."""
         for copy in drop:
             copy.wanted = False
@@ -61,7 +61,7 @@ class SimpleTable(FilterTable[Copy, Copy]):
                 self.withdraw(interface, copy)
         return iter(())
 
-    def listen(self, interface: Interface[Copy, Copy]) -> Job:
+    def listen(self, interface: TableInterface[Copy, Copy]) -> Job:
         """Everything from elsewhere."""
         for number, copy in enumerate([*self.holding(interface)]):
             if copy.wanted:

@@ -21,10 +21,10 @@ from weft.language.ast import Filter
 from weft.model.schema import Schema
 from weft.order.cover_index import CoverIndex, CoverRow
 from weft.routing.covering.extent import AxisSpan, Extent, Extents
-from weft.routing.engine import Interface
+from weft.routing.engine import TableInterface
 from weft.routing.jobs import Job
 
-Mask = int  # a set of links, a bit for each
+LinkMask = int  # a set of links, a bit for each
 
 _TAGGED = 63  # links with a bit of their own in the index; all others share the last
 _SHARED = 1 << _TAGGED
@@ -32,7 +32,7 @@ _LIGHT = 16  # pieces of work without a search that count as one
 _MOST_COMPARED = 256  # filters that are no boxes, in one search: those left over are taken for not covering
 
 
-class Node:
+class CoverNode:
     """A filter by its canonical key: who holds it, which links are told it, and where it hangs for the others."""
 
     __slots__ = ("above", "below", "form", "holders", "item", "key", "leaving", "row", "told")
@@ -41,18 +41,18 @@ class Node:
         self.item = item
         self.key = extent.key
         self.form = extent.form  # where it is not a box
-        self.holders: dict[Interface[Any, Any], int] = {}
-        self.told: Mask = 0
-        self.leaving: Mask = 0  # told still, until all that hangs below has another place
-        self.above: dict[Node, Mask] = {}  # its witnesses
-        self.below: dict[Node, Mask] | None = None
+        self.holders: dict[TableInterface[Any, Any], int] = {}
+        self.told: LinkMask = 0
+        self.leaving: LinkMask = 0  # told still, until all that hangs below has another place
+        self.above: dict[CoverNode, LinkMask] = {}  # its witnesses
+        self.below: dict[CoverNode, LinkMask] | None = None
         self.row: CoverRow = -1
 
     def __repr__(self) -> str:
-        return f"Node({self.item!s}, told {self.told:b})"
+        return f"CoverNode({self.item!s}, told {self.told:b})"
 
     @property
-    def hung(self) -> Mask:
+    def hung(self) -> LinkMask:
         """The links for which it hangs below another."""
         mask = 0
         for some in self.above.values():
@@ -60,7 +60,7 @@ class Node:
         return mask
 
     @property
-    def bearing(self) -> Mask:
+    def bearing(self) -> LinkMask:
         """The links for which others hang below it."""
         mask = 0
         for some in (self.below or {}).values():
@@ -74,20 +74,20 @@ class LinkCovers:
     def __init__(
         self,
         schema: Schema | None,
-        tell: Callable[[Interface[Any, Any], Node], None],
-        withdraw: Callable[[Interface[Any, Any], Node], None],
+        tell: Callable[[TableInterface[Any, Any], CoverNode], None],
+        withdraw: Callable[[TableInterface[Any, Any], CoverNode], None],
     ) -> None:
         self.extents = Extents(schema)
-        self.nodes: dict[Hashable, Node] = {}
+        self.nodes: dict[Hashable, CoverNode] = {}
         self._schema = schema
         self._tell = tell
         self._withdraw = withdraw
         self._index = CoverIndex()
-        self._rows: dict[CoverRow, Node] = {}
-        self._bits: dict[Interface[Any, Any], Mask] = {}
-        self._links: dict[Mask, Interface[Any, Any]] = {}
-        self._all: Mask = 0  # the links that are told anything
-        self._fading: Mask = 0  # bits of links that are gone, still on nodes
+        self._rows: dict[CoverRow, CoverNode] = {}
+        self._bits: dict[TableInterface[Any, Any], LinkMask] = {}
+        self._links: dict[LinkMask, TableInterface[Any, Any]] = {}
+        self._all: LinkMask = 0  # the links that are told anything
+        self._fading: LinkMask = 0  # bits of links that are gone, still on nodes
 
     @property
     def compared(self) -> int:
@@ -96,15 +96,15 @@ class LinkCovers:
 
     # -- what is wanted ---------------------------------------------------------------------------
 
-    def node(self, item: Filter | NormalForm, extent: Extent) -> Node:
+    def node(self, item: Filter | NormalForm, extent: Extent) -> CoverNode:
         """The node of a filter, which nobody may hold yet."""
         node = self.nodes.get(extent.key)
         if node is None:
-            node = self.nodes[extent.key] = Node(item, extent)
+            node = self.nodes[extent.key] = CoverNode(item, extent)
             self.extents.retain(extent.spans)
         return node
 
-    def add(self, source: Interface[Any, Any], node: Node) -> Job:
+    def add(self, source: TableInterface[Any, Any], node: CoverNode) -> Job:
         """A source holds a node, or holds it once more: it is told, or hangs below another, at once; what it covers is
         gathered by the job that is returned. Cost: that of a search for what covers it, mostly.
         """
@@ -118,7 +118,7 @@ class LinkCovers:
             return self._place(node, wanted & ~node.told & ~node.hung)
         return iter(())
 
-    def discard(self, source: Interface[Any, Any], node: Node) -> Job:
+    def discard(self, source: TableInterface[Any, Any], node: CoverNode) -> Job:
         """A source holds a node once less; with the last holder it goes. Cost: O(nodes directly below) searches."""
         node.holders[source] -= 1
         if node.holders[source]:
@@ -137,7 +137,7 @@ class LinkCovers:
             self._unroot(node, rooted)
         self._clean(node)
 
-    def _wanted(self, node: Node) -> Mask:
+    def _wanted(self, node: CoverNode) -> LinkMask:
         """The links other than its only holder, if somebody holds it."""
         holders = node.holders
         if len(holders) == 1:
@@ -147,7 +147,7 @@ class LinkCovers:
 
     # -- placing ----------------------------------------------------------------------------------
 
-    def _place(self, node: Node, mask: Mask) -> Job:
+    def _place(self, node: CoverNode, mask: LinkMask) -> Job:
         """Hang a node below witnesses, or tell it, for links for which it has no place; the job gathers the rest."""
         if not mask:
             return iter(())
@@ -159,7 +159,7 @@ class LinkCovers:
         self._root(node, left, spans)
         return self._gather(node, spans, exact, left)
 
-    def _hang_below_any(self, node: Node, spans: Sequence[AxisSpan], exact: bool, mask: Mask) -> Mask:
+    def _hang_below_any(self, node: CoverNode, spans: Sequence[AxisSpan], exact: bool, mask: LinkMask) -> LinkMask:
         """Find witnesses; the links for which there is none."""
         rows = self._index.around_tagged(spans, exact, _tagged(mask))
         compared = 0
@@ -178,7 +178,7 @@ class LinkCovers:
                 break
         return mask
 
-    def _gather(self, node: Node, spans: Sequence[AxisSpan], exact: bool, mask: Mask) -> Job:
+    def _gather(self, node: CoverNode, spans: Sequence[AxisSpan], exact: bool, mask: LinkMask) -> Job:
         """Hang the roots that a new root covers below it; until then they are told as well."""
         rows = self._index.within_tagged(spans, exact, _tagged(mask))
         sure = exact and not (self._index.full and not self._index.knows(axis for axis, *_ in spans))
@@ -200,13 +200,13 @@ class LinkCovers:
                 self._hang(node, root, some)
             self._clean(root)
 
-    def _covers(self, wide: Node, narrow: Node) -> bool:
+    def _covers(self, wide: CoverNode, narrow: CoverNode) -> bool:
         return covers(self._form(wide), self._form(narrow), self._schema)
 
-    def _form(self, node: Node) -> NormalForm:
+    def _form(self, node: CoverNode) -> NormalForm:
         return as_form(node.item, self._schema) if node.form is None else node.form
 
-    def _spans(self, node: Node) -> Sequence[AxisSpan]:
+    def _spans(self, node: CoverNode) -> Sequence[AxisSpan]:
         """The hull of a node, which is all of it where there is no form."""
         if node.form is None:
             return self.extents.spans(node.key)
@@ -216,13 +216,13 @@ class LinkCovers:
 
     # -- roots ------------------------------------------------------------------------------------
 
-    def _root(self, node: Node, mask: Mask, spans: Sequence[AxisSpan] | None = None) -> None:
+    def _root(self, node: CoverNode, mask: LinkMask, spans: Sequence[AxisSpan] | None = None) -> None:
         node.told |= mask
         self._tag(node, spans)
         for interface in self._interfaces(mask):
             self._tell(interface, node)
 
-    def _unroot(self, node: Node, mask: Mask) -> None:
+    def _unroot(self, node: CoverNode, mask: LinkMask) -> None:
         if not mask:
             return
         node.told &= ~mask
@@ -231,7 +231,7 @@ class LinkCovers:
         for interface in self._interfaces(mask):
             self._withdraw(interface, node)
 
-    def _interfaces(self, mask: Mask) -> Iterator[Interface[Any, Any]]:
+    def _interfaces(self, mask: LinkMask) -> Iterator[TableInterface[Any, Any]]:
         while mask:
             bit = mask & -mask
             mask ^= bit
@@ -239,7 +239,7 @@ class LinkCovers:
             if interface is not None:  # one that is gone is told nothing
                 yield interface
 
-    def _tag(self, node: Node, spans: Sequence[AxisSpan] | None = None) -> None:
+    def _tag(self, node: CoverNode, spans: Sequence[AxisSpan] | None = None) -> None:
         """Keep the index up to date: it has the nodes that are told."""
         if node.told:
             if node.row < 0:
@@ -253,13 +253,13 @@ class LinkCovers:
 
     # -- edges ------------------------------------------------------------------------------------
 
-    def _hang(self, witness: Node, node: Node, mask: Mask) -> None:
+    def _hang(self, witness: CoverNode, node: CoverNode, mask: LinkMask) -> None:
         if witness.below is None:
             witness.below = {}
         witness.below[node] = witness.below.get(node, 0) | mask
         node.above[witness] = node.above.get(witness, 0) | mask
 
-    def _unhang(self, witness: Node, node: Node, mask: Mask) -> None:
+    def _unhang(self, witness: CoverNode, node: CoverNode, mask: LinkMask) -> None:
         assert witness.below is not None
         left = witness.below[node] & ~mask
         if left:
@@ -269,7 +269,7 @@ class LinkCovers:
             if not witness.below:
                 witness.below = None
 
-    def _unhang_childless(self, node: Node, mask: Mask) -> None:
+    def _unhang_childless(self, node: CoverNode, mask: LinkMask) -> None:
         """A node is no longer wanted where it hangs: it goes, but for where others hang below it."""
         mask &= ~node.bearing
         for witness, some in list(node.above.items()) if mask else ():
@@ -277,7 +277,7 @@ class LinkCovers:
                 self._unhang(witness, node, some & mask)
                 self._clean(witness)
 
-    def _clean(self, node: Node) -> None:
+    def _clean(self, node: CoverNode) -> None:
         """Forget a node that nobody holds and nothing hangs below; a ghost with one node below it is spliced out."""
         while not node.holders and not node.told:
             below = node.below
@@ -299,7 +299,7 @@ class LinkCovers:
                 return
             node = above[0][0]
 
-    def _splice(self, ghost: Node, child: Node) -> None:
+    def _splice(self, ghost: CoverNode, child: CoverNode) -> None:
         assert ghost.below is not None
         mask = ghost.below[child]
         self._unhang(ghost, child, mask)
@@ -309,7 +309,7 @@ class LinkCovers:
 
     # -- roots that leave -------------------------------------------------------------------------
 
-    def _leave(self, node: Node) -> Job:
+    def _leave(self, node: CoverNode) -> Job:
         """Find other places for what hangs below a root that nobody wants, then withdraw it."""
         while children := [each for each, some in (node.below or {}).items() if some & node.leaving]:
             for child in children:
@@ -327,7 +327,7 @@ class LinkCovers:
         self._unroot(node, node.leaving)
         self._clean(node)
 
-    def _raise_children(self, ghost: Node, node: Node, mask: Mask) -> Job:
+    def _raise_children(self, ghost: CoverNode, node: CoverNode, mask: LinkMask) -> Job:
         """Hang what is below a ghost one level higher."""
         for number, child in enumerate([*(ghost.below or ())]):
             some = (ghost.below or {}).get(child, 0) & mask
@@ -339,7 +339,7 @@ class LinkCovers:
 
     # -- links ------------------------------------------------------------------------------------
 
-    def listen(self, interface: Interface[Any, Any]) -> Job:
+    def listen(self, interface: TableInterface[Any, Any]) -> Job:
         """A new link: place every node for it. Cost: O(nodes), and a search each if there are less than two others."""
         bit = next(1 << n for n in range(len(self._bits) + self._fading.bit_length() + 1) if not self._used >> n & 1)
         self._bits[interface], self._links[bit] = bit, interface
@@ -352,13 +352,13 @@ class LinkCovers:
                 yield
 
     @property
-    def _used(self) -> Mask:
+    def _used(self) -> LinkMask:
         return self._all | self._fading
 
-    def _place_alike(self, node: Node, bit: Mask) -> Generator[None, None, bool]:
+    def _place_alike(self, node: CoverNode, bit: LinkMask) -> Generator[None, None, bool]:
         """Place a node for a new link as it is placed for others; whether that took a search."""
         chain, searched = [], False
-        at: Node | None = node
+        at: CoverNode | None = node
         while at is not None and self._wanted(at) & bit and not (at.told | at.hung) & bit:
             chain.append(at)
             at = next((each for each in at.above if self._wanted(each) & bit), None)
@@ -375,7 +375,7 @@ class LinkCovers:
                 yield from gathering
         return searched
 
-    def silence(self, interface: Interface[Any, Any]) -> Job:
+    def silence(self, interface: TableInterface[Any, Any]) -> Job:
         """A link is gone: take its bit from all nodes, by and by."""
         bit = self._bits.pop(interface, 0)
         if not bit:
@@ -389,7 +389,7 @@ class LinkCovers:
                 yield
         self._fading &= ~bit
 
-    def _forget(self, node: Node, bit: Mask) -> None:
+    def _forget(self, node: CoverNode, bit: LinkMask) -> None:
         """Take the bits of links that are gone from a node."""
         for child, some in list((node.below or {}).items()):
             if some & bit:
@@ -404,7 +404,7 @@ class LinkCovers:
 
     # -- checks -----------------------------------------------------------------------------------
 
-    def roots(self, interface: Interface[Any, Any]) -> Iterator[Node]:
+    def roots(self, interface: TableInterface[Any, Any]) -> Iterator[CoverNode]:
         """All that a link is told."""
         bit = self._bits[interface]
         return (node for node in self.nodes.values() if node.told & bit)
@@ -442,6 +442,6 @@ class LinkCovers:
                 assert interface.link is not None
 
 
-def _tagged(mask: Mask) -> int:
+def _tagged(mask: LinkMask) -> int:
     """A mask as a tag of 64 bits."""
     return mask if mask < _SHARED else mask & (_SHARED - 1) | _SHARED

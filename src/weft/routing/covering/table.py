@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from weft.algebra.box import NormalForm
 from weft.language.ast import Filter
 from weft.routing.covering.extent import Extent
-from weft.routing.covering.outgoing import LinkCovers, Node
-from weft.routing.engine import Interface, K
+from weft.routing.covering.outgoing import CoverNode, LinkCovers
+from weft.routing.engine import K, TableInterface
 from weft.routing.filter_table import FilterTable, Held
 from weft.routing.jobs import Job
 from weft.routing.table import Item, Placed, Wanted
@@ -24,18 +24,18 @@ class _New(NamedTuple):
     extent: Extent
 
 
-class CoveredTable(FilterTable[K, Node]):
+class CoveredTable(FilterTable[K, CoverNode]):
     """What tables on minimal covers share: a subclass says what becomes of nodes that are told and withdrawn."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.covers = LinkCovers(self.schema, self.rooted, self.unrooted)
 
-    def rooted(self, interface: Interface[K, Node], node: Node) -> None:
+    def rooted(self, interface: TableInterface[K, CoverNode], node: CoverNode) -> None:
         """A link must know a node."""
         raise NotImplementedError
 
-    def unrooted(self, interface: Interface[K, Node], node: Node) -> None:
+    def unrooted(self, interface: TableInterface[K, CoverNode], node: CoverNode) -> None:
         """A link need not know a node any more."""
         raise NotImplementedError
 
@@ -45,7 +45,7 @@ class CoveredTable(FilterTable[K, Node]):
         extent = self.covers.extents.of(item)
         return None if extent is None else _New(item, extent)
 
-    def keep(self, new: _New | Held) -> Node:
+    def keep(self, new: _New | Held) -> CoverNode:
         """The node of the filter, which equal filters share."""
         if isinstance(new, Held):
             extent = self.covers.extents.of(new.item)
@@ -53,7 +53,7 @@ class CoveredTable(FilterTable[K, Node]):
             return self.covers.node(new.item, extent)
         return self.covers.node(*new)
 
-    def revise(self, source: Interface[K, Node], drop: Sequence[Node], add: Sequence[Node]) -> Job:
+    def revise(self, source: TableInterface[K, CoverNode], drop: Sequence[CoverNode], add: Sequence[CoverNode]) -> Job:
         """By the covers."""
         for gathering in [self.covers.add(source, node) for node in add]:
             yield from gathering
@@ -61,11 +61,11 @@ class CoveredTable(FilterTable[K, Node]):
             yield from self.covers.discard(source, node)
         self.covers.extents.forget_unused()
 
-    def listen(self, interface: Interface[K, Node]) -> Job:
+    def listen(self, interface: TableInterface[K, CoverNode]) -> Job:
         """The minimal cover of what the others want."""
         return self.covers.listen(interface)
 
-    def silence(self, interface: Interface[K, Node]) -> Job:
+    def silence(self, interface: TableInterface[K, CoverNode]) -> Job:
         """Forget the link's forest, and its items."""
         clearing = super().silence(interface)
         yield from self.covers.silence(interface)
@@ -76,7 +76,7 @@ class CoveredTable(FilterTable[K, Node]):
         super().check()
         self.covers.check(not self.pending)
         if not self.pending:
-            held: dict[Node, dict[Any, int]] = {}
+            held: dict[CoverNode, dict[Any, int]] = {}
             for source in (self.here, *self.links.values()):
                 for node in source.held.values():
                     if node is not None:
@@ -85,7 +85,7 @@ class CoveredTable(FilterTable[K, Node]):
             assert held == {node: node.holders for node in self.covers.nodes.values() if node.holders}
 
 
-class CoveringTable(CoveredTable[Node]):
+class CoveringTable(CoveredTable[CoverNode]):
     """A key is a filter by its canonical form.
 
     >>> from weft import parse
@@ -102,15 +102,15 @@ class CoveringTable(CoveredTable[Node]):
 
     model = "covering"
 
-    def rooted(self, interface: Interface[Node, Node], node: Node) -> None:
+    def rooted(self, interface: TableInterface[CoverNode, CoverNode], node: CoverNode) -> None:
         """The node is told as it is."""
         self.tell(interface, node)
 
-    def unrooted(self, interface: Interface[Node, Node], node: Node) -> None:
+    def unrooted(self, interface: TableInterface[CoverNode, CoverNode], node: CoverNode) -> None:
         """The node is withdrawn."""
         self.withdraw(interface, node)
 
-    def item(self, key: Node) -> Item:
+    def item(self, key: CoverNode) -> Item:
         """The first filter that had the form."""
         return key.item
 

@@ -19,7 +19,7 @@ from weft.merging.mergeability import Merged
 from weft.merging.merged_set import MergedSet
 from weft.model.schema import Schema
 from weft.order import FilterRelation
-from weft.routing.covering.outgoing import Node
+from weft.routing.covering.outgoing import CoverNode
 from weft.routing.item_codec import ItemCodec
 
 MergedItem = MergeItem[Any]
@@ -50,17 +50,17 @@ class MergedTold:
     def __init__(self, schema: Schema | None, budget: MergeBudget | None, lazy: bool, items: ItemCodec) -> None:
         merging = SendableMerging(schema, budget, items)
         self.merged: MergedSet[Any] = MergedSet(FilterRelation(schema), merging, math.inf if lazy else 0.0)
-        self._add: dict[Node, None] = {}
-        self._drop: dict[Node, None] = {}
+        self._add: dict[CoverNode, None] = {}
+        self._drop: dict[CoverNode, None] = {}
 
-    def add(self, node: Node) -> None:
+    def add(self, node: CoverNode) -> None:
         """The link must know a node, with the next update."""
         if node in self._drop:
             del self._drop[node]
         else:
             self._add[node] = None
 
-    def discard(self, node: Node) -> None:
+    def discard(self, node: CoverNode) -> None:
         """The link need not know a node any more, with the next update."""
         if node in self._add:
             del self._add[node]

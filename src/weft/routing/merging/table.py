@@ -12,14 +12,14 @@ from typing import Any
 
 from weft.merging import MergeBudget
 from weft.merging.merge_parts import MergeChange
-from weft.routing.covering.outgoing import Node
+from weft.routing.covering.outgoing import CoverNode
 from weft.routing.covering.table import CoveredTable
-from weft.routing.engine import Interface
+from weft.routing.engine import TableInterface
 from weft.routing.jobs import Job
 from weft.routing.merging.outgoing import MergedItem, MergedTold, told_item
 from weft.routing.table import About, Exactness, Item
 
-MergedInterface = Interface[MergedItem, Node]
+MergedInterface = TableInterface[MergedItem, CoverNode]
 
 
 class MergingTable(CoveredTable[MergedItem]):
@@ -59,11 +59,11 @@ class MergingTable(CoveredTable[MergedItem]):
         """A filter or the form of a merger."""
         return told_item(key)
 
-    def rooted(self, interface: MergedInterface, node: Node) -> None:
+    def rooted(self, interface: MergedInterface, node: CoverNode) -> None:
         """The node is merged with others."""
         self.outgoing[interface].add(node)
 
-    def unrooted(self, interface: MergedInterface, node: Node) -> None:
+    def unrooted(self, interface: MergedInterface, node: CoverNode) -> None:
         """The node goes, and mergers with it."""
         self.outgoing[interface].discard(node)
 

@@ -22,7 +22,7 @@ from weft.language.ast import Filter
 from weft.model.change import Change
 from weft.model.schema import Schema
 from weft.routing.cell_table import Cells, CellTable
-from weft.routing.engine import Interface, unexpected
+from weft.routing.engine import TableInterface, unexpected
 from weft.routing.item_codec import RangeItems
 from weft.routing.jobs import Job
 from weft.routing.mics.incoming import RangesHeard
@@ -99,7 +99,7 @@ class MicsTable(CellTable[CurveRange, Ranges]):
         return None if ranges is None else Cells(ranges)
 
     def receive(
-        self, interface: Interface[CurveRange, Cells[Ranges]], update: Update, news: Change[Items, Items]
+        self, interface: TableInterface[CurveRange, Cells[Ranges]], update: Update, news: Change[Items, Items]
     ) -> Mapping[ItemId, Cells[Ranges]]:
         """The ranges of an update."""
         if update.notes:
@@ -114,14 +114,14 @@ class MicsTable(CellTable[CurveRange, Ranges]):
         range_ = RangeSet.of((item.start, item.end))
         return tuple(range_ if group == item.group else NOTHING for group in range(len(self.spaces)))
 
-    def meet(self, interface: Interface[CurveRange, Cells[Ranges]]) -> None:
+    def meet(self, interface: TableInterface[CurveRange, Cells[Ranges]]) -> None:
         """A table of what the link will tell."""
         assert interface.link is not None
         self.incoming[interface.link] = RangesHeard(len(self.spaces))
 
     def heed(
         self,
-        interface: Interface[CurveRange, Cells[Ranges]],
+        interface: TableInterface[CurveRange, Cells[Ranges]],
         update: Update,  # noqa: ARG002 - what is new of it says it all
         news: Change[Items, Items],
         new: Mapping[ItemId, Cells[Ranges]],  # noqa: ARG002
@@ -130,7 +130,7 @@ class MicsTable(CellTable[CurveRange, Ranges]):
         assert interface.link is not None
         self.incoming[interface.link].change(news.drop.values(), news.add.values())
 
-    def silence(self, interface: Interface[CurveRange, Cells[Ranges]]) -> Job:
+    def silence(self, interface: TableInterface[CurveRange, Cells[Ranges]]) -> Job:
         """Forget what the link was told, and told."""
         assert interface.link is not None
         del self.incoming[interface.link]

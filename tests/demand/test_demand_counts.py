@@ -185,5 +185,5 @@ def test_a_text_that_is_no_filter_or_too_large_a_one_is_refused_alone() -> None:
     some[7], some[50], some[51] = large, "x >", large
     found = readable(some)
     assert sorted(found.refused) == [7, 50, 51]
-    assert "boxes" in found.refused[7]
+    assert "steps" in found.refused[7]
     assert found.columns.owners.tolist() == [n for n in range(100) if n not in found.refused]

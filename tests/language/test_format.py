@@ -74,7 +74,7 @@ def test_is_of_a_constant_truth_reads_back(tree: Filter, value: bool | None) -> 
 
 
 def test_repr_shows_the_tree_and_str_the_text() -> None:
-    assert repr(parse("x")) == "Attribute(name='x')"
+    assert repr(parse("x")) == "AttributeRef(name='x')"
     assert f"{parse('x AND y')}" == "x AND y"
 
 

@@ -313,7 +313,7 @@ def test_many_items_at_once_are_matched_like_one_by_one() -> None:
         matcher.attach(EAST)
         assert matcher.wanting({"x": 1, "y": 0}) == {SOUTH}
         matcher.check({SOUTH: list(items(*filters[50:])), EAST: []})
-        assert len([*clearing]) == 1
+        assert len([*clearing]) > 1  # in pieces
         matcher.attach(WEST)  # gets the number that is free
         assert matcher.wanting({"x": 1, "y": 0}) == {SOUTH}
         matcher.check({SOUTH: list(items(*filters[50:])), EAST: [], WEST: []})

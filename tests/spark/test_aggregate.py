@@ -173,7 +173,7 @@ def test_a_neighbour_understands_what_it_is_told(done: Callable[[str], Aggregate
 def test_a_loaded_table_tells_what_one_tells_that_was_fed_everything(
     done: Callable[[str], Aggregated], model: str, table: Any
 ) -> None:
-    loaded = load(done(model), lambda local: table(SCHEMA, local=local), SCHEMA)
+    loaded = load(done(model), lambda local: table(SCHEMA, local=local))
     fed, neighbour = table(SCHEMA), table(SCHEMA)
     for number, text in enumerate(TEXTS):
         fed.change({SubId(number): parse(text)}, ())

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from routing.models import PREDICATES
 from strategies import EVENTS, filters, thorough
 from weft import Schema
 from weft.algebra.columns import BoxColumns
@@ -85,9 +86,9 @@ def tables(tuned: Tuned[Any]) -> tuple[RoutingTable, RoutingTable]:
     def table() -> RoutingTable:
         read = Tuned.from_json(tuned.to_json())
         made: RoutingTable = (
-            MicsTable(read.space.groups)
+            MicsTable(read.space.groups, predicates=PREDICATES)
             if read.model == "mics"
-            else DlsTable(read.space, shape=read.shape, rate=read.rate)
+            else DlsTable(read.space, shape=read.shape, rate=read.rate, predicates=PREDICATES)
         )
         made.attach(NORTH)
         return made

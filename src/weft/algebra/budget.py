@@ -38,4 +38,4 @@ class Budget:
         """Take steps. Raises FilterTooComplexError when there are not so many left, now and from then on."""
         self.left -= steps
         if self.left < 0:
-            raise FilterTooComplexError(f"this takes more than {self.steps:,} steps; split the filter")
+            raise FilterTooComplexError(f"the filter takes more than {self.steps:,} steps; split it")

@@ -38,7 +38,7 @@ def span_of(name: str, values: ValueSet, number: Callable[[str], float]) -> tupl
     `number` gives the number of a string, and is called only if that string is all of the set.
 
     >>> span_of("x", ValueSet(numbers=((1, 0), (2, 0), (5, 1))), len)
-    ((('x', <Part.NUMBERS: 'numbers'>), 1.0, inf, 4), False)
+    ((('x', <ColumnPart.NUMBERS: 'numbers'>), 1.0, inf, 4), False)
     """
     cuts = values.numbers
     if cuts:

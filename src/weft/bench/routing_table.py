@@ -26,7 +26,7 @@ from weft.sim.range_workloads import WORKLOADS
 LINKS = tuple(map(Link, ("north", "south", "west")))
 STANDARD = 830_000  # pairs of boxes compared a second
 _BATCH = 256  # items of a bulk change
-_BUDGET = 64  # pieces of work in a step
+_BUDGET = 16  # pieces of work in a step
 
 
 def run(quick: bool, progress: Callable[[str], None], size: int | None = None) -> list[Result]:

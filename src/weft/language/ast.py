@@ -5,7 +5,7 @@ Constants carry their type, so that `x = 1`, `x = 1.0` and `x = TRUE` are three 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NoReturn
@@ -13,7 +13,7 @@ from typing import NoReturn
 from weft.errors import FilterError, FilterTooComplexError
 from weft.language.constant import Constant, encodes
 from weft.language.pattern import Pattern
-from weft.language.predicate import Arguments, Predicate
+from weft.language.predicate import Arguments, Predicate, Predicates
 from weft.model.limits import LIMITS, MAX_DEPTH
 
 
@@ -266,6 +266,12 @@ def walk(root: Filter) -> Iterator[Filter]:
                 yield from walk(operand)
         case Not(operand) | Is(operand):
             yield from walk(operand)
+
+
+def predicates_of(filters: Iterable[Filter]) -> Predicates:
+    """The user predicates that filters call."""
+    called = {node.predicate.name: node.predicate for root in filters for node in walk(root) if isinstance(node, Call)}
+    return Predicates([*called.values()])
 
 
 def attributes(root: Filter) -> frozenset[str]:

@@ -13,7 +13,7 @@ from weft.errors import LocalProtocolError
 
 Job = Iterator[None]
 
-PIECES = 32  # of work in one call; a piece is about a search
+PIECES = 16  # of work in one call; a piece is about a search
 
 
 class Jobs:

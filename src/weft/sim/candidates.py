@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from weft.errors import SchemaError
 from weft.interest.negative_space import Limit
-from weft.language.ast import Filter, attributes
+from weft.language.ast import Filter, attributes, predicates_of
+from weft.language.predicate import NO_PREDICATES, Predicates
 from weft.model.schema import Attribute, Schema
 from weft.model.value import Type
 from weft.routing.registry import make_table
@@ -30,6 +31,7 @@ class Terms:
     grid: Schema
     unseen: tuple[str, ...]
     cells: int | None = None
+    predicates: Predicates = NO_PREDICATES  # that the filters call
 
     @staticmethod
     def of(schema: Schema | None, filters: Iterable[Filter], cells: int | None = None) -> Terms:
@@ -41,11 +43,12 @@ class Terms:
         >>> list(terms.grid), terms.unseen
         (['y', 'x'], ('place',))
         """
-        used = Counter(name for wanted in filters for name in sorted(attributes(wanted)))
+        some = [*filters]
+        used = Counter(name for wanted in some for name in sorted(attributes(wanted)))
         declared = schema or Schema()
         chosen = [declared[name] for name, _ in used.most_common() if name in declared and _bounded(declared[name])]
         grid = Schema(tuple(chosen))
-        return Terms(schema, grid, tuple(sorted(used.keys() - set(grid))), cells)
+        return Terms(schema, grid, tuple(sorted(used.keys() - set(grid))), cells, predicates_of(some))
 
     def bounded(self) -> Schema:
         """The attributes for a grid. Raises SchemaError if there is none."""
@@ -59,14 +62,16 @@ MakeCandidate = Callable[[Terms], RoutingTable]
 
 FLOODING = "flooding"
 CANDIDATES: dict[str, MakeCandidate] = {
-    FLOODING: lambda _: make_table(FLOODING),
-    "identity": lambda terms: make_table("identity", terms.schema),
-    "covering": lambda terms: make_table("covering", terms.schema),
-    "merging": lambda terms: make_table("merging", terms.schema),
-    "negative": lambda terms: make_table("negative", terms.schema),
-    "negative-approximate": lambda terms: make_table("negative", terms.schema, limit=Limit(K)),
-    "mics": lambda terms: make_table("mics", terms.bounded(), cells=terms.cells),
-    "dls": lambda terms: make_table("dls", terms.bounded(), cells=terms.cells),
+    FLOODING: lambda terms: make_table(FLOODING, predicates=terms.predicates),
+    "identity": lambda terms: make_table("identity", terms.schema, predicates=terms.predicates),
+    "covering": lambda terms: make_table("covering", terms.schema, predicates=terms.predicates),
+    "merging": lambda terms: make_table("merging", terms.schema, predicates=terms.predicates),
+    "negative": lambda terms: make_table("negative", terms.schema, predicates=terms.predicates),
+    "negative-approximate": lambda terms: make_table(
+        "negative", terms.schema, limit=Limit(K), predicates=terms.predicates
+    ),
+    "mics": lambda terms: make_table("mics", terms.bounded(), cells=terms.cells, predicates=terms.predicates),
+    "dls": lambda terms: make_table("dls", terms.bounded(), cells=terms.cells, predicates=terms.predicates),
 }
 ON_GRIDS = frozenset({"mics", "dls"})  # models that see only attributes with bounds or categories
 

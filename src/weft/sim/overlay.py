@@ -18,7 +18,7 @@ import numpy as np
 from weft.errors import ProtocolError
 from weft.index.base import AnyEvent, SubId
 from weft.index.scan import ScanIndex
-from weft.language.ast import Filter
+from weft.language.ast import Filter, predicates_of
 from weft.language.text import parse
 from weft.model.progress import RunProgress
 from weft.model.schema import Schema
@@ -191,7 +191,10 @@ def simulate(  # noqa: PLR0913
 
     With `check` every table's invariants are checked too, before anything is published: AssertionError.
     """
-    run = _Run(given, model, models[model], np.random.default_rng(seed), check, progress or (lambda *_: None))
+    make = models[model]
+    if models is MODELS:
+        make = partial(make_table, model, predicates=predicates_of(client.filter for client in given.clients))
+    run = _Run(given, model, make, np.random.default_rng(seed), check, progress or (lambda *_: None))
     return run.outcome(expected)
 
 
@@ -218,7 +221,8 @@ class _Run:
         if not self.advertises:
             return table
         assert isinstance(table, TableEngine)
-        return Advertised(table, schema=self.given.schema)
+        predicates = predicates_of(client.filter for client in self.given.clients)
+        return Advertised(table, schema=self.given.schema, predicates=predicates)
 
     def outcome(self, expected: Expected) -> ModelOutcome:
         overlay, given = self.overlay, self.given

@@ -50,13 +50,14 @@ def load(aggregated: Aggregated, make: Callable[[Local], T]) -> T:
 
 
 def update(aggregated: Aggregated, schema: Schema | None = None) -> Update:
-    """All that a neighbour is told of it, fresh: filters, normal forms of mergers, ranges of group 0, or label sets."""
+    """All that a neighbour is told of it, fresh: filters, normal forms of mergers, ranges, or label sets."""
     rows = aggregated.active.toArrow()
     items: list[Item]
     match aggregated.model:
         case AggregationModel.MICS:
-            ends = zip(rows["start"].to_pylist(), rows["end"].to_pylist(), strict=True)
-            items = [CurveRange(0, int(start or 0), int(end or 0)) for start, end in ends]
+            groups = rows["group"].to_pylist() if "group" in rows.column_names else [0] * len(rows)
+            ends = zip(groups, rows["start"].to_pylist(), rows["end"].to_pylist(), strict=True)
+            items = [CurveRange(int(group or 0), int(start or 0), int(end or 0)) for group, start, end in ends]
         case AggregationModel.DLS:
             labels = np.sort(rows["label"].to_numpy()).tolist()
             items = [LabelSet(tuple(labels[at : at + _BUNDLE])) for at in range(0, len(labels), _BUNDLE)]

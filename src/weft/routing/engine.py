@@ -366,9 +366,10 @@ class TableEngine(ABC, Generic[K, H]):
         if not self._jobs:
             self.settled()
         for link, each in self.links.items():
+            ledger = each.ledger
             self.close(each)
-            if each.ledger.changed:
-                tells.append(Tell(link, each.ledger.flush(self.item)))
+            if ledger.changed:
+                tells.append(Tell(link, ledger.flush(self.item)))
         return tells
 
     # -- events -----------------------------------------------------------------------------------

@@ -106,7 +106,7 @@ class FilterItems:
 
     def refuse(self, item: Item) -> None:
         """Raise FilterError unless reading the text gives the filter, or for a form one that normalizes again."""
-        if isinstance(item, Filter) and _most_bytes(item) <= MAX_TEXT:
+        if isinstance(item, Filter) and (_is_short(item) or _most_bytes(item) <= MAX_TEXT):
             return
         text = self.encode(item)
         try:
@@ -228,6 +228,25 @@ class LabelItems:
         self.encode(item)
 
 
+def _is_short(item: Filter) -> bool:
+    """Whether an item is surely short: few tests of numbers, of attributes with short names. Most are."""
+    parts = item.operands if type(item) is And else (item,)
+    if len(parts) > _FEW_TESTS:
+        return False
+    for part in parts:
+        kind = type(part)
+        if kind is Between:
+            plain = type(part.low.value) in _NUMBERS and type(part.high.value) in _NUMBERS  # type: ignore[attr-defined]
+        elif kind is Compare:
+            right = part.right  # type: ignore[attr-defined]
+            plain = type(right) is Constant and type(right.value) in _NUMBERS
+        else:
+            return False
+        if not plain or len(part.left.name) > _SHORT_NAME:  # type: ignore[attr-defined]
+            return False
+    return True
+
+
 def _most_bytes(node: Filter) -> float:
     """What the text of common tests takes at most; for others, and for what may not read back, infinitely much."""
     kind = type(node)  # a chain of types is quicker here than patterns, and every subscription comes by
@@ -255,6 +274,8 @@ def _of_text(text: str) -> int:
     return 4 * len(text) + 2  # of UTF-8, or two for a quote that is doubled
 
 
+_NUMBERS = (int, float)
+_FEW_TESTS, _SHORT_NAME = 64, 128
 _PLAIN = {Type.BOOL: bool, Type.INT: int, Type.FLOAT: float, Type.STRING: str, Type.TIMESTAMP: int}
 
 

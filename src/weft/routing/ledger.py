@@ -78,7 +78,7 @@ class Ledger(Generic[K]):
 
     def flush(self, item: Callable[[K], Item]) -> Update:
         """What has gathered as an update; a fresh one has all that is told, under the ids that it had."""
-        drop = () if self.fresh else tuple(sorted(self._drop.values()))
+        drop = tuple(sorted(self._drop.values())) if self._drop and not self.fresh else ()
         add: dict[ItemId, Item] = {}
         if self.fresh:
             add = {item_id: item(key) for key, item_id in sorted(self.ids.items(), key=lambda pair: pair[1])}

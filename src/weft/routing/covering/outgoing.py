@@ -86,6 +86,7 @@ class LinkCovers:
         self._rows: dict[CoverRow, CoverNode] = {}
         self._bits: dict[TableInterface[Any, Any], LinkMask] = {}
         self._links: dict[LinkMask, TableInterface[Any, Any]] = {}
+        self._several: dict[LinkMask, tuple[TableInterface[Any, Any], ...]] = {}  # the links of masks, made once
         self._all: LinkMask = 0  # the links that are told anything
         self._fading: LinkMask = 0  # bits of links that are gone, still on nodes
 
@@ -231,13 +232,13 @@ class LinkCovers:
         for interface in self._interfaces(mask):
             self._withdraw(interface, node)
 
-    def _interfaces(self, mask: LinkMask) -> Iterator[TableInterface[Any, Any]]:
-        while mask:
-            bit = mask & -mask
-            mask ^= bit
-            interface = self._links.get(bit)
-            if interface is not None:  # one that is gone is told nothing
-                yield interface
+    def _interfaces(self, mask: LinkMask) -> tuple[TableInterface[Any, Any], ...]:
+        """The links of a mask, which is one of few."""
+        known = self._several.get(mask)
+        if known is None:
+            every = self._links.items()  # one that is gone is told nothing
+            known = self._several[mask] = tuple(interface for bit, interface in every if bit & mask)
+        return known
 
     def _tag(self, node: CoverNode, spans: Sequence[AxisSpan] | None = None) -> None:
         """Keep the index up to date: it has the nodes that are told."""
@@ -343,6 +344,7 @@ class LinkCovers:
         """A new link: place every node for it. Cost: O(nodes), and a search each if there are less than two others."""
         bit = next(1 << n for n in range(len(self._bits) + self._fading.bit_length() + 1) if not self._used >> n & 1)
         self._bits[interface], self._links[bit] = bit, interface
+        self._several.clear()
         self._all |= bit
         for number, node in enumerate([*self.nodes.values()]):
             if self._links.get(bit) is not interface:
@@ -381,6 +383,7 @@ class LinkCovers:
         if not bit:
             return
         del self._links[bit]
+        self._several.clear()
         self._all &= ~bit
         self._fading |= bit
         for number, node in enumerate([*self.nodes.values()]):

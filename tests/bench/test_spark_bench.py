@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from weft.bench import BENCHES, spark
 
 
+@pytest.mark.slow
 def test_the_spark_benchmark_measures_every_figure() -> None:
     notes: list[str] = []
     sizes = spark.BenchSizes(cubes=(800,), plain=(20, 60), many=1_000, partitioned=3_000, cells=(8,), turns=1)

@@ -69,7 +69,7 @@ class Neighbour:
 @pytest.mark.parametrize("advertised", [False, True], ids=["subscriptions", "advertisements"])
 @pytest.mark.parametrize("name", RESTLESS)
 @given(data=st.data())
-@thorough(12)
+@thorough(8)
 def test_what_a_link_tells_does_not_change_what_it_is_told(name: str, advertised: bool, data: st.DataObject) -> None:
     """Law 5, for subscriptions and for advertisements, whatever the others do between."""
     table: Any = TABLES[name].make()
@@ -145,7 +145,7 @@ def test_merging_networks_fall_quiet_with_changes_between_messages(name: str, da
 @pytest.mark.parametrize("advertised", [False, True], ids=["subscriptions", "advertisements"])
 @pytest.mark.parametrize("name", TABLES)
 @given(data=st.data())
-@thorough(6)
+@thorough(4)
 def test_a_restarted_table_tells_what_the_old_one_told(name: str, advertised: bool, data: st.DataObject) -> None:
     """Whatever was held comes back before anybody is told anything; then told admits the same."""
     model: Model = TABLES[name]

@@ -46,7 +46,7 @@ print("the same")
 """
 
 
-@pytest.mark.parametrize("where", ["local-cluster[2,1,1024]", "connect"])
+@pytest.mark.parametrize("where", ["local-cluster[2,1,1024]", pytest.param("connect", marks=pytest.mark.slow)])
 def test_results_are_the_same(where: str, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)

@@ -100,7 +100,7 @@ def tables(tuned: Tuned[Any]) -> tuple[RoutingTable, RoutingTable]:
 @given(
     st.lists(filters(3), min_size=1, max_size=4), st.sampled_from([CostBudget(), CostBudget(forwarded=3)]), st.randoms()
 )
-@thorough(25)
+@thorough(12)
 def test_tables_of_a_tuning_file_lose_no_event(model: str, some: list[Filter], budget: CostBudget, random: Any) -> None:
     boxes = [box for each in some for box in normalize(each).boxes]
     sample = random.sample(EVENTS, 20)

@@ -19,3 +19,10 @@ def spark() -> Iterator[SparkSession]:
     started = session("local[2]", memory="1g", options=options)
     yield started
     started.stop()
+
+
+@pytest.fixture(autouse=True)
+def names_of_any_case(request: pytest.FixtureRequest) -> None:
+    """Names are case-insensitive at the start of every test: a session that a command began may have said otherwise."""
+    if "spark" in request.fixturenames:
+        request.getfixturevalue("spark").conf.set("spark.sql.caseSensitive", "false")

@@ -4,6 +4,7 @@ link is a minimal cover of what all others want, as far as covering is proven.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -31,13 +32,13 @@ class CoveredTable(FilterTable[K, CoverNode]):
         super().__init__(*args, **options)
         self.covers = LinkCovers(self.schema, self.rooted, self.unrooted)
 
+    @abstractmethod
     def rooted(self, interface: TableInterface[K, CoverNode], node: CoverNode) -> None:
         """A link must know a node."""
-        raise NotImplementedError
 
+    @abstractmethod
     def unrooted(self, interface: TableInterface[K, CoverNode], node: CoverNode) -> None:
         """A link need not know a node any more."""
-        raise NotImplementedError
 
     def hold(self, wanted: Wanted | NormalForm) -> _New | None:
         """A filter and its extent."""

@@ -15,9 +15,9 @@ from tempfile import gettempdir
 import atheris
 
 with atheris.instrument_imports(include=["weft"]):
-    from weft.algebra.express import express
     from weft.algebra.normalize import normalize
     from weft.algebra.relate import covers, equivalent, overlaps
+    from weft.algebra.to_filter import to_filter
     from weft.errors import FilterSyntaxError, FilterTooComplexError
     from weft.language.ast import Filter, attributes
     from weft.language.dialects import from_json, to_json
@@ -108,7 +108,7 @@ def check(tree: Filter) -> None:
     assert covers(form, form), "a filter does not cover itself"
     assert overlaps(form, form) == bool(form)
     try:
-        other = normalize(express(form))
+        other = normalize(to_filter(form))
     except FilterTooComplexError:
         return
     assert equivalent(form, other), "an expressed form means something else"

@@ -35,7 +35,6 @@ from weft._version import __version__
 if TYPE_CHECKING:
     from weft.algebra.box import Box as Box
     from weft.algebra.box import NormalForm as NormalForm
-    from weft.algebra.express import express as express
     from weft.algebra.merge import merge as merge
     from weft.algebra.normalize import normalize as normalize
     from weft.algebra.profile import Profile as Profile
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
     from weft.algebra.relate import is_empty as is_empty
     from weft.algebra.relate import overlaps as overlaps
     from weft.algebra.subtract import subtract as subtract
+    from weft.algebra.to_filter import to_filter as to_filter
     from weft.errors import WeftError as WeftError
     from weft.index.base import Matches as Matches
     from weft.index.tree import TreeIndex as TreeIndex
@@ -71,7 +71,7 @@ _HOMES = {
     "WeftError": "weft.errors",
     "covers": "weft.algebra.relate",
     "equivalent": "weft.algebra.relate",
-    "express": "weft.algebra.express",
+    "to_filter": "weft.algebra.to_filter",
     "from_json": "weft.language.dialects",
     "intersect": "weft.algebra.relate",
     "is_empty": "weft.algebra.relate",

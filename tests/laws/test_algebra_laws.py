@@ -18,12 +18,12 @@ from strategies import (
     related_tests,
     thorough,
 )
-from weft.algebra.express import express
 from weft.algebra.measure import disjoint
 from weft.algebra.merge import merge, merge_attributes, merge_bounding, merge_perfect
 from weft.algebra.normalize import normalize
 from weft.algebra.relate import covers, equivalent, intersect, is_empty, overlaps
 from weft.algebra.subtract import subtract
+from weft.algebra.to_filter import to_filter
 from weft.language.ast import Filter, Is, Not
 from weft.language.meaning import matches, truth
 from weft.language.text import parse
@@ -92,7 +92,7 @@ def test_normal_form_keeps_meaning(filter: Filter) -> None:
 @thorough()
 def test_an_expressed_form_means_the_same(filter: Filter) -> None:
     form = normalize(filter)
-    again = express(form)
+    again = to_filter(form)
     assert hits(again) == hits(filter)
     assert equivalent(form, normalize(again))
 

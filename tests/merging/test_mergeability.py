@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from merging.merging_cases import GRID, SCHEMA, SQUARES, touching
 from order.things import Range
 from strategies import EVENTS, filters, thorough
-from weft.algebra.express import express
 from weft.algebra.measure import volume
 from weft.algebra.relate import as_form, covers
+from weft.algebra.to_filter import to_filter
 from weft.errors import FilterError
 from weft.language.ast import Filter
 from weft.language.text import parse
@@ -26,7 +26,7 @@ def merged(one: str, other: str, schema: Schema | None = None, merging: FilterMe
     """The merger of two filters, as text."""
     relation, merging = FilterRelation(schema), merging or FilterMerging(schema)
     found = merging.merged(relation.make(parse(one)), relation.make(parse(other)), merging.room(1, 0.0))
-    return None if found is None else str(express(as_form(found.thing, schema)))
+    return None if found is None else str(to_filter(as_form(found.thing, schema)))
 
 
 @pytest.mark.parametrize(

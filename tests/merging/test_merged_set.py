@@ -13,8 +13,8 @@ from merging.merging_cases import GRID, MERGE_CASES, SCHEMA, MergeCase, touching
 from order.things import STRUCTURES, Range
 from strategies import EVENTS, filters, thorough
 from weft.algebra.box import NormalForm
-from weft.algebra.express import express
 from weft.algebra.relate import as_form, covers
+from weft.algebra.to_filter import to_filter
 from weft.errors import FilterError
 from weft.language.ast import Filter
 from weft.language.meaning import matches
@@ -160,11 +160,11 @@ def test_figure_8_1() -> None:
         roots.add(parse(text), number)
     assert len(unmerged.merged) == 4
     (item,) = roots.merged
-    assert str(express(as_form(item.thing))) == "x < 0 OR x >= 0"
+    assert str(to_filter(as_form(item.thing))) == "x < 0 OR x >= 0"
     assert sorted(map(str, roots.merged.components(item))) == ["x < 10", "x > 5"]
     assert sorted(map(str, roots.merged.covered(item))) == sorted(texts[2:])
     change = roots.discard(parse("x < 10"), 3)
-    assert sorted(str(express(as_form(item.thing))) for item in change.add) == [
+    assert sorted(str(to_filter(as_form(item.thing))) for item in change.add) == [
         "x > 5",
         "x BETWEEN 0 AND 20 AND y = 1",
     ]
@@ -250,7 +250,7 @@ def test_near_constant_for_few_attributes() -> None:
     roots = RootMerging(Forest(FilterRelation(SCHEMA)), FilterMerging(SCHEMA))
     for number, thing in enumerate(MERGE_CASES["squares"].things):
         roots.add(thing, number)
-    assert sorted(str(express(as_form(item.thing, SCHEMA))) for item in roots.merged) == [
+    assert sorted(str(to_filter(as_form(item.thing, SCHEMA))) for item in roots.merged) == [
         "a IS NOT NULL",
         "b IS NOT NULL",
     ]
@@ -385,6 +385,6 @@ def test_a_structure_that_is_there_is_merged() -> None:
     for text in ("a < 3", "a > 1", "a = 2"):
         forest.add(parse(text))
     roots = RootMerging(forest, FilterMerging(SCHEMA))
-    assert [str(express(as_form(item.thing, SCHEMA))) for item in roots.merged] == ["a IS NOT NULL"]
+    assert [str(to_filter(as_form(item.thing, SCHEMA))) for item in roots.merged] == ["a IS NOT NULL"]
     assert len(roots.discard_interface(0).drop) == 1
     assert len(GRID) == 81

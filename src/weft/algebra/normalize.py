@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 from weft.algebra import interval
 from weft.algebra.box import EVERYTHING, Box, NormalForm, too_many_residuals, universe
 from weft.algebra.budget import Budget
-from weft.algebra.express import check_written
 from weft.algebra.interval import EMPTY, NUMBERS, STRINGS, Line
 from weft.algebra.residual import Called, Outcomes, Subject, relation
 from weft.algebra.strings import like
+from weft.algebra.to_filter import check_written
 from weft.algebra.valueset import ABSENT, NOTHING, PRESENT, ValueSet, of_type, on_line
 from weft.errors import FilterTooComplexError
 from weft.language.ast import And, AttributeRef, Between, Call, Compare, Filter, In, Is, Like, Not, Operator, Or, Truth

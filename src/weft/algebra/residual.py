@@ -62,7 +62,7 @@ class AttributeRelation:
         """What the attributes must be for an allowed outcome."""
         return {} if None in allowed else {self.left: PRESENT, self.right: PRESENT}
 
-    def express(self, allowed: Outcomes) -> Filter:
+    def to_filter(self, allowed: Outcomes) -> Filter:
         """The filter that is TRUE for the allowed outcomes and FALSE for the others."""
         if allowed == {None}:
             return Not(Is(self._compares("<=>"), True))
@@ -104,7 +104,7 @@ class Called:
             return {self.call.left.name: typed}
         return {self.call.left.name: typed.complement()} if allowed == {None} else {}
 
-    def express(self, allowed: Outcomes) -> Filter:
+    def to_filter(self, allowed: Outcomes) -> Filter:
         """The filter that is TRUE for the allowed outcomes and FALSE for the others."""
         if len(allowed) == 1:
             (only,) = allowed

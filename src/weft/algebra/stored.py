@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from weft.algebra.box import NormalForm
 from weft.algebra.budget import Budget
-from weft.algebra.express import express
 from weft.algebra.normalize import normalize
+from weft.algebra.to_filter import to_filter
 from weft.language.predicate import NO_PREDICATES, Predicates
 from weft.language.text import parse
 from weft.model.limits import LIMITS
@@ -26,7 +26,7 @@ def to_stored(form: NormalForm) -> str:
     >>> to_stored(normalize(parse("NOT (x < 5 OR x > 9) AND x != 7")))
     'x >= 5 AND x < 7 OR x > 7 AND x <= 9'
     """
-    return str(express(form))
+    return str(to_filter(form))
 
 
 def from_stored(text: str, schema: Schema | None = None, predicates: Predicates = NO_PREDICATES) -> NormalForm:

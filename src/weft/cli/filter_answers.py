@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from weft.algebra.box import Box
-from weft.algebra.express import express, express_values
 from weft.algebra.measure import volume
 from weft.algebra.merge import Merger, merge
 from weft.algebra.normalize import normalize
 from weft.algebra.relate import covers, intersect, overlaps
+from weft.algebra.to_filter import to_filter, values_to_filter
 from weft.errors import SchemaError
 from weft.language.ast import TRUE, Filter, attributes
 from weft.language.dialects import to_json
@@ -52,8 +52,8 @@ def conditions(box: Box, schema: Schema | None = None) -> list[Facts]:
     >>> [test["condition"] for test in conditions(normalize(parse("NOT x < 5 AND a > b")).boxes[0])]
     ['x >= 5', 'a IS NOT NULL', 'b IS NOT NULL', 'a > b']
     """
-    alone = [((name,), express_values(name, values, schema)) for name, values in box.sets.items()]
-    together = [(subject.names, subject.express(allowed)) for subject, allowed in box.residuals.items()]
+    alone = [((name,), values_to_filter(name, values, schema)) for name, values in box.sets.items()]
+    together = [(subject.names, subject.to_filter(allowed)) for subject, allowed in box.residuals.items()]
     return [{"attributes": list(names), "condition": str(test)} for names, test in [*alone, *together]]
 
 
@@ -90,7 +90,7 @@ def shared(one: Filter, other: Filter, schema: Schema | None) -> Facts:
         "one": str(one),
         "other": str(other),
         "overlaps": bool(both),
-        "both": str(express(both)) if both else None,
+        "both": str(to_filter(both)) if both else None,
         "notes": undeclared([one, other], schema),
     }
 
@@ -104,7 +104,7 @@ def merged(filters: Sequence[Filter], schema: Schema | None) -> Facts:
     share, unknown = _cost(merger, schema)
     return {
         "filters": [str(part) for part in filters],
-        "merged": str(express(merger.form)),
+        "merged": str(to_filter(merger.form)),
         "rule": merger.rule,
         "perfect": merger.perfect,
         "added": merger.added,

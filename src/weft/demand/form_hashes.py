@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.algebra.columns import BoxColumns, Column, ColumnKey, ColumnPart
-from weft.algebra.express import express_values
+from weft.algebra.to_filter import values_to_filter
 from weft.kernels.arrays import Floats, Ints
 from weft.kernels.boxes import BOUNDED
 
@@ -28,8 +28,8 @@ def forms_of(rows: BoxColumns) -> tuple[Ints, Hashes]:
         at = np.flatnonzero(column.marks & BOUNDED)
         boxes[at] += _mixed(_ends(key, column, at, texts) + np.uint64(hash_of(f"{key[1]} {key[0]}")))
     for row, box in rows.odd.items():
-        said = [str(express_values(name, values)) for name, values in box.sets.items()]
-        said += [str(subject.express(allowed)) for subject, allowed in box.residuals.items()]
+        said = [str(values_to_filter(name, values)) for name, values in box.sets.items()]
+        said += [str(subject.to_filter(allowed)) for subject, allowed in box.residuals.items()]
         boxes[row] = sum(hash_of(each) for each in said) & _ALL
     owners, firsts = np.unique(rows.owners, return_index=True)
     return owners, np.add.reduceat(_mixed(boxes), firsts) if len(owners) else np.zeros(0, np.uint64)

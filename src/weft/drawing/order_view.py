@@ -13,7 +13,7 @@ from itertools import count
 from typing import Any, Generic, TypeVar
 
 from weft.algebra.box import Box, NormalForm
-from weft.algebra.express import express
+from weft.algebra.to_filter import to_filter
 from weft.order.node import Node
 from weft.order.structure import Structure
 
@@ -156,7 +156,7 @@ def dot(shown: OrderView[Any]) -> str:
 def label(node: Node[Any]) -> str:
     """The filter as text."""
     thing = node.thing
-    return str(express(thing) if isinstance(thing, NormalForm | Box) else thing)
+    return str(to_filter(thing) if isinstance(thing, NormalForm | Box) else thing)
 
 
 def wanted(node: Node[Any], named: int = _NAMED) -> str:

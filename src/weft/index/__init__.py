@@ -1,7 +1,7 @@
 """Indexes: which subscriptions an event matches, among very many."""
 
-from weft.index.base import Index as Index
 from weft.index.base import Matches as Matches
+from weft.index.base import MatchIndex as MatchIndex
 from weft.index.base import SubId as SubId
 from weft.index.counting import CountingIndex as CountingIndex
 from weft.index.scan import ScanIndex as ScanIndex

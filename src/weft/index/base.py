@@ -92,7 +92,7 @@ class Matches:
         return np.diff(self.offsets)
 
 
-class Index(Protocol):
+class MatchIndex(Protocol):
     """Filters by subscription, and the events' matches among them."""
 
     def add(self, sub: SubId, filter: Filter | str) -> None:

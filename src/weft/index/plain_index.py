@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from weft.algebra.box import NormalForm
 from weft.algebra.columns import BoxColumns
-from weft.algebra.express import express
+from weft.algebra.to_filter import to_filter
 from weft.index.base import AnyEvent, Ids, Matches
 from weft.language.ast import FALSE, Filter, as_filter, disjunction
 from weft.language.predicate import NO_PREDICATES, Predicates
@@ -71,7 +71,7 @@ class PlainIndex(ABC, Generic[Held]):
 
     def add_forms(self, subs: Iterable[int], forms: Sequence[NormalForm]) -> None:
         """Take in many filters as normal forms, all or none."""
-        self._add_many(subs, list(map(express, forms)))
+        self._add_many(subs, list(map(to_filter, forms)))
 
     def add_columns(self, subs: Iterable[int], bounds: Mapping[str, Any]) -> None:
         """Take in many filters as columns; see `BoxColumns.from_bounds`."""
@@ -79,7 +79,7 @@ class PlainIndex(ABC, Generic[Held]):
         columns = BoxColumns.from_bounds(bounds)
         boxes: dict[int, list[Filter]] = {}
         for row, owner in enumerate(columns.owners.tolist()):
-            boxes.setdefault(owner, []).append(express(columns.box(row)))
+            boxes.setdefault(owner, []).append(to_filter(columns.box(row)))
         self._add_many(ids, [disjunction(*boxes[n]) if n in boxes else FALSE for n in range(len(ids))])
 
     def _add_many(self, subs: Iterable[int], filters: Sequence[Filter]) -> None:

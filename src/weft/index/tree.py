@@ -26,8 +26,8 @@ from weft.algebra.bounds import bounds_size
 from weft.algebra.box import Box, NormalForm
 from weft.algebra.bulk import columns_of_texts
 from weft.algebra.columns import BoxColumns
-from weft.algebra.express import express
 from weft.algebra.normalize import normalize, simplify
+from weft.algebra.to_filter import to_filter
 from weft.errors import FilterTooComplexError
 from weft.index.base import AnyEvent, Ids, Matches
 from weft.index.box_codec import decode_boxes
@@ -277,14 +277,14 @@ class TreeIndex:
         """A subscription's filter, or one that means the same. Raises KeyError."""
         version = self._version
         if sub in version.tail:
-            return express(NormalForm(version.tail[sub], self.schema))
+            return to_filter(NormalForm(version.tail[sub], self.schema))
         found = version.find(sub)
         if found is None:
             raise KeyError(f"there is no subscription {sub}")
         rows, slot = found[0].segment.rows, found[1]
         if slot in rows.sources:
-            return express(NormalForm(decode_boxes(rows.sources[slot], self.predicates), self.schema))
-        return express(simplify((rows.box(row) for row in rows.rows_of(slot)), self.schema))
+            return to_filter(NormalForm(decode_boxes(rows.sources[slot], self.predicates), self.schema))
+        return to_filter(simplify((rows.box(row) for row in rows.rows_of(slot)), self.schema))
 
     def explain(self, event: AnyEvent, sub: int) -> Trace:
         """Why the event matches the subscription or not: the truth of each part of its filter, with the values.

@@ -1,7 +1,7 @@
 """Active subscriptions, and which of them may cover another one by itself. Law: every active subscription that `covers`
 another is among its candidates, or holds each of its rows.
 
-A subscription cuts out of the negative space the boxes that rows express, and it is found by a hull around all of it:
+A subscription cuts out of the negative space the boxes that rows to_filter, and it is found by a hull around all of it:
 what has residuals or patterns cuts nothing, but its hull may be covered, and `covers` may prove what rows cannot.
 """
 

@@ -27,13 +27,13 @@ class AggregateMerging(Generic[T]):
 
     With `patience` a merger that lost a component stays until `tidy`, as in `MergedSet`.
 
-    >>> from weft import express, parse
+    >>> from weft import to_filter, parse
     >>> from weft.order import FilterRelation, Forwarding, Poset
     >>> from weft.merging.mergeability import FilterMerging
     >>> told = AggregateMerging(Forwarding(Poset(FilterRelation()), ["I1", "I2", "I3"]), FilterMerging())
     >>> changes = told.add(parse("x < 10"), "I1")
     >>> changes = told.add(parse("x >= 10"), "I1")
-    >>> {neighbour: [str(express(item.thing)) for item in change.add] for neighbour, change in changes.items()}
+    >>> {neighbour: [str(to_filter(item.thing)) for item in change.add] for neighbour, change in changes.items()}
     {'I2': ['x < 0 OR x >= 0'], 'I3': ['x < 0 OR x >= 0']}
     """
 

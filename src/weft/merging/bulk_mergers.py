@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from weft.algebra.box import NormalForm
-from weft.algebra.express import express
 from weft.algebra.relate import Region
+from weft.algebra.to_filter import to_filter
 from weft.errors import WeftError
 from weft.language.text import parse
 from weft.merging.mergeability import FilterMerging, MergeBudget
@@ -60,7 +60,7 @@ def _text(thing: Region) -> str | None:
     if not isinstance(thing, NormalForm):
         return None
     try:
-        text = str(express(thing))
+        text = str(to_filter(thing))
         parse(text)
     except WeftError:
         return None

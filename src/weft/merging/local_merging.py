@@ -24,13 +24,13 @@ T = TypeVar("T")
 class LocalMerging(Generic[T]):
     """A structure that holds, for each interface, its filters merged.
 
-    >>> from weft import express, parse
+    >>> from weft import to_filter, parse
     >>> from weft.order import FilterRelation, Forest
     >>> from weft.merging.mergeability import FilterMerging
     >>> table = LocalMerging(Forest(FilterRelation()), FilterMerging())
     >>> for text, interface in (("x < 10", "north"), ("x >= 10", "north"), ("x >= 5", "south")):
     ...     change = table.add(parse(text), interface)
-    >>> [(str(express(node.thing)), *node.interfaces) for node in table.structure.roots]
+    >>> [(str(to_filter(node.thing)), *node.interfaces) for node in table.structure.roots]
     [('x < 0 OR x >= 0', 'north')]
     """
 

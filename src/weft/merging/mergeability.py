@@ -125,11 +125,11 @@ class FilterMerging(Merging[Region]):
     part, and what has as many is left as it is: else every new value of an attribute would tell all values again. Nor
     are filters of more than `boxes` boxes tried.
 
-    >>> from weft import express, parse
+    >>> from weft import to_filter, parse
     >>> from weft.order import FilterRelation
     >>> filters, merging = FilterRelation(), FilterMerging()
     >>> one, other = filters.make(parse("a = 1 AND x < 10")), filters.make(parse("a = 1 AND x > 5"))
-    >>> print(express(merging.merged(one, other, room=0.0).thing))
+    >>> print(to_filter(merging.merged(one, other, room=0.0).thing))
     a = 1 AND (x < 0 OR x >= 0)
     """
 

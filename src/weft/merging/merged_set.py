@@ -25,13 +25,13 @@ class MergedSet(Generic[T]):
     `patience` above 0 keeps a merger that lost a component until so many false positives are counted, and then `tidy`
     merges anew (thesis 8.8). The caller reports them, or `estimate` says how many a component that went will cause.
 
-    >>> from weft import express, parse
+    >>> from weft import to_filter, parse
     >>> from weft.order import FilterRelation
     >>> from weft.merging.mergeability import FilterMerging
     >>> told = MergedSet(FilterRelation(), FilterMerging())
     >>> for number, text in enumerate(("x < 10", "x >= 5", "x > 3 AND y = 1")):
     ...     change = told.add(number, parse(text))
-    >>> [str(express(item.thing)) for item in told]
+    >>> [str(to_filter(item.thing)) for item in told]
     ['x < 0 OR x >= 0']
     >>> [str(item.thing) for item in told.discard(0).add]
     ['x >= 5', 'x > 3 AND y = 1']

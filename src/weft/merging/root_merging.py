@@ -20,13 +20,13 @@ T = TypeVar("T")
 class RootMerging(Generic[T]):
     """The merged root set of a structure (thesis 8.5): what a router tells the only one it tells.
 
-    >>> from weft import express, parse
+    >>> from weft import to_filter, parse
     >>> from weft.order import FilterRelation, Forest
     >>> from weft.merging.mergeability import FilterMerging
     >>> roots = RootMerging(Forest(FilterRelation()), FilterMerging())
     >>> for number, text in enumerate(("x < 10", "x < 5", "x >= 10")):
     ...     change = roots.add(parse(text), number)
-    >>> [str(express(item.thing)) for item in change.add], [str(item.thing) for item in change.drop]
+    >>> [str(to_filter(item.thing)) for item in change.add], [str(item.thing) for item in change.drop]
     (['x < 0 OR x >= 0'], ['x < 10'])
     """
 

@@ -14,7 +14,7 @@ from itertools import count, islice
 import numpy as np
 
 from weft.algebra.box import NormalForm
-from weft.index.base import AnyEvent, Ids, Index
+from weft.index.base import AnyEvent, Ids, MatchIndex
 from weft.index.events import conformed
 from weft.index.tree import TreeIndex
 from weft.model.event import attributes_of
@@ -22,7 +22,7 @@ from weft.model.schema import Schema
 from weft.model.value import Value
 from weft.routing.table import ItemId, Link, Routes
 
-MakeIndex = Callable[[Schema | None], Index]
+MakeIndex = Callable[[Schema | None], MatchIndex]
 EventValues = Mapping[str, Value | None]
 
 _MOST_LINKS = 1 << 16
@@ -32,7 +32,7 @@ _MOST_BESIDE = 512  # while no event comes: pouring many together takes less tim
 BESIDE = 24  # when events come: each costs an event about half a microsecond, and pouring them some milliseconds
 
 
-def without_tail(schema: Schema | None = None) -> Index:
+def without_tail(schema: Schema | None = None) -> MatchIndex:
     """The index of tables: what is new is kept here, so the index need not keep it too."""
     return TreeIndex(schema, tail=0, fan=4)
 

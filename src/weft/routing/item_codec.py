@@ -12,8 +12,8 @@ from hashlib import blake2b
 from typing import Any, ClassVar, Protocol
 
 from weft.algebra.box import Box, NormalForm
-from weft.algebra.express import express_values
 from weft.algebra.normalize import normalize
+from weft.algebra.to_filter import values_to_filter
 from weft.errors import FilterError, FilterTooComplexError, LocalProtocolError, RemoteProtocolError
 from weft.interest.curve_range import CurveRange
 from weft.interest.label_set import LabelSet
@@ -124,8 +124,8 @@ class FilterItems:
         return " OR ".join(sorted(str(self._box(box)) for box in form.boxes)) or str(FALSE)
 
     def _box(self, box: Box) -> Filter:
-        tests = [express_values(name, box.sets[name], self._schema) for name in sorted(box.sets)]
-        return conjunction(*tests, *sorted((s.express(allowed) for s, allowed in box.residuals.items()), key=str))
+        tests = [values_to_filter(name, box.sets[name], self._schema) for name in sorted(box.sets)]
+        return conjunction(*tests, *sorted((s.to_filter(allowed) for s, allowed in box.residuals.items()), key=str))
 
 
 class RangeItems:

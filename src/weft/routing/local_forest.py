@@ -95,10 +95,10 @@ class ForestLocal(_LocalOrder):
 class MergedLocal(_LocalOrder):
     """A local part whose roots are merged: root-set merging of local subscriptions.
 
-    >>> from weft import express, normalize, parse
+    >>> from weft import to_filter, normalize, parse
     >>> local = MergedLocal()
     >>> change = local.change({SubId(n): parse(text) for n, text in enumerate(("x > 5", "x <= 5", "y = 1"))}, ())
-    >>> [str(express(normalize(root) if isinstance(root, Filter) else root)) for root in local.roots().values()]
+    >>> [str(to_filter(normalize(root) if isinstance(root, Filter) else root)) for root in local.roots().values()]
     ['x < 0 OR x >= 0', 'y = 1']
     """
 

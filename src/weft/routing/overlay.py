@@ -14,7 +14,7 @@ from typing import NamedTuple, NewType
 import numpy as np
 
 from weft.errors import LocalProtocolError, ProtocolError
-from weft.index.base import AnyEvent, Index, SubId
+from weft.index.base import AnyEvent, MatchIndex, SubId
 from weft.index.scan import ScanIndex
 from weft.language.ast import Filter
 from weft.routing.table import About, ClientId, Link, Role, RoutingTable, Source, Tell, Update
@@ -64,7 +64,7 @@ class Sizes(NamedTuple):
 @dataclass(slots=True)
 class _Broker:
     table: RoutingTable
-    local: Index  # the matcher of local subscriptions
+    local: MatchIndex  # the matcher of local subscriptions
     links: dict[BrokerId, Role] = field(default_factory=dict)
 
 
@@ -89,7 +89,7 @@ class Overlay:
         table: Callable[[], RoutingTable],
         rng: np.random.Generator,
         *,
-        matcher: Callable[[], Index] = ScanIndex,
+        matcher: Callable[[], MatchIndex] = ScanIndex,
     ) -> None:
         self._brokers = {broker: _Broker(table(), matcher()) for broker in brokers}
         self._rng = rng

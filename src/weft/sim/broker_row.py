@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from weft.algebra.box import NormalForm
-from weft.algebra.express import express
+from weft.algebra.to_filter import to_filter
 from weft.index.base import AnyEvent, SubId
 from weft.kernels.arrays import Mask
 from weft.language.ast import Filter
@@ -113,7 +113,7 @@ def weight(item: Item) -> int:
     """About the bytes that an item takes on a wire."""
     if isinstance(item, CellItem):
         return len(msgspec.msgpack.encode(item.numbers))
-    return len(str(express(item) if isinstance(item, NormalForm) else item).encode())
+    return len(str(to_filter(item) if isinstance(item, NormalForm) else item).encode())
 
 
 def _sent(table: RoutingTable, events: Sequence[AnyEvent], source: Source, to: Link) -> Mask:

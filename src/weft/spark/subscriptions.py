@@ -241,14 +241,16 @@ def _repeated(reading: Reading, batches: Iterator[pa.RecordBatch]) -> Iterator[p
 
 
 def _as_texts(reading: Reading, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    from weft.algebra.express import express
     from weft.algebra.normalize import simplify
+    from weft.algebra.to_filter import to_filter
 
     for batch in batches:
         boxes, others = _read(reading, batch)
         texts: list[str | None] = []
         for owner in range(len(boxes)):
             first, last = boxes.columns.owners.searchsorted((owner, owner + 1))
-            texts.append(str(express(simplify((boxes.columns.box(row) for row in range(first, last)), reading.schema))))
+            texts.append(
+                str(to_filter(simplify((boxes.columns.box(row) for row in range(first, last)), reading.schema)))
+            )
         texts += [None] * len(others)  # they are errors
         yield pa.record_batch({ID: pa.concat_arrays([boxes.ids, others]), FILTER: pa.array(texts, pa.string())})

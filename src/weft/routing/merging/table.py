@@ -28,12 +28,12 @@ class MergingTable(CoveredTable[MergedItem]):
     `budget` allows imperfect mergers, under a schema with bounds. A `lazy` table keeps a merger that lost a part until
     `step` finds nothing else to do: fewer updates, more events that nobody wants meanwhile.
 
-    >>> from weft import express, parse
+    >>> from weft import to_filter, parse
     >>> from weft.routing import Link
     >>> table, north = MergingTable(), Link("north")
     >>> _ = table.attach(north)
     >>> _ = table.change({1: parse("x < 10 AND a"), 2: parse("x >= 10 AND a")}, ())
-    >>> [str(express(item)) for item in table.told(north).values()]
+    >>> [str(to_filter(item)) for item in table.told(north).values()]
     ['(x < 0 OR x >= 0) AND a']
     """
 

@@ -35,11 +35,11 @@ from weft.model.schema import Schema
 from weft.model.value import MICROS_MAX, Type, type_of
 
 
-def express(form: NormalForm | Box) -> Filter:
+def to_filter(form: NormalForm | Box) -> Filter:
     """A filter that matches exactly the events of the form.
 
     >>> from weft import normalize, parse
-    >>> print(express(normalize(parse("NOT (x < 5 OR x > 9) AND x != 7"))))
+    >>> print(to_filter(normalize(parse("NOT (x < 5 OR x > 9) AND x != 7"))))
     x >= 5 AND x < 7 OR x > 7 AND x <= 9
     """
     boxes, schema = ((form,), None) if isinstance(form, Box) else (form.boxes, form.schema)
@@ -70,7 +70,7 @@ def _most_written_box(box: Box) -> int:
             total += sum([2 * test + 8 * pattern.size for pattern in (*term.musts, *term.nots)])
             total += _most_written_line(term.line, STRINGS, test)
     for subject, allowed in box.residuals.items():
-        total += most_written(subject.express(allowed)) + 8
+        total += most_written(subject.to_filter(allowed)) + 8
     return total
 
 
@@ -91,12 +91,12 @@ def _most_written_value(value: object) -> int:
 
 
 def _box(box: Box, schema: Schema | None) -> Filter:
-    tests = [express_values(name, values, schema) for name, values in box.sets.items()]
-    tests += [subject.express(allowed) for subject, allowed in box.residuals.items()]
+    tests = [values_to_filter(name, values, schema) for name, values in box.sets.items()]
+    tests += [subject.to_filter(allowed) for subject, allowed in box.residuals.items()]
     return conjunction(*tests)
 
 
-def express_values(name: str, values: ValueSet, schema: Schema | None = None) -> Filter:
+def values_to_filter(name: str, values: ValueSet, schema: Schema | None = None) -> Filter:
     """The filter on one attribute."""
     left = AttributeRef(name)
     missing = Is(left, None)

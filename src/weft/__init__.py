@@ -22,6 +22,8 @@ True
 #   demand    what subscriptions ask for, counted
 #   tuning    dimensions, cells and sizes chosen by samples
 #   routing   what neighbours must hear, and where an event goes
+#   log       events and state that survive a restart
+#   broker    one broker: messages in, effects out
 #   spark     tables of events against tables of subscriptions, through PySpark
 #   tables, sim, bench, demo, cli
 

@@ -10,6 +10,9 @@ WeftError
 ├── RangeError                ranges that are no set of curve points, or that cannot be taken back
 ├── LabelError                labels, or filters of them, that do not fit together or cannot be taken back
 ├── TuningError               samples or a budget for which no choice of parameters can be made, or a file of none
+├── LogError                  a log that cannot be opened, read or written
+│   ├── LogFullError          the quota or the disk is full: nothing was stored, and the log can go on
+│   └── LogFailedError        it is unknown what is stored: the process must end and recover
 ├── PipelineError             a pipeline that cannot run: no Java, columns missing, bad rows where none may be
 └── ProtocolError             the rules between neighbours are broken
     ├── LocalProtocolError    by the caller on this side: nothing was changed, nothing was told
@@ -87,6 +90,18 @@ class TuningError(WeftError, ValueError):
 
 class PipelineError(WeftError):
     """A pipeline that cannot run: no Java, no Spark, columns missing, or bad rows where none may be."""
+
+
+class LogError(WeftError):
+    """A log that cannot be opened, read or written."""
+
+
+class LogFullError(LogError):
+    """The quota or the disk is full. Nothing was stored, and the log can go on."""
+
+
+class LogFailedError(LogError):
+    """It is unknown what is stored. The process must end, and recover when it starts again."""
 
 
 class ProtocolError(WeftError):

@@ -1,0 +1,248 @@
+"""What must hold in every run, checked from outside: the oracle sees what is committed, sent and received, no more.
+
+Laws of one broker:
+
+- What is confirmed is stored: an event before `Published`, an event before `Deliver`.
+- The log holds each event once, in the order of its publisher, and `at` never decreases.
+- A delivery names exactly the subscriptions whose filter matches at its offset. Where a client cannot know whether a
+  filter was already in force (a reply that was lost), either answer is allowed.
+- An acknowledged event never returns; another returns only with `attempt > 1`.
+- A queue's first deliveries come in the order of the log; floors never go back.
+- At the end, when everything is mended: every event that a durable queue must have was delivered and acknowledged.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from weft.broker.effects import ConnectionId
+from weft.broker.messages import Ack, BrokerMessage, Deliver, Head, Published, QueueNumber, SubNumber, Welcome
+from weft.language.ast import Filter
+from weft.language.meaning import matches
+from weft.log.base import Group, MoveFloor, Offset, Put, SeatId, State, StoredGroup, SubRow
+from weft.log.memory import MemoryLog
+
+_FAR = 1 << 62
+_head = msgspec.msgpack.Decoder(Head)
+
+
+class Violation(AssertionError):  # noqa: N818 - the word that simulations use
+    """A law was broken."""
+
+
+def require(holds: bool, law: str) -> None:
+    """Raise Violation unless a law holds."""
+    if not holds:
+        raise Violation(law)
+
+
+@dataclass(slots=True)
+class Logged:
+    """An event in the log."""
+
+    uid: str  # of the simulated event, its payload
+    attributes: dict[str, object]
+    expires: int
+    origin: tuple[int, int, int]
+
+
+@dataclass(slots=True)
+class Version:
+    """A filter of a subscription; it came into force at an offset from `low` to `high`."""
+
+    filter: Filter | None  # None: the subscription has ended
+    low: int
+    high: int = _FAR
+
+
+@dataclass(slots=True)
+class SubView:
+    """A subscription as its client knows it."""
+
+    number: SubNumber
+    queue: QueueNumber
+    durable: bool
+    versions: list[Version] = field(default_factory=list)
+
+    @property
+    def ended(self) -> bool:
+        """Whether its end was asked for."""
+        return self.versions[-1].filter is None
+
+    def may_match(self, offset: int, event: Logged) -> bool:
+        """Whether a filter that may be in force at an offset matches the event."""
+        return any(_matches(version, event) for version in self._in_force(offset))
+
+    def must_match(self, offset: int, event: Logged) -> bool:
+        """Whether every filter that may be in force at an offset matches the event, and one surely is."""
+        return self.versions[0].high <= offset and all(_matches(v, event) for v in self._in_force(offset))
+
+    def _in_force(self, offset: int) -> list[Version]:
+        """The versions that have begun by an offset, or may have, and have not surely been replaced."""
+        begun = [version for version in self.versions if version.low <= offset]
+        sure = max((i for i, version in enumerate(begun) if version.high <= offset), default=0)
+        return begun[sure:]
+
+
+def _matches(version: Version, event: Logged) -> bool:
+    return version.filter is not None and matches(version.filter, event.attributes)  # type: ignore[arg-type]
+
+
+@dataclass(slots=True)
+class QueueView:
+    """What a client has seen of a durable queue."""
+
+    seen: dict[int, int] = field(default_factory=dict)  # offset -> times delivered
+    acked: set[int] = field(default_factory=set)  # as far as the client said
+    received: set[int] = field(default_factory=set)  # acknowledgements that the broker has, and has not lost in a crash
+    excused: set[int] = field(default_factory=set)  # gaps, dead letters
+    highest: int = 0
+
+
+class Oracle:
+    """Sees everything of one broker and holds it to the laws."""
+
+    def __init__(self) -> None:
+        self.history: dict[int, Logged] = {}
+        self.next = 1
+        self._at = 0
+        self._uids: dict[str, int] = {}
+        self._last: dict[int, tuple[int, int]] = {}  # publisher session -> epoch, sequence
+        self._floors: dict[SeatId, int] = {}
+        self.sessions: dict[ConnectionId, int] = {}  # by Welcome
+        self._holders: dict[int, ConnectionId] = {}  # the newest connection of a session
+        self._queues: dict[ConnectionId, Callable[[QueueNumber], QueueView]] = {}
+        self.stored: dict[tuple[int, int], int] = defaultdict(int)  # session, epoch -> highest sequence
+        self._views: list[QueueView] = []
+
+    # -- the log ---------------------------------------------------------------------------------------
+
+    def restored(self, log: MemoryLog, state: State) -> None:
+        """A broker recovers: what survived without having been confirmed counts too."""
+        for group in log.read(Offset(self.next), _FAR):
+            self._stored(group)
+        require(state.next >= self.next, f"the next offset fell from {self.next} to {state.next}")
+        for sub in state.subs.values():
+            require(sub.floor >= self._floors.get(sub.seat, 0), f"the floor of seat {sub.seat} went back in a crash")
+        for view in self._views:  # acknowledgements that were not yet stored may be lost
+            view.received.clear()
+
+    def crashed(self) -> None:
+        """A broker has crashed; `restored` follows."""
+        self.sessions.clear()
+
+    def committed(self, groups: Sequence[Group]) -> None:
+        """Groups are durable."""
+        for group in groups:
+            if group.events is not None:
+                self._stored(StoredGroup(group.at, group.events))
+            for change in group.changes:
+                if isinstance(change, MoveFloor):
+                    self._floor(change.seat, change.floor)
+                elif isinstance(change, Put) and isinstance(change.row, SubRow):
+                    self._floor(change.row.seat, change.row.floor)
+
+    def _floor(self, seat: SeatId, floor: int) -> None:
+        require(floor >= self._floors.get(seat, 0), f"the floor of seat {seat} went back to {floor}")
+        self._floors[seat] = floor
+
+    def _stored(self, group: StoredGroup) -> None:
+        require(group.at >= self._at, "`at` went back")
+        self._at = group.at
+        events = group.events
+        for i in range(len(events)):
+            offset = events.first + i
+            require(offset >= self.next, f"offset {offset} was used twice")
+            self.next = offset + 1
+            head = _head.decode(events.heads[i])
+            uid = bytes(events.payloads[i]).decode()
+            session, epoch, sequence = map(int, events.origins[i])
+            require(uid not in self._uids, f"event {uid} is in the log twice, at {self._uids.get(uid)} and {offset}")
+            require((epoch, sequence) > self._last.get(session, (0, 0)), f"event {uid} is out of order in the log")
+            self._uids[uid] = offset
+            self._last[session] = (epoch, sequence)
+            self.stored[session, epoch] = sequence
+            self.history[offset] = Logged(uid, head.attributes, head.expires, (session, epoch, sequence))
+
+    # -- what goes over the wires ----------------------------------------------------------------------
+
+    def sent(self, connection: ConnectionId, message: BrokerMessage) -> None:
+        """A broker sends a message."""
+        match message:
+            case Welcome():
+                self.sessions[connection] = message.session
+                self._holders[message.session] = connection
+            case Published(pub_epoch, upto):
+                stored = self.stored.get((self.sessions[connection], pub_epoch), 0)
+                require(upto <= stored, f"{connection}: events up to {upto} are confirmed, {stored} are stored")
+            case Deliver() if message.offset:
+                stored = message.offset in self.history
+                require(stored, f"{connection}: offset {message.offset} is delivered before it is stored")
+            case _:
+                pass
+
+    def watch(self, connection: ConnectionId, queues: Callable[[QueueNumber], QueueView]) -> None:
+        """Whose queues a connection's acknowledgements are about."""
+        self._queues[connection] = queues
+
+    def view(self) -> QueueView:
+        """A new queue."""
+        self._views.append(QueueView())
+        return self._views[-1]
+
+    def ack_received(self, connection: ConnectionId, message: Ack) -> None:
+        """A broker receives an acknowledgement; one from a connection that was fenced does not count."""
+        session = self.sessions.get(connection)
+        if session is None or self._holders.get(session) != connection:
+            return
+        view = self._queues[connection](message.queue)
+        view.received |= {
+            offset
+            for offset in view.seen
+            if offset in view.acked and (offset < message.floor or any(a <= offset < b for a, b in message.ranges))
+        }
+
+    def delivered(self, who: str, message: Deliver, subs: Sequence[SubView], view: QueueView, *, ordered: bool) -> None:
+        """A client receives a durable delivery."""
+        offset, event = message.offset, self.history[message.offset]
+        named = set(message.numbers)
+        for sub in subs:
+            if sub.number in named:
+                named.discard(sub.number)
+                require(
+                    sub.may_match(offset, event),
+                    f"{who}: subscription {sub.number} gets event {event.uid} at {offset}, which it does not match",
+                )
+            else:
+                require(
+                    sub.ended or not sub.must_match(offset, event),
+                    f"{who}: a delivery of event {event.uid} at {offset} leaves out subscription {sub.number}",
+                )
+        require(not named, f"{who}: a delivery names unknown subscriptions {sorted(named)}")
+        require(offset not in view.received, f"{who}: event {event.uid} at {offset} returns after it was acknowledged")
+        if offset in view.seen:
+            require(message.attempt > 1, f"{who}: event {event.uid} at {offset} returns with attempt {message.attempt}")
+        elif ordered:
+            require(offset > view.highest, f"{who}: event {event.uid} at {offset} comes after {view.highest}")
+        view.highest = max(view.highest, offset)
+        view.seen[offset] = view.seen.get(offset, 0) + 1
+
+    def missing(self, subs: Sequence[SubView], view: QueueView, utc: int) -> list[int]:
+        """The events that a queue must have had acknowledged, and has not. Expired ones are not required."""
+        live = [sub for sub in subs if not sub.ended]
+        return [
+            offset
+            for offset, event in self.history.items()
+            if offset not in view.acked
+            and offset not in view.excused
+            and event.expires > utc
+            and any(sub.must_match(offset, event) for sub in live)
+        ]
+
+    def offset_of(self, uid: str) -> int | None:
+        """Where an event is in the log."""
+        return self._uids.get(uid)

@@ -1,0 +1,78 @@
+"""What happens in a run: operations of clients and faults, drawn from a seed before it begins.
+
+Each operation carries its own draw, so that leaving one out changes no other: a failing plan can be shrunk.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import NamedTuple
+
+FAULTS = (
+    "crash",
+    "commit refused",
+    "sync failed",
+    "cut",
+    "half open",
+    "take over",
+    "slow reader",
+    "clock jump",
+    "quota",
+)
+OPERATIONS = {  # with their weights
+    "publish": 12,
+    "publish once": 3,
+    "publish with ttl": 1,
+    "subscribe": 5,
+    "subscribe once": 1,
+    "subscribe shared": 1,
+    "subscribe unordered": 1,
+    "subscribe since": 1,
+    "replace": 3,
+    "unsubscribe": 1,
+    "advertise": 1,
+    "goodbye": 1,
+    "stop acknowledging": 1,
+    "refuse deliveries": 1,
+    "dead letters": 1,
+    "trim": 1,
+}
+
+
+class Step(NamedTuple):
+    """One thing that happens: when, what, to which client, with a draw of its own."""
+
+    time: int
+    what: str
+    client: int
+    draw: int
+
+    def __str__(self) -> str:
+        return f"{self.time / 1000:9.3f} ms  client {self.client}: {self.what}"
+
+
+class Plan(NamedTuple):
+    """All of a run that is decided before it begins."""
+
+    seed: int
+    clients: int
+    faults: frozenset[str]
+    steps: tuple[Step, ...]
+
+
+def draw_plan(seed: int, steps: int = 60, span: int = 1_000_000) -> Plan:
+    """The plan of a seed: a random subset of the faults, and steps over `span` microseconds.
+
+    >>> draw_plan(7) == draw_plan(7), len(draw_plan(7).steps)
+    (True, 60)
+    """
+    rng = Random(seed)
+    clients = rng.randint(2, 4)
+    faults = [fault for fault in FAULTS if rng.random() < 0.4]
+    rate = rng.choice((0.05, 0.15, 0.3)) if faults else 0.0
+    names, weights = list(OPERATIONS), list(OPERATIONS.values())
+    drawn = []
+    for time in sorted(rng.randrange(span) for _ in range(steps)):
+        what = rng.choice(faults) if rng.random() < rate else rng.choices(names, weights)[0]
+        drawn.append(Step(time, what, rng.randrange(clients), rng.getrandbits(32)))
+    return Plan(seed, clients, frozenset(faults), tuple(drawn))

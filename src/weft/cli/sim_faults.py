@@ -70,9 +70,8 @@ def _one(seed: int, steps: int, file: Path | None, shrink: bool, as_json: bool) 
     for note in outcome.notes:
         say(note, "yellow")
     verdict = outcome.failure or "every promise was kept"
-    say(
-        f"seed {seed}: {len(outcome.plan.steps)} steps, {outcome.events} events, {outcome.deliveries} deliveries: {verdict}"
-    )
+    size = f"{len(outcome.plan.steps)} steps, {outcome.events} events, {outcome.deliveries} deliveries"
+    say(f"seed {seed}, {size}: {verdict}")
     return bool(outcome.failure)
 
 

@@ -140,7 +140,8 @@ def _check_fields(row: Any) -> None:
         raise LogError(f"{row!r} is not a row or a change of state")
     values: tuple[Any, ...] = astuple(row)
     for kind, value in zip(kinds, values, strict=True):
-        if type(value) is not kind:
+        found: type = type(value)
+        if found is not kind:
             raise LogError(f"{value!r} in a {type(row).__name__} is not of the type {kind.__name__}")
         if kind is int:
             if not _INT_MIN <= value <= _INT_MAX:

@@ -109,7 +109,7 @@ class RowTables:
     def _put(self, row: Row, undo: Undo) -> None:
         if isinstance(row, SessionRow):
             old = self.sessions.get(row.id)
-            _rename(self._names, old and old.name, row.name, row.id, undo)
+            _rename(self._names, old.name if old else None, row.name, row.id, undo)
             _store(self.sessions, row.id, row, undo)
         elif isinstance(row, SubRow):
             if row.seat in self.links:
@@ -121,7 +121,7 @@ class RowTables:
             if row.seat in self.subs:
                 raise LogError(f"seat {row.seat} already belongs to a subscription")
             link = self.links.get(row.seat)
-            _rename(self._peers, link and link.peer, row.peer, row.seat, undo)
+            _rename(self._peers, link.peer if link else None, row.peer, row.seat, undo)
             _store(self.links, row.seat, row, undo)
         elif isinstance(row, HeardRow):
             _store(self.heard, (row.link, row.about, row.item), row, undo)

@@ -58,11 +58,11 @@ class Admission:
         if len(message.payload) + len(memoryview(raw)) > MAX_EVENT:
             raise EventError(f"an event has at most {MAX_EVENT:,} bytes; send the payload by other means")
         try:
-            attributes = _plain.decode(raw)
+            attributes: dict[str, Any] = _plain.decode(raw)
             shape = tuple(attributes)
             head: bytes | None = None
             if shape in self._shapes:
-                head = _ONE + raw  # type: ignore[operator] # Raw is bytes-like
+                head = _ONE + raw
                 if head[1] != 0x80 | len(shape):
                     head = None  # a name comes twice, or the map is not written as short as it can be
             if head is None:

@@ -140,9 +140,9 @@ class Core:
         for queue, _ in known.flights.values():
             self._state.fresh.append(queue)
         if known.session is not None:
-            for queue in known.session.queues.values():
-                if not isinstance(queue, Queue):
-                    self._state.out.send_all(known.id, queue.release())
+            for each in known.session.queues.values():
+                if not isinstance(each, Queue):
+                    self._state.out.send_all(known.id, each.release())
         return self._finish(now)
 
     # -- messages -------------------------------------------------------------------------------------
@@ -241,10 +241,10 @@ class Core:
         group = state.pending.popleft()
         for queue, floor in group.floors:
             queue.stored_floor = max(queue.stored_floor, floor)
-        for session, (epoch, upto) in group.stored.items():
-            self._publishing.confirm(session, group.marks[session].connection, epoch, upto)
         for action in group.committed:
             action(now)
+        for session, (epoch, upto) in group.stored.items():
+            self._publishing.confirm(session, group.marks[session].connection, epoch, upto)
         for batch in group.batches:
             self._delivery.stored(batch, now)
         return self._finish(now)

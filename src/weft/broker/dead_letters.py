@@ -36,7 +36,7 @@ class _Body(msgspec.Struct, frozen=True, array_like=True):
     head: msgspec.Raw
     payload: bytes
     at: int
-    seats: list[int]  # the subscriptions that it was for
+    seats: list[SeatId]  # the subscriptions that it was for
 
 
 _bodies = msgspec.msgpack.Decoder(_Body)
@@ -64,9 +64,9 @@ class Dead:
         self._state.counts["negative acknowledgements"] += len(again) + len(dead)
         self._state.dirty[queue] = None
         queue.leave(self._state.end)
-        for offset in again:
-            wait = min(limits.backoff << min(queue.failures[offset] - 1, 32), limits.longest_backoff)
-            queue.delay(offset, now.monotonic + wait)
+        for failed in again:
+            wait = min(limits.backoff << min(queue.failures[failed] - 1, 32), limits.longest_backoff)
+            queue.delay(failed, now.monotonic + wait)
         if dead:
             self._bury(queue, dead, message.reason, now)
         self._delivery.pump(queue, now)
@@ -146,7 +146,7 @@ class Dead:
             if not flight.has_room or offset in flight.revived or connection.paused:
                 continue
             body = _bodies.decode(row.body)
-            numbers = [queue.members[SeatId(seat)] for seat in body.seats if seat in queue.members]
+            numbers = [queue.members[seat] for seat in body.seats if seat in queue.members]
             if not numbers:
                 continue  # nobody wants it any more
             if flight.sub_number is not None:

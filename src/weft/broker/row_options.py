@@ -63,7 +63,8 @@ def floor_change(queue: Queue, end: Offset) -> MoveFloor:
 def read_options(row: SubRow) -> QueueOptions | MemberOptions:
     """What a row is. Raises LogError."""
     try:
-        return _options.decode(row.options)
+        options: QueueOptions | MemberOptions = _options.decode(row.options)
+        return options
     except msgspec.DecodeError as error:
         raise LogError(f"the options of seat {row.seat} in the log cannot be read: {error}") from None
 

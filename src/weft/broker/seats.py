@@ -30,7 +30,7 @@ _NO_SEATS = np.zeros(0, np.uint32)
 class Receiver(Protocol):
     """A queue, as far as matching goes."""
 
-    __hash__: Callable[[], int]  # type: ignore[assignment]
+    __hash__: Callable[[], int]
 
 
 class Frames:

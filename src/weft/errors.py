@@ -13,6 +13,7 @@ WeftError
 ├── LogError                  a log that cannot be opened, read or written
 │   ├── LogFullError          the quota or the disk is full: nothing was stored, and the log can go on
 │   └── LogFailedError        it is unknown what is stored: the process must end and recover
+├── AccessError               a client asks for what its access rules or limits do not allow
 ├── PipelineError             a pipeline that cannot run: no Java, columns missing, bad rows where none may be
 └── ProtocolError             the rules between neighbours are broken
     ├── LocalProtocolError    by the caller on this side: nothing was changed, nothing was told
@@ -102,6 +103,10 @@ class LogFullError(LogError):
 
 class LogFailedError(LogError):
     """It is unknown what is stored. The process must end, and recover when it starts again."""
+
+
+class AccessError(WeftError):
+    """A client asks for what its access rules or limits do not allow."""
 
 
 class ProtocolError(WeftError):

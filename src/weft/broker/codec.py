@@ -1,0 +1,85 @@
+"""Messages as bytes. Laws: what is read is what was written, however the bytes are cut; anything else raises
+RemoteProtocolError and nothing else, and takes memory in proportion to one frame.
+
+A frame is one MessagePack array: the message's tag, then its fields. Fields at the end that have their default may be
+missing. The attributes of an event stay the bytes that the publisher wrote, from its frame to the subscriber's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Generic, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from weft.broker.frames import MAX_FRAME, FrameReader, joined
+from weft.broker.messages import BrokerMessage, ClientMessage, Deliver
+from weft.errors import LocalProtocolError, RemoteProtocolError
+
+M = TypeVar("M")
+
+_encode = msgspec.msgpack.Encoder().encode
+_client: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(ClientMessage)
+_broker: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(BrokerMessage)
+
+
+class MessageReader(Generic[M]):
+    """Reads the messages of one connection; see `client_messages` and `broker_messages`."""
+
+    def __init__(self, decoder: msgspec.msgpack.Decoder[Any], most: int) -> None:
+        self._decode = decoder.decode
+        self._frames = FrameReader(most)
+
+    def feed(self, data: bytes) -> list[M]:
+        """The messages that are complete with this data. Raises RemoteProtocolError; the connection is then useless."""
+        frames = self._frames.feed(data)
+        try:
+            return [*map(self._decode, frames)]
+        except (ValueError, RecursionError, OverflowError) as error:  # msgspec's errors are ValueErrors
+            raise RemoteProtocolError(f"a message that was received cannot be read: {error}") from None
+
+    @property
+    def between(self) -> bool:
+        """Whether everything received was complete messages."""
+        return self._frames.between
+
+
+def client_messages(most: int = MAX_FRAME) -> MessageReader[ClientMessage]:
+    """A reader of what a client says.
+
+    >>> from weft.broker.messages import Ping
+    >>> client_messages().feed(encode([Ping(7)]))
+    [Ping(token=7)]
+    """
+    return MessageReader(_client, most)
+
+
+def broker_messages(most: int = MAX_FRAME) -> MessageReader[BrokerMessage]:
+    """A reader of what a broker says."""
+    return MessageReader(_broker, most)
+
+
+def encode(messages: Iterable[ClientMessage | BrokerMessage], most: int = MAX_FRAME) -> bytes:
+    """The frames of some messages. A delivery for more subscriptions than a frame has room for becomes several.
+
+    Raises LocalProtocolError for a message that fits no frame.
+    """
+    bodies: list[bytes] = []
+    for message in messages:
+        body = _encode(message)
+        if len(body) > most and type(message) is Deliver:
+            bodies += _split(message, most)
+        else:
+            bodies.append(body)
+    return joined(bodies, most)
+
+
+def _split(message: Deliver, most: int) -> list[bytes]:
+    """Deliveries of one event that each fit a frame."""
+    bare = len(_encode(replace(message, numbers=[])))
+    some = (most - bare - 4) // 9  # a number takes up to nine bytes
+    if some < 1:
+        raise LocalProtocolError(f"an event of {bare:,} bytes does not fit a frame of {most:,}")
+    numbers = message.numbers
+    return [_encode(replace(message, numbers=numbers[at : at + some])) for at in range(0, len(numbers), some)]

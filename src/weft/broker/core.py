@@ -1,0 +1,398 @@
+"""One broker, without sockets and clocks: messages in, effects out. Law: nothing is confirmed or delivered before it is
+stored, and everything that is stored is delivered until it is acknowledged.
+
+The driver (a node on a network, or a simulation) does the following, all in one thread:
+
+- It opens a log, and makes `Core(log, log.restore(), ...)`. The core reads older events from the log (`read`, `find`,
+  `dead`) and never writes to it.
+- A connection comes: `connected`. Messages come: `receive`, with all that one read brought. The connection goes:
+  `closed`. Its write buffer is full: `paused`; it has room again: `resumed`.
+- `Persist(ticket, group)`: it commits the groups in order, as many as there are together. Then it calls
+  `committed(ticket)` for each, in order. On LogFullError it calls `rejected(ticket)` for the first group that was not
+  stored, and throws away every group that it holds: the core has forgotten the later ones, too. On LogFailedError the
+  process ends. A `Persist` that is not urgent may wait for the next urgent one; nobody waits for it.
+- `SetTimer(at)`: it calls `tick` when the monotonic clock is past `at`. Only the last timer counts. A timer in the past
+  means that there is more to do: `tick` at once, after what has arrived.
+- `Send`, `Close`: it sends and closes. `closed` need not be called after a `Close`, but may be.
+
+Each method returns the effects, in order. The same calls with the same arguments return the same effects.
+Retention: the log may be trimmed below `core.needed`, and no further; then the driver calls `trimmed`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from hashlib import blake2b
+
+import msgspec
+
+from weft.broker.dead_letters import Dead
+from weft.broker.delivery import Delivery
+from weft.broker.drafts import Draft, PendingGroup, PublisherMark
+from weft.broker.effects import ConnectionId, Effect, Now, Persist, SetTimer, Ticket
+from weft.broker.greeting import Authenticate, Greeting
+from weft.broker.limits import ClientLimits
+from weft.broker.messages import (
+    Ack,
+    Advertise,
+    ClientMessage,
+    DropDead,
+    Failed,
+    Goodbye,
+    Hello,
+    ListDead,
+    Nack,
+    NewEpoch,
+    Ping,
+    Pong,
+    Publish,
+    Replace,
+    RetryDead,
+    Subscribe,
+    Unadvertise,
+    Unsubscribe,
+)
+from weft.broker.publishing import Publishing
+from weft.broker.queue import Queue
+from weft.broker.recovery import restore
+from weft.broker.row_options import floor_change
+from weft.broker.rules import Rules
+from weft.broker.seats import LocalSeats
+from weft.broker.sessions import Connection, Session, SessionValue, exported
+from weft.broker.state import BrokerState
+from weft.broker.subscribing import REFUSALS, Subscribing, code_of
+from weft.errors import LocalProtocolError
+from weft.log.base import Log, Offset, SessionId, State
+from weft.model.schema import Schema
+from weft.routing.table import RoutingTable
+
+_FULL = 1_000_000  # microseconds after which floors are stored again when the log was full
+
+
+def fingerprint(schema: Schema | None) -> str:
+    """One short text for a schema: clients and brokers that have the same agree on what events and filters mean."""
+    form = b"" if schema is None else msgspec.json.encode(schema.to_dict())
+    return "" if schema is None else blake2b(form, digest_size=8).hexdigest()
+
+
+class Core:
+    """A broker. `draw` returns 63 random bits; `table` is made by `weft.routing.make_table` under the same schema."""
+
+    def __init__(  # noqa: PLR0913 - the parts of a broker
+        self,
+        log: Log,
+        state: State,
+        table: RoutingTable,
+        *,
+        draw: Callable[[], int],
+        schema: Schema | None = None,
+        authenticate: Authenticate | None = None,
+        rules: Rules | None = None,
+        limits: ClientLimits | None = None,
+        advertised: bool = False,
+        executor: Executor | None = None,
+    ) -> None:
+        seats = LocalSeats(table, executor)
+        self._state = BrokerState(log, state, seats, draw, schema, rules or Rules(), limits or ClientLimits())
+        self._delivery = Delivery(self._state)
+        self._publishing = Publishing(self._state, self._delivery, advertised)
+        self._subscribing = Subscribing(self._state, self._delivery, self._publishing)
+        self._dead = Dead(self._state, self._delivery)
+        self._greeting = Greeting(self._state, self._subscribing, authenticate, fingerprint(schema))
+        self._tickets = 0
+        self._full_until = 0  # monotonic; until then nothing but what is urgent is stored
+        restore(self._state, self._delivery.reader, state)
+        self._restored = [each for each in self._state.sessions.values() if each.name]
+
+    # -- connections ----------------------------------------------------------------------------------
+
+    def connected(self, connection: ConnectionId, now: Now) -> list[Effect]:
+        """A connection is there; it must say `Hello` first."""
+        if connection in self._state.connections:
+            raise LocalProtocolError(f"connection {connection} is there already; give each its own id")
+        self._begin(now)
+        self._greeting.connected(Connection(connection, now.monotonic))
+        return self._finish(now)
+
+    def closed(self, connection: ConnectionId, now: Now) -> list[Effect]:
+        """A connection is gone. What it had not acknowledged is delivered again, with a higher attempt."""
+        known = self._state.connections.get(connection)
+        if known is None:
+            return []
+        self._begin(now)
+        self._greeting.closed(known, now)
+        return self._finish(now)
+
+    def paused(self, connection: ConnectionId) -> None:
+        """A connection's write buffer is full: nothing is delivered to it until `resumed`."""
+        known = self._state.connections.get(connection)
+        if known is not None:
+            known.paused = True
+
+    def resumed(self, connection: ConnectionId, now: Now) -> list[Effect]:
+        """A connection's write buffer has room again."""
+        known = self._state.connections.get(connection)
+        if known is None or not known.paused:
+            return []
+        self._begin(now)
+        known.paused = False
+        for queue, _ in known.flights.values():
+            self._state.fresh.append(queue)
+        if known.session is not None:
+            for each in known.session.queues.values():
+                if not isinstance(each, Queue):
+                    self._state.out.send_all(known.id, each.release())
+        return self._finish(now)
+
+    # -- messages -------------------------------------------------------------------------------------
+
+    def receive(self, connection: ConnectionId, messages: Sequence[ClientMessage], now: Now) -> list[Effect]:
+        """Messages of one read. A connection that the core has closed is ignored."""
+        known = self._state.connections.get(connection)
+        if known is None:
+            return []
+        self._begin(now)
+        known.heard = now.monotonic
+        at, size = 0, len(messages)
+        while at < size and connection in self._state.connections:
+            message = messages[at]
+            if type(message) is Publish and known.session is not None:
+                first = at
+                while at < size and type(messages[at]) is Publish:
+                    at += 1
+                events = messages if at - first == size else messages[first:at]
+                self._publishing.publish(known, events, now)  # type: ignore[arg-type]
+                continue
+            self._handle(known, message, now)
+            at += 1
+        return self._finish(now)
+
+    def _handle(self, connection: Connection, message: ClientMessage, now: Now) -> None:
+        if connection.session is None or type(message) is Hello:
+            if connection.session is None and type(message) is Hello:
+                self._greeting.hello(connection, message, now)
+            else:
+                self._greeting.close(connection, "protocol", "a connection begins with one hello", now)
+            return
+        match message:
+            case Ack():
+                self._dead.acknowledged(connection, message.queue, message.floor, message.ranges)
+                self._delivery.ack(connection, message, now)
+            case Nack():
+                self._dead.nack(connection, message, now)
+            case Ping():
+                self._state.out.send(connection.id, Pong(message.token))
+            case NewEpoch():
+                try:
+                    self._publishing.new_epoch(connection, message)
+                except LookupError as error:
+                    self._greeting.close(connection, "protocol", str(error.args[0]), now)
+            case Goodbye():
+                session = connection.session
+                if message.forget and session.durable:
+                    self._greeting.forget(session, now)
+                else:
+                    self._greeting.close(connection, "goodbye", "the client said goodbye", now)
+            case _:
+                self._request(connection, message, now)
+
+    def _request(self, connection: Connection, message: ClientMessage, now: Now) -> None:
+        """A request that may fail, and then changes nothing."""
+        about, number = "", 0
+        try:
+            match message:
+                case Subscribe():
+                    about, number = "subscribe", message.number
+                    self._subscribing.subscribe(connection, message, now)
+                case Replace():
+                    about, number = "replace", message.number
+                    self._subscribing.replace(connection, message, now)
+                case Unsubscribe():
+                    about, number = "unsubscribe", message.number
+                    self._subscribing.unsubscribe(connection, message, now)
+                case Advertise():
+                    about, number = "advertise", message.number
+                    self._subscribing.advertise(connection, message, now)
+                case Unadvertise():
+                    about, number = "unadvertise", message.number
+                    self._subscribing.unadvertise(connection, message, now)
+                case ListDead():
+                    about, number = "list dead", message.request
+                    self._dead.list(connection, message)
+                case RetryDead():
+                    about, number = "retry dead", message.request
+                    self._dead.retry(connection, message)
+                case DropDead():
+                    about, number = "drop dead", message.request
+                    self._dead.drop(connection, message)
+        except REFUSALS as error:
+            self._state.counts[f"failed: {about}"] += 1
+            self._state.out.send(connection.id, Failed(about, number, code_of(error), str(error)))
+
+    # -- the log --------------------------------------------------------------------------------------
+
+    def committed(self, ticket: Ticket, now: Now) -> list[Effect]:
+        """A group is durable. Tickets come in order, each once."""
+        state = self._state
+        if not state.pending or state.pending[0].ticket != ticket:
+            raise LocalProtocolError(f"ticket {ticket} is not the next one; groups are committed in order, each once")
+        self._begin(now)
+        group = state.pending.popleft()
+        for queue, floor in group.floors:
+            queue.stored_floor = max(queue.stored_floor, floor)
+        for action in group.committed:
+            action(now)
+        for session, (epoch, upto) in group.stored.items():
+            self._publishing.confirm(session, group.marks[session].connection, epoch, upto)
+        for batch in group.batches:
+            self._delivery.stored(batch, now)
+        return self._finish(now)
+
+    def rejected(self, ticket: Ticket, reason: str, now: Now) -> list[Effect]:
+        """The log is full: neither this group nor any later one was stored.
+
+        Their publishers are told, and their subscriptions and other requests are undone and failed. Acknowledgements
+        stay valid, and are stored with the next group.
+        """
+        state = self._state
+        if not any(group.ticket == ticket for group in state.pending):
+            raise LocalProtocolError(f"ticket {ticket} is not on its way")
+        self._begin(now)
+        state.counts["rejected groups"] += 1
+        self._full_until = now.monotonic + _FULL
+        lost: list[PendingGroup] = []
+        while state.pending and state.pending[-1].ticket >= ticket:
+            lost.append(state.pending.pop())
+        for group in lost:
+            for action in reversed(group.rejected):
+                action(reason, now)
+            for queue, _ in group.floors:
+                if queue in state.queues:
+                    state.dirty[queue] = None
+        marks: dict[Session, PublisherMark] = {}
+        for group in lost:
+            marks.update(group.marks)  # the earliest of each publisher comes last
+        for mark in marks.values():
+            self._publishing.undo(mark, reason)
+        if not state.pending:
+            state.end = state.next  # the offsets in between are never used
+        state.timers.add(self._full_until, lambda _: None)
+        return self._finish(now)
+
+    # -- time -----------------------------------------------------------------------------------------
+
+    def tick(self, now: Now) -> list[Effect]:
+        """The timer, or more to do: redeliveries that are due, queues that are behind, connections that are silent."""
+        self._begin(now)
+        state = self._state
+        restored, self._restored = self._restored, []
+        for session in restored:
+            if session.connection is None:
+                self._greeting.expire_later(session, now)
+        state.timers.run(now)
+        for _ in range(len(state.ready)):
+            queue = state.ready.popleft()
+            if queue in state.queues:
+                self._delivery.pump(queue, now)
+        return self._finish(now)
+
+    def store_floors(self, now: Now) -> list[Effect]:
+        """Store every floor that has moved: call it before the log is trimmed, so that `needed` is as high as it can be."""
+        self._begin(now)
+        state = self._state
+        for queue in state.queues:
+            self._delivery.check_lag(queue, now)
+            if queue.stored and queue.floor(state.end) > queue.stored_floor:
+                state.dirty[queue] = None
+        return self._finish(now)
+
+    @property
+    def needed(self) -> Offset:
+        """The first offset that some queue may still have to read, as far as that is stored."""
+        return Offset(min((queue.stored_floor for queue in self._state.queues), default=self._state.end))
+
+    def trimmed(self, first: Offset, now: Now) -> list[Effect]:
+        """The log's oldest event now has this offset. Queues that still needed older ones are told of the gap."""
+        self._begin(now)
+        self._state.log_first = max(self._state.log_first, first)
+        for queue in self._state.queues:
+            if queue.floor(self._state.end) < first:
+                self._delivery.lose(queue, first, now)
+        return self._finish(now)
+
+    # -- a call ---------------------------------------------------------------------------------------
+
+    def _begin(self, now: Now) -> None:
+        self._state.at = max(self._state.at, now.utc)
+
+    def _finish(self, now: Now) -> list[Effect]:
+        """Match what waits, store what must be stored, and return the effects."""
+        state = self._state
+        self._publishing.match(now)
+        while state.fresh or self._delivery.too_slow:
+            while state.fresh:
+                queue = state.fresh.pop(0)
+                if queue in state.queues and queue.flights:
+                    self._delivery.pump(queue, now)
+            slow, self._delivery.too_slow = self._delivery.too_slow, []
+            for connection, reason in slow:
+                if state.connections.get(connection.id) is connection:
+                    self._greeting.close(connection, "slow", reason, now)
+        draft = state.draft
+        if state.dirty and (draft.urgent or now.monotonic >= self._full_until):
+            for queue in state.dirty:
+                change = floor_change(queue, state.end)
+                draft.changes.append(change)
+                draft.floors.append((queue, change.floor))
+                queue.dirty = False
+            state.dirty = {}
+        if draft.is_empty and draft.committed:
+            draft.committed, ready = [], draft.committed
+            if state.pending:
+                state.pending[-1].committed += ready
+                state.pending[-1].rejected += draft.rejected
+            else:
+                for action in ready:
+                    action(now)
+                draft.rejected = []
+                return self._finish(now)
+            draft.rejected = []
+        elif not draft.is_empty:
+            self._tickets += 1
+            ticket = Ticket(self._tickets)
+            state.out.persist(Persist(ticket, draft.group(state.at), draft.urgent))
+            state.pending.append(PendingGroup(ticket, draft))
+            state.draft = Draft()
+        effects = state.out.drain()
+        timer = SetTimer(now.monotonic) if state.ready else state.timers.next()
+        if timer is not None:
+            effects.append(timer)
+        return effects
+
+    # -- what is in it --------------------------------------------------------------------------------
+
+    @property
+    def end(self) -> Offset:
+        """The offset after the last stored event."""
+        return self._state.end
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How often things happened, by name."""
+        return dict(sorted(self._state.counts.items()))
+
+    def session(self, name: str) -> SessionId | None:
+        """The id of a session."""
+        known = self._state.names.get(name)
+        return None if known is None else known.id
+
+    def export(self, session: SessionId) -> SessionValue:
+        """A session as a value that another broker could go on with. Raises KeyError."""
+        return exported(self._state.sessions[session], self._state.end)
+
+    def check(self) -> None:
+        """Raise AssertionError if an invariant is broken. Cost: linear in everything."""
+        from weft.broker.invariants import check
+
+        check(self._state)

@@ -1,0 +1,195 @@
+"""Events that a subscriber failed to handle too often. Laws: a dead letter is stored with its body before its queue goes
+on; one that is tried again stays a dead letter until it is acknowledged.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from weft.broker.delivery import Delivery
+from weft.broker.effects import Now
+from weft.broker.messages import (
+    DeadDone,
+    DeadLetter,
+    DeadLetters,
+    Deliver,
+    DropDead,
+    ListDead,
+    Nack,
+    RetryDead,
+)
+from weft.broker.queue import Queue
+from weft.broker.sessions import Connection
+from weft.broker.state import BrokerState
+from weft.broker.subscribing import RequestError
+from weft.log.base import DeadRow, Offset, Put, Remove, SeatId
+
+_MOST = 100  # letters in one answer
+_MOST_BYTES = 1 << 19
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class _Body(msgspec.Struct, frozen=True, array_like=True):
+    """A dead letter's event."""
+
+    head: msgspec.Raw
+    payload: bytes
+    at: int
+    seats: list[SeatId]  # the subscriptions that it was for
+
+
+_bodies = msgspec.msgpack.Decoder(_Body)
+
+
+class Dead:
+    """Negative acknowledgements and dead letters of a broker."""
+
+    def __init__(self, state: BrokerState, delivery: Delivery) -> None:
+        self._state = state
+        self._delivery = delivery
+
+    def nack(self, connection: Connection, message: Nack, now: Now) -> None:
+        """Deliveries failed: they return after a while, or become dead letters."""
+        known = connection.flights.get(message.queue)
+        if known is None:
+            return
+        queue, flight = known
+        for offset in message.offsets:
+            flight.revived.pop(offset, None)  # it stays a dead letter
+        limits = self._state.limits
+        again, dead = queue.nack(flight, message.offsets, limits.failures)
+        if not again and not dead:
+            return
+        self._state.counts["negative acknowledgements"] += len(again) + len(dead)
+        self._state.dirty[queue] = None
+        queue.leave(self._state.end)
+        for failed in again:
+            wait = min(limits.backoff << min(queue.failures[failed] - 1, 32), limits.longest_backoff)
+            queue.delay(failed, now.monotonic + wait)
+        if dead:
+            self._bury(queue, dead, message.reason, now)
+        self._delivery.pump(queue, now)
+        if not queue.live:
+            self._delivery.arm(queue, now)
+
+    def _bury(self, queue: Queue, offsets: list[int], reason: str, now: Now) -> None:
+        state = self._state
+        found = self._delivery.reader.find(queue, offsets, state.limits.turn)
+        gone = [offset for offset in offsets if offset not in found]
+        queue.done(gone)
+        for offset, entry in sorted(found.items()):
+            seats = [seat for seat, number in sorted(queue.members.items()) if queue.share or number in entry.numbers]
+            body = _encode(_Body(entry.head, entry.payload, entry.at, seats))
+            row = DeadRow(queue.seat, Offset(offset), queue.failures[offset], reason[:1000], state.at, body)
+            state.draft.changes.append(Put(row))
+        if not found:
+            return
+        state.draft.urgent = True
+        state.counts["dead letters"] += len(found)
+        buried = sorted(found)
+
+        def committed(later: Now) -> None:
+            still = [offset for offset in buried if offset in queue.burying]
+            queue.done(still)
+            if queue in state.queues:
+                state.dirty[queue] = None
+                self._delivery.pump(queue, later)
+
+        def rejected(reason: str, later: Now) -> None:  # noqa: ARG001
+            for offset in buried:
+                if offset in queue.burying:
+                    queue.burying.discard(offset)
+                    queue.failures[offset] -= 1
+                    queue.delay(offset, later.monotonic + state.limits.longest_backoff)
+            self._delivery.arm(queue, later)
+
+        state.draft.committed.append(committed)
+        state.draft.rejected.append(rejected)
+
+    # -- what a client does with them -----------------------------------------------------------------
+
+    def _queue(self, connection: Connection, number: int) -> Queue:
+        session = connection.session
+        assert session is not None
+        queue = session.queues.get(number)  # type: ignore[call-overload]
+        if not isinstance(queue, Queue):
+            raise RequestError("unknown", f"there is no durable queue {number}")
+        return queue
+
+    def list(self, connection: Connection, message: ListDead) -> None:
+        """Some dead letters, by offset."""
+        queue = self._queue(connection, message.queue)
+        limit = min(message.limit, _MOST)
+        letters: list[DeadLetter] = []
+        size = 0
+        rows = self._state.log.dead(queue.seat, message.after, limit)
+        for row in rows:
+            size += len(row.body) + 100
+            if letters and size > _MOST_BYTES:
+                break
+            body = _bodies.decode(row.body)
+            letters.append(DeadLetter(row.offset, row.attempts, row.reason, row.at, body.head, body.payload))
+        more = len(letters) < len(rows) or len(rows) == limit
+        self._state.out.send(connection.id, DeadLetters(message.request, tuple(letters), more))
+
+    def retry(self, connection: Connection, message: RetryDead) -> None:
+        """Deliver dead letters once more, as far as the window has room."""
+        queue = self._queue(connection, message.queue)
+        known = connection.flights.get(message.queue)
+        tried: list[Offset] = []
+        for offset in sorted(set(message.offsets)):
+            row = self._row(queue, offset)
+            if row is None or known is None:
+                continue
+            flight = known[1]
+            if not flight.has_room or offset in flight.revived or connection.paused:
+                continue
+            body = _bodies.decode(row.body)
+            numbers = [queue.members[seat] for seat in body.seats if seat in queue.members]
+            if not numbers:
+                continue  # nobody wants it any more
+            if flight.sub_number is not None:
+                numbers = [flight.sub_number]
+            flight.revived[offset] = len(row.body)
+            self._state.out.send(
+                connection.id,
+                Deliver(message.queue, offset, row.attempts + 1, body.at, numbers, body.head, body.payload),
+            )
+            tried.append(offset)
+        self._state.out.send(connection.id, DeadDone(message.request, tuple(tried)))
+
+    def drop(self, connection: Connection, message: DropDead) -> None:
+        """Remove dead letters."""
+        queue = self._queue(connection, message.queue)
+        offsets = tuple(o for o in sorted(set(message.offsets)) if self._row(queue, o) is not None)
+        state = self._state
+        state.draft.changes += [Remove(DeadRow, (queue.seat, offset)) for offset in offsets]
+        answer = DeadDone(message.request, offsets)
+        if not offsets:
+            state.out.send(connection.id, answer)
+            return
+        state.draft.urgent = True
+
+        def committed(_: Now) -> None:
+            if connection.id in state.connections:
+                state.out.send(connection.id, answer)
+
+        state.draft.committed.append(committed)
+
+    def acknowledged(
+        self, connection: Connection, number: int, floor: int, ranges: tuple[tuple[int, int], ...]
+    ) -> None:
+        """Dead letters that were tried again and succeeded are removed."""
+        known = connection.flights.get(number)  # type: ignore[call-overload]
+        if known is None or not known[1].revived:
+            return
+        queue, flight = known
+        done = [o for o in flight.revived if o < floor or any(a <= o < b for a, b in ranges)]
+        for offset in sorted(done):
+            del flight.revived[offset]
+            self._state.draft.changes.append(Remove(DeadRow, (queue.seat, offset)))
+
+    def _row(self, queue: Queue, offset: int) -> DeadRow | None:
+        rows = self._state.log.dead(queue.seat, Offset(offset - 1), 1)
+        return rows[0] if rows and rows[0].offset == offset else None

@@ -1,0 +1,310 @@
+"""From the log to subscribers, and their answers. Laws: only stored events are delivered; each queue gets every event
+that its members matched, until it is done with it; no queue waits for another.
+
+A live queue gets the events of a group when the group is stored. Any other reads what it missed, a bounded number of
+events at a time, as long as its window has room.
+"""
+
+from __future__ import annotations
+
+from weft.broker.effects import Now
+from weft.broker.event_reader import EventReader
+from weft.broker.flight import Flight
+from weft.broker.lossy_queue import LossyQueue
+from weft.broker.messages import Ack, Deliver, Gap, SubNumber
+from weft.broker.queue import Queue
+from weft.broker.sessions import Connection
+from weft.broker.state import BrokerState
+from weft.broker.tail import Entry, EventBatch
+from weft.log.base import Offset
+
+
+class Delivery:
+    """Delivers to the queues of a broker."""
+
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
+        self.reader = EventReader(state.log, state.tail)
+        self.too_slow: list[tuple[Connection, str]] = []  # to be closed
+
+    # -- new events -----------------------------------------------------------------------------------
+
+    def stored(self, batch: EventBatch, now: Now) -> None:
+        """A batch is in the log."""
+        state = self._state
+        state.tail.append(batch)
+        state.end = batch.end
+        for queue, (low, high) in batch.frames.segments.items():
+            if type(queue) is Queue:
+                if queue.live:
+                    self._live(queue, batch, low, high, now)
+                elif state.end - queue.floor(state.end) > queue.lag:
+                    self.check_lag(queue, now)
+            else:
+                messages = _deliveries(queue.number, batch, low, high, now.utc)
+                if batch.first < queue.changed:
+                    messages = _still_wanted(queue, messages)
+                self._lossy(queue, messages)
+
+    def _live(self, queue: Queue, batch: EventBatch, low: int, high: int, now: Now) -> None:
+        """The frames of a batch for a queue that has everything before them."""
+        flight = queue.flights[0]
+        if (
+            queue.share
+            or batch.expires is not None
+            or batch.first < queue.changed
+            or self._state.connections[flight.connection].paused
+        ):
+            queue.live, queue.cursor = False, batch.first
+            self.pump(queue, now)
+            return
+        frames, first, at = batch.frames, batch.first, batch.at
+        events = frames.events[low:high]
+        sizes = [batch.sizes[event] for event in events]
+        room = flight.room_for(sizes)
+        if room < len(events):
+            queue.live, queue.cursor = False, Offset(first + events[room])
+            del events[room:], sizes[room:]
+            if not events:
+                return
+        number, starts, numbers = flight.queue_number, frames.starts, frames.numbers
+        heads, payloads = batch.heads, batch.payloads
+        self._state.out.send_all(
+            flight.connection,
+            [
+                Deliver(
+                    number,
+                    first + event,
+                    1,
+                    at,
+                    numbers[starts[frame] : starts[frame + 1]],
+                    heads[event],
+                    payloads[event],
+                )  # type: ignore[arg-type]  # noqa: E501
+                for frame, event in enumerate(events, low)
+            ],
+        )
+        flight.add([first + event for event in events], sizes)
+
+    def loose(self, batch: EventBatch, now: Now) -> None:
+        """Events that are not durable: to whoever has room, at most once."""
+        for queue, (low, high) in batch.frames.segments.items():
+            if isinstance(queue, LossyQueue):
+                self._lossy(queue, _deliveries(queue.number, batch, low, high, now.utc, durable=False))
+                continue
+            for flight in queue.flights[queue.turn % len(queue.flights) :][:1] if queue.flights else ():
+                if not self._state.connections[flight.connection].paused:
+                    sent = _deliveries(flight.queue_number, batch, low, high, now.utc, durable=False)
+                    if flight.sub_number is not None:
+                        sent = [_narrowed(each, [flight.sub_number]) for each in sent]
+                    self._state.out.send_all(flight.connection, sent)
+                    break
+            else:
+                self._state.counts["loose events dropped"] += high - low
+
+    def _lossy(self, queue: LossyQueue, messages: list[Deliver]) -> None:
+        connection = queue.connection
+        if not connection.paused:
+            self._state.out.send_all(connection.id, messages)
+        elif queue.hold(messages):
+            self._state.counts["closed as too slow"] += 1
+            self.too_slow.append((connection, f"queue {queue.number} holds more than {queue.most:,} events"))
+
+    # -- queues that are behind -----------------------------------------------------------------------
+
+    def pump(self, queue: Queue, now: Now) -> None:
+        """Deliver what a queue may get now; at the end of the log it becomes live."""
+        state = self._state
+        budget = state.limits.turn
+        queue.due(now.monotonic)
+        if queue.returned:
+            queue.leave(state.end)
+        if queue.gap is not None and queue.flights:
+            for flight in queue.flights:
+                state.out.send(flight.connection, Gap(flight.queue_number, *queue.gap))
+            queue.gap = None
+        while not queue.live and queue.flights and not queue.is_held(now.monotonic):
+            if budget <= 0:
+                state.ready.append(queue)
+                return
+            room = self._room(queue)
+            if not room:
+                return
+            before = self.reader.read_from_log
+            if queue.returned:
+                self._return_some(queue, room, budget, now)
+            elif queue.cursor >= state.end:
+                if queue.cursor > state.end:
+                    return  # it begins with an event that is not stored yet
+                queue.live = True
+            else:
+                if queue.cursor < state.log_first:
+                    self.lose(queue, state.log_first, now)
+                    continue
+                entries, after = self.reader.read(queue, state.end, room, budget)
+                budget -= len(entries) + 1
+                self._send_new(queue, entries, after, now)
+            budget -= self.reader.read_from_log - before
+        self.arm(queue, now)
+
+    def _room(self, queue: Queue) -> int:
+        """How many more events the consumers of a queue may be sent."""
+        free = 0
+        for flight in queue.flights:
+            if flight.has_room and not self._state.connections[flight.connection].paused:
+                free += flight.window_events - flight.count - len(flight.revived)
+        return free
+
+    def _return_some(self, queue: Queue, room: int, budget: int, now: Now) -> None:
+        offsets = queue.returned[: min(room, 256)]
+        found = self.reader.find(queue, offsets, budget)
+        gone = [o for o in offsets if o not in found or found[o].expires <= now.utc]
+        if gone:
+            expired = sum(1 for offset in gone if offset in found)
+            self._state.counts["expired"] += expired
+            queue.done(gone)
+            self._state.dirty[queue] = None
+        entries = [found[offset] for offset in offsets if offset in found and found[offset].expires > now.utc]
+        for sent, flight in self._assign(queue, entries):
+            gone_now = {entry.offset for entry in sent}
+            queue.returned = [offset for offset in queue.returned if offset not in gone_now]
+            self._send(queue, flight, sent)
+
+    def _send_new(self, queue: Queue, entries: list[Entry], after: Offset, now: Now) -> None:
+        """New events from the cursor on, as far as there is room."""
+        wanted = []
+        for entry in entries:
+            if queue.skip and queue.skips(entry.offset):
+                continue
+            if entry.expires <= now.utc:
+                self._state.counts["expired"] += 1
+                queue.holes = queue.dirty = True
+                self._state.dirty[queue] = None
+                continue
+            wanted.append(entry)
+        sent = 0
+        for some, flight in self._assign(queue, wanted):
+            sent += len(some)
+            self._send(queue, flight, some)
+        queue.cursor = wanted[sent].offset if sent < len(wanted) else after
+
+    def _assign(self, queue: Queue, entries: list[Entry]) -> list[tuple[list[Entry], Flight]]:
+        """Which consumer gets which events. Consumers of a shared queue take turns."""
+        if not queue.share:
+            flight = queue.flights[0]
+            some = entries[: flight.room_for([entry.size for entry in entries])]
+            return [(some, flight)] if some else []
+        assigned: list[tuple[list[Entry], Flight]] = []
+        used: dict[int, list[int]] = {}
+        for entry in entries:
+            for _ in queue.flights:
+                queue.turn = (queue.turn + 1) % len(queue.flights)
+                flight = queue.flights[queue.turn]
+                sizes = used.setdefault(queue.turn, [])
+                if flight.room_for([*sizes, entry.size]) > len(sizes) and not self._is_paused(flight):
+                    sizes.append(entry.size)
+                    assigned.append(([entry], flight))
+                    break
+            else:
+                break
+        return assigned
+
+    def _is_paused(self, flight: Flight) -> bool:
+        return self._state.connections[flight.connection].paused
+
+    def _send(self, queue: Queue, flight: Flight, entries: list[Entry]) -> None:
+        number, only = flight.queue_number, flight.sub_number
+        self._state.out.send_all(
+            flight.connection,
+            [
+                Deliver(
+                    number,
+                    entry.offset,
+                    queue.attempt(entry.offset),
+                    entry.at,
+                    entry.numbers if only is None else [only],
+                    entry.head,
+                    entry.payload,
+                )
+                for entry in entries
+            ],
+        )
+        queue.sent(flight, [entry.offset for entry in entries], [entry.size for entry in entries])
+
+    def arm(self, queue: Queue, now: Now) -> None:
+        """Come back when a failed event is due."""
+        due = queue.next_due(now.monotonic)
+        if due is not None and queue.flights:
+            self._state.timers.add(due, lambda later: self._due(queue, later))
+
+    def _due(self, queue: Queue, now: Now) -> None:
+        if queue in self._state.queues and queue.flights:
+            self.pump(queue, now)
+
+    # -- answers --------------------------------------------------------------------------------------
+
+    def ack(self, connection: Connection, message: Ack, now: Now) -> None:
+        """Deliveries are done with."""
+        known = connection.flights.get(message.queue)
+        if known is None:
+            return  # a queue that is gone, or one that needs no acknowledgement
+        queue, flight = known
+        if queue.ack(flight, message.floor, message.ranges):
+            self._state.dirty[queue] = None
+        if not queue.live:
+            self.pump(queue, now)
+
+    # -- limits ---------------------------------------------------------------------------------------
+
+    def check_lag(self, queue: Queue, now: Now) -> None:
+        """A queue that is too far behind loses its oldest events, or its connection."""
+        end = self._state.end
+        if end - queue.floor(end) <= queue.lag:
+            return
+        if queue.disconnect and queue.flights:
+            self._state.counts["closed as too slow"] += 1
+            self.too_slow += [
+                (each, f"queue {queue.number} is more than {queue.lag:,} events behind")
+                for each in self._state.consumers(queue)
+            ]
+            return
+        self.lose(queue, Offset(end - queue.lag), now)
+
+    def lose(self, queue: Queue, below: Offset, now: Now) -> None:
+        """Events below an offset are lost to a queue; its consumers are told."""
+        if queue.drop_below(below, self._state.end) is None:
+            return
+        self._state.counts["gaps"] += 1
+        self._state.dirty[queue] = None
+        if queue.flights and queue.gap is not None:
+            for flight in queue.flights:
+                self._state.out.send(flight.connection, Gap(flight.queue_number, *queue.gap))
+            queue.gap = None
+
+
+def _deliveries(number: int, batch: EventBatch, low: int, high: int, utc: int, durable: bool = True) -> list[Deliver]:
+    """Deliveries of a batch that are not acknowledged."""
+    frames, first, expires = batch.frames, batch.first, batch.expires
+    return [
+        Deliver(
+            number,  # type: ignore[arg-type]
+            Offset(first + event if durable else 0),
+            1,
+            batch.at,
+            frames.numbers[frames.starts[frame] : frames.starts[frame + 1]],
+            batch.heads[event],
+            batch.payloads[event],
+        )
+        for frame, event in enumerate(frames.events[low:high], low)
+        if expires is None or expires[event] > utc
+    ]
+
+
+def _narrowed(message: Deliver, numbers: list[SubNumber]) -> Deliver:
+    """The same event for other subscriptions."""
+    return Deliver(message.queue, message.offset, message.attempt, message.at, numbers, message.head, message.payload)
+
+
+def _still_wanted(queue: LossyQueue, messages: list[Deliver]) -> list[Deliver]:
+    narrowed = [_narrowed(each, queue.wanted(each.numbers, each.offset)) for each in messages]
+    return [each for each in narrowed if each.numbers]

@@ -1,0 +1,267 @@
+"""Connections and sessions come and go. Laws: the connection with the highest epoch holds the session, and any other is
+closed; a client is welcome when its session is stored; nothing is delivered before that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from weft.broker.effects import Now
+from weft.broker.frames import MAX_FRAME
+from weft.broker.limits import TokenBucket
+from weft.broker.lossy_queue import LossyQueue
+from weft.broker.messages import VERSION, Bye, Hello, SubNumber, Welcome
+from weft.broker.queue import Queue
+from weft.broker.sessions import Connection, Session
+from weft.broker.state import BrokerState
+from weft.broker.subscribing import Subscribing
+from weft.errors import AccessError
+from weft.log.base import NEVER, AdvertRow, Put, Remove, SessionRow, SubRow
+from weft.routing.table import ClientId
+
+Authenticate = Callable[[Hello], str]  # the principal of a connection; raises AccessError
+
+
+class Greeting:
+    """Welcomes clients, and lets them go."""
+
+    def __init__(
+        self, state: BrokerState, subscribing: Subscribing, authenticate: Authenticate | None, fingerprint: str
+    ) -> None:
+        self._state = state
+        self._subscribing = subscribing
+        self._authenticate = authenticate
+        self._fingerprint = fingerprint
+
+    # -- connections ----------------------------------------------------------------------------------
+
+    def connected(self, connection: Connection) -> None:
+        """A connection is there; it must say hello in time."""
+        state = self._state
+        state.connections[connection.id] = connection
+        state.timers.add(connection.heard + state.limits.hello, lambda now: self._silent(connection, now))
+
+    def _silent(self, connection: Connection, now: Now) -> None:
+        """Close a connection that has said nothing for too long."""
+        state = self._state
+        if state.connections.get(connection.id) is not connection:
+            return
+        if connection.session is None:
+            self.close(connection, "hello", "no hello came in time", now)
+            return
+        if not state.limits.idle:
+            return
+        due = connection.heard + state.limits.idle
+        if due <= now.monotonic:
+            state.counts["closed as silent"] += 1
+            self.close(connection, "idle", "nothing was heard for too long", now)
+        else:
+            state.timers.add(due, lambda later: self._silent(connection, later))
+
+    def close(self, connection: Connection, code: str, reason: str, now: Now) -> None:
+        """End a connection, and say why."""
+        self._state.out.send(connection.id, Bye(code, reason))
+        self._state.out.close(connection.id)
+        self.closed(connection, now)
+
+    def closed(self, connection: Connection, now: Now) -> None:
+        """A connection is gone: what it had not acknowledged returns."""
+        state = self._state
+        del state.connections[connection.id]
+        flights, connection.flights = connection.flights, {}
+        for queue, flight in flights.values():
+            queue.detach(flight, state.end)
+            if queue.flights:
+                state.fresh.append(queue)
+        session = connection.session
+        if session is None or session.connection != connection.id:
+            return
+        session.connection = None
+        for number, sub in list(session.subs.items()):
+            if sub.seat is None:  # not durable, or the consumer of a shared queue
+                self._subscribing.take_out(session, session.subs[number], now)
+        if not session.durable:
+            self._drop(session)
+        elif session.keep:
+            session.expires = min(now.utc + session.keep, NEVER)
+            state.draft.changes.append(Put(session.row()))
+            self._expire_later(session, now)
+
+    # -- hello ----------------------------------------------------------------------------------------
+
+    def hello(self, connection: Connection, message: Hello, now: Now) -> None:
+        """The first message of a connection. A client that is not welcome is told why, and the connection closed."""
+        state = self._state
+        try:
+            principal = self._checked(connection, message)
+            session = state.names.get(message.session)
+            if session is not None:
+                self._check_resume(session, message, principal)
+        except AccessError as error:
+            state.counts["hello refused"] += 1
+            self.close(connection, "refused", str(error), now)
+            return
+        connection.principal = principal
+        limits = state.limits
+        connection.window_events = max(1, min(message.window_events, limits.window_events))
+        connection.window_bytes = max(1, min(message.window_bytes, limits.window_bytes))
+        if limits.idle:
+            state.timers.add(now.monotonic + limits.idle, lambda later: self._silent(connection, later))
+        resumed = session is not None
+        if session is None:
+            session = self._new(message.session, principal)
+        before = session.epoch
+        if session.connection is not None:
+            old = state.connections[session.connection]
+            state.counts["taken over"] += 1
+            self.close(old, "taken over", "a newer connection has taken the session over", now)
+        connection.session, session.connection = session, connection.id
+        session.epoch = message.epoch or before + 1
+        session.pub_over, session.expires = False, NEVER
+        session.keep = message.expires * 1_000_000 or limits.expires
+        if message.pub_epoch > session.pub_epoch:
+            session.pub_epoch, session.pub_received = message.pub_epoch, 0
+        welcome = self._welcome(session, resumed)
+        if not session.durable:
+            state.out.send(connection.id, welcome)
+            return
+        state.draft.changes.append(Put(session.row()))
+        state.draft.urgent = True
+        state.draft.committed.append(lambda _: self._welcomed(connection, welcome))
+        state.draft.rejected.append(
+            lambda reason, later: self._unwelcome(connection, session, None if not resumed else before, reason, later)
+        )
+
+    def _checked(self, connection: Connection, message: Hello) -> str:
+        oldest, newest = message.versions
+        if not oldest <= VERSION <= newest:
+            raise AccessError(f"this broker speaks version {VERSION} of the protocol, the client {oldest} to {newest}")
+        if len(message.session) > self._state.limits.name:
+            raise AccessError(f"the name of a session has at most {self._state.limits.name} characters")
+        principal = self._authenticate(message) if self._authenticate is not None else ""
+        if message.fingerprint not in ("", self._fingerprint):
+            raise AccessError("the client expects another schema than this broker has")
+        same = sum(1 for each in self._state.connections.values() if each.principal == principal and each.session)
+        if same >= self._state.limits.connections and connection.session is None:
+            raise AccessError(f"a principal has at most {self._state.limits.connections:,} connections")
+        return principal
+
+    def _check_resume(self, session: Session, message: Hello, principal: str) -> None:
+        if session.owner != principal:
+            raise AccessError("the session belongs to somebody else; choose another name")
+        if session.leaving:
+            raise AccessError("the session is being removed; try again")
+        if message.epoch and message.epoch <= session.epoch:
+            raise AccessError(f"connection epoch {message.epoch} is not above {session.epoch}, the last one")
+        if message.pub_epoch and message.pub_epoch < session.pub_epoch:
+            raise AccessError(f"publisher epoch {message.pub_epoch} is below {session.pub_epoch}, the last one")
+
+    def _new(self, name: str, owner: str) -> Session:
+        state, limits = self._state, self._state.limits
+        bucket = TokenBucket(limits.rate, limits.burst) if limits.rate else None
+        session = Session(state.new_session_id(), name, owner, bucket)
+        state.sessions[session.id] = session
+        if name:
+            state.names[name] = session
+        return session
+
+    def _welcome(self, session: Session, resumed: bool) -> Welcome:
+        state = self._state
+        return Welcome(
+            VERSION,
+            session.id,
+            session.epoch,
+            session.pub_epoch,
+            session.pub_received,
+            resumed,
+            tuple(sorted(session.subs)),
+            state.log_id,
+            state.incarnation,
+            self._fingerprint,
+            MAX_FRAME,
+            state.limits.idle,
+        )
+
+    def _welcomed(self, connection: Connection, welcome: Welcome) -> None:
+        """The session is stored: deliver."""
+        state, session = self._state, connection.session
+        assert session is not None
+        if state.connections.get(connection.id) is not connection or session.connection != connection.id:
+            return
+        state.out.send(connection.id, welcome)
+        for number, queue in sorted(session.queues.items()):
+            if isinstance(queue, Queue) and not queue.share and queue.stored:
+                self._subscribing.attach(connection, queue, number, SubNumber(0))
+
+    def _unwelcome(self, connection: Connection, session: Session, epoch: int | None, reason: str, now: Now) -> None:
+        """The session could not be stored."""
+        if epoch is not None:
+            session.epoch = epoch
+        if self._state.connections.get(connection.id) is connection:
+            self.close(connection, "full", reason, now)
+        if epoch is None:
+            self._drop(session)
+
+    # -- sessions end ---------------------------------------------------------------------------------
+
+    def forget(self, session: Session, now: Now) -> None:
+        """Remove a session with everything that it has, once that is stored."""
+        state = self._state
+        if session.leaving:
+            return
+        session.leaving = True
+        changes = state.draft.changes
+        state.draft.urgent = True
+        for _, sub in sorted(session.subs.items()):
+            if sub.seat is not None:
+                changes.append(Remove(SubRow, (sub.seat,)))
+        for _, queue in sorted(session.queues.items()):
+            if isinstance(queue, Queue) and not queue.share:
+                self._subscribing.remove_rows(queue)
+        changes += [Remove(AdvertRow, (stored,)) for stored, _ in session.adverts.values()]
+        changes.append(Remove(SessionRow, (session.id,)))
+
+        def committed(later: Now) -> None:
+            here = state.connection_of(session)
+            if here is not None:
+                self.close(here, "forgotten", "the session was removed", later)
+            for sub in list(session.subs.values()):
+                self._subscribing.take_out(session, sub, later)
+            self._drop(session)
+
+        def rejected(reason: str, later: Now) -> None:  # noqa: ARG001
+            session.leaving = False
+            if session.expires != NEVER:
+                self._expire_later(session, later)
+
+        state.draft.committed.append(committed)
+        state.draft.rejected.append(rejected)
+
+    def _expire_later(self, session: Session, now: Now) -> None:
+        wait = max(1_000_000, session.expires - now.utc)
+        self._state.timers.add(now.monotonic + wait, lambda later: self._expired(session, later))
+
+    def _expired(self, session: Session, now: Now) -> None:
+        """Time and again until the session has a connection, or is due."""
+        if session.connection is not None or session.id not in self._state.sessions or session.expires == NEVER:
+            return
+        if session.expires <= now.utc:
+            self._state.counts["sessions expired"] += 1
+            self.forget(session, now)
+        else:
+            self._expire_later(session, now)
+
+    def expire_later(self, session: Session, now: Now) -> None:
+        """A session was restored without a connection."""
+        if session.expires != NEVER:
+            self._expire_later(session, now)
+
+    def _drop(self, session: Session) -> None:
+        state = self._state
+        if session.adverts:
+            drop = [stored for stored, _ in session.adverts.values()]
+            state.tell(state.seats.table.advertise(ClientId(str(session.id)), {}, drop))  # type: ignore[arg-type]
+        state.sessions.pop(session.id, None)
+        if session.name and state.names.get(session.name) is session:
+            del state.names[session.name]
+        assert not any(isinstance(queue, LossyQueue) for queue in session.queues.values())

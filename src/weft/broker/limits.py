@@ -1,0 +1,66 @@
+"""What one client may take of a broker. Law: past a limit a request is refused with a sentence that names the limit;
+no limit slows down anybody else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from weft.language.lexer import MAX_TEXT
+
+
+@dataclass(frozen=True, slots=True)
+class ClientLimits:
+    """The limits of each client, and the sizes of a broker's queues. Times are in microseconds."""
+
+    # of a principal or session
+    connections: int = 1_000  # of one principal at a time
+    subscriptions: int = 100_000  # of one session
+    queues: int = 10_000  # of one session
+    adverts: int = 1_000  # of one session
+    filter: int = MAX_TEXT  # bytes of a filter's text
+    rate: float = 0.0  # events a second of one session, 0 is any; `burst` may come at once
+    burst: int = 1_000
+    name: int = 256  # characters of a session's name, or of a shared queue's
+
+    # of queues
+    window_events: int = 1_000  # unacknowledged deliveries of one queue to one connection, at most
+    window_bytes: int = 1 << 20
+    lag: int = 1 << 40  # offsets that a durable queue may be behind
+    held: int = 10_000  # events that a queue that is not durable may hold for a slow connection
+    failures: int = 5  # negative acknowledgements that make a dead letter
+    backoff: int = 1_000_000  # before the first redelivery; doubled for each failure
+    longest_backoff: int = 60_000_000
+
+    # of a broker
+    tail: int = 64 << 20  # bytes of recent events that are kept in memory
+    turn: int = 2_000  # events that are read from the log in one turn
+    hello: int = 10_000_000  # a connection must have said hello by then
+    idle: int = 0  # a connection that is silent for longer is closed; 0 is never
+    expires: int = 0  # a session without a connection is removed after this; 0 is never
+
+
+class TokenBucket:
+    """How many events of a session may come now.
+
+    >>> bucket = TokenBucket(rate=2.0, burst=1)
+    >>> bucket.take(0), bucket.take(0), bucket.take(500_000)
+    (True, False, True)
+    """
+
+    __slots__ = ("_burst", "_last", "_left", "_rate")
+
+    def __init__(self, rate: float, burst: int) -> None:
+        self._rate = rate / 1e6
+        self._burst = float(burst)
+        self._left = float(burst)
+        self._last = 0
+
+    def take(self, monotonic: int) -> bool:
+        """Whether one more may come."""
+        self._left = min(self._burst, self._left + (monotonic - self._last) * self._rate)
+        self._last = monotonic
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True

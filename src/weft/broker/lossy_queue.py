@@ -1,0 +1,64 @@
+"""A queue that is not durable. Law: each event is delivered at most once; what a slow connection has no room for is
+dropped, oldest first, and counted, or the connection is closed. Nobody else waits.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from weft.broker.messages import Deliver, Dropped, QueueNumber, SubNumber
+from weft.log.base import Offset
+
+if TYPE_CHECKING:
+    from weft.broker.sessions import Connection
+
+
+class LossyQueue:
+    """Holds events while the connection is paused, up to a limit.
+
+    `members` are its subscriptions, each with the offset from which on events are its own.
+    """
+
+    __slots__ = ("changed", "connection", "disconnect", "dropped", "held", "members", "most", "number")
+
+    def __init__(self, number: QueueNumber, connection: Connection, most: int, disconnect: bool = False) -> None:
+        self.number = number
+        self.connection = connection
+        self.most = most
+        self.disconnect = disconnect
+        self.held: deque[Deliver] = deque()
+        self.dropped = 0  # not yet told
+        self.members: dict[SubNumber, Offset] = {}
+        self.changed = Offset(0)  # earlier events may name members that are gone
+
+    def wanted(self, numbers: list[SubNumber], offset: Offset) -> list[SubNumber]:
+        """The subscriptions among these that still are what they were when the event came."""
+        return [number for number in numbers if self.members.get(number, offset + 1) <= offset]
+
+    def hold(self, messages: list[Deliver]) -> bool:
+        """Hold events for later; whether the connection must be closed instead."""
+        self.held.extend(messages)
+        over = len(self.held) - self.most
+        if over <= 0:
+            return False
+        if self.disconnect:
+            return True
+        for _ in range(over):
+            self.held.popleft()
+        self.dropped += over
+        return False
+
+    def release(self) -> list[Deliver | Dropped]:
+        """What was held, and first how many were dropped."""
+        messages: list[Deliver | Dropped] = []
+        if self.dropped:
+            messages.append(Dropped(self.number, self.dropped))
+            self.dropped = 0
+        messages.extend(self.held)
+        self.held.clear()
+        return messages
+
+    def check(self) -> None:
+        """Raise AssertionError if an invariant is broken."""
+        assert len(self.held) <= self.most

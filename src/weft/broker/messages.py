@@ -1,0 +1,355 @@
+"""What a client and a broker say to each other. Law: the first field of a message is its tag; tags are never reused.
+
+A session holds subscriptions by numbers of the client's choice, and queues by numbers of the client's choice. Several
+subscriptions may share a queue: an event that matches some of them is delivered once, with all their numbers, and is
+acknowledged once. The number of a delivery is the event's offset in the broker's log.
+
+A publisher numbers its durable events 1, 2, 3 and so on within an epoch. A refused event ends the epoch: everything
+that follows is refused too, until the publisher begins a new epoch and sends the rest under new numbers. Thus
+`Published(upto)` means that each event up to there is stored, also after a reconnection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, NewType
+
+import msgspec
+from msgspec import Meta
+
+from weft.log.base import NEVER, Offset, SessionId
+
+_Bits = Meta(ge=0, le=(1 << 63) - 1)  # what a log can hold; anything else is refused when it is read
+
+QueueNumber = NewType("QueueNumber", int)  # of a queue in its session, chosen by the client; 0 is there by default
+SubNumber = NewType("SubNumber", int)  # of a subscription in its session, chosen by the client
+Natural = Annotated[int, _Bits]
+AnyOffset = Annotated[Offset, _Bits]
+AnyQueue = Annotated[QueueNumber, _Bits]
+AnySub = Annotated[SubNumber, _Bits]
+Range = tuple[AnyOffset, AnyOffset]  # from the first offset to before the second
+Offsets = Annotated[tuple[AnyOffset, ...], Meta(max_length=10_000)]
+
+VERSION = 1  # of this protocol
+EVENT_TYPE = "application/octet-stream"  # what a payload is unless its datacontenttype says otherwise
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class _Message(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
+    """One message; on the wire an array of its tag and its fields."""
+
+
+# -- from a client --------------------------------------------------------------------------------
+
+
+class Hello(_Message, frozen=True, tag=1):
+    """The first message of a connection. A session with a name outlives its connections; one without does not."""
+
+    versions: tuple[Natural, Natural] = (VERSION, VERSION)  # the oldest and the newest that the client speaks
+    session: str = ""
+    epoch: Natural = 0  # of the connection: the highest one holds the session; 0 is one more than the last
+    pub_epoch: Natural = 0  # of the publisher; 0 goes on with the last
+    credentials: bytes = b""
+    fingerprint: str = ""  # of the schema that the client expects; empty if it does not care
+    expires: Natural = 0  # seconds that the session is kept without a connection; 0 is as long as the broker keeps any
+    window_events: Natural = 1_000  # the window of each queue: so many deliveries may be unacknowledged
+    window_bytes: Natural = 1 << 20  # and so many bytes
+
+
+class NewEpoch(_Message, frozen=True, tag=2):
+    """The publisher begins an epoch; its next event has number 1."""
+
+    pub_epoch: Natural
+
+
+class Publish(_Message, frozen=True, tag=3):
+    """An event. `attributes` is a MessagePack map from names to values, which is passed on as it is; see `of`."""
+
+    sequence: Natural  # 0 for an event that is not durable: it is neither stored nor confirmed
+    attributes: msgspec.Raw
+    payload: bytes = b""
+    datacontenttype: str = ""
+    ttl: Natural = 0  # microseconds after which the event is worthless; 0 is never
+
+    @staticmethod
+    def of(
+        sequence: int, attributes: Mapping[str, Any], payload: bytes = b"", datacontenttype: str = "", ttl: int = 0
+    ) -> Publish:
+        """An event with these attributes.
+
+        >>> Publish.of(1, {"magnitude": 5.2}).attributes == msgspec.Raw(_encode({"magnitude": 5.2}))
+        True
+        """
+        return Publish(sequence, msgspec.Raw(_encode(dict(attributes))), payload, datacontenttype, ttl)
+
+
+class Subscribe(_Message, frozen=True, tag=4):
+    """Subscribe, into a queue. The options of a queue are those of the subscription that creates it.
+
+    A durable queue belongs to a session with a name. Its events are kept until they are acknowledged; those of other
+    queues are delivered at most once, and never acknowledged. `share` names a queue that several sessions of one
+    principal consume together: each event goes to one of them, and all give the same filter.
+    `since` and `since_time` begin with older events of this broker's log; they need a queue of their own.
+    """
+
+    number: AnySub
+    filter: str
+    queue: AnyQueue = QueueNumber(0)
+    durable: bool | None = None  # None: if the session has a name
+    ordered: bool = True  # a negative acknowledgement holds the queue; shared queues are never ordered
+    share: str = ""
+    since: AnyOffset | None = None
+    since_time: Natural | None = None  # UTC microseconds
+    lag: Natural = (
+        0  # offsets that a durable queue may be behind, or events that another may hold; 0 is the broker's limit
+    )
+    disconnect: bool = False  # what happens past it: the connection is closed; otherwise the oldest events are dropped
+
+
+class Replace(_Message, frozen=True, tag=5):
+    """Give a subscription another filter. `Accepted.offset` is the first event to which the new one applies."""
+
+    number: AnySub
+    filter: str
+
+
+class Unsubscribe(_Message, frozen=True, tag=6):
+    """End a subscription. A queue without subscriptions is removed with all that waits in it."""
+
+    number: AnySub
+
+
+class Advertise(_Message, frozen=True, tag=7):
+    """Promise to publish only what this filter, or another advertisement of the session, matches."""
+
+    number: Natural
+    filter: str
+
+
+class Unadvertise(_Message, frozen=True, tag=8):
+    """Take a promise back."""
+
+    number: Natural
+
+
+class Ack(_Message, frozen=True, tag=9):
+    """Everything that this connection was sent from a queue below `floor`, and in the ranges, is done with."""
+
+    queue: AnyQueue
+    floor: AnyOffset
+    ranges: Annotated[tuple[Range, ...], Meta(max_length=10_000)] = ()
+
+
+class Nack(_Message, frozen=True, tag=10):
+    """These deliveries failed; they return later, and after some failures become dead letters with this reason."""
+
+    queue: AnyQueue
+    offsets: Offsets
+    reason: str = ""
+
+
+class ListDead(_Message, frozen=True, tag=11):
+    """Ask for dead letters of a queue, above an offset. `request` comes back with the answer."""
+
+    request: Natural
+    queue: AnyQueue
+    after: AnyOffset = Offset(0)
+    limit: Natural = 100
+
+
+class RetryDead(_Message, frozen=True, tag=12):
+    """Deliver dead letters once more. One that is acknowledged then is removed, any other stays."""
+
+    request: Natural
+    queue: AnyQueue
+    offsets: Offsets
+
+
+class DropDead(_Message, frozen=True, tag=13):
+    """Remove dead letters."""
+
+    request: Natural
+    queue: AnyQueue
+    offsets: Offsets
+
+
+class Ping(_Message, frozen=True, tag=14):
+    """Ask for a `Pong`; also says that the client is there."""
+
+    token: Natural = 0
+
+
+class Goodbye(_Message, frozen=True, tag=15):
+    """The client ends the connection. With `forget` its session goes too, with all subscriptions."""
+
+    forget: bool = False
+
+
+ClientMessage = (
+    Hello
+    | NewEpoch
+    | Publish
+    | Subscribe
+    | Replace
+    | Unsubscribe
+    | Advertise
+    | Unadvertise
+    | Ack
+    | Nack
+    | ListDead
+    | RetryDead
+    | DropDead
+    | Ping
+    | Goodbye
+)
+
+# -- from a broker --------------------------------------------------------------------------------
+
+
+class Welcome(_Message, frozen=True, tag=32):
+    """The session is this connection's, and what the broker knows of it is stored."""
+
+    version: int
+    session: SessionId
+    epoch: int
+    pub_epoch: int
+    pub_seq: int  # the last event of pub_epoch that is stored
+    resumed: bool
+    subscriptions: tuple[SubNumber, ...] = ()  # those that it has
+    log_id: str = ""
+    incarnation: int = 0
+    fingerprint: str = ""
+    max_frame: int = 0
+    idle: int = 0  # microseconds of silence after which the broker closes the connection; 0 is never
+
+
+class Published(_Message, frozen=True, tag=33):
+    """Each event of the epoch up to `upto` is stored. `absent` counts values that the schema does not admit, by name."""
+
+    pub_epoch: int
+    upto: int
+    absent: dict[str, int] = {}
+
+
+class Refused(_Message, frozen=True, tag=34):
+    """An event was not stored. With a sequence above 0 the epoch is over, and no later event of it is stored."""
+
+    pub_epoch: int
+    sequence: int
+    code: str
+    reason: str
+
+
+class Accepted(_Message, frozen=True, tag=35):
+    """A request about a subscription or an advertisement is done and stored; it holds from `offset` on."""
+
+    about: str  # subscribe, replace, unsubscribe, advertise, unadvertise
+    number: int
+    offset: Offset
+
+
+class Complete(_Message, frozen=True, tag=36):
+    """A subscription is active on every path: no event published from now on is missed."""
+
+    number: SubNumber
+
+
+class Failed(_Message, frozen=True, tag=37):
+    """A request changed nothing."""
+
+    about: str
+    number: int  # of the subscription or advertisement, or the request
+    code: str
+    reason: str
+
+
+class Deliver(_Message, frozen=True, tag=38):
+    """An event for some subscriptions of a queue. Offset 0 is an event that is not durable."""
+
+    queue: QueueNumber
+    offset: Offset
+    attempt: int  # above 1 if it may have been delivered before
+    at: int  # when the broker stored it, UTC microseconds
+    numbers: list[SubNumber]
+    head: msgspec.Raw  # a `Head`
+    payload: bytes
+
+
+class Head(msgspec.Struct, frozen=True, array_like=True):
+    """What an event is besides its payload, as it is stored and delivered."""
+
+    attributes: dict[str, Any]
+    datacontenttype: str = ""
+    expires: int = NEVER
+
+
+class Gap(_Message, frozen=True, tag=39):
+    """Events of a durable queue from `first` to before `end` are lost to it: it was too far behind, or they are gone."""
+
+    queue: QueueNumber
+    first: Offset
+    end: Offset
+
+
+class Dropped(_Message, frozen=True, tag=40):
+    """So many events of a queue were dropped since the last such message, because the connection was too slow."""
+
+    queue: QueueNumber
+    count: int
+
+
+class DeadLetter(msgspec.Struct, frozen=True, array_like=True):
+    """An event that a subscriber could not handle."""
+
+    offset: Offset
+    failures: int
+    reason: str
+    at: int
+    head: msgspec.Raw
+    payload: bytes
+
+
+class DeadLetters(_Message, frozen=True, tag=41):
+    """The answer to `ListDead`: in order of offsets; `more` if there may be others above the last."""
+
+    request: int
+    letters: tuple[DeadLetter, ...]
+    more: bool
+
+
+class DeadDone(_Message, frozen=True, tag=42):
+    """The answer to `RetryDead` and `DropDead`, with the offsets that were dead letters."""
+
+    request: int
+    offsets: tuple[Offset, ...]
+
+
+class Pong(_Message, frozen=True, tag=43):
+    """The answer to `Ping`."""
+
+    token: int
+
+
+class Bye(_Message, frozen=True, tag=44):
+    """The broker ends the connection after this message."""
+
+    code: str
+    reason: str
+
+
+BrokerMessage = (
+    Welcome
+    | Published
+    | Refused
+    | Accepted
+    | Complete
+    | Failed
+    | Deliver
+    | Gap
+    | Dropped
+    | DeadLetters
+    | DeadDone
+    | Pong
+    | Bye
+)

@@ -1,0 +1,69 @@
+"""How far a queue is: a floor, acknowledged ranges above it, failures. Law: decode(encode(position)) is the position."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import msgspec
+
+from weft.broker.messages import Range
+from weft.log.base import Offset
+
+_encode = msgspec.msgpack.Encoder().encode
+_gaps = msgspec.msgpack.Decoder(list[int])
+_failures = msgspec.msgpack.Decoder(dict[int, int])
+
+
+class Position(NamedTuple):
+    """What a queue has done with: everything below the floor, and the ranges; and how often what is left has failed."""
+
+    floor: Offset
+    above: list[Range]
+    failures: dict[int, int]
+
+    def encode(self) -> tuple[Offset, bytes, bytes]:
+        """The floor, and the rest as bytes; nothing takes no bytes.
+
+        >>> position = Position(Offset(5), [(Offset(7), Offset(9))], {})
+        >>> Position.decode(*position.encode()) == position
+        True
+        """
+        steps: list[int] = []
+        last = int(self.floor)
+        for first, end in self.above:
+            steps += (first - last, end - first)
+            last = end
+        return (
+            self.floor,
+            _encode(steps) if steps else b"",
+            _encode(dict(sorted(self.failures.items()))) if self.failures else b"",
+        )
+
+    @staticmethod
+    def decode(floor: Offset, above: bytes, attempts: bytes) -> Position:
+        """The position that was stored."""
+        ranges: list[Range] = []
+        steps = _gaps.decode(above) if above else []
+        last = int(floor)
+        for skip, length in zip(steps[::2], steps[1::2], strict=True):
+            ranges.append((Offset(last + skip), Offset(last + skip + length)))
+            last += skip + length
+        return Position(floor, ranges, _failures.decode(attempts) if attempts else {})
+
+
+def complement(opened: Iterable[int], floor: int, end: int) -> list[Range]:
+    """The ranges between the open offsets, from the floor to the end.
+
+    >>> complement([5, 6, 9], 5, 12)
+    [(7, 9), (10, 12)]
+    """
+    ranges: list[Range] = []
+    last = floor
+    for offset in opened:
+        if offset > last:
+            ranges.append((Offset(last), Offset(offset)))
+        last = offset + 1
+    if last < end:
+        ranges.append((Offset(last), Offset(end)))
+    return ranges

@@ -1,0 +1,89 @@
+"""What the parts of a broker share. Law: `end` is the offset after the last stored event, `next` after the last one
+that was given out; between the two lie the events of groups on their way into the log.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+
+from weft.broker.admission import Admission
+from weft.broker.drafts import Draft, PendingGroup
+from weft.broker.effects import ConnectionId
+from weft.broker.limits import ClientLimits
+from weft.broker.outbox import Outbox, Timers
+from weft.broker.queue import Queue
+from weft.broker.rules import Rules
+from weft.broker.seats import LocalSeats
+from weft.broker.sessions import Connection, Session, Subscription
+from weft.broker.tail import Tail
+from weft.log.base import Log, SeatId, SessionId, State
+from weft.model.schema import Schema
+from weft.routing.table import Tell
+
+
+class BrokerState:
+    """Everything that a broker knows."""
+
+    def __init__(
+        self,
+        log: Log,
+        state: State,
+        seats: LocalSeats,
+        draw: Callable[[], int],
+        schema: Schema | None,
+        rules: Rules,
+        limits: ClientLimits,
+    ) -> None:
+        self.log = log
+        self.log_id, self.incarnation = state.log_id, state.incarnation
+        self.log_first = state.first  # the oldest event that the log has
+        self.end = self.next = state.next
+        self.next_seat = state.next_seat
+        self.at = state.at  # UTC of the last group
+        self.seats = seats
+        self.draw = draw
+        self.schema = schema
+        self.rules = rules
+        self.limits = limits
+        self.door = Admission(schema)
+        self.tail = Tail(limits.tail, state.next)
+        self.sessions: dict[SessionId, Session] = {}
+        self.names: dict[str, Session] = {}
+        self.shared: dict[tuple[str, str], Queue] = {}  # by owner and name
+        self.shared_members: dict[Queue, Subscription] = {}
+        self.queues: dict[Queue, None] = {}  # every durable one
+        self.connections: dict[ConnectionId, Connection] = {}
+        self.dirty: dict[Queue, None] = {}  # whose floor is to be stored
+        self.ready: deque[Queue] = deque()  # that have more to deliver
+        self.fresh: list[Queue] = []  # that a connection has just begun to consume
+        self.pending: deque[PendingGroup] = deque()
+        self.draft = Draft()
+        self.out = Outbox()
+        self.timers = Timers()
+        self.counts: Counter[str] = Counter()  # what happened, for status and tests
+
+    def new_seat(self) -> SeatId:
+        """A seat that no other subscription, queue or link has ever had."""
+        seat = self.next_seat
+        self.next_seat = SeatId(seat + 1)
+        return seat
+
+    def new_session_id(self) -> SessionId:
+        """An id that no session here has."""
+        while True:
+            drawn = SessionId(self.draw() & ((1 << 63) - 1))
+            if drawn and drawn not in self.sessions:
+                return drawn
+
+    def tell(self, tells: list[Tell]) -> None:
+        """What the table wants its neighbours to know. There are no links yet."""
+        assert not tells, "a table without links tells nobody anything"
+
+    def connection_of(self, session: Session) -> Connection | None:
+        """The session's connection, while it has one."""
+        return None if session.connection is None else self.connections.get(session.connection)
+
+    def consumers(self, queue: Queue) -> Iterator[Connection]:
+        """The connections that consume a queue."""
+        return (self.connections[flight.connection] for flight in queue.flights)

@@ -1,0 +1,107 @@
+"""The events of a group as four byte strings and one checksum. Law: bytes that are not such a group raise LogError.
+
+Numbers are little-endian. `heads` and `payloads` are n lengths (u32) and then the bytes of all, one after another;
+`seats` is n + 1 starts (u32) and then the seats of all events (u32); `origins` is three i64 per event. The checksum is
+CRC-32 of the four and of the numbers that stand beside them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+from struct import Struct
+from struct import error as struct_error
+from typing import NamedTuple
+from zlib import crc32
+
+import numpy as np
+
+from weft.errors import LogError
+from weft.log.base import Events, Offset, StoredGroup
+
+MOST_BYTES = 1 << 29  # of one group; SQLite refuses a blob of 1e9
+_NUMBERS = Struct("<qqqq")
+
+
+class GroupRow(NamedTuple):
+    """A group as it is stored; the columns of the table `grp`, in order."""
+
+    first: int
+    n: int
+    at: int
+    total: int  # bytes of all groups that were ever stored, this one included
+    crc: int
+    seats: bytes
+    origins: bytes
+    heads: bytes
+    payloads: bytes
+
+    @property
+    def size(self) -> int:
+        """The bytes of its events."""
+        return len(self.seats) + len(self.origins) + len(self.heads) + len(self.payloads)
+
+
+def encode_group(at: int, events: Events, total: int) -> GroupRow:
+    """The row of a group, where `total` bytes were stored before it. Raises LogError.
+
+    The events keep the rules of `row_rules`. Cost: about .3 microseconds an event.
+    """
+    number = len(events)
+    try:
+        heads, payloads = _joined(events.heads), _joined(events.payloads)
+    except TypeError:
+        raise LogError("the heads and payloads of events are bytes") from None
+    seats = events.starts.astype("<u4", copy=False).tobytes() + events.seats.astype("<u4", copy=False).tobytes()
+    origins = events.origins.astype("<i8", copy=False).tobytes()
+    size = len(seats) + len(origins) + len(heads) + len(payloads)
+    if size > MOST_BYTES:
+        raise LogError(f"a group of {size:,} bytes is larger than {MOST_BYTES:,}; commit fewer events together")
+    total += size
+    crc = _checksum(_NUMBERS.pack(events.first, number, at, total), seats, origins, heads, payloads)
+    return GroupRow(events.first, number, at, total, crc, seats, origins, heads, payloads)
+
+
+def decode_group(row: GroupRow) -> StoredGroup:
+    """The group of a row. Raises LogError if it is not whole. Cost: about .2 microseconds an event."""
+    first, number, at, total, crc, seats, origins, heads, payloads = row
+    try:
+        found = _checksum(_NUMBERS.pack(first, number, at, total), seats, origins, heads, payloads)
+        if found != crc:
+            raise _damaged(first, "its checksum is wrong")
+        if first < 1 or number < 1 or len(origins) != 24 * number or len(seats) < 4 * (number + 1) or len(seats) % 4:
+            raise _damaged(first, "its columns are not equally long")
+        csr = np.frombuffer(seats, "<u4").astype(np.uint32, copy=False)
+        starts, ids = csr[: number + 1], csr[number + 1 :]
+        if starts[0] != 0 or starts[-1] != len(ids) or (starts[1:] < starts[:-1]).any():
+            raise _damaged(first, "its seats are out of bounds")
+        sources = np.frombuffer(origins, "<i8").astype(np.int64, copy=False).reshape(number, 3)
+        parts = _split(first, number, heads), _split(first, number, payloads)
+    except (TypeError, ValueError, OverflowError, struct_error) as error:
+        raise _damaged(first, str(error)) from None
+    return StoredGroup(at, Events(Offset(first), sources, *parts, starts, ids))
+
+
+def _checksum(numbers: bytes, *columns: bytes) -> int:
+    crc = crc32(numbers)
+    for column in columns:
+        crc = crc32(column, crc)
+    return crc
+
+
+def _joined(parts: Sequence[bytes]) -> bytes:
+    lengths = np.fromiter(map(len, parts), "<u4", len(parts))
+    return b"".join((lengths.tobytes(), *parts))
+
+
+def _split(first: int, number: int, column: bytes) -> list[bytes]:
+    if len(column) < 4 * number:
+        raise _damaged(first, "its events are cut off")
+    lengths = np.frombuffer(column, "<u4", number).tolist()
+    if 4 * number + sum(lengths) != len(column):
+        raise _damaged(first, "the lengths of its events are wrong")
+    return [column[begin:end] for begin, end in pairwise(accumulate(lengths, initial=4 * number))]
+
+
+def _damaged(first: int, why: str) -> LogError:
+    return LogError(f"the group at offset {first} is damaged: {why}")

@@ -6,9 +6,10 @@ is confirmed, as the client library does.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
+
+import msgspec
 
 from weft.broker.codec import broker_messages, encode
 from weft.broker.effects import ConnectionId
@@ -80,7 +81,7 @@ class ClientState:
     queues: dict[QueueNumber, QueueView] = field(default_factory=dict)
     ordered: dict[QueueNumber, bool] = field(default_factory=dict)
     open: dict[QueueNumber, set[Offset]] = field(default_factory=dict)  # delivered on this connection, not acknowledged
-    once: set[str] = field(default_factory=set)  # events that are not durable, which have come
+    once: set[tuple[QueueNumber, str]] = field(default_factory=set)  # what queues that are not durable have had
 
 
 class SimClient:
@@ -103,6 +104,7 @@ class SimClient:
         self._connections = 0
         self._ended_from = 0  # the first refused event of the epoch
         self._request = 0
+        self._shares: list[Subscribe] = []  # a consumer of a shared queue subscribes anew on each connection
         self._hanging: list[tuple[Lane, Lane]] = []
         engine.after(1 + rng.randrange(3000), self._connect)
         engine.after(_BEAT, self._beat)
@@ -248,9 +250,13 @@ class SimClient:
         """Subscribe; asked until answered."""
         since = message.since
         low = self._oracle.next if since is None else since
-        view = SubView(message.number, message.queue, message.durable, [Version(_filter(message.filter), low)])
+        if message.share:  # the queue may have been there before
+            low = 0
+            self._shares.append(message)
+        durable = message.durable is not False  # sessions with a name: durable unless they say otherwise
+        view = SubView(message.number, message.queue, durable, [Version(_filter(message.filter), low)])
         self.state.subs[message.number] = view
-        if message.durable:
+        if durable:
             self._adopt(message)
         self._ask(message)
 
@@ -311,8 +317,8 @@ class SimClient:
         if isinstance(asked, Subscribe) and asked.since is not None:
             version.high = max(asked.since, self._broker.log.restore().first)
             return
-        if isinstance(asked, Subscribe) and asked.share:  # the queue may have been there before
-            version.high = max(version.low, message.offset)
+        if isinstance(asked, Subscribe) and asked.share:
+            version.high = min(version.high, message.offset)
             return
         early = message.offset < version.low
         require(not early, f"{self.name}: {message.about} holds from {message.offset}, before it was requested")
@@ -369,6 +375,7 @@ class SimClient:
                 state.subs[asked.number].versions[0].high = self._oracle.next
             if isinstance(asked, Unsubscribe) and asked.number not in there:
                 state.asked.remove(asked)
+        state.asked += [share for share in self._shares if share not in state.asked]
         waiting = {getattr(asked, "number", None) for asked in state.asked}
         for number, sub in state.subs.items():
             if sub.durable and not sub.ended and number not in waiting:
@@ -391,8 +398,9 @@ class SimClient:
             for number in message.numbers:
                 require(number in self.state.subs, f"{self.name}: a delivery for unknown subscription {number}")
             uid = bytes(message.payload).decode()
-            require(uid not in self.state.once, f"{self.name}: {uid} was delivered twice")
-            self.state.once.add(uid)
+            once = (message.queue, uid)
+            require(once not in self.state.once, f"{self.name}: {uid} was delivered twice to queue {message.queue}")
+            self.state.once.add(once)
             return
         if not message.offset:
             return
@@ -457,9 +465,13 @@ def _filter(text: str) -> Filter:
 
 
 def _shown(message: object) -> str:
-    """A message in a line of the trace."""
-    text = repr(message)
-    return text.replace("msgspec.Raw", "Raw")
-
-
-MakeClient = Callable[[str], SimClient]
+    """A message in a line of the trace: its name and what is not empty."""
+    assert isinstance(message, msgspec.Struct)
+    fields = []
+    for name in message.__struct_fields__:
+        value = getattr(message, name)
+        if isinstance(value, msgspec.Raw):
+            value = msgspec.msgpack.decode(value)
+        if value not in (0, "", b"", (), [], {}, None, False):
+            fields.append(f"{name}={value}")
+    return f"{type(message).__name__} {' '.join(fields)}"

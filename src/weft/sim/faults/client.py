@@ -104,6 +104,7 @@ class SimClient:
         self._connections = 0
         self._ended_from = 0  # the first refused event of the epoch
         self._request = 0
+        self._asked_again: list[ClientMessage] = []
         self._shares: list[Subscribe] = []  # a consumer of a shared queue subscribes anew on each connection
         self._hanging: list[tuple[Lane, Lane]] = []
         engine.after(1 + rng.randrange(3000), self._connect)
@@ -320,6 +321,10 @@ class SimClient:
         if isinstance(asked, Subscribe) and asked.share:
             version.high = min(version.high, message.offset)
             return
+        if asked in self._asked_again:  # it may have been done the first time, and the answer was lost
+            self._asked_again.remove(asked)
+            version.high = message.offset
+            return
         early = message.offset < version.low
         require(not early, f"{self.name}: {message.about} holds from {message.offset}, before it was requested")
         version.low = version.high = message.offset
@@ -327,7 +332,7 @@ class SimClient:
     def _failed(self, message: Failed) -> None:
         self._trace.count(f"failed: {message.about} {message.code}")
         asked = self._answered(message.about, message.number)
-        if asked is not None:  # the log was full: ask again later
+        if asked is not None and message.code != "table":  # the log was full: ask again later
             self._engine.after(1 + self._rng.randrange(20_000), lambda: self._ask(asked))
 
     # -- messages --------------------------------------------------------------------------------------
@@ -378,12 +383,13 @@ class SimClient:
         state.asked += [share for share in self._shares if share not in state.asked]
         waiting = {getattr(asked, "number", None) for asked in state.asked}
         for number, sub in state.subs.items():
-            if sub.durable and not sub.ended and number not in waiting:
+            if sub.durable and sub.accepted and not sub.ended and number not in waiting:
                 require(number in there, f"{self.name}: subscription {number} was accepted, and is lost")
             if not sub.durable and not sub.ended and number not in there and number not in waiting:
                 sub.versions[0] = Version(sub.versions[-1].filter, self._oracle.next)
                 del sub.versions[1:]
                 state.asked.append(Subscribe(number, str(sub.versions[0].filter), sub.queue, durable=False))
+        self._asked_again = list(state.asked)
         self._tell(*state.asked)
         for sequence in sorted(state.unconfirmed):
             self._publish(sequence)
@@ -409,7 +415,8 @@ class SimClient:
         if message.attempt > 1:
             self._trace.count("delivered again")
         ordered = self.state.ordered[message.queue]
-        self._oracle.delivered(self.name, message, subs, view, ordered=ordered)
+        assert self._connection is not None
+        self._oracle.delivered(self._connection, message, subs, view, ordered=ordered)
         self.state.open.setdefault(message.queue, set()).add(message.offset)
         connection = self._connection
         delay = 1 + self._rng.randrange(_THINK)

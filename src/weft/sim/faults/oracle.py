@@ -69,6 +69,11 @@ class SubView:
     versions: list[Version] = field(default_factory=list)
 
     @property
+    def accepted(self) -> bool:
+        """Whether the client knows that it exists."""
+        return self.versions[0].high < _FAR
+
+    @property
     def ended(self) -> bool:
         """Whether its end was asked for."""
         return self.versions[-1].filter is None
@@ -100,6 +105,7 @@ class QueueView:
     acked: set[int] = field(default_factory=set)  # as far as the client said
     received: set[int] = field(default_factory=set)  # acknowledgements that the broker has, and has not lost in a crash
     excused: set[int] = field(default_factory=set)  # gaps, dead letters
+    given: dict[ConnectionId, set[int]] = field(default_factory=dict)  # what each connection had
     highest: int = 0
 
 
@@ -202,12 +208,16 @@ class Oracle:
         view = self._queues[connection](message.queue)
         view.received |= {
             offset
-            for offset in view.seen
+            for offset in view.given.get(connection, ())
             if offset in view.acked and (offset < message.floor or any(a <= offset < b for a, b in message.ranges))
         }
 
-    def delivered(self, who: str, message: Deliver, subs: Sequence[SubView], view: QueueView, *, ordered: bool) -> None:
+    def delivered(
+        self, connection: ConnectionId, message: Deliver, subs: Sequence[SubView], view: QueueView, *, ordered: bool
+    ) -> None:
         """A client receives a durable delivery."""
+        who = connection
+        view.given.setdefault(connection, set()).add(message.offset)
         offset, event = message.offset, self.history[message.offset]
         named = set(message.numbers)
         for sub in subs:

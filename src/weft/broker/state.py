@@ -18,7 +18,7 @@ from weft.broker.rules import Rules
 from weft.broker.seats import LocalSeats
 from weft.broker.sessions import Connection, Session, Subscription
 from weft.broker.tail import Tail
-from weft.log.base import Log, SeatId, SessionId, State
+from weft.log.base import Log, Offset, SeatId, SessionId, State
 from weft.model.schema import Schema
 from weft.routing.table import Tell
 

@@ -27,6 +27,7 @@ from hashlib import blake2b
 
 import msgspec
 
+from weft.broker.advertising import Advertising
 from weft.broker.dead_letters import Dead
 from weft.broker.delivery import Delivery
 from weft.broker.drafts import Draft, PendingGroup, PublisherMark
@@ -56,12 +57,14 @@ from weft.broker.messages import (
 from weft.broker.publishing import Publishing
 from weft.broker.queue import Queue
 from weft.broker.recovery import restore
+from weft.broker.requests import REFUSALS, code_of, session_of
 from weft.broker.row_options import floor_change
 from weft.broker.rules import Rules
 from weft.broker.seats import LocalSeats
 from weft.broker.sessions import Connection, Session, SessionValue, exported
+from weft.broker.sharing import Sharing
 from weft.broker.state import BrokerState
-from weft.broker.subscribing import REFUSALS, Subscribing, code_of
+from weft.broker.subscribing import Subscribing
 from weft.errors import LocalProtocolError
 from weft.log.base import Log, Offset, SessionId, State
 from weft.model.schema import Schema
@@ -97,9 +100,10 @@ class Core:
         self._state = BrokerState(log, state, seats, draw, schema, rules or Rules(), limits or ClientLimits())
         self._delivery = Delivery(self._state)
         self._publishing = Publishing(self._state, self._delivery, advertised)
-        self._subscribing = Subscribing(self._state, self._delivery, self._publishing)
+        parts = self._state, self._delivery, self._publishing
+        self._subscribing, self._sharing, self._advertising = Subscribing(*parts), Sharing(*parts), Advertising(*parts)
         self._dead = Dead(self._state, self._delivery)
-        self._greeting = Greeting(self._state, self._subscribing, authenticate, fingerprint(schema))
+        self._greeting = Greeting(self._subscribing, self._sharing, authenticate, fingerprint(schema))
         self._tickets = 0
         self._full_until = 0  # monotonic; until then nothing but what is urgent is stored
         restore(self._state, self._delivery.reader, state)
@@ -204,19 +208,27 @@ class Core:
             match message:
                 case Subscribe():
                     about, number = "subscribe", message.number
-                    self._subscribing.subscribe(connection, message, now)
+                    if message.share:
+                        wanted = self._subscribing.check_new(connection, message)
+                        self._sharing.subscribe(connection, message, wanted, now)
+                    else:
+                        self._subscribing.subscribe(connection, message, now)
                 case Replace():
                     about, number = "replace", message.number
                     self._subscribing.replace(connection, message, now)
                 case Unsubscribe():
                     about, number = "unsubscribe", message.number
-                    self._subscribing.unsubscribe(connection, message, now)
+                    sub = self._subscribing.known(session_of(connection), message.number)
+                    if isinstance(sub.queue, Queue) and sub.queue.share:
+                        self._sharing.unsubscribe(connection, sub, now)
+                    else:
+                        self._subscribing.unsubscribe(connection, message, now)
                 case Advertise():
                     about, number = "advertise", message.number
-                    self._subscribing.advertise(connection, message, now)
+                    self._advertising.advertise(connection, message, now)
                 case Unadvertise():
                     about, number = "unadvertise", message.number
-                    self._subscribing.unadvertise(connection, message, now)
+                    self._advertising.unadvertise(connection, message, now)
                 case ListDead():
                     about, number = "list dead", message.request
                     self._dead.list(connection, message)
@@ -275,8 +287,7 @@ class Core:
             marks.update(group.marks)  # the earliest of each publisher comes last
         for mark in marks.values():
             self._publishing.undo(mark, reason)
-        if not state.pending:
-            state.end = state.next  # the offsets in between are never used
+        state.take_back_offsets()
         state.timers.add(self._full_until, lambda _: None)
         return self._finish(now)
 

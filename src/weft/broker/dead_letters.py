@@ -19,9 +19,9 @@ from weft.broker.messages import (
     RetryDead,
 )
 from weft.broker.queue import Queue
+from weft.broker.requests import RequestError
 from weft.broker.sessions import Connection
 from weft.broker.state import BrokerState
-from weft.broker.subscribing import RequestError
 from weft.log.base import DeadRow, Offset, Put, Remove, SeatId
 
 _MOST = 100  # letters in one answer

@@ -74,13 +74,13 @@ class Delivery:
             [
                 Deliver(
                     number,
-                    first + event,
+                    first + event,  # type: ignore[arg-type]  # an Offset; a call for each would be felt
                     1,
                     at,
                     numbers[starts[frame] : starts[frame + 1]],
                     heads[event],
                     payloads[event],
-                )  # type: ignore[arg-type]  # noqa: E501
+                )
                 for frame, event in enumerate(events, low)
             ],
         )

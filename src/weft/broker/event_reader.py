@@ -40,7 +40,7 @@ class EventReader:
         for group in self._log.read(cursor, limit):
             self.read_from_log += len(group.events)
             after = Offset(group.events.first + len(group.events))
-            found += self._entries(queue, group, None)
+            found += [entry for entry in self._entries(queue, group, None) if entry.offset < end]
             if len(found) > most:
                 return found[:most], found[most].offset
             if cursor < queue.replay_until <= after:

@@ -13,7 +13,7 @@ from weft.broker.lossy_queue import LossyQueue
 from weft.broker.messages import VERSION, Bye, Hello, SubNumber, Welcome
 from weft.broker.queue import Queue
 from weft.broker.sessions import Connection, Session
-from weft.broker.state import BrokerState
+from weft.broker.sharing import Sharing
 from weft.broker.subscribing import Subscribing
 from weft.errors import AccessError
 from weft.log.base import NEVER, AdvertRow, Put, Remove, SessionRow, SubRow
@@ -26,10 +26,15 @@ class Greeting:
     """Welcomes clients, and lets them go."""
 
     def __init__(
-        self, state: BrokerState, subscribing: Subscribing, authenticate: Authenticate | None, fingerprint: str
+        self,
+        subscribing: Subscribing,
+        sharing: Sharing,
+        authenticate: Authenticate | None,
+        fingerprint: str,
     ) -> None:
-        self._state = state
+        self._state = subscribing.state
         self._subscribing = subscribing
+        self._sharing = sharing
         self._authenticate = authenticate
         self._fingerprint = fingerprint
 
@@ -78,8 +83,10 @@ class Greeting:
             return
         session.connection = None
         for number, sub in list(session.subs.items()):
-            if sub.seat is None:  # not durable, or the consumer of a shared queue
-                self._subscribing.take_out(session, session.subs[number], now)
+            if isinstance(sub.queue, LossyQueue):
+                self._subscribing.take_out(session, sub)
+            elif sub.queue.share:
+                self._sharing.leave(session, session.subs[number])
         if not session.durable:
             self._drop(session)
         elif session.keep:
@@ -226,7 +233,7 @@ class Greeting:
             if here is not None:
                 self.close(here, "forgotten", "the session was removed", later)
             for sub in list(session.subs.values()):
-                self._subscribing.take_out(session, sub, later)
+                self._subscribing.take_out(session, sub)
             self._drop(session)
 
         def rejected(reason: str, later: Now) -> None:  # noqa: ARG001

@@ -70,8 +70,9 @@ def _check_queues(state: BrokerState) -> None:
             assert flight_ is flight
         assert len(queue.flights) <= 1 or queue.share
         if queue.share:
-            assert state.shared[queue.owner, queue.share] is queue
-            assert set(queue.members) == {state.shared_members[queue].seat}
+            known = state.shared.get((queue.owner, queue.share))
+            assert known is queue or not queue.flights, "a shared queue that is leaving has a consumer"
+            assert known is not queue or set(queue.members) == {state.shared_members[queue].seat}
     assert set(state.shared_members) == set(state.shared.values())
 
 
@@ -83,5 +84,5 @@ def _check_connections(state: BrokerState) -> None:
             continue
         assert session.connection == connection.id
         for number, (queue, flight) in connection.flights.items():
-            assert session.queues.get(number) is queue
+            assert session.queues.get(number) is queue or queue.leaving == queue.members.keys()
             assert flight in queue.flights

@@ -40,6 +40,7 @@ class Queue:
         "held_until",
         "holes",
         "lag",
+        "leaving",
         "live",
         "members",
         "number",
@@ -78,6 +79,7 @@ class Queue:
         self.ordered = ordered and not share
         self.lag, self.disconnect = lag, disconnect
         self.members: dict[SeatId, SubNumber] = {}
+        self.leaving: set[SeatId] = set()  # members that are gone as soon as that is stored
         self.changed = Offset(0)  # earlier events may name members that are gone
         self.flights: list[Flight] = []
         self.turn = 0  # which consumer of a shared queue comes next

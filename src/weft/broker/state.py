@@ -11,13 +11,14 @@ from weft.broker.admission import Admission
 from weft.broker.drafts import Draft, PendingGroup
 from weft.broker.effects import ConnectionId
 from weft.broker.limits import ClientLimits
+from weft.broker.lossy_queue import LossyQueue
 from weft.broker.outbox import Outbox, Timers
 from weft.broker.queue import Queue
 from weft.broker.rules import Rules
 from weft.broker.seats import LocalSeats
 from weft.broker.sessions import Connection, Session, Subscription
 from weft.broker.tail import Tail
-from weft.log.base import Log, SeatId, SessionId, State
+from weft.log.base import Log, Offset, SeatId, SessionId, State
 from weft.model.schema import Schema
 from weft.routing.table import Tell
 
@@ -75,6 +76,19 @@ class BrokerState:
             drawn = SessionId(self.draw() & ((1 << 63) - 1))
             if drawn and drawn not in self.sessions:
                 return drawn
+
+    def take_back_offsets(self) -> None:
+        """Groups were not stored: the next event gets the first of their offsets, which nobody has seen.
+
+        Were they skipped, a broker that restarts would not know, and give them to events that queues do not expect.
+        """
+        batches = [batch for group in self.pending for batch in group.batches]
+        self.next = batches[-1].end if batches else self.end
+        for session in self.sessions.values():
+            for queue in session.queues.values():
+                queue.changed = Offset(min(queue.changed, self.next))
+                if isinstance(queue, LossyQueue):
+                    queue.members = {number: Offset(min(start, self.next)) for number, start in queue.members.items()}
 
     def tell(self, tells: list[Tell]) -> None:
         """What the table wants its neighbours to know. There are no links yet."""

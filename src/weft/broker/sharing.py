@@ -1,0 +1,129 @@
+"""Shared queues: several connections consume one queue together. Laws: the queue is durable and belongs to its owner,
+not to a session; each event goes to one consumer at a time; the queue ends when its last consumer unsubscribes.
+
+A consumer is one for as long as its connection lasts: after a reconnection it subscribes again.
+"""
+
+from __future__ import annotations
+
+from weft.broker.effects import Now
+from weft.broker.messages import Accepted, SubNumber, Subscribe
+from weft.broker.queue import Queue
+from weft.broker.requests import RequestError, Requests, accepted, session_of
+from weft.broker.row_options import SHARED, member_row, queue_row
+from weft.broker.sessions import Connection, Session, Subscription
+from weft.language.ast import Filter
+from weft.language.text import parse
+from weft.log.base import Put, Remove, SubRow
+
+
+class Sharing(Requests):
+    """The shared queues of a broker."""
+
+    def subscribe(self, connection: Connection, message: Subscribe, wanted: Filter, now: Now) -> None:
+        """Consume a shared queue, which is made if there is none of its name. Raises what `REFUSALS` lists."""
+        session, state = session_of(connection), self.state
+        if message.queue in session.queues:
+            raise RequestError("queue", f"queue {message.queue} exists; a shared queue needs a number of its own")
+        if message.since is not None or message.since_time is not None:
+            raise RequestError("since", "a shared queue begins with new events")
+        if message.durable is False or len(message.share) > state.limits.name:
+            most = state.limits.name
+            raise RequestError("share", f"a shared queue is durable, and its name has at most {most} characters")
+        self.publishing.match(now)
+        queue = state.shared.get((session.owner, message.share)) or self._new(session, message, wanted)
+        member = state.shared_members[queue]
+        if parse(member.text) != wanted:
+            raise RequestError("filter", f"the shared queue {message.share!r} has another filter: {member.text}")
+        sub = Subscription(message.number, message.filter, member.slot, None, queue, state.next)
+        session.subs[message.number] = sub
+        session.queues[message.queue] = queue
+        self.answer(connection, *accepted("subscribe", sub.number, state.next))
+        self.attach_when_stored(connection, sub, message.queue)
+
+        def rejected(reason: str, _: Now) -> None:
+            if session.subs.get(sub.number) is sub:
+                self.leave(session, sub)
+            self.fail(connection, "subscribe", sub.number, reason)
+
+        state.draft.rejected.append(rejected)
+
+    def _new(self, session: Session, message: Subscribe, wanted: Filter) -> Queue:
+        state = self.state
+        seat = state.new_seat()
+        queue = Queue(
+            state.new_seat(),
+            message.queue,
+            cursor=state.next,
+            share=message.share,
+            owner=session.owner,
+            lag=min(message.lag or state.limits.lag, state.limits.lag),
+            disconnect=message.disconnect,
+        )
+        slot, tells = state.seats.add(wanted, seat, queue, SubNumber(0))
+        state.tell(tells)
+        member = Subscription(SubNumber(0), message.filter, slot, seat, queue, state.next)
+        queue.members[seat] = SubNumber(0)
+        state.queues[queue] = None
+        state.shared[session.owner, message.share] = queue
+        state.shared_members[queue] = member
+        state.draft.changes += [Put(queue_row(queue, state.end)), Put(member_row(SHARED, member))]
+
+        def rejected(reason: str, now: Now) -> None:  # noqa: ARG001
+            self._retire(queue, member)
+            self.drop_queue(queue)
+
+        state.draft.rejected.append(rejected)
+        return queue
+
+    def unsubscribe(self, connection: Connection, sub: Subscription, now: Now) -> None:
+        """Stop consuming; the last consumer removes the queue."""
+        session, state, queue = session_of(connection), self.state, sub.queue
+        assert isinstance(queue, Queue)
+        self.publishing.match(now)
+        self.leave(session, sub)
+        gone = Accepted("unsubscribe", sub.number, state.next)
+        if any(queue in other.queues.values() for other in state.sessions.values()):
+            state.out.send(connection.id, gone)
+            return
+        member = state.shared_members[queue]
+        assert member.seat is not None
+        self._retire(queue, member)
+        self.remove_rows(queue)
+        state.draft.changes.append(Remove(SubRow, (member.seat,)))
+        self.answer(connection, gone)
+
+        def rejected(reason: str, _: Now) -> None:
+            assert member.seat is not None
+            member.slot, tells = state.seats.add(parse(member.text), member.seat, queue, SubNumber(0))
+            state.tell(tells)
+            state.shared[queue.owner, queue.share] = queue
+            state.shared_members[queue] = member
+            self.fail(connection, "unsubscribe", sub.number, reason)
+
+        def committed(_: Now) -> None:
+            queue.members.clear()
+            self.drop_queue(queue)
+
+        state.draft.committed.append(committed)
+        state.draft.rejected.append(rejected)
+
+    def leave(self, session: Session, sub: Subscription) -> None:
+        """A session no longer consumes a queue: what it has not acknowledged goes to others."""
+        state, queue = self.state, sub.queue
+        assert isinstance(queue, Queue)
+        del session.subs[sub.number]
+        here = state.connection_of(session)
+        for number in [number for number, each in session.queues.items() if each is queue]:
+            del session.queues[number]
+            if here is not None and number in here.flights:
+                _, flight = here.flights.pop(number)
+                queue.detach(flight, state.end)
+        state.fresh.append(queue)
+
+    def _retire(self, queue: Queue, member: Subscription) -> None:
+        """New events do not reach the queue, and its name is free."""
+        state = self.state
+        state.tell(state.seats.discard(member.slot))
+        del state.shared_members[queue]
+        del state.shared[queue.owner, queue.share]

@@ -6,7 +6,8 @@ Laws of one broker:
 - The log holds each event once, in the order of its publisher, and `at` never decreases.
 - A delivery names exactly the subscriptions whose filter matches at its offset. Where a client cannot know whether a
   filter was already in force (a reply that was lost), either answer is allowed.
-- An acknowledged event never returns; another returns only with `attempt > 1`.
+- An acknowledged event never returns; another returns only with `attempt > 1`. (Consumers of a shared queue may receive
+  the second attempt before the first: they are on different connections.)
 - A queue's first deliveries come in the order of the log; floors never go back.
 - At the end, when everything is mended: every event that a durable queue must have was delivered and acknowledged.
 """
@@ -102,6 +103,7 @@ class QueueView:
     """What a client has seen of a durable queue."""
 
     seen: dict[int, int] = field(default_factory=dict)  # offset -> times delivered
+    first: set[int] = field(default_factory=set)  # what came with attempt 1
     acked: set[int] = field(default_factory=set)  # as far as the client said
     received: set[int] = field(default_factory=set)  # acknowledgements that the broker has, and has not lost in a crash
     excused: set[int] = field(default_factory=set)  # gaps, dead letters
@@ -234,9 +236,10 @@ class Oracle:
                 )
         require(not named, f"{who}: a delivery names unknown subscriptions {sorted(named)}")
         require(offset not in view.received, f"{who}: event {event.uid} at {offset} returns after it was acknowledged")
-        if offset in view.seen:
-            require(message.attempt > 1, f"{who}: event {event.uid} at {offset} returns with attempt {message.attempt}")
-        elif ordered:
+        if message.attempt == 1:
+            require(offset not in view.first, f"{who}: event {event.uid} at {offset} returns with attempt 1")
+            view.first.add(offset)
+        if ordered and offset not in view.seen:
             require(offset > view.highest, f"{who}: event {event.uid} at {offset} comes after {view.highest}")
         view.highest = max(view.highest, offset)
         view.seen[offset] = view.seen.get(offset, 0) + 1

@@ -71,6 +71,12 @@ def _hostile() -> Run:
     return run
 
 
+def _core() -> Run:
+    from weft.bench.core import run
+
+    return run
+
+
 BENCHES: dict[str, Callable[[], Run]] = {  # each imported when it is asked for
     "language": _language,
     "match": _match,
@@ -82,6 +88,7 @@ BENCHES: dict[str, Callable[[], Run]] = {  # each imported when it is asked for
     "tune": _tune,
     "spark": _spark,
     "hostile": _hostile,
+    "core": _core,
 }
 OPTIONS: dict[str, frozenset[str]] = {  # which benches take more
     "match": frozenset({"size", "workloads", "note"}),

@@ -6,7 +6,7 @@ not write an event as Weft writes it (nested maps, text for `time`), are the att
 
 from __future__ import annotations
 
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import msgspec
 
@@ -21,69 +21,58 @@ from weft.model.value import INT_MAX
 MAX_EVENT = (1 << 20) - (1 << 16)  # bytes of attributes and payload; the rest of a frame is for subscription numbers
 
 _Plain = bool | Annotated[int, msgspec.Meta(le=INT_MAX)] | float | str | None
-_plain = msgspec.msgpack.Decoder(dict[str, _Plain])
+_plain = msgspec.msgpack.Decoder(dict[str, _Plain]).decode
 _any = msgspec.msgpack.Decoder(dict[str, Any])
 _heads = msgspec.msgpack.Decoder(Head)
 _encode = msgspec.msgpack.Encoder().encode
 
 _ONE = b"\x91"  # an array of one: a head without content type and expiry
 _MOST_SHAPES = 4096
-_TEXTS = tuple(name for name in WELL_KNOWN if name != "time")
 
 
-class Admitted(NamedTuple):
-    """An event that may be stored."""
-
-    attributes: dict[str, Any]
-    head: bytes
-    expires: int  # UTC microseconds
-    absent: tuple[str, ...] = ()  # attributes whose value the schema does not admit
+Admitted = tuple[dict[str, Any], bytes, int]  # attributes, head, and when it expires in UTC microseconds
 
 
 class Admission:
-    """The door of one broker.
+    """The door of one broker. `absent` has the names whose values the schema did not admit, of the last event.
 
     >>> door = Admission(Schema.of(x="int"))
-    >>> door.admit(Publish.of(1, {"x": "five", "y": 2}), utc=0)
-    Admitted(attributes={'y': 2}, head=b'\\x91\\x81\\xa1y\\x02', expires=9223372036854775807, absent=('x',))
+    >>> door.admit(Publish.of(1, {"x": "five", "y": 2}), utc=0), door.absent
+    (({'y': 2}, b'\\x91\\x81\\xa1y\\x02', 9223372036854775807), ('x',))
     """
 
     def __init__(self, schema: Schema | None = None) -> None:
         self._schema = schema
         self._shapes: set[tuple[str, ...]] = set()  # names of earlier events that need no closer look
+        self.absent: tuple[str, ...] = ()
 
     def admit(self, message: Publish, utc: int) -> Admitted:
         """The event of a message. Raises EventError. Cost: about a microsecond, where the attributes are plain."""
         raw = message.attributes
-        if len(message.payload) + len(memoryview(raw)) > MAX_EVENT:
-            raise EventError(f"an event has at most {MAX_EVENT:,} bytes; send the payload by other means")
         try:
-            attributes: dict[str, Any] = _plain.decode(raw)
+            attributes: dict[str, Any] = _plain(raw)
             shape = tuple(attributes)
-            head: bytes | None = None
-            if shape in self._shapes:
-                head = _ONE + raw
-                if head[1] != 0x80 | len(shape):
-                    head = None  # a name comes twice, or the map is not written as short as it can be
-            if head is None:
-                attributes, head = self._looked_at(attributes, raw)
+            head = _ONE + raw if shape in self._shapes else b""
+            if not head or head[1] != 0x80 | len(shape):  # or a name comes twice, or the map could be shorter
+                attributes, head = self._looked_at(attributes)
         except msgspec.ValidationError:
-            attributes, head = self._looked_at(_decoded(raw), raw)
+            attributes, head = self._looked_at(_decoded(raw))
         except (ValueError, RecursionError) as error:
             raise EventError(f"the attributes of an event cannot be read: {error}") from None
-        absent: tuple[str, ...] = ()
+        if len(head) + len(message.payload) > MAX_EVENT:
+            raise EventError(f"an event has at most {MAX_EVENT:,} bytes; send the payload by other means")
         if self._schema is not None:
+            self.absent = ()
             kept = self._schema.conform(Event(attributes)).attributes
             if kept is not attributes:
-                absent = tuple(name for name in attributes if name not in kept)
+                self.absent = tuple(name for name in attributes if name not in kept)
                 attributes, head = kept, _ONE + _encode(kept)
         if not message.ttl and not message.datacontenttype:
-            return Admitted(attributes, head, NEVER, absent)
+            return attributes, head, NEVER
         expires = min(utc + message.ttl, NEVER) if message.ttl else NEVER
-        rest = _encode(message.datacontenttype) + _encode(expires)
-        return Admitted(attributes, b"\x93" + head[1:] + rest, expires, absent)
+        return attributes, b"\x93" + head[1:] + _encode(message.datacontenttype) + _encode(expires), expires
 
-    def _looked_at(self, attributes: dict[str, Any], raw: msgspec.Raw) -> tuple[dict[str, Any], bytes]:
+    def _looked_at(self, attributes: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
         """What the event is when one looks at each attribute; remembers names that are harmless."""
         event = Event.of(attributes).attributes
         shape = tuple(attributes)
@@ -92,8 +81,7 @@ class Admission:
                 self._shapes.clear()
             if sum(map(len, shape)) <= LIMITS.name:
                 self._shapes.add(shape)
-        written = _encode(event)
-        return event, _ONE + written
+        return event, _ONE + _encode(event)
 
 
 def _decoded(raw: msgspec.Raw) -> dict[str, Any]:

@@ -105,7 +105,8 @@ class Core:
         self._dead = Dead(self._state, self._delivery)
         self._greeting = Greeting(self._subscribing, self._sharing, authenticate, fingerprint(schema))
         self._tickets = 0
-        self._full_until = 0  # monotonic; until then nothing but what is urgent is stored
+        self._floors_at = 0  # monotonic; when acknowledgements that wait are stored; 0: none waits
+        self._full_until = 0  # monotonic; until then only what is urgent is stored
         restore(self._state, self._delivery.reader, state)
         self._restored = [each for each in self._state.sessions.values() if each.name]
 
@@ -179,10 +180,11 @@ class Core:
             else:
                 self._greeting.close(connection, "protocol", "a connection begins with one hello", now)
             return
+        if type(message) is Ack:
+            self._dead.acknowledged(connection, message)
+            self._delivery.ack(connection, message, now)
+            return
         match message:
-            case Ack():
-                self._dead.acknowledged(connection, message.queue, message.floor, message.ranges)
-                self._delivery.ack(connection, message, now)
             case Nack():
                 self._dead.nack(connection, message, now)
             case Ping():
@@ -288,7 +290,7 @@ class Core:
         for mark in marks.values():
             self._publishing.undo(mark, reason)
         state.take_back_offsets()
-        state.timers.add(self._full_until, lambda _: None)
+        self._floors_at = 0
         return self._finish(now)
 
     # -- time -----------------------------------------------------------------------------------------
@@ -313,9 +315,10 @@ class Core:
         self._begin(now)
         state = self._state
         for queue in state.queues:
-            self._delivery.check_lag(queue, now)
+            self._delivery.check_lag(queue)
             if queue.stored and queue.floor(state.end) > queue.stored_floor:
                 state.dirty[queue] = None
+        state.draft.urgent = bool(state.dirty)
         return self._finish(now)
 
     @property
@@ -329,7 +332,7 @@ class Core:
         self._state.log_first = max(self._state.log_first, first)
         for queue in self._state.queues:
             if queue.floor(self._state.end) < first:
-                self._delivery.lose(queue, first, now)
+                self._delivery.lose(queue, first)
         return self._finish(now)
 
     # -- a call ---------------------------------------------------------------------------------------
@@ -351,13 +354,8 @@ class Core:
                 if state.connections.get(connection.id) is connection:
                     self._greeting.close(connection, "slow", reason, now)
         draft = state.draft
-        if state.dirty and (draft.urgent or now.monotonic >= self._full_until):
-            for queue in state.dirty:
-                change = floor_change(queue, state.end)
-                draft.changes.append(change)
-                draft.floors.append((queue, change.floor))
-                queue.dirty = False
-            state.dirty = {}
+        if state.dirty:
+            self._add_floors(draft, now)
         if draft.is_empty and draft.committed:
             draft.committed, ready = [], draft.committed
             if state.pending:
@@ -380,6 +378,22 @@ class Core:
         if timer is not None:
             effects.append(timer)
         return effects
+
+    def _add_floors(self, draft: Draft, now: Now) -> None:
+        """Acknowledgements go with what is urgent, or else when they have waited for a while."""
+        state = self._state
+        if not draft.urgent and now.monotonic < self._floors_at:
+            return
+        if not draft.urgent and self._floors_at == 0 and state.limits.floors:
+            self._floors_at = max(now.monotonic + state.limits.floors, self._full_until)
+            state.timers.add(self._floors_at, lambda _: None)
+            return
+        self._floors_at = 0
+        for queue in state.dirty:
+            change = floor_change(queue, state.end)
+            draft.changes.append(change)
+            draft.floors.append((queue, change.floor))
+        state.dirty = {}
 
     # -- what is in it --------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ import msgspec
 from weft.broker.delivery import Delivery
 from weft.broker.effects import Now
 from weft.broker.messages import (
+    Ack,
     DeadDone,
     DeadLetter,
     DeadLetters,
@@ -68,12 +69,12 @@ class Dead:
             wait = min(limits.backoff << min(queue.failures[failed] - 1, 32), limits.longest_backoff)
             queue.delay(failed, now.monotonic + wait)
         if dead:
-            self._bury(queue, dead, message.reason, now)
+            self._bury(queue, dead, message.reason)
         self._delivery.pump(queue, now)
         if not queue.live:
             self._delivery.arm(queue, now)
 
-    def _bury(self, queue: Queue, offsets: list[int], reason: str, now: Now) -> None:
+    def _bury(self, queue: Queue, offsets: list[int], reason: str) -> None:
         state = self._state
         found = self._delivery.reader.find(queue, offsets, state.limits.turn)
         gone = [offset for offset in offsets if offset not in found]
@@ -177,15 +178,13 @@ class Dead:
 
         state.draft.committed.append(committed)
 
-    def acknowledged(
-        self, connection: Connection, number: int, floor: int, ranges: tuple[tuple[int, int], ...]
-    ) -> None:
+    def acknowledged(self, connection: Connection, message: Ack) -> None:
         """Dead letters that were tried again and succeeded are removed."""
-        known = connection.flights.get(number)  # type: ignore[call-overload]
+        known = connection.flights.get(message.queue)
         if known is None or not known[1].revived:
             return
         queue, flight = known
-        done = [o for o in flight.revived if o < floor or any(a <= o < b for a, b in ranges)]
+        done = [o for o in flight.revived if o < message.floor or any(a <= o < b for a, b in message.ranges)]
         for offset in sorted(done):
             del flight.revived[offset]
             self._state.draft.changes.append(Remove(DeadRow, (queue.seat, offset)))

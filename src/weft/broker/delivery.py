@@ -39,7 +39,7 @@ class Delivery:
                 if queue.live:
                     self._live(queue, batch, low, high, now)
                 elif state.end - queue.floor(state.end) > queue.lag:
-                    self.check_lag(queue, now)
+                    self.check_lag(queue)
             else:
                 messages = _deliveries(queue.number, batch, low, high, now.utc)
                 if batch.first < queue.changed:
@@ -139,7 +139,7 @@ class Delivery:
                 queue.live = True
             else:
                 if queue.cursor < state.log_first:
-                    self.lose(queue, state.log_first, now)
+                    self.lose(queue, state.log_first)
                     continue
                 entries, after = self.reader.read(queue, state.end, room, budget)
                 budget -= len(entries) + 1
@@ -178,7 +178,7 @@ class Delivery:
                 continue
             if entry.expires <= now.utc:
                 self._state.counts["expired"] += 1
-                queue.holes = queue.dirty = True
+                queue.holes = True
                 self._state.dirty[queue] = None
                 continue
             wanted.append(entry)
@@ -256,7 +256,7 @@ class Delivery:
 
     # -- limits ---------------------------------------------------------------------------------------
 
-    def check_lag(self, queue: Queue, now: Now) -> None:
+    def check_lag(self, queue: Queue) -> None:
         """A queue that is too far behind loses its oldest events, or its connection."""
         end = self._state.end
         if end - queue.floor(end) <= queue.lag:
@@ -268,9 +268,9 @@ class Delivery:
                 for each in self._state.consumers(queue)
             ]
             return
-        self.lose(queue, Offset(end - queue.lag), now)
+        self.lose(queue, Offset(end - queue.lag))
 
-    def lose(self, queue: Queue, below: Offset, now: Now) -> None:
+    def lose(self, queue: Queue, below: Offset) -> None:
         """Events below an offset are lost to a queue; its consumers are told."""
         if queue.drop_below(below, self._state.end) is None:
             return

@@ -36,6 +36,29 @@ class PublisherMark:
 class Draft:
     """A group that is being made."""
 
+    __slots__ = (
+        "_heads",
+        "_payloads",
+        "_seats",
+        "_starts",
+        "attributes",
+        "batches",
+        "changes",
+        "committed",
+        "expires",
+        "expiring",
+        "first",
+        "floors",
+        "heads",
+        "loose",
+        "marks",
+        "origins",
+        "payloads",
+        "rejected",
+        "stored",
+        "urgent",
+    )
+
     def __init__(self) -> None:
         self.changes: list[StateChange] = []
         self.committed: list[Committed] = []
@@ -54,7 +77,7 @@ class Draft:
         self.loose: list[tuple[dict[str, Any], bytes, bytes]] = []  # not durable
         # events that are matched, for the log
         self.first: Offset | None = None
-        self.origins: list[tuple[int, int, int]] = []
+        self.origins: list[tuple[int, int, int, int]] = []  # session, epoch, first sequence, how many
         self._heads: list[bytes] = []
         self._payloads: list[bytes] = []
         self._starts: list[NDArray[np.uint32]] = []
@@ -90,9 +113,18 @@ class Draft:
                 parts = [each[1:] + end for each, end in zip(self._starts, ends.tolist(), strict=False)]
                 starts = np.concatenate([np.zeros(1, np.uint32), *parts]).astype(np.uint32)
                 seats = np.concatenate(self._seats)
-            origins = np.array(self.origins, np.int64).reshape(-1, 3)
-            events = Events(self.first, origins, self._heads, self._payloads, starts, seats)
+            events = Events(self.first, self._origins(), self._heads, self._payloads, starts, seats)
         return Group(at, events, tuple(self.changes))
+
+    def _origins(self) -> NDArray[np.int64]:
+        origins = np.empty((len(self._heads), 3), np.int64)
+        at = 0
+        for session, epoch, first, many in self.origins:
+            origins[at : at + many, 0] = session
+            origins[at : at + many, 1] = epoch
+            origins[at : at + many, 2] = range(first, first + many)
+            at += many
+        return origins
 
 
 class PendingGroup:

@@ -35,67 +35,67 @@ class Publishing:
         admit, utc = state.door.admit, now.utc
         grant = state.rules.of(connection.principal)
         plain = grant.publishes_all and not self._advertised and session.bucket is None
-        received, session_id, epoch = session.pub_received, session.id, session.pub_epoch
-        new = repeated = 0
+        received, epoch = session.pub_received, session.pub_epoch
+        repeated = 0
+        attributes, heads, payloads, expiries = draft.attributes, draft.heads, draft.payloads, draft.expires
+        first = received + 1
         for message in messages:
             sequence = message.sequence
-            if sequence:
-                if session.pub_over:
-                    continue
-                if sequence <= received:
-                    repeated += 1
-                    continue
+            if sequence and (sequence <= received or session.pub_over):
+                repeated += sequence <= received
+                continue
             try:
                 if sequence > received + 1:
-                    raise _Refusal("sequence", f"event {received + 1} is missing before event {sequence}")
-                admitted = admit(message, utc)
+                    raise _RefusalError("sequence", f"event {received + 1} is missing before event {sequence}")
+                admitted, head, expires = admit(message, utc)
                 if not plain:
-                    self._check(session, connection, admitted.attributes, now)
-            except (EventError, AccessError, _Refusal) as error:
-                code = (
-                    error.code
-                    if isinstance(error, _Refusal)
-                    else "event"
-                    if isinstance(error, EventError)
-                    else "access"
-                )
-                self._refuse(session, connection, sequence, code, str(error))
+                    self._check(session, connection, admitted, now)
+            except (EventError, AccessError, _RefusalError) as error:
+                self._refuse(session, connection, sequence, error)
                 continue
-            if admitted.absent:
-                for name in admitted.absent:
+            if state.schema is not None:
+                for name in state.door.absent:
                     session.absent[name] = session.absent.get(name, 0) + 1
             if not sequence:
-                draft.loose.append((admitted.attributes, admitted.head, message.payload))
+                draft.loose.append((admitted, head, message.payload))
                 continue
-            received = session.pub_received = sequence
-            new += 1
-            draft.attributes.append(admitted.attributes)
-            draft.heads.append(admitted.head)
-            draft.payloads.append(message.payload)
-            draft.expires.append(admitted.expires)
-            if admitted.expires != NEVER:
+            received = sequence
+            attributes.append(admitted)
+            heads.append(head)
+            payloads.append(message.payload)
+            expiries.append(expires)
+            if expires != NEVER:
                 draft.expiring = True
-            draft.origins.append((session_id, epoch, sequence))
-        state.counts["duplicates"] += repeated
+        session.pub_received = received
+        new = received + 1 - first
+        if repeated:
+            state.counts["duplicates"] += repeated
         if new:
+            draft.origins.append((session.id, epoch, first, new))
             draft.urgent = True
             draft.marks[session] = mark
             draft.stored[session] = epoch, received
         elif repeated:
-            self._confirm_later(session, connection.id, now)
+            self._confirm_later(session, connection.id)
 
     def _check(self, session: Session, connection: Connection, attributes: dict[str, object], now: Now) -> None:
         self._state.rules.of(connection.principal).check_publish(attributes)
         if session.bucket is not None and not session.bucket.take(now.monotonic):
-            raise _Refusal("rate", f"more than {self._state.limits.rate:g} events a second; publish more slowly")
+            raise _RefusalError("rate", f"more than {self._state.limits.rate:g} events a second; publish more slowly")
         if self._advertised and not self._state.seats.table.admitted([attributes], ClientId(str(session.id)))[0]:  # type: ignore[list-item]
-            raise _Refusal("advertisement", "no advertisement of this session matches the event; advertise it first")
+            raise _RefusalError(
+                "advertisement", "no advertisement of this session matches the event; advertise it first"
+            )
 
-    def _refuse(self, session: Session, connection: Connection, sequence: int, code: str, reason: str) -> None:
+    def _refuse(self, session: Session, connection: Connection, sequence: int, error: Exception) -> None:
+        if isinstance(error, _RefusalError):
+            code = error.code
+        else:
+            code = "event" if isinstance(error, EventError) else "access"
         self._state.counts[f"refused: {code}"] += 1
         if sequence:
             session.pub_over = True
-        self._state.out.send(connection.id, Refused(session.pub_epoch, sequence, code, reason))
+        self._state.out.send(connection.id, Refused(session.pub_epoch, sequence, code, str(error)))
 
     def new_epoch(self, connection: Connection, message: NewEpoch) -> None:
         """The publisher begins anew. Raises LookupError for an epoch that is not above the last, or is too early."""
@@ -126,7 +126,7 @@ class Publishing:
 
     # -- confirmations --------------------------------------------------------------------------------
 
-    def _confirm_later(self, session: Session, connection: ConnectionId, now: Now) -> None:
+    def _confirm_later(self, session: Session, connection: ConnectionId) -> None:
         """Repeated events are confirmed when the groups that have them are stored."""
         state = self._state
         epoch, upto = session.pub_epoch, session.pub_received
@@ -153,7 +153,7 @@ class Publishing:
             self._state.out.send(mark.connection, refused)
 
 
-class _Refusal(Exception):
+class _RefusalError(Exception):
     """An event that may not be stored, and a code for it."""
 
     def __init__(self, code: str, reason: str) -> None:

@@ -32,7 +32,6 @@ class Queue:
         "burying",
         "changed",
         "cursor",
-        "dirty",
         "disconnect",
         "failures",
         "flights",
@@ -94,7 +93,6 @@ class Queue:
         self.again_below = Offset(0)  # events below it may have been delivered before the broker restarted
         self.held_until = 0  # monotonic; an ordered queue delivers nothing before
         self.holes = False  # whether anything above the floor may be acknowledged
-        self.dirty = False  # whether the floor is to be stored
         self.stored = False  # whether the queue itself is in the log
         self.stored_floor = cursor
         self.replay_until = Offset(0)  # events below it are found by the filter, not by the seats stored with them
@@ -190,10 +188,8 @@ class Queue:
             done += sorted(back)
         if self.tries or self.failures:
             self._clean(done)
-        if done:
-            self.dirty = True
-            if self.holes and not self.is_open():
-                self.holes = False
+        if self.holes and not self.is_open():
+            self.holes = False
         return done
 
     def done(self, offsets: Iterable[int]) -> None:
@@ -203,7 +199,7 @@ class Queue:
             return
         self._forget(offsets)
         self._clean(offsets)
-        self.dirty = self.holes = True
+        self.holes = True
 
     def is_open(self) -> bool:
         """Whether anything is open."""
@@ -232,7 +228,6 @@ class Queue:
         failed = sorted({offset for offset in offsets if flight.take(offset)})
         if not failed:
             return [], []
-        self.dirty = True
         for offset in failed:
             self._give_back(flight, offset)
             self.failures[offset] = self.failures.get(offset, 0) + 1
@@ -282,7 +277,6 @@ class Queue:
             self.done([each])
         if not self.live and self.cursor < offset:
             self.cursor = offset
-        self.dirty = True
         self.gap = (self.gap[0] if self.gap else floor, offset)
         return floor, offset
 

@@ -74,7 +74,7 @@ def _subscriptions(state: BrokerState, queues: dict[int, Queue], members: list[t
         raise LogError(f"a subscription in the log belongs to queue seat {error}, which is not there") from None
     numbers = [SubNumber(row.number) for row, _ in members]
     seats = [row.seat for row, _ in members]
-    slots, tells = state.seats.add_many(parse_many(texts), texts, seats, homes, numbers)
+    slots, tells = state.seats.add_many(parse_many(texts), seats, homes, numbers)
     state.tell(tells)
     for (row, _), slot, queue in zip(members, slots, homes, strict=True):
         sub = Subscription(SubNumber(row.number), row.filter, slot, row.seat, queue, row.since)

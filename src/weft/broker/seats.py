@@ -7,15 +7,19 @@ by slot say which seat, queue and number it has, so that the matches of a batch 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor
-from typing import Any, Protocol
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.algebra.box import NormalForm
+from weft.algebra.normalize import normalize
 from weft.broker.messages import SubNumber
-from weft.index.base import SubId
+from weft.index.base import Matches, SubId
+from weft.index.limits import check_weight
 from weft.index.tree import TreeIndex
 from weft.language.ast import Filter
 from weft.log.base import SeatId
@@ -23,14 +27,8 @@ from weft.routing.table import RoutingTable, Tell
 
 Slot = SubId  # what index and table know a subscription by
 
-_FEW = 24  # matches of a batch that are grouped one by one
-_NO_SEATS = np.zeros(0, np.uint32)
-
-
-class Receiver(Protocol):
-    """A queue, as far as matching goes."""
-
-    __hash__: Callable[[], int]
+_BESIDE = 64  # tests of young subscriptions against the events of a batch; with more, they join the index
+_FEW = 64  # matches of a batch that are grouped one by one
 
 
 class Frames:
@@ -72,7 +70,9 @@ class LocalSeats:
 
     def __init__(self, table: RoutingTable, executor: Executor | None = None) -> None:
         self.table = table
-        self._index = TreeIndex(executor=executor)  # without a schema: events conform to it when they come in
+        # without a schema, because events conform to it when they come in; what is new is kept beside the index
+        self._index = TreeIndex(executor=executor, tail=0, fan=4)
+        self._young: dict[Slot, NormalForm] = {}
         self._free: list[int] = []
         self._used = 0
         self._seat = np.zeros(64, np.int64)  # 0 if it is not durable
@@ -83,33 +83,30 @@ class LocalSeats:
         self._empty_places: list[int] = []
 
     def __len__(self) -> int:
-        return len(self._index)
+        return len(self._index) + len(self._young)
 
     # -- changes ------------------------------------------------------------------------------------
 
     def add(self, filter: Filter, seat: SeatId | None, queue: Any, number: SubNumber) -> tuple[Slot, list[Tell]]:
         """Add a subscription. Raises FilterError or LocalProtocolError; then nothing has changed."""
-        slot = self._free[-1] if self._free else self._used
-        tells = self.table.change({SubId(slot): filter}, ())
-        try:
-            self._index.add(slot, filter)
-        except Exception:
-            self.table.change({}, (SubId(slot),))
-            raise
+        form = _form(filter)
+        slot = SubId(self._free[-1] if self._free else self._used)
+        tells = self.table.change({slot: filter}, ())
+        self._young[slot] = form
         self._take(slot, seat, queue, number)
-        return SubId(slot), tells
+        return slot, tells
 
     def add_many(
-        self, filters: Sequence[Filter], texts: Sequence[str], seats: Sequence[SeatId], queues: Sequence[Any],
-        numbers: Sequence[SubNumber],
-    ) -> tuple[list[Slot], list[Tell]]:  # fmt: skip
+        self, filters: Sequence[Filter], seats: Sequence[SeatId], queues: Sequence[Any], numbers: Sequence[SubNumber]
+    ) -> tuple[list[Slot], list[Tell]]:
         """Add many at once, when a broker starts."""
         slots = [SubId(self._used + place) for place in range(len(filters))]
         tells: list[Tell] = []
         for start in range(0, len(slots), 256):
             some = range(start, min(start + 256, len(slots)))
             tells += self.table.change({slots[n]: filters[n] for n in some}, ())
-        self._index.add_texts(slots, texts)
+        if slots:
+            self._index.add_forms(slots, [normalize(each) for each in filters])
         for slot, seat, queue, number in zip(slots, seats, queues, numbers, strict=True):
             self._take(slot, seat, queue, number)
         return slots, tells
@@ -138,17 +135,19 @@ class LocalSeats:
 
     def replace(self, slot: Slot, filter: Filter) -> list[Tell]:
         """Give a subscription another filter. Raises FilterError or LocalProtocolError; then nothing has changed."""
-        old = self._index.filter(slot)
-        self._index.replace(slot, filter)
-        try:
-            return self.table.change({slot: filter}, (slot,))
-        except Exception:
-            self._index.replace(slot, old)
-            raise
+        form = _form(filter)
+        tells = self.table.change({slot: filter}, (slot,))
+        self._forget(slot)
+        self._young[slot] = form
+        return tells
+
+    def _forget(self, slot: Slot) -> None:
+        if self._young.pop(slot, None) is None:
+            self._index.discard(slot)
 
     def discard(self, slot: Slot) -> list[Tell]:
         """Remove a subscription."""
-        self._index.discard(slot)
+        self._forget(slot)
         queue = self._queues[self._queue[slot]]
         place = self._places[queue]
         place[1] -= 1
@@ -163,46 +162,56 @@ class LocalSeats:
 
     def match(self, events: Sequence[Mapping[str, Any]]) -> Matched:
         """Who gets each event. Cost: that of the index, and a few nanoseconds a match."""
+        if self._young and len(self._young) * len(events) > _BESIDE:
+            self._index.add_forms(self._young, [*self._young.values()])
+            self._young = {}
         if len(events) == 1:
             slots = self._index.match(events[0])
+            if self._young:
+                slots = np.concatenate([slots, np.array(self._young_of(events[0]), np.int64)])
             offsets = np.array([0, len(slots)], np.int64)
         else:
             found = self._index.match_batch(events)
+            if self._young:
+                found = Matches.merged([found, Matches.of(map(self._young_of, events))], len(events))
             slots, offsets = found.ids, found.offsets
         if len(slots) <= _FEW:
-            return self._few(offsets.tolist(), slots.tolist())
+            return self._few(offsets, slots)
         return self._many(offsets, slots)
 
-    def _few(self, offsets: list[int], slots: list[int]) -> Matched:
-        rows: list[tuple[int, int, int]] = []
-        seats: list[int] = []
-        starts = [0]
-        for event in range(len(offsets) - 1):
-            mine = sorted(slots[offsets[event] : offsets[event + 1]])
-            rows += [(int(self._queue[slot]), event, slot) for slot in mine]
-            seats += [seat for slot in mine if (seat := int(self._seat[slot]))]
-            starts.append(len(seats))
-        rows.sort()
+    def _young_of(self, event: Mapping[str, Any]) -> list[int]:
+        return [slot for slot, form in self._young.items() if any(box.admits(event) for box in form.boxes)]
+
+    def _few(self, offsets: NDArray[np.int64], slots: NDArray[np.int64]) -> Matched:
+        """Grouped one by one."""
+        size = len(offsets) - 1
+        whose = [0] * len(slots) if size == 1 else np.repeat(np.arange(size), np.diff(offsets)).tolist()
+        columns = self._queue[slots].tolist(), whose, slots.tolist(), self._number[slots].tolist()
+        rows = sorted(zip(*columns, self._seat[slots].tolist(), strict=True))
         events: list[int] = []
         begins: list[int] = []
         segments: dict[Any, tuple[int, int]] = {}
-        last: tuple[int, int] | None = None
-        for place, (queue, event, _) in enumerate(rows):
-            if (queue, event) != last:
-                first = segments.get(self._queues[queue], (len(events), 0))[0]
+        queue = event = -1
+        first = 0
+        for place, row in enumerate(rows):
+            if row[0] != queue:
+                if queue >= 0:
+                    segments[self._queues[queue]] = first, len(events)
+                queue, event, first = row[0], -1, len(events)
+            if row[1] != event:
+                event = row[1]
                 events.append(event)
                 begins.append(place)
-                segments[self._queues[queue]] = first, len(events)
-                last = queue, event
+        if rows:
+            segments[self._queues[queue]] = first, len(events)
         begins.append(len(rows))
-        frames = Frames(
-            events,
-            begins,
-            [SubNumber(int(self._number[slot])) for _, _, slot in rows],
-            [int(self._seat[slot]) for _, _, slot in rows],
-            segments,
-        )
-        return Matched(frames, np.array(starts, np.uint32), np.array(seats, np.uint32) if seats else _NO_SEATS)
+        frames = Frames(events, begins, [row[3] for row in rows], [row[4] for row in rows], segments)
+        durable = sorted([(row[1], row[2], row[4]) for row in rows if row[4]])
+        seats = np.array([row[2] for row in durable], np.uint32)
+        if size == 1:
+            return Matched(frames, np.array([0, len(durable)], np.uint32), seats)
+        counts = np.bincount([row[0] for row in durable], minlength=size) if durable else np.zeros(size, np.int64)
+        return Matched(frames, np.concatenate([[0], np.cumsum(counts)]).astype(np.uint32), seats)
 
     def _many(self, offsets: NDArray[np.int64], slots: NDArray[np.int64]) -> Matched:
         """The same by sorting packed keys: (event, slot) for the log, (queue, event, slot) for the frames."""
@@ -234,7 +243,7 @@ class LocalSeats:
         firsts = begins[:-1]
         holders = queues[firsts]
         ends = np.concatenate([[0], np.flatnonzero(holders[1:] != holders[:-1]) + 1, [len(holders)]]).tolist()
-        segments = {self._queues[holders[a]]: (a, b) for a, b in zip(ends[:-1], ends[1:], strict=True)}
+        segments = {self._queues[holders[a]]: (a, b) for a, b in pairwise(ends)}
         frames = Frames(
             whose[firsts].tolist(), begins.tolist(), self._number[slots].tolist(), self._seat[slots], segments
         )
@@ -243,12 +252,19 @@ class LocalSeats:
     def check(self, slots: Iterable[int]) -> None:
         """Raise AssertionError if an invariant is broken. `slots` are those of all subscriptions."""
         known = set(slots)
-        assert len(known) == len(self._index)
-        assert all(slot in self._index for slot in known)
+        assert len(known) == len(self)
+        assert all((slot in self._index) != (slot in self._young) for slot in known)
         assert known.isdisjoint(self._free)
         assert len(known) + len(self._free) == self._used
         counts: dict[int, int] = {}
         for slot in known:
             counts[int(self._queue[slot])] = counts.get(int(self._queue[slot]), 0) + 1
-        assert counts == {place: number for place, number in self._places.values()}
+        assert counts == dict(self._places.values())
         assert all(self._queues[place] is queue for queue, (place, _) in self._places.items())
+
+
+def _form(filter: Filter) -> NormalForm:
+    """A filter as the index takes it. Raises FilterTooComplexError."""
+    form = normalize(filter)
+    check_weight(form.boxes)
+    return form

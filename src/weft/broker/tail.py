@@ -6,6 +6,7 @@ A queue that is a little behind reads from here; one that is far behind reads fr
 from __future__ import annotations
 
 from bisect import bisect_right
+from operator import add
 from typing import Any, NamedTuple
 
 from msgspec import Raw
@@ -33,7 +34,7 @@ class Entry(NamedTuple):
 class EventBatch:
     """Events that were matched together, and their deliveries."""
 
-    __slots__ = ("at", "expires", "first", "frames", "heads", "payloads", "sizes")
+    __slots__ = ("at", "expires", "first", "frames", "heads", "payloads", "sizes", "weight")
 
     def __init__(
         self,
@@ -46,11 +47,12 @@ class EventBatch:
     ) -> None:
         self.first = first
         self.at = at
-        self.heads = [Raw(head) for head in heads]
+        self.heads = [*map(Raw, heads)]
         self.payloads = payloads
-        self.sizes = [len(head) + len(payload) for head, payload in zip(heads, payloads, strict=True)]
+        self.sizes = [*map(add, map(len, heads), map(len, payloads))]
         self.expires = expires
         self.frames = frames
+        self.weight = sum(self.sizes) + _OVERHEAD * len(heads) + 48 * len(frames.numbers)  # bytes, roughly
 
     def __len__(self) -> int:
         return len(self.heads)
@@ -59,11 +61,6 @@ class EventBatch:
     def end(self) -> Offset:
         """The offset after its last event."""
         return Offset(self.first + len(self.heads))
-
-    @property
-    def weight(self) -> int:
-        """Bytes that it takes, roughly."""
-        return sum(self.sizes) + _OVERHEAD * len(self.heads) + 48 * len(self.frames.numbers)
 
     def entry(self, frame: int, numbers: list[SubNumber]) -> Entry:
         """One frame as an entry."""

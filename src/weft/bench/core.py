@@ -1,0 +1,272 @@
+"""What a broker's core costs, without sockets and without a disk: durable, ordered, acknowledged.
+
+Ten sessions share S subscriptions (symbol = X AND price in a range of 5%; 1,000 symbols, popular as Zipf says), each
+session in one queue; one publisher sends events of 216 bytes in batches. What is measured is everything between decoded
+messages and messages to encode: admission, matching, grouping, the groups for the log, deliveries, acknowledgements.
+The time of matching alone is measured on the same events and given apart. Times are of the processor.
+"""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from collections.abc import Callable, Sequence
+from itertools import count
+from time import process_time
+
+import numpy as np
+
+from weft.bench.report import Result
+from weft.broker.codec import client_messages, encode
+from weft.broker.core import Core
+from weft.broker.effects import ConnectionId, Effect, Now, Persist, Send
+from weft.broker.limits import ClientLimits
+from weft.broker.messages import Ack, ClientMessage, Deliver, Hello, Publish, QueueNumber, Subscribe, SubNumber
+from weft.index.tree import TreeIndex
+from weft.log.base import Group, State
+from weft.log.memory import MemoryLog
+from weft.routing.registry import make_table
+
+CONNECTIONS = 10
+SYMBOLS = 1_000
+BATCHES = (1, 16, 500)
+_LOG_BYTES = 1 << 62
+
+
+class NullLog(MemoryLog):
+    """A log that keeps the rows of groups but not their events: only the core is measured."""
+
+    def commit(self, groups: Sequence[Group]) -> None:
+        """Nothing is stored."""
+
+
+def subscriptions(size: int, seed: int = 1) -> list[str]:
+    """Filters on a symbol and a range of 5% of its prices."""
+    rng = np.random.default_rng(seed)
+    symbols = _symbols(rng, size)
+    lows = rng.uniform(0, 95, size)
+    return [
+        f"symbol = 'S{symbol}' AND price >= {low:.3f} AND price < {low + 5:.3f}"
+        for symbol, low in zip(symbols, lows, strict=True)
+    ]
+
+
+def events(size: int, seed: int = 2) -> list[dict[str, object]]:
+    """Attributes of events; with their payload they take 216 bytes."""
+    rng = np.random.default_rng(seed)
+    symbols = _symbols(rng, size)
+    prices = rng.uniform(0, 100, size)
+    return [
+        {"symbol": f"S{symbol}", "price": float(price), "volume": n % 1000, "venue": "XETRA"}
+        for n, (symbol, price) in enumerate(zip(symbols, prices, strict=True))
+    ]
+
+
+def _symbols(rng: np.random.Generator, size: int) -> list[int]:
+    weights = 1 / np.arange(1, SYMBOLS + 1)
+    drawn: list[int] = rng.choice(SYMBOLS, size, p=weights / weights.sum()).tolist()
+    return drawn
+
+
+class Bench:
+    """A core with its subscriptions, driven by hand."""
+
+    def __init__(self, texts: Sequence[str], model: str) -> None:
+        self.log = NullLog("bench")
+        ids = count(1)
+        limits = ClientLimits(window_events=1 << 30, window_bytes=1 << 60, subscriptions=1 << 30)
+        self.core = Core(self.log, self.log.restore(), make_table(model), draw=lambda: next(ids), limits=limits)
+        self.now = Now(0, 1_700_000_000_000_000)
+        self.names = [ConnectionId(f"c{number}") for number in range(CONNECTIONS)]
+        for number, name in enumerate([ConnectionId("publisher"), *self.names]):
+            self.run(self.core.connected(name, self.now))
+            window = Hello(session=name, window_events=1 << 30, window_bytes=1 << 60)
+            mine = [Subscribe(SubNumber(n), text) for n, text in enumerate(texts[number - 1 :: CONNECTIONS]) if number]
+            self.run(self.core.receive(name, [window, *mine], self.now))
+
+    def run(self, effects: Sequence[Effect]) -> list[tuple[ConnectionId, Deliver]]:
+        """Carry out the effects; the last delivery to each connection."""
+        last: list[tuple[ConnectionId, Deliver]] = []
+        for effect in effects:
+            if type(effect) is Persist:
+                last += self.run(self.core.committed(effect.ticket, self.now))
+            elif type(effect) is Send and type(effect.messages[-1]) is Deliver:
+                last.append((effect.connection, effect.messages[-1]))
+        return last
+
+    def round(self, messages: Sequence[ClientMessage]) -> None:
+        """One read of the publisher, its commit, the deliveries, and an acknowledgement from each that got any."""
+        last = self.run(self.core.receive(ConnectionId("publisher"), messages, self.now))
+        for connection, delivered in last:
+            self.run(self.core.receive(connection, [Ack(delivered.queue, delivered.offset + 1)], self.now))  # type: ignore[arg-type]
+
+
+def run(quick: bool, progress: Callable[[str], None]) -> list[Result]:
+    """All figures."""
+    sizes = (10_000,) if quick else (10_000, 100_000)
+    results: list[Result] = []
+    for size in sizes:
+        progress(f"{size:,} subscriptions over {CONNECTIONS} connections")
+        results += _throughput(size, 4_000 if quick else 10_000)
+    progress("memory")
+    results.append(_memory(sizes[-1]))
+    progress("recovery")
+    results += _recovery(sizes[-1], "covering", 15 * sizes[-1] / 100_000)
+    if not quick:
+        results += _recovery(1_000_000, "simple", 60)
+    return results
+
+
+def _throughput(size: int, many: int) -> list[Result]:
+    texts = subscriptions(size)
+    bench = Bench(texts, "simple")
+    index = TreeIndex()
+    index.add_texts(range(size), texts)
+    attributes = events(many)
+    found = index.match_batch(attributes[: many // 2])  # type: ignore[arg-type]
+    matches = len(found.ids) / len(found)
+    deliveries = _frames(found.offsets, found.ids)
+    results = [
+        Result(f"core/{size}/matches", matches, "an event"),
+        Result(f"core/{size}/deliveries", deliveries, "an event"),
+    ]
+    payload = b"x" * 130
+    sequence = 0
+    gc.collect()
+    gc.freeze()
+    for batch in BATCHES:
+        some = min(many, 2_000) if batch == 1 else many
+        published = [Publish.of(sequence + n + 1, attributes[n], payload) for n in range(some)]
+        sequence += some
+        reads = [published[start : start + batch] for start in range(0, some, batch)]
+        raw = [attributes[start : start + batch] for start in range(0, some, batch)]
+        bench.round(reads[0])
+        start = process_time()
+        for each in raw[1:]:
+            if batch == 1:
+                index.match(each[0])  # type: ignore[arg-type]
+            else:
+                index.match_batch(each)  # type: ignore[arg-type]
+        matching = process_time() - start
+        start = process_time()
+        for read in reads[1:]:
+            bench.round(read)
+        total = process_time() - start
+        one = 1e6 / (some - batch) if some > batch else 0.0
+        rest = (total - matching) * one
+        goal = 3 + deliveries if batch == 500 else None
+        results += [
+            Result(f"core/{size}/{batch}/event_us", total * one, "us"),
+            Result(f"core/{size}/{batch}/matching_us", matching * one, "us"),
+            Result(f"core/{size}/{batch}/rest_us", rest, "us", goal, "lower"),
+            Result(f"core/{size}/{batch}/delivery_us", (rest - 3) / deliveries, "us", 1 if goal else None, "lower"),
+        ]
+    results += _codec(size, bench, published[:500])
+    gc.unfreeze()
+    return results
+
+
+def _frames(offsets: np.ndarray, ids: np.ndarray) -> float:  # type: ignore[type-arg]
+    """Connections that get an event, on average: subscriptions are dealt to them in turns."""
+    whose = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+    return len(np.unique(whose * CONNECTIONS + ids % CONNECTIONS)) / (len(offsets) - 1)
+
+
+def _codec(size: int, bench: Bench, published: Sequence[Publish]) -> list[Result]:
+    """Reading what the publisher sends, and writing what subscribers get."""
+    data = encode(published)
+    reader = client_messages()
+    start = process_time()
+    for _ in range(10):
+        messages = reader.feed(data)
+    decode = (process_time() - start) / (10 * len(messages))
+    sends: list[Send] = []
+    again = [Publish(n + 1, each.attributes, each.payload) for n, each in enumerate(published)]
+    bench.run(bench.core.receive(ConnectionId("publisher"), [_next_epoch(bench)], bench.now))
+    for effect in bench.core.receive(ConnectionId("publisher"), again, bench.now):
+        if isinstance(effect, Persist):
+            sends += [each for each in bench.core.committed(effect.ticket, bench.now) if isinstance(each, Send)]
+    many = sum(len(send.messages) for send in sends)
+    start = process_time()
+    for send in sends:
+        encode(send.messages)
+    written = (process_time() - start) / many
+    return [
+        Result(f"core/{size}/decode_us", 1e6 * decode, "us"),
+        Result(f"core/{size}/encode_us", 1e6 * written, "us a delivery"),
+    ]
+
+
+def _next_epoch(bench: Bench) -> ClientMessage:
+    from weft.broker.messages import NewEpoch
+
+    session = bench.core.session("publisher")
+    assert session is not None
+    return NewEpoch(bench.core.export(session).pub_epoch + 1)
+
+
+def _memory(size: int) -> Result:
+    """Bytes that a broker takes for each durable subscription: index, table, session, queue, and its text."""
+    texts = subscriptions(size, seed=3)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        bench = Bench(texts, "covering")
+        gc.collect()
+        taken = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert bench.core.end
+    return Result(f"core/{size}/bytes", taken / size, "bytes a subscription", 3 * 1024, "lower")
+
+
+def _recovery(size: int, model: str, goal: float) -> list[Result]:
+    """A broker starts with this many durable subscriptions in its log."""
+    state = _stored(size)
+    log = NullLog("bench")
+    gc.collect()
+    gc.disable()  # as a broker does while it starts
+    try:
+        start = process_time()
+        core = Core(log, state, make_table(model), draw=lambda: 1)
+        seconds = process_time() - start
+    finally:
+        gc.enable()
+    assert core.end == state.next
+    return [Result(f"recovery/{model}/{size}/cpu_s", seconds, "s", goal, "lower")]
+
+
+def _stored(size: int) -> State:
+    """The rows of ten sessions with one queue each."""
+    log = MemoryLog("bench")
+    ids = count(1)
+    limits = ClientLimits(subscriptions=1 << 30)
+    few = Core(log, log.restore(), make_table("flooding"), draw=lambda: next(ids), limits=limits)
+    now = Now(0, 1)
+    texts = subscriptions(size, seed=4)
+    for number in range(CONNECTIONS):
+        name = ConnectionId(f"c{number}")
+        few.connected(name, now)
+        mine = [Subscribe(SubNumber(0), "x = 1", QueueNumber(0)), Subscribe(SubNumber(1), "x = 2", QueueNumber(0))]
+        for effect in few.receive(name, [Hello(session=name), *mine], now):
+            if isinstance(effect, Persist):
+                log.commit([effect.group])
+                few.committed(effect.ticket, now)
+    state = log.restore()
+    return _multiplied(state, texts)
+
+
+def _multiplied(state: State, texts: Sequence[str]) -> State:
+    """The same rows with many members in each queue."""
+    from msgspec.structs import replace
+
+    from weft.log.base import SeatId
+
+    members = [row for row in state.subs.values() if row.filter == "x = 1"]
+    subs = {seat: row for seat, row in state.subs.items() if not row.filter}
+    seat = int(state.next_seat)
+    for number, text in enumerate(texts):
+        like = members[number % len(members)]
+        seat += 1
+        subs[SeatId(seat)] = replace(like, seat=SeatId(seat), number=number, filter=text)
+    return replace(state, subs=subs, next_seat=SeatId(seat + 1))

@@ -178,6 +178,7 @@ class Delivery:
                 continue
             if entry.expires <= now.utc:
                 self._state.counts["expired"] += 1
+                queue.failures.pop(entry.offset, None)
                 queue.holes = True
                 self._state.dirty[queue] = None
                 continue

@@ -116,8 +116,10 @@ class Subscribing(Requests):
         if isinstance(queue, Queue):
             if queue.share:
                 raise RequestError("share", "the filter of a shared queue cannot be replaced; use another name")
-            if queue.at(state.end) < queue.replay_until:
-                raise RequestError("replaying", "older events are still being delivered; replace the filter afterwards")
+            if queue.floor(state.end) < queue.replay_until:
+                raise RequestError("replaying", "older events are not yet acknowledged; replace the filter afterwards")
+            if queue.replay_until:  # after a restart they must not be looked for with the new filter
+                state.dirty[queue] = None
         self.publishing.match(now)
         state.tell(state.seats.replace(sub.slot, wanted))
         before, sub.text = sub.text, message.filter

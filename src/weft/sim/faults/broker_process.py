@@ -81,9 +81,11 @@ class BrokerProcess:
         self._oracle.crashed()
 
     def trim(self) -> None:
-        """Retention: remove what nobody needs any more."""
-        assert self.core is not None
-        if not self._committing and self.log.trim(self.core.needed):
+        """Retention: remove what nobody needs any more, then store how far the queues are for the next time."""
+        if self.core is None or self._committing:
+            return
+        self.perform(self.core.store_floors(self.now))
+        if self.log.trim(self.core.needed):
             self._trace.count("op: trimmed")
             self.perform(self.core.trimmed(self.log.restore().first, self.now))
 

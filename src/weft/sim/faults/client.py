@@ -95,6 +95,7 @@ class SimClient:
         self.shares: dict[str, QueueView] = {}  # shared with other clients
         self.nacks = 0.0  # the part of the deliveries that it cannot handle
         self.acking = True
+        self.anonymous = False  # a session without a name ends with its connection
         self.wanted = True  # whether it wants to be connected
         self._broker, self._engine, self._rng, self._trace, self._oracle = broker, engine, rng, trace, oracle
         self._connection: ConnectionId | None = None
@@ -140,9 +141,13 @@ class SimClient:
             lane.cut()
             back.close(lambda: self._gone(connection))
 
-        self._oracle.watch(connection, self._queue)
+        self._oracle.watch(connection, self.state.queues.get)
         self._broker.accept(connection, back, closing)
-        self._tell(Hello(session=self.name, pub_epoch=self.state.pub_epoch), always=True)
+        name = "" if self.anonymous else self.name
+        if self.anonymous:  # whether what it published is stored can no longer be known
+            self.state.unconfirmed.clear()
+            self.state.pub_epoch, self.state.sequence, self._ended_from = 1, 0, 0
+        self._tell(Hello(session=name, pub_epoch=self.state.pub_epoch), always=True)
 
     def take_over(self) -> None:
         """Connect again while the old connection lasts: the newer one takes the session over."""
@@ -354,7 +359,8 @@ class SimClient:
                 self._delivered(message)
             case Gap(queue, first, end):
                 self._trace.count("gap")
-                self._queue(queue).excused |= set(range(first, end))
+                oldest = self._broker.log.restore().first if self._broker.core is not None else 0
+                self._oracle.gap(self.name, self._queue(queue), first, end, oldest)
             case Dropped():
                 self._trace.count("dropped")
             case DeadLetters():
@@ -431,6 +437,7 @@ class SimClient:
         elif self._rng.random() < self.nacks:
             waiting.discard(offset)
             self._trace.count("op: nack")
+            self._queue(queue).refused.add(offset)
             self._tell(Nack(queue, (offset,), "cannot handle it"))
         else:
             waiting.discard(offset)

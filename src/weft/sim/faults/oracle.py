@@ -24,7 +24,7 @@ from weft.broker.effects import ConnectionId
 from weft.broker.messages import Ack, BrokerMessage, Deliver, Head, Published, QueueNumber, SubNumber, Welcome
 from weft.language.ast import Filter
 from weft.language.meaning import matches
-from weft.log.base import Group, MoveFloor, Offset, Put, SeatId, State, StoredGroup, SubRow
+from weft.log.base import DeadRow, Group, MoveFloor, Offset, Put, SeatId, State, StoredGroup, SubRow
 from weft.log.memory import MemoryLog
 
 _FAR = 1 << 62
@@ -106,6 +106,7 @@ class QueueView:
     first: set[int] = field(default_factory=set)  # what came with attempt 1
     acked: set[int] = field(default_factory=set)  # as far as the client said
     received: set[int] = field(default_factory=set)  # acknowledgements that the broker has, and has not lost in a crash
+    refused: set[int] = field(default_factory=set)  # negatively acknowledged
     excused: set[int] = field(default_factory=set)  # gaps, dead letters
     given: dict[ConnectionId, set[int]] = field(default_factory=dict)  # what each connection had
     highest: int = 0
@@ -117,13 +118,15 @@ class Oracle:
     def __init__(self) -> None:
         self.history: dict[int, Logged] = {}
         self.next = 1
+        self.lossless = True  # no queue may lose events because it is too far behind
         self._at = 0
+        self._dead: set[int] = set()  # offsets that are a dead letter of some queue
         self._uids: dict[str, int] = {}
         self._last: dict[int, tuple[int, int]] = {}  # publisher session -> epoch, sequence
         self._floors: dict[SeatId, int] = {}
         self.sessions: dict[ConnectionId, int] = {}  # by Welcome
         self._holders: dict[int, ConnectionId] = {}  # the newest connection of a session
-        self._queues: dict[ConnectionId, Callable[[QueueNumber], QueueView]] = {}
+        self._queues: dict[ConnectionId, Callable[[QueueNumber], QueueView | None]] = {}
         self.stored: dict[tuple[int, int], int] = defaultdict(int)  # session, epoch -> highest sequence
         self._views: list[QueueView] = []
 
@@ -153,6 +156,8 @@ class Oracle:
                     self._floor(change.seat, change.floor)
                 elif isinstance(change, Put) and isinstance(change.row, SubRow):
                     self._floor(change.row.seat, change.row.floor)
+                elif isinstance(change, Put) and isinstance(change.row, DeadRow):
+                    self._dead.add(change.row.offset)
 
     def _floor(self, seat: SeatId, floor: int) -> None:
         require(floor >= self._floors.get(seat, 0), f"the floor of seat {seat} went back to {floor}")
@@ -190,10 +195,13 @@ class Oracle:
             case Deliver() if message.offset:
                 stored = message.offset in self.history
                 require(stored, f"{connection}: offset {message.offset} is delivered before it is stored")
+                view = self._queues[connection](message.queue)
+                returns = view is not None and message.offset in view.received
+                require(not returns, f"{connection}: offset {message.offset} returns after it was acknowledged")
             case _:
                 pass
 
-    def watch(self, connection: ConnectionId, queues: Callable[[QueueNumber], QueueView]) -> None:
+    def watch(self, connection: ConnectionId, queues: Callable[[QueueNumber], QueueView | None]) -> None:
         """Whose queues a connection's acknowledgements are about."""
         self._queues[connection] = queues
 
@@ -208,6 +216,8 @@ class Oracle:
         if session is None or self._holders.get(session) != connection:
             return
         view = self._queues[connection](message.queue)
+        if view is None:
+            return
         view.received |= {
             offset
             for offset in view.given.get(connection, ())
@@ -235,7 +245,6 @@ class Oracle:
                     f"{who}: a delivery of event {event.uid} at {offset} leaves out subscription {sub.number}",
                 )
         require(not named, f"{who}: a delivery names unknown subscriptions {sorted(named)}")
-        require(offset not in view.received, f"{who}: event {event.uid} at {offset} returns after it was acknowledged")
         if message.attempt == 1:
             require(offset not in view.first, f"{who}: event {event.uid} at {offset} returns with attempt 1")
             view.first.add(offset)
@@ -243,6 +252,12 @@ class Oracle:
             require(offset > view.highest, f"{who}: event {event.uid} at {offset} comes after {view.highest}")
         view.highest = max(view.highest, offset)
         view.seen[offset] = view.seen.get(offset, 0) + 1
+
+    def gap(self, who: str, view: QueueView, first: int, end: int, oldest: int) -> None:
+        """A client is told that events are lost to a queue: they must be gone from the log, unless queues may lag."""
+        allowed = end <= oldest or not self.lossless
+        require(allowed, f"{who}: events {first} to {end} are lost to it; the log begins with {oldest}")
+        view.excused |= set(range(first, end))
 
     def missing(self, subs: Sequence[SubView], view: QueueView, utc: int) -> list[int]:
         """The events that a queue must have had acknowledged, and has not. Expired ones are not required."""
@@ -252,6 +267,7 @@ class Oracle:
             for offset, event in self.history.items()
             if offset not in view.acked
             and offset not in view.excused
+            and not (offset in view.refused and offset in self._dead)
             and event.expires > utc
             and any(sub.must_match(offset, event) for sub in live)
         ]

@@ -59,6 +59,8 @@ def publish_with_ttl(act: Act) -> None:
 def subscribe(act: Act, **options: bool) -> None:
     """A subscription, in a queue of its own or together with others."""
     number = _number(act)
+    if act.client.anonymous:
+        options = {"durable": False}
     own = bool(options) or act.rng.random() < 0.4
     act.client.subscribe(Subscribe(SubNumber(number), _filter(act.rng), QueueNumber(number if own else 0), **options))
 
@@ -75,12 +77,14 @@ def subscribe_unordered(act: Act) -> None:
 
 def subscribe_shared(act: Act) -> None:
     """A seat among competing consumers."""
-    if _SHARED not in act.client.state.subs:
+    if _SHARED not in act.client.state.subs and not act.client.anonymous:
         act.client.subscribe(Subscribe(_SHARED, FILTERS[1], QueueNumber(_SHARED), share=SHARE))
 
 
 def subscribe_since(act: Act) -> None:
     """A subscription to older events, too."""
+    if act.client.anonymous:
+        return
     number, first = _number(act), Offset(act.rng.randint(1, act.world.oracle.next))
     act.client.subscribe(Subscribe(SubNumber(number), _filter(act.rng), QueueNumber(number), since=first))
 
@@ -130,8 +134,7 @@ def dead_letters(act: Act) -> None:
 
 def trim(act: Act) -> None:
     """The log is trimmed as far as it may be."""
-    if act.world.broker.core is not None:
-        act.world.broker.trim()
+    act.world.broker.trim()
 
 
 # -- faults ------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from random import Random
 from traceback import format_tb
 
 from weft.broker.core import Core
+from weft.broker.limits import ClientLimits
 from weft.errors import WeftError
 from weft.log.base import State
 from weft.log.memory import MemoryLog
@@ -20,6 +21,7 @@ from weft.sim.faults.plan import Plan, Step
 from weft.sim.faults.steps import SHARE, STEPS, Act
 from weft.sim.faults.trace import Trace
 
+_LONG = 1 << 30  # a lag that no queue reaches
 _HEAL = 600_000_000  # simulated microseconds within which everything must be drained
 
 
@@ -35,12 +37,28 @@ class Outcome:
     notes: list[str] = field(default_factory=list)
 
 
-MakeWorldCore = Callable[[MemoryLog, State, Random], Core]
+MakeWorldCore = Callable[[MemoryLog, State, ClientLimits, Random], Core]
 
 
-def plain_core(log: MemoryLog, state: State, rng: Random) -> Core:
-    """A broker with a covering table and default limits."""
-    return Core(log, state, make_table("covering"), draw=lambda: rng.getrandbits(63))
+def draw_limits(rng: Random) -> ClientLimits:
+    """Small limits now and then, so that a short run reaches them."""
+    return ClientLimits(
+        window_events=rng.choice((2, 5, 1_000)),
+        window_bytes=rng.choice((200, 1 << 20)),
+        lag=rng.choice((25, 1 << 40, 1 << 40, 1 << 40)),
+        held=rng.choice((2, 10_000)),
+        failures=rng.choice((2, 5)),
+        backoff=rng.choice((1_000, 50_000)),
+        tail=rng.choice((0, 4_000, 64 << 20)),
+        floors=rng.choice((0, 5_000, 50_000)),
+        turn=rng.choice((3, 2_000)),
+        idle=rng.choice((0, 1_500_000)),
+    )
+
+
+def plain_core(log: MemoryLog, state: State, limits: ClientLimits, rng: Random) -> Core:
+    """A broker with a covering table."""
+    return Core(log, state, make_table("covering"), draw=lambda: rng.getrandbits(63), limits=limits)
 
 
 class World:
@@ -53,10 +71,14 @@ class World:
         self.oracle = Oracle()
         rng = Random(plan.seed ^ 0x5EED)
         ids = Random(plan.seed ^ 0x1D5)
+        self.limits = draw_limits(rng)
+
+        def made(log: MemoryLog, state: State) -> Core:
+            return make_core(log, state, self.limits, ids)
+
         log = MemoryLog(f"log-{plan.seed}")
-        self.broker = BrokerProcess(
-            "broker", self.engine, rng, self.trace, self.oracle, log, lambda log, state: make_core(log, state, ids)
-        )
+        self.broker = BrokerProcess("broker", self.engine, rng, self.trace, self.oracle, log, made)
+        self.oracle.lossless = self.limits.lag > _LONG
         self.broker.start()
         shared = self.oracle.view()  # what all consumers of the shared name have seen together
         self.clients = [
@@ -65,6 +87,7 @@ class World:
         ]
         for client in self.clients:
             client.shares[SHARE] = shared
+        self.clients[-1].anonymous = plan.seed % 3 == 0
         self.numbers = 0  # of subscriptions and advertisements
         self.uids = 0  # of events
 
@@ -86,6 +109,9 @@ class World:
             outcome.notes.append(_where(error))
         if outcome.failure:
             self.trace.say(self.engine.now, "VIOLATION", outcome.failure)
+        if self.broker.core is not None:
+            for what, times in self.broker.core.counts.items():
+                self.trace.count(f"core: {what}", times)
         outcome.events = len(self.oracle.history)
         outcome.deliveries = self.trace.counts["delivered"]
         return outcome

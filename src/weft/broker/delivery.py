@@ -277,6 +277,7 @@ class Delivery:
             return
         self._state.counts["gaps"] += 1
         self._state.dirty[queue] = None
+        self._state.fresh.append(queue)  # what was lost in flight has made room
         if queue.flights and queue.gap is not None:
             for flight in queue.flights:
                 self._state.out.send(flight.connection, Gap(flight.queue_number, *queue.gap))

@@ -39,6 +39,7 @@ class BrokerProcess:
         self.name = name
         self.log = log
         self.skew = 0  # of the UTC clock
+        self.latest = 0  # that this clock has ever shown
         self.core: Core | None = None
         self._engine, self._rng, self._trace, self._oracle, self._make = engine, rng, trace, oracle, make_core
         self._lanes: dict[ConnectionId, Lane] = {}  # to the client
@@ -55,7 +56,9 @@ class BrokerProcess:
     @property
     def now(self) -> Now:
         """The time as this process sees it."""
-        return Now(self._engine.now, UTC + self._engine.now + self.skew)
+        utc = UTC + self._engine.now + self.skew
+        self.latest = max(self.latest, utc)
+        return Now(self._engine.now, utc)
 
     def start(self) -> None:
         """Recover from the log."""

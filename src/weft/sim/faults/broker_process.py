@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from weft.broker.codec import MessageReader, client_messages, encode
 from weft.broker.core import Core
 from weft.broker.effects import Close, ConnectionId, Effect, Now, Persist, Send, SetTimer
-from weft.broker.messages import Ack, ClientMessage
+from weft.broker.messages import Ack, ClientMessage, Nack
 from weft.errors import LogFailedError, LogFullError, RemoteProtocolError
 from weft.log.base import State
 from weft.log.memory import MemoryLog
@@ -58,6 +58,7 @@ class BrokerProcess:
         """The time as this process sees it."""
         utc = UTC + self._engine.now + self.skew
         self.latest = max(self.latest, utc)
+        self._oracle.utc = utc
         return Now(self._engine.now, utc)
 
     def start(self) -> None:
@@ -114,6 +115,8 @@ class BrokerProcess:
                 self._trace.count(f"received: {type(message).__name__}")
                 if type(message) is Ack:
                     self._oracle.ack_received(connection, message)
+                elif type(message) is Nack:
+                    self._oracle.nack_received(connection, message)
             self.perform(self.core.receive(connection, messages, self.now))
 
     def noticed_cut(self, connection: ConnectionId) -> None:

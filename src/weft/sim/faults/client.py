@@ -106,6 +106,7 @@ class SimClient:
         self._ended_from = 0  # the first refused event of the epoch
         self._request = 0
         self._asked_again: list[ClientMessage] = []
+        self._listed: dict[int, QueueNumber] = {}  # requests for dead letters
         self._shares: list[Subscribe] = []  # a consumer of a shared queue subscribes anew on each connection
         self._hanging: list[tuple[Lane, Lane]] = []
         engine.after(1 + rng.randrange(3000), self._connect)
@@ -271,7 +272,7 @@ class SimClient:
             view = self.shares.get(message.share) if message.share else self._oracle.view()
             assert view is not None
             self.state.queues[message.queue] = view
-            self.state.ordered[message.queue] = message.ordered and not message.share
+            view.ordered = self.state.ordered[message.queue] = message.ordered and not message.share
 
     def replace(self, number: SubNumber, text: str) -> None:
         """Give a subscription another filter."""
@@ -285,7 +286,15 @@ class SimClient:
         sub = self.state.subs.get(number)
         if sub is not None and not sub.ended and not self._is_asked(number):
             sub.versions.append(Version(None, self._oracle.next))
+            self._end_queue(sub.queue)
             self._ask(Unsubscribe(number))
+
+    def _end_queue(self, queue: QueueNumber) -> None:
+        """A queue without subscriptions ends; one with its number may begin later."""
+        view = self.state.queues.get(queue)
+        if view is not None and all(sub.ended for sub in self.state.subs.values() if sub.queue == queue):
+            self.state.open.pop(queue, None)
+            view.drop(set(self._oracle.history))
 
     def advertise(self, number: int) -> None:
         """Promise to publish anything."""
@@ -295,10 +304,12 @@ class SimClient:
         """Take the promise back."""
         self._ask(Unadvertise(number))
 
-    def dead(self, number: SubNumber, action: str) -> None:
+    def dead(self, queue: QueueNumber, action: str) -> None:
         """Ask for dead letters; those that come are retried or dropped."""
         self._request += 1
-        self._tell(ListDead(self._request * 3 + ("list", "retry", "drop").index(action), number))
+        request = self._request * 3 + ("list", "retry", "drop").index(action)
+        self._listed[request] = queue
+        self._tell(ListDead(request, queue))
 
     def _is_asked(self, number: int) -> bool:
         return any(getattr(message, "number", None) == number for message in self.state.asked)
@@ -319,6 +330,8 @@ class SimClient:
         if asked is None or message.about in ("advertise", "unadvertise"):
             return
         sub = self.state.subs[SubNumber(message.number)]
+        if message.about == "unsubscribe":
+            self._end_queue(sub.queue)
         version = sub.versions[{"subscribe": 0, "replace": -1, "unsubscribe": -1}[message.about]]
         if isinstance(asked, Subscribe) and asked.since is not None:
             version.high = max(asked.since, self._broker.log.restore().first)
@@ -434,7 +447,7 @@ class SimClient:
             return
         if not self.acking:
             self._engine.after(_THINK, lambda: self._decide(connection, queue, offset))
-        elif self._rng.random() < self.nacks:
+        elif self._rng.random() < self.nacks and offset not in self._queue(queue).acked:
             waiting.discard(offset)
             self._trace.count("op: nack")
             self._queue(queue).refused.add(offset)
@@ -462,13 +475,14 @@ class SimClient:
     def _dead_letters(self, message: DeadLetters) -> None:
         offsets = tuple(letter.offset for letter in message.letters)
         self._trace.count("dead letters", len(offsets))
-        for sub in self.state.subs.values():
-            if sub.durable:
-                self._queue(sub.queue).excused |= set(offsets)
+        queue = self._listed.pop(message.request, None)
+        if queue is None or not offsets or queue not in self.state.queues:
+            return
+        self._queue(queue).excused |= set(offsets)
         action = message.request % 3
-        number = next((number for number, sub in self.state.subs.items() if sub.durable), None)
-        if offsets and number is not None and action:
-            self._tell((RetryDead if action == 1 else DropDead)(message.request, number, offsets))
+        if action:
+            self._trace.count(("", "op: retry dead", "op: drop dead")[action])
+            self._tell((RetryDead if action == 1 else DropDead)(message.request, queue, offsets))
 
     def _say(self, what: str) -> None:
         self._trace.say(self._engine.now, self.name, what)

@@ -8,7 +8,8 @@ Laws of one broker:
   filter was already in force (a reply that was lost), either answer is allowed.
 - An acknowledged event never returns; another returns only with `attempt > 1`. (Consumers of a shared queue may receive
   the second attempt before the first: they are on different connections.)
-- A queue's first deliveries come in the order of the log; floors never go back.
+- A queue's first deliveries come in the order of the log, and in an ordered queue nothing overtakes what failed; floors
+  never go back; no window is exceeded; nothing is delivered after it has expired.
 - At the end, when everything is mended: every event that a durable queue must have was delivered and acknowledged.
 """
 
@@ -21,7 +22,18 @@ from dataclasses import dataclass, field
 import msgspec
 
 from weft.broker.effects import ConnectionId
-from weft.broker.messages import Ack, BrokerMessage, Deliver, Head, Published, QueueNumber, SubNumber, Welcome
+from weft.broker.messages import (
+    Ack,
+    BrokerMessage,
+    Deliver,
+    Gap,
+    Head,
+    Nack,
+    Published,
+    QueueNumber,
+    SubNumber,
+    Welcome,
+)
 from weft.language.ast import Filter
 from weft.language.meaning import matches
 from weft.log.base import DeadRow, Group, MoveFloor, Offset, Put, SeatId, State, StoredGroup, SubRow
@@ -106,10 +118,18 @@ class QueueView:
     first: set[int] = field(default_factory=set)  # what came with attempt 1
     acked: set[int] = field(default_factory=set)  # as far as the client said
     received: set[int] = field(default_factory=set)  # acknowledgements that the broker has, and has not lost in a crash
+    ordered: bool = False
+    held: set[int] = field(default_factory=set)  # failed, as the broker knows, and not delivered again
+    flights: dict[ConnectionId, set[int]] = field(default_factory=dict)  # sent and not answered
     refused: set[int] = field(default_factory=set)  # negatively acknowledged
     excused: set[int] = field(default_factory=set)  # gaps, dead letters
-    given: dict[ConnectionId, set[int]] = field(default_factory=dict)  # what each connection had
     highest: int = 0
+
+    def drop(self, offsets: set[int]) -> None:
+        """Events are no longer in flight."""
+        self.held -= offsets
+        for flight in self.flights.values():
+            flight.difference_update(offsets)
 
 
 class Oracle:
@@ -118,6 +138,8 @@ class Oracle:
     def __init__(self) -> None:
         self.history: dict[int, Logged] = {}
         self.next = 1
+        self.utc = 0  # the broker's clock
+        self.window = 1_000  # deliveries of a queue that may be unanswered on a connection
         self.lossless = True  # no queue may lose events because it is too far behind
         self._at = 0
         self._dead: set[int] = set()  # offsets that are a dead letter of some queue
@@ -141,6 +163,7 @@ class Oracle:
             require(sub.floor >= self._floors.get(sub.seat, 0), f"the floor of seat {sub.seat} went back in a crash")
         for view in self._views:  # acknowledgements that were not yet stored may be lost
             view.received.clear()
+            view.held.clear()
 
     def crashed(self) -> None:
         """A broker has crashed; `restored` follows."""
@@ -196,10 +219,40 @@ class Oracle:
                 stored = message.offset in self.history
                 require(stored, f"{connection}: offset {message.offset} is delivered before it is stored")
                 view = self._queues[connection](message.queue)
-                returns = view is not None and message.offset in view.received
-                require(not returns, f"{connection}: offset {message.offset} returns after it was acknowledged")
+                if view is not None:
+                    self._sent_to(connection, message, view)
+            case Gap(queue, first, end):
+                view = self._queues[connection](queue)
+                if view is not None:
+                    view.drop(set(range(first, end)))
             case _:
                 pass
+
+    def _sent_to(self, connection: ConnectionId, message: Deliver, view: QueueView) -> None:
+        """A broker sends an event of a durable queue."""
+        offset, event = message.offset, self.history[message.offset]
+        what = f"{connection}: event {event.uid} at {offset}"
+        require(offset not in view.received, f"{what} returns after it was acknowledged")
+        require(event.expires > self.utc, f"{what} is delivered after it expired")
+        view.held.discard(offset)
+        if view.ordered:
+            ahead = [held for held in view.held - self._dead if held < offset and self.history[held].expires > self.utc]
+            require(not ahead, f"{what} is delivered before {ahead}, which failed")
+        flight = view.flights.setdefault(connection, set())
+        flight.add(offset)
+        require(len(flight) <= self.window, f"{what} is the {len(flight)}th in a window of {self.window}")
+
+    def nack_received(self, connection: ConnectionId, message: Nack) -> None:
+        """A broker receives a negative acknowledgement."""
+        session = self.sessions.get(connection)
+        view = self._queues[connection](message.queue)
+        if view is not None and session is not None and self._holders.get(session) == connection:
+            flight = view.flights.get(connection, set())
+            failed = flight & set(message.offsets)
+            view.held |= failed
+            if view.ordered and failed:
+                failed = {offset for offset in flight if offset >= min(failed)}
+            flight -= failed
 
     def watch(self, connection: ConnectionId, queues: Callable[[QueueNumber], QueueView | None]) -> None:
         """Whose queues a connection's acknowledgements are about."""
@@ -218,18 +271,20 @@ class Oracle:
         view = self._queues[connection](message.queue)
         if view is None:
             return
-        view.received |= {
+        meant = {
             offset
-            for offset in view.given.get(connection, ())
-            if offset in view.acked and (offset < message.floor or any(a <= offset < b for a, b in message.ranges))
+            for offset in view.flights.get(connection, ())
+            if offset < message.floor or any(a <= offset < b for a, b in message.ranges)
         }
+        view.received |= meant & view.acked
+        view.held -= meant
+        view.flights.get(connection, set()).difference_update(meant)
 
     def delivered(
         self, connection: ConnectionId, message: Deliver, subs: Sequence[SubView], view: QueueView, *, ordered: bool
     ) -> None:
         """A client receives a durable delivery."""
         who = connection
-        view.given.setdefault(connection, set()).add(message.offset)
         offset, event = message.offset, self.history[message.offset]
         named = set(message.numbers)
         for sub in subs:

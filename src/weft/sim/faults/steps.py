@@ -56,13 +56,13 @@ def publish_with_ttl(act: Act) -> None:
     act.client.publish(_uid(act), _event(act.rng), ttl=act.rng.choice((5_000, 500_000)))
 
 
-def subscribe(act: Act, **options: bool) -> None:
+def subscribe(act: Act, durable: bool = True, ordered: bool = True) -> None:
     """A subscription, in a queue of its own or together with others."""
     number = _number(act)
-    if act.client.anonymous:
-        options = {"durable": False}
-    own = bool(options) or act.rng.random() < 0.4
-    act.client.subscribe(Subscribe(SubNumber(number), _filter(act.rng), QueueNumber(number if own else 0), **options))
+    durable = durable and not act.client.anonymous
+    own = not (durable and ordered) or act.rng.random() < 0.4
+    queue = QueueNumber(number if own else 0)
+    act.client.subscribe(Subscribe(SubNumber(number), _filter(act.rng), queue, durable=durable, ordered=ordered))
 
 
 def subscribe_once(act: Act) -> None:
@@ -127,9 +127,9 @@ def refuse_deliveries(act: Act) -> None:
 
 def dead_letters(act: Act) -> None:
     """A client looks after its dead letters."""
-    number = _some(act)
-    if number is not None:
-        act.client.dead(number, act.rng.choice(("list", "retry", "drop")))
+    queues = sorted(act.client.state.queues)
+    if queues:
+        act.client.dead(act.rng.choice(queues), act.rng.choice(("list", "retry", "drop")))
 
 
 def trim(act: Act) -> None:

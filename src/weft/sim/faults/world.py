@@ -78,6 +78,7 @@ class World:
 
         log = MemoryLog(f"log-{plan.seed}")
         self.broker = BrokerProcess("broker", self.engine, rng, self.trace, self.oracle, log, made)
+        self.oracle.window = self.limits.window_events
         self.oracle.lossless = self.limits.lag > _LONG
         self.broker.start()
         shared = self.oracle.view()  # what all consumers of the shared name have seen together

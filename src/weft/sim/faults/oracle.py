@@ -273,7 +273,7 @@ class Oracle:
             return
         meant = {
             offset
-            for offset in view.flights.get(connection, ())
+            for offset in view.flights.get(connection, set()) | view.held
             if offset < message.floor or any(a <= offset < b for a, b in message.ranges)
         }
         view.received |= meant & view.acked

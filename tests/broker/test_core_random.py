@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from msgspec.structs import astuple
-from broker.harness import Broker
 
+from broker.harness import Broker
 from weft.broker.admission import read_head
 from weft.broker.effects import ConnectionId
 from weft.broker.limits import ClientLimits
@@ -21,8 +21,8 @@ from weft.broker.messages import (
     Range,
     Refused,
     Replace,
-    Subscribe,
     SubNumber,
+    Subscribe,
     Unsubscribe,
     Welcome,
 )

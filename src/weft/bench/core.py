@@ -21,9 +21,9 @@ from weft.broker.codec import client_messages, encode
 from weft.broker.core import Core
 from weft.broker.effects import ConnectionId, Effect, Now, Persist, Send
 from weft.broker.limits import ClientLimits
-from weft.broker.messages import Ack, ClientMessage, Deliver, Hello, Publish, QueueNumber, Subscribe, SubNumber
+from weft.broker.messages import Ack, ClientMessage, Deliver, Hello, Publish, QueueNumber, SubNumber, Subscribe
 from weft.index.tree import TreeIndex
-from weft.log.base import Group, State
+from weft.log.base import Group, Offset, State
 from weft.log.memory import MemoryLog
 from weft.routing.registry import make_table
 
@@ -96,9 +96,10 @@ class Bench:
 
     def round(self, messages: Sequence[ClientMessage]) -> None:
         """One read of the publisher, its commit, the deliveries, and an acknowledgement from each that got any."""
+        self.now = Now(self.now.monotonic + 20 * len(messages), self.now.utc + 20 * len(messages))
         last = self.run(self.core.receive(ConnectionId("publisher"), messages, self.now))
         for connection, delivered in last:
-            self.run(self.core.receive(connection, [Ack(delivered.queue, delivered.offset + 1)], self.now))  # type: ignore[arg-type]
+            self.run(self.core.receive(connection, [Ack(delivered.queue, Offset(delivered.offset + 1))], self.now))
 
 
 def run(quick: bool, progress: Callable[[str], None]) -> list[Result]:

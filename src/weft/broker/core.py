@@ -304,21 +304,21 @@ class Core:
             if session.connection is None:
                 self._greeting.expire_later(session, now)
         state.timers.run(now)
-        for _ in range(len(state.ready)):
-            queue = state.ready.popleft()
+        ready, state.ready = state.ready, {}
+        for queue in ready:
             if queue in state.queues:
                 self._delivery.pump(queue, now)
         return self._finish(now)
 
     def store_floors(self, now: Now) -> list[Effect]:
-        """Store every floor that has moved: call it before the log is trimmed, so that `needed` is as high as it can be."""
+        """Store every floor that has moved, so that `needed` is as high as it can be: call it before trimming the log."""
         self._begin(now)
         state = self._state
         for queue in state.queues:
             self._delivery.check_lag(queue)
             if queue.stored and queue.floor(state.end) > queue.stored_floor:
                 state.dirty[queue] = None
-        state.draft.urgent = bool(state.dirty)
+        self._floors_at = -1
         return self._finish(now)
 
     @property
@@ -357,16 +357,13 @@ class Core:
         if state.dirty:
             self._add_floors(draft, now)
         if draft.is_empty and draft.committed:
-            draft.committed, ready = [], draft.committed
-            if state.pending:
-                state.pending[-1].committed += ready
-                state.pending[-1].rejected += draft.rejected
-            else:
-                for action in ready:
+            state.draft = Draft()
+            if not state.pending:
+                for action in draft.committed:
                     action(now)
-                draft.rejected = []
                 return self._finish(now)
-            draft.rejected = []
+            state.pending[-1].committed += draft.committed
+            state.pending[-1].rejected += draft.rejected
         elif not draft.is_empty:
             self._tickets += 1
             ticket = Ticket(self._tickets)
@@ -380,11 +377,11 @@ class Core:
         return effects
 
     def _add_floors(self, draft: Draft, now: Now) -> None:
-        """Acknowledgements go with what is urgent, or else when they have waited for a while."""
+        """Acknowledgements are stored when the first of them has waited for a while."""
         state = self._state
-        if not draft.urgent and now.monotonic < self._floors_at:
+        if now.monotonic < self._floors_at:
             return
-        if not draft.urgent and self._floors_at == 0 and state.limits.floors:
+        if self._floors_at == 0 and (state.limits.floors or now.monotonic < self._full_until):
             self._floors_at = max(now.monotonic + state.limits.floors, self._full_until)
             state.timers.add(self._floors_at, lambda _: None)
             return

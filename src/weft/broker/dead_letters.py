@@ -1,5 +1,5 @@
-"""Events that a subscriber failed to handle too often. Laws: a dead letter is stored with its body before its queue goes
-on; one that is tried again stays a dead letter until it is acknowledged.
+"""Events that a subscriber failed to handle too often. Laws: a dead letter is stored with its body before its queue
+goes on; one that is tried again stays a dead letter until it is acknowledged.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ class Delivery:
             queue.gap = None
         while not queue.live and queue.flights and not queue.is_held(now.monotonic):
             if budget <= 0:
-                state.ready.append(queue)
+                state.ready[queue] = None
                 return
             room = self._room(queue)
             if not room:
@@ -234,10 +234,12 @@ class Delivery:
     def arm(self, queue: Queue, now: Now) -> None:
         """Come back when a failed event is due."""
         due = queue.next_due(now.monotonic)
-        if due is not None and queue.flights:
+        if due is not None and due != queue.armed and queue.flights:
+            queue.armed = due
             self._state.timers.add(due, lambda later: self._due(queue, later))
 
     def _due(self, queue: Queue, now: Now) -> None:
+        queue.armed = 0
         if queue in self._state.queues and queue.flights:
             self.pump(queue, now)
 

@@ -29,6 +29,7 @@ class Queue:
 
     __slots__ = (
         "again_below",
+        "armed",
         "burying",
         "changed",
         "cursor",
@@ -92,6 +93,7 @@ class Queue:
         self.failures: dict[int, int] = {}
         self.again_below = Offset(0)  # events below it may have been delivered before the broker restarted
         self.held_until = 0  # monotonic; an ordered queue delivers nothing before
+        self.armed = 0  # the time for which a timer is set
         self.holes = False  # whether anything above the floor may be acknowledged
         self.stored = False  # whether the queue itself is in the log
         self.stored_floor = cursor
@@ -189,7 +191,8 @@ class Queue:
         if self.tries or self.failures:
             self._clean(done)
         if self.holes and not self.is_open():
-            self.holes = False
+            self.armed = 0  # the time for which a timer is set
+        self.holes = False
         return done
 
     def done(self, offsets: Iterable[int]) -> None:

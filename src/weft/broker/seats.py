@@ -30,6 +30,8 @@ Slot = SubId  # what index and table know a subscription by
 _BESIDE = 64  # tests of young subscriptions against the events of a batch; with more, they join the index
 _FEW = 64  # matches of a batch that are grouped one by one
 
+_NOBODY: tuple[Any, SubNumber, int] = None, SubNumber(0), 0
+
 
 class Frames:
     """The deliveries of a batch, grouped: frame i is event events[i] with numbers[starts[i]:starts[i + 1]].
@@ -78,6 +80,7 @@ class LocalSeats:
         self._seat = np.zeros(64, np.int64)  # 0 if it is not durable
         self._queue = np.zeros(64, np.int64)
         self._number = np.zeros(64, np.int64)
+        self._rows: list[tuple[Any, SubNumber, int]] = []  # the same by slot: queue, number and seat
         self._queues: list[Any] = []
         self._places: dict[Any, list[int]] = {}  # a queue's place in the list, and how many subscriptions it has
         self._empty_places: list[int] = []
@@ -112,10 +115,13 @@ class LocalSeats:
         return slots, tells
 
     def _take(self, slot: int, seat: SeatId | None, queue: Any, number: SubNumber) -> None:
+        row = queue, number, int(seat or 0)
         if self._free and self._free[-1] == slot:
             self._free.pop()
+            self._rows[slot] = row
         else:
             self._used += 1
+            self._rows.append(row)
         if slot >= len(self._seat):
             self._seat, self._queue, self._number = (
                 np.concatenate([column, np.zeros(len(column), np.int64)])
@@ -156,6 +162,7 @@ class LocalSeats:
             self._queues[place[0]] = None
             self._empty_places.append(place[0])
         self._free.append(slot)
+        self._rows[slot] = _NOBODY
         return self.table.change({}, (slot,))
 
     # -- matching -------------------------------------------------------------------------------------
@@ -176,42 +183,47 @@ class LocalSeats:
                 found = Matches.merged([found, Matches.of(map(self._young_of, events))], len(events))
             slots, offsets = found.ids, found.offsets
         if len(slots) <= _FEW:
-            return self._few(offsets, slots)
+            return self._few(offsets.tolist(), slots.tolist())
         return self._many(offsets, slots)
 
     def _young_of(self, event: Mapping[str, Any]) -> list[int]:
         return [slot for slot, form in self._young.items() if any(box.admits(event) for box in form.boxes)]
 
-    def _few(self, offsets: NDArray[np.int64], slots: NDArray[np.int64]) -> Matched:
+    def _few(self, offsets: list[int], slots: list[int]) -> Matched:
         """Grouped one by one."""
-        size = len(offsets) - 1
-        whose = [0] * len(slots) if size == 1 else np.repeat(np.arange(size), np.diff(offsets)).tolist()
-        columns = self._queue[slots].tolist(), whose, slots.tolist(), self._number[slots].tolist()
-        rows = sorted(zip(*columns, self._seat[slots].tolist(), strict=True))
+        held: dict[Any, list[tuple[int, list[SubNumber], list[int]]]] = {}  # by queue: events, numbers and seats
+        stored: list[int] = []
+        starts = [0]
+        rows = self._rows
+        for event in range(len(offsets) - 1):
+            mine: dict[Any, tuple[int, list[SubNumber], list[int]]] = {}
+            for slot in sorted(slots[offsets[event] : offsets[event + 1]]):
+                queue, number, seat = rows[slot]
+                if seat:
+                    stored.append(seat)
+                frame = mine.get(queue)
+                if frame is None:
+                    mine[queue] = event, [number], [seat]
+                else:
+                    frame[1].append(number)
+                    frame[2].append(seat)
+            starts.append(len(stored))
+            for queue, frame in mine.items():
+                held.setdefault(queue, []).append(frame)
         events: list[int] = []
-        begins: list[int] = []
+        begins: list[int] = [0]
+        numbers: list[SubNumber] = []
+        seats: list[int] = []
         segments: dict[Any, tuple[int, int]] = {}
-        queue = event = -1
-        first = 0
-        for place, row in enumerate(rows):
-            if row[0] != queue:
-                if queue >= 0:
-                    segments[self._queues[queue]] = first, len(events)
-                queue, event, first = row[0], -1, len(events)
-            if row[1] != event:
-                event = row[1]
+        for queue, frames in held.items():
+            segments[queue] = len(events), len(events) + len(frames)
+            for event, some, whose in frames:
                 events.append(event)
-                begins.append(place)
-        if rows:
-            segments[self._queues[queue]] = first, len(events)
-        begins.append(len(rows))
-        frames = Frames(events, begins, [row[3] for row in rows], [row[4] for row in rows], segments)
-        durable = sorted([(row[1], row[2], row[4]) for row in rows if row[4]])
-        seats = np.array([row[2] for row in durable], np.uint32)
-        if size == 1:
-            return Matched(frames, np.array([0, len(durable)], np.uint32), seats)
-        counts = np.bincount([row[0] for row in durable], minlength=size) if durable else np.zeros(size, np.int64)
-        return Matched(frames, np.concatenate([[0], np.cumsum(counts)]).astype(np.uint32), seats)
+                numbers += some
+                seats += whose
+                begins.append(len(numbers))
+        matched = Frames(events, begins, numbers, seats, segments)
+        return Matched(matched, np.array(starts, np.uint32), np.array(stored, np.uint32))
 
     def _many(self, offsets: NDArray[np.int64], slots: NDArray[np.int64]) -> Matched:
         """The same by sorting packed keys: (event, slot) for the log, (queue, event, slot) for the frames."""
@@ -259,8 +271,12 @@ class LocalSeats:
         counts: dict[int, int] = {}
         for slot in known:
             counts[int(self._queue[slot])] = counts.get(int(self._queue[slot]), 0) + 1
-        assert counts == dict(self._places.values())
+        assert counts == {place: size for place, size in self._places.values()}  # noqa: C416 - lists of two
         assert all(self._queues[place] is queue for queue, (place, _) in self._places.items())
+        for slot in known:
+            queue, number, seat = self._rows[slot]
+            assert queue is self._queues[self._queue[slot]]
+            assert (number, seat) == (self._number[slot], self._seat[slot])
 
 
 def _form(filter: Filter) -> NormalForm:

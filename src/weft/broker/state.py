@@ -56,7 +56,7 @@ class BrokerState:
         self.queues: dict[Queue, None] = {}  # every durable one
         self.connections: dict[ConnectionId, Connection] = {}
         self.dirty: dict[Queue, None] = {}  # whose floor is to be stored
-        self.ready: deque[Queue] = deque()  # that have more to deliver
+        self.ready: dict[Queue, None] = {}  # that have more to deliver
         self.fresh: list[Queue] = []  # that a connection has just begun to consume
         self.pending: deque[PendingGroup] = deque()
         self.draft = Draft()

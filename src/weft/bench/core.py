@@ -167,7 +167,7 @@ def _throughput(size: int, many: int) -> list[Result]:
     return results
 
 
-def _frames(offsets: np.ndarray, ids: np.ndarray) -> float:  # type: ignore[type-arg]
+def _frames(offsets: np.ndarray, ids: np.ndarray) -> float:
     """Connections that get an event, on average: subscriptions are dealt to them in turns."""
     whose = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
     return len(np.unique(whose * CONNECTIONS + ids % CONNECTIONS)) / (len(offsets) - 1)

@@ -197,7 +197,7 @@ class Core:
             case Goodbye():
                 session = connection.session
                 if message.forget and session.durable:
-                    self._greeting.forget(session, now)
+                    self._greeting.forget(session)
                 else:
                     self._greeting.close(connection, "goodbye", "the client said goodbye", now)
             case _:
@@ -311,7 +311,7 @@ class Core:
         return self._finish(now)
 
     def store_floors(self, now: Now) -> list[Effect]:
-        """Store every floor that has moved, so that `needed` is as high as it can be: call it before trimming the log."""
+        """Store every floor that has moved, so that `needed` is as high as possible: call it before trimming."""
         self._begin(now)
         state = self._state
         for queue in state.queues:

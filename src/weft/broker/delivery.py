@@ -284,7 +284,9 @@ class Delivery:
             queue.gap = None
 
 
-def _deliveries(number: int, batch: EventBatch, low: int, high: int, utc: int, durable: bool = True) -> list[Deliver]:
+def _deliveries(  # noqa: PLR0913, PLR0917 - a part of a batch
+    number: int, batch: EventBatch, low: int, high: int, utc: int, durable: bool = True
+) -> list[Deliver]:
     """Deliveries of a batch that are not acknowledged."""
     frames, first, expires = batch.frames, batch.first, batch.expires
     return [

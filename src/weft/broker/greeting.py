@@ -211,7 +211,7 @@ class Greeting:
 
     # -- sessions end ---------------------------------------------------------------------------------
 
-    def forget(self, session: Session, now: Now) -> None:
+    def forget(self, session: Session) -> None:
         """Remove a session with everything that it has, once that is stored."""
         state = self._state
         if session.leaving:
@@ -254,7 +254,7 @@ class Greeting:
             return
         if session.expires <= now.utc:
             self._state.counts["sessions expired"] += 1
-            self.forget(session, now)
+            self.forget(session)
         else:
             self._expire_later(session, now)
 

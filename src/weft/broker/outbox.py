@@ -1,4 +1,4 @@
-"""Effects of one call, and timers. Laws: messages to one connection keep their order; the driver knows the next timer."""
+"""Effects of one call, and timers. Laws: messages to one connection keep their order; the next timer is always set."""
 
 from __future__ import annotations
 

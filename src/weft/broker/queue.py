@@ -59,7 +59,7 @@ class Queue:
         "waiting",
     )
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - its options
         self,
         seat: SeatId,
         number: QueueNumber,
@@ -224,7 +224,7 @@ class Queue:
             self.failures.pop(offset, None)
 
     def nack(self, flight: Flight, offsets: Iterable[int], most: int) -> tuple[list[int], list[int]]:
-        """Deliveries failed: those that will return, which `delay` must follow, and those that failed for the last time.
+        """Deliveries failed: returns those that come again (`delay` must follow), and those that failed too often.
 
         In an ordered queue everything behind the first of them is given back, too.
         """

@@ -26,7 +26,7 @@ from weft.routing.table import Tell
 class BrokerState:
     """Everything that a broker knows."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - the parts of a broker
         self,
         log: Log,
         state: State,

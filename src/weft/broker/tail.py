@@ -36,7 +36,7 @@ class EventBatch:
 
     __slots__ = ("at", "expires", "first", "frames", "heads", "payloads", "sizes", "weight")
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - columns
         self,
         first: Offset,
         at: int,

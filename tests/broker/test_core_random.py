@@ -139,6 +139,10 @@ class World:
                 self.stored[first + n] = origin, read_head(head).attributes
         for change in group.changes:
             match change:
+                case Put(row=SubRow() as row) if not row.filter:
+                    key_ = self.names[row.session], row.number
+                    self.acked = {key for key in self.acked if key[:2] != key_}  # another queue of the same number
+                    self.lasting = {key for key in self.lasting if key[:2] != key_}
                 case Put(row=SessionRow() as row):
                     self.names[row.id] = row.name
                 case Put(row=SubRow() as row) if row.filter:
@@ -244,7 +248,7 @@ class World:
 
     def drain(self) -> None:
         """All clients come back and acknowledge everything, until nothing is left."""
-        for _ in range(2_000):
+        for _ in range(300):
             for client in self.clients:
                 if client.connection is None:
                     self.connect(client)
@@ -256,6 +260,11 @@ class World:
             self.broker.wait(200)
             self.read()
         assert not any(client.open.get(queue) for client in self.clients for queue in range(QUEUES))
+        self.broker.take(self.broker.core.store_floors(self.broker.now))
+        while self.broker.persists:
+            self.commit()
+        kept = {self.queue_seat(row.seat) for row in self.broker.log.restore().subs.values() if not row.filter}
+        assert {key for key in self.acked if key[:2] in kept} <= self.lasting, "an acknowledgement was not stored"
         self.check_complete()
 
     def check_complete(self) -> None:

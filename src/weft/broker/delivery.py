@@ -259,18 +259,22 @@ class Delivery:
     # -- limits ---------------------------------------------------------------------------------------
 
     def check_lag(self, queue: Queue) -> None:
-        """A queue that is too far behind loses its oldest events, or its connection."""
+        """A queue that is too far behind loses its connection, or its oldest events.
+
+        With the first policy it may fall further behind while it has no connection, up to the limit of the broker.
+        """
         end = self._state.end
-        if end - queue.floor(end) <= queue.lag:
+        behind = end - queue.floor(end)
+        if behind <= queue.lag:
             return
-        if queue.disconnect and queue.flights:
-            self._state.counts["closed as too slow"] += 1
+        if queue.disconnect and behind <= self._state.limits.lag:
+            self._state.counts["closed as too slow"] += len(queue.flights)
             self.too_slow += [
                 (each, f"queue {queue.number} is more than {queue.lag:,} events behind")
                 for each in self._state.consumers(queue)
             ]
             return
-        self.lose(queue, Offset(end - queue.lag))
+        self.lose(queue, Offset(end - (self._state.limits.lag if queue.disconnect else queue.lag)))
 
     def lose(self, queue: Queue, below: Offset) -> None:
         """Events below an offset are lost to a queue; its consumers are told."""

@@ -191,8 +191,7 @@ class Queue:
         if self.tries or self.failures:
             self._clean(done)
         if self.holes and not self.is_open():
-            self.armed = 0  # the time for which a timer is set
-        self.holes = False
+            self.holes = False
         return done
 
     def done(self, offsets: Iterable[int]) -> None:

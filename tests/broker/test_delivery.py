@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from broker.harness import Broker, deliveries
 
+from broker.harness import Broker, deliveries
 from weft.broker.effects import ConnectionId
 from weft.broker.limits import ClientLimits
 from weft.broker.messages import (
@@ -24,8 +24,8 @@ from weft.broker.messages import (
     Publish,
     QueueNumber,
     RetryDead,
-    Subscribe,
     SubNumber,
+    Subscribe,
     Unsubscribe,
     Welcome,
 )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from broker.harness import UTC, Broker, deliveries
 
+from broker.harness import UTC, Broker, deliveries
 from weft.broker.admission import MAX_EVENT, read_head
 from weft.broker.effects import Now, Persist
 from weft.broker.limits import ClientLimits
@@ -16,8 +16,8 @@ from weft.broker.messages import (
     Publish,
     Published,
     Refused,
-    Subscribe,
     SubNumber,
+    Subscribe,
     Welcome,
 )
 from weft.broker.rules import Rights, Rules

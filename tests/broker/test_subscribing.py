@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from broker.harness import Broker, deliveries
 
+from broker.harness import Broker, deliveries
 from weft.broker.limits import ClientLimits
 from weft.broker.messages import (
     Accepted,
@@ -19,8 +19,8 @@ from weft.broker.messages import (
     Publish,
     QueueNumber,
     Replace,
-    Subscribe,
     SubNumber,
+    Subscribe,
     Unsubscribe,
     Welcome,
 )

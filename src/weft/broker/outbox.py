@@ -39,6 +39,8 @@ class Outbox:
 
     def drain(self) -> list[Effect]:
         """The effects so far."""
+        if not (self._persists or self._sends or self._closed):
+            return []
         effects: list[Effect] = [*self._persists]
         effects += [Send(connection, messages) for connection, messages in self._sends.items()]
         effects += map(Close, self._closed)

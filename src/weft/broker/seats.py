@@ -36,28 +36,26 @@ _NOBODY: tuple[Any, SubNumber, int] = None, SubNumber(0), 0
 class Frames:
     """The deliveries of a batch, grouped: frame i is event events[i] with numbers[starts[i]:starts[i + 1]].
 
-    `segments` says which frames are a queue's; `seats` runs parallel to `numbers`, with 0 for what is not durable.
+    `segments` says which frames are a queue's.
     """
 
-    __slots__ = ("events", "numbers", "seats", "segments", "starts")
+    __slots__ = ("events", "numbers", "segments", "starts")
 
     def __init__(
         self,
         events: list[int],
         starts: list[int],
         numbers: list[SubNumber],
-        seats: Sequence[int] | NDArray[np.int64],
         segments: Mapping[Any, tuple[int, int]],
     ) -> None:
         self.events = events
         self.starts = starts
         self.numbers = numbers
-        self.seats = seats
         self.segments = segments
 
 
 class Matched:
-    """Frames, and the seats of each event for the log."""
+    """Frames, and the seats of each event for the log: those of event i are seats[starts[i]:starts[i + 1]]."""
 
     __slots__ = ("frames", "seats", "starts")
 
@@ -191,47 +189,39 @@ class LocalSeats:
 
     def _few(self, offsets: list[int], slots: list[int]) -> Matched:
         """Grouped one by one."""
-        held: dict[Any, list[tuple[int, list[SubNumber], list[int]]]] = {}  # by queue: events, numbers and seats
-        stored: list[int] = []
+        held: dict[Any, list[tuple[int, list[SubNumber]]]] = {}  # by queue: events and numbers
+        seats: list[int] = []
         starts = [0]
         rows = self._rows
         for event in range(len(offsets) - 1):
-            mine: dict[Any, tuple[int, list[SubNumber], list[int]]] = {}
+            mine: dict[Any, list[SubNumber]] = {}
             for slot in sorted(slots[offsets[event] : offsets[event + 1]]):
                 queue, number, seat = rows[slot]
                 if seat:
-                    stored.append(seat)
-                frame = mine.get(queue)
-                if frame is None:
-                    mine[queue] = event, [number], [seat]
+                    seats.append(seat)
+                if queue in mine:
+                    mine[queue].append(number)
                 else:
-                    frame[1].append(number)
-                    frame[2].append(seat)
-            starts.append(len(stored))
-            for queue, frame in mine.items():
-                held.setdefault(queue, []).append(frame)
+                    mine[queue] = [number]
+            starts.append(len(seats))
+            for queue, some in mine.items():
+                held.setdefault(queue, []).append((event, some))
         events: list[int] = []
         begins: list[int] = [0]
         numbers: list[SubNumber] = []
-        seats: list[int] = []
         segments: dict[Any, tuple[int, int]] = {}
         for queue, frames in held.items():
             segments[queue] = len(events), len(events) + len(frames)
-            for event, some, whose in frames:
+            for event, some in frames:
                 events.append(event)
                 numbers += some
-                seats += whose
                 begins.append(len(numbers))
-        matched = Frames(events, begins, numbers, seats, segments)
-        return Matched(matched, np.array(starts, np.uint32), np.array(stored, np.uint32))
+        matched = Frames(events, begins, numbers, segments)
+        return Matched(matched, np.array(starts, np.uint32), np.array(seats, np.uint32))
 
     def _many(self, offsets: NDArray[np.int64], slots: NDArray[np.int64]) -> Matched:
-        """The same by sorting packed keys: (event, slot) for the log, (queue, event, slot) for the frames."""
+        """The same by sorting keys of (queue, event, slot), packed into one number each."""
         size = len(offsets) - 1
-        whose = np.repeat(np.arange(size, dtype=np.int64), np.diff(offsets))
-        keys = (whose << 32) | slots
-        keys.sort()
-        slots = keys & 0xFFFFFFFF
         seats = self._seat[slots]
         if seats.all():
             starts = offsets
@@ -239,26 +229,27 @@ class LocalSeats:
             durable = seats > 0
             starts = np.concatenate([[0], np.cumsum(durable)])[offsets]
             seats = seats[durable]
+        whose = np.repeat(np.arange(size, dtype=np.int64), np.diff(offsets))
         queues = self._queue[slots]
         if size < 1 << 16 and len(self._queues) < 1 << 15:
-            keys |= queues << 48
+            keys = queues << 48
+            keys |= whose << 32
+            keys |= slots
             keys.sort()
             slots = keys & 0xFFFFFFFF
             pairs = keys >> 32
-            whose, queues = pairs & 0xFFFF, pairs >> 16
         else:
-            order = np.argsort(queues, kind="stable")
-            slots, whose, queues = slots[order], (keys >> 32)[order], queues[order]
-            pairs = queues * size + whose
-        cuts = np.flatnonzero(pairs[1:] != pairs[:-1]) + 1
-        begins = np.concatenate([[0], cuts, [len(pairs)]])
-        firsts = begins[:-1]
-        holders = queues[firsts]
+            order = np.lexsort((slots, whose, queues))
+            slots, pairs = slots[order], (queues[order] << 32) | whose[order]
+        begins = np.flatnonzero(pairs[1:] != pairs[:-1]) + 1
+        begins = np.concatenate([[0], begins, [len(pairs)]])
+        firsts = pairs[begins[:-1]]
+        bits = 16 if size < 1 << 16 and len(self._queues) < 1 << 15 else 32
+        holders = firsts >> bits
         ends = np.concatenate([[0], np.flatnonzero(holders[1:] != holders[:-1]) + 1, [len(holders)]]).tolist()
-        segments = {self._queues[holders[a]]: (a, b) for a, b in pairwise(ends)}
-        frames = Frames(
-            whose[firsts].tolist(), begins.tolist(), self._number[slots].tolist(), self._seat[slots], segments
-        )
+        segments = {self._queues[holders[first]]: (first, end) for first, end in pairwise(ends)}
+        events = (firsts & ((1 << bits) - 1)).tolist()
+        frames = Frames(events, begins.tolist(), self._number[slots].tolist(), segments)
         return Matched(frames, starts.astype(np.uint32), seats.astype(np.uint32))
 
     def check(self, slots: Iterable[int]) -> None:

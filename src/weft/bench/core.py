@@ -208,11 +208,12 @@ def _next_epoch(bench: Bench) -> ClientMessage:
 
 def _memory(size: int) -> Result:
     """Bytes that a broker takes for each durable subscription: index, table, session, queue, and its text."""
-    texts = subscriptions(size, seed=3)
     gc.collect()
     tracemalloc.start()
     try:
+        texts = subscriptions(size, seed=3)
         bench = Bench(texts, "covering")
+        del texts
         gc.collect()
         taken = tracemalloc.get_traced_memory()[0]
     finally:

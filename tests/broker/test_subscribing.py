@@ -10,6 +10,7 @@ from weft.broker.messages import (
     Accepted,
     Ack,
     BrokerMessage,
+    Bye,
     Complete,
     Deliver,
     Failed,
@@ -291,3 +292,30 @@ def test_a_session_is_a_value() -> None:
     assert (value.name, value.epoch, value.pub_epoch, value.pub_seq) == ("s", 1, 1, 2)
     assert [(each.number, each.floor) for each in value.queues] == [(0, 2)]
     assert [(each.number, each.filter, each.queue) for each in value.subscriptions] == [(1, "x = 1", 0)]
+
+
+def test_a_session_that_is_being_forgotten_takes_no_more_requests() -> None:
+    broker = Broker(at_once=False)
+    broker.hello("s", expires=1)
+    broker.say("s", Subscribe(ONE, "x = 1"))
+    broker.commit(2)
+    broker.say("s", Goodbye(forget=True))
+    assert failed(broker.say("s", Replace(ONE, "x = 2"))) == "leaving"
+    broker.cut("s")
+    (bye,) = broker.hello("t", "s")
+    assert isinstance(bye, Bye)
+    while broker.persists:
+        broker.commit()
+    broker.restart()
+    assert (broker.log.restore().sessions, broker.log.restore().subs) == ({}, {})
+
+
+def test_when_the_log_is_full_a_session_is_not_forgotten() -> None:
+    broker = Broker(at_once=False)
+    broker.hello("s")
+    broker.say("s", Subscribe(ONE, "x = 1"))
+    broker.commit(2)
+    broker.say("s", Goodbye(forget=True))
+    broker.reject()
+    broker.say("s", event(1))
+    assert deliveries([each for _, each in broker.commit()]) == [(1, 1, [1])]

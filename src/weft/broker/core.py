@@ -57,7 +57,7 @@ from weft.broker.messages import (
 from weft.broker.publishing import Publishing
 from weft.broker.queue import Queue
 from weft.broker.recovery import restore
-from weft.broker.requests import REFUSALS, code_of, session_of
+from weft.broker.requests import REFUSALS, RequestError, code_of, session_of
 from weft.broker.row_options import floor_change
 from weft.broker.rules import Rules
 from weft.broker.seats import LocalSeats
@@ -207,6 +207,9 @@ class Core:
         """A request that may fail, and then changes nothing."""
         about, number = "", 0
         try:
+            if session_of(connection).leaving:
+                about, number = type(message).__name__.lower(), getattr(message, "number", 0)
+                raise RequestError("leaving", "the session is being removed")
             match message:
                 case Subscribe():
                     about, number = "subscribe", message.number

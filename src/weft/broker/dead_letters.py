@@ -59,7 +59,10 @@ class Dead:
         for offset in message.offsets:
             flight.revived.pop(offset, None)  # it stays a dead letter
         limits = self._state.limits
-        again, dead = queue.nack(flight, message.offsets, limits.failures)
+        # a dead letter of a queue that is about to go would be left behind: such events are just tried again
+        leaving = connection.session is not None and connection.session.leaving
+        leaving = leaving or queue.leaving == queue.members.keys()
+        again, dead = queue.nack(flight, message.offsets, 1 << 62 if leaving else limits.failures)
         if not again and not dead:
             return
         self._state.counts["negative acknowledgements"] += len(again) + len(dead)

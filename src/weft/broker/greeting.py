@@ -89,7 +89,7 @@ class Greeting:
                 self._sharing.leave(session, session.subs[number])
         if not session.durable:
             self._drop(session)
-        elif session.keep:
+        elif session.keep and not session.leaving:
             session.expires = min(now.utc + session.keep, NEVER)
             state.draft.changes.append(Put(session.row()))
             self._expire_later(session, now)

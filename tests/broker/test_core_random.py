@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from msgspec.structs import astuple
-from broker.harness import Broker
 
+from broker.harness import Broker
 from weft.broker.admission import read_head
 from weft.broker.effects import ConnectionId
 from weft.broker.limits import ClientLimits
@@ -21,18 +21,21 @@ from weft.broker.messages import (
     Range,
     Refused,
     Replace,
-    Subscribe,
     SubNumber,
+    Subscribe,
     Unsubscribe,
     Welcome,
 )
 from weft.broker.position import Position
+from weft.broker.row_options import MemberOptions, read_options
 from weft.language.meaning import matches
 from weft.language.text import parse
 from weft.log.base import DeadRow, Group, MoveFloor, Offset, Put, Remove, SessionRow, SubRow
 
 SMALL = ClientLimits(window_events=4, turn=3, tail=4_000, backoff=100, longest_backoff=400, failures=3)
-QUEUES = 3  # 0 and 1 are ordered, 2 is not
+QUEUES = 5  # 0, 1, 3 and 4 are ordered, 2 is not
+SHARED = QueueNumber(9)
+EVERYBODY = "*"  # whose the shared queue is
 Key = tuple[str, int, int]  # session, queue, offset
 
 
@@ -56,7 +59,8 @@ class World:
         self.rng = np.random.default_rng(seed)
         self.broker = Broker(at_once=False, limits=SMALL)
         self.clients = [Client(f"s{n}") for n in range(3)]
-        self.names: dict[int, str] = {}
+        self.names: dict[int, str] = {0: EVERYBODY}
+        self.begins: dict[int, int] = {}  # first events of queues, by seat
         self.seats: dict[int, tuple[str, int]] = {}
         self.lives: dict[tuple[str, int], list[tuple[int, str | None]]] = {}  # filters by first offset; None: ended
         self.stored: dict[int, tuple[tuple[int, int, int], dict[str, int]]] = {}  # by offset: origin, attributes
@@ -85,14 +89,21 @@ class World:
                 payload = f"{client.name} {client.epoch} {client.sequence}".encode()
                 events.append(Publish.of(client.sequence, {"x": self.draw(8)}, payload))
             broker.say(client.connection, *events)
-        elif roll < 35:
+        elif roll < 33:
             number = SubNumber(self.draw(4))
             queue = QueueNumber(self.draw(QUEUES))
-            broker.say(client.connection, Subscribe(number, f"x >= {self.draw(8)}", queue, ordered=queue != 2))
+            since = Offset(self.draw(self.next)) if queue > 2 else None
+            message = Subscribe(number, f"x >= {self.draw(8)}", queue, ordered=queue != 2, since=since)
+            broker.say(client.connection, message)
+        elif roll < 35:
+            broker.say(client.connection, Subscribe(SubNumber(9), "x >= 2", SHARED, share="work"))
         elif roll < 40:
             broker.say(client.connection, Replace(SubNumber(self.draw(4)), f"x < {self.draw(9)}"))
         elif roll < 42:
-            broker.say(client.connection, Unsubscribe(SubNumber(self.draw(4))))
+            number = SubNumber(self.draw(4) if self.draw(8) else 9)
+            if number == 9:
+                client.open.pop(SHARED, None)  # a consumer that leaves has nothing any more
+            broker.say(client.connection, Unsubscribe(number))
         elif roll < 65:
             self.answer(client)
         elif roll < 67:
@@ -107,7 +118,7 @@ class World:
         elif roll < 76:
             broker.wait(self.draw(300))
         elif roll < 77:
-            self.crash()
+            self.crash() if self.draw(2) else self.trim()
         elif roll < 78 and broker.persists:
             self.read()
             broker.reject()
@@ -128,6 +139,17 @@ class World:
         self.broker.commit(number)
         self.broker.core.check()
 
+    def trim(self) -> None:
+        """Remove what no queue needs any more."""
+        broker = self.broker
+        broker.take(broker.core.store_floors(broker.now))
+        while broker.persists:
+            self.commit()
+        broker.log.trim(broker.core.needed)
+        before = broker.core.counts.get("gaps", 0)
+        broker.do(broker.core.trimmed(broker.log.restore().first, broker.now))
+        assert broker.core.counts.get("gaps", 0) == before, "trimmed what a queue needs"
+
     def note(self, group: Group) -> None:
         """What a group says; in this test each has events or requests, not both in turns."""
         first = self.next
@@ -139,11 +161,19 @@ class World:
                 self.stored[first + n] = origin, read_head(head).attributes
         for change in group.changes:
             match change:
+                case Put(row=SubRow() as row) if not row.filter:
+                    key_ = self.names[row.session], row.number
+                    self.acked = {key for key in self.acked if key[:2] != key_}  # another queue of the same number
+                    self.lasting = {key for key in self.lasting if key[:2] != key_}
+                    self.begins[row.seat] = row.floor
                 case Put(row=SessionRow() as row):
                     self.names[row.id] = row.name
                 case Put(row=SubRow() as row) if row.filter:
                     key = self.seats[row.seat] = self.names[row.session], row.number
-                    self.lives.setdefault(key, []).append((first, row.filter))
+                    options = read_options(row)
+                    assert isinstance(options, MemberOptions)
+                    begin = self.begins.pop(options.queue, first)  # a replay begins before the subscription
+                    self.lives.setdefault(key, []).append((begin, row.filter))
                 case Put(row=DeadRow() as row):
                     name, queue = self.queue_seat(row.seat)
                     self.dead.add((name, queue, row.offset))
@@ -171,7 +201,8 @@ class World:
         assert client.connection is not None
         if not always and self.draw(4) == 0:
             failed = offsets[self.draw(len(offsets))]
-            client.open[queue] = {o for o in offsets if o < failed} if queue != 2 else client.open[queue] - {failed}
+            free = queue in (2, SHARED)
+            client.open[queue] = client.open[queue] - {failed} if free else {o for o in offsets if o < failed}
             self.broker.say(client.connection, Nack(QueueNumber(queue), (Offset(failed),), "no"))
             return
         if always or self.draw(2):
@@ -182,7 +213,8 @@ class World:
             done = [offsets[self.draw(len(offsets))]]
             floor, ranges = 0, ((Offset(done[0]), Offset(done[0] + 1)),)
         client.open[queue] -= set(done)
-        keys = [(client.name, queue, offset) for offset in done]
+        name = EVERYBODY if queue == SHARED else client.name
+        keys = [(name, queue, offset) for offset in done]
         self.acked.update(keys)
         self.broker.say(client.connection, Ack(QueueNumber(queue), Offset(floor), ranges))
 
@@ -231,31 +263,42 @@ class World:
     def check_delivery(self, client: Client, message: Deliver) -> None:
         attributes = read_head(bytes(message.head)).attributes
         assert self.stored[message.offset][1] == attributes
-        key = client.name, int(message.queue), int(message.offset)
+        shared = message.queue == SHARED
+        name = EVERYBODY if shared else client.name
+        key = name, int(message.queue), int(message.offset)
         assert key not in self.acked, "an acknowledged event returned"
-        for number in message.numbers:
-            held = [text for first, text in self.lives[client.name, number] if first <= message.offset]
+        holders = [each for each in self.clients if message.offset in each.open.get(message.queue, ())]
+        assert not shared or not any(each.connection for each in holders), "two consumers have one event"
+        for number in [SubNumber(0)] if shared else message.numbers:
+            held = [text for first, text in self.lives[name, number] if first <= message.offset]
             assert held
             assert held[-1] is not None
             assert matches(parse(held[-1]), attributes), "delivered what does not match at its offset"
-            seen = client.name, int(message.queue), int(number), int(message.offset)
+            seen = name, int(message.queue), int(number), int(message.offset)
             assert message.attempt > self.seen.get(seen, 0), "came again without a higher attempt"
             self.seen[seen] = message.attempt
 
     def drain(self) -> None:
         """All clients come back and acknowledge everything, until nothing is left."""
-        for _ in range(2_000):
+        for _ in range(300):
             for client in self.clients:
                 if client.connection is None:
                     self.connect(client)
                 self.broker.do(self.broker.core.resumed(ConnectionId(str(client.connection)), self.broker.now))
                 self.answer(client, always=True)
+                if EVERYBODY in (name for name, _ in self.lives):
+                    self.broker.say(str(client.connection), Subscribe(SubNumber(9), "x >= 2", SHARED, share="work"))
             while self.broker.persists:
                 self.commit()
             self.read()
             self.broker.wait(200)
             self.read()
-        assert not any(client.open.get(queue) for client in self.clients for queue in range(QUEUES))
+        assert not any(offsets for client in self.clients for offsets in client.open.values())
+        self.broker.take(self.broker.core.store_floors(self.broker.now))
+        while self.broker.persists:
+            self.commit()
+        kept = {self.queue_seat(row.seat) for row in self.broker.log.restore().subs.values() if not row.filter}
+        assert {key for key in self.acked if key[:2] in kept} <= self.lasting, "an acknowledgement was not stored"
         self.check_complete()
 
     def check_complete(self) -> None:
@@ -266,7 +309,7 @@ class World:
             for offset, (_, attributes) in self.stored.items():
                 held = [text for first, text in current if first <= offset]
                 if held and held[-1] is not None and matches(parse(held[-1]), attributes):
-                    assert any((name, queue, number, offset) in self.seen for queue in range(QUEUES)), "lost"
+                    assert any((name, queue, number, offset) in self.seen for queue in range(10)), "lost"
         orders: dict[tuple[int, int], int] = {}
         for offset, ((session, epoch, sequence), _) in sorted(self.stored.items()):
             assert sequence == orders.get((session, epoch), 0) + 1, f"stored out of order at {offset}"

@@ -21,9 +21,9 @@ from weft.broker.codec import client_messages, encode
 from weft.broker.core import Core
 from weft.broker.effects import ConnectionId, Effect, Now, Persist, Send
 from weft.broker.limits import ClientLimits
-from weft.broker.messages import Ack, ClientMessage, Deliver, Hello, Publish, QueueNumber, Subscribe, SubNumber
+from weft.broker.messages import Ack, ClientMessage, Deliver, Hello, Publish, QueueNumber, SubNumber, Subscribe
 from weft.index.tree import TreeIndex
-from weft.log.base import Group, State
+from weft.log.base import Group, Offset, State
 from weft.log.memory import MemoryLog
 from weft.routing.registry import make_table
 
@@ -96,9 +96,10 @@ class Bench:
 
     def round(self, messages: Sequence[ClientMessage]) -> None:
         """One read of the publisher, its commit, the deliveries, and an acknowledgement from each that got any."""
+        self.now = Now(self.now.monotonic + 20 * len(messages), self.now.utc + 20 * len(messages))
         last = self.run(self.core.receive(ConnectionId("publisher"), messages, self.now))
         for connection, delivered in last:
-            self.run(self.core.receive(connection, [Ack(delivered.queue, delivered.offset + 1)], self.now))  # type: ignore[arg-type]
+            self.run(self.core.receive(connection, [Ack(delivered.queue, Offset(delivered.offset + 1))], self.now))
 
 
 def run(quick: bool, progress: Callable[[str], None]) -> list[Result]:
@@ -166,7 +167,7 @@ def _throughput(size: int, many: int) -> list[Result]:
     return results
 
 
-def _frames(offsets: np.ndarray, ids: np.ndarray) -> float:  # type: ignore[type-arg]
+def _frames(offsets: np.ndarray, ids: np.ndarray) -> float:
     """Connections that get an event, on average: subscriptions are dealt to them in turns."""
     whose = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
     return len(np.unique(whose * CONNECTIONS + ids % CONNECTIONS)) / (len(offsets) - 1)
@@ -207,11 +208,12 @@ def _next_epoch(bench: Bench) -> ClientMessage:
 
 def _memory(size: int) -> Result:
     """Bytes that a broker takes for each durable subscription: index, table, session, queue, and its text."""
-    texts = subscriptions(size, seed=3)
     gc.collect()
     tracemalloc.start()
     try:
+        texts = subscriptions(size, seed=3)
         bench = Bench(texts, "covering")
+        del texts
         gc.collect()
         taken = tracemalloc.get_traced_memory()[0]
     finally:

@@ -11,6 +11,18 @@ from weft.language.text import parse
 from weft.log.base import AdvertRow, Put, Remove
 from weft.routing.table import ClientId
 
+_NUMBER_BITS = 31  # an advertisement is stored under a seat and the client's number in one
+
+
+def client_number(stored: int) -> int:
+    """The client's number of an advertisement that was stored."""
+    return stored & ((1 << _NUMBER_BITS) - 1)
+
+
+def seat_of(stored: int) -> int:
+    """The seat under which an advertisement was stored."""
+    return stored >> _NUMBER_BITS
+
 
 class Advertising(Requests):
     """Advertisements, for tables that have them."""
@@ -22,9 +34,12 @@ class Advertising(Requests):
             raise RequestError("exists", f"advertisement {message.number} already exists")
         if len(session.adverts) >= state.limits.adverts:
             raise RequestError("limit", f"a session has at most {state.limits.adverts:,} advertisements")
+        if message.number >= 1 << _NUMBER_BITS:
+            raise RequestError("limit", f"the number of an advertisement has at most {_NUMBER_BITS} bits")
         wanted = parse(message.filter)
         self.publishing.match(now)
-        client, stored = ClientId(str(session.id)), int(state.new_seat())
+        client = ClientId(str(session.id))
+        stored = state.new_seat() << _NUMBER_BITS | message.number
         state.tell(state.seats.table.advertise(client, {SubId(stored): wanted}, ()))
         session.adverts[message.number] = stored, message.filter
         done = Accepted("advertise", message.number, state.next)

@@ -57,7 +57,7 @@ from weft.broker.messages import (
 from weft.broker.publishing import Publishing
 from weft.broker.queue import Queue
 from weft.broker.recovery import restore
-from weft.broker.requests import REFUSALS, code_of, session_of
+from weft.broker.requests import REFUSALS, RequestError, code_of, session_of
 from weft.broker.row_options import floor_change
 from weft.broker.rules import Rules
 from weft.broker.seats import LocalSeats
@@ -197,7 +197,7 @@ class Core:
             case Goodbye():
                 session = connection.session
                 if message.forget and session.durable:
-                    self._greeting.forget(session, now)
+                    self._greeting.forget(session)
                 else:
                     self._greeting.close(connection, "goodbye", "the client said goodbye", now)
             case _:
@@ -207,6 +207,9 @@ class Core:
         """A request that may fail, and then changes nothing."""
         about, number = "", 0
         try:
+            if session_of(connection).leaving:
+                about, number = type(message).__name__.lower(), getattr(message, "number", 0)
+                raise RequestError("leaving", "the session is being removed")
             match message:
                 case Subscribe():
                     about, number = "subscribe", message.number
@@ -304,21 +307,21 @@ class Core:
             if session.connection is None:
                 self._greeting.expire_later(session, now)
         state.timers.run(now)
-        for _ in range(len(state.ready)):
-            queue = state.ready.popleft()
+        ready, state.ready = state.ready, {}
+        for queue in ready:
             if queue in state.queues:
                 self._delivery.pump(queue, now)
         return self._finish(now)
 
     def store_floors(self, now: Now) -> list[Effect]:
-        """Store every floor that has moved: call it before the log is trimmed, so that `needed` is as high as it can be."""
+        """Store every floor that has moved, so that `needed` is as high as possible: call it before trimming."""
         self._begin(now)
         state = self._state
         for queue in state.queues:
             self._delivery.check_lag(queue)
             if queue.stored and queue.floor(state.end) > queue.stored_floor:
                 state.dirty[queue] = None
-        state.draft.urgent = bool(state.dirty)
+        self._floors_at = -1
         return self._finish(now)
 
     @property
@@ -357,16 +360,13 @@ class Core:
         if state.dirty:
             self._add_floors(draft, now)
         if draft.is_empty and draft.committed:
-            draft.committed, ready = [], draft.committed
-            if state.pending:
-                state.pending[-1].committed += ready
-                state.pending[-1].rejected += draft.rejected
-            else:
-                for action in ready:
+            state.draft = Draft()
+            if not state.pending:
+                for action in draft.committed:
                     action(now)
-                draft.rejected = []
                 return self._finish(now)
-            draft.rejected = []
+            state.pending[-1].committed += draft.committed
+            state.pending[-1].rejected += draft.rejected
         elif not draft.is_empty:
             self._tickets += 1
             ticket = Ticket(self._tickets)
@@ -380,11 +380,11 @@ class Core:
         return effects
 
     def _add_floors(self, draft: Draft, now: Now) -> None:
-        """Acknowledgements go with what is urgent, or else when they have waited for a while."""
+        """Acknowledgements are stored when the first of them has waited for a while."""
         state = self._state
-        if not draft.urgent and now.monotonic < self._floors_at:
+        if now.monotonic < self._floors_at:
             return
-        if not draft.urgent and self._floors_at == 0 and state.limits.floors:
+        if self._floors_at == 0 and (state.limits.floors or now.monotonic < self._full_until):
             self._floors_at = max(now.monotonic + state.limits.floors, self._full_until)
             state.timers.add(self._floors_at, lambda _: None)
             return

@@ -1,5 +1,5 @@
-"""Events that a subscriber failed to handle too often. Laws: a dead letter is stored with its body before its queue goes
-on; one that is tried again stays a dead letter until it is acknowledged.
+"""Events that a subscriber failed to handle too often. Laws: a dead letter is stored with its body before its queue
+goes on; one that is tried again stays a dead letter until it is acknowledged.
 """
 
 from __future__ import annotations
@@ -59,7 +59,10 @@ class Dead:
         for offset in message.offsets:
             flight.revived.pop(offset, None)  # it stays a dead letter
         limits = self._state.limits
-        again, dead = queue.nack(flight, message.offsets, limits.failures)
+        # a dead letter of a queue that is about to go would be left behind: such events are just tried again
+        leaving = connection.session is not None and connection.session.leaving
+        leaving = leaving or queue.leaving == queue.members.keys()
+        again, dead = queue.nack(flight, message.offsets, 1 << 62 if leaving else limits.failures)
         if not again and not dead:
             return
         self._state.counts["negative acknowledgements"] += len(again) + len(dead)

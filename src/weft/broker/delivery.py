@@ -125,7 +125,7 @@ class Delivery:
             queue.gap = None
         while not queue.live and queue.flights and not queue.is_held(now.monotonic):
             if budget <= 0:
-                state.ready.append(queue)
+                state.ready[queue] = None
                 return
             room = self._room(queue)
             if not room:
@@ -235,10 +235,12 @@ class Delivery:
     def arm(self, queue: Queue, now: Now) -> None:
         """Come back when a failed event is due."""
         due = queue.next_due(now.monotonic)
-        if due is not None and queue.flights:
+        if due is not None and due != queue.armed and queue.flights:
+            queue.armed = due
             self._state.timers.add(due, lambda later: self._due(queue, later))
 
     def _due(self, queue: Queue, now: Now) -> None:
+        queue.armed = 0
         if queue in self._state.queues and queue.flights:
             self.pump(queue, now)
 
@@ -258,18 +260,22 @@ class Delivery:
     # -- limits ---------------------------------------------------------------------------------------
 
     def check_lag(self, queue: Queue) -> None:
-        """A queue that is too far behind loses its oldest events, or its connection."""
+        """A queue that is too far behind loses its connection, or its oldest events.
+
+        With the first policy it may fall further behind while it has no connection, up to the limit of the broker.
+        """
         end = self._state.end
-        if end - queue.floor(end) <= queue.lag:
+        behind = end - queue.floor(end)
+        if behind <= queue.lag:
             return
-        if queue.disconnect and queue.flights:
-            self._state.counts["closed as too slow"] += 1
+        if queue.disconnect and behind <= self._state.limits.lag:
+            self._state.counts["closed as too slow"] += len(queue.flights)
             self.too_slow += [
                 (each, f"queue {queue.number} is more than {queue.lag:,} events behind")
                 for each in self._state.consumers(queue)
             ]
             return
-        self.lose(queue, Offset(end - queue.lag))
+        self.lose(queue, Offset(end - (self._state.limits.lag if queue.disconnect else queue.lag)))
 
     def lose(self, queue: Queue, below: Offset) -> None:
         """Events below an offset are lost to a queue; its consumers are told."""
@@ -284,7 +290,9 @@ class Delivery:
             queue.gap = None
 
 
-def _deliveries(number: int, batch: EventBatch, low: int, high: int, utc: int, durable: bool = True) -> list[Deliver]:
+def _deliveries(  # noqa: PLR0913, PLR0917 - a part of a batch
+    number: int, batch: EventBatch, low: int, high: int, utc: int, durable: bool = True
+) -> list[Deliver]:
     """Deliveries of a batch that are not acknowledged."""
     frames, first, expires = batch.frames, batch.first, batch.expires
     return [

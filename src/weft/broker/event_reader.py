@@ -29,7 +29,7 @@ class EventReader:
         self.read_from_log = 0
 
     def read(self, queue: Queue, end: Offset, most: int, budget: int) -> tuple[list[Entry], Offset]:
-        """Up to `most` events from the queue's cursor on, and where to go on, looking at `budget` stored ones at most."""
+        """Up to `most` events from the cursor on, and where to go on. Looks at `budget` stored events at most."""
         cursor = queue.cursor
         if cursor >= queue.replay_until and cursor >= self._tail.first:
             entries, after = self._tail.read(queue, cursor, most)

@@ -20,8 +20,10 @@ class FrameReader:
     """Cuts what was received into frames. After an error it accepts nothing more.
 
     >>> reader = FrameReader()
-    >>> [bytes(frame) for frame in reader.feed(b"\\0\\0\\0\\2hi\\0\\0")], [bytes(frame) for frame in reader.feed(b"\\0\\1!")]
-    ([b'hi'], [b'!'])
+    >>> [bytes(frame) for frame in reader.feed(b"\\0\\0\\0\\2hi\\0\\0")]
+    [b'hi']
+    >>> [bytes(frame) for frame in reader.feed(b"\\0\\1!")]
+    [b'!']
     """
 
     def __init__(self, most: int = MAX_FRAME) -> None:

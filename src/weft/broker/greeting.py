@@ -89,7 +89,7 @@ class Greeting:
                 self._sharing.leave(session, session.subs[number])
         if not session.durable:
             self._drop(session)
-        elif session.keep:
+        elif session.keep and not session.leaving:
             session.expires = min(now.utc + session.keep, NEVER)
             state.draft.changes.append(Put(session.row()))
             self._expire_later(session, now)
@@ -211,7 +211,7 @@ class Greeting:
 
     # -- sessions end ---------------------------------------------------------------------------------
 
-    def forget(self, session: Session, now: Now) -> None:
+    def forget(self, session: Session) -> None:
         """Remove a session with everything that it has, once that is stored."""
         state = self._state
         if session.leaving:
@@ -254,7 +254,7 @@ class Greeting:
             return
         if session.expires <= now.utc:
             self._state.counts["sessions expired"] += 1
-            self.forget(session, now)
+            self.forget(session)
         else:
             self._expire_later(session, now)
 

@@ -34,7 +34,7 @@ class ClientLimits:
 
     # of a broker
     tail: int = 64 << 20  # bytes of recent events that are kept in memory
-    floors: int = 50_000  # after which acknowledgements are stored, unless something else is stored before
+    floors: int = 50_000  # after which acknowledgements are stored
     turn: int = 2_000  # events that are read from the log in one turn
     hello: int = 10_000_000  # a connection must have said hello by then
     idle: int = 0  # a connection that is silent for longer is closed; 0 is never

@@ -225,7 +225,7 @@ class Welcome(_Message, frozen=True, tag=32):
 
 
 class Published(_Message, frozen=True, tag=33):
-    """Each event of the epoch up to `upto` is stored. `absent` counts values that the schema does not admit, by name."""
+    """Each event of the epoch up to `upto` is stored. `absent` counts values that the schema refused, by name."""
 
     pub_epoch: int
     upto: int
@@ -285,7 +285,7 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Gap(_Message, frozen=True, tag=39):
-    """Events of a durable queue from `first` to before `end` are lost to it: it was too far behind, or they are gone."""
+    """Events from `first` to before `end` are lost to a durable queue: it was too far behind, or they are gone."""
 
     queue: QueueNumber
     first: Offset

@@ -1,4 +1,4 @@
-"""Effects of one call, and timers. Laws: messages to one connection keep their order; the driver knows the next timer."""
+"""Effects of one call, and timers. Laws: messages to one connection keep their order; the next timer is always set."""
 
 from __future__ import annotations
 
@@ -39,6 +39,8 @@ class Outbox:
 
     def drain(self) -> list[Effect]:
         """The effects so far."""
+        if not (self._persists or self._sends or self._closed):
+            return []
         effects: list[Effect] = [*self._persists]
         effects += [Send(connection, messages) for connection, messages in self._sends.items()]
         effects += map(Close, self._closed)

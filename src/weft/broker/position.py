@@ -1,4 +1,4 @@
-"""How far a queue is: a floor, acknowledged ranges above it, failures. Law: decode(encode(position)) is the position."""
+"""How far a queue is: floor, acknowledged ranges above it, failures. Law: decode(encode(position)) is the position."""
 
 from __future__ import annotations
 

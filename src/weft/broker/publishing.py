@@ -116,13 +116,13 @@ class Publishing:
             first = state.next
             state.next = Offset(first + len(draft.attributes))
             expires = draft.expires if draft.expiring else None
-            batch = EventBatch(first, state.at, draft.heads, draft.payloads, expires, matched.frames)
+            batch = EventBatch(first, state.at, draft.heads, draft.payloads, expires, matched)
             draft.add_batch(batch, matched.starts, matched.seats)
         if draft.loose:
             loose, draft.loose = draft.loose, []
-            frames = state.seats.match([attributes for attributes, _, _ in loose]).frames
+            matched = state.seats.match([attributes for attributes, _, _ in loose])
             heads, payloads = [head for _, head, _ in loose], [payload for _, _, payload in loose]
-            self._delivery.loose(EventBatch(state.next, state.at, heads, payloads, None, frames), now)
+            self._delivery.loose(EventBatch(state.next, state.at, heads, payloads, None, matched), now)
 
     # -- confirmations --------------------------------------------------------------------------------
 

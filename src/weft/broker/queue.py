@@ -29,6 +29,7 @@ class Queue:
 
     __slots__ = (
         "again_below",
+        "armed",
         "burying",
         "changed",
         "cursor",
@@ -58,7 +59,7 @@ class Queue:
         "waiting",
     )
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - its options
         self,
         seat: SeatId,
         number: QueueNumber,
@@ -92,6 +93,7 @@ class Queue:
         self.failures: dict[int, int] = {}
         self.again_below = Offset(0)  # events below it may have been delivered before the broker restarted
         self.held_until = 0  # monotonic; an ordered queue delivers nothing before
+        self.armed = 0  # the time for which a timer is set
         self.holes = False  # whether anything above the floor may be acknowledged
         self.stored = False  # whether the queue itself is in the log
         self.stored_floor = cursor
@@ -221,7 +223,7 @@ class Queue:
             self.failures.pop(offset, None)
 
     def nack(self, flight: Flight, offsets: Iterable[int], most: int) -> tuple[list[int], list[int]]:
-        """Deliveries failed: those that will return, which `delay` must follow, and those that failed for the last time.
+        """Deliveries failed: returns those that come again (`delay` must follow), and those that failed too often.
 
         In an ordered queue everything behind the first of them is given back, too.
         """

@@ -4,6 +4,7 @@ delivered and not acknowledged is delivered again, with an attempt above 1.
 
 from __future__ import annotations
 
+from weft.broker.advertising import client_number, seat_of
 from weft.broker.event_reader import EventReader
 from weft.broker.limits import TokenBucket
 from weft.broker.messages import SubNumber
@@ -43,11 +44,12 @@ def restore(state: BrokerState, reader: EventReader, kept: State) -> None:
         sub = state.sessions[queue.session].subs[queue.members[SeatId(seat)]]  # type: ignore[index]
         reader.replays[queue] = SeatId(seat), parse(sub.text)
     for advert in kept.adverts.values():
+        state.next_seat = SeatId(max(state.next_seat, seat_of(advert.id) + 1))
         owner = state.sessions.get(advert.session)
         if owner is None:
             raise LogError(f"advertisement {advert.id} in the log belongs to no session")
         state.seats.table.advertise(ClientId(str(owner.id)), {SubId(advert.id): parse(advert.filter)}, ())
-        owner.adverts[len(owner.adverts)] = advert.id, advert.filter
+        owner.adverts[client_number(advert.id)] = advert.id, advert.filter
 
 
 def _queue(state: BrokerState, row: SubRow, options: QueueOptions, kept: State) -> Queue:

@@ -1,4 +1,4 @@
-"""What all requests of clients share. Law: a request is confirmed when it is stored, fails and is undone when it is not.
+"""What all requests of clients share. Law: a request is confirmed when it is stored, or else it fails and is undone.
 
 While a request is on its way into the log, its client may be gone, or connected anew: answers go to the connection that
 asked, or nowhere.

@@ -1,5 +1,5 @@
-"""Access rules are filters. Laws: a principal may subscribe iff its rules together cover the filter, and publish iff one
-of its rules matches the event; so whatever is delivered matches a rule of its subscriber.
+"""Access rules are filters. Laws: a principal may subscribe iff its rules together cover the filter, and publish iff
+one of its rules matches the event; so whatever is delivered matches a rule of its subscriber.
 """
 
 from __future__ import annotations

@@ -30,32 +30,32 @@ Slot = SubId  # what index and table know a subscription by
 _BESIDE = 64  # tests of young subscriptions against the events of a batch; with more, they join the index
 _FEW = 64  # matches of a batch that are grouped one by one
 
+_NOBODY: tuple[Any, SubNumber, int] = None, SubNumber(0), 0
+
 
 class Frames:
     """The deliveries of a batch, grouped: frame i is event events[i] with numbers[starts[i]:starts[i + 1]].
 
-    `segments` says which frames are a queue's; `seats` runs parallel to `numbers`, with 0 for what is not durable.
+    `segments` says which frames are a queue's.
     """
 
-    __slots__ = ("events", "numbers", "seats", "segments", "starts")
+    __slots__ = ("events", "numbers", "segments", "starts")
 
     def __init__(
         self,
         events: list[int],
         starts: list[int],
         numbers: list[SubNumber],
-        seats: Sequence[int] | NDArray[np.int64],
         segments: Mapping[Any, tuple[int, int]],
     ) -> None:
         self.events = events
         self.starts = starts
         self.numbers = numbers
-        self.seats = seats
         self.segments = segments
 
 
 class Matched:
-    """Frames, and the seats of each event for the log."""
+    """Frames, and the seats of each event for the log: those of event i are seats[starts[i]:starts[i + 1]]."""
 
     __slots__ = ("frames", "seats", "starts")
 
@@ -78,6 +78,7 @@ class LocalSeats:
         self._seat = np.zeros(64, np.int64)  # 0 if it is not durable
         self._queue = np.zeros(64, np.int64)
         self._number = np.zeros(64, np.int64)
+        self._rows: list[tuple[Any, SubNumber, int]] = []  # the same by slot: queue, number and seat
         self._queues: list[Any] = []
         self._places: dict[Any, list[int]] = {}  # a queue's place in the list, and how many subscriptions it has
         self._empty_places: list[int] = []
@@ -112,10 +113,13 @@ class LocalSeats:
         return slots, tells
 
     def _take(self, slot: int, seat: SeatId | None, queue: Any, number: SubNumber) -> None:
+        row = queue, number, int(seat or 0)
         if self._free and self._free[-1] == slot:
             self._free.pop()
+            self._rows[slot] = row
         else:
             self._used += 1
+            self._rows.append(row)
         if slot >= len(self._seat):
             self._seat, self._queue, self._number = (
                 np.concatenate([column, np.zeros(len(column), np.int64)])
@@ -156,6 +160,7 @@ class LocalSeats:
             self._queues[place[0]] = None
             self._empty_places.append(place[0])
         self._free.append(slot)
+        self._rows[slot] = _NOBODY
         return self.table.change({}, (slot,))
 
     # -- matching -------------------------------------------------------------------------------------
@@ -176,50 +181,47 @@ class LocalSeats:
                 found = Matches.merged([found, Matches.of(map(self._young_of, events))], len(events))
             slots, offsets = found.ids, found.offsets
         if len(slots) <= _FEW:
-            return self._few(offsets, slots)
+            return self._few(offsets.tolist(), slots.tolist())
         return self._many(offsets, slots)
 
     def _young_of(self, event: Mapping[str, Any]) -> list[int]:
         return [slot for slot, form in self._young.items() if any(box.admits(event) for box in form.boxes)]
 
-    def _few(self, offsets: NDArray[np.int64], slots: NDArray[np.int64]) -> Matched:
+    def _few(self, offsets: list[int], slots: list[int]) -> Matched:
         """Grouped one by one."""
-        size = len(offsets) - 1
-        whose = [0] * len(slots) if size == 1 else np.repeat(np.arange(size), np.diff(offsets)).tolist()
-        columns = self._queue[slots].tolist(), whose, slots.tolist(), self._number[slots].tolist()
-        rows = sorted(zip(*columns, self._seat[slots].tolist(), strict=True))
+        held: dict[Any, list[tuple[int, list[SubNumber]]]] = {}  # by queue: events and numbers
+        seats: list[int] = []
+        starts = [0]
+        rows = self._rows
+        for event in range(len(offsets) - 1):
+            mine: dict[Any, list[SubNumber]] = {}
+            for slot in sorted(slots[offsets[event] : offsets[event + 1]]):
+                queue, number, seat = rows[slot]
+                if seat:
+                    seats.append(seat)
+                if queue in mine:
+                    mine[queue].append(number)
+                else:
+                    mine[queue] = [number]
+            starts.append(len(seats))
+            for queue, some in mine.items():
+                held.setdefault(queue, []).append((event, some))
         events: list[int] = []
-        begins: list[int] = []
+        begins: list[int] = [0]
+        numbers: list[SubNumber] = []
         segments: dict[Any, tuple[int, int]] = {}
-        queue = event = -1
-        first = 0
-        for place, row in enumerate(rows):
-            if row[0] != queue:
-                if queue >= 0:
-                    segments[self._queues[queue]] = first, len(events)
-                queue, event, first = row[0], -1, len(events)
-            if row[1] != event:
-                event = row[1]
+        for queue, frames in held.items():
+            segments[queue] = len(events), len(events) + len(frames)
+            for event, some in frames:
                 events.append(event)
-                begins.append(place)
-        if rows:
-            segments[self._queues[queue]] = first, len(events)
-        begins.append(len(rows))
-        frames = Frames(events, begins, [row[3] for row in rows], [row[4] for row in rows], segments)
-        durable = sorted([(row[1], row[2], row[4]) for row in rows if row[4]])
-        seats = np.array([row[2] for row in durable], np.uint32)
-        if size == 1:
-            return Matched(frames, np.array([0, len(durable)], np.uint32), seats)
-        counts = np.bincount([row[0] for row in durable], minlength=size) if durable else np.zeros(size, np.int64)
-        return Matched(frames, np.concatenate([[0], np.cumsum(counts)]).astype(np.uint32), seats)
+                numbers += some
+                begins.append(len(numbers))
+        matched = Frames(events, begins, numbers, segments)
+        return Matched(matched, np.array(starts, np.uint32), np.array(seats, np.uint32))
 
     def _many(self, offsets: NDArray[np.int64], slots: NDArray[np.int64]) -> Matched:
-        """The same by sorting packed keys: (event, slot) for the log, (queue, event, slot) for the frames."""
+        """The same by sorting keys of (queue, event, slot), packed into one number each."""
         size = len(offsets) - 1
-        whose = np.repeat(np.arange(size, dtype=np.int64), np.diff(offsets))
-        keys = (whose << 32) | slots
-        keys.sort()
-        slots = keys & 0xFFFFFFFF
         seats = self._seat[slots]
         if seats.all():
             starts = offsets
@@ -227,26 +229,27 @@ class LocalSeats:
             durable = seats > 0
             starts = np.concatenate([[0], np.cumsum(durable)])[offsets]
             seats = seats[durable]
+        whose = np.repeat(np.arange(size, dtype=np.int64), np.diff(offsets))
         queues = self._queue[slots]
         if size < 1 << 16 and len(self._queues) < 1 << 15:
-            keys |= queues << 48
+            keys = queues << 48
+            keys |= whose << 32
+            keys |= slots
             keys.sort()
             slots = keys & 0xFFFFFFFF
             pairs = keys >> 32
-            whose, queues = pairs & 0xFFFF, pairs >> 16
         else:
-            order = np.argsort(queues, kind="stable")
-            slots, whose, queues = slots[order], (keys >> 32)[order], queues[order]
-            pairs = queues * size + whose
-        cuts = np.flatnonzero(pairs[1:] != pairs[:-1]) + 1
-        begins = np.concatenate([[0], cuts, [len(pairs)]])
-        firsts = begins[:-1]
-        holders = queues[firsts]
+            order = np.lexsort((slots, whose, queues))
+            slots, pairs = slots[order], (queues[order] << 32) | whose[order]
+        begins = np.flatnonzero(pairs[1:] != pairs[:-1]) + 1
+        begins = np.concatenate([[0], begins, [len(pairs)]])
+        firsts = pairs[begins[:-1]]
+        bits = 16 if size < 1 << 16 and len(self._queues) < 1 << 15 else 32
+        holders = firsts >> bits
         ends = np.concatenate([[0], np.flatnonzero(holders[1:] != holders[:-1]) + 1, [len(holders)]]).tolist()
-        segments = {self._queues[holders[a]]: (a, b) for a, b in pairwise(ends)}
-        frames = Frames(
-            whose[firsts].tolist(), begins.tolist(), self._number[slots].tolist(), self._seat[slots], segments
-        )
+        segments = {self._queues[holders[first]]: (first, end) for first, end in pairwise(ends)}
+        events = (firsts & ((1 << bits) - 1)).tolist()
+        frames = Frames(events, begins.tolist(), self._number[slots].tolist(), segments)
         return Matched(frames, starts.astype(np.uint32), seats.astype(np.uint32))
 
     def check(self, slots: Iterable[int]) -> None:
@@ -259,8 +262,12 @@ class LocalSeats:
         counts: dict[int, int] = {}
         for slot in known:
             counts[int(self._queue[slot])] = counts.get(int(self._queue[slot]), 0) + 1
-        assert counts == dict(self._places.values())
+        assert counts == {place: size for place, size in self._places.values()}  # noqa: C416 - lists of two
         assert all(self._queues[place] is queue for queue, (place, _) in self._places.items())
+        for slot in known:
+            queue, number, seat = self._rows[slot]
+            assert queue is self._queues[self._queue[slot]]
+            assert (number, seat) == (self._number[slot], self._seat[slot])
 
 
 def _form(filter: Filter) -> NormalForm:

@@ -23,7 +23,7 @@ class Subscription:
 
     __slots__ = ("number", "queue", "seat", "slot", "start", "text")
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - its parts
         self, number: SubNumber, text: str, slot: Slot, seat: SeatId | None, queue: AnyQueue, start: Offset
     ) -> None:
         self.number = number

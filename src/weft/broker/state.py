@@ -26,7 +26,7 @@ from weft.routing.table import Tell
 class BrokerState:
     """Everything that a broker knows."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - the parts of a broker
         self,
         log: Log,
         state: State,
@@ -56,7 +56,7 @@ class BrokerState:
         self.queues: dict[Queue, None] = {}  # every durable one
         self.connections: dict[ConnectionId, Connection] = {}
         self.dirty: dict[Queue, None] = {}  # whose floor is to be stored
-        self.ready: deque[Queue] = deque()  # that have more to deliver
+        self.ready: dict[Queue, None] = {}  # that have more to deliver
         self.fresh: list[Queue] = []  # that a connection has just begun to consume
         self.pending: deque[PendingGroup] = deque()
         self.draft = Draft()

@@ -9,10 +9,11 @@ from bisect import bisect_right
 from operator import add
 from typing import Any, NamedTuple
 
+import numpy as np
 from msgspec import Raw
 
 from weft.broker.messages import SubNumber
-from weft.broker.seats import Frames
+from weft.broker.seats import Frames, Matched
 from weft.log.base import NEVER, Offset
 
 _OVERHEAD = 400  # bytes of an event besides its body, roughly
@@ -34,16 +35,16 @@ class Entry(NamedTuple):
 class EventBatch:
     """Events that were matched together, and their deliveries."""
 
-    __slots__ = ("at", "expires", "first", "frames", "heads", "payloads", "sizes", "weight")
+    __slots__ = ("at", "expires", "first", "frames", "heads", "matched", "payloads", "sizes", "weight")
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - columns
         self,
         first: Offset,
         at: int,
         heads: list[bytes],
         payloads: list[bytes],
         expires: list[int] | None,  # None: no event expires
-        frames: Frames,
+        matched: Matched,
     ) -> None:
         self.first = first
         self.at = at
@@ -51,8 +52,9 @@ class EventBatch:
         self.payloads = payloads
         self.sizes = [*map(add, map(len, heads), map(len, payloads))]
         self.expires = expires
-        self.frames = frames
-        self.weight = sum(self.sizes) + _OVERHEAD * len(heads) + 48 * len(frames.numbers)  # bytes, roughly
+        self.matched = matched
+        self.frames = matched.frames
+        self.weight = sum(self.sizes) + _OVERHEAD * len(heads) + 48 * len(matched.frames.numbers)  # bytes, roughly
 
     def __len__(self) -> int:
         return len(self.heads)
@@ -148,7 +150,8 @@ class Tail:
         assert not ends or self.first <= ends[0]
 
 
-_NOTHING = EventBatch(Offset(0), 0, [], [], None, Frames([], [0], [], [], {}))
+_NO_SEATS = np.zeros(1, np.uint32)
+_NOTHING = EventBatch(Offset(0), 0, [], [], None, Matched(Frames([], [0], [], {}), _NO_SEATS, _NO_SEATS))
 
 
 def _first(batch: EventBatch) -> Offset:
@@ -157,8 +160,8 @@ def _first(batch: EventBatch) -> Offset:
 
 def _numbers(queue: Any, batch: EventBatch, frame: int) -> list[SubNumber]:
     frames = batch.frames
-    low, high = frames.starts[frame], frames.starts[frame + 1]
     if batch.first >= queue.changed:
-        return frames.numbers[low:high]
-    members = queue.members
-    return [members[seat] for seat in map(int, frames.seats[low:high]) if seat in members]
+        return frames.numbers[frames.starts[frame] : frames.starts[frame + 1]]
+    matched, event, members = batch.matched, frames.events[frame], queue.members
+    seats = matched.seats[matched.starts[event] : matched.starts[event + 1]].tolist()
+    return sorted(members[seat] for seat in seats if seat in members)

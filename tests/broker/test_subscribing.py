@@ -1,0 +1,321 @@
+"""Subscriptions, and the offsets from which they hold."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.harness import Broker, deliveries
+from weft.broker.limits import ClientLimits
+from weft.broker.messages import (
+    Accepted,
+    Ack,
+    BrokerMessage,
+    Bye,
+    Complete,
+    Deliver,
+    Failed,
+    Gap,
+    Goodbye,
+    Hello,
+    Publish,
+    QueueNumber,
+    Replace,
+    SubNumber,
+    Subscribe,
+    Unsubscribe,
+    Welcome,
+)
+from weft.broker.rules import Rights, Rules
+from weft.log.base import Offset
+
+ONE, TWO = SubNumber(1), SubNumber(2)
+
+
+def event(sequence: int, x: int = 1) -> Publish:
+    return Publish.of(sequence, {"x": x})
+
+
+def failed(messages: list[BrokerMessage]) -> str:
+    (answer,) = messages
+    assert isinstance(answer, Failed)
+    return answer.code
+
+
+@pytest.fixture
+def broker() -> Broker:
+    made = Broker()
+    made.hello("s")
+    return made
+
+
+def test_a_subscription_is_accepted_when_it_is_stored_and_complete_without_links() -> None:
+    broker = Broker(at_once=False)
+    broker.hello("s")
+    broker.commit()
+    assert broker.say("s", Subscribe(ONE, "x = 1")) == []
+    assert [each for _, each in broker.commit()] == [Accepted("subscribe", 1, Offset(1)), Complete(ONE)]
+
+
+def test_a_subscription_holds_from_its_offset_on_also_within_one_read(broker: Broker) -> None:
+    answers = broker.say("s", event(1), Subscribe(ONE, "x = 1"), event(2))
+    assert answers[0] == Accepted("subscribe", 1, Offset(2))
+    assert deliveries(answers) == [(2, 1, [1])]
+
+
+def test_subscriptions_of_one_queue_share_a_delivery(broker: Broker) -> None:
+    broker.say("s", Subscribe(ONE, "x >= 1"), Subscribe(TWO, "x >= 2"))
+    assert deliveries(broker.say("s", event(1, 1), event(2, 2))) == [(1, 1, [1]), (2, 1, [1, 2])]
+
+
+def test_subscriptions_of_two_queues_do_not(broker: Broker) -> None:
+    broker.say("s", Subscribe(ONE, "x >= 1"), Subscribe(TWO, "x >= 1", QueueNumber(2)))
+    found = [each for each in broker.say("s", event(1)) if isinstance(each, Deliver)]
+    assert [(each.queue, each.numbers) for each in found] == [(0, [1]), (2, [2])]
+
+
+def test_a_replaced_filter_holds_from_an_exact_offset_on(broker: Broker) -> None:
+    broker.say("s", Subscribe(ONE, "x = 1"))
+    answers = broker.say("s", event(1, 1), Replace(ONE, "x = 2"), event(2, 1), event(3, 2))
+    assert Accepted("replace", 1, Offset(2)) in answers
+    assert deliveries(answers) == [(1, 1, [1]), (3, 1, [1])]
+
+
+def test_what_matched_the_old_filter_is_delivered_after_the_replacement(broker: Broker) -> None:
+    broker.say("s", Subscribe(ONE, "x = 1"))
+    broker.cut("s")
+    broker.hello("p")
+    broker.say("p", event(1, 1))
+    broker.hello("t", "s")
+    broker.cut("t")
+    broker.hello("u", "s")
+    broker.say("u", Replace(ONE, "x = 2"))
+    broker.cut("u")
+    assert deliveries(broker.hello("v", "s")) == [(1, 3, [1])]
+
+
+def test_an_unsubscribed_filter_matches_nothing_from_its_offset_on(broker: Broker) -> None:
+    broker.say("s", Subscribe(ONE, "x = 1"), Subscribe(TWO, "x = 1"))
+    answers = broker.say("s", event(1), Unsubscribe(ONE), event(2))
+    assert Accepted("unsubscribe", 1, Offset(2)) in answers
+    assert deliveries(answers)[-1] == (2, 1, [2])
+
+
+def test_a_number_can_be_used_again_and_old_events_do_not_reach_the_new_subscription(broker: Broker) -> None:
+    broker.say("s", Subscribe(ONE, "x = 1"), Subscribe(TWO, "x = 9"))
+    broker.core.paused("s")  # type: ignore[arg-type]
+    broker.say("s", event(1))
+    broker.say("s", Unsubscribe(ONE))
+    broker.say("s", Subscribe(ONE, "x = 2"))
+    broker.say("s", event(2, 2))
+    assert deliveries(broker.do(broker.core.resumed("s", broker.now), "s")) == [(2, 1, [1])]  # type: ignore[arg-type]
+
+
+def test_the_last_subscription_takes_its_queue_along(broker: Broker) -> None:
+    broker.say("s", Subscribe(ONE, "x = 1", QueueNumber(5)))
+    broker.say("s", event(1))
+    broker.say("s", Unsubscribe(ONE))
+    assert broker.log.restore().subs == {}
+    assert deliveries(broker.say("s", Subscribe(ONE, "x = 1", QueueNumber(5)), event(2))) == [(2, 1, [1])]
+
+
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        (Subscribe(ONE, "x = 1"), "exists"),
+        (Subscribe(TWO, "x ="), "filter"),
+        (Subscribe(TWO, "x = 1", since=Offset(1)), "since"),
+        (Subscribe(TWO, "x = 1", durable=False), "queue"),
+        (Subscribe(TWO, "x = 1", QueueNumber(0), share="work"), "queue"),
+        (Replace(TWO, "x = 1"), "unknown"),
+        (Replace(ONE, "x ="), "filter"),
+        (Unsubscribe(TWO), "unknown"),
+    ],
+)
+def test_a_request_that_fails_says_why_and_changes_nothing(broker: Broker, message: object, code: str) -> None:
+    broker.say("s", Subscribe(ONE, "x = 1"))
+    before = broker.log.restore()
+    assert failed(broker.say("s", message)) == code  # type: ignore[arg-type]
+    assert broker.log.restore() == before
+    assert deliveries(broker.say("s", event(1))) == [(1, 1, [1])]
+
+
+def test_a_session_without_a_name_has_no_durable_queue() -> None:
+    broker = Broker()
+    broker.connect("s")
+    broker.say("s", Hello())
+    assert failed(broker.say("s", Subscribe(ONE, "x = 1", durable=True))) == "durable"
+    assert [type(each) for each in broker.say("s", Subscribe(ONE, "x = 1"))] == [Accepted, Complete]
+
+
+def test_when_the_log_is_full_a_subscription_is_undone() -> None:
+    broker = Broker(at_once=False)
+    broker.hello("s")
+    broker.commit()
+    broker.say("s", Subscribe(ONE, "x = 1"))
+    assert broker.reject() == [("s", Failed("subscribe", 1, "full", "the log is full"))]
+    broker.say("s", event(1))
+    assert deliveries([each for _, each in broker.commit()]) == []
+    broker.say("s", Subscribe(ONE, "x = 1"))
+    broker.commit()
+
+
+def test_when_the_log_is_full_a_replacement_is_undone() -> None:
+    broker = Broker(at_once=False)
+    broker.hello("s")
+    broker.say("s", Subscribe(ONE, "x = 1"))
+    broker.commit(2)
+    broker.say("s", Replace(ONE, "x = 2"))
+    broker.reject()
+    broker.say("s", event(1, 1), event(2, 2))
+    assert deliveries([each for _, each in broker.commit()]) == [(1, 1, [1])]
+
+
+def test_when_the_log_is_full_an_end_is_undone_and_acknowledgements_in_between_hold() -> None:
+    broker = Broker(at_once=False)
+    broker.hello("s")
+    broker.say("s", Subscribe(ONE, "x = 1"), event(1), event(2))
+    broker.commit(2)
+    broker.say("s", Unsubscribe(ONE))
+    broker.say("s", Ack(QueueNumber(0), Offset(2)))
+    assert Failed("unsubscribe", 1, "full", "the log is full") in [each for _, each in broker.reject()]
+    broker.cut("s")
+    broker.hello("t", "s")
+    assert deliveries([each for _, each in broker.commit()]) == [(2, 2, [1])]
+
+
+def test_a_client_may_subscribe_to_what_its_rules_together_cover() -> None:
+    broker = Broker(rules=Rules(default=Rights(subscribe=("x < 5", "x >= 5 AND y = 1"))))
+    broker.hello("s")
+    assert failed(broker.say("s", Subscribe(ONE, "x < 7"))) == "access"
+    assert failed(broker.say("s", Subscribe(ONE, "x > 5"))) == "access"
+    assert isinstance(broker.say("s", Subscribe(ONE, "x < 7 AND y = 1"))[0], Accepted)
+    assert failed(broker.say("s", Replace(ONE, "x < 7"))) == "access"
+
+
+def test_limits_are_named() -> None:
+    broker = Broker(limits=ClientLimits(subscriptions=2, queues=1, filter=10))
+    broker.hello("s")
+    assert failed(broker.say("s", Subscribe(ONE, "x = 1 AND y = 1"))) == "filter"
+    broker.say("s", Subscribe(ONE, "x = 1"))
+    assert failed(broker.say("s", Subscribe(TWO, "x = 1", QueueNumber(1)))) == "limit"
+    broker.say("s", Subscribe(TWO, "x = 1"))
+    assert failed(broker.say("s", Subscribe(SubNumber(3), "x = 1"))) == "limit"
+
+
+# -- older events ------------------------------------------------------------------------------------
+
+
+def test_since_delivers_older_events_that_match_and_then_new_ones(broker: Broker) -> None:
+    broker.say("s", *[event(n, n) for n in range(1, 7)])
+    answers = broker.say("s", Subscribe(ONE, "x >= 3", since=Offset(2)))
+    assert answers[0] == Accepted("subscribe", 1, Offset(7))
+    assert [offset for offset, _, _ in deliveries(answers)] == [3, 4, 5, 6]
+    assert deliveries(broker.say("s", event(7, 8))) == [(7, 1, [1])]
+
+
+def test_since_a_time_begins_with_the_first_event_stored_then(broker: Broker) -> None:
+    broker.say("s", event(1))
+    broker.wait(1_000)
+    broker.say("s", event(2))
+    answers = broker.say("s", Subscribe(ONE, "x = 1", since_time=broker.now.utc))
+    assert [offset for offset, _, _ in deliveries(answers)] == [2]
+
+
+def test_a_replay_that_was_interrupted_goes_on_after_a_restart() -> None:
+    broker = Broker(limits=ClientLimits(window_events=2, floors=0))
+    broker.hello("s")
+    broker.say("s", *[event(n, n % 2) for n in range(1, 10)])
+    answers = broker.say("s", Subscribe(ONE, "x = 1", since=Offset(1)))
+    assert deliveries(answers) == [(1, 1, [1]), (3, 1, [1])]
+    broker.say("s", Ack(QueueNumber(0), Offset(2)))
+    broker.restart()
+    answers = broker.hello("s")
+    assert deliveries(answers) == [(3, 2, [1]), (5, 2, [1])]
+    assert failed(broker.say("s", Replace(ONE, "x = 2"))) == "replaying"
+    assert deliveries(broker.say("s", Ack(QueueNumber(0), Offset(6)))) == [(7, 2, [1]), (9, 2, [1])]
+    broker.say("s", event(10, 1))
+    assert deliveries(broker.say("s", Ack(QueueNumber(0), Offset(10)))) == [(10, 1, [1])]
+
+
+def test_events_that_the_log_no_longer_has_are_a_gap(broker: Broker) -> None:
+    broker.say("s", event(1))
+    broker.say("s", event(2))
+    broker.log.trim(Offset(2))
+    broker.do(broker.core.trimmed(Offset(2), broker.now))
+    answers = broker.say("s", Subscribe(ONE, "x = 1", since=Offset(1)))
+    assert Gap(QueueNumber(0), Offset(1), Offset(2)) in answers
+    assert deliveries(answers) == [(2, 1, [1])]
+
+
+# -- sessions ----------------------------------------------------------------------------------------
+
+
+def test_a_session_keeps_its_subscriptions_through_a_restart(broker: Broker) -> None:
+    broker.say("s", Subscribe(ONE, "x = 1"), Subscribe(TWO, "x = 2", QueueNumber(3)))
+    broker.restart()
+    (welcome,) = broker.hello("s")
+    assert isinstance(welcome, Welcome)
+    assert (welcome.subscriptions, welcome.resumed) == ((1, 2), True)
+    assert [(offset, attempt) for offset, attempt, _ in deliveries(broker.say("s", event(1, 2)))] == [(1, 1)]
+
+
+def test_a_forgotten_session_is_gone_with_everything(broker: Broker) -> None:
+    broker.say("s", Subscribe(ONE, "x = 1"), event(1))
+    broker.say("s", Goodbye(forget=True))
+    state = broker.log.restore()
+    assert (state.sessions, state.subs, broker.closed) == ({}, {}, ["s"])
+    (welcome,) = broker.hello("t", "s")
+    assert isinstance(welcome, Welcome)
+    assert not welcome.resumed
+
+
+def test_an_expired_session_is_forgotten() -> None:
+    broker = Broker()
+    broker.hello("s", expires=2)
+    broker.say("s", Subscribe(ONE, "x = 1"))
+    broker.cut("s")
+    broker.wait(1_500_000)
+    assert broker.core.session("s") is not None
+    broker.wait(1_000_000)
+    assert broker.core.session("s") is None
+    assert broker.log.restore().subs == {}
+
+
+def test_a_session_is_a_value() -> None:
+    broker = Broker()
+    broker.hello("s")
+    broker.say("s", Subscribe(ONE, "x = 1"), event(1), event(2))
+    broker.say("s", Ack(QueueNumber(0), Offset(2)))
+    session = broker.core.session("s")
+    assert session is not None
+    value = broker.core.export(session)
+    assert (value.name, value.epoch, value.pub_epoch, value.pub_seq) == ("s", 1, 1, 2)
+    assert [(each.number, each.floor) for each in value.queues] == [(0, 2)]
+    assert [(each.number, each.filter, each.queue) for each in value.subscriptions] == [(1, "x = 1", 0)]
+
+
+def test_a_session_that_is_being_forgotten_takes_no_more_requests() -> None:
+    broker = Broker(at_once=False)
+    broker.hello("s", expires=1)
+    broker.say("s", Subscribe(ONE, "x = 1"))
+    broker.commit(2)
+    broker.say("s", Goodbye(forget=True))
+    assert failed(broker.say("s", Replace(ONE, "x = 2"))) == "leaving"
+    broker.cut("s")
+    (bye,) = broker.hello("t", "s")
+    assert isinstance(bye, Bye)
+    while broker.persists:
+        broker.commit()
+    broker.restart()
+    assert (broker.log.restore().sessions, broker.log.restore().subs) == ({}, {})
+
+
+def test_when_the_log_is_full_a_session_is_not_forgotten() -> None:
+    broker = Broker(at_once=False)
+    broker.hello("s")
+    broker.say("s", Subscribe(ONE, "x = 1"))
+    broker.commit(2)
+    broker.say("s", Goodbye(forget=True))
+    broker.reject()
+    broker.say("s", event(1))
+    assert deliveries([each for _, each in broker.commit()]) == [(1, 1, [1])]

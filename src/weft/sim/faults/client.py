@@ -334,7 +334,8 @@ class SimClient:
             self._end_queue(sub.queue)
         version = sub.versions[{"subscribe": 0, "replace": -1, "unsubscribe": -1}[message.about]]
         if isinstance(asked, Subscribe) and asked.since is not None:
-            version.high = max(asked.since, self._broker.log.restore().first)
+            version.high = max(asked.since, self._oldest())
+            self._queue(sub.queue).begins = self._oldest()
             return
         if isinstance(asked, Subscribe) and asked.share:
             version.high = min(version.high, message.offset)
@@ -346,6 +347,10 @@ class SimClient:
         early = message.offset < version.low
         require(not early, f"{self.name}: {message.about} holds from {message.offset}, before it was requested")
         version.low = version.high = message.offset
+
+    def _oldest(self) -> int:
+        """The oldest event in the broker's log."""
+        return self._broker.log.restore().first if self._broker.core is not None else self._oracle.next
 
     def _failed(self, message: Failed) -> None:
         self._trace.count(f"failed: {message.about} {message.code}")
@@ -372,8 +377,7 @@ class SimClient:
                 self._delivered(message)
             case Gap(queue, first, end):
                 self._trace.count("gap")
-                oldest = self._broker.log.restore().first if self._broker.core is not None else 0
-                self._oracle.gap(self.name, self._queue(queue), first, end, oldest)
+                self._oracle.gap(self.name, self._queue(queue), first, end)
             case Dropped():
                 self._trace.count("dropped")
             case DeadLetters():
@@ -397,6 +401,8 @@ class SimClient:
             if isinstance(asked, Subscribe) and asked.number in there:  # it was done, and the answer was lost
                 state.asked.remove(asked)
                 state.subs[asked.number].versions[0].high = self._oracle.next
+                if asked.since is not None:
+                    self._queue(asked.queue).begins = self._oldest()
             if isinstance(asked, Unsubscribe) and asked.number not in there:
                 state.asked.remove(asked)
         state.asked += [share for share in self._shares if share not in state.asked]

@@ -123,6 +123,7 @@ class QueueView:
     flights: dict[ConnectionId, set[int]] = field(default_factory=dict)  # sent and not answered
     refused: set[int] = field(default_factory=set)  # negatively acknowledged
     excused: set[int] = field(default_factory=set)  # gaps, dead letters
+    begins: int = 0  # the oldest event of the log when the queue began with older events
     highest: int = 0
 
     def drop(self, offsets: set[int]) -> None:
@@ -308,10 +309,10 @@ class Oracle:
         view.highest = max(view.highest, offset)
         view.seen[offset] = view.seen.get(offset, 0) + 1
 
-    def gap(self, who: str, view: QueueView, first: int, end: int, oldest: int) -> None:
-        """A client is told that events are lost to a queue: they must be gone from the log, unless queues may lag."""
-        allowed = end <= oldest or not self.lossless
-        require(allowed, f"{who}: events {first} to {end} are lost to it; the log begins with {oldest}")
+    def gap(self, who: str, view: QueueView, first: int, end: int) -> None:
+        """A client is told that events are lost to a queue: only if queues may lag, or it asked for what was gone."""
+        allowed = end <= view.begins or not self.lossless
+        require(allowed, f"{who}: events {first} to {end} are lost to it; the log began with {view.begins}")
         view.excused |= set(range(first, end))
 
     def missing(self, subs: Sequence[SubView], view: QueueView, utc: int) -> list[int]:

@@ -9,7 +9,7 @@ from weft.broker.lossy_queue import LossyQueue
 from weft.broker.messages import Accepted, Replace, SubNumber, Subscribe, Unsubscribe
 from weft.broker.queue import Queue
 from weft.broker.requests import RequestError, Requests, accepted, session_of
-from weft.broker.row_options import member_row, queue_row
+from weft.broker.row_options import floor_change, member_row, queue_row
 from weft.broker.sessions import AnyQueue, Connection, Session, Subscription
 from weft.language.ast import Filter
 from weft.language.text import parse
@@ -119,7 +119,9 @@ class Subscribing(Requests):
             if queue.floor(state.end) < queue.replay_until:
                 raise RequestError("replaying", "older events are not yet acknowledged; replace the filter afterwards")
             if queue.replay_until:  # after a restart they must not be looked for with the new filter
-                state.dirty[queue] = None
+                change = floor_change(queue, state.end)
+                state.draft.changes.append(change)
+                state.draft.floors.append((queue, change.floor))
         self.publishing.match(now)
         state.tell(state.seats.replace(sub.slot, wanted))
         before, sub.text = sub.text, message.filter

@@ -292,6 +292,8 @@ class SimClient:
     def _end_queue(self, queue: QueueNumber) -> None:
         """A queue without subscriptions ends; one with its number may begin later."""
         view = self.state.queues.get(queue)
+        if view is not None:
+            view.held.clear()  # what failed may have been this subscription's alone
         if view is not None and all(sub.ended for sub in self.state.subs.values() if sub.queue == queue):
             self.state.open.pop(queue, None)
             view.drop(set(self._oracle.history))

@@ -106,6 +106,13 @@ class Queue:
         """The offset from which on nothing has been delivered."""
         return end if self.live else self.cursor
 
+    def advance(self, cursor: Offset) -> None:
+        """Nothing below this offset is delivered for the first time any more."""
+        self.cursor = cursor
+        if self.failures:  # a restart may have brought back failures of events that nobody wants any more
+            opened = {*self.open()}
+            self.failures = {o: n for o, n in self.failures.items() if o >= cursor or o in opened}
+
     def leave(self, end: Offset) -> None:
         """The queue no longer follows the end of the log."""
         if self.live:
@@ -278,7 +285,7 @@ class Queue:
         for each in [o for o in self.open() if o < offset]:
             self.done([each])
         if not self.live and self.cursor < offset:
-            self.cursor = offset
+            self.advance(offset)
         self.gap = (self.gap[0] if self.gap else floor, offset)
         return floor, offset
 

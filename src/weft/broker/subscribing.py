@@ -116,8 +116,9 @@ class Subscribing(Requests):
         if isinstance(queue, Queue):
             if queue.share:
                 raise RequestError("share", "the filter of a shared queue cannot be replaced; use another name")
-            if queue.at(state.end) < queue.replay_until:
-                raise RequestError("replaying", "older events are still being delivered; replace the filter afterwards")
+            replaying = self.delivery.reader.replays.get(queue, (None, None))[0] == sub.seat
+            if replaying and queue.stored_floor < queue.replay_until:  # they would be found by the new filter
+                raise RequestError("replaying", "older events are not all acknowledged; replace the filter afterwards")
         self.publishing.match(now)
         state.tell(state.seats.replace(sub.slot, wanted))
         before, sub.text = sub.text, message.filter
@@ -198,7 +199,8 @@ class Subscribing(Requests):
             queue.members.pop(sub.seat, None)
             queue.leaving.discard(sub.seat)
             if self.delivery.reader.replays.get(queue, (None, None))[0] == sub.seat:
-                queue.cursor, queue.replay_until = max(queue.cursor, queue.replay_until), Offset(0)
+                queue.advance(max(queue.cursor, queue.replay_until))
+                queue.replay_until = Offset(0)
                 del self.delivery.reader.replays[queue]
         if queue.members:
             return

@@ -166,6 +166,10 @@ class World:
                     self.acked = {key for key in self.acked if key[:2] != key_}  # another queue of the same number
                     self.lasting = {key for key in self.lasting if key[:2] != key_}
                     self.begins[row.seat] = row.floor
+                    self.seen = {key: last for key, last in self.seen.items() if key[:2] != key_}
+                    for client in self.clients:
+                        if client.name == key_[0]:
+                            client.open.pop(row.number, None)
                 case Put(row=SessionRow() as row):
                     self.names[row.id] = row.name
                 case Put(row=SubRow() as row) if row.filter:

@@ -21,6 +21,7 @@ from weft.broker.messages import (
 )
 from weft.broker.queue import Queue
 from weft.broker.requests import RequestError
+from weft.broker.row_options import floor_change
 from weft.broker.sessions import Connection
 from weft.broker.state import BrokerState
 from weft.log.base import DeadRow, Offset, Put, Remove, SeatId
@@ -89,6 +90,10 @@ class Dead:
             state.draft.changes.append(Put(row))
         if not found:
             return
+        queue.holes = True
+        change = floor_change(queue, state.end)
+        state.draft.changes.append(change)
+        state.draft.floors.append((queue, change.floor))
         state.draft.urgent = True
         state.counts["dead letters"] += len(found)
         buried = sorted(found)

@@ -187,7 +187,7 @@ class Delivery:
         for some, flight in self._assign(queue, wanted):
             sent += len(some)
             self._send(queue, flight, some)
-        queue.cursor = wanted[sent].offset if sent < len(wanted) else after
+        queue.advance(wanted[sent].offset if sent < len(wanted) else after)
 
     def _assign(self, queue: Queue, entries: list[Entry]) -> list[tuple[list[Entry], Flight]]:
         """Which consumer gets which events. Consumers of a shared queue take turns."""

@@ -106,6 +106,13 @@ class Queue:
         """The offset from which on nothing has been delivered."""
         return end if self.live else self.cursor
 
+    def advance(self, cursor: Offset) -> None:
+        """Nothing below this offset is delivered for the first time any more."""
+        self.cursor = cursor
+        if self.failures:  # a restart may have brought back failures of events that nobody wants any more
+            opened = {*self.open()}
+            self.failures = {o: n for o, n in self.failures.items() if o >= cursor or o in opened}
+
     def leave(self, end: Offset) -> None:
         """The queue no longer follows the end of the log."""
         if self.live:
@@ -113,11 +120,18 @@ class Queue:
 
     def open(self) -> list[int]:
         """Everything that was delivered and is not done with, ascending."""
+        return sorted([*self._unburied(), *self.burying])
+
+    def _unburied(self) -> list[int]:
         parts = [offset for flight in self.flights for offset in flight.offsets()]
-        return sorted([*parts, *self.returned, *(offset for _, offset in self.waiting), *self.burying])
+        return [*parts, *self.returned, *(offset for _, offset in self.waiting)]
 
     def floor(self, end: Offset) -> Offset:
-        """Everything below is done with. Cost: O(consumers and failed events)."""
+        """Everything below is done with, or will be once the groups on their way are stored: a dead letter and the floor
+        that passes it are stored together, or the event would return although it is a dead letter.
+
+        Cost: O(consumers and failed events).
+        """
         lowest = self.at(end)
         for flight in self.flights:
             first = flight.first
@@ -127,16 +141,17 @@ class Queue:
             lowest = Offset(self.returned[0])
         for _, offset in self.waiting:
             lowest = Offset(min(lowest, offset))
-        return Offset(min(lowest, *self.burying)) if self.burying else lowest
+        return lowest
 
     def position(self, end: Offset) -> Position:
         """What is stored of it."""
         floor, at = self.floor(end), self.at(end)
         above: list[Range] = []
         if self.holes:
-            above = complement(self.open(), floor, at)
+            above = complement(sorted(self._unburied()), floor, at)
         above += [(Offset(max(first, at)), last) for first, last in self.skip if last > at]
-        return Position(floor, above, {o: n for o, n in self.failures.items() if o >= floor})
+        failures = {o: n for o, n in self.failures.items() if o >= floor and o not in self.burying}
+        return Position(floor, above, failures)
 
     def attempt(self, offset: int) -> int:
         """The number of an event's next delivery."""
@@ -278,7 +293,7 @@ class Queue:
         for each in [o for o in self.open() if o < offset]:
             self.done([each])
         if not self.live and self.cursor < offset:
-            self.cursor = offset
+            self.advance(offset)
         self.gap = (self.gap[0] if self.gap else floor, offset)
         return floor, offset
 

@@ -9,7 +9,7 @@ from weft.broker.lossy_queue import LossyQueue
 from weft.broker.messages import Accepted, Replace, SubNumber, Subscribe, Unsubscribe
 from weft.broker.queue import Queue
 from weft.broker.requests import RequestError, Requests, accepted, session_of
-from weft.broker.row_options import floor_change, member_row, queue_row
+from weft.broker.row_options import member_row, queue_row
 from weft.broker.sessions import AnyQueue, Connection, Session, Subscription
 from weft.language.ast import Filter
 from weft.language.text import parse
@@ -116,12 +116,9 @@ class Subscribing(Requests):
         if isinstance(queue, Queue):
             if queue.share:
                 raise RequestError("share", "the filter of a shared queue cannot be replaced; use another name")
-            if queue.floor(state.end) < queue.replay_until:
-                raise RequestError("replaying", "older events are not yet acknowledged; replace the filter afterwards")
-            if queue.replay_until:  # after a restart they must not be looked for with the new filter
-                change = floor_change(queue, state.end)
-                state.draft.changes.append(change)
-                state.draft.floors.append((queue, change.floor))
+            replaying = self.delivery.reader.replays.get(queue, (None, None))[0] == sub.seat
+            if replaying and queue.stored_floor < queue.replay_until:  # they would be found by the new filter
+                raise RequestError("replaying", "older events are not all acknowledged; replace the filter afterwards")
         self.publishing.match(now)
         state.tell(state.seats.replace(sub.slot, wanted))
         before, sub.text = sub.text, message.filter
@@ -202,7 +199,8 @@ class Subscribing(Requests):
             queue.members.pop(sub.seat, None)
             queue.leaving.discard(sub.seat)
             if self.delivery.reader.replays.get(queue, (None, None))[0] == sub.seat:
-                queue.cursor, queue.replay_until = max(queue.cursor, queue.replay_until), Offset(0)
+                queue.advance(max(queue.cursor, queue.replay_until))
+                queue.replay_until = Offset(0)
                 del self.delivery.reader.replays[queue]
         if queue.members:
             return

@@ -265,6 +265,7 @@ class SimClient:
         self.state.subs[message.number] = view
         if durable:
             self._adopt(message)
+            self._queue(message.queue).subs.append(view)
         self._ask(message)
 
     def _adopt(self, message: Subscribe) -> None:

@@ -118,6 +118,7 @@ class QueueView:
     first: set[int] = field(default_factory=set)  # what came with attempt 1
     acked: set[int] = field(default_factory=set)  # as far as the client said
     received: set[int] = field(default_factory=set)  # acknowledgements that the broker has, and has not lost in a crash
+    subs: list[SubView] = field(default_factory=list)
     ordered: bool = False
     held: set[int] = field(default_factory=set)  # failed, as the broker knows, and not delivered again
     flights: dict[ConnectionId, set[int]] = field(default_factory=dict)  # sent and not answered
@@ -237,11 +238,16 @@ class Oracle:
         require(event.expires > self.utc, f"{what} is delivered after it expired")
         view.held.discard(offset)
         if view.ordered:
-            ahead = [held for held in view.held - self._dead if held < offset and self.history[held].expires > self.utc]
+            ahead = [held for held in view.held - self._dead if held < offset and self._is_wanted(held, view)]
             require(not ahead, f"{what} is delivered before {ahead}, which failed")
         flight = view.flights.setdefault(connection, set())
         flight.add(offset)
         require(len(flight) <= self.window, f"{what} is the {len(flight)}th in a window of {self.window}")
+
+    def _is_wanted(self, offset: int, view: QueueView) -> bool:
+        """Whether an event is still to be delivered to a queue."""
+        event = self.history[offset]
+        return event.expires > self.utc and any(not sub.ended and sub.may_match(offset, event) for sub in view.subs)
 
     def nack_received(self, connection: ConnectionId, message: Nack) -> None:
         """A broker receives a negative acknowledgement."""

@@ -127,8 +127,9 @@ class Queue:
         return [*parts, *self.returned, *(offset for _, offset in self.waiting)]
 
     def floor(self, end: Offset) -> Offset:
-        """Everything below is done with, or will be once the groups on their way are stored: a dead letter and the floor
-        that passes it are stored together, or the event would return although it is a dead letter.
+        """Everything below is done with, or will be once the groups on their way are stored.
+
+        A dead letter and the floor that passes it are stored together: otherwise the event might return after a crash.
 
         Cost: O(consumers and failed events).
         """
@@ -315,4 +316,5 @@ class Queue:
             assert not self.returned
         position = self.position(end)
         assert bisect_left([r[0] for r in position.above], position.floor) == 0
-        assert not any(first <= offset < last for offset in opened for first, last in position.above)
+        unburied = self._unburied()
+        assert not any(first <= offset < last for offset in unburied for first, last in position.above)

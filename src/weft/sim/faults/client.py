@@ -106,6 +106,7 @@ class SimClient:
         self._ended_from = 0  # the first refused event of the epoch
         self._request = 0
         self._asked_again: list[ClientMessage] = []
+        self._retried: list[ClientMessage] = []  # requests that failed, and are to be made again
         self._listed: dict[int, QueueNumber] = {}  # requests for dead letters
         self._shares: list[Subscribe] = []  # a consumer of a shared queue subscribes anew on each connection
         self._hanging: list[tuple[Lane, Lane]] = []
@@ -314,8 +315,13 @@ class SimClient:
         self._listed[request] = queue
         self._tell(ListDead(request, queue))
 
+    @property
+    def is_retrying(self) -> bool:
+        """Whether a request that failed is to be made again."""
+        return bool(self._retried)
+
     def _is_asked(self, number: int) -> bool:
-        return any(getattr(message, "number", None) == number for message in self.state.asked)
+        return any(getattr(message, "number", None) == number for message in (*self.state.asked, *self._retried))
 
     def _ask(self, message: ClientMessage) -> None:
         self.state.asked.append(message)
@@ -359,7 +365,12 @@ class SimClient:
         self._trace.count(f"failed: {message.about} {message.code}")
         asked = self._answered(message.about, message.number)
         if asked is not None and message.code != "table":  # the log was full: ask again later
-            self._engine.after(1 + self._rng.randrange(20_000), lambda: self._ask(asked))
+            self._retried.append(asked)
+            self._engine.after(1 + self._rng.randrange(20_000), lambda: self._ask_again(asked))
+
+    def _ask_again(self, asked: ClientMessage) -> None:
+        self._retried.remove(asked)
+        self._ask(asked)
 
     # -- messages --------------------------------------------------------------------------------------
 

@@ -139,8 +139,8 @@ class World:
         utc = max(self.broker.now.utc, self.broker.latest)  # what has expired once is not required
         for client in self.clients:
             state = client.state
-            if state.asked:
-                return f"{client.name} waits for an answer to {state.asked[0]}"
+            if state.asked or client.is_retrying:
+                return f"{client.name} waits for answers to {state.asked}"
             if state.unconfirmed:
                 return f"{client.name} waits for {len(state.unconfirmed)} confirmations"
             for queue, view in state.queues.items():

@@ -9,7 +9,7 @@ from weft.broker.lossy_queue import LossyQueue
 from weft.broker.messages import Accepted, Replace, SubNumber, Subscribe, Unsubscribe
 from weft.broker.queue import Queue
 from weft.broker.requests import RequestError, Requests, accepted, session_of
-from weft.broker.row_options import member_row, queue_row
+from weft.broker.row_options import floor_change, member_row, queue_row
 from weft.broker.sessions import AnyQueue, Connection, Session, Subscription
 from weft.language.ast import Filter
 from weft.language.text import parse
@@ -116,9 +116,14 @@ class Subscribing(Requests):
         if isinstance(queue, Queue):
             if queue.share:
                 raise RequestError("share", "the filter of a shared queue cannot be replaced; use another name")
-            replaying = self.delivery.reader.replays.get(queue, (None, None))[0] == sub.seat
-            if replaying and queue.stored_floor < queue.replay_until:  # they would be found by the new filter
-                raise RequestError("replaying", "older events are not all acknowledged; replace the filter afterwards")
+            if self.delivery.reader.replays.get(queue, (None, None))[0] == sub.seat:
+                if queue.floor(state.end) < queue.replay_until:
+                    raise RequestError(
+                        "replaying", "older events are not all acknowledged; replace the filter afterwards"
+                    )
+                change = floor_change(queue, state.end)  # after a restart the new filter must not find older events
+                state.draft.changes.append(change)
+                state.draft.floors.append((queue, change.floor))
         self.publishing.match(now)
         state.tell(state.seats.replace(sub.slot, wanted))
         before, sub.text = sub.text, message.filter

@@ -163,6 +163,8 @@ class Oracle:
         require(state.next >= self.next, f"the next offset fell from {self.next} to {state.next}")
         for sub in state.subs.values():
             require(sub.floor >= self._floors.get(sub.seat, 0), f"the floor of seat {sub.seat} went back in a crash")
+        for seat in state.dead:
+            self._dead |= {row.offset for row in log.dead(seat, Offset(0), _FAR)}
         for view in self._views:  # acknowledgements that were not yet stored may be lost
             view.received.clear()
             view.held.clear()

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from weft.broker.admission import expiry, read_head
-from weft.broker.messages import SubNumber
+from weft.broker.messages import SubNumber, pack
 from weft.broker.queue import Queue
 from weft.broker.tail import Entry, Tail
 from weft.language.ast import Filter
@@ -99,7 +99,7 @@ class EventReader:
             Entry(
                 Offset(first + event),
                 group.at,
-                numbers[event],
+                pack(numbers[event]),
                 msgspec.Raw(events.heads[event]),
                 events.payloads[event],
                 expiry(events.heads[event]),

@@ -62,6 +62,8 @@ class Subscribing(Requests):
         session, limit = session_of(connection), self.state.limits.subscriptions
         if message.number in session.subs:
             raise RequestError("exists", f"subscription {message.number} already exists; replace or unsubscribe it")
+        if message.number >= 1 << 32:
+            raise RequestError("limit", "the number of a subscription has at most 32 bits")
         if len(session.subs) >= limit:
             raise RequestError("limit", f"a session has at most {limit:,} subscriptions")
         return self.read_filter(connection, message.filter)

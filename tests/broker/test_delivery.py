@@ -466,3 +466,15 @@ def test_a_queue_that_reads_from_the_log_does_not_see_groups_that_the_core_does_
     broker.take(broker.core.committed(third.ticket, broker.now))
     assert deliveries([message for _, message in broker.sent])[-1] == (6, 1, [1])
     broker.core.check()
+
+
+def test_what_a_slow_connection_may_have_waiting_is_limited_in_bytes_too() -> None:
+    broker = Broker(limits=ClientLimits(held_bytes=1_000))
+    broker.connect("s")
+    broker.say("s", Hello(), Subscribe(ONE, "x = 1"))
+    broker.hello("p")
+    broker.core.paused(ConnectionId("s"))
+    broker.say("p", *[Publish.of(n, {"x": 1}, b"x" * 400) for n in (1, 2, 3, 4)])
+    answers = broker.do(broker.core.resumed(ConnectionId("s"), broker.now), "s")
+    assert answers[0] == Dropped(Q, 2)
+    assert [o for o, _, _ in deliveries(answers)] == [3, 4]

@@ -108,7 +108,7 @@ class Delivery:
             self._state.out.send_all(connection.id, messages)
         elif queue.hold(messages):
             self._state.counts["closed as too slow"] += 1
-            self.too_slow.append((connection, f"queue {queue.number} holds more than {queue.most:,} events"))
+            self.too_slow.append((connection, f"queue {queue.number} has more waiting than it may hold"))
 
     # -- queues that are behind -----------------------------------------------------------------------
 

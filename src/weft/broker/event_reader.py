@@ -18,6 +18,8 @@ from weft.language.meaning import matches
 from weft.log.base import Log, Offset, SeatId, StoredGroup
 from weft.model.event import Event
 
+_MOST_BYTES = 4 << 20  # of events that are read from the log at once, besides one group
+
 
 class EventReader:
     """Reads for queues. Each call reads a bounded number of events."""
@@ -43,7 +45,7 @@ class EventReader:
             found += [entry for entry in self._entries(queue, group, None) if entry.offset < end]
             if len(found) > most:
                 return found[:most], found[most].offset
-            if cursor < queue.replay_until <= after:
+            if cursor < queue.replay_until <= after or sum(entry.size for entry in found) > _MOST_BYTES:
                 break
         if after == cursor:
             after = end  # nothing is stored from here on

@@ -29,7 +29,7 @@ AnyOffset = Annotated[Offset, _Bits]
 AnyQueue = Annotated[QueueNumber, _Bits]
 AnySub = Annotated[SubNumber, Meta(ge=0, le=(1 << 32) - 1)]
 Range = tuple[AnyOffset, AnyOffset]  # from the first offset to before the second
-Offsets = Annotated[tuple[AnyOffset, ...], Meta(max_length=10_000)]
+Offsets = Annotated[tuple[AnyOffset, ...], Meta(max_length=1_000)]
 
 VERSION = 1  # of this protocol
 EVENT_TYPE = "application/octet-stream"  # what a payload is unless its datacontenttype says otherwise
@@ -153,7 +153,7 @@ class Ack(_Message, frozen=True, tag=9):
 
     queue: AnyQueue
     floor: AnyOffset
-    ranges: Annotated[tuple[Range, ...], Meta(max_length=10_000)] = ()
+    ranges: Annotated[tuple[Range, ...], Meta(max_length=1_000)] = ()
 
 
 class Nack(_Message, frozen=True, tag=10):

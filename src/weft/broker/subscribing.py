@@ -77,7 +77,7 @@ class Subscribing(Requests):
             if message.since is not None or message.since_time is not None:
                 raise RequestError("since", "older events need a durable queue; give the session a name")
             most = min(message.lag or limits.held, limits.held)
-            return LossyQueue(message.queue, connection, most, message.disconnect)
+            return LossyQueue(message.queue, connection, most, limits.held_bytes, message.disconnect)
         if not session.durable:
             raise RequestError("durable", "a durable queue needs a session with a name")
         return Queue(

@@ -47,6 +47,7 @@ from weft.broker.messages import (
     Unadvertise,
     Unsubscribe,
     Welcome,
+    pack,
 )
 from weft.errors import LocalProtocolError, RemoteProtocolError
 from weft.log.base import Offset, SessionId
@@ -78,7 +79,7 @@ BROKER: list[BrokerMessage] = [
     Accepted("subscribe", 1, Offset(7)),
     Complete(ONE),
     Failed("replace", 1, "filter", "it is not a filter"),
-    Deliver(Q, Offset(7), 1, 170, [ONE, SubNumber(70_000)], HEAD, b"body"),
+    Deliver(Q, Offset(7), 1, 170, pack([1, 70_000]), HEAD, b"body"),
     Gap(Q, Offset(1), Offset(5)),
     Dropped(Q, 3),
     DeadLetters(1, (DeadLetter(Offset(4), 5, "no", 17, HEAD, b"body"),), False),
@@ -209,8 +210,8 @@ def test_garbage_takes_no_more_memory_than_a_frame() -> None:
 
 
 def test_a_delivery_with_more_numbers_than_a_frame_holds_is_split() -> None:
-    numbers = [SubNumber((1 << 40) + n) for n in range(300)]
-    message = Deliver(Q, Offset(7), 1, 170, numbers, HEAD, b"x" * 100)
+    numbers = [SubNumber((1 << 31) + n) for n in range(300)]
+    message = Deliver(Q, Offset(7), 1, 170, pack(numbers), HEAD, b"x" * 100)
     found = broker_messages(500).feed(encode([message, Pong(1)], most=500))
     parts = [each for each in found if isinstance(each, Deliver)]
     assert len(parts) > 1
@@ -221,12 +222,12 @@ def test_a_delivery_with_more_numbers_than_a_frame_holds_is_split() -> None:
 
 def test_an_event_that_fits_no_frame_is_refused_here() -> None:
     with pytest.raises(LocalProtocolError):
-        encode([Deliver(Q, Offset(7), 1, 170, [ONE], HEAD, b"x" * 600)], most=500)
+        encode([Deliver(Q, Offset(7), 1, 170, pack([1]), HEAD, b"x" * 600)], most=500)
     with pytest.raises(LocalProtocolError):
         encode([Bye("slow", "x" * 600)], most=500)
 
 
 def test_a_delivery_has_the_bytes_that_the_publisher_wrote() -> None:
     published = Publish.of(1, {"b": 1, "a": 2.5}, b"payload")
-    sent = encode([Deliver(Q, Offset(7), 1, 170, [ONE], msgspec.Raw(b"\x91" + bytes(published.attributes)), b"p")])
+    sent = encode([Deliver(Q, Offset(7), 1, 170, pack([1]), msgspec.Raw(b"\x91" + bytes(published.attributes)), b"p")])
     assert bytes(published.attributes) in sent

@@ -448,3 +448,33 @@ def test_a_queue_that_nothing_matches_does_not_hold_the_log() -> None:
     assert broker.core.needed == 4
     broker.restart()
     assert deliveries(broker.hello("s")) == []
+
+
+def test_a_queue_that_reads_from_the_log_does_not_see_groups_that_the_core_does_not_know_to_be_stored() -> None:
+    broker = Broker(at_once=False, limits=ClientLimits(tail=1, window_events=3))
+    broker.hello("s")
+    broker.say("s", Subscribe(ONE, "x = 1"))
+    broker.commit(2)
+    broker.say("s", *events(1, 2, 3, 4))
+    broker.say("s", *events(5))
+    broker.say("s", *events(6))
+    first, second, third = broker.persists
+    broker.log.commit([each.group for each in broker.persists])  # one transaction; the core hears of it one by one
+    broker.take(broker.core.committed(first.ticket, broker.now))
+    broker.take(broker.core.committed(second.ticket, broker.now))
+    assert [o for o, _, _ in deliveries(broker.say("s", ack(4)))] == [4, 5]
+    broker.take(broker.core.committed(third.ticket, broker.now))
+    assert deliveries([message for _, message in broker.sent])[-1] == (6, 1, [1])
+    broker.core.check()
+
+
+def test_what_a_slow_connection_may_have_waiting_is_limited_in_bytes_too() -> None:
+    broker = Broker(limits=ClientLimits(held_bytes=1_000))
+    broker.connect("s")
+    broker.say("s", Hello(), Subscribe(ONE, "x = 1"))
+    broker.hello("p")
+    broker.core.paused(ConnectionId("s"))
+    broker.say("p", *[Publish.of(n, {"x": 1}, b"x" * 400) for n in (1, 2, 3, 4)])
+    answers = broker.do(broker.core.resumed(ConnectionId("s"), broker.now), "s")
+    assert answers[0] == Dropped(Q, 2)
+    assert [o for o, _, _ in deliveries(answers)] == [3, 4]

@@ -77,9 +77,9 @@ def encode(messages: Iterable[ClientMessage | BrokerMessage], most: int = MAX_FR
 
 def _split(message: Deliver, most: int) -> list[bytes]:
     """Deliveries of one event that each fit a frame."""
-    bare = len(_encode(replace(message, numbers=[])))
-    some = (most - bare - 4) // 9  # a number takes up to nine bytes
+    bare = len(_encode(replace(message, packed=b"")))
+    some = (most - bare - 4) // 4 * 4  # whole numbers
     if some < 1:
         raise LocalProtocolError(f"an event of {bare:,} bytes does not fit a frame of {most:,}")
-    numbers = message.numbers
-    return [_encode(replace(message, numbers=numbers[at : at + some])) for at in range(0, len(numbers), some)]
+    packed = message.packed
+    return [_encode(replace(message, packed=packed[at : at + some])) for at in range(0, len(packed), some)]

@@ -30,34 +30,18 @@ import msgspec
 from weft.broker.advertising import Advertising
 from weft.broker.dead_letters import Dead
 from weft.broker.delivery import Delivery
+from weft.broker.dispatch import Dispatch
 from weft.broker.drafts import Draft, PendingGroup, PublisherMark
 from weft.broker.effects import ConnectionId, Effect, Now, Persist, SetTimer, Ticket
 from weft.broker.greeting import Authenticate, Greeting
 from weft.broker.limits import ClientLimits
 from weft.broker.messages import (
-    Ack,
-    Advertise,
     ClientMessage,
-    DropDead,
-    Failed,
-    Goodbye,
-    Hello,
-    ListDead,
-    Nack,
-    NewEpoch,
-    Ping,
-    Pong,
     Publish,
-    Replace,
-    RetryDead,
-    Subscribe,
-    Unadvertise,
-    Unsubscribe,
 )
 from weft.broker.publishing import Publishing
 from weft.broker.queue import Queue
 from weft.broker.recovery import restore
-from weft.broker.requests import REFUSALS, RequestError, code_of, session_of
 from weft.broker.row_options import floor_change
 from weft.broker.rules import Rules
 from weft.broker.seats import LocalSeats
@@ -104,6 +88,7 @@ class Core:
         self._subscribing, self._sharing, self._advertising = Subscribing(*parts), Sharing(*parts), Advertising(*parts)
         self._dead = Dead(self._state, self._delivery)
         self._greeting = Greeting(self._subscribing, self._sharing, authenticate, fingerprint(schema))
+        self._dispatch = Dispatch(self._greeting, self._dead, self._subscribing, self._sharing, self._advertising)
         self._tickets = 0
         self._floors_at = 0  # monotonic; when acknowledgements that wait are stored; 0: none waits
         self._full_until = 0  # monotonic; until then only what is urgent is stored
@@ -169,83 +154,9 @@ class Core:
                 events = messages if at - first == size else messages[first:at]
                 self._publishing.publish(known, events, now)  # type: ignore[arg-type]
                 continue
-            self._handle(known, message, now)
+            self._dispatch.handle(known, message, now)
             at += 1
         return self._finish(now)
-
-    def _handle(self, connection: Connection, message: ClientMessage, now: Now) -> None:
-        if connection.session is None or type(message) is Hello:
-            if connection.session is None and type(message) is Hello:
-                self._greeting.hello(connection, message, now)
-            else:
-                self._greeting.close(connection, "protocol", "a connection begins with one hello", now)
-            return
-        if type(message) is Ack:
-            self._dead.acknowledged(connection, message)
-            self._delivery.ack(connection, message, now)
-            return
-        match message:
-            case Nack():
-                self._dead.nack(connection, message, now)
-            case Ping():
-                self._state.out.send(connection.id, Pong(message.token))
-            case NewEpoch():
-                try:
-                    self._publishing.new_epoch(connection, message)
-                except LookupError as error:
-                    self._greeting.close(connection, "protocol", str(error.args[0]), now)
-            case Goodbye():
-                session = connection.session
-                if message.forget and session.durable:
-                    self._greeting.forget(session)
-                else:
-                    self._greeting.close(connection, "goodbye", "the client said goodbye", now)
-            case _:
-                self._request(connection, message, now)
-
-    def _request(self, connection: Connection, message: ClientMessage, now: Now) -> None:
-        """A request that may fail, and then changes nothing."""
-        about, number = "", 0
-        try:
-            if session_of(connection).leaving:
-                about, number = type(message).__name__.lower(), getattr(message, "number", 0)
-                raise RequestError("leaving", "the session is being removed")
-            match message:
-                case Subscribe():
-                    about, number = "subscribe", message.number
-                    if message.share:
-                        wanted = self._subscribing.check_new(connection, message)
-                        self._sharing.subscribe(connection, message, wanted, now)
-                    else:
-                        self._subscribing.subscribe(connection, message, now)
-                case Replace():
-                    about, number = "replace", message.number
-                    self._subscribing.replace(connection, message, now)
-                case Unsubscribe():
-                    about, number = "unsubscribe", message.number
-                    sub = self._subscribing.known(session_of(connection), message.number)
-                    if isinstance(sub.queue, Queue) and sub.queue.share:
-                        self._sharing.unsubscribe(connection, sub, now)
-                    else:
-                        self._subscribing.unsubscribe(connection, message, now)
-                case Advertise():
-                    about, number = "advertise", message.number
-                    self._advertising.advertise(connection, message, now)
-                case Unadvertise():
-                    about, number = "unadvertise", message.number
-                    self._advertising.unadvertise(connection, message, now)
-                case ListDead():
-                    about, number = "list dead", message.request
-                    self._dead.list(connection, message)
-                case RetryDead():
-                    about, number = "retry dead", message.request
-                    self._dead.retry(connection, message)
-                case DropDead():
-                    about, number = "drop dead", message.request
-                    self._dead.drop(connection, message)
-        except REFUSALS as error:
-            self._state.counts[f"failed: {about}"] += 1
-            self._state.out.send(connection.id, Failed(about, number, code_of(error), str(error)))
 
     # -- the log --------------------------------------------------------------------------------------
 

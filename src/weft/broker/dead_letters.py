@@ -18,6 +18,8 @@ from weft.broker.messages import (
     ListDead,
     Nack,
     RetryDead,
+    pack,
+    unpack,
 )
 from weft.broker.queue import Queue
 from weft.broker.requests import RequestError
@@ -84,7 +86,8 @@ class Dead:
         gone = [offset for offset in offsets if offset not in found]
         queue.done(gone)
         for offset, entry in sorted(found.items()):
-            seats = [seat for seat, number in sorted(queue.members.items()) if queue.share or number in entry.numbers]
+            numbers = unpack(entry.packed)
+            seats = [seat for seat, number in sorted(queue.members.items()) if queue.share or number in numbers]
             body = _encode(_Body(entry.head, entry.payload, entry.at, seats))
             row = DeadRow(queue.seat, Offset(offset), queue.failures[offset], reason[:1000], state.at, body)
             state.draft.changes.append(Put(row))
@@ -163,7 +166,7 @@ class Dead:
             flight.revived[offset] = len(row.body)
             self._state.out.send(
                 connection.id,
-                Deliver(message.queue, offset, row.attempts + 1, body.at, numbers, body.head, body.payload),
+                Deliver(message.queue, offset, row.attempts + 1, body.at, pack(numbers), body.head, body.payload),
             )
             tried.append(offset)
         self._state.out.send(connection.id, DeadDone(message.request, tuple(tried)))

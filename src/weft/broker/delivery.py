@@ -11,7 +11,7 @@ from weft.broker.effects import Now
 from weft.broker.event_reader import EventReader
 from weft.broker.flight import Flight
 from weft.broker.lossy_queue import LossyQueue
-from weft.broker.messages import Ack, Deliver, Gap, SubNumber
+from weft.broker.messages import Ack, Deliver, Gap, SubNumber, pack
 from weft.broker.queue import Queue
 from weft.broker.sessions import Connection
 from weft.broker.state import BrokerState
@@ -67,7 +67,7 @@ class Delivery:
             del events[room:], sizes[room:]
             if not events:
                 return
-        number, starts, numbers = flight.queue_number, frames.starts, frames.numbers
+        number, starts, packed = flight.queue_number, frames.starts, frames.packed
         heads, payloads = batch.heads, batch.payloads
         self._state.out.send_all(
             flight.connection,
@@ -77,7 +77,7 @@ class Delivery:
                     first + event,  # type: ignore[arg-type]  # an Offset; a call for each would be felt
                     1,
                     at,
-                    numbers[starts[frame] : starts[frame + 1]],
+                    packed[starts[frame] : starts[frame + 1]],
                     heads[event],
                     payloads[event],
                 )
@@ -108,7 +108,7 @@ class Delivery:
             self._state.out.send_all(connection.id, messages)
         elif queue.hold(messages):
             self._state.counts["closed as too slow"] += 1
-            self.too_slow.append((connection, f"queue {queue.number} holds more than {queue.most:,} events"))
+            self.too_slow.append((connection, f"queue {queue.number} has more waiting than it may hold"))
 
     # -- queues that are behind -----------------------------------------------------------------------
 
@@ -223,7 +223,7 @@ class Delivery:
                     entry.offset,
                     queue.attempt(entry.offset),
                     entry.at,
-                    entry.numbers if only is None else [only],
+                    entry.packed if only is None else pack([only]),
                     entry.head,
                     entry.payload,
                 )
@@ -301,7 +301,7 @@ def _deliveries(  # noqa: PLR0913, PLR0917 - a part of a batch
             Offset(first + event if durable else 0),
             1,
             batch.at,
-            frames.numbers[frames.starts[frame] : frames.starts[frame + 1]],
+            frames.packed[frames.starts[frame] : frames.starts[frame + 1]],
             batch.heads[event],
             batch.payloads[event],
         )
@@ -312,9 +312,11 @@ def _deliveries(  # noqa: PLR0913, PLR0917 - a part of a batch
 
 def _narrowed(message: Deliver, numbers: list[SubNumber]) -> Deliver:
     """The same event for other subscriptions."""
-    return Deliver(message.queue, message.offset, message.attempt, message.at, numbers, message.head, message.payload)
+    return Deliver(
+        message.queue, message.offset, message.attempt, message.at, pack(numbers), message.head, message.payload
+    )
 
 
 def _still_wanted(queue: LossyQueue, messages: list[Deliver]) -> list[Deliver]:
     narrowed = [_narrowed(each, queue.wanted(each.numbers, each.offset)) for each in messages]
-    return [each for each in narrowed if each.numbers]
+    return [each for each in narrowed if each.packed]

@@ -10,13 +10,15 @@ import msgspec
 import numpy as np
 
 from weft.broker.admission import expiry, read_head
-from weft.broker.messages import SubNumber
+from weft.broker.messages import SubNumber, pack
 from weft.broker.queue import Queue
 from weft.broker.tail import Entry, Tail
 from weft.language.ast import Filter
 from weft.language.meaning import matches
 from weft.log.base import Log, Offset, SeatId, StoredGroup
 from weft.model.event import Event
+
+_MOST_BYTES = 4 << 20  # of events that are read from the log at once, besides one group
 
 
 class EventReader:
@@ -43,7 +45,7 @@ class EventReader:
             found += [entry for entry in self._entries(queue, group, None) if entry.offset < end]
             if len(found) > most:
                 return found[:most], found[most].offset
-            if cursor < queue.replay_until <= after:
+            if cursor < queue.replay_until <= after or sum(entry.size for entry in found) > _MOST_BYTES:
                 break
         if after == cursor:
             after = end  # nothing is stored from here on
@@ -99,7 +101,7 @@ class EventReader:
             Entry(
                 Offset(first + event),
                 group.at,
-                numbers[event],
+                pack(numbers[event]),
                 msgspec.Raw(events.heads[event]),
                 events.payloads[event],
                 expiry(events.heads[event]),

@@ -28,6 +28,7 @@ class ClientLimits:
     window_bytes: int = 1 << 20
     lag: int = 1 << 40  # offsets that a durable queue may be behind
     held: int = 10_000  # events that a queue that is not durable may hold for a slow connection
+    held_bytes: int = 16 << 20
     failures: int = 5  # negative acknowledgements that make a dead letter
     backoff: int = 1_000_000  # before the first redelivery; doubled for each failure
     longest_backoff: int = 60_000_000

@@ -20,12 +20,26 @@ class LossyQueue:
     `members` are its subscriptions, each with the offset from which on events are its own.
     """
 
-    __slots__ = ("changed", "connection", "disconnect", "dropped", "held", "members", "most", "number")
+    __slots__ = (
+        "changed",
+        "connection",
+        "disconnect",
+        "dropped",
+        "held",
+        "members",
+        "most",
+        "most_bytes",
+        "number",
+        "size",
+    )
 
-    def __init__(self, number: QueueNumber, connection: Connection, most: int, disconnect: bool = False) -> None:
+    def __init__(
+        self, number: QueueNumber, connection: Connection, most: int, most_bytes: int, disconnect: bool = False
+    ) -> None:
         self.number = number
         self.connection = connection
-        self.most = most
+        self.most, self.most_bytes = most, most_bytes
+        self.size = 0  # bytes of what is held
         self.disconnect = disconnect
         self.held: deque[Deliver] = deque()
         self.dropped = 0  # not yet told
@@ -39,14 +53,12 @@ class LossyQueue:
     def hold(self, messages: list[Deliver]) -> bool:
         """Hold events for later; whether the connection must be closed instead."""
         self.held.extend(messages)
-        over = len(self.held) - self.most
-        if over <= 0:
-            return False
-        if self.disconnect:
-            return True
-        for _ in range(over):
-            self.held.popleft()
-        self.dropped += over
+        self.size += sum(map(_size, messages))
+        while len(self.held) > self.most or self.size > self.most_bytes:
+            if self.disconnect:
+                return True
+            self.size -= _size(self.held.popleft())
+            self.dropped += 1
         return False
 
     def release(self) -> list[Deliver | Dropped]:
@@ -57,8 +69,15 @@ class LossyQueue:
             self.dropped = 0
         messages.extend(self.held)
         self.held.clear()
+        self.size = 0
         return messages
 
     def check(self) -> None:
         """Raise AssertionError if an invariant is broken."""
+        assert self.size == sum(map(_size, self.held))
         assert len(self.held) <= self.most
+        assert self.size <= self.most_bytes
+
+
+def _size(message: Deliver) -> int:
+    return len(memoryview(message.head)) + len(message.payload) + len(message.packed)

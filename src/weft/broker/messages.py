@@ -11,7 +11,8 @@ that follows is refused too, until the publisher begins a new epoch and sends th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import struct
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, NewType
 
 import msgspec
@@ -22,13 +23,13 @@ from weft.log.base import NEVER, Offset, SessionId
 _Bits = Meta(ge=0, le=(1 << 63) - 1)  # what a log can hold; anything else is refused when it is read
 
 QueueNumber = NewType("QueueNumber", int)  # of a queue in its session, chosen by the client; 0 is there by default
-SubNumber = NewType("SubNumber", int)  # of a subscription in its session, chosen by the client
+SubNumber = NewType("SubNumber", int)  # of a subscription in its session, chosen by the client; 32 bits
 Natural = Annotated[int, _Bits]
 AnyOffset = Annotated[Offset, _Bits]
 AnyQueue = Annotated[QueueNumber, _Bits]
-AnySub = Annotated[SubNumber, _Bits]
+AnySub = Annotated[SubNumber, Meta(ge=0, le=(1 << 32) - 1)]
 Range = tuple[AnyOffset, AnyOffset]  # from the first offset to before the second
-Offsets = Annotated[tuple[AnyOffset, ...], Meta(max_length=10_000)]
+Offsets = Annotated[tuple[AnyOffset, ...], Meta(max_length=1_000)]
 
 VERSION = 1  # of this protocol
 EVENT_TYPE = "application/octet-stream"  # what a payload is unless its datacontenttype says otherwise
@@ -38,6 +39,20 @@ _encode = msgspec.msgpack.Encoder().encode
 
 class _Message(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
     """One message; on the wire an array of its tag and its fields."""
+
+
+def pack(numbers: Sequence[int]) -> bytes:
+    """The numbers of subscriptions as deliveries carry them: an event may be for very many.
+
+    >>> pack([1, 256]), unpack(pack([1, 256]))
+    (b'\\x01\\x00\\x00\\x00\\x00\\x01\\x00\\x00', [1, 256])
+    """
+    return struct.pack(f"<{len(numbers)}I", *numbers)
+
+
+def unpack(packed: bytes) -> list[SubNumber]:
+    """The numbers of subscriptions; bytes at the end that are no whole number are left out."""
+    return [SubNumber(number) for (number,) in struct.iter_unpack("<I", packed[: len(packed) & ~3])]
 
 
 # -- from a client --------------------------------------------------------------------------------
@@ -138,7 +153,7 @@ class Ack(_Message, frozen=True, tag=9):
 
     queue: AnyQueue
     floor: AnyOffset
-    ranges: Annotated[tuple[Range, ...], Meta(max_length=10_000)] = ()
+    ranges: Annotated[tuple[Range, ...], Meta(max_length=1_000)] = ()
 
 
 class Nack(_Message, frozen=True, tag=10):
@@ -271,9 +286,14 @@ class Deliver(_Message, frozen=True, tag=38):
     offset: Offset
     attempt: int  # above 1 if it may have been delivered before
     at: int  # when the broker stored it, UTC microseconds
-    numbers: list[SubNumber]
+    packed: bytes  # the numbers of the subscriptions, four bytes each, the lowest byte first; see `numbers`
     head: msgspec.Raw  # a `Head`
     payload: bytes
+
+    @property
+    def numbers(self) -> list[SubNumber]:
+        """The subscriptions that the event is for."""
+        return unpack(self.packed)
 
 
 class Head(msgspec.Struct, frozen=True, array_like=True):

@@ -243,9 +243,11 @@ class Queue:
 
         In an ordered queue everything behind the first of them is given back, too.
         """
-        failed = sorted({offset for offset in offsets if flight.take(offset)})
+        failed = sorted({*offsets} & {*flight.offsets()})
         if not failed:
             return [], []
+        for offset in failed:
+            flight.take(offset)
         for offset in failed:
             self._give_back(flight, offset)
             self.failures[offset] = self.failures.get(offset, 0) + 1

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from weft.algebra.box import NormalForm
 from weft.algebra.normalize import normalize
-from weft.broker.messages import SubNumber
+from weft.broker.messages import SubNumber, pack
 from weft.index.base import Matches, SubId
 from weft.index.limits import check_weight
 from weft.index.tree import TreeIndex
@@ -34,23 +34,23 @@ _NOBODY: tuple[Any, SubNumber, int] = None, SubNumber(0), 0
 
 
 class Frames:
-    """The deliveries of a batch, grouped: frame i is event events[i] with numbers[starts[i]:starts[i + 1]].
+    """The deliveries of a batch, grouped: frame i is event events[i] with the numbers packed[starts[i]:starts[i + 1]].
 
     `segments` says which frames are a queue's.
     """
 
-    __slots__ = ("events", "numbers", "segments", "starts")
+    __slots__ = ("events", "packed", "segments", "starts")
 
     def __init__(
         self,
         events: list[int],
         starts: list[int],
-        numbers: list[SubNumber],
+        packed: bytes,
         segments: Mapping[Any, tuple[int, int]],
     ) -> None:
         self.events = events
         self.starts = starts
-        self.numbers = numbers
+        self.packed = packed
         self.segments = segments
 
 
@@ -215,8 +215,8 @@ class LocalSeats:
             for event, some in frames:
                 events.append(event)
                 numbers += some
-                begins.append(len(numbers))
-        matched = Frames(events, begins, numbers, segments)
+                begins.append(4 * len(numbers))
+        matched = Frames(events, begins, pack(numbers), segments)
         return Matched(matched, np.array(starts, np.uint32), np.array(seats, np.uint32))
 
     def _many(self, offsets: NDArray[np.int64], slots: NDArray[np.int64]) -> Matched:
@@ -249,7 +249,8 @@ class LocalSeats:
         ends = np.concatenate([[0], np.flatnonzero(holders[1:] != holders[:-1]) + 1, [len(holders)]]).tolist()
         segments = {self._queues[holders[first]]: (first, end) for first, end in pairwise(ends)}
         events = (firsts & ((1 << bits) - 1)).tolist()
-        frames = Frames(events, begins.tolist(), self._number[slots].tolist(), segments)
+        packed = self._number[slots].astype("<u4").tobytes()
+        frames = Frames(events, (4 * begins).tolist(), packed, segments)
         return Matched(frames, starts.astype(np.uint32), seats.astype(np.uint32))
 
     def check(self, slots: Iterable[int]) -> None:

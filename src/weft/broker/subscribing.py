@@ -62,6 +62,8 @@ class Subscribing(Requests):
         session, limit = session_of(connection), self.state.limits.subscriptions
         if message.number in session.subs:
             raise RequestError("exists", f"subscription {message.number} already exists; replace or unsubscribe it")
+        if message.number >= 1 << 32:
+            raise RequestError("limit", "the number of a subscription has at most 32 bits")
         if len(session.subs) >= limit:
             raise RequestError("limit", f"a session has at most {limit:,} subscriptions")
         return self.read_filter(connection, message.filter)
@@ -75,7 +77,7 @@ class Subscribing(Requests):
             if message.since is not None or message.since_time is not None:
                 raise RequestError("since", "older events need a durable queue; give the session a name")
             most = min(message.lag or limits.held, limits.held)
-            return LossyQueue(message.queue, connection, most, message.disconnect)
+            return LossyQueue(message.queue, connection, most, limits.held_bytes, message.disconnect)
         if not session.durable:
             raise RequestError("durable", "a durable queue needs a session with a name")
         return Queue(

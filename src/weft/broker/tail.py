@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from msgspec import Raw
 
-from weft.broker.messages import SubNumber
+from weft.broker.messages import pack
 from weft.broker.seats import Frames, Matched
 from weft.log.base import NEVER, Offset
 
@@ -25,7 +25,7 @@ class Entry(NamedTuple):
 
     offset: Offset
     at: int
-    numbers: list[SubNumber]
+    packed: bytes  # the numbers of its subscriptions there
     head: Raw
     payload: bytes
     expires: int
@@ -54,7 +54,7 @@ class EventBatch:
         self.expires = expires
         self.matched = matched
         self.frames = matched.frames
-        self.weight = sum(self.sizes) + _OVERHEAD * len(heads) + 48 * len(matched.frames.numbers)  # bytes, roughly
+        self.weight = sum(self.sizes) + _OVERHEAD * len(heads) + 12 * len(matched.frames.packed)  # bytes, roughly
 
     def __len__(self) -> int:
         return len(self.heads)
@@ -64,14 +64,14 @@ class EventBatch:
         """The offset after its last event."""
         return Offset(self.first + len(self.heads))
 
-    def entry(self, frame: int, numbers: list[SubNumber]) -> Entry:
+    def entry(self, frame: int, packed: bytes) -> Entry:
         """One frame as an entry."""
         event = self.frames.events[frame]
         expires = NEVER if self.expires is None else self.expires[event]
         return Entry(
             Offset(self.first + event),
             self.at,
-            numbers,
+            packed,
             self.heads[event],
             self.payloads[event],
             expires,
@@ -130,9 +130,9 @@ class Tail:
             for frame in range(low, high):
                 if len(entries) >= most:
                     return entries, Offset(batch.first + frames.events[frame])
-                numbers = _numbers(queue, batch, frame)
-                if numbers:
-                    entries.append(batch.entry(frame, numbers))
+                packed = _packed(queue, batch, frame)
+                if packed:
+                    entries.append(batch.entry(frame, packed))
         return entries, None
 
     def find(self, queue: Any, offset: Offset) -> Entry | None:
@@ -151,17 +151,17 @@ class Tail:
 
 
 _NO_SEATS = np.zeros(1, np.uint32)
-_NOTHING = EventBatch(Offset(0), 0, [], [], None, Matched(Frames([], [0], [], {}), _NO_SEATS, _NO_SEATS))
+_NOTHING = EventBatch(Offset(0), 0, [], [], None, Matched(Frames([], [0], b"", {}), _NO_SEATS, _NO_SEATS))
 
 
 def _first(batch: EventBatch) -> Offset:
     return batch.first
 
 
-def _numbers(queue: Any, batch: EventBatch, frame: int) -> list[SubNumber]:
+def _packed(queue: Any, batch: EventBatch, frame: int) -> bytes:
     frames = batch.frames
     if batch.first >= queue.changed:
-        return frames.numbers[frames.starts[frame] : frames.starts[frame + 1]]
+        return frames.packed[frames.starts[frame] : frames.starts[frame + 1]]
     matched, event, members = batch.matched, frames.events[frame], queue.members
     seats = matched.seats[matched.starts[event] : matched.starts[event + 1]].tolist()
-    return sorted(members[seat] for seat in seats if seat in members)
+    return pack(sorted(members[seat] for seat in seats if seat in members))

@@ -369,8 +369,9 @@ class SimClient:
             self._engine.after(1 + self._rng.randrange(20_000), lambda: self._ask_again(asked))
 
     def _ask_again(self, asked: ClientMessage) -> None:
-        self._retried.remove(asked)
-        self._ask(asked)
+        if asked in self._retried:
+            self._retried.remove(asked)
+            self._ask(asked)
 
     # -- messages --------------------------------------------------------------------------------------
 
@@ -419,6 +420,9 @@ class SimClient:
                     self._queue(asked.queue).begins = self._oldest()
             if isinstance(asked, Unsubscribe) and asked.number not in there:
                 state.asked.remove(asked)
+        lost = {number for number, sub in state.subs.items() if not sub.durable and number not in there}
+        for waiting_list in (state.asked, self._retried):  # subscriptions that ended with the connection are made anew
+            waiting_list[:] = [asked for asked in waiting_list if getattr(asked, "number", None) not in lost]
         state.asked += [share for share in self._shares if share not in state.asked]
         waiting = {getattr(asked, "number", None) for asked in state.asked}
         for number, sub in state.subs.items():

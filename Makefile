@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 EXTRAS := dev,bench,spark
 
-.PHONY: run test test-slow check bench fuzz setup clean
+.PHONY: run test test-slow sim mutants check bench fuzz setup clean
 
 run: $(READY)  ## the demo
 	$(BIN)/weft demo $(ARGS)
@@ -30,6 +30,12 @@ fuzz: $(READY)  ## coverage-guided fuzzing of everything that is read, each targ
 	$(BIN)/python fuzz/language.py -max_total_time=$(or $(SECONDS_),60) $(ARGS)
 	$(BIN)/python fuzz/routing.py -max_total_time=$(or $(SECONDS_),60) $(ARGS)
 	$(BIN)/python fuzz/broker.py -max_total_time=$(or $(SECONDS_),60) $(ARGS)
+
+sim: $(READY)  ## a broker under simulated faults: make sim SEEDS=1000 FIRST=0
+	$(BIN)/weft sim faults --seed $(or $(FIRST),0) --seeds $(or $(SEEDS),1000) $(ARGS)
+
+mutants: $(READY)  ## faults planted into the broker, each of which the simulation must notice
+	$(BIN)/pytest -n 2 -m "slow or not slow" tests/sim/test_mutants.py $(ARGS)
 
 setup: $(READY)
 

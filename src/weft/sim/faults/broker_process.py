@@ -73,6 +73,7 @@ class BrokerProcess:
         if self.core is None:
             return
         self._say(f"CRASH: {why}")
+        self.count_core()
         self.core = None
         for timer in (self._commit, self._timer):
             if timer is not None:
@@ -83,6 +84,12 @@ class BrokerProcess:
         for connection in sorted(self._lanes):
             self._drop(connection)
         self._oracle.crashed()
+
+    def count_core(self) -> None:
+        """Add what the core has counted to the trace; it begins anew with each start."""
+        if self.core is not None:
+            for what, times in self.core.counts.items():
+                self._trace.count(f"core: {what}", times)
 
     def trim(self) -> None:
         """Retention: remove what nobody needs any more, then store how far the queues are for the next time."""

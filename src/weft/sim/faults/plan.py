@@ -33,8 +33,8 @@ OPERATIONS = {  # with their weights
     "advertise": 1,
     "goodbye": 1,
     "stop acknowledging": 1,
-    "refuse deliveries": 1,
-    "dead letters": 1,
+    "refuse deliveries": 3,
+    "dead letters": 3,
     "trim": 1,
 }
 

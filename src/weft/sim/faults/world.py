@@ -110,9 +110,7 @@ class World:
             outcome.notes.append(_where(error))
         if outcome.failure:
             self.trace.say(self.engine.now, "VIOLATION", outcome.failure)
-        if self.broker.core is not None:
-            for what, times in self.broker.core.counts.items():
-                self.trace.count(f"core: {what}", times)
+        self.broker.count_core()
         outcome.events = len(self.oracle.history)
         outcome.deliveries = self.trace.counts["delivered"]
         return outcome

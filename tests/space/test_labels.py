@@ -199,7 +199,7 @@ def test_parameters_travel() -> None:
             LabelSpace.from_json(text)
 
 
-def test_what_is_no_label_is_refused() -> None:
+def test_an_invalid_label_is_refused() -> None:
     space = LabelSpace([Grid.uniform(SCHEMA, cells=6)], most=1, parts=3)
     sound = [label for label in range(1 << space.size) if space.sound(np.array([label]))[0]]
     nodes = {sum(-(-6 // (1 << drop)) for drop in range(4))}  # of each dimension: blocks of 1, 2, 4 and 8

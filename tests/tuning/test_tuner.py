@@ -131,7 +131,7 @@ def narrow(n: int = 40, seed: int = 1) -> tuple[BoxColumns, list[dict[str, float
 
 
 @pytest.mark.slow
-def test_an_attribute_that_tells_nothing_is_no_dimension() -> None:
+def test_an_attribute_that_rules_out_nothing_is_not_a_dimension() -> None:
     assert tune_mics(*narrow(), CostBudget(forwarded=60), SOME).space.grid.names == ("x",)
     labels = tune_dls(*narrow(), CostBudget(forwarded=60), SOME).space.grids[0].names
     assert "x" in labels
@@ -360,7 +360,7 @@ def test_what_keeps_the_limits_ranks_first(budget: CostBudget, one: LinkFigures,
         ({"minimise": "time"}, "cannot be minimised"),
     ],
 )
-def test_a_budget_that_is_none_is_refused(wrong: dict[str, Any], said: str) -> None:
+def test_an_invalid_budget_is_refused(wrong: dict[str, Any], said: str) -> None:
     with pytest.raises(TuningError, match=said):
         CostBudget(**wrong)
 
@@ -414,7 +414,7 @@ def test_every_type_has_ways_and_none_twice() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"cells": ()}, {"cells": (2,)}, {"caps": (0,)}, {"caps": (1 << 21,)}])
-def test_options_that_are_none_are_refused(wrong: dict[str, Any]) -> None:
+def test_invalid_options_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(TuningError, match="to choose from"):
         Options(**wrong)
 
@@ -426,7 +426,7 @@ def test_other_models_and_endless_searches_are_refused() -> None:
         exhaustive("mics", *narrow(), options=Options(tuple(range(3, 60)), tuple(range(1, 60))))
 
 
-def test_what_is_no_tuning_file_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_tuning_file_is_refused(tmp_path: Path) -> None:
     text = tune_mics(*narrow(), CostBudget(forwarded=30), SOME).to_json()
     form = json.loads(text)
     wrong = [

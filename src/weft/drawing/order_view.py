@@ -28,9 +28,7 @@ class OrderView(Generic[T]):
 
     nodes: list[Node[T]]
     children: dict[Node[T], list[Node[T]]]  # the children of the imaginary root are the roots
-    hidden: dict[
-        Node[T], tuple[int, int]
-    ]  # how many children of a node are hidden, and how many nodes in all
+    hidden: dict[Node[T], tuple[int, int]]  # how many children of a node are hidden, and how many nodes in all
     top: Node[T]
     total: int
 
@@ -181,5 +179,5 @@ def _importance(node: Node[Any]) -> int:
 
 def _escaped(text: str) -> str:
     """A text as the content of a quoted Graphviz string."""
-    shown = "".join(sign if sign.isprintable() or sign == "\n" else f"\\u{ord(sign):04x}" for sign in text)
+    shown = "".join(char if char.isprintable() or char == "\n" else f"\\u{ord(char):04x}" for char in text)
     return shown.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -12,7 +12,7 @@ from weft.drawing.layout import Drawing, Point, Spacing, place
 from weft.drawing.order_view import OrderView, label, more, wanted
 from weft.order.node import Node
 
-_SIGN = 7.0  # width of a character of a filter
+_CHARACTER = 7.0  # width of a character of a filter
 _SMALL = 5.6  # and of an interface
 _PAD = 9.0
 _MARGIN = 18.0
@@ -117,28 +117,28 @@ def _path(points: list[Point], kind: str) -> str:
 
 
 def _width(text: str, interfaces: str) -> float:
-    signs = max(_SIGN * _signs(_cut(text, _CUT)), _SMALL * _signs(_cut(interfaces, _CUT)))
-    return signs + 2 * _PAD
+    columns = max(_CHARACTER * _columns(_cut(text, _CUT)), _SMALL * _columns(_cut(interfaces, _CUT)))
+    return columns + 2 * _PAD
 
 
 def _cut(text: str, most: int) -> str:
     """At most this many columns of a text."""
-    if _signs(text) <= most:
+    if _columns(text) <= most:
         return text
     kept, room = "", most - 1
-    for sign in text:
-        room -= _signs(sign)
+    for char in text:
+        room -= _columns(char)
         if room < 0:
             break
-        kept += sign
+        kept += char
     return kept + "…"
 
 
-def _signs(text: str) -> int:
+def _columns(text: str) -> int:
     """The number of columns of a text; wide characters take two."""
-    return sum(2 if unicodedata.east_asian_width(sign) in "WF" else 1 for sign in text)
+    return sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text)
 
 
 def _clean(text: str) -> str:
     """A text that XML can contain: unprintable characters and line ends are escaped."""
-    return "".join(sign if sign.isprintable() else f"\\u{ord(sign):04x}" for sign in text)
+    return "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in text)

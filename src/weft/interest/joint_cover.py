@@ -87,7 +87,7 @@ def _size(form: NormalForm, schema: Schema) -> float:
 def range_cover(sets: RangeSets) -> Ints:
     """For each set, a kept set that has all of its points: itself if it is kept. The first of equal sets is kept.
 
-    The largest set around each set is kept: whatever contains a set also lies within its largest container.
+    The largest set around each set is kept: a set around that one would also be around the first, and larger.
 
     >>> from weft.space.range_set import RangeSet
     >>> range_cover(RangeSets.of([RangeSet.of((1, 3)), RangeSet.of((0, 5), (8, 9)), RangeSet.of((2, 6))])).tolist()

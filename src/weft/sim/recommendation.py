@@ -102,8 +102,8 @@ _CRITERIA: dict[str, _Criterion] = {
     ),
     "changing": _Criterion(
         lambda each: each.change_us,
-        "the time of subscriptions that come and go counts",
-        "would take a change in {it:,.0f} µs instead of {own:,.0f}",
+        "the time to add and remove subscriptions counts",
+        "would apply a change in {it:,.0f} µs instead of {own:,.0f}",
         "takes {it:,.0f} µs for a change instead of {own:,.0f}",
         True,
     ),
@@ -198,8 +198,8 @@ def _gains(winner: Mapping[str, float], other: Mapping[str, float]) -> dict[str,
 def _praise(winner: ModelFigures) -> str:
     items = "item" if winner.forwarded == 1 else "items"
     share = f"{winner.forwarded_share:.1%} of the bytes of all subscriptions"
-    vain = f"{winner.unwanted_share:.1%} of all events needlessly" if winner.unwanted else "no unwanted events"
-    return f"{winner.model}: it forwards {winner.forwarded:,} {items} ({share}) and sends {vain}"
+    sent = f"{winner.unwanted_share:.1%} of all events needlessly" if winner.unwanted else "no unwanted events"
+    return f"{winner.model}: it forwards {winner.forwarded:,} {items} ({share}) and sends {sent}"
 
 
 def _reason(

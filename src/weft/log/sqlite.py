@@ -90,8 +90,8 @@ class SqliteLog:
             told = bool(groups) and groups[-1].events is not None  # the last row tells the time and the next offset
             if tip.next_seat != self._tip.next_seat or (not told and tip != self._tip):
                 put_tip(self._connection, tip, total)
-        self._wal += total - self._total + (2 + 2 * len(changes) + len(rows)) * self._page_size
-        self._tip, self._total = tip, total
+            self._wal += total - self._total + (2 + 2 * len(changes) + len(rows)) * self._page_size
+            self._tip, self._total = tip, total  # before COMMIT: see _transaction
         self._identity.write(tip.next)
         if self._wal >= CHECKPOINT:
             self._checkpoint()
@@ -181,16 +181,22 @@ class SqliteLog:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        """All or nothing, durable at the end."""
+        """All or nothing, durable at the end; the tip is as before where nothing was stored."""
+        before = self._tip, self._total
         try:
             self._connection.execute("BEGIN IMMEDIATE")
             yield
             self._connection.execute("COMMIT")
         except sqlite3.Error as error:
+            self._tip, self._total = before
             self._roll_back()
             raise self._failure(error) from error
-        except BaseException:
+        except Exception:
+            self._tip, self._total = before
             self._roll_back()
+            raise
+        except BaseException:  # Ctrl-C, at any place
+            self._ended = "a call was interrupted"
             raise
 
     def _roll_back(self) -> None:

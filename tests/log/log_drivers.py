@@ -16,7 +16,8 @@ from weft.log.opening import LogOptions, open_log
 
 
 class MemoryDriver:
-    def __init__(self, _: Path) -> None:
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
         self._log = MemoryLog("0" * 32)
 
     @property
@@ -41,7 +42,7 @@ class MemoryDriver:
         self._log = self._log.crash()
 
     def end(self) -> None:
-        pass
+        self._directory.rmdir()
 
 
 class SqliteDriver:
@@ -57,6 +58,7 @@ class SqliteDriver:
 
     @contextmanager
     def full_disk(self) -> Iterator[None]:
+        self._log._checkpoint("TRUNCATE")  # nothing has to be read from the device
         with self._wal_is("/dev/full"):  # a write fails with ENOSPC
             yield
 
@@ -85,7 +87,7 @@ class SqliteDriver:
         shutil.rmtree(self.directory)
 
     def _open(self):
-        opened = open_log(self.directory, LogOptions(entropy=lambda n: bytes(n)))
+        opened = open_log(self.directory, LogOptions(entropy=bytes))
         assert not opened.copied, opened.copied
         return opened.log
 

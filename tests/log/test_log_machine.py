@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from msgspec.structs import astuple, replace
 
 from log.log_cases import plain
 from log.log_drivers import MemoryDriver, SqliteDriver
+from strategies import thorough
 from weft.errors import LogError, LogFailedError, LogFullError
 from weft.log.base import (
     AdvertRow,
@@ -192,7 +193,7 @@ class LogMachine(RuleBasedStateMachine):
         now, self.model = self.model, Model()
         groups = self.made(drawn)
         self.model = now
-        if any(group.events is not None for group in groups) or any(group.at < now.at for group in groups):
+        if any(group.at < now.at or (group.events and group.events.first < now.next) for group in groups):
             with pytest.raises(LogError):
                 self.driver.log.commit(groups)
 
@@ -285,8 +286,7 @@ class SqliteLogMachine(LogMachine):
     driver_type = SqliteDriver
 
 
-CHECKS = [HealthCheck.too_slow, HealthCheck.data_too_large]
 TestMemoryLog = LogMachine.TestCase
-TestMemoryLog.settings = settings(max_examples=60, stateful_step_count=25, deadline=None, suppress_health_check=CHECKS)
+TestMemoryLog.settings = settings(thorough(40), stateful_step_count=25)
 TestSqliteLog = SqliteLogMachine.TestCase
-TestSqliteLog.settings = settings(max_examples=25, stateful_step_count=20, deadline=None, suppress_health_check=CHECKS)
+TestSqliteLog.settings = settings(thorough(20), stateful_step_count=20)

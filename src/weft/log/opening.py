@@ -107,7 +107,7 @@ def _opened(
     copied = ""
     if options.restore:
         copied = "it is restored"
-    elif not created:
+    elif incarnation or identity is not None:  # it was opened before
         copied = why_copied(identity, Identity(log_id, inode, tip.next), "weft.backup" in meta)
     schema = told if options.any_schema else schema_text(options.schema)
     affected: tuple[AffectedFilter, ...] = ()
@@ -117,6 +117,9 @@ def _opened(
         affected = affected_filters(connection, told, options.schema, options.predicates)
     checked = check_groups_from(connection, checked_to, options.progress)
     log_id = options.entropy(16).hex() if copied else log_id
+    # the file first: if this is interrupted, the database has another id, and is taken for a copy once more
+    file = IdentityFile(place, Identity(log_id, inode, tip.next))
+    sync_directory(place)
     connection.execute("BEGIN IMMEDIATE")
     put_meta(connection, "weft.log", log_id.encode())
     put_meta(connection, "weft.incarnation", str(incarnation + 1).encode())
@@ -124,8 +127,6 @@ def _opened(
     put_meta(connection, "weft.checked", str(tip.next).encode())
     connection.execute("DELETE FROM meta WHERE key = 'weft.backup'")
     connection.execute("COMMIT")
-    file = IdentityFile(place, Identity(log_id, inode, tip.next))
-    sync_directory(place)
     log = SqliteLog(LogFiles(place, connection, lock, file), log_id, incarnation + 1, options.quota)
     return OpenedLog(log, created, upgraded, copied, checked, affected)
 
@@ -139,6 +140,7 @@ def _create(connection: sqlite3.Connection, options: LogOptions) -> None:
     put_meta(connection, "weft.schema", schema_text(options.schema).encode())
     put_meta(connection, "weft.checked", b"1")
     connection.execute("COMMIT")
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()  # the database alone is a log from now on
 
 
 def _described(path: Path, meta: dict[str, bytes]) -> tuple[str, int, Offset, str]:

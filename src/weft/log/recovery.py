@@ -14,6 +14,7 @@ import msgspec
 
 from weft.errors import LogError
 from weft.log.base import Offset
+from weft.log.data_directory import DirectoryLock
 from weft.log.group_codec import GroupRow, decode_group
 from weft.log.identity import read_identity
 from weft.log.retention import floors
@@ -98,7 +99,7 @@ def verify(directory: Path, progress: Progress = nothing) -> LogReport:
     if not path.exists():
         raise LogError(f"{directory} has no log: there is no {DATABASE} in it")
     identity = read_identity(directory)  # before the database: it is never ahead of it
-    problems: list[str] = []
+    problems = _check_header(directory)
     facts = {"groups": 0, "events": 0, "rows": 0, "first": 0, "next": 0}
     try:
         connection = open_reader(path)
@@ -125,6 +126,23 @@ def verify(directory: Path, progress: Progress = nothing) -> LogReport:
     finally:
         connection.close()
     return LogReport(**facts, problems=tuple(problems[:_SHOWN]))
+
+
+def _check_header(directory: Path) -> list[str]:
+    """What is wrong with the first bytes, which SQLite does not look at while it reads.
+
+    Only where nobody has the log open: closing a file that SQLite has open in this process would end its locks.
+    """
+    try:
+        lock = DirectoryLock(directory)
+    except (LogError, OSError):
+        return []
+    try:
+        with (directory / DATABASE).open("rb") as file:
+            head = file.read(20)
+    finally:
+        lock.release()
+    return [] if head[:16] == b"SQLite format 3\0" and head[18:] == b"\2\2" else ["the database's header is damaged"]
 
 
 def _check_rows(connection: sqlite3.Connection, progress: Progress, problems: list[str]) -> dict[str, int]:

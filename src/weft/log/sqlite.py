@@ -138,10 +138,9 @@ class SqliteLog:
             if removed:
                 self._connection.execute("DELETE FROM grp WHERE first <= ?", (last,))
                 put_tip(self._connection, self._tip, self._total)
-            if 4 * pragma(self._connection, "freelist_count") > pragma(self._connection, "page_count"):
-                self._connection.execute(f"PRAGMA incremental_vacuum({VACUUM})").fetchall()
-                self._wal += VACUUM * self._page_size
         self._wal += 8 * self._page_size
+        if 4 * pragma(self._connection, "freelist_count") > pragma(self._connection, "page_count"):
+            self._give_back()
         if self._wal >= CHECKPOINT:
             self._checkpoint()
         return removed
@@ -163,6 +162,15 @@ class SqliteLog:
             self._lock.release()
 
     # -- parts ---------------------------------------------------------------------------------------
+
+    def _give_back(self) -> None:
+        """Give free pages back to the file system."""
+        try:  # a script, since it runs the statement to its end; `execute` would stop after one page
+            self._connection.executescript(f"BEGIN IMMEDIATE; PRAGMA incremental_vacuum({VACUUM}); COMMIT")
+        except sqlite3.Error as error:
+            self._roll_back()
+            raise self._failure(error) from error
+        self._wal += VACUUM * self._page_size
 
     def _check_alive(self) -> None:
         if self._ended:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 
-from weft.errors import LogError
+from weft.errors import LogError, LogFullError
 from weft.log.base import DeadRow, Offset, SeatId, StoredGroup
 from weft.log.group_codec import GroupRow, decode_group
 from weft.log.group_slices import cut
@@ -127,6 +127,8 @@ class SqliteReader:
 
 def unreadable(path: Path, error: Exception) -> LogError:
     """What is raised for an error of SQLite while reading."""
+    if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL:
+        return LogFullError(f"{path} cannot be opened: the disk is full")
     return LogError(f"{path} cannot be read: {error}; check it with 'weft log verify'")
 
 

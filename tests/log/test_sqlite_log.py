@@ -56,6 +56,12 @@ def test_a_log_that_cannot_be_opened_is_not_locked(tmp_path):
             open_log(tmp_path)
 
 
+def test_an_old_sqlite_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("weft.log.schema.OLDEST", (99, 0, 0))
+    with pytest.raises(LogError, match=r"needs SQLite 3.37"):
+        open_log(tmp_path)
+
+
 def test_a_file_is_not_a_directory(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(LogError, match="not a directory"):
@@ -103,7 +109,10 @@ def test_a_failed_sync_is_never_retried(tmp_path):
     ):
         with pytest.raises(LogFailedError, match="SQLITE_IOERR_FSYNC"):
             use()
-    driver.crash(0)
+    wal = (tmp_path / f"{DATABASE}-wal").read_bytes()
+    driver.log.close()
+    assert (tmp_path / f"{DATABASE}-wal").read_bytes() == wal, "no checkpoint either, which would sync again"
+    driver.reopen()
     assert len(everything(driver.log)) == 1
     driver.end()
 
@@ -191,6 +200,14 @@ def test_space_comes_back(tmp_path):
     log.close()
     assert (tmp_path / DATABASE).stat().st_size < full / 5
     assert not verify(tmp_path).problems
+
+
+def test_a_log_on_a_read_only_disk_can_be_looked_at(tmp_path, monkeypatch):
+    filled(tmp_path).close()
+    files = sorted(path.name for path in tmp_path.iterdir())
+    monkeypatch.setattr("weft.log.schema.os.access", lambda path, mode: False)
+    assert verify(tmp_path).events == 5
+    assert sorted(path.name for path in tmp_path.iterdir()) == files
 
 
 # -- copies ------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ log = typer.Typer(no_args_is_help=True)
 
 Directory = Annotated[
     Path,
-    typer.Argument(metavar="DIR", help="The data directory of a broker, which has log.sqlite.", show_default=False),
+    typer.Argument(metavar="DIR", help="A data directory, which has log.sqlite.", show_default=False),
 ]
 
 

@@ -216,7 +216,7 @@ class Log(Protocol):
     def size(self) -> int:
         """The bytes that it takes."""
 
-    def trim(self, below: Offset, most: int = 1000) -> int:
+    def trim(self, below: Offset, most: int = 100) -> int:
         """Remove whole groups all of whose events lie below an offset, at most `most` groups, the oldest first.
 
         Returns how many events were removed: call it again until that is 0. Offsets are not used again.

@@ -7,6 +7,7 @@ that few pages are written. `at` and `total` ascend with `first`: no index is ne
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import sys
 from collections.abc import Callable, Mapping
@@ -18,6 +19,7 @@ DATABASE = "log.sqlite"
 APPLICATION = 0x57656674  # "Weft"
 FORMAT = 1
 PAGE_SIZE = 8192
+OLDEST = (3, 37, 0)  # the first SQLite with strict tables
 
 _TABLES = """
 CREATE TABLE meta(key TEXT NOT NULL PRIMARY KEY, value BLOB NOT NULL, crc INTEGER NOT NULL) STRICT, WITHOUT ROWID;
@@ -51,6 +53,8 @@ UPGRADES: Mapping[int, Upgrade] = {}  # by the format it starts from; format 1 i
 
 def open_writer(path: Path) -> sqlite3.Connection:
     """The one connection that writes and checkpoints. Every commit is on the disk when it returns."""
+    if sqlite3.sqlite_version_info < OLDEST:
+        raise LogError(f"a log on disk needs SQLite 3.37 or newer, but this Python has {sqlite3.sqlite_version}")
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=5)
     for name, value in (
         ("page_size", PAGE_SIZE),  # these two count for a new file only
@@ -70,7 +74,9 @@ def open_writer(path: Path) -> sqlite3.Connection:
 
 def open_reader(path: Path) -> sqlite3.Connection:
     """A connection that can neither write nor checkpoint."""
-    uri = f"{path.resolve().as_uri()}?mode=ro"
+    wal = path.with_name(f"{path.name}-wal")
+    untouched = not os.access(path.parent, os.W_OK) and not wal.exists()  # SQLite cannot make its files there
+    uri = f"{path.resolve().as_uri()}?{'immutable=1' if untouched else 'mode=ro'}"
     connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=5)
     connection.execute("PRAGMA trusted_schema=OFF")
     connection.execute("PRAGMA cell_size_check=ON")

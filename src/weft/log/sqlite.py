@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,7 +40,7 @@ class LogFiles(NamedTuple):
 
 
 class SqliteLog:
-    """A log in a directory of its own; `weft.log.opening.open_log` makes it.
+    """A log in a directory of its own; `weft.log.opening.open_log` opens it.
 
     `quota` bounds the database in bytes; the WAL comes on top of it, with a little more than CHECKPOINT bytes.
     """
@@ -121,7 +121,7 @@ class SqliteLog:
         self._check_alive()
         return self._reader.size()
 
-    def trim(self, below: Offset, most: int = 1000) -> int:
+    def trim(self, below: Offset, most: int = 100) -> int:
         """Remove whole groups that lie below an offset, at most `most`, the oldest first. Returns how many events.
 
         Their pages are used again. Where more than a quarter of the file is free, some of them go back to the file
@@ -157,7 +157,7 @@ class SqliteLog:
         finally:
             self._ended = "it is closed"
             self._reader.close()
-            self._connection.close()
+            self._connection.close()  # nothing happens if it failed: it is closed already
             self._identity.close()
             self._lock.release()
 
@@ -224,6 +224,8 @@ class SqliteLog:
 
     def _fail(self, error: sqlite3.Error) -> LogFailedError:
         self._ended = f"{error} ({getattr(error, 'sqlite_errorname', 'unknown')})"
+        with suppress(sqlite3.Error):
+            self._connection.close()  # while the reader is open: the last connection would checkpoint, and so retry
         return LogFailedError(
             f"the log in {self.directory} failed: {self._ended}; it is unknown what is stored, so this process must end"
         )

@@ -32,6 +32,7 @@ class SqliteReader:
         self._lock = Lock()
         try:
             self._connection = open_reader(path)
+            self._connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()  # from now on it counts as open
         except sqlite3.Error as error:
             raise unreadable(path, error) from error
 

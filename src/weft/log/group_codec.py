@@ -15,6 +15,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 import numpy as np
+from numpy.typing import NDArray
 
 from weft.errors import LogError
 from weft.log.base import Events, Offset, StoredGroup
@@ -63,7 +64,24 @@ def encode_group(at: int, events: Events, total: int) -> GroupRow:
 
 
 def decode_group(row: GroupRow) -> StoredGroup:
-    """The group of a row. Raises LogError if it is not whole. Cost: about .2 microseconds an event."""
+    """The group of a row. Raises LogError if it is not whole. Cost: about .3 microseconds an event."""
+    parts = check_group(row)
+    heads, payloads = _split(row.heads, parts.heads), _split(row.payloads, parts.payloads)
+    origins = np.frombuffer(row.origins, "<i8").astype(np.int64, copy=False).reshape(row.n, 3)
+    return StoredGroup(row.at, Events(Offset(row.first), origins, heads, payloads, parts.starts, parts.seats))
+
+
+class GroupParts(NamedTuple):
+    """The arrays of a group that is whole."""
+
+    starts: NDArray[np.uint32]
+    seats: NDArray[np.uint32]
+    heads: NDArray[np.uint32]  # lengths
+    payloads: NDArray[np.uint32]
+
+
+def check_group(row: GroupRow) -> GroupParts:
+    """Raise LogError if a row is not a whole group. Cost: that of a checksum, and some microseconds."""
     first, number, at, total, crc, seats, origins, heads, payloads = row
     try:
         found = _checksum(_NUMBERS.pack(first, number, at, total), seats, origins, heads, payloads)
@@ -75,11 +93,9 @@ def decode_group(row: GroupRow) -> StoredGroup:
         starts, ids = csr[: number + 1], csr[number + 1 :]
         if starts[0] != 0 or starts[-1] != len(ids) or (starts[1:] < starts[:-1]).any():
             raise _damaged(first, "its seats are out of bounds")
-        sources = np.frombuffer(origins, "<i8").astype(np.int64, copy=False).reshape(number, 3)
-        parts = _split(first, number, heads), _split(first, number, payloads)
+        return GroupParts(starts, ids, _lengths(first, number, heads), _lengths(first, number, payloads))
     except (TypeError, ValueError, OverflowError, struct_error) as error:
         raise _damaged(first, str(error)) from None
-    return StoredGroup(at, Events(Offset(first), sources, *parts, starts, ids))
 
 
 def _checksum(numbers: bytes, *columns: bytes) -> int:
@@ -94,13 +110,18 @@ def _joined(parts: Sequence[bytes]) -> bytes:
     return b"".join((lengths.tobytes(), *parts))
 
 
-def _split(first: int, number: int, column: bytes) -> list[bytes]:
+def _lengths(first: int, number: int, column: bytes) -> NDArray[np.uint32]:
     if len(column) < 4 * number:
         raise _damaged(first, "its events are cut off")
-    lengths = np.frombuffer(column, "<u4", number).tolist()
-    if 4 * number + sum(lengths) != len(column):
+    lengths = np.frombuffer(column, "<u4", number)
+    if 4 * number + int(lengths.sum(dtype=np.int64)) != len(column):
         raise _damaged(first, "the lengths of its events are wrong")
-    return [column[begin:end] for begin, end in pairwise(accumulate(lengths, initial=4 * number))]
+    return lengths.astype(np.uint32, copy=False)
+
+
+def _split(column: bytes, lengths: NDArray[np.uint32]) -> list[bytes]:
+    ends = accumulate(lengths.tolist(), initial=4 * len(lengths))
+    return [column[begin:end] for begin, end in pairwise(ends)]
 
 
 def _damaged(first: int, why: str) -> LogError:

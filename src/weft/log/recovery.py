@@ -15,7 +15,7 @@ import msgspec
 from weft.errors import LogError
 from weft.log.base import Offset
 from weft.log.data_directory import DirectoryLock
-from weft.log.group_codec import GroupRow, decode_group
+from weft.log.group_codec import GroupRow, check_group
 from weft.log.identity import read_identity
 from weft.log.retention import floors
 from weft.log.row_reader import check_dead, read_meta, read_state, read_tip
@@ -57,7 +57,7 @@ def check_groups_from(
 ) -> CheckedGroups:
     """Check all groups with events from an offset on. Raises LogError for the first problem, or reports each.
 
-    Cost: about .4 microseconds an event.
+    Cost: about .2 microseconds an event of 300 bytes.
     """
     tip, total = read_tip(connection)
     groups = events = 0
@@ -65,9 +65,9 @@ def check_groups_from(
     for row in _rows(connection, first):
         wrong = ""
         try:
-            decoded = decode_group(row).events
-            if len(decoded.seats) and int(decoded.seats.max()) >= tip.next_seat:
-                wrong = f"it names seat {int(decoded.seats.max())}, but the next seat is {tip.next_seat}"
+            seats = check_group(row).seats
+            if len(seats) and int(seats.max()) >= tip.next_seat:
+                wrong = f"it names seat {int(seats.max())}, but the next seat is {tip.next_seat}"
         except LogError as error:
             wrong = str(error)
         if not wrong and (row.first < after or row.at < at):

@@ -92,7 +92,8 @@ class SqliteLog:
                 put_tip(self._connection, tip, total)
             self._wal += total - self._total + (2 + 2 * len(changes) + len(rows)) * self._page_size
             self._tip, self._total = tip, total  # before COMMIT: see _transaction
-        self._identity.write(tip.next)
+        if rows:
+            self._identity.write(tip.next)
         if self._wal >= CHECKPOINT:
             self._checkpoint()
 

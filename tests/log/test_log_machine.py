@@ -252,6 +252,18 @@ class LogMachine(RuleBasedStateMachine):
             point = events[0][1]
         assert self.driver.log.find_size(size) == point
 
+    @rule(seats=st.lists(st.integers(1, 9), max_size=3), first=st.integers(0, 30), limit=st.integers(0, 9))
+    def seek(self, seats: list[int], first: int, limit: int) -> None:
+        looked_at = [event for event in self.model.events() if event[1] >= first][:limit]
+        wanted = [event[1] for event in looked_at if set(event[-1]) & set(seats)]
+        if limit == 0:
+            answer = first
+        elif wanted:
+            answer = wanted[0]
+        else:
+            answer = looked_at[-1][1] + 1 if len(looked_at) == limit else self.model.next
+        assert self.driver.log.seek(np.array(seats, np.uint32), Offset(first), limit) == answer
+
     @rule(seat=few, after=st.integers(0, 4), limit=st.integers(0, 3))
     def dead(self, seat: int, after: int, limit: int) -> None:
         wanted = [row for (s, offset), row in self.model.of(DeadRow).items() if s == seat and offset > after]

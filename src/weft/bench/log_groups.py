@@ -109,7 +109,7 @@ def _appended(place: Path, number: int, groups: int) -> list[Result]:
         for group in made:
             assert group.events is not None
             start = perf_counter()
-            data = b"".join(encode_group(group.at, group.events, 0)[5:])
+            data = b"".join(encode_group(group.at, group.events, 0)[6:])
             os.write(plain, data)
             os.fsync(plain)
             plain_wall += perf_counter() - start
@@ -163,6 +163,11 @@ def _read(place: Path) -> list[Result]:
     begun = process_time()
     events = sum(len(group.events) for group in log.read(Offset(1), 1 << 40))
     read = process_time() - begun
+    begun = process_time()
+    after = log.seek(np.array([10_000], np.uint32), Offset(1), 1 << 40)  # a seat that gets nothing
+    sought = process_time() - begun
+    if after != log.restore().next:
+        raise AssertionError(f"the seat gets no event, but one was found at {after}")
     log.close()
     begun = process_time()
     report = verify(place)
@@ -171,6 +176,7 @@ def _read(place: Path) -> list[Result]:
         raise AssertionError(f"the log is damaged: {report}")
     return [
         Result("log/500/cpu_per_event_read", read / events * 1e6, "us", None, "lower"),
+        Result("log/500/cpu_per_event_sought", sought / events * 1e6, "us", None, "lower"),
         Result("log/500/cpu_per_event_verified", checked / events * 1e6, "us", None, "lower"),
     ]
 

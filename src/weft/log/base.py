@@ -210,6 +210,13 @@ class Log(Protocol):
     def find_size(self, size: int) -> Offset:
         """The lowest offset from which on the events take at most `size` bytes, at the start of a group."""
 
+    def seek(self, seats: NDArray[np.uint32], first: Offset, limit: int) -> Offset:
+        """The first offset from `first` on of an event that any of these seats gets.
+
+        At most `limit` events are looked at. If none of them is wanted it is the offset after them; if there are fewer,
+        the next offset. It is much cheaper than `read`, so a reader that gets few of many events seeks first.
+        """
+
     def dead(self, seat: SeatId, after: Offset, limit: int) -> list[DeadRow]:
         """Dead letters of a seat above an offset, by offset."""
 

@@ -24,7 +24,7 @@ from weft.log.sqlite_reader import unreadable
 
 Progress = Callable[[str, int, int], None]  # what is being done, how many of how many
 _SHOWN = 20  # problems
-_COLUMNS = "first, n, at, total, crc, seats, origins, heads, payloads"
+_COLUMNS = ", ".join(GroupRow._fields)
 
 
 class CheckedGroups(NamedTuple):

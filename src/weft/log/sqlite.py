@@ -13,6 +13,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from weft.errors import LogError, LogFailedError, LogFullError
 from weft.log.base import DeadRow, Group, Offset, SeatId, State, StoredGroup
 from weft.log.data_directory import DirectoryLock
@@ -26,7 +29,7 @@ from weft.log.sqlite_reader import SqliteReader, pragma, used_pages
 
 CHECKPOINT = 1 << 23  # bytes written to the WAL between two checkpoints
 VACUUM = 256  # pages given back to the file system in one call of trim, at most
-_INSERT = "INSERT INTO grp VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_INSERT = "INSERT INTO grp VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _REJECTED = {sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_BUSY}
 
 
@@ -111,6 +114,11 @@ class SqliteLog:
         """The lowest offset from which on the events take at most `size` bytes, at the start of a group."""
         self._check_alive()
         return self._reader.find_size(size)
+
+    def seek(self, seats: NDArray[np.uint32], first: Offset, limit: int) -> Offset:
+        """The first offset from `first` on of an event that any of these seats gets, or where to go on."""
+        self._check_alive()
+        return self._reader.seek(seats, first, limit)
 
     def dead(self, seat: SeatId, after: Offset, limit: int) -> list[DeadRow]:
         """Dead letters of a seat above an offset, by offset."""

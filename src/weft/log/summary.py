@@ -15,6 +15,7 @@ import numpy as np
 
 from weft.errors import LogError
 from weft.log.base import Offset, SeatId
+from weft.log.group_codec import SeatsRow, check_seats
 from weft.log.retention import floors
 from weft.log.row_reader import read_meta, read_state
 from weft.log.schema import DATABASE, check_format, open_reader
@@ -115,11 +116,10 @@ def count_lags(connection: sqlite3.Connection, floors: Mapping[SeatId, Offset]) 
     bounds = np.array([floors[SeatId(seat)] for seat in known.tolist()], np.int64)
     counts = np.zeros(len(known), np.int64)
     lowest = int(bounds.min()) if len(bounds) else 0
-    statement = "SELECT first, n, seats FROM grp WHERE first + n > ? ORDER BY first"
-    for first, number, column in connection.execute(statement, (lowest,)) if len(known) else ():
-        csr = np.frombuffer(column, "<u4").astype(np.int64)
-        starts, seats = csr[: number + 1], csr[number + 1 :]
-        offsets = np.repeat(np.arange(first, first + number), np.diff(starts))
+    statement = f"SELECT {', '.join(SeatsRow._fields)} FROM grp WHERE first + n > ? ORDER BY first"
+    for row in map(SeatsRow._make, connection.execute(statement, (lowest,)) if len(known) else ()):
+        starts, seats = check_seats(row)
+        offsets = np.repeat(np.arange(row.first, row.first + row.n), np.diff(starts))
         at = np.minimum(np.searchsorted(known, seats), len(known) - 1)
         counts += np.bincount(at[(known[at] == seats) & (offsets >= bounds[at])], minlength=len(known))
     return {SeatId(seat): count for seat, count in zip(known.tolist(), counts.tolist(), strict=True)}

@@ -134,11 +134,14 @@ def test_a_lost_wal_is_noticed(tmp_path):
     left = {path.name: path.read_bytes() for path in tmp_path.iterdir() if not path.name.endswith("-shm")}
     log.close()
     wal = left.pop(f"{DATABASE}-wal")
-    for kept in (0, len(wal) // 2):
-        put_back(tmp_path, left | ({f"{DATABASE}-wal": wal[:kept]} if kept else {}))
+    flipped = bytearray(wal)
+    flipped[len(wal) // 2] ^= 1
+    for found in (b"", wal[: len(wal) // 2], bytes(flipped)):
+        put_back(tmp_path, left | ({f"{DATABASE}-wal": found} if found else {}))
         assert verify(tmp_path).problems
         with pytest.raises(LogError):
             open_log(tmp_path)
+        assert (tmp_path / f"{DATABASE}-wal").read_bytes() == found, "what may still be of use stays"
     put_back(tmp_path, left | {f"{DATABASE}-wal": wal})
     opened = open_log(tmp_path)
     assert opened.checked.events == 5, "recovery has looked at what was stored since the clean stop"

@@ -23,7 +23,7 @@ from weft.log.recovery import CheckedGroups, Progress, check_groups_from, nothin
 from weft.log.row_codec import put_meta
 from weft.log.row_reader import put_tip, read_meta, read_tip
 from weft.log.row_rules import EMPTY
-from weft.log.schema import DATABASE, check_format, create_tables, is_new, open_writer, upgrade
+from weft.log.schema import DATABASE, check_format, create_tables, is_new, open_reader, open_writer, upgrade
 from weft.log.sqlite import LogFiles, SqliteLog
 from weft.log.sqlite_reader import unreadable
 from weft.model.schema import Schema
@@ -69,23 +69,38 @@ def open_log(directory: str | Path, options: LogOptions = DEFAULTS) -> OpenedLog
     place = Path(directory)
     make_directory(place)
     lock = DirectoryLock(place)
-    connection = None
+    connections: list[sqlite3.Connection] = []  # closed in reverse
     try:
         path = place / DATABASE
         identity = read_identity(place)
         if identity is not None and not path.exists():
             raise LogError(f"{place} has the file {IDENTITY!r}, but {DATABASE} is missing; restore it from a back-up")
         try:
-            connection = open_writer(path)
-            return _opened(place, connection, lock, identity, options)
+            if path.exists():
+                connections.append(_guard(path))
+            connections.append(open_writer(path))
+            opened = _opened(place, connections[-1], lock, identity, options)
         except (sqlite3.Error, OverflowError) as error:
             raise unreadable(path, error) from error
     except BaseException:
-        if connection is not None:
+        for connection in reversed(connections):
             with suppress(sqlite3.Error):
                 connection.close()
         lock.release()
         raise
+    for guard in connections[:-1]:
+        guard.close()
+    return opened
+
+
+def _guard(path: Path) -> sqlite3.Connection:
+    """A reader that is open while a log is examined: if it is refused, the writer is not the last connection to close.
+
+    The last one would checkpoint, and remove a WAL that may be damaged and still hold events.
+    """
+    guard = open_reader(path)
+    guard.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    return guard
 
 
 def _opened(

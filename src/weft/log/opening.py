@@ -25,7 +25,7 @@ from weft.log.row_reader import put_tip, read_meta, read_tip
 from weft.log.row_rules import EMPTY
 from weft.log.schema import DATABASE, check_format, create_tables, is_new, open_reader, open_writer, upgrade
 from weft.log.sqlite import LogFiles, SqliteLog
-from weft.log.sqlite_reader import unreadable
+from weft.log.sqlite_reader import DAMAGE, unreadable
 from weft.model.schema import Schema
 
 
@@ -76,11 +76,13 @@ def open_log(directory: str | Path, options: LogOptions = DEFAULTS) -> OpenedLog
         if identity is not None and not path.exists():
             raise LogError(f"{place} has the file {IDENTITY!r}, but {DATABASE} is missing; restore it from a back-up")
         try:
-            if path.exists():
-                connections.append(_guard(path))
+            if (
+                path.exists()
+            ):  # a log that is refused must not be checkpointed, as it is when the last connection closes
+                connections.append(open_reader(path))
             connections.append(open_writer(path))
             opened = _opened(place, connections[-1], lock, identity, options)
-        except (sqlite3.Error, OverflowError) as error:
+        except DAMAGE as error:
             raise unreadable(path, error) from error
     except BaseException:
         for connection in reversed(connections):
@@ -91,16 +93,6 @@ def open_log(directory: str | Path, options: LogOptions = DEFAULTS) -> OpenedLog
     for guard in connections[:-1]:
         guard.close()
     return opened
-
-
-def _guard(path: Path) -> sqlite3.Connection:
-    """A reader that is open while a log is examined: if it is refused, the writer is not the last connection to close.
-
-    The last one would checkpoint, and remove a WAL that may be damaged and still hold events.
-    """
-    guard = open_reader(path)
-    guard.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-    return guard
 
 
 def _opened(

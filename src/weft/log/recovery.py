@@ -20,7 +20,7 @@ from weft.log.identity import read_identity
 from weft.log.retention import floors
 from weft.log.row_reader import check_dead, read_meta, read_state, read_tip
 from weft.log.schema import DATABASE, check_format, open_reader
-from weft.log.sqlite_reader import unreadable
+from weft.log.sqlite_reader import DAMAGE, unreadable
 
 Progress = Callable[[str, int, int], None]  # what is being done, how many of how many
 _SHOWN = 20  # problems
@@ -121,7 +121,7 @@ def verify(directory: Path, progress: Progress = nothing) -> LogReport:
             problems.append(
                 f"events up to offset {identity.next - 1} were acknowledged, but the log ends at {facts['next'] - 1}"
             )
-    except (sqlite3.Error, OverflowError) as error:
+    except DAMAGE as error:
         problems.append(f"the database is damaged: {error}")
     finally:
         connection.close()

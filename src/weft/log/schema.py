@@ -70,13 +70,16 @@ def open_reader(path: Path) -> sqlite3.Connection:
     untouched = not os.access(path.parent, os.W_OK) and not wal.exists()  # SQLite cannot make its files there
     uri = f"{path.resolve().as_uri()}?{'immutable=1' if untouched else 'mode=ro'}"
     connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=5)
-    return _set_up(connection, [])
+    return _set_up(connection, [], touch=True)
 
 
-def _set_up(connection: sqlite3.Connection, settings: list[str]) -> sqlite3.Connection:
+def _set_up(connection: sqlite3.Connection, settings: list[str], touch: bool = False) -> sqlite3.Connection:
+    """The connection, closed if that fails; once touched, it counts as open for all others."""
     try:
         for setting in (*settings, "trusted_schema=OFF", "cell_size_check=ON"):
             connection.execute(f"PRAGMA {setting}").fetchall()
+        if touch:
+            connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     except sqlite3.Error:
         connection.close()
         raise

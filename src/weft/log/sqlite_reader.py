@@ -22,6 +22,7 @@ from weft.log.schema import open_reader
 from weft.log.seat_scan import SeatScan
 
 _COLUMNS, _SEATS = ", ".join(GroupRow._fields), ", ".join(SeatsRow._fields)
+DAMAGE = (sqlite3.Error, OverflowError, TypeError, ValueError)  # what reading a damaged database can raise
 _BYTES, _ROWS = 1 << 22, 64  # fetched at a time
 
 
@@ -36,7 +37,6 @@ class SqliteReader:
         self._lock = Lock()
         try:
             self._connection = open_reader(path)
-            self._connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()  # from now on it counts as open
         except sqlite3.Error as error:
             raise unreadable(path, error) from error
 
@@ -147,7 +147,7 @@ class SqliteReader:
                     yield
                 finally:
                     self._connection.execute("ROLLBACK")  # nothing was written
-            except (sqlite3.Error, OverflowError) as error:
+            except DAMAGE as error:
                 raise unreadable(self.path, error) from error
 
 

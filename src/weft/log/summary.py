@@ -19,7 +19,7 @@ from weft.log.group_codec import SeatsRow, check_seats
 from weft.log.retention import floors
 from weft.log.row_reader import read_meta, read_state
 from weft.log.schema import DATABASE, check_format, open_reader
-from weft.log.sqlite_reader import pragma, unreadable, used_pages
+from weft.log.sqlite_reader import DAMAGE, pragma, unreadable, used_pages
 
 
 class SeatLag(msgspec.Struct, frozen=True):
@@ -65,7 +65,7 @@ def summarize(directory: Path) -> LogSummary:
             return _summary(connection, path)
         finally:
             connection.close()
-    except (sqlite3.Error, OverflowError, KeyError, ValueError) as error:
+    except (*DAMAGE, KeyError) as error:
         raise unreadable(path, error) from error
 
 

@@ -76,10 +76,9 @@ def open_log(directory: str | Path, options: LogOptions = DEFAULTS) -> OpenedLog
         if identity is not None and not path.exists():
             raise LogError(f"{place} has the file {IDENTITY!r}, but {DATABASE} is missing; restore it from a back-up")
         try:
-            if (
-                path.exists()
-            ):  # a log that is refused must not be checkpointed, as it is when the last connection closes
-                connections.append(open_reader(path))
+            if path.exists():  # or the writer is the last to close, and checkpoints a log that was refused
+                with suppress(sqlite3.Error):  # a log whose making was interrupted cannot be read yet
+                    connections.append(open_reader(path))
             connections.append(open_writer(path))
             opened = _opened(place, connections[-1], lock, identity, options)
         except DAMAGE as error:

@@ -15,6 +15,7 @@ import typer
 from weft import __version__
 from weft.cli.filters import filters
 from weft.cli.interest import interest
+from weft.cli.log import log
 from weft.cli.order import order
 from weft.cli.pipeline import match
 from weft.cli.shell import AsJson, Commands, console, emit, say_notes
@@ -31,6 +32,7 @@ app.add_typer(filters, name="filter", help="Check, explain, compare and merge fi
 app.add_typer(sim, name="sim", help="Simulate networks of brokers.")
 app.add_typer(order, name="order", help="Show filters in their covering order, and compare its structures.")
 app.add_typer(interest, name="interest", help="Compare models of interest on your own subscriptions and events.")
+app.add_typer(log, name="log", help="Look at and look after the durable log of a broker.")
 for command in (match, aggregate, tune, profile):
     app.command()(command)
 

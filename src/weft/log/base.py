@@ -4,8 +4,8 @@ A group is a run of events together with every change of state that belongs to i
 what a neighbour told. A group is stored completely or not at all. Groups are stored in the order in which they are
 given, and the offsets of their events ascend; an offset is never given to two events, but offsets may be skipped.
 
-A log has one writer. `commit`, `trim` and `close` are called by that writer only; `read`, `find` and `dead` see what
-was committed, and may be called from other threads.
+A log has one writer. `commit`, `trim` and `close` are called by that writer only; `read`, `find`, `find_size` and
+`dead` see what was committed, and may be called from other threads. After a LogFailedError a log refuses everything.
 """
 
 from __future__ import annotations
@@ -113,14 +113,14 @@ class Put(msgspec.Struct, frozen=True):
 
 
 class Remove(msgspec.Struct, frozen=True):
-    """Remove the row of this type with this key; nothing happens if there is none."""
+    """Remove the row of this type with this key, and nothing else; nothing happens if there is none."""
 
     table: type[Row]
     key: tuple[Any, ...]  # the fields of the primary key, in order
 
 
 class MoveFloor(msgspec.Struct, frozen=True):
-    """What a seat has acknowledged: its SubRow or LinkRow otherwise stays as it is."""
+    """What a seat has acknowledged: its SubRow or LinkRow otherwise stays as it is. Without a row nothing happens."""
 
     seat: SeatId
     floor: Offset
@@ -129,7 +129,7 @@ class MoveFloor(msgspec.Struct, frozen=True):
 
 
 class MovePublisher(msgspec.Struct, frozen=True):
-    """How far a publisher is: its SessionRow otherwise stays as it is."""
+    """How far a publisher is: its SessionRow otherwise stays as it is. Without a row nothing happens."""
 
     session: SessionId
     pub_epoch: int
@@ -137,14 +137,14 @@ class MovePublisher(msgspec.Struct, frozen=True):
 
 
 class MoveGot(msgspec.Struct, frozen=True):
-    """How much of a peer's log is here: its LinkRow otherwise stays as it is."""
+    """How much of a peer's log is here: its LinkRow otherwise stays as it is. Without a row nothing happens."""
 
     link: SeatId
     got: int
 
 
 class SetMeta(msgspec.Struct, frozen=True):
-    """Store one entry of the log's own description."""
+    """Store one entry of the log's description. Keys that begin with "weft." belong to the log itself."""
 
     key: str
     value: bytes
@@ -195,7 +195,9 @@ class Log(Protocol):
     def commit(self, groups: Sequence[Group]) -> None:
         """Store the groups, in order, in one transaction. On return they are durable.
 
-        Raises LogFullError when the quota or the disk is full: nothing of them is stored, and the log can go on.
+        Raises LogError when a group breaks a rule (see `weft.log.row_rules`): nothing is stored, and the log can go on.
+        Raises LogFullError when the quota or the disk is full: nothing is stored, and the log can go on. At the quota
+        only groups with events are refused, so that acknowledgements still free space.
         Raises LogFailedError when it is unknown what is stored: the process must end and recover.
         """
 
@@ -205,14 +207,27 @@ class Log(Protocol):
     def find(self, at: int) -> Offset:
         """The offset of the first event whose group has this time or a later one, or the next offset."""
 
+    def find_size(self, size: int) -> Offset:
+        """The lowest offset from which on the events take at most `size` bytes, at the start of a group."""
+
+    def seek(self, seats: NDArray[np.uint32], first: Offset, limit: int) -> Offset:
+        """The first offset from `first` on of an event that any of these seats gets.
+
+        At most `limit` events are looked at. If none of them is wanted it is the offset after them; if there are fewer,
+        the next offset. It is much cheaper than `read`, so a reader that gets few of many events seeks first.
+        """
+
     def dead(self, seat: SeatId, after: Offset, limit: int) -> list[DeadRow]:
         """Dead letters of a seat above an offset, by offset."""
 
     def size(self) -> int:
         """The bytes that it takes."""
 
-    def trim(self, below: Offset) -> int:
-        """Remove whole groups all of whose events lie below an offset. Returns how many events were removed."""
+    def trim(self, below: Offset, most: int = 100) -> int:
+        """Remove whole groups all of whose events lie below an offset, at most `most` groups, the oldest first.
+
+        Returns how many events were removed: call it again until that is 0. Offsets are not used again.
+        """
 
     def close(self) -> None:
         """Mark a clean stop and release the log."""

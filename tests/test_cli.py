@@ -261,7 +261,7 @@ def test_empty_standard_input_is_wrong_usage():
 
 def test_standard_input_that_is_no_text_is_said_so():
     result = run("filter", "check", "-", stdin=b"\xff\xfe\n")
-    assert (result.exit_code, result.stderr) == (1, "weft: standard input is no UTF-8 text: convert it\n")
+    assert (result.exit_code, result.stderr) == (1, "weft: standard input is not valid UTF-8; convert it first\n")
 
 
 def test_a_json_filter_is_read_as_one():

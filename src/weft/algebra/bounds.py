@@ -33,14 +33,14 @@ def floats(name: str, values: Any, size: int) -> Floats:
     if array.dtype.kind in "bMm" or (
         array.dtype.kind in "OUST" and any(isinstance(each, str | bytes | bool) for each in array)
     ):
-        raise FilterError(f"the bounds of {name!r} are no numbers: a pair is (low, high), strings are one array")
+        raise FilterError(f"the bounds of {name!r} are not numbers; give a pair (low, high), or one array of strings")
     if array.dtype.kind in "iu" and len(array) and max(int(array.max()), -int(array.min())) > _EXACT:
-        raise FilterError(f"the bounds of {name!r} are integers beyond 53 bits: give these filters as text")
+        raise FilterError(f"the bounds of {name!r} are integers beyond 53 bits; give these filters as text")
     try:
         return np.where(absent, np.nan, array.astype(np.float64) + 0.0)
     except (TypeError, ValueError):
         raise FilterError(
-            f"the bounds of {name!r} are no numbers: a pair is (low, high), strings are one array"
+            f"the bounds of {name!r} are not numbers; give a pair (low, high), or one array of strings"
         ) from None
 
 

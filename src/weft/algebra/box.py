@@ -174,7 +174,8 @@ def universe(name: str, schema: Schema | None) -> ValueSet:
 def too_many_residuals() -> FilterTooComplexError:
     """What is raised past the limit."""
     return FilterTooComplexError(
-        f"more than {LIMITS.residuals} comparisons between attributes and predicates in one: split the filter"
+        f"one box of the filter has more than {LIMITS.residuals} comparisons between attributes and predicates; "
+        "split the filter"
     )
 
 

@@ -102,7 +102,7 @@ class BoxColumns:
                 low, high = (floats(name, side, size) for side in each)
                 kinds = {are_moments(side) for side in each if side is not None}
                 if len(kinds) > 1:
-                    raise FilterError(f"the bounds of {name!r} are moments on one side only: use one type")
+                    raise FilterError(f"the bounds of {name!r} are timestamps on one side only; use one type for both")
                 part = ColumnPart.TIMESTAMPS if True in kinds else ColumnPart.NUMBERS
             elif (numbers := string_numbers(each, strings)) is not None:
                 low = high = numbers

@@ -10,7 +10,8 @@ from typing import NamedTuple
 from weft.algebra.bulk import columns_of_texts
 from weft.algebra.columns import BoxColumns
 from weft.errors import FilterError
-from weft.language.dialects import from_json, is_json
+from weft.language.dialects import is_json
+from weft.language.filter_forms import read_any
 from weft.language.predicate import NO_PREDICATES, Predicates
 from weft.model.schema import Schema
 
@@ -31,7 +32,7 @@ def readable(
 
     >>> found = readable(["x > 5", "x => 5", None, '{"exact": {"type": "a"}}'])
     >>> found.columns.owners.tolist(), sorted(found.refused), found.refused[2]
-    ([0, 3], [1, 2], 'there is no filter: the text is NULL')
+    ([0, 3], [1, 2], 'there is no filter; the text is NULL')
 
     Cost: that of columns.
     """
@@ -40,7 +41,7 @@ def readable(
     for number, text in enumerate(texts):
         try:
             if text is None:
-                raise FilterError("there is no filter: the text is NULL")
+                raise FilterError("there is no filter; the text is NULL")
             plain.append(plain_text(text, predicates))
         except FilterError as error:
             refused[number] = str(error)
@@ -52,5 +53,5 @@ def readable(
 
 
 def plain_text(text: str, predicates: Predicates = NO_PREDICATES) -> str:
-    """A filter's text, also if it is given in JSON. Raises FilterError for JSON that is none."""
-    return str(from_json(text, predicates)) if is_json(text) else text
+    """A filter's text, also if it is given in JSON or as an EventBridge pattern. Raises FilterError for other JSON."""
+    return str(read_any(text, predicates)) if is_json(text) else text

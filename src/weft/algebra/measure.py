@@ -50,7 +50,7 @@ def disjoint(form: NormalForm, budget: Budget | None = None) -> list[Box]:
 def _box_volume(box: Box, schema: Schema) -> float:
     unknown = sorted(set(box.sets) - set(schema))
     if unknown:
-        raise SchemaError(f"a volume needs every attribute in the schema: add {', '.join(map(repr, unknown))}")
+        raise SchemaError(f"a volume needs every attribute in the schema; add {', '.join(map(repr, unknown))}")
     return math.prod(_size(box.sets.get(name), schema[name]) for name in schema)
 
 
@@ -65,7 +65,7 @@ def _size(restricted: ValueSet | None, attribute: Attribute) -> float:
         if restricted is None:
             return 1.0
         what = "categories" if attribute.type is Type.STRING else "bounds"
-        raise SchemaError(f"a volume needs {what} for {attribute.name!r}: add them to the schema")
+        raise SchemaError(f"a volume needs {what} for {attribute.name!r}; add them to the schema")
     low, high = _number(attribute.low), _number(attribute.high)
     line = values.timestamps if attribute.type is Type.TIMESTAMP else values.numbers
     within = interval.intersect(line, ((low, 0), (high, 1)))

@@ -302,7 +302,7 @@ class _Normalizer:
                 break
             boxes = joined
         if len(boxes) > LIMITS.boxes:
-            raise FilterTooComplexError(f"the filter is a union of more than {LIMITS.boxes} boxes: split it")
+            raise FilterTooComplexError(f"the filter is a union of more than {LIMITS.boxes} boxes; split it")
         return boxes
 
     def join_groups(self, boxes: list[Box], groups: dict[tuple[str | Subject, int], list[Box]]) -> list[Box]:
@@ -435,7 +435,7 @@ def _split(node: Filter) -> tuple[str, Split]:
         case Like(left):
             matching = like(node.compiled)
             return left.name, (ValueSet(strings=matching), ValueSet(strings=matching.complement()))
-    raise TypeError(f"{node!r} is no test of an attribute")
+    raise TypeError(f"{node!r} is not a test of an attribute")
 
 
 def _among(constants: Sequence[Constant]) -> Split:

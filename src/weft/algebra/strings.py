@@ -397,4 +397,4 @@ def _most_patterns(strings: Strings) -> int:
 
 
 def _too_many() -> FilterTooComplexError:
-    return FilterTooComplexError("too many LIKE patterns on one attribute: split the filter")
+    return FilterTooComplexError("too many LIKE patterns on one attribute; split the filter")

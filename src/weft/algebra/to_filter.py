@@ -53,7 +53,7 @@ def check_written(filter: Filter, boxes: Iterable[Box]) -> None:
         return  # each test comes into a box once, and is written there no longer than that
     if size > LIMITS.stored_text or sum(map(_most_written_box, some)) > LIMITS.stored_text:
         raise FilterTooComplexError(
-            f"written out, the filter takes more than {LIMITS.stored_text:,} bytes: use shorter names, or split it"
+            f"written out, the filter takes more than {LIMITS.stored_text:,} bytes; use shorter names, or split it"
         )
 
 

@@ -63,8 +63,8 @@ class Filter:
 
     def __bool__(self) -> NoReturn:
         raise TypeError(
-            "a filter has no truth of its own: combine filters with & | ~ (not and/or/not), "
-            "write each comparison in parentheses, and F.x.between(low, high) for low <= x <= high"
+            "a filter is not a bool; combine filters with & | ~ instead of and/or/not, "
+            "put each comparison in parentheses, and write F.x.between(low, high) for low <= x <= high"
         )
 
     def __str__(self) -> str:
@@ -86,7 +86,7 @@ class _Nested(Filter):
 
     def _check_depth(self, below: int) -> None:
         if below >= MAX_DEPTH:
-            raise FilterTooComplexError(f"a filter may be nested {MAX_DEPTH} deep at most")
+            raise FilterTooComplexError(f"a filter can be nested at most {MAX_DEPTH} levels deep")
         object.__setattr__(self, "levels", below + 1)
 
 
@@ -107,7 +107,7 @@ class AttributeRef(Filter):
         if not isinstance(self.name, str) or not self.name or not encodes(self.name):
             raise FilterError(f"{self.name!r} cannot name an attribute")
         if len(self.name) > LIMITS.name:
-            raise FilterTooComplexError(f"an attribute's name may have {LIMITS.name} characters at most")
+            raise FilterTooComplexError(f"the name of an attribute can have at most {LIMITS.name} characters")
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +155,9 @@ class Like(Filter):
     def __post_init__(self) -> None:
         for text in (self.pattern, "" if self.escape is None else self.escape):
             if not isinstance(text, str):
-                raise FilterError(f"a pattern is a string, not {text!r}")
+                raise FilterError(f"a pattern must be a string, not {text!r}")
             if not encodes(text):
-                raise FilterError("a pattern with lone surrogates is no text")
+                raise FilterError("a pattern must not contain lone surrogates")
         object.__setattr__(self, "compiled", Pattern.of(self.pattern, self.escape, self.ignore_case))
 
 
@@ -306,7 +306,9 @@ def _check_operands(node: And | Or) -> None:
     kind, below = type(node), 0
     for operand in node.operands:
         if type(operand) is kind:
-            raise FilterError(f"{kind.__name__} takes filters of other kinds: conjunction() and disjunction() flatten")
+            raise FilterError(
+                f"{kind.__name__} cannot contain another {kind.__name__}; conjunction() and disjunction() flatten"
+            )
         below = max(below, operand.depth)
     if len(node.operands) < 2:
         raise FilterError(f"{kind.__name__} takes two or more filters")

@@ -87,15 +87,15 @@ class Field:
         raise AssertionError
 
     def __contains__(self, _: object) -> NoReturn:
-        raise TypeError("`in` cannot build a filter: use F.x.isin(...) or F.x.contains(...)")
+        raise TypeError("`in` cannot build a filter; use F.x.isin(...) or F.x.contains(...)")
 
     def __iter__(self) -> NoReturn:
-        raise TypeError(f"an attribute is not iterable: {self._name.name}")
+        raise TypeError(f"attribute {self._name.name} is not iterable")
 
     def __call__(self, *_: object) -> NoReturn:
         """Raise: what looked like a method is a part of the name."""
         name, method = self._name.name.rpartition(".")[::2]
-        raise TypeError(f"an attribute ({name or method}) has no method {method!r}: see help(weft.F.x)")
+        raise TypeError(f"attribute {name or method} has no method {method!r}; see help(weft.F.x)")
 
     def __repr__(self) -> str:
         return f"F[{self._name.name!r}]"
@@ -163,9 +163,9 @@ class Field:
         if isinstance(other, Field):
             return Compare(self._name, operator, other._name)
         if isinstance(other, Filter):
-            raise FilterError("a condition cannot be compared: use & | ~, and parentheses around comparisons")
+            raise FilterError("a condition cannot be compared; use & | ~, and parentheses around comparisons")
         if other is None:
-            raise FilterError("a comparison with None is never true: use is_null() or is_not_null()")
+            raise FilterError("a comparison with None is never true; use is_null() or is_not_null()")
         return Compare(self._name, operator, Constant.of(other))
 
 
@@ -194,7 +194,7 @@ F = _Fields()
 def literal_like(left: AttributeRef, before: str, text: str, after: str, ignore_case: bool = False) -> Like:
     """LIKE, or ILIKE, with the text taken literally between two pieces of pattern."""
     if not isinstance(text, str):
-        raise FilterError(f"a text to look for is a string, not {text!r}")
+        raise FilterError(f"the text to look for must be a string, not {text!r}")
     if "%" not in text and "_" not in text:
         return Like(left, before + text + after, None, ignore_case)
     for sign in "\\%_":

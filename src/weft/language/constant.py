@@ -44,19 +44,19 @@ class Constant:
     def __post_init__(self) -> None:
         if self.type is Type.FLOAT:
             if not math.isfinite(self.value):  # type: ignore[arg-type]
-                raise FilterError("a filter's numbers must be finite: leave the bound out, or test with IS NULL")
+                raise FilterError("the numbers of a filter must be finite; leave the bound out, or test with IS NULL")
             if self.value == 0:
                 object.__setattr__(self, "value", 0.0)  # -0.0 equals 0.0
         elif self.type is Type.INT:
             if not INT_MIN <= self.value <= INT_MAX:  # type: ignore[operator]
                 raise FilterError(
-                    f"{self.value} does not fit in 64 bits: write it as a float, with a point or an exponent"
+                    f"{self.value} does not fit in 64 bits; write it as a float, with a decimal point or an exponent"
                 )
         elif self.type is Type.STRING:
             if not encodes(self.value):  # type: ignore[arg-type]
-                raise FilterError("a string with lone surrogates is no text")
+                raise FilterError("a string must not contain lone surrogates")
         elif self.type is Type.TIMESTAMP and not MICROS_MIN <= self.value <= MICROS_MAX:  # type: ignore[operator]
-            raise FilterError("a timestamp must lie in the years 1 to 9999")
+            raise FilterError("a timestamp must be in the years 1 to 9999")
 
     @staticmethod
     def of(value: Value) -> Constant:
@@ -65,8 +65,8 @@ class Constant:
         if isinstance(value, datetime):
             return Constant(Type.TIMESTAMP, to_micros(value))
         if kind is None:
-            what = "NaN equals nothing" if isinstance(value, float) else f"{value!r} is no constant"
-            raise FilterError(f"{what}: use a bool, int, float, str or datetime, or test with IS NULL")
+            what = "NaN equals nothing" if isinstance(value, float) else f"{value!r} cannot be a constant"
+            raise FilterError(f"{what}; use a bool, int, float, str or datetime, or test with IS NULL")
         return Constant(kind, _PLAIN[kind](value))  # a subclass, as numpy has them, may be written otherwise
 
     @property
@@ -136,7 +136,9 @@ def _whole(digits: str) -> int:
     if len(digits) > 19:  # before int() sees them: it may be slow, or refuse
         digits = digits.lstrip("0") or "0"
         if len(digits) > 19:
-            raise FilterError("the number does not fit in 64 bits: write it as a float, with a point or an exponent")
+            raise FilterError(
+                "the number does not fit in 64 bits; write it as a float, with a decimal point or an exponent"
+            )
     return int(digits)
 
 

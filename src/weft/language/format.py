@@ -98,7 +98,7 @@ def _test(node: Filter, negation: str) -> str:
         case Is(operand, value):
             plain = isinstance(operand, AttributeRef | Truth | Call)
             return f"{format_filter(operand) if plain else f'({format_filter(operand)})'} IS {negation}{_TRUTHS[value]}"
-    raise TypeError(f"{node!r} is no filter")
+    raise TypeError(f"{node!r} is not a filter")
 
 
 def _within(node: Filter, *looser: type[Filter]) -> str:

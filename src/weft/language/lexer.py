@@ -1,4 +1,7 @@
-"""Filter text as tokens. Law: every character lands in a token or an error that points at it."""
+"""Filter text as tokens. Law: every character lands in a token, a comment, or an error that points at it.
+
+Comments are those of SQL: from `--` to the end of the line, and between `/*` and `*/`, without nesting.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +17,17 @@ MAX_TEXT = LIMITS.text  # bytes of UTF-8
 NUMBER = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 STRING = r"'[^']*(?:''[^']*)*'"
 QUOTED = r'"[^"]*(?:""[^"]*)*"'
+COMMENT = r"--[^\n]*|/\*(?:[^*]|\*(?!/))*+\*/"
 
 RESERVED = frozenset(("AND", "OR", "NOT", "IN", "LIKE", "BETWEEN", "IS", "NULL", "TRUE", "FALSE"))
 
 _TOKENS = re.compile(
-    rf"""\s*(?:
+    rf"""(?:\s+|{COMMENT})*+(?:
       (?P<name>[^\W\d]\w*(?:\.[^\W\d]\w*)*)
     | (?P<number>{NUMBER})
     | (?P<string>{STRING})
     | (?P<quoted>{QUOTED})
+    | (?P<open>/\*)
     | (?P<bad>==|=>|=<|!(?!=)|&&?|\|\|?)
     | (?P<op><=|>=|<>|!=|=|<|>)
     | (?P<mark>[(),+-])
@@ -44,13 +49,15 @@ _INSTEAD = {
     "||": "did you mean OR?",
     "'": "a string ends with a quote; a quote inside it is doubled: 'it''s'",
     '"': "a quoted name ends with a double quote; a double quote inside it is doubled",
-    "`": 'odd names go in double quotes: "my name"',
-    ";": "one filter, without a semicolon",
+    "`": 'names with other characters go in double quotes: "my name"',
+    ";": "a filter ends without a semicolon",
     "[": "lists go in parentheses: x IN (1, 2)",
     "≤": "did you mean '<='?",
     "≥": "did you mean '>='?",
     "≠": "did you mean '!='?",
-} | dict.fromkeys("*/%^~", "there is no arithmetic in filters: compare attributes with constants or each other")
+} | dict.fromkeys("*/%^~", "filters have no arithmetic; compare attributes with constants or with each other")
+_IN_NAMES = "$@#:"  # what names of other systems are often written with
+_AROUND = re.compile(r"[\w.$@#:-]+")
 
 
 class Token(NamedTuple):
@@ -80,11 +87,15 @@ def tokenize(text: str, limit: int | None = None) -> list[Token]:
         elif kind == "number":
             if at < len(text) and (text[at].isalnum() or text[at] in "._"):
                 raise FilterSyntaxError(f"malformed number {piece + text[at]!r}", text, start, at + 1)
+        elif kind == "open":
+            raise FilterSyntaxError(
+                "unterminated comment", text, start, at, "a comment that starts with /* ends with */"
+            )
         elif kind in ("bad", "odd"):
             raise _unknown(text, piece, start)
         tokens.append(Token(kind, piece, start, at))
         if len(tokens) > most + 1:
-            raise FilterSyntaxError(f"the filter has more than {most:,} words and signs", text, start, at, "split it")
+            raise FilterSyntaxError(f"the filter has more than {most:,} tokens", text, start, at, "split it")
         if kind == "end":
             return tokens
 
@@ -93,14 +104,14 @@ def check_size(text: str, limit: int | None = None) -> None:
     """Refuse a text past the limit of what users may write, or the one given; and one that is not Unicode."""
     most = LIMITS.text if limit is None else limit
     if not isinstance(text, str):
-        raise TypeError(f"a filter's text must be a str, not {type(text).__name__}")
+        raise TypeError(f"the text of a filter must be a str, not {type(text).__name__}")
     if len(text) > most:
         raise FilterSyntaxError(f"the text is longer than {most} bytes", text, most)
     if not text.isascii():
         try:
             size = len(text.encode())
         except UnicodeEncodeError as error:
-            raise FilterSyntaxError("a lone surrogate is no text", text, error.start, error.end) from None
+            raise FilterSyntaxError("a lone surrogate is not text", text, error.start, error.end) from None
         if size > most:
             raise FilterSyntaxError(f"the text is longer than {most} bytes", text, len(text) - 1)
 
@@ -117,6 +128,10 @@ def is_plain_name(name: str) -> bool:
 
 def _unknown(text: str, piece: str, start: int) -> FilterSyntaxError:
     hint = _INSTEAD.get(piece, "")
+    if piece in _IN_NAMES:
+        meant = next(found[0] for found in _AROUND.finditer(text) if found.start() <= start < found.end())
+        hint = f"names with {piece!r} go in double quotes" + (f': "{meant}"' if any(map(str.isalnum, meant)) else "")
+        return FilterSyntaxError(f"unexpected character {piece!r}", text, start, start + 1, hint)
     what = (
         "unterminated string"
         if piece == "'"

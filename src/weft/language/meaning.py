@@ -116,7 +116,7 @@ def _truth(node: Filter, event: Values) -> bool | None:
             return all_of(*(_truth(operand, event) for operand in operands))
         case Or(operands):
             return any_of(*(_truth(operand, event) for operand in operands))
-    raise TypeError(f"{node!r} is no filter")
+    raise TypeError(f"{node!r} is not a filter")
 
 
 def _comparable(value: Value | None) -> tuple[Type, Any] | None:

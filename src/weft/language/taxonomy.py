@@ -47,11 +47,11 @@ class Taxonomy:
             text = place.read_text(encoding="utf-8")
             table = tomllib.loads(text) if place.suffix == ".toml" else json.loads(text)
             if not isinstance(table, dict):
-                raise ValueError("it is no table of child = [parents]")
+                raise ValueError("it is not a table of child = [parents]")
             for child, above in table.items():
                 names = [above] if isinstance(above, str) else above
                 if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-                    raise ValueError(f"the parents of {child!r} are no list of strings")
+                    raise ValueError(f"the parents of {child!r} are not a list of strings")
             return Taxonomy(table)
         except (OSError, ValueError, RecursionError) as error:
             raise FilterError(f"cannot read the taxonomy {place}: {error}") from error

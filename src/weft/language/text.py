@@ -109,7 +109,8 @@ def _learn(text: str, key: ShapeKey, constants: list[str]) -> TextShape | None:
         parsed = parse_text(text, NO_PREDICATES)
     except FilterSyntaxError:
         return None
-    if [text[slot.start : slot.end] for slot in parsed.slots] != constants:
+    written = [found.span() for found in _CONSTANT.finditer(text) if found[0][0] != '"']
+    if [(slot.start, slot.end) for slot in parsed.slots] != written:  # a comment may look as if it had constants
         return None
     if any(isinstance(node, Call) for node in walk(parsed.tree)):
         return None

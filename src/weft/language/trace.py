@@ -49,7 +49,7 @@ def trace(filter: Filter, event: Event) -> Trace:
             parts = operands
         case Not(operand):
             parts = (operand,)
-        case Is(operand) if not isinstance(operand, AttributeRef):  # what IS NULL asks of an attribute is no condition
+        case Is(operand) if not isinstance(operand, AttributeRef):  # an attribute is not a condition
             parts = (operand,)
     values = {} if parts else {name: event[name] for name in sorted(attributes(filter))}
     return Trace(filter, truth(filter, event), values, tuple(trace(part, event) for part in parts))

@@ -221,7 +221,7 @@ def test_patterns_as_text(pattern: dict[str, Any], text: str) -> None:
         ('{"a": []}', "a list of values must not be empty"),
         ('{"a": "b"}', "a key takes a list of values or an object"),
         ('{"": ["b"]}', "the name of an attribute must be a string of one character or more"),
-        ('{"a": [null]}', "null cannot be told from an absent attribute"),
+        ('{"a": [null]}', "null cannot be distinguished from an absent attribute"),
         ('{"a": [["b"]]}', "a value must be a string, a number, true or false"),
         ('{"a": [{"prefix": "b", "suffix": "c"}]}', "a test has one name, not 2"),
         ('{"a": [{"contains": "b"}]}', "unknown test 'contains'"),

@@ -1,8 +1,8 @@
 """Volumes of boxes. Laws: additive over disjoint boxes; only the part within the schema's bounds counts.
 
-Only attributes that a box restricts need bounds; one without, that no box restricts, counts 1.
-A float or a timestamp is measured by length (seconds), an integer, a bool and a category by count; a float with a
-precision counts its steps. Absence has no volume: a bounded, complete event is the unit of comparison.
+Only attributes that a box restricts need bounds; any other attribute without bounds counts as 1. A float or a timestamp
+is measured by length (in seconds), an integer, a bool and a category by count; a float with a precision counts its
+steps. Absence has no volume: only events that have all attributes, within their bounds, count.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def volume(region: Region, schema: Schema, budget: Budget | None = None) -> floa
 
 
 def disjoint(form: NormalForm, budget: Budget | None = None) -> list[Box]:
-    """The same set as disjoint boxes; residuals are ignored, so it may be too large where there are some."""
+    """The same set as disjoint boxes; residuals are ignored, so that the result may be too large."""
     budget = budget or Budget()
     pieces: list[Box] = []
     seen: list[Box] = []
@@ -81,7 +81,7 @@ def _length(line: Line, step: float | None) -> list[float]:
 
 
 def _steps_below(cut: Cut, step: float) -> int:
-    """How many multiples of the step lie below a cut, from an arbitrary origin."""
+    """The number of multiples of the step below a cut, from an arbitrary origin."""
     value, side = cut
     if step == 1 and isinstance(value, int):
         return value + side

@@ -30,7 +30,7 @@ class Cidr:
     type = Type.STRING
 
     def check(self, arguments: Arguments) -> None:
-        """One argument, the network."""
+        """There is one argument, the network."""
         if len(arguments) != 1 or not isinstance(arguments[0], str):
             raise ValueError("cidr takes an attribute and one network, as in cidr(ip, '10.0.0.0/8')")
         _network(arguments[0])

@@ -32,7 +32,7 @@ _PLAIN: dict[Type, Callable[[Any], Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A typed constant; a timestamp is held in microseconds.
+    """A typed constant; a timestamp is stored in microseconds.
 
     >>> Constant.of(5) == Constant.of(5.0)
     False
@@ -67,16 +67,16 @@ class Constant:
         if kind is None:
             what = "NaN equals nothing" if isinstance(value, float) else f"{value!r} cannot be a constant"
             raise FilterError(f"{what}; use a bool, int, float, str or datetime, or test with IS NULL")
-        return Constant(kind, _PLAIN[kind](value))  # a subclass, as numpy has them, may be written otherwise
+        return Constant(kind, _PLAIN[kind](value))  # a subclass, such as numpy's, may be written differently
 
     @property
     def python(self) -> Value:
-        """The value as events hold it."""
+        """The value as it is in events."""
         return from_micros(self.value) if self.type is Type.TIMESTAMP else self.value  # type: ignore[arg-type]
 
 
 def encodes(text: str) -> bool:
-    """Whether a text is Unicode: without lone surrogates."""
+    """Whether a text is valid Unicode, without lone surrogates."""
     if text.isascii():
         return True
     try:
@@ -87,7 +87,7 @@ def encodes(text: str) -> bool:
 
 
 def _trusted(kind: Type, value: bool | int | float | str) -> Constant:
-    """A constant that is valid for sure, without the checks: readers make very many."""
+    """A constant that is known to be valid, made without checks: readers make very many."""
     made = _new(Constant)
     _set_type(made, kind)
     _set_value(made, value)
@@ -104,22 +104,22 @@ def read_int(text: str) -> Constant:
 
 
 def read_negative_int(text: str) -> Constant:
-    """A whole number that a minus stands before."""
+    """A whole number after a minus sign."""
     return Constant(Type.INT, -_whole(text))
 
 
 def read_float(text: str) -> Constant:
-    """A number with a point or an exponent."""
+    """A number with a decimal point or an exponent."""
     return _trusted(Type.FLOAT, _real(text))
 
 
 def read_negative_float(text: str) -> Constant:
-    """A number with a point or an exponent that a minus stands before."""
+    """A number with a decimal point or an exponent, after a minus sign."""
     return Constant(Type.FLOAT, -_real(text))
 
 
 def read_string(text: str) -> Constant:
-    """A string with its quotes."""
+    """A string in its quotes."""
     value = text[1:-1].replace("''", "'") if "''" in text[1:-1] else text[1:-1]
     return _trusted(Type.STRING, value) if value.isascii() else Constant(Type.STRING, value)
 

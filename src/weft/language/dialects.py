@@ -43,7 +43,7 @@ DIALECTS = ("exact", "prefix", "suffix", "all", "any", "not", "sql")
 
 
 def is_json(text: str) -> bool:
-    """Whether a filter's text is meant as JSON: it starts with a bracket, as no text of the language does.
+    """Whether a text is JSON rather than a filter's text: it starts with a bracket.
 
     >>> is_json(' {"exact": {"type": "a"}}'), is_json("(x > 5)")
     (True, False)
@@ -57,7 +57,7 @@ def from_json(
     *,
     limit: int | None = None,
 ) -> Filter:
-    """The filter of a JSON text, or of what it decodes to; `limit` is that of `parse`, for what `to_json` wrote.
+    """The filter of a JSON text, or of a decoded one; `limit` is that of `parse`, for what `to_json` wrote.
 
     >>> print(from_json('{"all": [{"prefix": {"type": "order."}}, {"not": {"exact": {"source": "test"}}}]}'))
     type LIKE 'order.%' AND (source = 'test') IS NOT TRUE
@@ -66,7 +66,7 @@ def from_json(
 
 
 def to_json(filter: Filter) -> dict[str, Any]:
-    """The filter in the dialects: natively where they can say it, else as `sql`.
+    """The filter as JSON: in the other dialects where they can express it, else as `sql`.
 
     >>> from weft import parse
     >>> to_json(parse("type LIKE 'order.%' AND price < 95"))

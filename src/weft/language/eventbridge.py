@@ -3,11 +3,11 @@
     {"source": ["aws.ec2"], "detail": {"state": [{"anything-but": "running"}], "c-count": [{"numeric": [">", 5]}]}}
 
 Laws: the filter matches an event just if the pattern does, by the published rules, for events whose values are strings,
-numbers and bools; what the language cannot say is refused, with the path of the key.
+numbers and bools; what the language cannot express is refused, with the path of the key.
 
 All keys of an object must match; of the values in a list, one. Nested keys become dotted names. A missing key matches
 nothing except `{"exists": false}`, so that a negative test also requires a value. Weft has no arrays in events, and
-does not tell null from absent: a pattern with null is refused.
+does not distinguish null from absent: a pattern with null is refused.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ def _attribute(name: str, path: JsonPath) -> AttributeRef:
 def _constant(value: Any, path: JsonPath) -> Constant:
     if value is None:
         hint = 'for an attribute that is absent or null, write {"exists": false}'
-        raise JsonFault("null cannot be told from an absent attribute", path, hint)
+        raise JsonFault("null cannot be distinguished from an absent attribute", path, hint)
     if not isinstance(value, str | bool | int | float):
         raise JsonFault("a value must be a string, a number, true or false", path)
     try:

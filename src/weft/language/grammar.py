@@ -1,4 +1,4 @@
-"""Filter text to tree, by recursive descent. Law: a text gives a tree, or a FilterSyntaxError that points.
+"""Filter text to tree, by recursive descent. Law: a text gives a tree, or a FilterSyntaxError with the place.
 
     or     := and { OR and }
     and    := not { AND not }
@@ -8,8 +8,8 @@
                      | [NOT] (LIKE | ILIKE) text [ESCAPE text] ]
     term   := ( or ) | name | constant | predicate ( name, constant, ... )
 
-By hand rather than by a parser generator: there is no grammar to compile at the start, and it knows at each place what
-the writer may have meant.
+It is written by hand: there is no grammar to compile at start-up, and at each place it is known what the writer may
+have meant.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _INSTEAD = {
 
 
 class ConstantSlot(NamedTuple):
-    """A constant of the text: its place, its reader, and what it was read as."""
+    """A constant in the text: its place, its reader, and its value."""
 
     start: int
     end: int
@@ -77,7 +77,7 @@ class ConstantSlot(NamedTuple):
 
 
 class Parsed(NamedTuple):
-    """A tree, its constants in the order of the text, and those (by position) that its form depends on."""
+    """A tree, its constants in the order of the text, and the positions of those that its form depends on."""
 
     tree: Filter
     slots: list[ConstantSlot]
@@ -85,13 +85,13 @@ class Parsed(NamedTuple):
 
 
 def parse_text(text: str, predicates: Predicates, limit: int | None = None) -> Parsed:
-    """Parse one filter; `limit` is that of `parse`."""
+    """Parse one filter; for `limit` see `parse`."""
     parser = _Parser(text, predicates, limit)
     try:
         tree = parser.whole()
     except FilterSyntaxError:
         raise
-    except RecursionError:  # few levels of nesting, but the caller has used up the stack
+    except RecursionError:  # not nested deeply, but the caller has used up the stack
         raise FilterSyntaxError("the filter is nested too deeply for the remaining stack", text) from None
     except FilterError as error:  # a node refused its parts: say where
         token = parser.tokens[max(0, parser.at - 1)]
@@ -168,9 +168,9 @@ class _Parser:
         self.fail(f"expected AND, OR or the end, not {token.text!r}", token, hint)
 
     def condition(self, token: Token, term: Operand, end: int = 0) -> Filter:
-        """The term as a filter: a bare TRUE or FALSE is one, another constant is not.
+        """The term as a filter; of the constants, only TRUE and FALSE are filters.
 
-        It stands from the token to the one before `end`, or to the last one read.
+        The term reaches from the token to the one before `end`, or to the last token read.
         """
         if isinstance(term, Filter):
             return term
@@ -250,7 +250,7 @@ class _Parser:
         return Not(tested) if negated else tested
 
     def is_ilike(self) -> bool:
-        """Whether ILIKE comes next: no keyword, for after a term nothing else can be a name."""
+        """Whether ILIKE comes next. It is not reserved: after a term, no other name can follow."""
         return self.next.kind == "name" and is_word(self.next.text, ("ILIKE",))
 
     def compare(self, left: AttributeRef | Constant, operator: Operator, right: AttributeRef | Constant) -> Filter:
@@ -393,5 +393,5 @@ class _Parser:
         return constant
 
     def pin(self, *constants: Constant) -> None:
-        """The tree's form depends on these: they belong to the shape."""
+        """The form of the tree depends on these constants, so they are part of the shape."""
         self.pinned.update(self.places[id(constant)] for constant in constants if id(constant) in self.places)

@@ -56,12 +56,12 @@ _INSTEAD = {
     "≥": "did you mean '>='?",
     "≠": "did you mean '!='?",
 } | dict.fromkeys("*/%^~", "filters have no arithmetic; compare attributes with constants or with each other")
-_IN_NAMES = "$@#:"  # what names of other systems are often written with
+_IN_NAMES = "$@#:"  # characters that names in other systems often have
 _AROUND = re.compile(r"[\w.$@#:-]+")
 
 
 class Token(NamedTuple):
-    """A piece of the text: `kind` is name, quoted, number, string, op, mark, end, or a reserved word."""
+    """A token; `kind` is name, quoted, number, string, op, mark, end, or a reserved word."""
 
     kind: str
     text: str
@@ -70,7 +70,7 @@ class Token(NamedTuple):
 
 
 def tokenize(text: str, limit: int | None = None) -> list[Token]:
-    """The tokens of a text, closed by one of kind `end`; a text that Weft wrote itself has a higher limit."""
+    """The tokens of a text, followed by one of kind `end`; a text that Weft wrote itself may have a higher limit."""
     check_size(text, limit)
     most = LIMITS.tokens if limit is None else len(text)
     tokens: list[Token] = []
@@ -101,7 +101,7 @@ def tokenize(text: str, limit: int | None = None) -> list[Token]:
 
 
 def check_size(text: str, limit: int | None = None) -> None:
-    """Refuse a text past the limit of what users may write, or the one given; and one that is not Unicode."""
+    """Raise FilterSyntaxError for a text longer than the limit, which is that of users by default, or not Unicode."""
     most = LIMITS.text if limit is None else limit
     if not isinstance(text, str):
         raise TypeError(f"the text of a filter must be a str, not {type(text).__name__}")
@@ -117,12 +117,12 @@ def check_size(text: str, limit: int | None = None) -> None:
 
 
 def is_word(text: str, words: Collection[str]) -> bool:
-    """Whether a text is one of some words in any case; only ASCII letters spell words."""
+    """Whether a text is one of the words, in upper or lower case ASCII letters."""
     return text.isascii() and text.upper() in words
 
 
 def is_plain_name(name: str) -> bool:
-    """Whether an attribute's name needs no quotes."""
+    """Whether the name of an attribute can be written without quotes."""
     return not is_word(name, RESERVED) and _PLAIN_NAME.fullmatch(name) is not None
 
 

@@ -30,12 +30,12 @@ class Predicate(Protocol):
 
     @property
     def name(self) -> str:
-        """How filters call it."""
+        """Its name in filters."""
         ...
 
     @property
     def type(self) -> Type:
-        """The type of the values it tests; for any other value it is NULL."""
+        """The type of the values that it tests; for any other value it is NULL."""
         ...
 
     def check(self, arguments: Arguments) -> None:
@@ -56,7 +56,7 @@ class Predicate(Protocol):
 
 
 class Predicates:
-    """The predicates that a parser knows, by name.
+    """The predicates that filters can call, by name.
 
     >>> from weft.language.taxonomy import IsA, Taxonomy
     >>> known = Predicates([IsA(Taxonomy({"car": ["vehicle"]}))])
@@ -70,7 +70,7 @@ class Predicates:
             self.register(predicate)
 
     def register(self, predicate: Predicate) -> None:
-        """Make a predicate known; registering another one under the same name raises FilterError."""
+        """Register a predicate. Raises FilterError if another one has the same name."""
         if isinstance(predicate, type) or not isinstance(predicate, Predicate):
             raise FilterError(
                 f"{predicate!r} is not a predicate: it needs name, type, check, matches, covers and overlaps"

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Callable
+from datetime import UTC, datetime
 from ipaddress import ip_address, ip_network
 from itertools import product
 from operator import eq, ge, gt, le, lt
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from strategies import thorough
 from weft import covers, from_eventbridge, matches, normalize, parse, to_filter
+from weft.algebra.filter_texts import readable
 from weft.errors import FilterError, FilterSyntaxError
+from weft.index.tree import TreeIndex
+from weft.language.cidr import Cidr
 from weft.language.filter_forms import FilterForm, form_of, read_any
+from weft.language.predicate import Predicates
 from weft.model.event import Event
+from weft.routing.item_codec import FilterItems
 
 # -- the rules, evaluated on nested JSON --------------------------------------------------------------
 
@@ -314,3 +323,32 @@ def test_a_network_is_checked_at_birth_and_a_value_is_not() -> None:
         parse("cidr(x, 5)")
     assert not matches(parse("cidr(x, '10.0.0.0/8')"), {"x": "10.0.0.300"})
     assert not matches(parse("NOT cidr(x, '10.0.0.0/8')"), {"x": 5})
+
+
+def test_the_built_in_predicates_are_known_wherever_filters_are_read(tmp_path: Path) -> None:
+    texts = [
+        "cidr(x, '10.0.0.0/8')",
+        '{"x": [{"cidr": "10.1.0.0/16"}]}',
+        "NOT cidr(x, '10.0.0.0/8')",
+        "time_like(t, '%Z')",
+    ]
+    found = readable(texts)
+    assert not found.refused
+    index = TreeIndex(tail=0)
+    index.add_boxes(np.arange(len(texts)), found.columns)
+    index.snapshot(tmp_path / "index")
+    for each in (index, TreeIndex.open(tmp_path / "index")):
+        assert sorted(each.match({"x": "10.1.2.3"}).tolist()) == [0, 1]
+        assert sorted(each.match({"x": "11.1.2.3"}).tolist()) == [2]
+        assert sorted(each.match({"t": datetime(2018, 2, 1, tzinfo=UTC)}).tolist()) == [3]
+    codec = FilterItems()
+    assert codec.decode(codec.encode(parse(texts[0]))) == parse(texts[0])
+    assert pickle.loads(pickle.dumps(parse(texts[0]))) == parse(texts[0])
+
+
+def test_a_predicate_of_the_user_comes_before_a_built_in_one() -> None:
+    class Own(Cidr):
+        def matches(self, value: object, arguments: tuple[object, ...]) -> bool:
+            return True
+
+    assert matches(parse("cidr(x, '10.0.0.0/8')", Predicates([Own()])), {"x": "anything"})

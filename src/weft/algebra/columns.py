@@ -63,7 +63,7 @@ class BoxColumns:
     def of(
         boxes: Iterable[Box], owners: Sequence[int] | None = None, strings: dict[str, int] | None = None
     ) -> BoxColumns:
-        """Columns of boxes; without owners, each box is its own. Known strings keep their numbers, new ones are added."""
+        """Columns of boxes; without owners, each box is its own. Known strings keep their numbers."""
         rows = list(boxes)
         strings = {} if strings is None else strings
         columns: dict[ColumnKey, Column] = {}

@@ -67,9 +67,10 @@ class Term:
         """Its strings, if a pattern without wildcards leaves only a few spellings; else None."""
         for pattern in self.musts:
             if pattern.ignore_case and (text := pattern.literal) is not None and len(text) <= _SPELLINGS:
+                budget.spend(16 + len(text))
                 some = spellings(text, _SPELLINGS)
                 if some is not None:
-                    budget.spend(4 + len(some) * (1 + len(self.musts) + len(self.nots)))
+                    budget.spend(len(some) * (1 + len(self.musts) + len(self.nots)))
                     return [each for each in some if each in self]
         return None
 

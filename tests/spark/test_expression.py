@@ -378,7 +378,7 @@ def test_dates_that_no_event_has_are_no_error(spark: SparkSession) -> None:
 
 def test_what_cannot_be_said_is_refused(spark: SparkSession) -> None:
     call = Call(KINDS, AttributeRef("x"), (Constant.of("car"),))
-    with pytest.raises(FilterError, match=r"is_a\(\) is a user predicate"):
+    with pytest.raises(FilterError, match=r"is_a\(\) is a predicate"):
         column_of(parse("x = 1") & ~call, spark.sql("SELECT 'car' AS x").schema)
 
 

@@ -43,7 +43,7 @@ _BEYOND = float(2**63)  # the one double that some int64 rounds to and none equa
 
 
 def column_of(filter: Filter, schema: StructType) -> Column:
-    """The filter over rows of this schema. Raises FilterError for user predicates, which Spark cannot evaluate, and on
+    """The filter over rows of this schema. Raises FilterError for predicates, which Spark cannot evaluate, and on
     Connect FilterTooComplexError for filters nested more than MOST_DEEP deep.
 
     An attribute is a column, or a field of a struct under its dotted name, spelled exactly so. Columns of types that
@@ -154,7 +154,7 @@ class FrameAttributes:
                 return _constant(None) if column is None else _like(column, pattern)
             case Call(predicate):
                 raise FilterError(
-                    f"{predicate.name}() is a user predicate, which no Spark expression stands for: match with an index"
+                    f"{predicate.name}() is a predicate, which Spark cannot evaluate by itself; match with an index"
                 )
             case Is(AttributeRef(name), None):
                 typed = self.typed(name)

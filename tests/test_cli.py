@@ -14,7 +14,9 @@ from typer.testing import CliRunner, Result
 
 import weft
 from weft.cli.app import app, filters
+from weft.cli.filter_files import read_filter_file
 from weft.errors import FilterSyntaxError
+from weft.language.predicate import Predicates
 
 COMMANDS = ["check", "format", "explain", "covers", "overlaps", "merge"]
 PAIRS = {"covers", "overlaps", "merge"}
@@ -183,6 +185,20 @@ def test_check_says_ok_with_the_canonical_text():
     assert (result.exit_code, result.stdout, result.stderr) == (0, "ok: x > 5\nok: a AND b\n", "")
 
 
+def test_check_recognises_the_form_of_a_filter(tmp_path):
+    forms = ["x = 'a' -- text", '{"exact": {"x": "a"}}', '{"x": ["a"]}']
+    assert run("filter", "check", *forms).stdout == "ok: x = 'a'\n" * 3
+    result = run("filter", "check", '{"x": [{"prefx": "a"}]}')
+    assert result.exit_code == 1
+    assert "unknown test 'prefx' at column 9" in result.stdout
+    result = run("filter", "check", '{"exat": {"x": "a"}}')
+    assert "did you mean 'exact'?" in result.stdout
+    file = tmp_path / "filters.jsonl"
+    file.write_text('{"filter": {"x": ["a"]}, "id": "one"}\n{"x": [{"cidr": "10.0.0.0/8"}]}\n', encoding="utf-8")
+    read = read_filter_file(str(file), bytes, Predicates())
+    assert [str(each.filter) for each in read.read] == ["x = 'a'", "cidr(x, '10.0.0.0/8')"]
+
+
 def test_check_shows_the_caret_and_the_hint_as_they_are():
     result = run("filter", "check", "x < 5", "price => 95")
     assert result.exit_code == 1
@@ -261,7 +277,7 @@ def test_empty_standard_input_is_wrong_usage():
 
 def test_standard_input_that_is_no_text_is_said_so():
     result = run("filter", "check", "-", stdin=b"\xff\xfe\n")
-    assert (result.exit_code, result.stderr) == (1, "weft: standard input is no UTF-8 text: convert it\n")
+    assert (result.exit_code, result.stderr) == (1, "weft: standard input is not valid UTF-8; convert it first\n")
 
 
 def test_a_json_filter_is_read_as_one():

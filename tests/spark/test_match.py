@@ -78,6 +78,20 @@ def test_every_strategy_and_form_says_what_the_filters_mean(elsewhere: SparkSess
     assert set(ready.match(events, "counts").columns) == {*columns, "matches"}
 
 
+@pytest.mark.parametrize("strategy", ["index", "partitioned"])
+def test_patterns_of_eventbridge_and_built_in_predicates_match(spark: SparkSession, strategy: str) -> None:
+    rows = [(0, "10.1.2.3", "Straße"), (1, "11.1.2.3", "STRASSE"), (2, None, None)]
+    events = spark.createDataFrame(rows, "number long, ip string, street string")
+    filters = {
+        1: "cidr(ip, '10.0.0.0/8')",
+        2: '{"ip": [{"anything-but": {"prefix": "10."}}], "street": [{"equals-ignore-case": "strasse"}]}',
+        3: '{"street": [{"exists": false}]}',
+    }
+    texts = spark.createDataFrame(list(filters.items()), "id long, filter string")
+    found = match(events, texts, strategy=strategy, groups=2)
+    assert answers(found, "pairs") == {0: [1], 1: [2], 2: [3]}
+
+
 # -- what is given -------------------------------------------------------------------------------------
 
 
@@ -188,7 +202,7 @@ def test_bad_rows_are_set_aside_whole_and_with_the_reason(spark: SparkSession) -
         reasons = {(row.side, row.row): row.reason for row in wrong}
         assert reasons["subscription", '{"id":3,"filter":"t IS NOT NULL"}'] == "its id is another's too"
         assert reasons["subscription", '{"id":null,"filter":"TRUE"}'] == "it has no id"
-        assert reasons["subscription", '{"id":5,"filter":null}'] == "there is no filter: the text is NULL"
+        assert reasons["subscription", '{"id":5,"filter":null}'] == "there is no filter; the text is NULL"
         assert "the text ends at column 4" in reasons["subscription", '{"id":2,"filter":"x >"}']
         events = sorted(reason for (side, _), reason in reasons.items() if side == "event")
         assert events == ["'t' is outside the years 1 to 9999", "the text of 's' is no UTF-8"]

@@ -32,7 +32,8 @@ filters = typer.Typer(no_args_is_help=True)
 def check(texts: Texts, schema: SchemaFile = None, taxonomy: TaxonomyFile = None, as_json: AsJson = False) -> None:
     """Say whether texts are filters and, if not, where they are wrong.
 
-    The exit code is 1 if one is wrong. With a schema, attributes that it does not have are noted.
+    A filter is a text, JSON in the CloudEvents dialects, or an EventBridge pattern; its form is recognised. The exit
+    code is 1 if one is wrong. With a schema, attributes that it does not have are noted.
 
     \b
     Example:

@@ -1,7 +1,7 @@
-"""What filters mean: the one definition of truth, plain and slow. Law: everything else agrees with it.
+"""What filters mean: the one definition of truth, simple and slow. Law: everything else agrees with it.
 
-SQL's three-valued logic: absent is NULL, NaN is NULL, unlike types compare to NULL, and a filter matches
-an event only if it is TRUE.
+The logic is SQL's, with three values: an absent attribute and NaN are NULL, a comparison of different types is NULL,
+and a filter matches an event only if it is TRUE.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Values = Mapping[str, Value | None]
 
 
 def matches(filter: Filter, event: Event | Values) -> bool:
-    """Whether the event reaches a subscriber with this filter.
+    """Whether the event matches the filter.
 
     >>> from weft import parse
     >>> matches(parse("magnitude >= 5 AND depth < 70"), {"magnitude": 6.1, "depth": 12})
@@ -41,7 +41,9 @@ def matches(filter: Filter, event: Event | Values) -> bool:
 
 
 def truth(filter: Filter, event: Event | Values) -> bool | None:
-    """TRUE, FALSE or NULL (None). What is no value is NULL here; an index refuses an event with such an attribute."""
+    """TRUE, FALSE or NULL (None). What is not a value counts as NULL here; an index refuses an event with such an
+    attribute.
+    """
     try:
         values = attributes_of(event)
     except EventError:
@@ -59,7 +61,7 @@ def _value(name: str, value: object) -> Value | None:
 
 
 def compare(operator: Operator, left: Value | None, right: Value | None) -> bool | None:
-    """The comparison of two values; NULL if one is NULL or their types do not compare."""
+    """The comparison of two values; NULL if either is NULL or their types do not compare."""
     one, other = _comparable(left), _comparable(right)
     if one is None or other is None or not one[0].compares_with(other[0]):
         return None
@@ -116,11 +118,11 @@ def _truth(node: Filter, event: Values) -> bool | None:
             return all_of(*(_truth(operand, event) for operand in operands))
         case Or(operands):
             return any_of(*(_truth(operand, event) for operand in operands))
-    raise TypeError(f"{node!r} is no filter")
+    raise TypeError(f"{node!r} is not a filter")
 
 
 def _comparable(value: Value | None) -> tuple[Type, Any] | None:
-    """A value's type and what stands for it in comparisons: a timestamp's microseconds, else itself."""
+    """The type of a value and what is compared: the microseconds of a timestamp, else the value itself."""
     kind = type_of(value)
     if kind is None:
         return None

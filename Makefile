@@ -2,9 +2,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
-EXTRAS := dev,bench,spark
+EXTRAS := dev,bench,spark,docs
 
-.PHONY: run test test-slow check bench fuzz setup clean
+.PHONY: run test test-slow check docs bench fuzz setup clean
 
 run: $(READY)  ## the demo
 	$(BIN)/weft demo $(ARGS)
@@ -15,12 +15,16 @@ test: $(READY)  ## the tests: unit, laws, documentation
 test-slow: $(READY)  ## the longer laws, with many more examples
 	WEFT_EXAMPLES=10 $(BIN)/pytest -n 2 --dist worksteal -m "slow or not slow" $(ARGS)
 
-check: $(READY)  ## style, types, layers, fences
+check: $(READY) docs  ## style, types, layers, fences, documentation
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest -q tests/test_fences.py
+
+docs: $(READY)  ## the documentation as a site: build/docs/index.html
+	$(BIN)/sphinx-build -q -W --keep-going -b html -d build/doctrees docs build/docs
+	$(BIN)/python docs/offline.py build/docs
 
 bench: $(READY)  ## ratios and rates: make bench NAME=match ARGS="--quick"
 	$(BIN)/weft bench $(or $(NAME),language) $(ARGS)

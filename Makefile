@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 EXTRAS := dev,bench,spark,docs
 
-.PHONY: run test test-slow check docs bench fuzz setup clean
+.PHONY: run test test-slow check docs pictures bench fuzz setup clean
 
 run: $(READY)  ## the demo
 	$(BIN)/weft demo $(ARGS)
@@ -25,6 +25,9 @@ check: $(READY) docs  ## style, types, layers, fences, documentation
 docs: $(READY)  ## the documentation as a site: build/docs/index.html
 	$(BIN)/sphinx-build -q -W --keep-going -b html -d build/doctrees docs build/docs
 	$(BIN)/python docs/offline.py build/docs
+
+pictures: $(READY)  ## draw the pictures of the documentation again
+	PYTHONPATH=docs $(BIN)/python -m pictures.draw
 
 bench: $(READY)  ## ratios and rates: make bench NAME=match ARGS="--quick"
 	$(BIN)/weft bench $(or $(NAME),language) $(ARGS)

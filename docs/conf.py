@@ -41,5 +41,3 @@ html_theme_options = {
     "light_css_variables": {"color-brand-primary": "#1f6f8b", "color-brand-content": "#1f6f8b"},
     "dark_css_variables": {"color-brand-primary": "#6cc0dc", "color-brand-content": "#6cc0dc"},
 }
-pygments_style = "friendly"
-pygments_dark_style = "one-dark"

@@ -1,13 +1,16 @@
 """Docstrings are plain text, and this Sphinx extension shows them as such. Law: what a terminal shows, the site shows.
 
 Docstrings have doctests, names in backquotes, drawn trees and Markdown tables. Sphinx reads reStructuredText, which
-knows the first two; drawn trees become literal blocks here, and tables become `list-table` directives.
+knows the first two; drawn trees become literal blocks here, and tables become `list-table` directives. The blank line
+that ends an example, so that doctest does not take the fence for output, is not shown.
 """
 
 from __future__ import annotations
 
 from itertools import groupby
 from typing import Any
+
+from docutils import nodes
 
 DRAWN = ("├", "└", "│", "─")
 
@@ -61,7 +64,13 @@ def _rewrite(app: Any, what: str, name: str, about: Any, options: Any, lines: li
     lines[:] = to_rst(lines)
 
 
+def _trim(app: Any, doctree: Any) -> None:  # noqa: ARG001
+    for block in doctree.findall(nodes.literal_block):
+        block[:] = [nodes.Text(block.astext().rstrip("\n"))]
+
+
 def setup(app: Any) -> dict[str, bool]:
     """What Sphinx calls."""
     app.connect("autodoc-process-docstring", _rewrite)
+    app.connect("doctree-read", _trim)
     return {"parallel_read_safe": True}

@@ -1,0 +1,90 @@
+"""The documentation keeps its promises: examples run, pictures are current, figures are the measured ones."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import offline
+import pytest
+from pictures.draw import PICTURES
+
+import weft
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = sorted([*DOCS.rglob("*.md"), ROOT / "README.md"])
+RUN_ELSEWHERE = {"docs/guides/pipeline.md"}  # tests/spark/test_pipeline_guide.py runs its program
+
+
+def shown(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=shown)
+def test_python_on_a_page_is_run(page):
+    blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert shown(page) in RUN_ELSEWHERE or all(block.startswith(">>> ") for block in blocks)
+    assert shown(page) in RUN_ELSEWHERE or all(
+        block.endswith("\n\n") for block in blocks
+    )  # else ``` is expected output
+
+
+def test_a_broken_example_fails_the_tests(tmp_path):
+    page = (DOCS / "guides" / "filters.md").read_text(encoding="utf-8")
+    (tmp_path / "docs" / "guides").mkdir(parents=True)
+    (tmp_path / "docs" / "guides" / "sound.md").write_text(page, encoding="utf-8")
+    broken = page.replace("(False, False)", "(False, True)")
+    (tmp_path / "docs" / "guides" / "broken.md").write_text(broken, encoding="utf-8")
+    assert broken != page
+    command = [sys.executable, "-m", "pytest", "-c", ROOT / "pyproject.toml", "--rootdir", tmp_path, tmp_path / "docs"]
+    done = subprocess.run([*command, "-p", "no:cacheprovider"], capture_output=True, encoding="utf-8", check=False)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "1 failed, 1 passed" in done.stdout
+
+
+@pytest.mark.parametrize("page", PAGES, ids=shown)
+def test_a_page_says_first_what_it_is_for(page):
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith(("# ", "```{include}"))
+    assert "This page is tested" not in text
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_a_stored_picture_is_what_is_drawn(name):
+    stored = (DOCS / "pictures" / f"{name}.svg").read_text(encoding="utf-8")
+    assert stored == PICTURES[name]().svg(), "run `make pictures`"
+    assert offline.loaded_from_elsewhere(stored) == []
+
+
+def test_every_picture_is_on_a_page():
+    used = {name for page in PAGES for name in re.findall(r"pictures/(\w+)\.svg", page.read_text(encoding="utf-8"))}
+    assert used == set(PICTURES) == {path.stem for path in (DOCS / "pictures").glob("*.svg")}
+
+
+def test_a_site_that_loads_something_from_elsewhere_is_refused(tmp_path, capsys):
+    assert offline.main(tmp_path) == 1  # no pages at all
+    (tmp_path / "index.html").write_text('<link href="_static/a.css"><a href="https://example.org">elsewhere</a>')
+    (tmp_path / "a.css").write_text("b { background: url(data:image/png;base64,AA==) }")
+    assert offline.main(tmp_path) == 0
+    (tmp_path / "a.css").write_text("@import url('https://example.org/font.css');")
+    assert offline.main(tmp_path) == 1
+    assert "https://example.org/font.css" in capsys.readouterr().err
+
+
+def test_every_public_name_is_in_the_reference():
+    pages = "".join(page.read_text(encoding="utf-8") for page in (DOCS / "reference").glob("*.md"))
+    documented = {name.rpartition(".")[2] for name in re.findall(r"^\.\. auto\w+:: (\S+)", pages, re.MULTILINE)}
+    assert set(weft.__all__) - {"__version__", "WeftError"} <= documented
+
+
+def test_measured_figures_of_the_comparison_are_those_of_the_benchmarks():
+    text = (DOCS / "compared.md").read_text(encoding="utf-8")
+    ours = text.partition("## RabbitMQ")[0]
+    benchmarks = (DOCS / "benchmarks.md").read_text(encoding="utf-8")
+    rows = [line for line in ours.splitlines() if re.match(r"\| (W\d|Weft|the best|a plain)", line)]
+    figures = [cell for row in rows for cell in re.findall(r"(?<=\| )[\d.,]+(?= \|)", row)]
+    assert len(figures) == 17
+    assert [figure for figure in figures if f" {figure} " not in benchmarks] == []

@@ -10,8 +10,6 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Any
 
-from docutils import nodes
-
 DRAWN = ("├", "└", "│", "─")
 
 
@@ -65,6 +63,8 @@ def _rewrite(app: Any, what: str, name: str, about: Any, options: Any, lines: li
 
 
 def _trim(app: Any, doctree: Any) -> None:  # noqa: ARG001
+    from docutils import nodes  # the tests import this module, and may lack Sphinx
+
     for block in doctree.findall(nodes.literal_block):
         block[:] = [nodes.Text(block.astext().rstrip("\n"))]
 

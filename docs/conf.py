@@ -26,7 +26,7 @@ autodoc_member_order = "bysource"
 autodoc_default_options = {"members": True}
 autodoc_preserve_defaults = True
 python_use_unqualified_type_names = True
-python_maximum_signature_line_length = 140
+python_maximum_signature_line_length = 180
 add_module_names = False
 toc_object_entries_show_parents = "hide"
 
@@ -41,3 +41,5 @@ html_theme_options = {
     "light_css_variables": {"color-brand-primary": "#1f6f8b", "color-brand-content": "#1f6f8b"},
     "dark_css_variables": {"color-brand-primary": "#6cc0dc", "color-brand-content": "#6cc0dc"},
 }
+pygments_style = "tango"
+pygments_dark_style = "one-dark"

@@ -18,7 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.errors import EventError
-from weft.model.event import WELL_KNOWN, Event, as_value
+from weft.model.door import WELL_KNOWN, as_value
+from weft.model.event import Event
 from weft.model.value import Type, type_of
 
 NOON = datetime(2018, 1, 31, 12, tzinfo=UTC)

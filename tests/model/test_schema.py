@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.errors import EventError, SchemaError
-from weft.model.event import WELL_KNOWN, Event
+from weft.model.door import WELL_KNOWN
+from weft.model.event import Event
 from weft.model.schema import Attribute, Schema
 from weft.model.value import Type
 

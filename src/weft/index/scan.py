@@ -10,8 +10,7 @@ import numpy as np
 from weft.index.base import Ids
 from weft.index.plain_index import PlainIndex
 from weft.language.ast import Filter, attributes
-from weft.language.meaning import matches
-from weft.model.event import Event
+from weft.language.meaning import evaluate
 
 
 class ScanIndex(PlainIndex[Filter]):
@@ -33,5 +32,4 @@ class ScanIndex(PlainIndex[Filter]):
 
     def find(self, values: Mapping[str, Any]) -> Ids:
         """The subscriptions that an event with these attributes matches. Cost: O(n)."""
-        event = Event(dict(values))  # it came through the door before
-        return np.array([sub for sub, wanted in self.held.items() if matches(wanted, event)], np.int64)
+        return np.array([sub for sub, wanted in self.held.items() if evaluate(wanted, values) is True], np.int64)

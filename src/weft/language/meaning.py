@@ -44,7 +44,7 @@ def matches(filter: AnyFilter, event: Event | Values) -> bool:
 
 def truth(filter: AnyFilter, event: Event | Values) -> bool | None:
     """TRUE, FALSE or NULL (None). Raises EventError for what is not an event."""
-    return _truth(filter if isinstance(filter, Filter) else _read(filter), attributes_of(event))
+    return evaluate(filter if isinstance(filter, Filter) else _read(filter), attributes_of(event))
 
 
 def _read(filter: AnyFilter) -> Filter:
@@ -76,7 +76,8 @@ def negation(known: bool | None) -> bool | None:
     return None if known is None else not known
 
 
-def _truth(node: Filter, event: Values) -> bool | None:
+def evaluate(node: Filter, event: Values) -> bool | None:
+    """The truth for attributes that came through the door before, as `attributes_of` gives them."""
     match node:
         case Truth(known):
             return known
@@ -104,13 +105,13 @@ def _truth(node: Filter, event: Values) -> bool | None:
         case Is(AttributeRef(name), None):
             return type_of(event.get(name)) is None
         case Is(operand, wanted):
-            return _truth(operand, event) is wanted
+            return evaluate(operand, event) is wanted
         case Not(operand):
-            return negation(_truth(operand, event))
+            return negation(evaluate(operand, event))
         case And(operands):
-            return all_of(*(_truth(operand, event) for operand in operands))
+            return all_of(*(evaluate(operand, event) for operand in operands))
         case Or(operands):
-            return any_of(*(_truth(operand, event) for operand in operands))
+            return any_of(*(evaluate(operand, event) for operand in operands))
     raise FilterTypeError(f"{node!r} is not a filter")
 
 

@@ -102,6 +102,13 @@ def typed_columns(
     return found
 
 
+def check_columns(rows: pa.Table) -> None:
+    """Raise EventError if any value of the table cannot be an attribute's."""
+    for batch in rows.to_batches():
+        for _, column in columns_of(batch):
+            set_aside(column, None)
+
+
 def set_aside(column: TypedColumn, aside: dict[int, EventError] | None) -> None:
     """Put a column's bad rows with the others; without a place for them, raise the first."""
     for row, error in column.bad.items():

@@ -251,7 +251,7 @@ def test_stats_show_what_is_dear() -> None:
     assert stats.replication >= 1
     assert stats.depth > 1
     assert 0 < stats.bytes_per_subscription < 1000
-    assert stats.dear[0][1] >= stats.dear[-1][1] >= 1
+    assert stats.expensive[0][1] >= stats.expensive[-1][1] >= 1
     assert stats.events == 0
     found = index.match_batch([{"x": 50.0, "y": 50.0}, {"x": -1.0}, {"x": -1.0}])
     index.match({"x": -1.0})

@@ -223,7 +223,7 @@ def test_a_column_may_be_the_payload_whatever_its_type():
     ],
 )
 def test_a_type_that_no_filter_sees_is_refused_by_name(column):
-    with pytest.raises(EventError, match="attribute 'x' is of type .*, which filters cannot test") as caught:
+    with pytest.raises(EventError, match=r"attribute 'x' is of type .*, which filters cannot test") as caught:
         read(column)
     assert (caught.value.attribute, caught.value.position) == ("x", len(column) - 1)
     assert read(pa.nulls(1, column.type)) == [None]

@@ -95,7 +95,7 @@ class TreeIndex:
         self._version = Version()
         self._weight = 0  # of the tail
         self._untidy = False  # whether there may be small segments to join
-        self._changing = threading.RLock()
+        self.changing = threading.RLock()  # held by whoever changes the index
         self._rebuild: Future[None] | None = None
         self._busy: frozenset[int] = frozenset()  # the segments that a rebuild is joining
         self._lookup = Lookup(schema)
@@ -107,7 +107,7 @@ class TreeIndex:
         """Add a subscription. Raises SubscriptionError or FilterError. Cost: about O(log n), amortised."""
         sub = check_id(sub)
         boxes, weight = self._boxes(filter)
-        with self._changing:
+        with self.changing:
             self._check_new((sub,))
             self._weight += weight
             self._change({sub: boxes}, ())
@@ -115,14 +115,14 @@ class TreeIndex:
     def discard(self, sub: int) -> None:
         """Remove a subscription, if there is one with this id."""
         sub = check_id(sub)
-        with self._changing:
+        with self.changing:
             self._change({}, (sub,))
 
     def replace(self, sub: int, filter: AnyFilter | NormalForm) -> None:
         """Give a subscription another filter, or add it; no match sees both filters or none."""
         sub = check_id(sub)
         boxes, weight = self._boxes(filter)
-        with self._changing:
+        with self.changing:
             self._weight += weight
             self._change({sub: boxes}, (sub,))
 
@@ -148,10 +148,10 @@ class TreeIndex:
         ids = check_new_ids(subs, bounds_size(bounds))
         self.add_boxes(ids, BoxColumns.from_bounds(bounds))
 
-    def add_boxes(self, subs: Iterable[int], boxes: BoxColumns, instead: Sequence[int] = ()) -> None:
+    def add_boxes(self, subs: Iterable[int], boxes: BoxColumns, instead: Callable[[], Sequence[int]] = tuple) -> None:
         """Add many filters as boxes, made under the index's schema; those of owner o are subscription subs[o]'s.
 
-        The subscriptions `instead` of which these come are removed in the same step.
+        Those that `instead` returns are removed in the same step; it is called when nothing else can be refused.
         """
         ids = check_ids(subs)
         ids = check_new_ids(ids, len(ids))
@@ -159,9 +159,9 @@ class TreeIndex:
         ordered = np.sort(ids)
         self._check_new(self._version.among(ordered))  # before the work, and again after it
         view = whole(self._build(rows_of_columns(boxes, ids)))  # while others change and match
-        with self._changing:
+        with self.changing:
             self._check_new(self._version.among(ordered))
-            version, _ = self._without(instead)
+            version, _ = self._without(instead())
             self._version = version._replace(views=(*version.views, view))
             self._untidy = True
             self._tidy()
@@ -169,7 +169,7 @@ class TreeIndex:
     def discard_many(self, subs: Iterable[int]) -> None:
         """Remove many subscriptions at once."""
         gone: list[int] = check_ids(subs).tolist()
-        with self._changing:
+        with self.changing:
             self._change({}, gone)
 
     def _boxes(self, filter: AnyFilter | NormalForm) -> tuple[tuple[Box, ...], int]:
@@ -248,14 +248,14 @@ class TreeIndex:
             if made is not None:  # most of what died meanwhile, while others change; the rest when they wait
                 now = self._version.of(views)
                 made, views = bury_late(made, views, now), now
-            with self._changing:
+            with self.changing:
                 if made is not None:
                     made = bury_late(made, views, self._version.of(views))
                 gone = {id(view.segment) for view in views}
                 rest = tuple(view for view in self._version.views if id(view.segment) not in gone)
                 self._version = Version(((made,) if made is not None else ()) + rest, self._version.tail)
         finally:
-            with self._changing:
+            with self.changing:
                 self._rebuild, self._busy = None, frozenset()
 
     def settle(self) -> None:
@@ -378,8 +378,18 @@ class TreeIndex:
 
     def _after_fork(self) -> None:
         """In the child of a fork: its lock, rebuild and executor belonged to threads that are not here."""
-        self._changing = threading.RLock()
+        self.changing = threading.RLock()
         self._executor, self._rebuild, self._busy = None, None, frozenset()
+
+    def subscriptions(self) -> list[int]:
+        """The ids of all subscriptions, ascending. Cost: O(n log n)."""
+        version = self._version
+        found = list(version.tail)
+        for view in version.views:
+            alive = view.alive.copy()
+            alive[list(view.dead)] = False
+            found += view.segment.rows.subs[alive].tolist()
+        return sorted(found)
 
     def check(self) -> None:
         """Raise AssertionError if an invariant is broken."""

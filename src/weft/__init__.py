@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from weft.algebra.to_filter import to_filter as to_filter
     from weft.errors import WeftError as WeftError
     from weft.index.base import Matches as Matches
+    from weft.index.index import Index as Index
     from weft.index.tree import TreeIndex as TreeIndex
     from weft.language.ast import Filter as Filter
     from weft.language.builder import F as F
@@ -63,6 +64,7 @@ _HOMES = {
     "Event": "weft.model.event",
     "F": "weft.language.builder",
     "Filter": "weft.language.ast",
+    "Index": "weft.index.index",
     "Matches": "weft.index.base",
     "NormalForm": "weft.algebra.box",
     "Profile": "weft.algebra.profile",

@@ -221,13 +221,13 @@ def _taken(rows: pa.Table, positions: list[int]) -> pa.Table:
 
 def _seen(rows: pa.Table, notes: list[str]) -> pa.Table:
     """The rows without the columns that no filter sees, each of which is noted."""
-    from weft.model.batch import events_from_batch
+    from weft.model.column import check_columns
 
     seen = []
     for at, name in enumerate(rows.column_names):
         try:
             Schema.infer(rows.select([at]))
-            events_from_batch(rows.select([at]).slice(0, 1))
+            check_columns(rows.select([at]))
             seen.append(at)
         except (EventError, SchemaError) as error:
             notes.append(f"column {name!r} is left out: {error}")

@@ -9,9 +9,6 @@ since no limit of the language applies on the way back. Nothing in it is trusted
 from __future__ import annotations
 
 import math
-import os
-import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +22,7 @@ from weft.index.box_codec import decode_boxes, decode_subject, encode_subject
 from weft.index.dimension import CodeDimension
 from weft.index.rows import Checked, Rows
 from weft.index.segment import PartitionTree, Segment, TreeShape, known_slots
-from weft.index.snapshot_files import META, Folder, opened, write_array, write_meta
+from weft.index.snapshot_files import Folder, opened, write_array, write_folder, write_meta
 from weft.index.verify import check_arrays, check_filters, check_tree
 from weft.language.constant import encodes
 from weft.language.predicate import Predicates
@@ -65,22 +62,13 @@ _OWN_ARRAYS = ("special", "sorted_subs", "sorted_slots")
 
 def write_snapshot(path: Path, segment: Segment, schema: Schema | None) -> None:
     """Write a segment to a directory, in place of an older snapshot if there is one."""
-    if path.exists() and not (path / META).exists():
-        raise SnapshotError(f"{path} is there and is not a snapshot: choose another place")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
-    try:
+
+    def write(draft: Path) -> None:
         arrays = _arrays(segment)
         files = {name: write_array(draft, name, arrays[name]) for name in _TYPES}
         write_meta(draft, {"format": FORMAT, "version": VERSION, "files": files, **_described(segment, schema)})
-        old = Path(tempfile.mkdtemp(prefix=f".{path.name}-old-", dir=path.parent))
-        if path.exists():
-            os.replace(path, old / "snapshot")
-        os.replace(draft, path)
-        shutil.rmtree(old)
-    except BaseException:
-        shutil.rmtree(draft, ignore_errors=True)
-        raise
+
+    write_folder(path, write)
 
 
 def read_snapshot(path: Path, predicates: Predicates, verify: bool = True) -> tuple[Segment, Schema | None]:

@@ -10,10 +10,12 @@ from __future__ import annotations
 import json
 import mmap
 import os
+import shutil
 import stat
 import sys
+import tempfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,24 @@ from weft.errors import SnapshotError
 META = "index.json"
 _MOST_META = 1 << 31  # bytes
 _HEAD = 64  # bytes
+
+
+def write_folder(path: Path, write: Callable[[Path], None]) -> None:
+    """Write a directory whole, in place of an older snapshot if there is one. Raises SnapshotError."""
+    if path.exists() and not (path / META).exists():
+        raise SnapshotError(f"{path} exists and is not a snapshot; choose another place")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
+    try:
+        write(draft)
+        old = Path(tempfile.mkdtemp(prefix=f".{path.name}-old-", dir=path.parent))
+        if path.exists():
+            os.replace(path, old / "snapshot")
+        os.replace(draft, path)
+        shutil.rmtree(old)
+    except BaseException:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise
 
 
 def write_array(folder: Path, name: str, array: NDArray[Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection
 from typing import NamedTuple
 
-from weft.errors import FilterSyntaxError
+from weft.errors import FilterSyntaxError, FilterTypeError
 from weft.model.limits import LIMITS
 
 MAX_TEXT = LIMITS.text  # bytes of UTF-8
@@ -93,7 +93,7 @@ def check_size(text: str, limit: int | None = None) -> None:
     """Refuse a text past the limit of what users may write, or the one given; and one that is not Unicode."""
     most = LIMITS.text if limit is None else limit
     if not isinstance(text, str):
-        raise TypeError(f"a filter's text must be a str, not {type(text).__name__}")
+        raise FilterTypeError(f"a filter's text must be a str, not {type(text).__name__}")
     if len(text) > most:
         raise FilterSyntaxError(f"the text is longer than {most} bytes", text, most)
     if not text.isascii():

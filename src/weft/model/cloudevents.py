@@ -19,7 +19,8 @@ import msgspec
 from msgspec import UNSET
 
 from weft.errors import EventError
-from weft.model.event import Event, as_value, check_event_size, shown
+from weft.model.door import as_value, shown
+from weft.model.event import Event, check_event_size
 from weft.model.limits import MAX_DEPTH
 from weft.model.schema import Attribute, Schema, repeated
 from weft.model.value import Type, Value, format_timestamp, from_micros, parse_timestamp, to_micros, type_of

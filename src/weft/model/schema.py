@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.errors import EventError, SchemaError
-from weft.model.event import WELL_KNOWN, Event, check_name, is_unicode, shown
+from weft.model.door import WELL_KNOWN, check_name, is_unicode, shown
+from weft.model.event import Event
 from weft.model.value import INT_MAX, INT_MIN, Type, Value, from_micros, to_micros, type_of
 
 if TYPE_CHECKING:

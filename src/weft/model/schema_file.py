@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.errors import SchemaError
-from weft.model.event import shown
+from weft.model.door import shown
 from weft.model.schema import Attribute, did_you_mean, repeated
 from weft.model.value import Type, format_timestamp, from_micros, parse_timestamp, to_micros
 

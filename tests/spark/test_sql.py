@@ -24,6 +24,8 @@ TEXTS = (
     "x BETWEEN 0 AND 2",
     "NOT x = 1",
     "y LIKE 'a%'",
+    "y ILIKE 'A%'",
+    "y NOT ILIKE '%B'",
     "x > 1 OR y = 'b'",
     "z IS NULL",
     "FALSE",

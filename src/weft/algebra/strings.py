@@ -15,10 +15,12 @@ from weft.algebra import interval
 from weft.algebra.budget import Budget
 from weft.algebra.interval import EMPTY, STRINGS, Line
 from weft.errors import FilterTooComplexError
+from weft.language.folding import spellings
 from weft.language.pattern import Pattern
 from weft.model.limits import LIMITS
 
 _ALONE = 8  # sets of a box that are compared without a budget get this part of one each: a box may have many
+_SPELLINGS = 64  # of a text whose case is ignored; more are not enumerated
 _FEW = 24  # more terms, or patterns of a term, are not compared with each other
 
 _NONE: frozenset[Pattern] = frozenset()
@@ -37,7 +39,17 @@ class Term:
 
     def admits(self, text: str) -> bool:
         """Whether the patterns alone let the text through."""
-        return all(p.matches(text) for p in self.musts) and not any(p.matches(text) for p in self.nots)
+        folded = None  # folded once, whatever the number of patterns
+        for patterns, wanted in ((self.musts, True), (self.nots, False)):
+            for pattern in patterns:
+                if not pattern.ignore_case:
+                    found = pattern.fits(text)
+                else:
+                    folded = text.casefold() if folded is None else folded
+                    found = pattern.fits(folded)
+                if found is not wanted:
+                    return False
+        return True
 
     def covers(self, other: Term, budget: Budget, known: frozenset[Pattern] | None = None) -> bool:
         """True only if every string of the other is in this; `known` are the patterns that all of them match."""
@@ -50,9 +62,19 @@ class Term:
             _any_covers(other.nots, (p,), spend) or _any_disjoint(p, known, spend) for p in self.nots - other.nots
         )
 
+    def few_values(self, budget: Budget) -> list[str] | None:
+        """Its strings, if a pattern without wildcards leaves only a few spellings; else None."""
+        for pattern in self.musts:
+            if pattern.ignore_case and (text := pattern.literal) is not None and len(text) <= _SPELLINGS:
+                some = spellings(text, _SPELLINGS)
+                if some is not None:
+                    budget.spend(4 + len(some) * (1 + len(self.musts) + len(self.nots)))
+                    return [each for each in some if each in self]
+        return None
+
     @property
     def known(self) -> frozenset[Pattern]:
-        """The patterns that all strings of it match, surely."""
+        """Patterns that all of its strings match."""
         return self.musts | {_prefix_pattern(self.line)}
 
 
@@ -187,7 +209,10 @@ class Strings:
             budget.spend(1 + (len(term.line) + len(self.line)) // 8)
             rest = interval.minus(term.line, self.line)
             if rest:
-                parts.append(Term(rest, term.musts, term.nots))
+                part = Term(rest, term.musts, term.nots)
+                values = part.few_values(budget)
+                parts.append(part if values is None else Term(interval.points_line(values), _NONE, _NONE))
+        parts = [part for part in parts if part.line]
         if not parts:
             return True
         near = _ByAnchor(self.terms) if len(self.terms) > 8 and len(parts) > 8 else None
@@ -225,7 +250,9 @@ class _ByAnchor:
     def near(self, known: Iterable[Pattern]) -> Iterable[Term]:
         """The terms that may cover one all of whose strings match the known patterns."""
         yield from self.free
-        text = "\0".join([chunk for p in known for segment in p.segments for chunk in segment])
+        chunks = [chunk for p in known for segment in p.segments for chunk in segment]
+        chunks += [chunk.casefold() for p in known if not p.ignore_case for segment in p.segments for chunk in segment]
+        text = "\0".join(chunks)
         for gram in {text[at : at + size] for size in self.sizes for at in range(len(text) - size + 1)}:
             yield from self.by_gram.get(gram, ())
 
@@ -236,10 +263,10 @@ NO_STRINGS, ALL_STRINGS = Strings(), Strings(STRINGS)
 
 
 def like(pattern: Pattern) -> Strings:
-    """The strings that match; a plain text or prefix is an interval."""
-    if pattern.literal is not None:
+    """The strings that match; a plain text or prefix is an interval, unless case is ignored."""
+    if pattern.literal is not None and not pattern.ignore_case:
         return Strings(interval.point(pattern.literal))
-    if pattern.prefix is not None:
+    if pattern.prefix is not None and not pattern.ignore_case:
         return Strings(starting_with(pattern.prefix))
     return Strings(EMPTY, frozenset((Term(starting_with(pattern.head), frozenset((pattern,)), _NONE),)))
 
@@ -324,6 +351,8 @@ def _simplify(term: Term, budget: Budget) -> Term | Line:
     known = term.musts | {prefix}
     if any(_any_disjoint(p, known, spend) for p in term.musts) or _any_covers(term.nots, known, spend):
         return EMPTY
+    if (number > 1 or line != STRINGS) and Term(line, term.musts, term.nots).few_values(budget) == []:
+        return EMPTY
     musts, nots = set(term.musts), set(term.nots)
     for p in term.musts:  # one at a time: of two equals one must stay
         if _any_covers((p,), (musts if prefix in term.musts else musts | {prefix}) - {p}, spend):
@@ -347,7 +376,7 @@ def _any_covers(wide: Iterable[Pattern], narrow: Iterable[Pattern], spend: Calla
 def _any_disjoint(pattern: Pattern, others: Iterable[Pattern], spend: Callable[[int], None]) -> bool:
     """Whether nothing matches the pattern and one of the others, surely."""
     for other in others:
-        spend(2 + (pattern.shortest + other.shortest) // 256)
+        spend(2 + (pattern.shortest + other.shortest) // (256 if pattern.ignore_case is other.ignore_case else 32))
         if pattern.disjoint(other):
             return True
     return False

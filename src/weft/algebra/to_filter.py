@@ -151,9 +151,9 @@ def _term(left: AttributeRef, term: Term) -> Filter:
 
 def _like(left: AttributeRef, pattern: Pattern) -> Like:
     if not any(sign in chunk for segment in pattern.segments for chunk in segment for sign in "%_"):
-        return Like(left, "%".join("_".join(segment) for segment in pattern.segments))
+        return Like(left, "%".join("_".join(segment) for segment in pattern.segments), None, pattern.ignore_case)
     chunks = [[literal_like(left, "", chunk + "%", "").pattern[:-2] for chunk in s] for s in pattern.segments]
-    return Like(left, "%".join("_".join(segment) for segment in chunks), "\\")
+    return Like(left, "%".join("_".join(segment) for segment in chunks), "\\", pattern.ignore_case)
 
 
 def _tests(left: AttributeRef, kind: Type, line: Line, whole: Line) -> list[Filter]:

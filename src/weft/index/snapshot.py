@@ -56,6 +56,12 @@ _TYPES: dict[str, tuple[str, ...]] = {
     "checked_rows": ("int32",),  # the rows with which a box is asked
     "checked_boxes": ("int32",),  # and the number of that box among those of its slot
 }
+_AXES = {  # how the axes of an attribute are named, by whether its strings are reversed and folded
+    (False, False): "attribute",
+    (True, False): "reverse",
+    (False, True): "folded",
+    (True, True): "reverse_folded",
+}
 _ROW_ARRAYS = ("starts", "dims", "lows", "highs", "slots", "subs")
 _OWN_ARRAYS = ("special", "sorted_subs", "sorted_slots")
 
@@ -149,7 +155,7 @@ def _described(segment: Segment, schema: Schema | None) -> dict[str, Any]:
 def _axis_form(axis: Axis) -> Any:
     if axis.subject is not None:
         return {"subject": encode_subject(axis.subject)}
-    return {"reverse" if axis.reverse else "attribute": axis.name}
+    return {_AXES[axis.reverse, axis.folded]: axis.name}
 
 
 # -- reading -----------------------------------------------------------------------------------------
@@ -159,9 +165,9 @@ def _axis(form: Any, predicates: Predicates) -> Axis:
     ((kind, value),) = form.items()
     if kind == "subject":
         return Axis(subject=decode_subject(value, predicates))
-    if kind not in ("reverse", "attribute") or not isinstance(value, str) or not value or not encodes(value):
+    if kind not in _AXES.values() or not isinstance(value, str) or not value or not encodes(value):
         raise ValueError(f"{form!r} is not an axis")
-    return Axis(value, reverse=kind == "reverse")
+    return Axis(value, reverse="reverse" in kind, folded="folded" in kind)
 
 
 def _built(meta: Any, arrays: dict[str, NDArray[Any]], predicates: Predicates) -> tuple[Segment, Schema | None]:

@@ -63,7 +63,7 @@ def check_arrays(rows: Arrays, arrays: Arrays, axes: Mapping[Axis, int], dimensi
     _need(np.array_equal(np.flatnonzero(special), arrays["special"]), "rows are not named as they must be")
     _need(bool((special[1:] == special[:-1])[slots[1:] == slots[:-1]].all()), "a slot has rows of two kinds")
     beside = np.zeros(max(1, len(dimensions)), bool)
-    beside[[dim for axis, dim in axes.items() if axis.reverse or axis.subject is not None]] = True
+    beside[[dim for axis, dim in axes.items() if not axis.is_plain]] = True
     whose = np.repeat(slots, np.diff(rows["starts"].astype(np.int64)).astype(np.int64))
     _need(bool(has_source[whose[beside[rows["dims"]]]].all()), "a row has a range that tells no filter")
 

@@ -142,11 +142,14 @@ class In(Filter):
 
 @dataclass(frozen=True, slots=True)
 class Like(Filter):
-    """`x LIKE 'a%'`: `%` is any text, `_` one code point; case counts; no escape unless given."""
+    """`x LIKE 'a%'`: `%` is any text, `_` one code point; no escape unless given. With `ignore_case` it is ILIKE:
+    pattern and value are compared by `str.casefold`.
+    """
 
     left: AttributeRef
     pattern: str
     escape: str | None = None
+    ignore_case: bool = False
     compiled: Pattern = field(init=False, compare=False, repr=False)  # ready to match
 
     def __post_init__(self) -> None:
@@ -155,7 +158,7 @@ class Like(Filter):
                 raise FilterError(f"a pattern is a string, not {text!r}")
             if not encodes(text):
                 raise FilterError("a pattern with lone surrogates is no text")
-        object.__setattr__(self, "compiled", Pattern.of(self.pattern, self.escape))
+        object.__setattr__(self, "compiled", Pattern.of(self.pattern, self.escape, self.ignore_case))
 
 
 @dataclass(frozen=True, slots=True)

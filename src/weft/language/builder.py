@@ -119,6 +119,14 @@ class Field:
         """SQL's LIKE: `%` is any text, `_` one code point."""
         return Like(self._name, pattern, escape)
 
+    def ilike(self, pattern: str, escape: str | None = None) -> Filter:
+        """LIKE without regard to case: both sides are compared by `str.casefold`.
+
+        >>> print(F.place.ilike("%alaska"))
+        place ILIKE '%alaska'
+        """
+        return Like(self._name, pattern, escape, ignore_case=True)
+
     def startswith(self, text: str) -> Filter:
         """Text that starts so."""
         return literal_like(self._name, "", text, "%")
@@ -183,12 +191,12 @@ class _Fields:
 F = _Fields()
 
 
-def literal_like(left: AttributeRef, before: str, text: str, after: str) -> Like:
-    """LIKE with the text taken literally between two pieces of pattern."""
+def literal_like(left: AttributeRef, before: str, text: str, after: str, ignore_case: bool = False) -> Like:
+    """LIKE, or ILIKE, with the text taken literally between two pieces of pattern."""
     if not isinstance(text, str):
         raise FilterError(f"a text to look for is a string, not {text!r}")
     if "%" not in text and "_" not in text:
-        return Like(left, before + text + after)
+        return Like(left, before + text + after, None, ignore_case)
     for sign in "\\%_":
         text = text.replace(sign, "\\" + sign)
-    return Like(left, before + text + after, "\\")
+    return Like(left, before + text + after, "\\", ignore_case)

@@ -92,13 +92,10 @@ def to_json(filter: Filter) -> dict[str, Any]:
             return {"not": to_json(operand)}
         case Compare(left, Operator.EQ, Constant(Type.STRING, value)) if value:  # the specification has no empty ones
             return {"exact": {left.name: value}}
-        case Like(left):
-            for dialect, segments in (
-                ("prefix", filter.compiled.segments),
-                ("suffix", filter.compiled.segments[::-1]),
-            ):
-                if len(segments) == 2 and segments[1] == ("",) and len(segments[0]) == 1 and segments[0][0]:
-                    return {dialect: {left.name: segments[0][0]}}
+        case Like(left) if not filter.compiled.ignore_case:
+            for dialect, text in (("prefix", filter.compiled.prefix), ("suffix", filter.compiled.suffix)):
+                if text:
+                    return {dialect: {left.name: text}}
     return {"sql": format_filter(filter)}
 
 

@@ -90,9 +90,10 @@ def _test(node: Filter, negation: str) -> str:
             return f"{format_name(left.name)} {negation}BETWEEN {ends}"
         case In(left, values):
             return f"{format_name(left.name)} {negation}IN ({', '.join(map(format_constant, values))})"
-        case Like(left, pattern, escape):
+        case Like(left, pattern, escape, ignore_case):
+            word = "ILIKE" if ignore_case else "LIKE"
             end = "" if escape is None else f" ESCAPE {_quoted(escape, chr(39))}"
-            return f"{format_name(left.name)} {negation}LIKE {_quoted(pattern, chr(39))}{end}"
+            return f"{format_name(left.name)} {negation}{word} {_quoted(pattern, chr(39))}{end}"
         case Call(predicate, left, arguments):
             return f"{predicate.name}({', '.join([format_name(left.name), *map(format_constant, arguments)])})"
         case Is(operand, value):

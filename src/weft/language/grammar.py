@@ -4,7 +4,8 @@
     and    := not { AND not }
     not    := NOT not | is
     is     := test { IS [NOT] (TRUE | FALSE | NULL) }
-    test   := term [ op term | [NOT] BETWEEN term AND term | [NOT] IN ( term, ... ) | [NOT] LIKE text [ESCAPE text] ]
+    test   := term [ op term | [NOT] BETWEEN term AND term | [NOT] IN ( term, ... )
+                     | [NOT] (LIKE | ILIKE) text [ESCAPE text] ]
     term   := ( or ) | name | constant | predicate ( name, constant, ... )
 
 By hand rather than by a parser generator: there is no grammar to compile at the start, and it knows at each place what
@@ -60,7 +61,6 @@ _INSTEAD = {
     "STARTSWITH": "did you mean LIKE 'text%'?",
     "ENDSWITH": "did you mean LIKE '%text'?",
     "EXISTS": "did you mean IS NOT NULL?",
-    "ILIKE": "LIKE minds the case; there is no ILIKE",
     "REGEXP": "there are no regular expressions: LIKE has % and _",
     "RLIKE": "there are no regular expressions: LIKE has % and _",
     "XOR": "write (a AND NOT b) OR (b AND NOT a)",
@@ -159,7 +159,7 @@ class _Parser:
         hint = ""
         if token.kind == "name":
             word, before = token.text.upper(), self.tokens[self.at - 1].text.upper()
-            close = get_close_matches(word, RESERVED, 1)
+            close = get_close_matches(word, sorted({*RESERVED, "ILIKE"}), 1)
             hint = _INSTEAD.get(word) or _INSTEAD.get(before) or (f"did you mean {close[0]}?" if close else "")
         if token.kind == "op":
             hint = "comparisons do not chain: write a < x AND x < b, or x BETWEEN a AND b; test conditions with IS TRUE"
@@ -232,7 +232,7 @@ class _Parser:
     def test(self) -> Operand:
         left = self.term()
         token = self.next
-        if token.kind not in ("op", "NOT", "BETWEEN", "IN", "LIKE"):
+        if token.kind not in ("op", "NOT", "BETWEEN", "IN", "LIKE") and not self.is_ilike():
             return left
         if isinstance(left, Filter) and not isinstance(left, AttributeRef):
             self.fail("a condition cannot be compared", token, "test it with IS TRUE, IS FALSE or IS NULL")
@@ -241,9 +241,17 @@ class _Parser:
             operator = _OPERATORS[self.take().text]
             return self.compare(left, operator, self.operand())
         negated = self.accept("NOT")
-        word = self.accept("BETWEEN", "IN", "LIKE") or self.fail("expected BETWEEN, IN or LIKE after NOT")
-        tested = {"BETWEEN": self.between, "IN": self.in_, "LIKE": self.like}[word.kind](left)
+        if self.is_ilike():
+            self.take()
+            tested = self.like(left, ignore_case=True)
+        else:
+            word = self.accept("BETWEEN", "IN", "LIKE") or self.fail("expected BETWEEN, IN, LIKE or ILIKE after NOT")
+            tested = {"BETWEEN": self.between, "IN": self.in_, "LIKE": self.like}[word.kind](left)
         return Not(tested) if negated else tested
+
+    def is_ilike(self) -> bool:
+        """Whether ILIKE comes next: no keyword, for after a term nothing else can be a name."""
+        return self.next.kind == "name" and is_word(self.next.text, ("ILIKE",))
 
     def compare(self, left: AttributeRef | Constant, operator: Operator, right: AttributeRef | Constant) -> Filter:
         if isinstance(left, AttributeRef):
@@ -275,15 +283,16 @@ class _Parser:
             return In(left, constants)
         return disjunction(*(self.compare(left, Operator.EQ, value) for value in values))
 
-    def like(self, left: AttributeRef | Constant) -> Filter:
-        pattern, escape = self.pattern("LIKE"), None
+    def like(self, left: AttributeRef | Constant, ignore_case: bool = False) -> Filter:
+        word = "ILIKE" if ignore_case else "LIKE"
+        pattern, escape = self.pattern(word), None
         if self.next.kind == "name" and is_word(self.next.text, ("ESCAPE",)):
             self.take()
             escape = self.pattern("ESCAPE")
         if isinstance(left, AttributeRef):
-            return Like(left, pattern, escape)
+            return Like(left, pattern, escape, ignore_case)
         self.pin(left)
-        tested = Like(AttributeRef("constant"), pattern, escape)
+        tested = Like(AttributeRef("constant"), pattern, escape, ignore_case)
         return Truth(tested.compiled.matches(str(left.value))) if left.type is Type.STRING else NULL
 
     def pattern(self, after: str) -> str:
@@ -348,7 +357,7 @@ class _Parser:
         return self.constant(number, read_negative_int if whole else read_negative_float)
 
     def null(self, token: Token) -> Filter:
-        if self.next.kind in ("op", "BETWEEN", "IN", "LIKE"):
+        if self.next.kind in ("op", "BETWEEN", "IN", "LIKE") or self.is_ilike():
             self.fail("a comparison with NULL is never true", token, "did you mean IS NULL?")
         return NULL
 

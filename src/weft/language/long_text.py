@@ -47,7 +47,7 @@ _STEP = re.compile(
           (?P<op><=|>=|<>|!=|=|<|>)\s*(?:(?P<value>{_VALUE})|(?P<right>(?>{_NAME})))
         | (?P<negated>\b(?i:NOT)\s+)?(?:
             \b(?i:IN)\s*\((?P<list>\s*(?>{_VALUE})\s*(?:,\s*(?>{_VALUE})\s*)*+)\)
-          | \b(?i:LIKE)\s*(?P<pattern>{STRING})
+          | \b(?P<like>(?i:I?LIKE))\s*(?P<pattern>{STRING})
           | \b(?i:BETWEEN)\b\s*(?P<low>(?>{_VALUE}))\s*\b(?i:AND)\b\s*(?P<high>(?>{_VALUE}))
           )
         | \b(?i:IS)\s+(?P<absent>(?i:NOT)\s+)?(?P<null>(?i:NULL)\b)
@@ -154,7 +154,8 @@ class _Reader:
         if found["list"]:
             node = In(left, _constants(found["list"]))
         elif found["pattern"]:
-            node = Like(left, str(read_string(found["pattern"]).value))
+            pattern = str(read_string(found["pattern"]).value)
+            node = Like(left, pattern, ignore_case=len(found["like"]) == len("ILIKE"))
         elif found["low"]:
             node = Between(left, _constant(found["low"]), _constant(found["high"]))
         elif found["null"]:

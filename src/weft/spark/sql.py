@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from weft.errors import PipelineError
-from weft.language.ast import Filter, attributes
+from weft.language.ast import Filter, Like, attributes, walk
 from weft.model.value import INT_MAX, INT_MIN
 from weft.spark.expression import FrameAttributes
 from weft.spark.output import Output
@@ -42,7 +42,8 @@ def match_sql(
     name = form.column if name is None else name
     kind = _kind_of([each for each, _ in filters])
     _check_names(events, filters, name)
-    held, columns = FrameAttributes(events.schema).read_first(_wanted(filters), _unused([*events.columns, name]))
+    unused = _unused([*events.columns, name])
+    held, columns = FrameAttributes(events.schema).read_first(_wanted(filters), _folded(filters), unused)
     found = _matched(columns, filters, kind)
     if form is Output.COUNTS:
         found = sf.size(found).cast("bigint")
@@ -91,6 +92,12 @@ def _unused(names: Sequence[str]) -> str:
 
 def _wanted(filters: Sequence[tuple[int | str, Filter]]) -> frozenset[str]:
     return frozenset().union(*(attributes(each) for _, each in filters))
+
+
+def _folded(filters: Sequence[tuple[int | str, Filter]]) -> frozenset[str]:
+    """The attributes that are tested with ILIKE."""
+    nodes = (node for _, each in filters for node in walk(each))
+    return frozenset(node.left.name for node in nodes if isinstance(node, Like) and node.compiled.ignore_case)
 
 
 def _matched(columns: FrameAttributes, filters: Sequence[tuple[int | str, Filter]], kind: str) -> Column:

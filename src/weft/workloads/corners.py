@@ -52,7 +52,7 @@ def _value(values: ValueSet, rng: np.random.Generator, whole: bool) -> Value | N
     for text, _ in values.strings.line:
         choices += [text, text + "a"]
     for term in values.strings.terms:
-        heads = [pattern.head for pattern in term.musts]
+        heads = [pattern.segments[0][0] for pattern in term.musts]
         choices += ["".join(heads), "a"]
     return choices[int(rng.integers(0, len(choices)))] if choices else None
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from weft.cli.arguments import read_event
 from weft.cli.filter_files import PARQUET
 from weft.errors import EventError, SchemaError
+from weft.lint.seen_attributes import SeenAttributes
 from weft.model.event import Event
 from weft.model.schema import Schema
 from weft.model.value import INT_MAX, INT_MIN, Type, Value, from_micros, parse_timestamp
@@ -79,6 +80,16 @@ def read_events(
         why = f": {found.refused[0].place}: {found.refused[0].error}" if found.refused else ": write one a line"
         raise EventError(f"{'standard input' if path == '-' else path} has no event that can be read{why}")
     return found
+
+
+def read_seen(path: str, stdin: Callable[[], bytes], schema: Schema | None) -> SeenAttributes:
+    """The attributes that the events of a file have, and their types. Raises EventError."""
+    import numpy as np
+
+    rows = path != "-" and Path(path).suffix.lower() in (".csv", *PARQUET)  # then the columns say it
+    found = read_events(path, stdin, schema, np.random.default_rng(0), most=1 if rows else None)
+    columns = SeenAttributes({each.name: frozenset([each.type]) for each in found.observed.attributes})
+    return columns.merged(SeenAttributes.of_events(found.events))
 
 
 def drawn(size: int, most: int | None, rng: np.random.Generator) -> list[int]:

@@ -87,6 +87,20 @@ def read_filter_file(
     return wishes
 
 
+def read_filter_texts(path: str, stdin: Callable[[], bytes]) -> list[tuple[str, str]]:
+    """The ids and texts of a file's filters, whether they can be read or not. Raises FilterError.
+
+    >>> read_filter_texts("-", lambda: b"# two\\nx > 1\\n\\nx => 2")
+    [('2', 'x > 1'), ('4', 'x => 2')]
+    """
+    wrong: list[Refused] = []
+    found = [
+        (entry.id, entry.filter if isinstance(entry.filter, str) else json.dumps(entry.filter, ensure_ascii=False))
+        for entry in _entries(path, stdin, wrong)
+    ]
+    return found + [(each.place, each.text) for each in wrong]
+
+
 def _entries(path: str, stdin: Callable[[], bytes], refused: list[Refused]) -> Iterator[_Entry]:
     name, suffix = "standard input" if path == "-" else path, Path(path).suffix.lower()
     if suffix in PARQUET:

@@ -9,6 +9,7 @@ import typer
 from weft.cli.shell import (
     TEXT,
     AsJson,
+    FilterFileName,
     OneText,
     SchemaFile,
     TaxonomyFile,
@@ -61,6 +62,57 @@ def check(texts: Texts, schema: SchemaFile = None, taxonomy: TaxonomyFile = None
     elif wrong:
         say(f"weft: {wrong} of {len(answers)} filters cannot be used", stderr=True)
     if wrong:
+        raise typer.Exit(1)
+
+
+@filters.command()
+def lint(
+    file: FilterFileName,
+    events: Annotated[
+        str | None,
+        typer.Option(
+            "--events",
+            metavar="FILE",
+            help="Events, .csv, .parquet or one JSON object per line: attributes and types are theirs.",
+        ),
+    ] = None,
+    schema: SchemaFile = None,
+    taxonomy: TaxonomyFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find filters that can hardly mean what they say.
+
+    Reported are filters that name attributes which no event has, that compare unlike types, that can never be true,
+    that are always true, and duplicates. Without --events and --schema, only the last three are looked for.
+
+    The exit code is 0 if nothing is found and 1 otherwise.
+
+    \b
+    Example:
+      $ weft filter lint rules.csv --events events.jsonl
+    """
+    from weft.cli.arguments import read_predicates
+    from weft.cli.event_files import read_seen
+    from weft.cli.filter_files import read_filter_texts
+    from weft.lint import lint_filters
+
+    stdin = typer.get_binary_stream("stdin").read
+    if file == events == "-":
+        raise typer.BadParameter("only one of the filters and the events can be standard input")
+    declared = read_schema(schema)
+    seen = None if events is None else read_seen(events, stdin, declared)
+    report = lint_filters(read_filter_texts(file, stdin), declared, seen, read_predicates(taxonomy))
+    if as_json:
+        emit(report.to_dict())
+    else:
+        for line in report.lines():
+            say(line, "" if line.startswith(" ") else "bold")
+        if report.filters:
+            dead = f"{report.dead:,} of {report.filters:,} filters can never match"
+            say(dead if report.dead else f"{report.filters:,} filters checked", "yellow" if report.dead else "green")
+        if seen is None and declared is None:
+            say_notes(["names and types were not checked; give --events FILE or --schema FILE"])
+    if not report.clean:
         raise typer.Exit(1)
 
 

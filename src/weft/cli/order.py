@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from weft.cli.shell import AsJson, SchemaFile, TaxonomyFile, console, emit, read_schema, said, say, say_notes, told
+from weft.cli.shell import (
+    AsJson,
+    FilterFileName,
+    SchemaFile,
+    TaxonomyFile,
+    console,
+    emit,
+    read_schema,
+    said,
+    say,
+    say_notes,
+    told,
+)
 from weft.errors import FilterError
 
 if TYPE_CHECKING:
@@ -21,15 +33,6 @@ order = typer.Typer(no_args_is_help=True)
 _SHOWN, _DRAWN, _SAID = 60, 300, 5
 _STRUCTURES = ("forest", "balanced", "nonredundant", "poset")
 
-File = Annotated[
-    str,
-    typer.Argument(
-        metavar="FILE",
-        help="Filters: one a line as text or JSON; .csv with a column `filter`, or .jsonl with such a key, and if you "
-        "like `id` and `interface`; - is standard input.",
-        show_default=False,
-    ),
-]
 Interfaces = Annotated[
     int | None,
     typer.Option(
@@ -43,7 +46,7 @@ Interfaces = Annotated[
 
 @order.command()
 def show(  # noqa: PLR0913, PLR0917 - a command has its options
-    file: File,
+    file: FilterFileName,
     structure: Annotated[
         str, typer.Option("--structure", metavar="|".join(_STRUCTURES), help="How the filters are held.")
     ] = "forest",
@@ -111,7 +114,7 @@ def show(  # noqa: PLR0913, PLR0917 - a command has its options
 
 @order.command()
 def compare(  # noqa: PLR0913, PLR0917 - as above
-    file: File,
+    file: FilterFileName,
     interfaces: Interfaces = None,
     one_by_one: Annotated[
         bool,

@@ -55,6 +55,15 @@ TEXT = (
 )
 Texts = Annotated[list[str], typer.Argument(metavar="TEXT", help=TEXT, show_default=False)]
 OneText = Annotated[str, typer.Argument(metavar="TEXT", help=TEXT, show_default=False)]
+FilterFileName = Annotated[
+    str,
+    typer.Argument(
+        metavar="FILE",
+        help="Filters: one per line as text or JSON; .csv, .parquet or .jsonl with a column `filter` and, if you like, "
+        "`id` and `interface`; - is standard input.",
+        show_default=False,
+    ),
+]
 SchemaFile = Annotated[
     Path | None,
     typer.Option("--schema", metavar="FILE", help="A schema, .toml or .json: types and bounds of attributes."),

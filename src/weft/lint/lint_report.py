@@ -25,7 +25,7 @@ _HINTS = 200  # unknown names for which a known one is looked for
 _SHOWN = 5  # findings of a kind
 _CUT = 100  # characters of a filter
 _SAID = {
-    LintKind.INVALID: ("{} is not a valid filter", "{} are not valid filters"),
+    LintKind.INVALID: ("{} is not valid", "{} are not valid"),
     LintKind.UNKNOWN_ATTRIBUTE: ("{} names attributes that {who}", "{} name attributes that {who}"),
     LintKind.UNLIKE_TYPES: ("{} compares unlike types", "{} compare unlike types"),
     LintKind.NEVER_TRUE: ("{} can never be true", "{} can never be true"),

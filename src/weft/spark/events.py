@@ -26,8 +26,20 @@ UNREADABLE = "it cannot be read"
 _MOMENTS = ("0001-01-01 00:00:00", "9999-12-31 23:59:59.999999")
 
 
-def check_columns(frame: DataFrame) -> None:
+def check_frame(frame: Any, what: str) -> None:
+    """Raise PipelineError for anything but a DataFrame of Spark."""
+    if hasattr(frame, "sparkSession") and hasattr(frame, "mapInArrow"):
+        return
+    kind = f"{type(frame).__module__.partition('.')[0]} {type(frame).__name__}"
+    hint = ": call its to_spark()" if hasattr(frame, "to_spark") else ": convert it with spark.createDataFrame"
+    if not hasattr(frame, "columns"):
+        hint = ""
+    raise PipelineError(f"the {what} must be a Spark DataFrame, not a {kind}{hint}")
+
+
+def check_columns(frame: DataFrame, what: str = "events") -> None:
     """Raise PipelineError if two columns have a name that Spark, or a filter, cannot tell apart."""
+    check_frame(frame, what)
     fold = str if frame.sparkSession.conf.get("spark.sql.caseSensitive") == "true" else str.lower
     for names in (map(fold, frame.columns), (name for name, _, _ in fields(frame.schema))):
         if (twice := repeated(names)) is not None:

@@ -91,7 +91,7 @@ def write_frame(frame: DataFrame, path: str, format: str | None = None, overwrit
             writer.format(kind).save(path)
         except Exception as error:
             if condition(error) == "PATH_ALREADY_EXISTS":
-                raise _taken(path) from None
+                raise taken(path) from None
             if condition(error) == "UNSUPPORTED_DATA_TYPE_FOR_DATASOURCE":
                 raise PipelineError(
                     f"{path}: a CSV file holds no lists and no structs: write .parquet or .json"
@@ -106,7 +106,7 @@ def check_free(spark: SparkSession, path: str, overwrite: bool) -> None:
     with failures(f"{path} cannot be written"):
         place = spark._jvm.org.apache.hadoop.fs.Path(path)  # type: ignore[union-attr]
         if place.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()).exists(place):
-            raise _taken(path)
+            raise taken(path)
 
 
 def numbers_in_texts(frame: DataFrame, schema: Schema | None = None) -> list[str]:
@@ -123,8 +123,9 @@ def numbers_in_texts(frame: DataFrame, schema: Schema | None = None) -> list[str
     return [name for name, found, all_ in zip(names, row, row[len(names) :], strict=False) if all_ and 2 * found > all_]
 
 
-def _taken(path: str) -> PipelineError:
-    return PipelineError(f"{path} is there already: choose another name, or allow to overwrite it")
+def taken(path: str) -> PipelineError:
+    """The error for an output that exists."""
+    return PipelineError(f"{path} already exists: choose another name, or allow overwriting (--overwrite)")
 
 
 # -- names -------------------------------------------------------------------------------------------

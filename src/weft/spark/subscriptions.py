@@ -159,7 +159,7 @@ def subscriptions(
         if schema is not None:
             raise PipelineError("a snapshot has its own schema: leave the schema out")
         return Path(source)
-    check_columns(source)
+    check_columns(source, "subscriptions")
     names = source.columns
     if id not in names:
         hint = did_you_mean(id, names) or f", only {', '.join(names)}"

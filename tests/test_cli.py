@@ -148,7 +148,7 @@ def test_an_interrupt_is_a_sentence(monkeypatch):
 
     monkeypatch.setattr("weft.demo.tour.tour", interrupted)
     result = run("demo")
-    assert (result.exit_code, result.stderr) == (1, "weft: stopped by Ctrl-C\n")
+    assert (result.exit_code, result.stderr) == (130, "weft: interrupted\n")
 
 
 def test_a_reader_that_leaves_is_no_error():
@@ -231,7 +231,7 @@ def test_check_notes_what_is_odd(schema):
     assert result.exit_code == 0
     assert result.stderr.splitlines() == [
         "note: 'plase' is not in the schema: did you mean 'place'?",
-        "note: it matches no event at all",
+        "note: it matches no event",
     ]
 
 
@@ -261,7 +261,7 @@ def test_empty_standard_input_is_wrong_usage():
 
 def test_standard_input_that_is_no_text_is_said_so():
     result = run("filter", "check", "-", stdin=b"\xff\xfe\n")
-    assert (result.exit_code, result.stderr) == (1, "weft: standard input is no UTF-8 text: convert it\n")
+    assert (result.exit_code, result.stderr) == (1, "weft: standard input is not valid UTF-8; convert it first\n")
 
 
 def test_a_json_filter_is_read_as_one():

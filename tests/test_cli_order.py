@@ -110,7 +110,7 @@ def test_json_lines_have_records_or_filters(file):
     assert result.stdout.splitlines()[:3] == ["x > 1  [a]", "└─ x > 3  [4]", "y = 2  [3, 5]"]
     assert result.exit_code == 1
     assert "line 5: a filter is a text, or a JSON object or list" in result.stderr
-    assert "line 6: it is no JSON" in result.stderr
+    assert "line 6: it is not JSON" in result.stderr
     assert "2 filters cannot be read; the others are shown" in result.stderr
 
 
@@ -150,7 +150,7 @@ def test_a_file_without_a_usable_filter_is_a_failure(file, text):
 
 
 def test_bad_files_are_said_in_a_sentence(file, tmp_path):
-    assert "no UTF-8" in run("show", file(b"\xff\xfe")).stderr
+    assert "not valid UTF-8" in run("show", file(b"\xff\xfe")).stderr
     missing = run("compare", str(tmp_path / "nothing.txt"))
     assert (missing.exit_code, missing.stdout) == (1, "")
     assert "No such file" in missing.stderr

@@ -116,7 +116,7 @@ def test_files_that_cannot_be_used(tmp_path):
     bad.write_text("\n", encoding="utf-8")
     assert "has no event" in run(*SMALL, "--events-file", str(bad)).stderr
     bad.write_bytes(b"\xff\xfe\x00")
-    assert "no UTF-8" in run(*SMALL, "--events-file", str(bad)).stderr
+    assert "not valid UTF-8" in run(*SMALL, "--events-file", str(bad)).stderr
     result = run(*SMALL, "--filters", "-", stdin="x => 1\n" * 7)
     assert result.exit_code == 1
     assert "no filter that can be used" in result.stderr

@@ -109,7 +109,7 @@ def _entries(path: str, stdin: Callable[[], bytes], refused: list[Refused]) -> I
     try:
         text = (stdin() if path == "-" else Path(path).read_bytes()).decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise FilterError(f"{name} is no UTF-8 text: convert it") from None
+        raise FilterError(f"{name} is not valid UTF-8; convert it first") from None
     if suffix == ".csv":
         yield from _rows(name, text)
         return
@@ -123,7 +123,7 @@ def _entries(path: str, stdin: Callable[[], bytes], refused: list[Refused]) -> I
         try:
             tree = json.loads(line)
         except (ValueError, RecursionError) as error:
-            refused.append(Refused(place, line, FilterError(f"it is no JSON: {error}")))
+            refused.append(Refused(place, line, FilterError(f"it is not JSON: {error}")))
             continue
         if isinstance(tree, dict) and "filter" in tree:
             wanted = tree.get("interface")
@@ -139,13 +139,13 @@ def _rows(name: str, text: str) -> Iterator[_Entry]:
         columns = list(rows.fieldnames or ())
         if "filter" not in columns:
             known = f"it has {', '.join(columns)}" if columns else "it is empty"
-            raise FilterError(f"{name} has no column 'filter', {known}: name it in the first line")
+            raise FilterError(f"{name} has no column 'filter', {known}: name it in the header")
         for number, row in enumerate(rows, 1):
             yield _Entry(
                 row["filter"] or "", f"line {rows.line_num}", row.get("id") or str(number), row.get("interface") or None
             )
     except csv.Error as error:
-        raise FilterError(f"{name} is no CSV after line {rows.line_num}: {error}") from None
+        raise FilterError(f"{name} is not CSV after line {rows.line_num}: {error}") from None
 
 
 def _parquet_rows(path: str) -> Iterator[_Entry]:
@@ -157,10 +157,10 @@ def _parquet_rows(path: str) -> Iterator[_Entry]:
             held = parquet.ParquetFile(file)
             columns = held.schema_arrow.names
             if "filter" not in columns:
-                raise FilterError(f"{path} has no column 'filter', it has {', '.join(columns)}: name it so")
+                raise FilterError(f"{path} has no column 'filter', only {', '.join(columns)}: rename one")
             rows = held.read([name for name in ("filter", "id", "interface") if name in columns]).to_pylist()
         except pa.ArrowException as error:
-            raise FilterError(f"{path} is no Parquet file: {error}") from None
+            raise FilterError(f"{path} is not a Parquet file: {error}") from None
     for number, row in enumerate(rows, 1):
         given, wanted = row.get("id"), row.get("interface")
         own = str(number if given is None else given)
@@ -172,4 +172,4 @@ def _filter(entry: Any, predicates: Predicates) -> Filter:
         return read_filter(entry, "", predicates)
     if isinstance(entry, dict | list):
         return from_json(entry, predicates)
-    raise FilterError("a filter is a text, or a JSON object or list")
+    raise FilterError("a filter must be text, or a JSON object or list")

@@ -11,8 +11,10 @@ import typer
 from weft.cli.shell import (
     AsJson,
     FilterFileName,
+    Overwrite,
     SchemaFile,
     TaxonomyFile,
+    check_outputs,
     console,
     emit,
     read_schema,
@@ -64,6 +66,7 @@ def show(  # noqa: PLR0913, PLR0917 - a command has its options
     interfaces: Interfaces = None,
     svg: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Also draw it, as SVG.")] = None,
     dot: Annotated[Path | None, typer.Option("--dot", metavar="FILE", help="Also write it for Graphviz.")] = None,
+    overwrite: Overwrite = False,
     schema: SchemaFile = None,
     taxonomy: TaxonomyFile = None,
     as_json: AsJson = False,
@@ -83,6 +86,7 @@ def show(  # noqa: PLR0913, PLR0917 - a command has its options
 
     if structure not in _STRUCTURES:
         raise typer.BadParameter(f"there is no structure {structure!r}: choose one of {', '.join(_STRUCTURES)}")
+    check_outputs(overwrite, svg, dot)
     kind, declared = StructureKind(structure), read_schema(schema)
     with console(stderr=True).status("reading the filters") as status:
         found, wrong = _read(file, taxonomy, declared, interfaces)
@@ -107,6 +111,8 @@ def show(  # noqa: PLR0913, PLR0917 - a command has its options
         say(f"\n{sentence}", "bold")
         if len(shown.nodes) < len(built):
             say(f"{len(shown.nodes):,} of {len(built):,} shown: --first 0 shows all, --first and --depth more or less")
+        for written in filter(None, (svg, dot)):
+            say(f"written: {written}")
         _say_refused(found.left_out, wrong)
     if wrong:
         raise typer.Exit(1)

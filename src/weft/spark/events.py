@@ -126,7 +126,7 @@ def decodable(text: Column) -> Column:
     from pyspark.sql import functions as sf
 
     return sf.when(text.isNull() | sf.is_valid_utf8(text), text).otherwise(
-        sf.concat(sf.lit("no UTF-8: "), sf.make_valid_utf8(text))
+        sf.concat(sf.lit("not UTF-8: "), sf.make_valid_utf8(text))
     )
 
 
@@ -142,7 +142,7 @@ def _reason(name: str, kind: DataType, path: str) -> Column | None:
 
     column = sf.col(path)
     if isinstance(kind, st.StringType) and name != CORRUPT:
-        return sf.when(~sf.is_valid_utf8(column), sf.lit(f"the text of {name!r} is no UTF-8"))
+        return sf.when(~sf.is_valid_utf8(column), sf.lit(f"the text of {name!r} is not valid UTF-8"))
     if isinstance(kind, st.TimestampType):  # edges in UTC, whatever the zone of the session
         first, last = (sf.timestamp_micros(sf.lit(edge)) for edge in (MICROS_MIN, MICROS_MAX))
     elif isinstance(kind, st.TimestampNTZType | st.DateType):

@@ -133,7 +133,7 @@ class FrameAttributes:
                 return _like(typed[1], node.compiled) if typed and typed[0] is Type.STRING else _constant(None)
             case Call(predicate):
                 raise FilterError(
-                    f"{predicate.name}() is a user predicate, which no Spark expression stands for: match with an index"
+                    f"{predicate.name}() is a user predicate, which has no Spark expression: match with an index"
                 )
             case Is(AttributeRef(name), None):
                 typed = self.typed(name)
@@ -148,7 +148,7 @@ class FrameAttributes:
                 return _fold(and_, list(map(self._truth, operands)))
             case Or(operands):
                 return _fold(or_, list(map(self._truth, operands)))
-        raise TypeError(f"{node!r} is no filter")
+        raise TypeError(f"{node!r} is not a filter")
 
 
 def levels(node: Filter) -> int:

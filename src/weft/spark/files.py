@@ -56,7 +56,9 @@ def format_of(path: str, format: str | None = None) -> str:
     found = {_ENDINGS.get(_ending(file), "") for file in _files(path)}
     if len(found) == 1 and (only := found.pop()):
         return only
-    raise PipelineError(f"the name of {path} does not say what it is: let it end in .parquet, .csv, .json or .jsonl")
+    raise PipelineError(
+        f"the format of {path} is not clear from its name: end it in .parquet, .csv, .json or .jsonl"
+    )
 
 
 def read_frame(spark: SparkSession, path: str, format: str | None = None, schema: Schema | None = None) -> DataFrame:
@@ -76,7 +78,7 @@ def read_frame(spark: SparkSession, path: str, format: str | None = None, schema
             if condition(error) == "PATH_NOT_FOUND":
                 raise PipelineError(f"there is no file {path}") from None
             if condition(error) == "UNABLE_TO_INFER_SCHEMA":
-                raise PipelineError(f"{path} has no file with rows in it") from None
+                raise PipelineError(f"{path} has no rows") from None
             raise
         return _lines(spark, path, kind, _declared(_checked(spark, path, found), schema))
 
@@ -94,7 +96,7 @@ def write_frame(frame: DataFrame, path: str, format: str | None = None, overwrit
                 raise taken(path) from None
             if condition(error) == "UNSUPPORTED_DATA_TYPE_FOR_DATASOURCE":
                 raise PipelineError(
-                    f"{path}: a CSV file holds no lists and no structs: write .parquet or .json"
+                    f"{path}: a CSV file cannot hold lists or structs: write .parquet or .json"
                 ) from None
             raise
 
@@ -181,8 +183,8 @@ def _checked(spark: SparkSession, path: str, found: StructType) -> StructType:
 
     fields = [field for field in found.fields if field.name != CORRUPT]
     if not fields:
-        what = "no line that can be read" if found.fields else "no rows"
-        raise PipelineError(f"{path} has {what}: give lines of JSON objects, or CSV with a header")
+        what = "no readable line" if found.fields else "no rows"
+        raise PipelineError(f"{path} has {what}: write one JSON object per line, or CSV with a header")
     if spark.conf.get(_CASE) != "true":
         seen: dict[str, str] = {}
         for field in fields:

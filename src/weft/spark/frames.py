@@ -53,7 +53,9 @@ def flat(events: DataFrame) -> DataFrame:
     """The events with a column for each attribute, parts of structs by their dotted names. Raises PipelineError."""
     leaves = list(_leaves(events))
     if not leaves:
-        raise PipelineError("the events have no column that a filter can see: numbers, strings, bools or timestamps")
+        raise PipelineError(
+            "the events have no column of numbers, strings, bools or timestamps, which are all that filters see"
+        )
     return events.select(*(column.alias(name) for name, column, _ in leaves))
 
 

@@ -113,7 +113,7 @@ def prepare(
     given = subscriptions(source, schema)
     if isinstance(given, Path):
         if wanted not in (Strategy.AUTO, Strategy.INDEX):
-            raise PipelineError(f"a snapshot is an index already: the strategy cannot be {wanted}")
+            raise PipelineError(f"a snapshot is already an index: the strategy cannot be {wanted}")
         running = spark or session()
         check_workers(running)
         shipped = ship(running, given)
@@ -124,7 +124,7 @@ def prepare(
     numbered = given.reading.numbered
     if wanted is Strategy.SQL:
         if given.reading.schema is not None:
-            raise PipelineError("Spark's own evaluation takes events as they are: leave the schema out")
+            raise PipelineError("the strategy sql takes events as they are: omit the schema")
         return Prepared(wanted, running, numbered, given, None)
     counted = wanted is Strategy.AUTO or (wanted is Strategy.PARTITIONED and groups is None)
     size = given.frame.count() if counted else 0

@@ -88,7 +88,9 @@ def test_a_chart(tmp_path):
     result = run(*SMALL, "--plot", str(path))
     assert result.exit_code == 0, result.output
     assert path.read_bytes().startswith(b"\x89PNG")
-    assert "chart:" in result.stdout
+    assert f"written: {path}" in result.stdout
+    assert "already exists" in run(*SMALL, "--plot", str(path)).stderr
+    assert run(*SMALL, "--plot", str(path), "--overwrite").exit_code == 0
 
 
 @pytest.mark.parametrize(

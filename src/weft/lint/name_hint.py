@@ -22,7 +22,7 @@ def nearest_name(word: str, known: Iterable[str]) -> str | None:
     for name in names:
         if name.endswith(f".{word}") or word.endswith(f".{name}"):
             return name
-    most = max(1, len(word) // 4)
+    most = min(max(1, len(word) // 4), len(word) - 1)  # of one letter nothing would be left
     near = [(distance, name) for name in names if (distance := edits(folded, name.casefold(), most)) <= most]
     return min(near)[1] if near else None
 

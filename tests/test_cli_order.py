@@ -109,8 +109,8 @@ def test_json_lines_have_records_or_filters(file):
     result = run("show", file("\n".join(lines), "f.jsonl"))
     assert result.stdout.splitlines()[:3] == ["x > 1  [a]", "└─ x > 3  [4]", "y = 2  [3, 5]"]
     assert result.exit_code == 1
-    assert "line 5: a filter is a text, or a JSON object or list" in result.stderr
-    assert "line 6: it is no JSON" in result.stderr
+    assert "line 5: a filter must be text, or a JSON object or list" in result.stderr
+    assert "line 6: it is not JSON" in result.stderr
     assert "2 filters cannot be read; the others are shown" in result.stderr
 
 
@@ -150,7 +150,7 @@ def test_a_file_without_a_usable_filter_is_a_failure(file, text):
 
 
 def test_bad_files_are_said_in_a_sentence(file, tmp_path):
-    assert "no UTF-8" in run("show", file(b"\xff\xfe")).stderr
+    assert "not valid UTF-8" in run("show", file(b"\xff\xfe")).stderr
     missing = run("compare", str(tmp_path / "nothing.txt"))
     assert (missing.exit_code, missing.stdout) == (1, "")
     assert "No such file" in missing.stderr
@@ -211,7 +211,12 @@ def test_very_many_filters_are_shown_in_part(file):
 def test_pictures_are_written_beside_the_answer(file, tmp_path):
     svg, dot = tmp_path / "o.svg", tmp_path / "o.dot"
     result = run("show", file(TEXTS), "--svg", str(svg), "--dot", str(dot))
-    assert result.stdout == SHOWN
+    assert result.stdout == f"{SHOWN}written: {svg}\nwritten: {dot}\n"
+    again = run("show", file(TEXTS), "--svg", str(svg))
+    assert (again.exit_code, again.stdout) == (1, "")
+    assert again.stderr == f"weft: {svg} already exists: choose another name, or pass --overwrite\n"
+    assert run("show", file(TEXTS), "--svg", str(svg), "--overwrite").exit_code == 0
+    assert "there is no folder" in run("show", file(TEXTS), "--dot", str(tmp_path / "no" / "o.dot")).stderr
     texts = [text.text for text in ElementTree.parse(svg).getroot().iter("{http://www.w3.org/2000/svg}text")]
     assert "Poset-derived forest" in texts
     assert "5 filters, 5 nodes, 3 roots, 2 edges, depth 2" in texts

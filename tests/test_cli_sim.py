@@ -88,7 +88,9 @@ def test_a_chart(tmp_path):
     result = run(*SMALL, "--plot", str(path))
     assert result.exit_code == 0, result.output
     assert path.read_bytes().startswith(b"\x89PNG")
-    assert "chart:" in result.stdout
+    assert f"written: {path}" in result.stdout
+    assert "already exists" in run(*SMALL, "--plot", str(path)).stderr
+    assert run(*SMALL, "--plot", str(path), "--overwrite").exit_code == 0
 
 
 @pytest.mark.parametrize(
@@ -116,7 +118,7 @@ def test_files_that_cannot_be_used(tmp_path):
     bad.write_text("\n", encoding="utf-8")
     assert "has no event" in run(*SMALL, "--events-file", str(bad)).stderr
     bad.write_bytes(b"\xff\xfe\x00")
-    assert "no UTF-8" in run(*SMALL, "--events-file", str(bad)).stderr
+    assert "not valid UTF-8" in run(*SMALL, "--events-file", str(bad)).stderr
     result = run(*SMALL, "--filters", "-", stdin="x => 1\n" * 7)
     assert result.exit_code == 1
     assert "no filter that can be used" in result.stderr

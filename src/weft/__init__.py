@@ -11,6 +11,7 @@ True
 #   model     values, schemas, events, CloudEvents, Arrow
 #   language  filters: tree, text, JSON dialects, builder, meaning
 #   algebra   filters as sets: normal form, covers, overlaps, merge, subtract, profiles
+#   lint      filters that can hardly mean what they say
 #   workloads seeded generators of subscriptions and events
 #   index     which subscriptions an event matches: tree, counting, scan
 #   order     filters in their covering order: posets, forests, forwards sets

@@ -24,10 +24,10 @@ def checked(filter: Filter, schema: Schema | None) -> Facts:
 
     >>> from weft import parse
     >>> checked(parse("x<3 AND x>5"), None)
-    {'filter': 'x < 3 AND x > 5', 'notes': ['it matches no event at all']}
+    {'filter': 'x < 3 AND x > 5', 'notes': ['it matches no event']}
     """
     empty = not normalize(filter, schema)
-    notes = undeclared([filter], schema) + (["it matches no event at all"] if empty else [])
+    notes = undeclared([filter], schema) + (["it matches no event"] if empty else [])
     return {"filter": str(filter), "notes": notes}
 
 

@@ -120,9 +120,9 @@ def compare(  # noqa: PLR0913, PLR0917 - a command has its options
     chosen = [name.strip() for name in models.split(",")] if models else list(CANDIDATES)
     for name in chosen:
         if name not in CANDIDATES:
-            raise typer.BadParameter(f"there is no model {name!r}: choose among {', '.join(CANDIDATES)}")
+            raise typer.BadParameter(f"there is no model {name!r}: choose one of {', '.join(CANDIDATES)}")
     if subscriptions == events == "-":
-        raise typer.BadParameter("only one of subscriptions and events can be standard input")
+        raise typer.BadParameter("only one of the subscriptions and the events can be standard input")
     rng, declared = np.random.default_rng(seed), read_schema(schema)
     with bar() as progress:
         progress("reading the events", 0, 0)
@@ -175,7 +175,7 @@ def _filters(path: str, taxonomy: Path | None, schema: Schema, rng: np.random.Ge
             continue
         usable.append(wish.filter)
     if not usable:
-        why = f": {refused[0].place}: {said(refused[0].error)}" if refused else ": write one a line"
+        why = f": {refused[0].place}: {said(refused[0].error)}" if refused else ": write one per line"
         raise FilterError(f"{'standard input' if path == '-' else path} has no filter that can be used{why}")
     return _Wanted(usable, len(wishes.read) + len(wishes.refused) - len(refused), refused)
 
@@ -185,7 +185,7 @@ def _be_strict(filters: Sequence[Refused], events: Sequence[BadEvent]) -> None:
         if refused:
             first = refused[0]
             raise WeftError(
-                f"{len(refused):,} {_many(what, len(refused))} cannot be used, and --strict allows none; "
+                f"{len(refused):,} {_many(what, len(refused))} cannot be used, and --strict was given; "
                 f"the first is {first.place}: {said(first.error)}"
             )
 
@@ -271,7 +271,7 @@ def _show(wanted: _Wanted, happened: EventFile, found: Evidence, advice: Recomme
         if each.filters_nothing:
             _wrapped(f"\n{each.model} filters nothing: {each.passed_share:.1%} of the unwanted events pass", "yellow")
     if advice is None:
-        _wrapped("\nno model could run on this data", "bold")
+        _wrapped("\nno model can run on this data", "bold")
         return
     _wrapped(f"\ntake {advice.reason}", "bold")
     if advice.when is not None:

@@ -8,7 +8,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from weft.cli.shell import AsJson, SchemaFile, TaxonomyFile, console, emit, read_schema, said, say, say_notes, told
+from weft.cli.shell import (
+    AsJson,
+    FilterFileName,
+    Overwrite,
+    SchemaFile,
+    TaxonomyFile,
+    check_outputs,
+    console,
+    emit,
+    read_schema,
+    said,
+    say,
+    say_notes,
+    told,
+)
 from weft.errors import FilterError
 
 if TYPE_CHECKING:
@@ -21,15 +35,6 @@ order = typer.Typer(no_args_is_help=True)
 _SHOWN, _DRAWN, _SAID = 60, 300, 5
 _STRUCTURES = ("forest", "balanced", "nonredundant", "poset")
 
-File = Annotated[
-    str,
-    typer.Argument(
-        metavar="FILE",
-        help="Filters: one a line as text or JSON; .csv with a column `filter`, or .jsonl with such a key, and if you "
-        "like `id` and `interface`; - is standard input.",
-        show_default=False,
-    ),
-]
 Interfaces = Annotated[
     int | None,
     typer.Option(
@@ -43,7 +48,7 @@ Interfaces = Annotated[
 
 @order.command()
 def show(  # noqa: PLR0913, PLR0917 - a command has its options
-    file: File,
+    file: FilterFileName,
     structure: Annotated[
         str, typer.Option("--structure", metavar="|".join(_STRUCTURES), help="How the filters are held.")
     ] = "forest",
@@ -61,6 +66,7 @@ def show(  # noqa: PLR0913, PLR0917 - a command has its options
     interfaces: Interfaces = None,
     svg: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Also draw it, as SVG.")] = None,
     dot: Annotated[Path | None, typer.Option("--dot", metavar="FILE", help="Also write it for Graphviz.")] = None,
+    overwrite: Overwrite = False,
     schema: SchemaFile = None,
     taxonomy: TaxonomyFile = None,
     as_json: AsJson = False,
@@ -80,6 +86,7 @@ def show(  # noqa: PLR0913, PLR0917 - a command has its options
 
     if structure not in _STRUCTURES:
         raise typer.BadParameter(f"there is no structure {structure!r}: choose one of {', '.join(_STRUCTURES)}")
+    check_outputs(overwrite, svg, dot)
     kind, declared = StructureKind(structure), read_schema(schema)
     with console(stderr=True).status("reading the filters") as status:
         found, wrong = _read(file, taxonomy, declared, interfaces)
@@ -104,6 +111,8 @@ def show(  # noqa: PLR0913, PLR0917 - a command has its options
         say(f"\n{sentence}", "bold")
         if len(shown.nodes) < len(built):
             say(f"{len(shown.nodes):,} of {len(built):,} shown: --first 0 shows all, --first and --depth more or less")
+        for written in filter(None, (svg, dot)):
+            say(f"written: {written}")
         _say_refused(found.left_out, wrong)
     if wrong:
         raise typer.Exit(1)
@@ -111,7 +120,7 @@ def show(  # noqa: PLR0913, PLR0917 - a command has its options
 
 @order.command()
 def compare(  # noqa: PLR0913, PLR0917 - as above
-    file: File,
+    file: FilterFileName,
     interfaces: Interfaces = None,
     one_by_one: Annotated[
         bool,

@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from weft.cli.shell import AsJson, SchemaFile, TaxonomyFile, console, emit, read_schema, say, say_notes
+from weft.cli.shell import (
+    AsJson,
+    Overwrite,
+    SchemaFile,
+    TaxonomyFile,
+    check_outputs,
+    console,
+    emit,
+    read_schema,
+    say,
+    say_notes,
+)
 from weft.errors import EventError, FilterError
 
 if TYPE_CHECKING:
@@ -75,6 +86,7 @@ def overlay(  # noqa: PLR0913, PLR0917 - a scenario has many sides
     plot: Annotated[
         Path | None, typer.Option("--plot", metavar="FILE", help="Also draw a chart: .png, .svg or .pdf.")
     ] = None,
+    overwrite: Overwrite = False,
     schema: SchemaFile = None,
     taxonomy: TaxonomyFile = None,
     as_json: AsJson = False,
@@ -110,6 +122,7 @@ def overlay(  # noqa: PLR0913, PLR0917 - a scenario has many sides
     shape, name = _one_of(SHAPES, tree, "tree"), _one_of(WORKLOADS, workload, "workload")
     if publishers is not None and publishers > brokers:
         raise typer.BadParameter(f"{publishers} of {brokers} brokers cannot publish: give fewer --publishers")
+    check_outputs(overwrite, plot)
     if plot is not None:
         check_chart(plot)
     declared, rng = read_schema(schema), np.random.default_rng(seed)
@@ -145,13 +158,13 @@ def overlay(  # noqa: PLR0913, PLR0917 - a scenario has many sides
         return
     _show(title, given, expected, outcomes)
     if plot is not None:
-        say(f"chart: {plot}")
+        say(f"written: {plot}")
     say_notes(notes)
 
 
 def _one_of(known: Any, name: str, what: str) -> str:
     if name not in known:
-        raise typer.BadParameter(f"there is no {what} {name!r}: choose among {', '.join(known)}")
+        raise typer.BadParameter(f"there is no {what} {name!r}: choose one of {', '.join(known)}")
     return name
 
 
@@ -196,7 +209,7 @@ def _own_events(path: Path, schema: Schema | None) -> list[AnyEvent]:
     try:
         lines = path.read_text(encoding="utf-8-sig").split("\n")
     except UnicodeDecodeError:
-        raise EventError(f"{path} is no UTF-8 text: convert it") from None
+        raise EventError(f"{path} is not valid UTF-8; convert it first") from None
     found: list[AnyEvent] = []
     for number, line in enumerate(map(str.strip, lines), 1):
         if not line or line.startswith("#"):

@@ -19,9 +19,9 @@ _SUFFIXES = (".png", ".svg", ".pdf")
 def check_chart(path: Path) -> None:
     """Raise WeftError if no chart can be drawn to the file: better before a long run than after it."""
     if path.suffix.lower() not in _SUFFIXES:
-        raise WeftError(f"{path} is no chart: name it {', '.join(_SUFFIXES[:-1])} or {_SUFFIXES[-1]}")
+        raise WeftError(f"{path} is not a chart: name it {', '.join(_SUFFIXES[:-1])} or {_SUFFIXES[-1]}")
     if not path.absolute().parent.is_dir():
-        raise WeftError(f"there is no directory {path.parent} for the chart: make it first")
+        raise WeftError(f"there is no directory {path.parent} for the chart: create it first")
     try:
         import matplotlib.figure  # noqa: F401
     except ImportError:

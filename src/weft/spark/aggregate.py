@@ -122,7 +122,7 @@ def aggregate(  # noqa: PLR0913 - options
     """
     model, space = _checked_model(model, schema, space)
     if budget and (model is not AggregationModel.MERGING or schema is None or not 0 <= budget <= 1):
-        raise SchemaError("a budget is a share from 0 to 1 that mergers may add, measured under a schema with bounds")
+        raise SchemaError("a budget is a share from 0 to 1 for merging, and needs a schema with bounds")
     rounds = Rounds(limits, directory)
     given = rounds.keep(_numbered(subscriptions), "given")
     total, size = sums(given, "1", "octet_length(filter)")
@@ -156,12 +156,14 @@ def _checked_model(
 ) -> tuple[AggregationModel, AggregationSpace]:
     """The model and its space. Raises PipelineError or SchemaError for what does not go together."""
     if model not in list(AggregationModel):
-        raise PipelineError(f"no model is named {model!r}: use one of {', '.join(AggregationModel)}")
+        raise PipelineError(f"there is no model {model!r}: choose one of {', '.join(AggregationModel)}")
     model = AggregationModel(model)
     if schema is None and (model is AggregationModel.SUBSUMPTION or (model in _IN_CELLS and space is None)):
-        raise SchemaError(f"{model} needs bounds: give a schema that has them for every attribute")
+        raise SchemaError(f"{model} needs a schema with bounds for every attribute")
     if space is not None and getattr(space, "model", None) != model:
-        raise PipelineError(f"{model} has no such space: mics takes a ContentSpace, dls a LabelSpace, others none")
+        raise PipelineError(
+            f"{model} does not take this space: mics takes a ContentSpace, dls a LabelSpace, other models none"
+        )
     if space is None and schema is not None and model is AggregationModel.MICS:
         bits = max(2, min(8, _BITS // max(1, len(schema.attributes))))
         space = ContentSpace(Grid.uniform(schema, 1 << bits))

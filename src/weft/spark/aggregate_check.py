@@ -56,10 +56,13 @@ def check(
     """
     wanted = _matching(filters, events)
     given = _matching(active.select("filter"), events) if space is None else _in_space(active, events, space)
-    for wrong, what in ((wanted & ~given, "would be lost"), (given & ~wanted, "nobody wants, yet it is admitted")):
+    for wrong, what in (
+        (wanted & ~given, "would be lost"),
+        (given & ~wanted, "is admitted but matches no subscription"),
+    ):
         if wrong.any() and (exact or what == "would be lost"):
             event = events[int(np.flatnonzero(wrong)[0])]
-            raise PipelineError(f"the active set is not equivalent: {event} {what}. Please report this")
+            raise PipelineError(f"the active set is not equivalent: {event} {what}; please report this")
     return AggregateCheck(len(events), int(wanted.sum()), int(given.sum()))
 
 

@@ -248,7 +248,7 @@ def _gaps(demand: Demand) -> str:
     if demand.statistics.unasked:
         said.append(f"No filter looks at: {', '.join(demand.statistics.unasked)}.")
     if demand.asked.refused:
-        said.append(f"{demand.asked.refused:,} texts are no filters and are left out of all else.")
+        said.append(f"{demand.asked.refused:,} texts are not valid filters and are left out.")
     inside = "".join(f'<div class="card" style="margin-bottom:10px">{clean(each)}</div>' for each in said)
     return _section("Gaps", "What does not meet.", inside) if said else ""
 

@@ -163,12 +163,17 @@ class Demand:
     def save(self, path: str | Path) -> None:
         """Write a page (.html) or the facts (.json). Raises WeftError for other names."""
         path = Path(path)
+        check_portrait(path)
         if path.suffix == ".html":
             path.write_text(self.html(), encoding="utf-8")
-        elif path.suffix == ".json":
-            path.write_text(json.dumps(self.facts, indent=1) + "\n", encoding="utf-8")
         else:
-            raise WeftError(f"{path} is no portrait: name it .html or .json")
+            path.write_text(json.dumps(self.facts, indent=1) + "\n", encoding="utf-8")
+
+
+def check_portrait(path: Path | None) -> None:
+    """Raise WeftError for a name that is neither a page nor facts."""
+    if path is not None and path.suffix not in (".html", ".json"):
+        raise WeftError(f"{path} is neither a page nor JSON: name it .html or .json")
 
 
 def _first(counts: Mapping[str, int]) -> list[tuple[str, int]]:

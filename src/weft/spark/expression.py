@@ -154,7 +154,7 @@ class FrameAttributes:
                 return _constant(None) if column is None else _like(column, pattern)
             case Call(predicate):
                 raise FilterError(
-                    f"{predicate.name}() is a user predicate, which no Spark expression stands for: match with an index"
+                    f"{predicate.name}() is a user predicate, which has no Spark expression: match with an index"
                 )
             case Is(AttributeRef(name), None):
                 typed = self.typed(name)
@@ -169,7 +169,7 @@ class FrameAttributes:
                 return _fold(and_, list(map(self._truth, operands)))
             case Or(operands):
                 return _fold(or_, list(map(self._truth, operands)))
-        raise TypeError(f"{node!r} is no filter")
+        raise TypeError(f"{node!r} is not a filter")
 
 
 def levels(node: Filter) -> int:

@@ -56,7 +56,9 @@ def format_of(path: str, format: str | None = None) -> str:
     found = {_ENDINGS.get(_ending(file), "") for file in _files(path)}
     if len(found) == 1 and (only := found.pop()):
         return only
-    raise PipelineError(f"the name of {path} does not say what it is: let it end in .parquet, .csv, .json or .jsonl")
+    raise PipelineError(
+        f"the format of {path} is not clear from its name: end it in .parquet, .csv, .json or .jsonl"
+    )
 
 
 def read_frame(spark: SparkSession, path: str, format: str | None = None, schema: Schema | None = None) -> DataFrame:
@@ -76,7 +78,7 @@ def read_frame(spark: SparkSession, path: str, format: str | None = None, schema
             if condition(error) == "PATH_NOT_FOUND":
                 raise PipelineError(f"there is no file {path}") from None
             if condition(error) == "UNABLE_TO_INFER_SCHEMA":
-                raise PipelineError(f"{path} has no file with rows in it") from None
+                raise PipelineError(f"{path} has no rows") from None
             raise
         return _lines(spark, path, kind, _declared(_checked(spark, path, found), schema))
 
@@ -91,10 +93,10 @@ def write_frame(frame: DataFrame, path: str, format: str | None = None, overwrit
             writer.format(kind).save(path)
         except Exception as error:
             if condition(error) == "PATH_ALREADY_EXISTS":
-                raise _taken(path) from None
+                raise taken(path) from None
             if condition(error) == "UNSUPPORTED_DATA_TYPE_FOR_DATASOURCE":
                 raise PipelineError(
-                    f"{path}: a CSV file holds no lists and no structs: write .parquet or .json"
+                    f"{path}: a CSV file cannot hold lists or structs: write .parquet or .json"
                 ) from None
             raise
 
@@ -106,7 +108,7 @@ def check_free(spark: SparkSession, path: str, overwrite: bool) -> None:
     with failures(f"{path} cannot be written"):
         place = spark._jvm.org.apache.hadoop.fs.Path(path)  # type: ignore[union-attr]
         if place.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()).exists(place):
-            raise _taken(path)
+            raise taken(path)
 
 
 def numbers_in_texts(frame: DataFrame, schema: Schema | None = None) -> list[str]:
@@ -123,8 +125,9 @@ def numbers_in_texts(frame: DataFrame, schema: Schema | None = None) -> list[str
     return [name for name, found, all_ in zip(names, row, row[len(names) :], strict=False) if all_ and 2 * found > all_]
 
 
-def _taken(path: str) -> PipelineError:
-    return PipelineError(f"{path} is there already: choose another name, or allow to overwrite it")
+def taken(path: str) -> PipelineError:
+    """The error for an output that exists."""
+    return PipelineError(f"{path} already exists: choose another name, or allow overwriting (--overwrite)")
 
 
 # -- names -------------------------------------------------------------------------------------------
@@ -180,8 +183,8 @@ def _checked(spark: SparkSession, path: str, found: StructType) -> StructType:
 
     fields = [field for field in found.fields if field.name != CORRUPT]
     if not fields:
-        what = "no line that can be read" if found.fields else "no rows"
-        raise PipelineError(f"{path} has {what}: give lines of JSON objects, or CSV with a header")
+        what = "no readable line" if found.fields else "no rows"
+        raise PipelineError(f"{path} has {what}: write one JSON object per line, or CSV with a header")
     if spark.conf.get(_CASE) != "true":
         seen: dict[str, str] = {}
         for field in fields:

@@ -19,13 +19,14 @@ from weft.errors import PipelineError
 from weft.model.schema import Schema, did_you_mean
 from weft.spark.boxes import Boxes
 from weft.spark.curve_join import match_partitioned
-from weft.spark.events import by_place, quoted, sorted_out
+from weft.spark.events import by_place, check_frame, quoted, sorted_out
 from weft.spark.executor_lookup import match_shipped
 from weft.spark.output import ResultForm
 from weft.spark.session import session
 from weft.spark.shipped_index import Shipped, is_numbered, ship, written
 from weft.spark.sql import MOST_FILTERS, match_sql
 from weft.spark.subscriptions import ERRORS, Subscriptions, subscriptions
+from weft.spark.workers import check_workers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -112,15 +113,18 @@ def prepare(
     given = subscriptions(source, schema)
     if isinstance(given, Path):
         if wanted not in (Strategy.AUTO, Strategy.INDEX):
-            raise PipelineError(f"a snapshot is an index already: the strategy cannot be {wanted}")
+            raise PipelineError(f"a snapshot is already an index: the strategy cannot be {wanted}")
         running = spark or session()
+        check_workers(running)
         shipped = ship(running, given)
         return Prepared(Strategy.INDEX, running, is_numbered(given), None, shipped, refused=0)
     running = given.frame.sparkSession
+    if wanted is not Strategy.SQL:
+        check_workers(running)
     numbered = given.reading.numbered
     if wanted is Strategy.SQL:
         if given.reading.schema is not None:
-            raise PipelineError("Spark's own evaluation takes events as they are: leave the schema out")
+            raise PipelineError("the strategy sql takes events as they are: omit the schema")
         return Prepared(wanted, running, numbered, given, None)
     counted = wanted is Strategy.AUTO or (wanted is Strategy.PARTITIONED and groups is None)
     size = given.frame.count() if counted else 0
@@ -149,6 +153,7 @@ def match(  # noqa: PLR0913 - each has a default that serves
     `Prepared.errors` gives; with `strict` they raise PipelineError instead. All columns of the events are carried
     along, or those that `carry` names, which is quicker.
     """
+    check_frame(events, "events")
     ready = prepare(subscriptions, schema, strategy=strategy, groups=groups, spark=events.sparkSession)
     if strict and (wrong := ready.errors(events).head()) is not None:
         raise PipelineError(f"{wrong.side} {wrong.row}: {wrong.reason}")

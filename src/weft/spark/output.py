@@ -50,7 +50,7 @@ class Output(StrEnum):
         from pyspark.sql.types import ArrayType, LongType, StructField, StructType
 
         if self.column.lower() in (field.name.lower() for field in events.fields):
-            raise PipelineError(f"the events have a column {self.column!r}, which results need: rename it")
+            raise PipelineError(f"the events have a column {self.column!r}, which the results need: rename it")
         added = {Output.PAIRS: id_type, Output.LISTS: ArrayType(id_type, False), Output.COUNTS: LongType()}[self]
         return StructType([*events.fields, StructField(self.column, added, False)])
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 ID, FILTER = "id", "filter"
 ERRORS = "row string, reason string"
-_TWICE = "its id is another's too"
+_TWICE = "duplicate id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +122,7 @@ class Subscriptions:
         found: list[tuple[int | str, Filter]] = []
         rows = self.once().texts().limit(most + 1).collect()
         if len(rows) > most:
-            raise PipelineError(
-                f"more than {most:,} subscriptions are too many for Spark's own SQL: use another strategy"
-            )
+            raise PipelineError(f"the strategy sql takes at most {most:,} subscriptions: use another strategy")
         for row in rows:
             try:
                 if row[ID] is not None and row[FILTER] is not None:
@@ -157,9 +155,9 @@ def subscriptions(
     if isinstance(source, str | Path):
         TreeIndex.open(source)
         if schema is not None:
-            raise PipelineError("a snapshot has its own schema: leave the schema out")
+            raise PipelineError("a snapshot has its own schema: omit the schema")
         return Path(source)
-    check_columns(source)
+    check_columns(source, "subscriptions")
     names = source.columns
     if id not in names:
         hint = did_you_mean(id, names) or f", only {', '.join(names)}"
@@ -173,14 +171,14 @@ def subscriptions(
         source = source.withColumn(id, sf.when(sf.col(CORRUPT).isNull(), sf.col(quoted(id))))
     if filter in names:
         if source.schema[filter].dataType.simpleString() != "string":
-            raise PipelineError(f"the column {filter!r} holds no texts: cast it to string")
+            raise PipelineError(f"the column {filter!r} is not text: cast it to string")
         return Subscriptions(source, (id, filter), Reading("c0", "c1", schema=schema, numbered=kind != "string"))
     read = [id, *(name for name in names if name not in (id, CORRUPT))]
     bounds = _bounds(read)
     if not any(ends.low or ends.high for ends in bounds.values()):
         hint = did_you_mean(filter, names)
         raise PipelineError(
-            f"the subscriptions have neither a column {filter!r} of texts nor bounds, as x_low and x_high{hint}"
+            f"the subscriptions have neither a column {filter!r} of text nor bounds such as x_low and x_high{hint}"
         )
     for name in read[1:]:
         _check_bound(name, source.schema[name].dataType)
@@ -206,7 +204,7 @@ def _check_bound(name: str, kind: DataType) -> None:
 
     fine = (st.NumericType, st.StringType, st.BooleanType, st.TimestampType, st.TimestampNTZType, st.DateType)
     if not isinstance(kind, fine):
-        raise PipelineError(f"the column {name!r} is of type {kind.simpleString()}, which bounds nothing: leave it out")
+        raise PipelineError(f"the column {name!r} is of type {kind.simpleString()}, which cannot be a bound: drop it")
 
 
 # -- on the executors: ordinary functions over batches --------------------------------------------------

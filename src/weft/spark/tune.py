@@ -54,7 +54,7 @@ class Samples:
 
     def __post_init__(self) -> None:
         if min(self.subscriptions, self.events, self.held, self.attributes, self.rounds) < 1:
-            raise PipelineError(f"samples need one of each at least, not {self}")
+            raise PipelineError(f"samples must have at least one of each, not {self}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ def tune(  # noqa: PLR0913
     TuningError if no choice keeps the budget, PipelineError for frames that lack columns.
     """
     if model not in MODELS:
-        raise TuningError(f"no model is named {model!r}: tune one of {', '.join(MODELS)}")
+        raise TuningError(f"there is no model {model!r}: choose one of {', '.join(MODELS)}")
     how, limits = samples or Samples(), budget or CostBudget()
     progress("drawing samples", 0, 0)
     frame = flat(events)
@@ -152,7 +152,7 @@ def tune(  # noqa: PLR0913
     telling = most_telling(found, known, how.attributes)
     if not telling:
         raise TuningError(
-            "no subscription looks at an attribute of the events: tune with events of the same attributes"
+            "no subscription constrains an attribute that the events have: tune with events that have them"
         )
     known = Schema(tuple(attribute for attribute in known.attributes if attribute.name in telling))
     seen = [name for name in found.asked.uses if name in mixed.schema.names]
@@ -193,7 +193,7 @@ def _apart(mixed: pa.RecordBatch, how: Samples) -> tuple[pa.RecordBatch, pa.Reco
     """Events to choose by, and others to measure on; of few, a third of them is for measuring."""
     first = min(how.events, -(-mixed.num_rows * 2 // 3))
     if mixed.num_rows - first < 1:
-        raise TuningError("tuning needs two events at least, one to choose by and one to measure on: give more")
+        raise TuningError("tuning needs at least two events, one to choose with and one to measure on")
     return mixed.slice(0, first), mixed.slice(first, how.held)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -78,6 +79,27 @@ def test_every_public_name_is_in_the_reference():
     pages = "".join(page.read_text(encoding="utf-8") for page in (DOCS / "reference").glob("*.md"))
     documented = {name.rpartition(".")[2] for name in re.findall(r"^\.\. auto\w+:: (\S+)", pages, re.MULTILINE)}
     assert set(weft.__all__) - {"__version__", "WeftError"} <= documented
+
+
+def test_every_command_and_option_on_a_page_is_one():
+    from typer.main import get_command
+
+    from weft.cli.app import app
+
+    lines = [
+        (shown(page), line.strip().removeprefix("$ "))
+        for page in PAGES
+        for line in page.read_text(encoding="utf-8").splitlines()
+        if re.match(r"(?: {4})?(?:\$ )?weft [a-z]", line)
+    ]
+    assert len(lines) > 20
+    for page, line in lines:
+        command, words = get_command(app), shlex.split(line, comments=True)[1:]
+        while words and hasattr(command, "commands"):
+            assert words[0] in command.commands, (page, line)
+            command = command.commands[words.pop(0)]
+        known = {name for option in command.params for name in option.opts}
+        assert {word for word in words if word.startswith("--")} <= known, (page, line)
 
 
 def test_measured_figures_of_the_comparison_are_those_of_the_benchmarks():

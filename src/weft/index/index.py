@@ -289,7 +289,7 @@ class Index:
         return number
 
     def stats(self) -> Stats:
-        """Sizes, shape and costs, as docs/index.md explains them. Cost: O(size)."""
+        """Sizes, shape and costs, as docs/guides/matching.md explains them. Cost: O(size)."""
         found = self._tree.stats()
         names = self._names
         return replace(found, expensive=[(names[sub], count) for sub, count in found.expensive if sub in names])

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from weft.errors import EventError
-from weft.model.event import WELL_KNOWN, Event, as_event
+from weft.model.door import WELL_KNOWN
+from weft.model.event import Event, as_event
 from weft.model.schema import Schema
 from weft.model.value import Type, type_of
 

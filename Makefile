@@ -15,12 +15,13 @@ test: $(READY)  ## the tests: unit, laws, documentation
 test-slow: $(READY)  ## the longer laws, with many more examples
 	WEFT_EXAMPLES=10 $(BIN)/pytest -n 2 --dist worksteal -m "slow or not slow" $(ARGS)
 
-check: $(READY) docs  ## style, types, layers, fences, documentation
+check: $(READY)  ## style, types, layers, fences, documentation
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest -q tests/test_fences.py
+	$(MAKE) docs
 
 docs: $(READY)  ## the documentation as a site: build/docs/index.html
 	$(BIN)/sphinx-build -q -W --keep-going -b html -d build/doctrees docs build/docs

@@ -102,6 +102,19 @@ def test_every_command_and_option_on_a_page_is_one():
         assert {word for word in words if word.startswith("--")} <= known, (page, line)
 
 
+def test_every_command_is_on_the_page_of_commands():
+    from typer.main import get_command
+
+    from weft.cli.app import app
+
+    def names(command, path):
+        found = getattr(command, "commands", None)
+        return [name for key, each in found.items() for name in names(each, f"{path} {key}")] if found else [path]
+
+    page = (DOCS / "guides" / "command-line.md").read_text(encoding="utf-8")
+    assert sorted(re.findall(r"^\| `(weft [a-z ]+)` \|", page, re.MULTILINE)) == sorted(names(get_command(app), "weft"))
+
+
 def test_measured_figures_of_the_comparison_are_those_of_the_benchmarks():
     text = (DOCS / "compared.md").read_text(encoding="utf-8")
     ours = text.partition("## RabbitMQ")[0]

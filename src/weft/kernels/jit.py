@@ -39,15 +39,32 @@ _keep_cache()
 
 import numba  # noqa: E402
 from llvmlite import ir  # noqa: E402
-from numba.core import cgutils, types  # noqa: E402
+from numba.core import cgutils, event, types  # noqa: E402
 from numba.extending import intrinsic  # noqa: E402
 
-__all__ = ["COMPILED", "cgutils", "intrinsic", "ir", "jit", "types"]
+from weft.kernels import compile_notice  # noqa: E402
+
+__all__ = ["COMPILED", "KERNELS", "cgutils", "intrinsic", "ir", "jit", "types"]
 
 COMPILED = not getattr(numba.config, "DISABLE_JIT", False)
+KERNELS: list[Any] = []  # every kernel of the modules that were imported
+
+
+class _Listener(event.Listener):  # type: ignore[misc]
+    """Hears of compilations; what comes out of the cache is none."""
+
+    def on_start(self, event: Any) -> None:  # noqa: ARG002
+        compile_notice.compiling()
+
+    def on_end(self, event: Any) -> None:
+        pass
+
+
+event.register("numba:compile", _Listener())
 
 
 def jit(kernel: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a kernel when it is first called; it runs without the GIL, and never raises on overflow."""
     compiled: Callable[..., Any] = numba.njit(cache=True, nogil=True, error_model="numpy")(kernel)
+    KERNELS.append(compiled)
     return compiled

@@ -1,5 +1,5 @@
-"""Compile what Weft compiles, before somebody waits for it. Law: every kernel is compiled, for the arrays it is given in
-use; what is compiled already is only loaded.
+"""Compile what Weft compiles, before somebody waits for it. Law: every kernel is compiled, for the arrays that it is
+given in use; what is already compiled is only loaded.
 
 `python -m weft.warm` is run by `make setup`: the kernels are called as the library calls them, on a few events and
 subscriptions, and the compiler's cache keeps them.
@@ -18,12 +18,16 @@ import numpy as np
 from weft.algebra.bulk import columns_of_texts
 from weft.index.counting import CountingIndex
 from weft.index.tree import TreeIndex
-from weft.kernels.jit import COMPILED, KERNELS
+from weft.interest.label_filter import CountingFilter, FilterShape
+from weft.interest.range_table import RangeTable
+from weft.kernels.jit import KERNELS, compiled_here, uncached
 from weft.language.text import parse_many
 from weft.model.schema import Schema
 from weft.order import FilterRelation, Forest
 from weft.sim.candidates import CANDIDATES
 from weft.sim.evidence import Data, compare
+from weft.space.curve import Curve, Order
+from weft.space.range_set import RangeSet
 from weft.workloads import WORKLOADS
 from weft.workloads.base import Workload
 
@@ -32,25 +36,19 @@ _EACH = 60  # subscriptions of a model of interest
 
 
 def warm(tell: Callable[[str], None] = lambda _: None) -> list[str]:
-    """Compile all kernels, or load them; the names of those that nothing here calls."""
-    if not COMPILED:
-        return []
+    """Compile all kernels, or load them; return the names of those that are still not compiled."""
     given = WORKLOADS["W3"](_SUBSCRIPTIONS, _EVENTS, seed=1)
     for what, use in _uses(given):
         tell(what)
         use()
-    return sorted(_name(kernel) for kernel in KERNELS if not kernel.signatures)
-
-
-def compiled() -> list[str]:
-    """The kernels that this process compiled itself, instead of loading them."""
-    return sorted(_name(kernel) for kernel in KERNELS if COMPILED and kernel.stats.cache_misses)
+    return uncached()
 
 
 def _uses(given: Workload) -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "the index", lambda: _index(given)
     yield "the covering order", lambda: _order(given)
-    yield "models of interest", lambda: _interest(given)
+    yield "routing models", lambda: _interest(given)
+    yield "curves, ranges and labels", _spaces
 
 
 def _index(given: Workload) -> None:
@@ -63,7 +61,7 @@ def _index(given: Workload) -> None:
         index.match_batch(given.table)
         index.count_batch(given.table)
         index.any_batch(given.table)
-        index.discard(0)
+        index.discard_many(range(5))
         index.match_batch(given.table)
         if isinstance(index, TreeIndex):
             with tempfile.TemporaryDirectory() as place:
@@ -80,15 +78,34 @@ def _order(given: Workload) -> None:
 
 def _interest(given: Workload) -> None:
     schema = Schema.infer(given.table)
-    data = Data.of(parse_many(given.texts()[:_EACH]), given.table.to_pylist(), schema, 1)
-    compare(data, list(CANDIDATES), patience=600)
+    odd = [f"{text} OR {schema.attributes[0].name} IS NULL" for text in given.texts()[_EACH : 2 * _EACH]]
+    filters = parse_many([*given.texts()[:_EACH], *odd])
+    compare(Data.of(filters, given.table.to_pylist(), schema, 1), list(CANDIDATES), patience=600)
 
 
-def _name(kernel: Any) -> str:
-    return f"{kernel.py_func.__module__}.{kernel.py_func.__name__}"
+def _spaces() -> None:
+    for order in Order:
+        curve = Curve(dims=2, bits=3, order=order)
+        curve.cells(curve.index([(3, 5), (5, 3)]))
+    table, ranges = RangeTable(), RangeSet.of((10, 19), (30, 39))
+    table.insert(ranges)
+    table.covers(ranges)
+    table.uncovered(ranges)
+    table.needed()
+    for bits in (4, 8):
+        shape = FilterShape(64, bits=bits)
+        one, other = CountingFilter(shape), CountingFilter(shape)
+        one.add([1, 2, 3])
+        other.add([3, 4])
+        one.merge(other)
+        one.counts([1])
+        one.remove([1])
+        repr(one.saturated)
 
 
 if __name__ == "__main__":
-    unused = warm(lambda what: print(f"compiling: {what}", flush=True))
-    print(f"{len(KERNELS)} kernels, {len(compiled())} compiled now", *(f"not called: {name}" for name in unused), sep="\n")
-    sys.exit(bool(unused))
+    left = warm(lambda what: print(f"compiling kernels: {what}", flush=True))
+    print(
+        f"{len(KERNELS)} kernels, {compiled_here()} compiled now", *(f"not compiled: {each}" for each in left), sep="\n"
+    )
+    sys.exit(bool(left))

@@ -44,13 +44,13 @@ from numba.extending import intrinsic  # noqa: E402
 
 from weft.kernels import compile_notice  # noqa: E402
 
-__all__ = ["COMPILED", "KERNELS", "cgutils", "intrinsic", "ir", "jit", "types"]
+__all__ = ["COMPILED", "KERNELS", "cgutils", "compiled_here", "intrinsic", "ir", "jit", "types", "uncached"]
 
 COMPILED = not getattr(numba.config, "DISABLE_JIT", False)
 KERNELS: list[Any] = []  # every kernel of the modules that were imported
 
 
-class _Listener(event.Listener):  # type: ignore[misc]
+class _Listener(event.Listener):
     """Hears of compilations; what comes out of the cache is none."""
 
     def on_start(self, event: Any) -> None:  # noqa: ARG002
@@ -60,7 +60,7 @@ class _Listener(event.Listener):  # type: ignore[misc]
         pass
 
 
-event.register("numba:compile", _Listener())
+event.register("numba:compile", _Listener())  # type: ignore[no-untyped-call]
 
 
 def jit(kernel: Callable[..., Any]) -> Callable[..., Any]:
@@ -68,3 +68,16 @@ def jit(kernel: Callable[..., Any]) -> Callable[..., Any]:
     compiled: Callable[..., Any] = numba.njit(cache=True, nogil=True, error_model="numpy")(kernel)
     KERNELS.append(compiled)
     return compiled
+
+
+def uncached() -> list[str]:
+    """The imported kernels of which no compiled code is kept."""
+    if not COMPILED:
+        return []
+    missing = [each for each in KERNELS if not os.path.exists(each._cache._cache_file._index_path)]
+    return sorted(f"{each.py_func.__module__}.{each.py_func.__name__}" for each in missing)
+
+
+def compiled_here() -> int:
+    """How many kernels this process compiled itself, instead of loading them."""
+    return sum(bool(each.stats.cache_misses) for each in KERNELS) if COMPILED else 0

@@ -43,11 +43,16 @@ setup: $(READY)
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
 
-# uv is many times faster than pip; where it cannot be had, pip does the same.
+# uv is many times faster than pip; where it is not available, pip does the same, and compiles bytecode by itself.
+# Bytecode and kernels are compiled here, so that no later run has to: in containers nobody may write them later.
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys, ensurepip; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo 'weft needs Python 3.11 or newer with venv: install python3-venv, or make PYTHON=...' >&2; exit 1; }
 	$(PYTHON) -m venv .venv
-	{ $(BIN)/pip install -q --disable-pip-version-check uv && $(BIN)/uv pip install -q -p $(BIN)/python -e '.[$(EXTRAS)]'; } || \
+	{ $(BIN)/pip install -q --disable-pip-version-check uv && \
+	  $(BIN)/uv pip install -q --compile-bytecode -p $(BIN)/python -e '.[$(EXTRAS)]'; } || \
 	  $(BIN)/pip install --disable-pip-version-check -e '.[$(EXTRAS)]'
+	@$(BIN)/python -m compileall -q src
+	@echo 'compiling the kernels, once: this takes a minute or two'
+	-$(BIN)/python -m weft.warm
 	@touch $@

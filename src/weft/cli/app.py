@@ -22,6 +22,9 @@ from weft.cli.pipeline import match
 from weft.cli.shell import INTERRUPTED, AsJson, Commands, Overwrite, check_outputs, console, emit, say, say_notes
 from weft.cli.sim import sim
 from weft.cli.subscription_sets import aggregate, profile, tune
+from weft.kernels.compile_notice import listen
+
+COMPILING = "weft: compiling kernels, once on this machine; it takes about half a minute"
 
 app = typer.Typer(
     cls=Commands,
@@ -42,6 +45,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # an output that is not UTF-8 is no reason to fail
+    listen(lambda: typer.echo(COMPILING, err=True))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that temporary files are removed
     try:
         app()

@@ -42,4 +42,4 @@ html_theme_options = {
     "dark_css_variables": {"color-brand-primary": "#6cc0dc", "color-brand-content": "#6cc0dc"},
 }
 pygments_style = "tango"
-pygments_dark_style = "one-dark"
+pygments_dark_style = "github-dark"

@@ -34,12 +34,10 @@ def test_python_on_a_page_is_run(page):
 
 
 def test_a_broken_example_fails_the_tests(tmp_path):
-    page = (DOCS / "guides" / "filters.md").read_text(encoding="utf-8")
+    page = "# A page\n\n```python\n>>> from weft import matches, parse\n>>> matches(parse('x > 5'), {'x': 7})\nTrue\n\n```\n"
     (tmp_path / "docs" / "guides").mkdir(parents=True)
     (tmp_path / "docs" / "guides" / "sound.md").write_text(page, encoding="utf-8")
-    broken = page.replace("(False, False)", "(False, True)")
-    (tmp_path / "docs" / "guides" / "broken.md").write_text(broken, encoding="utf-8")
-    assert broken != page
+    (tmp_path / "docs" / "guides" / "broken.md").write_text(page.replace("True", "False"), encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-c", ROOT / "pyproject.toml", "--rootdir", tmp_path, tmp_path / "docs"]
     done = subprocess.run([*command, "-p", "no:cacheprovider"], capture_output=True, encoding="utf-8", check=False)
     assert done.returncode == 1, done.stdout + done.stderr

@@ -183,7 +183,8 @@ def one_of(choices: list[Any]) -> st.SearchStrategy[Any]:
     return st.integers(0, len(choices) - 1).map(lambda at: choices[at])
 
 
-_tests = one_of([*all_tests(A), *all_tests(B), *related_tests()])
+_ilikes = [Like(left, pattern, None, True) for left in (A, B) for pattern in ("A", "AB%", "%B", "%A%", "_", "A_", "%")]
+_tests = one_of([*all_tests(A), *all_tests(B), *related_tests(), *_ilikes])
 _numbers = one_of([*number_tests(A), *number_tests(B), Is(A, None), Is(B, None)])
 
 

@@ -16,7 +16,9 @@ from typer.testing import CliRunner, Result
 
 import weft
 from weft.cli.app import app, filters
+from weft.cli.filter_files import read_filter_file
 from weft.errors import FilterSyntaxError
+from weft.language.predicate import Predicates
 
 COMMANDS = ["check", "format", "explain", "covers", "equivalent", "overlaps", "merge"]
 PAIRS = {"covers", "equivalent", "overlaps", "merge"}
@@ -184,6 +186,20 @@ def test_an_output_that_is_no_utf8_is_no_error():
 def test_check_says_ok_with_the_canonical_text():
     result = run("filter", "check", "5<x", "a AND b")
     assert (result.exit_code, result.stdout, result.stderr) == (0, "ok: x > 5\nok: a AND b\n", "")
+
+
+def test_check_recognises_the_form_of_a_filter(tmp_path):
+    forms = ["x = 'a' -- text", '{"exact": {"x": "a"}}', '{"x": ["a"]}']
+    assert run("filter", "check", *forms).stdout == "ok: x = 'a'\n" * 3
+    result = run("filter", "check", '{"x": [{"prefx": "a"}]}')
+    assert result.exit_code == 1
+    assert "unknown test 'prefx' at column 9" in result.stdout
+    result = run("filter", "check", '{"exat": {"x": "a"}}')
+    assert "did you mean 'exact'?" in result.stdout
+    file = tmp_path / "filters.jsonl"
+    file.write_text('{"filter": {"x": ["a"]}, "id": "one"}\n{"x": [{"cidr": "10.0.0.0/8"}]}\n', encoding="utf-8")
+    read = read_filter_file(str(file), bytes, Predicates())
+    assert [str(each.filter) for each in read.read] == ["x = 'a'", "cidr(x, '10.0.0.0/8')"]
 
 
 def test_check_shows_the_caret_and_the_hint_as_they_are():

@@ -34,7 +34,7 @@ def test_python_on_a_page_is_run(page):
 
 
 def test_a_broken_example_fails_the_tests(tmp_path):
-    page = "# A page\n\n```python\n>>> from weft import matches, parse\n>>> matches(parse('x > 5'), {'x': 7})\nTrue\n\n```\n"
+    page = "# A page\n\n```python\n>>> from weft import matches\n>>> matches('x > 5', {'x': 7})\nTrue\n\n```\n"
     (tmp_path / "docs" / "guides").mkdir(parents=True)
     (tmp_path / "docs" / "guides" / "sound.md").write_text(page, encoding="utf-8")
     (tmp_path / "docs" / "guides" / "broken.md").write_text(page.replace("True", "False"), encoding="utf-8")

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from weft.language.builder import F as F
     from weft.language.dialects import from_json as from_json
     from weft.language.dialects import to_json as to_json
+    from weft.language.eventbridge import from_eventbridge as from_eventbridge
     from weft.language.meaning import matches as matches
     from weft.language.text import parse as parse
     from weft.language.text import parse_many as parse_many
@@ -75,6 +76,7 @@ _HOMES = {
     "covers": "weft.algebra.relate",
     "equivalent": "weft.algebra.relate",
     "to_filter": "weft.algebra.to_filter",
+    "from_eventbridge": "weft.language.eventbridge",
     "from_json": "weft.language.dialects",
     "intersect": "weft.algebra.relate",
     "is_empty": "weft.algebra.relate",

@@ -342,5 +342,5 @@ def test_parsing_many_says_which_text_is_wrong() -> None:
 
 def test_only_a_str_is_text() -> None:
     for wrong in (None, 5, b"x = 1", ["x = 1"]):
-        with pytest.raises(TypeError, match="a filter's text must be a str, not"):
+        with pytest.raises(TypeError, match="the text of a filter must be a str, not"):
             parse(wrong)  # type: ignore[arg-type]

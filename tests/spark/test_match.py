@@ -188,7 +188,7 @@ def test_bad_rows_are_set_aside_whole_and_with_the_reason(spark: SparkSession) -
         reasons = {(row.side, row.row): row.reason for row in wrong}
         assert reasons["subscription", '{"id":3,"filter":"t IS NOT NULL"}'] == "duplicate id"
         assert reasons["subscription", '{"id":null,"filter":"TRUE"}'] == "it has no id"
-        assert reasons["subscription", '{"id":5,"filter":null}'] == "there is no filter: the text is NULL"
+        assert reasons["subscription", '{"id":5,"filter":null}'] == "there is no filter; the text is NULL"
         assert "the text ends at column 4" in reasons["subscription", '{"id":2,"filter":"x >"}']
         events = sorted(reason for (side, _), reason in reasons.items() if side == "event")
         assert events == ["'t' is outside the years 1 to 9999", "the text of 's' is not valid UTF-8"]

@@ -81,8 +81,8 @@ def test_texts_are_read_and_bad_ones_named() -> None:
     assert list(refused) == [1, 2, 3, 4, 6]
     assert "the text ends" in refused[1]
     assert refused[2] == "it has no id"
-    assert refused[3] == "there is no filter: the text is NULL"
-    assert "an empty text is no filter" in refused[4]
+    assert refused[3] == "there is no filter; the text is NULL"
+    assert "an empty text is not a filter" in refused[4]
 
 
 BOUNDS = {

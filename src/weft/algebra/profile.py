@@ -1,5 +1,5 @@
-"""Profiles: events that are regions and last (thesis, chapter 6). Law: a profile meets a subscription by covering or
-by overlap, as the subscription says, for as long as it lasts.
+"""Profiles: events that are regions and last for a time (thesis, chapter 6). Law: while it lasts, a profile matches a
+subscription by covering or by overlap, as the subscription requires.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Meeting(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A region with an identity and a time span, in seconds; without a duration it lasts until removed.
+    """A region with an identity and a time span in seconds; without a duration it lasts until it is removed.
 
     >>> storm = Profile("storms", "7", "lat BETWEEN 40 AND 45 AND wind >= 30", start=0.0, duration=600.0)
     >>> storm.meets("wind > 20", Meeting.COVERING), storm.meets("lat > 44", Meeting.COVERING)
@@ -51,12 +51,12 @@ class Profile:
 
     @property
     def identity(self) -> tuple[str, str]:
-        """What tells it from all others."""
+        """What identifies it."""
         return self.source, self.id
 
     @property
     def end(self) -> float | None:
-        """When it expires, if ever."""
+        """When it expires; None if it does not."""
         return None if self.duration is None else self.start + self.duration
 
     def lasts_at(self, now: float) -> bool:
@@ -64,7 +64,7 @@ class Profile:
         return self.start <= now and (self.end is None or now < self.end)
 
     def meets(self, subscription: Region, meeting: Meeting) -> bool:
-        """Whether the subscription is to be told: by covering only when proven, by overlap unless disproved."""
+        """Whether the subscription receives the profile: by covering only when proven, by overlap unless disproved."""
         wanted = as_form(subscription, self.schema)
         if meeting is Meeting.COVERING:
             return bool(self.form) and covers(wanted, self.form, self.schema)

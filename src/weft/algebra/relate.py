@@ -16,10 +16,10 @@ Region = AnyFilter | Box | NormalForm
 
 
 def as_form(region: Region, schema: Schema | None = None) -> NormalForm:
-    """The region's normal form; one that is made already must have been made under the same schema."""
+    """The normal form of a region; one that is given must have been made under the same schema."""
     if isinstance(region, NormalForm):
         if region.schema != schema:
-            raise SchemaError("a normal form holds under the schema it was made with; pass that schema")
+            raise SchemaError("a normal form is valid only under the schema it was made with; pass that schema")
         return region
     if isinstance(region, Box):
         return NormalForm((region,), schema)

@@ -1,5 +1,5 @@
-"""Boxes minus boxes. Laws: the pieces are disjoint and, with what was taken, make up the whole; a subtrahend with a
-residual of its own takes nothing away.
+"""Boxes minus boxes. Laws: the pieces are disjoint and, with what was removed, make up the whole; a subtrahend with a
+residual of its own removes nothing.
 
 A piece is cut first by the cutter that reaches into it by the fewest attributes: one that leaves a single attribute
 open shrinks the piece without splitting it. A cutter is compared again only where the piece has changed, so boxes with
@@ -25,7 +25,7 @@ def subtract(
 ) -> list[Box]:
     """Boxes that hold what is in the region and in none of the others; disjoint, but for residuals.
 
-    Raises FilterTooComplexError when the budget is used up: then nothing should be taken away.
+    Raises FilterTooComplexError when the budget is used up; then nothing should be removed.
 
     >>> len(subtract("x BETWEEN 0 AND 9", ["x BETWEEN 3 AND 5"])), subtract("x = 4", ["x BETWEEN 3 AND 5"])
     (1, [])
@@ -42,14 +42,14 @@ def subtract(
 
 
 class _Cutter(NamedTuple):
-    """A box to cut with, and the attributes by which a piece may be outside of it."""
+    """A box to cut with, and the attributes by which a piece may lie outside it."""
 
     sets: Mapping[str, ValueSet]
     open: tuple[str, ...]
 
 
 class _Piece(NamedTuple):
-    """What is left of a box: its changed sets, the attributes to compare anew, and the cutters that it may meet."""
+    """What is left of a box: its changed sets, the attributes to compare again, and the cutters that may overlap it."""
 
     changed: dict[str, ValueSet]
     fresh: tuple[str, ...] | None  # None: all
@@ -59,7 +59,7 @@ class _Piece(NamedTuple):
 def remainder(
     box: Box, others: Sequence[Box], schema: Schema | None = None, budget: Budget | None = None
 ) -> Iterator[Box]:
-    """The pieces of `subtract`, one by one, so that a caller who only asks whether there is one can stop.
+    """The pieces of `subtract`, one by one, so that a caller who only needs to know whether there is one can stop.
 
     A cutter whose residuals every event of the box has cuts as if it had none. Raises FilterTooComplexError when the
     budget is used up.
@@ -101,7 +101,7 @@ def _openness(cutter: _Cutter) -> int:
 
 
 def _met(box: Box, piece: _Piece, schema: Schema | None, budget: Budget) -> list[_Cutter] | None:
-    """The cutters that the piece meets; None if one of them covers it."""
+    """The cutters that overlap the piece; None if one of them covers it."""
     met = []
     fresh = None if piece.fresh is None else frozenset(piece.fresh)
     for cutter in piece.cutters:
@@ -125,7 +125,7 @@ def _met(box: Box, piece: _Piece, schema: Schema | None, budget: Budget) -> list
 
 
 def cut(box: Box, cutter: Box, schema: Schema | None = None) -> list[Box]:
-    """The box without the value sets of the cutter, as disjoint boxes, one for each attribute at most."""
+    """The box without the value sets of the cutter, as disjoint boxes, at most one for each attribute."""
     sets = dict(box.sets)
     pieces = []
     for name, values in cutter.sets.items():

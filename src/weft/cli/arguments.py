@@ -8,10 +8,9 @@ from pathlib import Path
 
 from weft.errors import EventError, FilterError
 from weft.language.ast import Filter
-from weft.language.dialects import from_json, is_json
+from weft.language.filter_forms import read_any
 from weft.language.predicate import Predicates
 from weft.language.taxonomy import IsA, Taxonomy
-from weft.language.text import parse
 from weft.model.cloudevents import from_cloudevent
 from weft.model.event import Event
 from weft.model.schema import Schema
@@ -19,7 +18,7 @@ from weft.model.value import Type, Value, from_micros, parse_timestamp
 
 
 def read_texts(given: Sequence[str], stdin: Callable[[], bytes]) -> Iterator[tuple[str, str]]:
-    """Each text and, where `-` stands for the lines of stdin, its place; blank lines and # comments are no texts.
+    """Each text and, where `-` stands for the lines of stdin, its place; blank lines and # or -- comments are skipped.
 
     >>> list(read_texts(["x", "-"], lambda: b"# two filters\\ny\\n\\nz"))
     [('x', ''), ('y', 'in line 2 of standard input'), ('z', 'in line 4 of standard input')]
@@ -33,14 +32,14 @@ def read_texts(given: Sequence[str], stdin: Callable[[], bytes]) -> Iterator[tup
         except UnicodeDecodeError:
             raise FilterError("standard input is not valid UTF-8; convert it first") from None
         for number, line in enumerate(map(str.strip, lines), 1):
-            if line and not line.startswith("#"):
+            if line and not line.startswith(("#", "--")):
                 yield line, f"in line {number} of standard input"
 
 
 def read_filter(text: str, place: str, predicates: Predicates) -> Filter:
-    """The filter of a text, in JSON if it starts with a bracket. Raises FilterError, with the place as a note."""
+    """The filter of a text, in any form: see `filter_forms`. Raises FilterError, with the place as a note."""
     try:
-        return (from_json if is_json(text) else parse)(text, predicates)
+        return read_any(text, predicates)
     except FilterError as error:
         if place:
             error.add_note(place)

@@ -5,7 +5,7 @@ and the others are read all the same; a file that is none fails as a whole.
 |---|---|
 | .csv, .parquet, .pq | a row: `filter`, and if there are such columns `id` and `interface` |
 | .jsonl, .ndjson | a line: {"filter": text or JSON, "id": ..., "interface": ...}, or the filter alone |
-| any other, or - | a line: a filter's text or JSON; blank lines and # comments are none |
+| any other, or - | a line: a filter's text or JSON; blank lines and comments (# or --) are skipped |
 
 Whoever has no interface gets the id for one, or else the line's number.
 """
@@ -23,7 +23,7 @@ from typing import Any
 from weft.cli.arguments import read_filter
 from weft.errors import FilterError
 from weft.language.ast import Filter
-from weft.language.dialects import from_json
+from weft.language.filter_forms import read_any
 from weft.language.predicate import Predicates
 from weft.order.node import Interface
 
@@ -114,7 +114,7 @@ def _entries(path: str, stdin: Callable[[], bytes], refused: list[Refused]) -> I
         yield from _rows(name, text)
         return
     for number, line in enumerate(map(str.strip, text.split("\n")), 1):
-        if not line or line.startswith("#"):
+        if not line or line.startswith(("#", "--")):
             continue
         place = f"line {number}"
         if suffix not in JSON_LINES:
@@ -171,5 +171,5 @@ def _filter(entry: Any, predicates: Predicates) -> Filter:
     if isinstance(entry, str):
         return read_filter(entry, "", predicates)
     if isinstance(entry, dict | list):
-        return from_json(entry, predicates)
+        return read_any(entry, predicates)
     raise FilterError("a filter must be text, or a JSON object or list")

@@ -32,7 +32,8 @@ filters = typer.Typer(no_args_is_help=True)
 def check(texts: Texts, schema: SchemaFile = None, taxonomy: TaxonomyFile = None, as_json: AsJson = False) -> None:
     """Check that texts are valid filters and, if not, show where they are wrong.
 
-    The exit code is 1 if any text is wrong. With a schema, attributes that it does not declare are noted.
+    A filter is a text, JSON in the CloudEvents dialects, or an EventBridge pattern; its form is recognised. The exit
+    code is 1 if one is wrong. With a schema, attributes that it does not declare are noted.
 
     \b
     Example:

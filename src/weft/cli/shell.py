@@ -57,7 +57,7 @@ def _keep_json(ctx: typer.Context, wanted: bool) -> bool:
 
 
 TEXT = (
-    "A filter, as text or as JSON (it starts with { or [); - reads one per line from standard input. "
+    "A filter, as text, as JSON or as an EventBridge pattern; - reads one per line from standard input. "
     "Put -- before a text that starts with a dash."
 )
 Texts = Annotated[list[str], typer.Argument(metavar="TEXT", help=TEXT, show_default=False)]

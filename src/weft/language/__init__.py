@@ -1,1 +1,1 @@
-"""The filter language: its tree, text, JSON dialects, Python builder, and meaning."""
+"""The filter language: its tree, text, JSON dialects, EventBridge patterns, Python builder, and meaning."""

@@ -41,16 +41,18 @@ def spellings(folded: str, most: int) -> list[str] | None:
     ['K1', 'k1', '\\u212a1']
     """
     found: list[list[str]] = [[""]]  # the spellings of each start of the text
-    for end in range(1, len(folded) + 1):
+    for end, last in enumerate(folded, 1):
+        if not has_case(last):
+            found.append([before + last for before in found[-1]])
+            continue
         here: list[str] = []
         for size in range(1, min(MOST_FOLDED, end) + 1):
-            piece = folded[end - size : end]
-            signs = _foldings().get(piece, ()) if size > 1 or has_case(piece) else (piece,)
+            signs = _foldings().get(folded[end - size : end], ())
             here += [before + sign for before in found[end - size] for sign in signs]
             if len(here) > most:
                 return None
         found.append(here)
-    return found[-1]
+    return found[-1] if len(found[-1]) <= most else None
 
 
 def folding_table() -> Iterator[tuple[str, str]]:

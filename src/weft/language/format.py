@@ -1,4 +1,4 @@
-"""Tree to filter text. Laws: parse(format(f)) == f; equal trees have equal text."""
+"""Trees as filter text. Laws: parse(format(f)) == f; equal trees have equal text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TRUTHS = {True: "TRUE", False: "FALSE", None: "NULL"}
 
 
 def format_filter(node: Filter) -> str:
-    """The text of a filter, with as few parentheses as reading it back allows.
+    """The text of a filter, with no more parentheses than needed to read it back.
 
     >>> from weft import parse
     >>> format_filter(parse("not ( 5<price or (symbol in ('X','Y') and active) )"))
@@ -31,7 +31,7 @@ def format_filter(node: Filter) -> str:
 
 
 def most_written(root: Filter) -> int:
-    """No fewer bytes than the text of a filter takes, without writing it. Cost: O(nodes)."""
+    """An upper bound of the bytes of a filter's text, without writing it. Cost: O(nodes)."""
     total = 0
     stack = [root]
     while stack:
@@ -72,7 +72,7 @@ def format_constant(constant: Constant) -> str:
 
 
 def format_name(name: str) -> str:
-    """An attribute's name, in quotes if it needs them."""
+    """The name of an attribute, in quotes if it needs them."""
     return name if is_plain_name(name) else _quoted(name, '"')
 
 

@@ -1,8 +1,8 @@
 """Long filter texts, read in one pass over their tests. Law: the tree of the grammar, or None.
 
-Long texts are mostly lists: chains of AND and OR, and IN with many values. One regular expression takes a whole test
-and what follows it, so that a test costs one step where the grammar takes four tokens through seven functions. What
-is not so plain, and every error, is left to the grammar, which can say what is wrong.
+Long texts are mostly lists: chains of AND and OR, and IN with many values. One regular expression reads a whole test
+and what follows it, so that a test costs one step where the grammar passes four tokens through seven functions.
+Everything else, and every error, is left to the grammar, which can say what is wrong.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _OPERATORS = {str(op): op for op in Operator} | {"<>": Operator.NE}
 
 
 def parse_long(text: str, most_steps: int) -> Filter | None:
-    """The filter of a text; None for what the grammar must read, and for what takes more steps."""
+    """The filter of a text; None if the grammar must read it, or if it takes more steps."""
     try:
         return _Reader(text).read(most_steps)
     except FilterError:

@@ -1,7 +1,7 @@
-"""What filters mean: the one definition of truth, plain and slow. Law: everything else agrees with it.
+"""What filters mean: the one definition of truth, simple and slow. Law: everything else agrees with it.
 
-SQL's three-valued logic: absent is NULL, NaN is NULL, unlike types compare to NULL, and a filter matches
-an event only if it is TRUE.
+The logic is SQL's, with three values: an absent attribute and NaN are NULL, a comparison of different types is NULL,
+and a filter matches an event only if it is TRUE.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Values = Mapping[str, Value | None]
 
 
 def matches(filter: AnyFilter, event: Event | Values) -> bool:
-    """Whether the event reaches a subscriber with this filter. Raises EventError for what is not an event.
+    """Whether the event matches the filter. Raises EventError for what is not an event.
 
     >>> matches("magnitude >= 5 AND depth < 70", {"magnitude": 6.1, "depth": 12})
     True
@@ -54,7 +54,7 @@ def _read(filter: AnyFilter) -> Filter:
 
 
 def compare(operator: Operator, left: Value | None, right: Value | None) -> bool | None:
-    """The comparison of two values; NULL if one is NULL or their types do not compare."""
+    """The comparison of two values; NULL if either is NULL or their types do not compare."""
     one, other = _comparable(left), _comparable(right)
     if one is None or other is None or not one[0].compares_with(other[0]):
         return None
@@ -116,7 +116,7 @@ def evaluate(node: Filter, event: Values) -> bool | None:
 
 
 def _comparable(value: Value | None) -> tuple[Type, Any] | None:
-    """A value's type and what stands for it in comparisons: a timestamp's microseconds, else itself."""
+    """The type of a value and what is compared: the microseconds of a timestamp, else the value itself."""
     kind = type_of(value)
     if kind is None:
         return None

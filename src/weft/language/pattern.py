@@ -18,7 +18,7 @@ from weft.errors import FilterError
 from weft.language.folding import caseless_head
 from weft.language.segment_search import PatternSegment, SegmentSearch, fits
 
-_RELATE_LIMIT = 4096  # pattern tokens times pattern tokens; past it only equal patterns are related
+_RELATE_LIMIT = 4096  # characters of one pattern times those of the other; larger ones are related only if equal
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Pattern:
 
     @property
     def head(self) -> str:
-        """Literal text that every match starts with, as long as can be told."""
+        """Literal text that every match starts with."""
         return caseless_head(self.segments[0][0]) if self.ignore_case else self.segments[0][0]
 
     @property
@@ -90,7 +90,7 @@ class Pattern:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether all matches have one length (there is no `%`)."""
+        """Whether all matches have the same length: there is no `%`."""
         return len(self.segments) == 1
 
     def matches(self, text: str) -> bool:
@@ -111,7 +111,7 @@ class Pattern:
             return False
         search = None
         for segment, length in zip(segments[1:-1], lengths[1:-1], strict=True):
-            if len(segment) == 1:  # leftmost is best: it leaves the most room
+            if len(segment) == 1:  # the leftmost place is best: it leaves the most room
                 at = text.find(segment[0], at, end)
             else:
                 search = search or SegmentSearch(text)
@@ -122,7 +122,7 @@ class Pattern:
         return True
 
     def covers(self, other: Pattern, spend: Callable[[int], None] | None = None) -> bool:
-        """True only if every text that matches `other` matches this; `spend` is told the steps that it takes."""
+        """True only if every text that matches `other` matches this; `spend` is called with the steps taken."""
         if self == other:
             return True
         if self.size * other.size > _RELATE_LIMIT:
@@ -180,7 +180,7 @@ class Pattern:
 
     @property
     def _is_caseless(self) -> bool:
-        """Whether a LIKE matches a text just if an ILIKE with the same segments does: there is no case and no `_`."""
+        """Whether LIKE and ILIKE with these segments match the same texts: there are no letters and no `_`."""
         return all(len(segment) == 1 and caseless_head(segment[0]) == segment[0] for segment in self.segments)
 
     def _tokens(self) -> list[str | None]:
@@ -226,7 +226,7 @@ def _compile(text: str, escape: str | None, ignore_case: bool) -> Pattern:
     return plain if plain._is_caseless else Pattern(plain.segments, ignore_case=True)
 
 
-_MOST_REMEMBERED = 64  # longer patterns are compiled anew, so that what is remembered stays small
+_MOST_REMEMBERED = 64  # longer patterns are not cached, so that the cache stays small
 _remembered = lru_cache(maxsize=4096)(_compile)
 
 
@@ -248,9 +248,9 @@ def _canonical(segments: list[list[str]]) -> tuple[PatternSegment, ...]:
 
 
 def _swallows(wide: list[str | None], narrow: list[str | None]) -> tuple[bool, int]:
-    """Wildcard matching of `wide` against the signs of `narrow`: only `%` takes `%`, only `%` and `_` take `_`.
+    """Wildcard matching of `wide` against `narrow`: only `%` matches `%`, only `%` and `_` match `_`.
 
-    Returns also the number of signs compared.
+    Also returns the number of characters compared.
     """
     at = mark = steps = 0
     star = -1

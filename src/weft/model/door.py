@@ -1,6 +1,6 @@
 """The one door for events. Law: a value means the same in a mapping, a row and a column of a table.
 
-`as_value` decides what becomes of one value, `as_column` of an Arrow column; docs/guides/filters.md has the table of rules.
+`as_value` decides what becomes of one value, `as_column` of an Arrow column; docs/guides/filters.md has the rules.
 A value that a filter can test becomes one of the five types. A value that says "nothing here" is absent. Anything else
 is a mistake of the caller, and an EventError names the attribute.
 """

@@ -59,7 +59,7 @@ class BatchMatches:
         if not 0 <= event < len(self):
             raise IndexError(f"there are {len(self)} events")
         offsets, ids = self._found.offsets, self._table.ids
-        return [ids[at] for at in self._places[offsets[event] : offsets[event + 1]].tolist()]
+        return ids[self._places[offsets[event] : offsets[event + 1]]].tolist()  # type: ignore[no-any-return]
 
     def __iter__(self) -> Iterator[list[Id]]:
         return iter(self.lists())
@@ -119,7 +119,7 @@ class BatchMatches:
 
     def to_pandas(self) -> Any:
         """The table of `to_arrow` as a DataFrame; strings are categories, and ids of both types are objects."""
-        import pandas as pd
+        import pandas as pd  # type: ignore[import-untyped]
 
         if len(self._table.kinds) > 1:
             return pd.DataFrame({"event": self.events, "id": pd.Series(self._flat(), dtype=object)})
@@ -132,5 +132,4 @@ class BatchMatches:
         return pl.from_arrow(self.to_arrow())  # type: ignore[return-value]
 
     def _flat(self) -> list[Id]:
-        ids = self._table.ids
-        return [ids[at] for at in self._places.tolist()]
+        return self._table.ids[self._places].tolist()  # type: ignore[no-any-return]

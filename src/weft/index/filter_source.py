@@ -116,4 +116,4 @@ def _of_csv(path: Path, text: str) -> Entries:
         if name not in (rows.fieldnames or ()):
             hint = did_you_mean(name, rows.fieldnames or ())
             raise SubscriptionError(f"{path} must have a column {name!r}{hint}")
-    return [_entry(row, f"{path}, line {rows.line_num}", at) for at, row in enumerate(rows)]
+    return [_entry(row | {"id": row["id"] or None}, f"{path}, line {rows.line_num}", at) for at, row in enumerate(rows)]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Id = str | int
 
-_SPARE = 1024  # ids of a table that may be gone before it is made anew, however few there are
+_SPARSE, _SPARE = 4, 4096  # numbers that an array may have: so many for each id that is there, and some more
 
 
 def check_name(given: Any, position: int | None = None) -> Id:
@@ -59,80 +59,122 @@ def _where(position: int | None) -> str:
 
 
 class IdTable:
-    """The ids of a moment by their numbers, which ascend and are below `end`. It may have some that were removed since.
+    """The ids of a moment by their places; `numbers` has the number of each place, and without it they are the same.
 
-    >>> table = IdTable([0, 2, 5], ["a", "b", "c"], 6)
-    >>> table.places(np.array([5, 0])).tolist()
-    [2, 0]
+    >>> table = IdTable(np.array(["a", "b", "c"], object), 6, frozenset({str}), np.array([0, 2, 5]))
+    >>> table.places(np.array([5, 0, 1])).tolist()
+    [2, 0, -1]
     """
 
     def __init__(
-        self, numbers: Sequence[int] | Ids, ids: list[Id], end: int, before: pa.Array[Any] | None = None
+        self, ids: NDArray[Any], end: int, kinds: frozenset[type], numbers: Ids | None = None, before: Any = None
     ) -> None:
-        self.numbers: Ids = np.array(numbers, np.int64)
-        self.ids = ids
-        self.end = end
+        self.ids = ids  # objects
+        self.end = end  # all numbers below it are there, unless they were removed
+        self.kinds = kinds  # of the ids that there were: str, int or both
+        self._numbers = numbers
         self._before = before  # the first of its ids as Arrow has them, if that is known
 
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def at(self, end: int, names: dict[int, Id]) -> IdTable:
-        """The table of a later moment; `names` has the ids of then by number, ascending. Cost: O(ids)."""
-        if end == self.end:
-            return self
-        later: list[int] = []
-        for number in reversed(names):
-            if number < self.end:
-                break
-            later.append(number)
-        later.reverse()
-        if len(self) + len(later) > 2 * len(names) + _SPARE:  # most of what is in the table was removed
-            return IdTable(list(names), list(names.values()), end)
-        numbers = np.concatenate([self.numbers, np.array(later, np.int64)])
-        return IdTable(numbers, [*self.ids, *map(names.__getitem__, later)], end, self.__dict__.get("texts"))
-
-    def places(self, numbers: Ids) -> NDArray[np.int64]:
+    def places(self, numbers: Ids) -> Ids:
         """Where numbers are in the table; -1 for one that is not. Cost: O(numbers)."""
-        if self._is_dense:
-            late = len(numbers) and numbers.max() >= len(self)
-            return np.where(numbers < len(self), numbers, -1) if late else numbers
-        if self._lookup is not None:
-            first, span = int(self.numbers[0]), len(self._lookup)
-            inside = (numbers >= first) & (numbers < first + span)
-            return np.where(inside, self._lookup[np.where(inside, numbers - first, 0)], -1).astype(np.int64)
-        at = np.minimum(self.numbers.searchsorted(numbers), len(self) - 1)
-        return np.where(self.numbers[at] == numbers, at, -1)
+        known = self._numbers
+        if known is None:
+            late = len(numbers) and numbers.max() >= len(self.ids)
+            return np.where(numbers < len(self.ids), numbers, -1) if late else numbers
+        if not len(known):
+            return np.full(len(numbers), -1)
+        at = np.minimum(known.searchsorted(numbers), len(known) - 1)
+        return np.where(known[at] == numbers, at, -1)
 
-    @cached_property
-    def _is_dense(self) -> bool:
-        return not len(self) or (int(self.numbers[0]) == 0 and int(self.numbers[-1]) + 1 == len(self))
+    @property
+    def sparse(self) -> bool:
+        """Whether places are not numbers."""
+        return self._numbers is not None
 
-    @cached_property
-    def _lookup(self) -> NDArray[np.int32] | None:
-        """The place of each number from the first to the last, if these are not much more than the ids."""
-        span = int(self.numbers[-1]) + 1 - int(self.numbers[0])
-        if span > 8 * len(self) + _SPARE:
-            return None
-        places = np.full(span, -1, np.int32)
-        places[self.numbers - self.numbers[0]] = np.arange(len(self), dtype=np.int32)
-        return places
-
-    @cached_property
-    def kinds(self) -> frozenset[type]:
-        """The types of its ids: str, int or both."""
-        return frozenset(map(type, self.ids))
+    def made(self, name: str) -> Any:
+        """One of its cached properties, if it has been asked for."""
+        return self.__dict__.get(name)
 
     @cached_property
     def texts(self) -> pa.Array[Any]:
-        """The ids as an Arrow array of strings."""
+        """The ids as an Arrow array of strings; NULL for an integer, which was removed."""
         import pyarrow as pa
 
-        if self._before is None:
-            return pa.array(self.ids, pa.string())
-        return pa.concat_arrays([self._before, pa.array(self.ids[len(self._before) :], pa.string())])
+        start = 0 if self._before is None else len(self._before)
+        later: pa.Array[Any] = pa.array([each if type(each) is str else None for each in self.ids[start:]], pa.string())
+        return later if self._before is None else pa.concat_arrays([self._before, later])
 
     @cached_property
     def whole(self) -> Ids:
-        """The ids as an array of integers."""
-        return np.array(self.ids, np.int64)
+        """The ids as an array of integers; 0 for a string, which was removed."""
+        return np.array([each if type(each) is int else 0 for each in self.ids], np.int64)
+
+
+class NumberedIds:
+    """The ids of an index by their numbers, which are given in turn and never again.
+
+    Changes are made by one thread at a time; reading needs no lock. Ids are in an array by their numbers, and stay
+    there when they are removed. When most of them were, the array goes, and numbers are looked up in a dictionary.
+
+    >>> ids = NumberedIds()
+    >>> ids.extend(["a", "b"]), ids.listed(np.array([1]))
+    (range(0, 2), ['b'])
+    """
+
+    def __init__(self, names: dict[int, Id] | None = None, end: int | None = None) -> None:
+        self.names: dict[int, Id] = names or {}  # those that are there; numbers ascend
+        self.end = max(self.names, default=-1) + 1 if end is None else end
+        self._strings = sum(type(name) is str for name in self.names.values())
+        self._array: NDArray[Any] | None = None
+        if min(self.names, default=0) >= 0 and self.end <= _SPARSE * len(self.names) + _SPARE:
+            self._array = np.empty(self.end, object)
+            self._array[list(self.names)] = np.array([*self.names.values(), None], object)[:-1]
+        self._table: IdTable | None = None
+
+    def extend(self, ids: Sequence[Id]) -> range:
+        """Give ids numbers. Cost: O(ids), amortised."""
+        numbers = range(self.end, self.end + len(ids))
+        self.names.update(zip(numbers, ids, strict=True))
+        self._strings += sum(type(name) is str for name in ids)
+        if self._array is not None:
+            if numbers.stop > len(self._array):
+                larger = np.empty(max(numbers.stop, 2 * len(self._array), 64), object)
+                larger[: len(self._array)] = self._array
+                self._array = larger
+            for number, name in zip(numbers, ids, strict=True):
+                self._array[number] = name
+        self.end = numbers.stop
+        return numbers
+
+    def forget(self, numbers: Iterable[int]) -> list[Id]:
+        """Remove numbers, and return their ids."""
+        gone = [self.names.pop(number) for number in numbers if number in self.names]
+        self._strings -= sum(type(name) is str for name in gone)
+        if self.end > _SPARSE * len(self.names) + _SPARE:
+            self._array = None
+        return gone
+
+    def listed(self, numbers: Ids) -> list[Id]:
+        """The ids of numbers; some of those that were removed meanwhile may be left out."""
+        array = self._array
+        if array is not None:
+            return array[numbers].tolist()  # type: ignore[no-any-return]
+        names = self.names
+        return [name for number in numbers.tolist() if (name := names.get(number)) is not None]
+
+    def table(self) -> IdTable:
+        """The ids of now. Only one thread at a time may ask. Cost: O(1), or O(ids) where most were removed."""
+        kinds = frozenset(kind for kind, count in self._counts() if count)
+        old = self._table
+        if old is not None and old.end == self.end and old.kinds == kinds:
+            return old
+        if self._array is not None:
+            before = None if old is None or old.sparse else old.made("texts")
+            self._table = IdTable(self._array[: self.end], self.end, kinds, None, before)
+        else:
+            ids = np.array([*self.names.values(), None], object)[:-1]
+            self._table = IdTable(ids, self.end, kinds, np.array(list(self.names), np.int64))
+        return self._table
+
+    def _counts(self) -> tuple[tuple[type, int], ...]:
+        return (str, self._strings), (int, len(self.names) - self._strings)

@@ -23,7 +23,7 @@ from weft.errors import FilterError, UnknownIdError
 from weft.index.base import AnyBatch
 from weft.index.batch_matches import BatchMatches
 from weft.index.filter_source import entries_of
-from weft.index.id_names import Id, IdTable, check_name, check_names
+from weft.index.id_names import Id, NumberedIds, check_name, check_names
 from weft.index.index_files import read_index, write_index
 from weft.index.stats import Stats
 from weft.index.subscription_ids import already_exists
@@ -60,10 +60,8 @@ class Index:
         executor: Executor | None = None,
     ) -> None:
         self._tree = TreeIndex(schema, predicates=predicates, executor=executor)
-        self._names: dict[int, Id] = {}  # ids by number; numbers ascend
+        self._ids = NumberedIds()
         self._numbers: dict[Id, int] = {}
-        self._next = 0
-        self._table = IdTable([], [], 0)
         self.update(filters)
 
     @property
@@ -127,10 +125,8 @@ class Index:
         with self._tree.changing:
             numbers = [self._numbers[name] for name in names if name in self._numbers]
             self._tree.discard_many(numbers)
-            for number in numbers:
-                name = self._names.pop(number, None)
-                if name is not None:
-                    self._numbers.pop(name, None)
+            for name in self._ids.forget(numbers):
+                del self._numbers[name]
 
     def update(self, filters: Any) -> None:
         """Add many filters, and replace those whose ids exist: all of them, or none if one is refused.
@@ -158,36 +154,29 @@ class Index:
         try:
             columns = self._columns([given for _, given in entries])
             with self._tree.changing:
-                first = self._next
-                self._next += len(names)
-                numbers = range(first, self._next)
-                self._names.update(zip(numbers, names, strict=True))  # before any match can find them
+                numbers = self._ids.extend(names)  # before any match can find them
             try:
-                self._tree.add_boxes(np.array(numbers), columns, lambda: self._renumbered(names, first))
+                self._tree.add_boxes(np.array(numbers), columns, lambda: self._renumber(names, numbers))
             except BaseException:
                 with self._tree.changing:
-                    for number in numbers:
-                        self._names.pop(number, None)
+                    self._ids.forget(numbers)
                 raise
         except FilterError as error:
             raise error if error.position is None else error.at(error.position, names[error.position]) from None
 
-    def _renumbered(self, names: list[Id], first: int) -> list[int]:
+    def _renumber(self, names: list[Id], numbers: range) -> list[int]:
         """Give ids their new numbers; returns the old ones. The tree calls it when nothing can go wrong any more."""
         old = [self._numbers[name] for name in names if name in self._numbers]
-        for number in old:
-            self._names.pop(number, None)
-        self._numbers.update((name, first + at) for at, name in enumerate(names))
+        self._ids.forget(old)
+        self._numbers.update(zip(names, numbers, strict=True))
         return old
 
     def _add(self, name: Id, form: NormalForm) -> None:
-        number = self._next
-        self._next += 1
-        self._names[number] = name  # before any match can find it
+        (number,) = self._ids.extend([name])  # before any match can find it
         try:
             self._tree.add(number, form)
         except BaseException:
-            del self._names[number]
+            self._ids.forget([number])
             raise
         self._numbers[name] = number
 
@@ -220,11 +209,7 @@ class Index:
         >>> Index({"rule-1": "place.country = 'Chile'"}).match({"place": {"country": "Chile"}})
         ['rule-1']
         """
-        numbers, names = self._tree.match(event).tolist(), self._names
-        try:
-            return [names[number] for number in numbers]
-        except KeyError:  # removed while the event was matched
-            return [name for number in numbers if (name := names.get(number)) is not None]
+        return self._ids.listed(self._tree.match(event))
 
     def match_batch(self, batch: AnyBatch) -> BatchMatches:
         """The ids of each event of a batch, which is much quicker than one event at a time.
@@ -238,15 +223,9 @@ class Index:
         ([['high'], [], ['low']], [(0, 'high'), (2, 'low')])
         """
         found = self._tree.match_batch(batch)
-        return BatchMatches(found, self._ids())
-
-    def _ids(self) -> IdTable:
-        """The ids of now."""
-        table = self._table
-        if table.end != self._next:
-            with self._tree.changing:
-                table = self._table = self._table.at(self._next, self._names)
-        return table
+        with self._tree.changing:
+            table = self._ids.table()
+        return BatchMatches(found, table)
 
     def explain(self, event: AnyEvent, id: Id) -> Trace:
         """Why the event matches the filter or not: the truth of each part, with the values it looked at.
@@ -291,7 +270,7 @@ class Index:
     def stats(self) -> Stats:
         """Sizes, shape and costs, as docs/guides/matching.md explains them. Cost: O(size)."""
         found = self._tree.stats()
-        names = self._names
+        names = self._ids.names
         return replace(found, expensive=[(names[sub], count) for sub, count in found.expensive if sub in names])
 
     def settle(self) -> None:
@@ -316,7 +295,7 @@ class Index:
         ['rule-1']
         """
         with self._tree.changing:
-            tree, names = self._tree.__copy__(), dict(self._names)
+            tree, names = self._tree.__copy__(), dict(self._ids.names)
         write_index(Path(path), tree, names)
 
     @staticmethod
@@ -337,7 +316,7 @@ class Index:
     def __copy__(self) -> Index:
         """An index of what is in this one now, which then goes its own way. Cost: O(ids), without copying filters."""
         with self._tree.changing:
-            return _made(self._tree.__copy__(), dict(self._names), self._next)
+            return _made(self._tree.__copy__(), dict(self._ids.names), self._ids.end)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Index:
         return self.__copy__()
@@ -345,24 +324,23 @@ class Index:
     def __reduce__(self) -> tuple[Any, ...]:
         """A snapshot in memory; the executor stays behind."""
         with self._tree.changing:
-            return _made, (self._tree.__copy__(), dict(self._names), self._next)
+            return _made, (self._tree.__copy__(), dict(self._ids.names), self._ids.end)
 
     def check(self) -> None:
         """Raise AssertionError if an invariant is broken. Cost: O(size)."""
         self._tree.check()
         with self._tree.changing:
-            assert {name: number for number, name in self._names.items()} == self._numbers
-            assert len(self._names) == len(self._tree)
-            assert all(number in self._tree and number < self._next for number in self._names)
-            assert list(self._names) == sorted(self._names)
+            names = self._ids.names
+            assert {name: number for number, name in names.items()} == self._numbers
+            assert list(names) == self._tree.subscriptions()
+            assert self._ids.end > max(names, default=-1)
+            assert self._ids.listed(np.array(list(names), np.int64)) == list(names.values())
 
 
 def _made(tree: TreeIndex, names: dict[int, Id], end: int | None = None) -> Index:
     """The index of a tree and the ids of its numbers."""
     index = Index()
     index._tree = tree
-    index._names = names
+    index._ids = NumberedIds(names, end)
     index._numbers = {name: number for number, name in names.items()}
-    index._next = end if end is not None else max(names, default=-1) + 1
-    index._table = IdTable(list(names), list(names.values()), index._next)
     return index

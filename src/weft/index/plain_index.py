@@ -113,7 +113,7 @@ class PlainIndex(ABC, Generic[Held]):
         return len(self.held)
 
     def __contains__(self, sub: object) -> bool:
-        return sub in self.held
+        return isinstance(sub, int | np.integer) and not isinstance(sub, bool) and sub in self.held
 
     def match_batch(self, batch: AnyBatch) -> Matches:
         """The subscriptions of each event; events that cannot be read are set aside, with the reason."""

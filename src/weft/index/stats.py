@@ -14,8 +14,8 @@ from weft.kernels.partition import NODE
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """Figures of an index. `replication` is the mean number of leaves that a row is in. `expensive` are the subscriptions
-    in most leaves, with how many: each is a copy to store and, for many events, a comparison to make.
+    """Figures of an index. `replication` is the mean number of leaves that a row is in. `expensive` are the
+    subscriptions in most leaves, with how many: each is a copy to store and, for many events, a comparison to make.
     """
 
     subscriptions: int

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 AnyEvent = Event | Mapping[str, Any]
 
+_LIBRARIES = ("numpy", "pandas", "polars", "pyarrow")  # whose other objects are columns and values, not batches
+
 
 def as_batch(batch: Any) -> pa.RecordBatch | pa.Table | Sequence[AnyEvent]:
     """The batch as Arrow has it, or as a sequence of events. Raises EventError.
@@ -38,16 +40,17 @@ def as_batch(batch: Any) -> pa.RecordBatch | pa.Table | Sequence[AnyEvent]:
         return batch  # type: ignore[no-any-return]
     if library == "pandas" and hasattr(batch, "columns"):
         return _of_pandas(batch)  # type: ignore[no-any-return]
-    if library == "polars" and hasattr(batch, "columns") and hasattr(batch, "to_dicts"):
+    if library == "polars" and hasattr(batch, "to_dicts"):
         return _of_polars(batch)  # type: ignore[no-any-return]
-    if hasattr(batch, "__arrow_c_stream__") or hasattr(batch, "__arrow_c_array__"):
-        import pyarrow as pa
+    if hasattr(batch, "collect"):
+        raise EventError(f"a batch must be a table or a list of events, not a {type(batch).__name__}; collect() it")
+    if library not in _LIBRARIES:
+        if hasattr(batch, "__arrow_c_stream__") or hasattr(batch, "__arrow_c_array__"):
+            import pyarrow as pa
 
-        return pa.table(batch)
-    if hasattr(batch, "collect") and hasattr(batch, "columns"):
-        raise EventError(f"a batch must be a table, not a {type(batch).__name__}; collect() it first")
-    if isinstance(batch, Iterable) and not hasattr(batch, "ndim"):  # a Series or an array is no list of events
-        return list(batch)
+            return pa.table(batch)
+        if isinstance(batch, Iterable):
+            return list(batch)
     raise EventError(f"a batch must be a table or a list of events, not {shown(batch)}")
 
 
@@ -78,6 +81,8 @@ def _of_pandas(frame: Any) -> Any:
 def _of_polars(frame: Any) -> Any:
     import pyarrow as pa
 
+    if any(str(kind) == "Object" for kind in frame.dtypes):  # Python's objects, of which Arrow would see addresses
+        return frame.to_dicts()
     try:
         return frame.to_arrow()
     except (pa.ArrowException, ValueError, TypeError, NotImplementedError, RuntimeError):

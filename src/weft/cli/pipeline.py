@@ -88,6 +88,9 @@ def match(  # noqa: PLR0913, PLR0917 - each has a default that serves
         typer.Option("--errors", metavar="PATH", help="Write the rows that were left out here: side, row, reason."),
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Fail at the first row that cannot be read.")] = False,
+    lint: Annotated[
+        bool, typer.Option("--lint/--no-lint", help="Note subscriptions that can hardly mean what they say.")
+    ] = True,
     id_column: IdColumn = "id",
     filter_column: FilterColumn = "filter",
     overwrite: Overwrite = False,
@@ -122,6 +125,7 @@ def match(  # noqa: PLR0913, PLR0917 - each has a default that serves
         id=id_column,
         filter=filter_column,
         overwrite=overwrite,
+        lint=lint,
     )
     check_files([events, subscriptions], job.written, overwrite=overwrite, master=master)
     with at_work(master) as progress:

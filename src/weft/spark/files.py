@@ -56,9 +56,7 @@ def format_of(path: str, format: str | None = None) -> str:
     found = {_ENDINGS.get(_ending(file), "") for file in _files(path)}
     if len(found) == 1 and (only := found.pop()):
         return only
-    raise PipelineError(
-        f"the format of {path} is not clear from its name: end it in .parquet, .csv, .json or .jsonl"
-    )
+    raise PipelineError(f"the format of {path} is not clear from its name: end it in .parquet, .csv, .json or .jsonl")
 
 
 def read_frame(spark: SparkSession, path: str, format: str | None = None, schema: Schema | None = None) -> DataFrame:

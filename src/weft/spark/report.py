@@ -50,6 +50,7 @@ class MatchJob:
     id: str = ID
     filter: str = FILTER
     overwrite: bool = False
+    lint: bool = True  # note subscriptions that can hardly mean what they say
 
     @property
     def written(self) -> list[str]:
@@ -237,7 +238,7 @@ def _errors(ready: Prepared, events: DataFrame, job: MatchJob) -> tuple[dict[str
 
 def _lint(ready: Prepared, events: DataFrame, job: MatchJob) -> list[str]:
     """What is odd about the subscriptions, seen with these events."""
-    if ready.given is None:
+    if ready.given is None or not job.lint:
         return []
     few = ready.strategy is not Strategy.PARTITIONED  # else there may be more hashes than the driver can hold
     return lint_notes(lint_subscriptions(ready.given.texts(), events, job.schema, duplicates=few))

@@ -1,5 +1,5 @@
-"""What a broker starts with, from what was aggregated. Laws: a loaded table tells what one tells that was given every
-subscription; what is told to a neighbour admits whatever any subscription admits.
+"""Routing tables that start with an aggregation. Laws: a loaded table tells its neighbours what a table would tell that
+was given every subscription; what a neighbour is told admits every event that matches a subscription.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ class _Phases:
 def match_files(
     spark: SparkSession, job: MatchJob, clock: Callable[[], float], tell: Callable[[str], None] = lambda _: None
 ) -> MatchReport:
-    """Match the events of a job and write its results. Raises PipelineError; with `strict` also for a bad row."""
+    """Match the events of a job and write the results. Raises PipelineError; with `strict`, also for a bad row."""
     for path in job.written:
         check_free(spark, path, job.overwrite)
     phases = _Phases(clock, tell)
@@ -172,7 +172,7 @@ def match_files(
 def read_subscriptions(
     spark: SparkSession, path: str, schema: Schema | None = None, *, id: str = ID, filter: str = FILTER
 ) -> Subscriptions:
-    """The subscriptions of a file; filters are texts, whatever they look like. Raises PipelineError."""
+    """Read the subscriptions of a file; filters are read as text, whatever they look like. Raises PipelineError."""
     frame = read_frame(spark, path, schema=Schema((Attribute(filter, Type.STRING),)))
     if format_of(path) == "csv" and id in frame.columns:
         frame = _ids_as_written(spark, path, frame, id, filter)

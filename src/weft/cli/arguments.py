@@ -1,4 +1,4 @@
-"""Filters and events as a user gives them on the command line or in a pipe."""
+"""Filters and events given on the command line or in a pipe."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from weft.model.value import Type, Value, from_micros, parse_timestamp
 
 
 def read_texts(given: Sequence[str], stdin: Callable[[], bytes]) -> Iterator[tuple[str, str]]:
-    """Each text and, where `-` stands for the lines of stdin, its place; blank lines and # comments are no texts.
+    """Each text and, where `-` stands for the lines of stdin, its place; blank lines and # comments are skipped.
 
     >>> list(read_texts(["x", "-"], lambda: b"# two filters\\ny\\n\\nz"))
     [('x', ''), ('y', 'in line 2 of standard input'), ('z', 'in line 4 of standard input')]

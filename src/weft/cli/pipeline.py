@@ -141,7 +141,7 @@ def match(  # noqa: PLR0913, PLR0917 - each has a default that serves
 
 
 def one_of(known: Any, name: str, what: str) -> str:
-    """A name that is known; another one is wrong usage."""
+    """Return a known name; any other is wrong usage."""
     if name not in list(known):
         raise typer.BadParameter(f"there is no {what} {name!r}: choose one of {', '.join(known)}")
     return name
@@ -159,7 +159,7 @@ class TaskProgress:
         self.tell("starting Spark")
 
     def tell(self, what: str, done: int = 0, of: int = 0) -> None:
-        """Say what begins, or how much of it is done."""
+        """Say what is being done, and how much of it is done."""
         self._what = f"{what}, {done / of:.0%}" if of else what
         if self._plain is not None:
             self._plain(what, done, of)

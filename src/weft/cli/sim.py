@@ -180,7 +180,7 @@ def _one_of(known: Any, name: str, what: str) -> str:
 def _own_filters(
     path: str, taxonomy: Path | None, schema: Schema | None, brokers: int, notes: list[str]
 ) -> tuple[list[Filter], list[BrokerId]]:
-    """The filters that can be used, and the broker of each; an interface that is no broker's name gets one in turn."""
+    """The usable filters, and the broker of each; an interface that does not name a broker gets one in turn."""
     from weft.algebra.relate import as_form
     from weft.cli.arguments import read_predicates
     from weft.cli.filter_files import Refused, read_filter_file

@@ -41,7 +41,7 @@ class Demand:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """All that was counted, of JSON's types."""
+        """Everything that was counted, as JSON types."""
         return self.statistics.to_dict()
 
     @property

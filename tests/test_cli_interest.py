@@ -66,7 +66,7 @@ def test_tables_and_an_advice(files, monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", columns)
     result = run(*files)
     assert result.exit_code == 0, result.output
-    assert result.stdout.startswith("4 subscriptions, 24 events, of which 24 are wanted")
+    assert result.stdout.startswith("4 subscriptions, 24 events, of which 24 match a subscription")
     tables = result.stdout.partition("\ntake ")[0].splitlines()
     rows = [line.split() for line in tables if line.startswith(tuple(CANDIDATES))]
     assert [row[0] for row in rows] == [*CANDIDATES, *CANDIDATES]
@@ -128,7 +128,7 @@ def test_a_sample_is_drawn_by_the_seed(files):
     assert (facts["subscriptions"]["used"], facts["subscriptions"]["of"]) == (3, 4)
     assert (facts["events"]["used"], facts["events"]["of"]) == (10, 24)
     assert answer(*files, "--sample", "0", "--models", "identity")["subscriptions"]["used"] == 4
-    assert "3 subscriptions (sampled of 4), 10 events (sampled of 24)" in run(
+    assert "3 subscriptions (sampled from 4), 10 events (sampled from 24)" in run(
         *files, "--sample", "3", "--sample-events", "10", "--models", "identity"
     ).stdout  # fmt: skip
 

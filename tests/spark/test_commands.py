@@ -332,7 +332,7 @@ def test_profile_counts_what_is_asked(many, tmp_path):
     assert "x" in json.dumps(facts["asked"])
     result = run("profile", many["subs.jsonl"], *COLUMNS)
     assert result.exit_code == 0, result.output
-    assert "What filters look at" in result.stdout
+    assert "What filters constrain" in result.stdout
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ Counts = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class MatchEffort:
-    """How much time a run may take, and whom it tells what."""
+    """How much time a run may take, and who hears about it."""
 
     quick: bool
     progress: Callable[[str], None]
@@ -97,7 +97,7 @@ def run(
     workloads: Sequence[str] | None = None,
     note: Callable[[str], None] = lambda _: None,
 ) -> list[Result]:
-    """All figures, or those of a size and of some workloads. `note` is told the peers' plans and who is missing."""
+    """All figures, or those of a size and of some workloads. `note` hears of plans and of missing peers."""
     effort = MatchEffort(quick, progress, note)
     sizes = (size,) if size else SIZES[:1] if quick else SIZES
     names = workloads or list(WORKLOADS)

@@ -1,14 +1,14 @@
-"""Files of events. Law: an event that cannot be read is kept with its place and the reason, and the others are read all
-the same; a file that is none fails as a whole.
+"""Files of events. Law: an event that cannot be read is kept with its place and the reason, and the others are still
+read; a file of another format fails as a whole.
 
 | file | an event |
 |---|---|
 | .parquet, .pq | a row; columns of types that no filter sees are left out |
 | .csv | a row; a blank cell is absent; types are the schema's, or else what the cells look like |
-| any other, or - | a line: a JSON object or a CloudEvent; blank lines and # comments are none |
+| any other, or - | a line: a JSON object or a CloudEvent; blank lines and # comments are skipped |
 
 In a CSV file a whole number in a column of timestamps is milliseconds since 1970. Without a schema the events suggest
-one: `observed` has the types, bounds and categories of all that were read, also where only some are kept.
+one: `observed` has the types, bounds and categories of all that were read, even where only some are kept.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Files of filters, each with who wants it. Law: a filter that cannot be read is kept with its place and the reason,
-and the others are read all the same; a file that is none fails as a whole.
+and the others are still read; a file of another format fails as a whole.
 
 | file | a filter |
 |---|---|
@@ -7,7 +7,7 @@ and the others are read all the same; a file that is none fails as a whole.
 | .jsonl, .ndjson | a line: {"filter": text or JSON, "id": ..., "interface": ...}, or the filter alone |
 | any other, or - | a line: a filter's text or JSON; blank lines and comments (# or --) are skipped |
 
-Whoever has no interface gets the id for one, or else the line's number.
+Without an interface, the id is used or else the number of the line.
 """
 
 from __future__ import annotations

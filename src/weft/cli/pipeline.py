@@ -88,6 +88,9 @@ def match(  # noqa: PLR0913, PLR0917 - each has a default that serves
         typer.Option("--errors", metavar="PATH", help="Write the rows that were left out here: side, row, reason."),
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Fail at the first row that cannot be read.")] = False,
+    lint: Annotated[
+        bool, typer.Option("--lint/--no-lint", help="Note subscriptions that can hardly mean what they say.")
+    ] = True,
     id_column: IdColumn = "id",
     filter_column: FilterColumn = "filter",
     overwrite: Overwrite = False,
@@ -122,6 +125,7 @@ def match(  # noqa: PLR0913, PLR0917 - each has a default that serves
         id=id_column,
         filter=filter_column,
         overwrite=overwrite,
+        lint=lint,
     )
     check_files([events, subscriptions], job.written, overwrite=overwrite, master=master)
     with at_work(master) as progress:
@@ -137,7 +141,7 @@ def match(  # noqa: PLR0913, PLR0917 - each has a default that serves
 
 
 def one_of(known: Any, name: str, what: str) -> str:
-    """A name that is known; another one is wrong usage."""
+    """Return a known name; any other is wrong usage."""
     if name not in list(known):
         raise typer.BadParameter(f"there is no {what} {name!r}: choose one of {', '.join(known)}")
     return name
@@ -155,7 +159,7 @@ class TaskProgress:
         self.tell("starting Spark")
 
     def tell(self, what: str, done: int = 0, of: int = 0) -> None:
-        """Say what begins, or how much of it is done."""
+        """Say what is being done, and how much of it is done."""
         self._what = f"{what}, {done / of:.0%}" if of else what
         if self._plain is not None:
             self._plain(what, done, of)

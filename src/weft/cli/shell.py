@@ -1,5 +1,5 @@
-"""What every command has: its arguments, its answers, its way to fail. Law: with --json stdout has one JSON document,
-also for a failure; what a user wrote is shown as it is.
+"""What commands share: arguments, answers, failures. Law: with --json stdout has one JSON document,
+also for a failure; a user's text is shown unchanged.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def read_texts_of(given: Sequence[str], least: int = 1, most: int | None = None)
 
 
 def check_outputs(overwrite: bool, *paths: Path | None) -> None:
-    """Raise WeftError for files that exist and must stay, or whose folder does not exist; said before long work."""
+    """Raise WeftError for files that exist and must not be replaced, or whose folder is missing."""
     for path in paths:
         if path is None:
             continue
@@ -145,20 +145,20 @@ def console(stderr: bool = False) -> Console:
 
 
 def say(text: str, style: str = "", stderr: bool = False) -> None:
-    """A text as it is: no markup in it counts, and no line is wrapped."""
+    """Print a text unchanged: markup in it has no effect, and no line is wrapped."""
     from rich.text import Text
 
     console(stderr).print(Text(text, style), soft_wrap=True)
 
 
 def say_notes(notes: Sequence[str]) -> None:
-    """What is odd, but not wrong."""
+    """Print what is odd, but not wrong."""
     for note in notes:
         say(f"note: {note}", "yellow", stderr=True)
 
 
 def emit(facts: Any) -> None:
-    """The answer to --json."""
+    """Print the answer to --json."""
     typer.echo(json.dumps(facts, indent=2, ensure_ascii=False))
 
 

@@ -93,7 +93,7 @@ def aggregate(  # noqa: PLR0913, PLR0917 - each has a default that serves
         progress.tell(f"reducing the subscriptions ({chosen})")
         found = reduce(given, chosen, schema=declared, budget=budget, seed=seed)
         facts = facts_of(found)
-        wrong = [row.asDict() for row in found.errors.limit(3).collect()]
+        wrong = [row.asDict() for row in found.errors.limit(3).collect()] if facts["errors"] else []
         if out is not None:
             progress.tell("writing")
             save(found, out, overwrite)

@@ -1,6 +1,6 @@
-"""The pipeline on Spark: matching, aggregation, tuning. Nothing of Spark is imported before it is used.
+"""The pipeline on Spark: matching, aggregation, tuning. PySpark is not imported before it is used.
 
-All is imported here at once, for functions bear the names of their modules.
+Everything is imported here at once, because some functions have the names of their modules.
 """
 
 from weft.spark.aggregate import Aggregated as Aggregated

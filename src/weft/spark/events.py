@@ -1,8 +1,8 @@
-"""Events as rows of a DataFrame. Laws: a column that no filter can see is carried along, and absent to filters; a row
-that no filter can see whole is set aside with the reason.
+"""Events as rows of a DataFrame. Laws: a column of a type that filters do not know is kept in the results and absent
+for filters; a row with a value that no event can have is set aside with the reason.
 
-Structs are flattened with '.', as everywhere. What a row may hold that an event cannot: moments outside the years 1 to
-9999, and text that is no UTF-8. Spark finds both itself, before anything leaves it.
+Structs are flattened with '.', as everywhere. A row may hold what an event cannot: timestamps outside the years 1 to
+9999, and text that is not valid UTF-8. Spark finds both itself, before a row leaves it.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def as_json(columns: Sequence[str]) -> Column:
 
 
 def decodable(text: Column) -> Column:
-    """A column of texts, with those that are no UTF-8 made into what no filter is: Python could not read them."""
+    """A column of texts; text that is not valid UTF-8, which Python could not read, becomes what is not a filter."""
     from pyspark.sql import functions as sf
 
     return sf.when(text.isNull() | sf.is_valid_utf8(text), text).otherwise(

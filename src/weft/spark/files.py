@@ -1,9 +1,9 @@
-"""Tables in files, read and written by their names. Laws: a line that cannot be read fails no job, and is in the
-column `_corrupt_record`, alone in its row; which lines these are does not depend on what a query asks for.
+"""Tables in files; their names say the format. Laws: a line that cannot be read fails no job, and is in the column
+`_corrupt_record`, alone in its row; which lines these are does not depend on the query.
 
 Spark's own readers have traps, which are avoided here: CSV and JSON are read with a schema that was inferred before;
-times of day and years are no moments, whatever the day; names that differ in case are two; a CSV file whose columns
-stand in another order than its neighbours' is refused; every file of a folder of parquet has a say in the columns.
+times of day and years are not timestamps; names that differ in case are two names; a CSV file whose columns are in
+another order than those of its neighbours is refused; all files of a Parquet folder determine the columns.
 """
 
 from __future__ import annotations
@@ -56,16 +56,14 @@ def format_of(path: str, format: str | None = None) -> str:
     found = {_ENDINGS.get(_ending(file), "") for file in _files(path)}
     if len(found) == 1 and (only := found.pop()):
         return only
-    raise PipelineError(
-        f"the format of {path} is not clear from its name: end it in .parquet, .csv, .json or .jsonl"
-    )
+    raise PipelineError(f"the format of {path} is not clear from its name: end it in .parquet, .csv, .json or .jsonl")
 
 
 def read_frame(spark: SparkSession, path: str, format: str | None = None, schema: Schema | None = None) -> DataFrame:
-    """The rows of a file, of a folder or of all files of a pattern. Raises PipelineError.
+    """Read the rows of a file, of a folder or of all files of a pattern. Raises PipelineError.
 
-    Columns of CSV and JSON have the types that a schema declares, others those that all values have. Such frames have
-    a column `_corrupt_record`: the line, where it cannot be read as a row of these types, and then all else is NULL.
+    Columns of CSV and JSON have the types that a schema declares, or else a type that fits all values. Such frames have
+    a column `_corrupt_record`: the line, if it cannot be read as a row of these types; all other columns are then NULL.
     """
     kind = format_of(path, format)
     with failures(f"{path} cannot be read"):
@@ -84,7 +82,7 @@ def read_frame(spark: SparkSession, path: str, format: str | None = None, schema
 
 
 def write_frame(frame: DataFrame, path: str, format: str | None = None, overwrite: bool = False) -> None:
-    """Write rows as a folder of files, as Spark does. Raises PipelineError, also if it is there already."""
+    """Write rows as a folder of files, as Spark does. Raises PipelineError, also if the folder exists."""
     kind = format_of(path, format)
     check_free(frame.sparkSession, path, overwrite)
     with failures(f"{path} cannot be written"):
@@ -102,7 +100,7 @@ def write_frame(frame: DataFrame, path: str, format: str | None = None, overwrit
 
 
 def check_free(spark: SparkSession, path: str, overwrite: bool) -> None:
-    """Raises PipelineError if something is there that must stay; better said before a long job than after it."""
+    """Raise PipelineError if the output exists and must not be overwritten: before a long job, not after it."""
     if overwrite or not hasattr(spark, "_jsparkSession"):  # through Connect only writing tells
         return
     with failures(f"{path} cannot be written"):
@@ -112,7 +110,7 @@ def check_free(spark: SparkSession, path: str, overwrite: bool) -> None:
 
 
 def numbers_in_texts(frame: DataFrame, schema: Schema | None = None) -> list[str]:
-    """The columns of texts of which most are numbers, by the first rows: no test against a number ever matches them."""
+    """The text columns whose values are mostly numbers, by the first rows: no comparison with a number matches them."""
     from pyspark.sql import functions as sf
 
     names = [field.name for field in frame.schema.fields if field.dataType.simpleString() == "string"]

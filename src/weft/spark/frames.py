@@ -1,5 +1,5 @@
 """What frames of subscriptions and of events must have. Laws: a frame that lacks a column is refused before any job
-starts; events are flat, a column for each attribute that filters can see, named as filters name it.
+starts; events are flat, with a column for each attribute, under the name that filters use.
 """
 
 from __future__ import annotations

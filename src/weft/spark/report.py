@@ -50,6 +50,7 @@ class MatchJob:
     id: str = ID
     filter: str = FILTER
     overwrite: bool = False
+    lint: bool = True  # note subscriptions that can hardly mean what they say
 
     @property
     def written(self) -> list[str]:
@@ -121,7 +122,7 @@ class _Phases:
 def match_files(
     spark: SparkSession, job: MatchJob, clock: Callable[[], float], tell: Callable[[str], None] = lambda _: None
 ) -> MatchReport:
-    """Match the events of a job and write its results. Raises PipelineError; with `strict` also for a bad row."""
+    """Match the events of a job and write the results. Raises PipelineError; with `strict`, also for a bad row."""
     for path in job.written:
         check_free(spark, path, job.overwrite)
     phases = _Phases(clock, tell)
@@ -171,7 +172,7 @@ def match_files(
 def read_subscriptions(
     spark: SparkSession, path: str, schema: Schema | None = None, *, id: str = ID, filter: str = FILTER
 ) -> Subscriptions:
-    """The subscriptions of a file; filters are texts, whatever they look like. Raises PipelineError."""
+    """Read the subscriptions of a file; filters are read as text, whatever they look like. Raises PipelineError."""
     frame = read_frame(spark, path, schema=Schema((Attribute(filter, Type.STRING),)))
     if format_of(path) == "csv" and id in frame.columns:
         frame = _ids_as_written(spark, path, frame, id, filter)
@@ -237,7 +238,7 @@ def _errors(ready: Prepared, events: DataFrame, job: MatchJob) -> tuple[dict[str
 
 def _lint(ready: Prepared, events: DataFrame, job: MatchJob) -> list[str]:
     """What is odd about the subscriptions, seen with these events."""
-    if ready.given is None:
+    if ready.given is None or not job.lint:
         return []
     few = ready.strategy is not Strategy.PARTITIONED  # else there may be more hashes than the driver can hold
     return lint_notes(lint_subscriptions(ready.given.texts(), events, job.schema, duplicates=few))

@@ -1,9 +1,9 @@
-"""Subscriptions as a user of Spark has them: texts, bounds or a snapshot. Law: a row that cannot be read is set aside,
-whole and with the reason; the others are taken.
+"""Subscriptions on Spark: texts, bounds or a snapshot. Law: a row that cannot be read is set aside, whole and with the
+reason; the others are used.
 
-Texts are columns `id` and `filter`. Bounds are `id` and, for an attribute x, `x_low` and `x_high` (both included,
-either may be missing) or `x` itself, the value to equal; NULL is no bound. A `_low` or `_high` there must be, or a
-misspelt `filter` would be taken for a value to equal.
+Texts are columns `id` and `filter`. Bounds are `id` and, for an attribute x, `x_low` and `x_high` (both inclusive,
+either may be missing) or `x` itself for equality; NULL means no bound. At least one `_low` or `_high` is required, or a
+misspelt `filter` would be taken for an attribute.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _TWICE = "duplicate id"
 
 @dataclass(frozen=True, slots=True)
 class Subscriptions:
-    """Rows of subscriptions, which of their columns are read, the id first, and how, by the columns' places."""
+    """Rows of subscriptions, the names of the columns that are read (the id first), and how they are read."""
 
     frame: DataFrame
     names: tuple[str, ...]
@@ -57,7 +57,7 @@ class Subscriptions:
         return self.frame.select(*self._places())
 
     def gathered(self) -> tuple[Boxes | None, int]:
-        """All boxes, here on the driver, and how many rows could not be taken."""
+        """All boxes, on the driver, and the number of rows that could not be used."""
         read = self._parsed() if self.reading.filter is not None else self._bounded()
         if not read:
             return None, 0
@@ -80,12 +80,12 @@ class Subscriptions:
         return [_read(self.reading, batch) for batch in self.columns().toArrow().to_batches()]
 
     def once(self) -> Subscriptions:
-        """Those whose id is no other's."""
+        """Those with a unique id."""
         twice, known = self._twice()
         return self if twice.isEmpty() else replace(self, frame=self.frame.join(twice, known, "left_anti"))
 
     def errors(self) -> DataFrame:
-        """The rows that cannot be taken, as `row` (JSON) and `reason`."""
+        """The rows that cannot be used, as `row` (JSON) and `reason`."""
         from pyspark.sql import functions as sf
 
         frame = self.frame
@@ -149,7 +149,7 @@ def subscriptions(
     id: str = ID,
     filter: str = FILTER,
 ) -> Subscriptions | Path:
-    """What a source is: rows of texts or of bounds, or the folder of a snapshot. Raises PipelineError."""
+    """Find out what a source is: rows of texts or of bounds, or the folder of a snapshot. Raises PipelineError."""
     if isinstance(source, Subscriptions):
         return source
     if isinstance(source, str | Path):

@@ -43,7 +43,7 @@ _OURS = "all subscriptions"  # our part of a tuning file
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """How much is looked at: subscriptions and events to choose by, events to measure on, attributes and rounds."""
+    """The size of samples: subscriptions and events to choose with, events to measure on, attributes and rounds."""
 
     subscriptions: int = 5_000
     events: int = 10_000
@@ -95,7 +95,7 @@ class Tuning:
 
     @staticmethod
     def from_json(text: str) -> Tuning:
-        """The tuning of a file's text. Raises TuningError for what is none."""
+        """The tuning of a file's text. Raises TuningError for any other text."""
         tuned = Tuned.from_json(text)
         try:
             form = json.loads(text)[_OURS]
@@ -131,11 +131,11 @@ def tune(  # noqa: PLR0913
     predicates: Predicates = NO_PREDICATES,
     progress: RunProgress = lambda *_: None,
 ) -> Tuning:
-    """Parameters of a table of the model for these subscriptions and events, within the budget.
+    """Choose the parameters of a routing table for these subscriptions and events, within the budget.
 
-    Without a schema, that of the sampled events is taken. Of the attributes that subscriptions look at, those that
-    tell most are tried. `progress` is told what is being done, and how many of how many steps are done. Raises
-    TuningError if no choice keeps the budget, PipelineError for frames that lack columns.
+    Without a schema, one is inferred from the sampled events. Of the attributes that subscriptions constrain, the most
+    selective are tried. `progress` is called with the current step and how many steps are done. Raises TuningError if
+    no choice keeps the budget, and PipelineError if a column is missing.
     """
     if model not in MODELS:
         raise TuningError(f"there is no model {model!r}: choose one of {', '.join(MODELS)}")

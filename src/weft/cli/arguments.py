@@ -1,4 +1,4 @@
-"""Filters and events as a user gives them on the command line or in a pipe."""
+"""Filters and events given on the command line or in a pipe."""
 
 from __future__ import annotations
 

@@ -121,3 +121,15 @@ def test_measured_figures_of_the_comparison_are_those_of_the_benchmarks():
     figures = [cell for row in rows for cell in re.findall(r"(?<=\| )[\d.,]+(?= \|)", row)]
     assert len(figures) == 17
     assert [figure for figure in figures if f" {figure} " not in benchmarks] == []
+
+
+def test_every_package_is_in_the_table_of_the_architecture():
+    page = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    named = {
+        name for row in re.findall(r"^\| (`[^|]+`) \|", page, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)
+    }
+    source = ROOT / "src" / "weft"
+    there = {path.parent.name for path in source.glob("*/__init__.py")} | {
+        path.stem for path in source.glob("[a-z]*.py")
+    }
+    assert there <= named

@@ -6,7 +6,7 @@ It is a `TreeIndex` whose subscriptions have the ids that users have.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from dataclasses import replace
 from pathlib import Path
@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from weft.algebra.bounds import bounds_size
 from weft.algebra.box import NormalForm
 from weft.algebra.bulk import columns_of_texts
 from weft.algebra.columns import BoxColumns
 from weft.algebra.normalize import normalize
 from weft.algebra.relate import as_form
-from weft.errors import FilterError, UnknownIdError
+from weft.errors import FilterError, SubscriptionError, UnknownIdError
 from weft.index.base import AnyBatch
 from weft.index.batch_matches import BatchMatches
 from weft.index.filter_source import entries_of
@@ -149,20 +150,39 @@ class Index:
         """
         entries = entries_of(filters)
         names = check_names([name for name, _ in entries])
-        if not names:
-            return
         try:
-            columns = self._columns([given for _, given in entries])
-            with self._tree.changing:
-                numbers = self._ids.extend(names)  # before any match can find them
-            try:
-                self._tree.add_boxes(np.array(numbers), columns, lambda: self._renumber(names, numbers))
-            except BaseException:
-                with self._tree.changing:
-                    self._ids.forget(numbers)
-                raise
+            self._update(names, self._columns([given for _, given in entries]))
         except FilterError as error:
             raise error if error.position is None else error.at(error.position, names[error.position]) from None
+
+    def update_columns(self, ids: Iterable[Id], bounds: Mapping[str, Any]) -> None:
+        """Add or replace many filters given as columns, all or none; the fastest way in, since no text is parsed.
+
+        `bounds` has for each attribute a pair (low, high), both included, or the values to equal. Arrays are numpy's or
+        Arrow's; NaN, None and NULL mean "no bound". Cost: about 3 us for each filter.
+
+        >>> index = Index()
+        >>> index.update_columns(["low", "high"], {"x": ([0, 5], [4, 9]), "kind": ["a", None]})
+        >>> print(index.filter("low"), index.filter("high"), sep="; ")
+        x BETWEEN 0 AND 4 AND kind = 'a'; x BETWEEN 5 AND 9
+        """
+        names = check_names(ids)
+        if len(names) != bounds_size(bounds):
+            raise SubscriptionError(f"there are {len(names)} ids for {bounds_size(bounds)} filters")
+        self._update(names, BoxColumns.from_bounds(bounds))
+
+    def _update(self, names: list[Id], columns: BoxColumns) -> None:
+        """Add or replace the filters of owners 0, 1, 2... under these ids."""
+        if not names:
+            return
+        with self._tree.changing:
+            numbers = self._ids.extend(names)  # before any match can find them
+        try:
+            self._tree.add_boxes(np.array(numbers), columns, lambda: self._renumber(names, numbers))
+        except BaseException:
+            with self._tree.changing:
+                self._ids.forget(numbers)
+            raise
 
     def _renumber(self, names: list[Id], numbers: range) -> list[int]:
         """Give ids their new numbers; returns the old ones. The tree calls it when nothing can go wrong any more."""

@@ -44,6 +44,8 @@ from weft.language.builder import Field
         (F.n.like("a%"), "n LIKE 'a%'"),
         (F.n.like("a!%", "!"), "n LIKE 'a!%' ESCAPE '!'"),
         (F.n.like("a!%", escape="!"), "n LIKE 'a!%' ESCAPE '!'"),
+        (F.n.ilike("A%"), "n ILIKE 'A%'"),
+        (F.n.ilike("a!%", "!"), "n ILIKE 'a!%' ESCAPE '!'"),
         (F.n.startswith("ab"), "n LIKE 'ab%'"),
         (F.n.endswith("ab"), "n LIKE '%ab'"),
         (F.n.contains("ab"), "n LIKE '%ab%'"),

@@ -78,6 +78,20 @@ def test_every_strategy_and_form_says_what_the_filters_mean(elsewhere: SparkSess
     assert set(ready.match(events, "counts").columns) == {*columns, "matches"}
 
 
+@pytest.mark.parametrize("strategy", ["index", "partitioned"])
+def test_patterns_of_eventbridge_and_built_in_predicates_match(spark: SparkSession, strategy: str) -> None:
+    rows = [(0, "10.1.2.3", "Straße"), (1, "11.1.2.3", "STRASSE"), (2, None, None)]
+    events = spark.createDataFrame(rows, "number long, ip string, street string")
+    filters = {
+        1: "cidr(ip, '10.0.0.0/8')",
+        2: '{"ip": [{"anything-but": {"prefix": "10."}}], "street": [{"equals-ignore-case": "strasse"}]}',
+        3: '{"street": [{"exists": false}]}',
+    }
+    texts = spark.createDataFrame(list(filters.items()), "id long, filter string")
+    found = match(events, texts, strategy=strategy, groups=2)
+    assert answers(found, "pairs") == {0: [1], 1: [2], 2: [3]}
+
+
 # -- what is given -------------------------------------------------------------------------------------
 
 

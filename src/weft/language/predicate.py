@@ -85,7 +85,7 @@ class Predicates:
 
     def get(self, name: str) -> Predicate | None:
         """The predicate of that name, registered or built in, or None."""
-        return self._known.get(name) or BUILT_IN.get(name)
+        return self._known[name] if name in self._known else BUILT_IN.get(name)
 
     def __getitem__(self, name: str) -> Predicate:
         return self._known[name] if name in self._known else BUILT_IN[name]

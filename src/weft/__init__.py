@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from weft.language.meaning import matches as matches
     from weft.language.text import parse as parse
     from weft.language.text import parse_many as parse_many
+    from weft.lint import lint_filters as lint_filters
     from weft.model.event import Event as Event
     from weft.model.schema import Schema as Schema
 
@@ -76,6 +77,7 @@ _HOMES = {
     "from_json": "weft.language.dialects",
     "intersect": "weft.algebra.relate",
     "is_empty": "weft.algebra.relate",
+    "lint_filters": "weft.lint",
     "matches": "weft.language.meaning",
     "merge": "weft.algebra.merge",
     "normalize": "weft.algebra.normalize",

@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from weft.language.predicate import Predicates as Predicates
     from weft.language.text import parse as parse
     from weft.language.text import parse_many as parse_many
+    from weft.lint import lint_filters as lint_filters
     from weft.model.cloudevents import from_cloudevent as from_cloudevent
     from weft.model.cloudevents import to_cloudevent as to_cloudevent
     from weft.model.event import Event as Event
@@ -105,6 +106,7 @@ _HOMES = {
     "from_json": "weft.language.dialects",
     "intersect": "weft.algebra.relate",
     "is_empty": "weft.algebra.relate",
+    "lint_filters": "weft.lint",
     "matches": "weft.language.meaning",
     "merge": "weft.algebra.merge",
     "normalize": "weft.algebra.normalize",

@@ -168,6 +168,34 @@ def test_numbers_among_texts_are_noted(files, tmp_path):
     assert facts["matches"] == 2  # x > 4, and x >= 9
 
 
+def test_filters_that_can_hardly_mean_what_they_say_are_noted(spark: SparkSession, files, tmp_path):
+    from weft.lint import lint_filters
+    from weft.spark.subscription_lint import lint_subscriptions
+
+    texts = {"a": "xx > 4", "b": "s > 5", "c": "x > 4", "d": "NOT x <= 4", "e": "x > 5 AND x < 3", "f": "x >"}
+    subs = tmp_path / "subs.jsonl"
+    subs.write_text("".join(json.dumps({"id": key, "filter": text}) + "\n" for key, text in texts.items()))
+    facts = answer("match", files["clean.jsonl"], str(subs))
+    assert facts["notes"] == [
+        "1 subscription names attributes that no event has, such as a: xx > 4 (no event has 'xx'; did you mean 'x'?)",
+        "1 subscription compares unlike types, such as b: s > 5 ('s' is a string, but is compared with a number; "
+        "write '5')",
+        "1 subscription can never be true, such as e: x > 5 AND x < 3",
+        "1 subscription duplicates another one, such as c: x > 4",
+    ]
+    assert answer("match", files["clean.jsonl"], str(subs), "--no-lint")["notes"] == []
+    frame = read_frame(spark, files["clean.jsonl"])
+    rows = spark.createDataFrame(list(texts.items()), "id string, filter string").repartition(3)
+    found, alone = lint_subscriptions(rows, frame), lint_filters(texts.items(), events=map(flat, EVENTS))
+    assert (found.filters, found.dead, found.counts) == (alone.filters, alone.dead, alone.counts)
+
+
+def test_no_subscriptions_at_all_are_noted(files, tmp_path):
+    (tmp_path / "subs.csv").write_text("id,filter\n")
+    facts = answer("match", files["clean.jsonl"], str(tmp_path / "subs.csv"))
+    assert facts["notes"] == ["there are no subscriptions, so nothing can match"]
+
+
 def test_strict_ends_with_the_first_bad_row(files, tmp_path):
     out = str(tmp_path / "no.parquet")
     said = refusal(

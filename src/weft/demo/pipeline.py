@@ -23,7 +23,7 @@ from weft.model.batch import events_from_batch
 from weft.model.event import Event
 from weft.tables import plain_table
 
-SUBSCRIPTIONS = 100_000  # to each kind of events
+SUBSCRIPTIONS = 30_000  # to each kind of events: the whole demo takes less than a minute
 _CHECKED = 3  # events of each kind
 _FEW = 50  # events and subscriptions of a match that is not measured: workers start, and load their code
 

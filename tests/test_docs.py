@@ -10,6 +10,7 @@ from pathlib import Path
 
 import offline
 import pytest
+from pictures import flows
 from pictures.draw import PICTURES
 
 import weft
@@ -57,6 +58,10 @@ def test_a_stored_picture_is_what_is_drawn(name):
     stored = (DOCS / "pictures" / f"{name}.svg").read_text(encoding="utf-8")
     assert stored == PICTURES[name]().svg(), "run `make pictures`"
     assert offline.loaded_from_elsewhere(stored) == []
+
+
+def test_the_picture_of_the_home_page_tells_the_truth():
+    assert sorted(weft.Index(flows.RULES).match(flows.EVENT)) == flows.MATCHED
 
 
 def test_every_picture_is_on_a_page():

@@ -1,6 +1,6 @@
 """What `Index.match_batch` finds: the ids of each event, in the form that is wanted. Law: every form says the same.
 
-Ids are looked up when they are asked for, and written as an Arrow dictionary: a match costs four bytes there, however
+Ids are looked up when they are needed, and written as an Arrow dictionary: a match costs four bytes there, however
 long its id is.
 """
 

@@ -99,7 +99,7 @@ class IdTable:
         return self._numbers is not None
 
     def made(self, name: str) -> Any:
-        """One of its cached properties, if it has been asked for."""
+        """One of its cached properties, if it has been computed."""
         return self.__dict__.get(name)
 
     @cached_property

@@ -301,7 +301,7 @@ def test_a_batch_says_the_same_in_every_form():
     assert sorted(found.to_pandas().itertuples(index=False, name=None)) == pairs
     assert sorted(found.to_polars().iter_rows()) == pairs
     assert len(found) == 5
-    assert repr(found) == "<BatchMatches: 4 matches of 5 events, 1 not readable>"
+    assert repr(found) == "<BatchMatches: 4 matches in 5 events, 1 not readable>"
     assert {at: error.attribute for at, error in found.errors.items()} == {3: "x"}
     with pytest.raises(IndexError, match="there are 5 events"):
         found[5]
@@ -322,6 +322,19 @@ def test_ids_of_one_type_are_a_column_and_mixed_ones_are_not():
     assert found.counts().tolist() == [2, 0]
     assert Index().match_batch(rows).to_arrow().num_rows == 0
     assert Index({"a": "x > 5"}).match_batch(rows.slice(0, 0)).lists() == []
+
+
+def test_a_column_of_ids_has_each_id_once_whatever_was_removed_before():
+    index = Index({"a": "x > 0", "b": "x > 1", 7: "x > 2"})
+    index.discard(7)
+    index.update({"a": "x > 5", "c": "x > 6"})
+    for many in (1, 40):
+        found = index.match_batch(pa.table({"x": [9, 2] * many}))
+        words = found.ids.dictionary.to_pylist()
+        assert sorted(words) == ["a", "b", "c"]
+        assert set(found.to_pandas()["id"].cat.categories) == {"a", "b", "c"}
+        assert sorted(found.to_polars()["id"].to_list()) == sorted(["a", "b", "b", "c"] * many)
+    assert Index({"a": "x > 0", "b": "x < 0"}).match_batch([{"x": 5}]).ids.to_pylist() == ["a"]
 
 
 def test_what_a_batch_found_stays_when_the_index_changes():

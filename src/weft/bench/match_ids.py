@@ -1,4 +1,4 @@
-"""What ids cost: `Index` with strings against `TreeIndex` with its integers. Law: both find the same numbers of matches.
+"""What ids cost: `Index` with strings against `TreeIndex` with its integers. Law: both find as many matches.
 
 The same filters and events, in turn; ids of a batch are written out as an Arrow dictionary column.
 """

@@ -1,6 +1,6 @@
-"""What every index promises. Law: an event matches just the subscriptions whose filter `meaning` finds TRUE.
+"""What every index promises. Law: an event matches exactly the subscriptions whose filter `meaning` finds TRUE.
 
-Adding a known subscription raises, discarding an unknown one does not; `replace` does both at once.
+Adding an id that exists raises; discarding one that does not exist is allowed; `replace` does both at once.
 """
 
 from __future__ import annotations
@@ -107,27 +107,27 @@ class MatchIndex(Protocol):
     """Filters by subscription, and the events' matches among them."""
 
     def add(self, sub: SubId, filter: AnyFilter) -> None:
-        """Take in a subscription. Raises KeyError if it is known."""
+        """Add a subscription. Raises SubscriptionError or FilterError."""
         ...
 
     def add_texts(self, subs: Iterable[int], texts: Iterable[str]) -> None:
-        """Take in many, all or none."""
+        """Add many, all or none."""
         ...
 
     def add_forms(self, subs: Iterable[int], forms: Sequence[NormalForm]) -> None:
-        """Take in many as normal forms, made under the index's schema, all or none."""
+        """Add many as normal forms, made under the index's schema, all or none."""
         ...
 
     def add_columns(self, subs: Iterable[int], bounds: Mapping[str, Any]) -> None:
-        """Take in many as columns of bounds, all or none; see `BoxColumns.from_bounds`."""
+        """Add many as columns of bounds, all or none; see `BoxColumns.from_bounds`."""
         ...
 
     def discard_many(self, subs: Iterable[int]) -> None:
-        """Forget many subscriptions."""
+        """Remove many subscriptions."""
         ...
 
     def discard(self, sub: SubId) -> None:
-        """Forget a subscription, if it is known."""
+        """Remove a subscription, if there is one with this id."""
         ...
 
     def replace(self, sub: SubId, filter: AnyFilter) -> None:
@@ -139,19 +139,19 @@ class MatchIndex(Protocol):
     def __contains__(self, sub: object) -> bool: ...
 
     def match(self, event: AnyEvent) -> Ids:
-        """The subscriptions that the event matches, in no order, each once."""
+        """The subscriptions that the event matches, in no order, each once. Raises EventError."""
         ...
 
     def match_batch(self, batch: AnyBatch) -> Matches:
-        """The subscriptions of each event."""
+        """The subscriptions of each event; events that cannot be read are set aside, with the reason."""
         ...
 
     def count_batch(self, batch: AnyBatch) -> NDArray[np.int64]:
-        """How many subscriptions each event matches."""
+        """How many subscriptions each event matches. Raises EventError for an event that cannot be read."""
         ...
 
     def any_batch(self, batch: AnyBatch) -> NDArray[np.bool_]:
-        """Whether anybody wants each event."""
+        """Whether any subscription matches each event. Raises EventError for an event that cannot be read."""
         ...
 
     def check(self) -> None:

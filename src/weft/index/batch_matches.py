@@ -1,6 +1,6 @@
 """What `Index.match_batch` finds: the ids of each event, in the form that is wanted. Law: every form says the same.
 
-Ids are looked up when they are asked for, and written as an Arrow dictionary: a match costs four bytes there, however
+Ids are looked up when they are needed, and written as an Arrow dictionary: a match costs four bytes there, however
 long its id is.
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.errors import EventError, SubscriptionError
-from weft.index.base import Matches
+from weft.index.base import Ids, Matches
 from weft.index.id_names import Id, IdTable
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class BatchMatches:
 
     def __repr__(self) -> str:
         bad = f", {len(self.errors)} not readable" if self.errors else ""
-        return f"<BatchMatches: {len(self._places)} matches of {len(self)} events{bad}>"
+        return f"<BatchMatches: {len(self._places):,} matches in {len(self):,} events{bad}>"
 
     def lists(self) -> list[list[Id]]:
         """A list of ids for each event. Cost: O(events + matches), in Python."""
@@ -100,8 +100,8 @@ class BatchMatches:
         if int in table.kinds:
             raise SubscriptionError("Arrow has no column for strings mixed with integers; use pairs() or lists()")
         places, texts = self._places, table.texts
-        if 4 * len(places) < len(texts):  # leave out what no event matched
-            used, places = np.unique(places, return_inverse=True)
+        if not table.clean or 4 * len(places) < len(texts):  # leave out what was removed, or what no event matched
+            used, places = _distinct(places, len(texts))
             texts = texts.take(used)
         return pa.DictionaryArray.from_arrays(places.astype(np.int32), texts, safe=False)
 
@@ -133,3 +133,13 @@ class BatchMatches:
 
     def _flat(self) -> list[Id]:
         return self._table.ids[self._places].tolist()  # type: ignore[no-any-return]
+
+
+def _distinct(places: Ids, size: int) -> tuple[Ids, Ids]:
+    """The distinct ones among places below `size`, ascending, and where each place is among them."""
+    if 16 * len(places) < size:
+        used, inverse = np.unique(places, return_inverse=True)
+        return used, inverse
+    seen = np.zeros(size, bool)
+    seen[places] = True
+    return np.flatnonzero(seen), (np.cumsum(seen) - 1)[places]

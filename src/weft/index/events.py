@@ -1,5 +1,5 @@
-"""A batch of events, column by column: an Arrow batch, or events as they were decoded. Law: a column's codes are those
-of its values, one by one.
+"""A batch of events, column by column: an Arrow batch, or a list of events. Law: the codes of a column are those of its
+values, one by one.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class EventColumns:
         return name in self.columns or name in self.strings or name in self.mixed
 
     def write(self, name: str, dimension: CodeDimension, codes: Codes, dim: int) -> None:
-        """The codes of a column into codes[:, dim]; of one that the batch has not, those of absent."""
+        """The codes of a column into codes[:, dim]; a column that the batch does not have is absent."""
         if name in self.strings:
             codes[:, dim] = dimension.codes_of_strings(self.strings[name])
             return

@@ -61,17 +61,24 @@ def _where(position: int | None) -> str:
 class IdTable:
     """The ids of a moment by their places; `numbers` has the number of each place, and without it they are the same.
 
-    >>> table = IdTable(np.array(["a", "b", "c"], object), 6, frozenset({str}), np.array([0, 2, 5]))
+    >>> table = IdTable(np.array(["a", "b", "c"], object), 6, frozenset({str}), True, np.array([0, 2, 5]))
     >>> table.places(np.array([5, 0, 1])).tolist()
     [2, 0, -1]
     """
 
-    def __init__(
-        self, ids: NDArray[Any], end: int, kinds: frozenset[type], numbers: Ids | None = None, before: Any = None
+    def __init__(  # noqa: PLR0913, PLR0917 - what a moment has
+        self,
+        ids: NDArray[Any],
+        end: int,
+        kinds: frozenset[type],
+        clean: bool,
+        numbers: Ids | None = None,
+        before: Any = None,
     ) -> None:
         self.ids = ids  # objects
         self.end = end  # all numbers below it are there, unless they were removed
         self.kinds = kinds  # of the ids that there were: str, int or both
+        self.clean = clean  # whether none of its ids was removed before
         self._numbers = numbers
         self._before = before  # the first of its ids as Arrow has them, if that is known
 
@@ -92,7 +99,7 @@ class IdTable:
         return self._numbers is not None
 
     def made(self, name: str) -> Any:
-        """One of its cached properties, if it has been asked for."""
+        """One of its cached properties, if it has been computed."""
         return self.__dict__.get(name)
 
     @cached_property
@@ -166,14 +173,16 @@ class NumberedIds:
         """The ids of now. Only one thread at a time may ask. Cost: O(1), or O(ids) where most were removed."""
         kinds = frozenset(kind for kind, count in self._counts() if count)
         old = self._table
-        if old is not None and old.end == self.end and old.kinds == kinds:
+        clean = self._array is None or len(self.names) == self.end
+        now = self.end, kinds, clean, self._array is None
+        if old is not None and (old.end, old.kinds, old.clean, old.sparse) == now:
             return old
         if self._array is not None:
             before = None if old is None or old.sparse else old.made("texts")
-            self._table = IdTable(self._array[: self.end], self.end, kinds, None, before)
+            self._table = IdTable(self._array[: self.end], self.end, kinds, clean, None, before)
         else:
             ids = np.array([*self.names.values(), None], object)[:-1]
-            self._table = IdTable(ids, self.end, kinds, np.array(list(self.names), np.int64))
+            self._table = IdTable(ids, self.end, kinds, clean, np.array(list(self.names), np.int64))
         return self._table
 
     def _counts(self) -> tuple[tuple[type, int], ...]:

@@ -32,7 +32,7 @@ class Stats:
     bytes_per_subscription: float  # for matching
     events: int  # looked up so far, by `match` and `match_batch`
     matches_per_event: float
-    hit_rate: float  # the share of events that anybody wanted
+    hit_rate: float  # the share of events that matched any subscription
     expensive: list[tuple[Any, int]]
 
 

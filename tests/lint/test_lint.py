@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
+from datetime import datetime
 
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -12,6 +15,7 @@ from hypothesis import strategies as st
 
 from strategies import EVENTS, PREDICATES, filters, thorough
 from weft import Schema, matches, parse
+from weft.errors import EventError
 from weft.language.ast import attributes
 from weft.lint import LintKind, SeenAttributes, lint_filters
 from weft.lint.lint_counts import LintCounts, lint_counts
@@ -202,6 +206,23 @@ def test_events_may_be_a_table():
     table = pa.table({"x": [1.5, None], "nothing": pa.nulls(2), "tags": [["a"], []]})
     report = lint_filters([(1, "x > 1"), (2, "nothing = 1"), (3, "tags = 'a'")], events=table)
     assert Counter(found.attribute for found in report.findings) == {"nothing": 1, "tags": 1}
+
+
+def test_events_may_be_a_frame_or_one_event():
+    frame = pd.DataFrame({"x": [1.5, 2.5], "when": pd.to_datetime(["2018-01-01", "2018-01-02"])})
+    for events in (
+        frame,
+        pl.DataFrame({"x": [1.5], "when": [datetime(2018, 1, 1)]}),
+        {"x": 1, "when": datetime(2018, 1, 1)},
+    ):
+        report = lint_filters([(1, "x > 1"), (2, "y = 1"), (3, "when > TIMESTAMP '2018-01-01'")], events=events)
+        assert [found.attribute for found in report.findings] == ["y"]
+
+
+def test_events_of_which_none_can_be_read_are_an_error():
+    assert lint_filters([(1, "x > 1")], events=[{"x": [1]}, {"x": 2}]).clean
+    with pytest.raises(EventError):
+        lint_filters([(1, "x > 1")], events=["x", "y"])
 
 
 def test_a_tree_larger_than_a_text_may_be_is_looked_at_all_the_same():

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,7 +81,8 @@ def refusal(*arguments: str, code: int = 1) -> str:
         told = run(*arguments, "--json")
         assert told.exit_code == 1
         assert json.loads(told.stdout)["error"]["kind"] == "PipelineError"
-    return " ".join(result.stderr.replace("│", " ").split())
+    lines = [line for line in result.stderr.splitlines() if not re.match(r"weft: \d+ s: ", line)]  # no progress
+    return " ".join(" ".join(lines).replace("│", " ").split())
 
 
 # -- weft match --------------------------------------------------------------------------------------
@@ -251,6 +255,34 @@ def test_spark_that_is_not_installed_is_said_in_a_sentence(files):
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "weft: Spark is not installed: pip install 'weft[spark]'\n"
+
+
+@pytest.mark.slow
+def test_a_command_of_its_own_is_silent_and_leaves_nothing_behind(files, tmp_path):
+    command = [sys.executable, "-m", "weft", "match", files["clean.jsonl"], files["subs.csv"], "--json"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(weft.__file__).parent.parent), "TMPDIR": str(tmp_path)}
+    names = ["--id", "name", "--filter", "wish"]
+    done = subprocess.run(command + names, capture_output=True, text=True, env=environment, check=False)
+    assert json.loads(done.stdout)["matches"] == len(PAIRS)
+    assert all(line.startswith("weft: ") for line in done.stderr.splitlines())  # progress, and nothing of Spark
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_ctrl_c_stops_spark_too_and_leaves_nothing_behind(files, tmp_path):
+    command = [sys.executable, "-m", "weft", "match", files["clean.jsonl"], files["subs.jsonl"]]
+    environment = {**os.environ, "PYTHONPATH": str(Path(weft.__file__).parent.parent), "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as program:
+        while not list(tmp_path.glob("weft-spark-*/blockmgr-*")) and program.poll() is None:
+            time.sleep(0.1)
+        program.send_signal(signal.SIGINT)
+        _, said = program.communicate()
+    assert program.returncode == 130
+    assert said.splitlines()[-1] == "weft: interrupted"
+    assert "Traceback" not in said
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow

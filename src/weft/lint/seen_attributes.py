@@ -42,17 +42,22 @@ class SeenAttributes(Mapping[str, frozenset[Type]]):
 
     @staticmethod
     def of_events(events: SomeEvents) -> SeenAttributes:
-        """What events have; an event that cannot be read says nothing."""
+        """What events have. An event that cannot be read is skipped; raises EventError if none can be read."""
         found: dict[str, set[Type]] = {}
+        wrong, read = None, False
         for event in events:
             try:
                 values = as_event(event).attributes
-            except EventError:
+            except EventError as error:
+                wrong = wrong or error
                 continue
+            read = True
             for name, value in values.items():
                 kind = type_of(value)
                 if kind is not None:
                     found.setdefault(name, set()).add(kind)
+        if wrong is not None and not read:
+            raise wrong
         return SeenAttributes({name: frozenset(kinds) for name, kinds in found.items()})
 
     @staticmethod
@@ -62,13 +67,23 @@ class SeenAttributes(Mapping[str, frozenset[Type]]):
 
     @staticmethod
     def of(schema: Schema | None = None, events: Any = None) -> SeenAttributes | None:
-        """What a schema and events say together, the schema having the last word on types; None without either."""
+        """What a schema and events say together, the schema having the last word on types; None without either.
+
+        Events are Events, mappings, SeenAttributes, or a table of Arrow or of anything that exports Arrow's C stream,
+        as pandas and Polars do.
+        """
         if events is None:
             return None if schema is None else SeenAttributes.of_schema(schema)
         if isinstance(events, SeenAttributes):
             seen = events
+        elif isinstance(events, Event | Mapping):
+            seen = SeenAttributes.of_events([events])
         elif hasattr(events, "schema") and hasattr(events, "num_rows"):
             seen = SeenAttributes.of_table(events)
+        elif hasattr(events, "__arrow_c_stream__"):
+            import pyarrow as pa
+
+            seen = SeenAttributes.of_table(pa.table(events))
         else:
             seen = SeenAttributes.of_events(events)
         declared = {} if schema is None else {each.name: frozenset([each.type]) for each in schema.attributes}

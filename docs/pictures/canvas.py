@@ -57,7 +57,7 @@ class Canvas:
         height = 18 * len(lines) + 16
         self.rect(x, y, width, height, color)
         for number, line in enumerate(lines):
-            at = y + 25 + 18 * number
+            at = y + 21.5 + 18 * number
             bold = options.get("bold_head") and number == 0
             self.text(
                 x + width / 2, at, line, anchor="middle", color="#fff", size=size, mono=options.get("mono"), bold=bold

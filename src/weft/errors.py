@@ -1,11 +1,16 @@
 """Every error that Weft raises on purpose. Law: each message states in one sentence what is wrong and what to do.
 
 WeftError
-├── FilterError               a filter that cannot be used
+├── FilterError               a filter that cannot be used; in a bulk call it has the position and the id
 │   ├── FilterSyntaxError     text or JSON that is not a filter: line, column, caret, hint
+│   ├── FilterTypeError       an object that is not a filter at all
 │   └── FilterTooComplexError a filter beyond a documented limit
+├── SubscriptionError         subscriptions that cannot be added or found: id, position
+│   ├── InvalidIdError        an id of the wrong type, or out of range
+│   ├── DuplicateIdError      an id that already exists, or comes twice in one call
+│   └── UnknownIdError        an id that does not exist
 ├── SchemaError               a schema that is invalid, or lacks what an operation needs
-├── EventError                an event, or a batch of events, that cannot be read
+├── EventError                an event, or a batch of events, that cannot be read: attribute, position
 ├── SnapshotError             a saved index that cannot be opened
 ├── RangeError                ranges that are not a set of curve points, or that cannot be removed
 ├── LabelError                labels, or filters of labels, that do not fit together or cannot be removed
@@ -22,6 +27,8 @@ WeftError
 
 from __future__ import annotations
 
+from typing import Any, Self
+
 _WINDOW = 72
 
 
@@ -30,7 +37,26 @@ class WeftError(Exception):
 
 
 class FilterError(WeftError, ValueError):
-    """A filter that cannot be used."""
+    """A filter that cannot be used.
+
+    An error of a bulk call names the filter: `position` counts from 0 among those given, `id` is its subscription's.
+    """
+
+    position: int | None = None
+    id: object = None
+
+    def at(self, position: int, id: object = None) -> Self:
+        """The same error, as that of one filter among many."""
+        self.position, self.id = position, id
+        return self
+
+    def __str__(self) -> str:
+        return self._place() + super().__str__()
+
+    def _place(self) -> str:
+        if self.position is None:
+            return ""
+        return f"filter {self.position}: " if self.id is None else f"filter {self.position} (id {self.id!r}): "
 
 
 class FilterSyntaxError(FilterError):
@@ -48,12 +74,13 @@ class FilterSyntaxError(FilterError):
         self.hint = hint
         super().__init__(message)
 
-    def __reduce__(self) -> tuple[type, tuple[str, str, int, int, str]]:
-        return type(self), (self.message, self.text, self.start, self.end, self.hint)
+    def __reduce__(self) -> tuple[Any, ...]:
+        made = (self.message, self.text, self.start, self.end, self.hint)
+        return type(self), made, {"position": self.position, "id": self.id}
 
     def __str__(self) -> str:
         place = f"column {self.column}" if self.line == 1 else f"line {self.line}, column {self.column}"
-        said = [f"{self.message} at {place}"]
+        said = [f"{self._place()}{self.message} at {place}"]
         if self.text:
             said += _excerpt(self.text, self.start, self.end)
         if self.hint:
@@ -61,8 +88,40 @@ class FilterSyntaxError(FilterError):
         return "\n".join(said)
 
 
+class FilterTypeError(FilterError, TypeError):
+    """An object that is not a filter: neither text, nor a condition built with `F`, nor JSON."""
+
+
 class FilterTooComplexError(FilterError):
     """A filter beyond a documented limit of size, depth or boxes."""
+
+
+class SubscriptionError(WeftError, ValueError):
+    """Subscriptions that cannot be added or found. `id` is the one at fault, `position` its place in a bulk call."""
+
+    def __init__(self, message: str, id: object = None, position: int | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.id = id
+        self.position = position
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.message, self.id, self.position)
+
+    def __str__(self) -> str:  # KeyError would show the message in quotes
+        return self.message
+
+
+class InvalidIdError(SubscriptionError, TypeError):
+    """An id of the wrong type, or out of range."""
+
+
+class DuplicateIdError(SubscriptionError, KeyError):
+    """An id that already exists, or comes twice in one call."""
+
+
+class UnknownIdError(SubscriptionError, KeyError):
+    """An id that does not exist."""
 
 
 class SchemaError(WeftError, ValueError):
@@ -70,7 +129,26 @@ class SchemaError(WeftError, ValueError):
 
 
 class EventError(WeftError, ValueError):
-    """An event, or a batch of events, that cannot be read."""
+    """An event, or a batch of events, that cannot be read.
+
+    `attribute` is the attribute or column at fault, `position` the event's place in a batch, where there is one.
+    """
+
+    def __init__(self, message: str, attribute: str | None = None, position: int | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.attribute = attribute
+        self.position = position
+
+    def at(self, position: int) -> EventError:
+        """The same error, as that of one event among many."""
+        return EventError(self.message, self.attribute, position)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.message, self.attribute, self.position)
+
+    def __str__(self) -> str:
+        return self.message if self.position is None else f"event {self.position}: {self.message}"
 
 
 class SnapshotError(WeftError):

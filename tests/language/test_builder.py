@@ -105,7 +105,7 @@ def test_a_filter_taken_for_a_bool_raises_with_the_way_out() -> None:
 def test_a_chained_comparison_raises_with_the_way_out() -> None:
     with pytest.raises(TypeError, match=r"F\.x\.between\(low, high\) for low <= x <= high"):
         1 <= F.x <= 5  # noqa: B015
-    with pytest.raises(TypeError, match="1 is no filter"):
+    with pytest.raises(TypeError, match="1 is not a filter"):
         F.x == 1 & F.y == 2  # noqa: B015
 
 

@@ -312,7 +312,7 @@ def test_parsing_many_is_parsing_each(texts: list[str]) -> None:
     else:
         with pytest.raises(FilterSyntaxError) as caught:
             parse_many(texts, PREDICATES)
-        assert caught.value.__notes__ == [f"in filter number {wrong} of the texts (counted from 0)"]
+        assert caught.value.position == wrong
 
 
 # -- builder and text -------------------------------------------------------------------------------

@@ -139,7 +139,7 @@ def test_a_row_that_python_has_no_value_for_is_refused_alone() -> None:
     bytes_of = pa.array([b"x > 1", b"s = '\xff\xfe'"], pa.binary())
     boxes, refused = Reading("id", "filter").read(pa.record_batch({"id": [1, 2], "filter": bytes_of.view(pa.string())}))
     assert boxes.ids.to_pylist() == [1]
-    assert refused == {1: "its text is no UTF-8"}
+    assert refused == {1: "its text is not valid UTF-8"}
     late = pa.array([0, 4_000_000_000_000_000_000], pa.int64()).view(pa.timestamp("us"))
     bounds = {"t": Ends("t_low"), "flag": Ends(equal="flag")}
     rows = pa.record_batch({"id": [1, 2], "t_low": late, "flag": [True, None]})

@@ -49,7 +49,8 @@ def columns_of_texts(
 ) -> BoxColumns:
     """The boxes of many filters; `owners` has the number of each row's filter, in order.
 
-    A text that is not a filter raises FilterError; if `refused` is given, the error is stored there by number instead.
+    A text that is not a filter raises FilterError, with its position; if `refused` is given, the error is stored there
+    by number instead.
 
     >>> rows = columns_of_texts(["x > 5", "x > 3 OR y = 1", "x > 5 AND x < 2"])
     >>> rows.owners.tolist()
@@ -82,8 +83,7 @@ def columns_of_texts(
             if refused is not None:
                 refused[number] = error
                 continue
-            error.add_note(f"in filter number {number} of the texts (counted from 0)")
-            raise
+            raise error.at(number) from None
     return rows.columns()
 
 

@@ -43,8 +43,8 @@ class Merger:
 def merge(regions: Iterable[Region], schema: Schema | None = None) -> Merger:
     """The best merger: a perfect one if there is one, else the imperfect one that adds the least.
 
-    >>> from weft import to_filter, parse
-    >>> print(to_filter(merge([parse("x < 10 AND a"), parse("x >= 5 AND a")]).form))
+    >>> from weft import to_filter
+    >>> print(to_filter(merge(["x < 10 AND a", "x >= 5 AND a"]).form))
     (x < 0 OR x >= 0) AND a
     """
     forms = _forms(regions, schema)

@@ -19,7 +19,8 @@ from weft.algebra.residual import Called, Outcomes, Subject, relation
 from weft.algebra.strings import like
 from weft.algebra.to_filter import check_written
 from weft.algebra.valueset import ABSENT, NOTHING, PRESENT, ValueSet, of_type, on_line
-from weft.errors import FilterTooComplexError
+from weft.errors import FilterTooComplexError, FilterTypeError
+from weft.language.any_filter import AnyFilter, as_filter
 from weft.language.ast import And, AttributeRef, Between, Call, Compare, Filter, In, Is, Like, Not, Operator, Or, Truth
 from weft.language.constant import Constant
 from weft.language.meaning import negation
@@ -40,21 +41,22 @@ _TRUE: Truths = frozenset((True,))
 
 
 def normalize(
-    filter: Filter, schema: Schema | None = None, budget: Budget | None = None, *, stored: bool = False
+    filter: AnyFilter, schema: Schema | None = None, budget: Budget | None = None, *, stored: bool = False
 ) -> NormalForm:
     """The union of boxes that a filter is; without a schema all numbers are one real line.
 
     Raises FilterTooComplexError for more than 256 boxes, when the budget is used up, or when the text of the normal
     form would be too long to read back. A `stored` filter was admitted before, and its text is not checked again.
     """
-    boxes = _one_box(filter) if schema is None else None
+    tree = as_filter(filter)
+    boxes = _one_box(tree) if schema is None else None
     if boxes is None:
         budget = budget or Budget()
-        boxes = _Normalizer(schema, budget).regions(filter, _TRUE)
+        boxes = _Normalizer(schema, budget).regions(tree, _TRUE)
         if len(boxes) > 1:
             boxes = _absorb(boxes, budget)
         if not stored:
-            check_written(filter, boxes)
+            check_written(tree, boxes)
     return NormalForm(tuple(boxes), schema)
 
 
@@ -434,7 +436,7 @@ def _split(node: Filter) -> tuple[str, Split]:
         case Like(left):
             matching = like(node.compiled)
             return left.name, (ValueSet(strings=matching), ValueSet(strings=matching.complement()))
-    raise TypeError(f"{node!r} is not a test of an attribute")
+    raise FilterTypeError(f"{node!r} is not a test of an attribute")
 
 
 def _among(constants: Sequence[Constant]) -> Split:

@@ -11,7 +11,7 @@ from weft.algebra.box import NormalForm
 from weft.algebra.normalize import normalize
 from weft.algebra.relate import Region, as_form, covers, overlaps
 from weft.errors import EventError
-from weft.language.ast import Filter
+from weft.language.any_filter import AnyFilter, as_filter
 from weft.model.schema import Schema
 
 
@@ -26,17 +26,16 @@ class Meeting(StrEnum):
 class Profile:
     """A region with an identity and a time span in seconds; without a duration it lasts until it is removed.
 
-    >>> from weft import parse
-    >>> storm = Profile("storms", "7", parse("lat BETWEEN 40 AND 45 AND wind >= 30"), start=0.0, duration=600.0)
-    >>> storm.meets(parse("wind > 20"), Meeting.COVERING), storm.meets(parse("lat > 44"), Meeting.COVERING)
+    >>> storm = Profile("storms", "7", "lat BETWEEN 40 AND 45 AND wind >= 30", start=0.0, duration=600.0)
+    >>> storm.meets("wind > 20", Meeting.COVERING), storm.meets("lat > 44", Meeting.COVERING)
     (True, False)
-    >>> storm.meets(parse("lat > 44"), Meeting.OVERLAP), storm.lasts_at(600.0)
+    >>> storm.meets("lat > 44", Meeting.OVERLAP), storm.lasts_at(600.0)
     (True, False)
     """
 
     source: str
     id: str
-    region: Filter
+    region: AnyFilter
     start: float = 0.0
     duration: float | None = None
     schema: Schema | None = None
@@ -47,6 +46,7 @@ class Profile:
             raise EventError("a profile needs a source and an id")
         if self.duration is not None and not self.duration > 0:
             raise EventError("a profile's duration must be more than 0 seconds")
+        object.__setattr__(self, "region", as_filter(self.region))
         object.__setattr__(self, "form", normalize(self.region, self.schema))
 
     @property

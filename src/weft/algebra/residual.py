@@ -15,7 +15,7 @@ from typing import Any
 from weft.algebra.budget import Budget
 from weft.algebra.valueset import PRESENT, ValueSet, of_type
 from weft.language.ast import AttributeRef, Call, Compare, Filter, Is, Not, Operator
-from weft.language.meaning import compare, truth
+from weft.language.meaning import compare, evaluate
 from weft.model.value import Value
 
 Outcome = str | bool | None
@@ -95,7 +95,7 @@ class Called:
 
     def outcome(self, event: Mapping[str, Value | None]) -> Outcome:
         """The outcome of the predicate for the event."""
-        return truth(self.call, event)
+        return evaluate(self.call, event)
 
     def needs(self, allowed: Outcomes) -> dict[str, ValueSet]:
         """The values that the attribute must have for an allowed outcome."""

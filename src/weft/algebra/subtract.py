@@ -9,26 +9,36 @@ a thousand attributes cost no more than the attributes that are cut.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from weft.algebra.box import Box, universe
 from weft.algebra.budget import Budget
 from weft.algebra.valueset import ValueSet
 from weft.model.schema import Schema
 
+if TYPE_CHECKING:
+    from weft.algebra.relate import Region
 
-def subtract(box: Box, others: Sequence[Box], schema: Schema | None = None, budget: Budget | None = None) -> list[Box]:
-    """Disjoint boxes that hold what is in the box and in none of the others.
+
+def subtract(
+    region: Region, others: Sequence[Region], schema: Schema | None = None, budget: Budget | None = None
+) -> list[Box]:
+    """Boxes that hold what is in the region and in none of the others; disjoint, but for residuals.
 
     Raises FilterTooComplexError when the budget is used up; then nothing should be removed.
 
-    >>> from weft import parse
-    >>> from weft.algebra.normalize import normalize
-    >>> (whole,), (hole,) = (normalize(parse(t)).boxes for t in ("x BETWEEN 0 AND 9", "x BETWEEN 3 AND 5"))
-    >>> len(subtract(whole, [hole])), subtract(hole, [whole])
+    >>> len(subtract("x BETWEEN 0 AND 9", ["x BETWEEN 3 AND 5"])), subtract("x = 4", ["x BETWEEN 3 AND 5"])
     (1, [])
     """
-    return list(remainder(box, others, schema, budget))
+    if isinstance(region, Box) and all(isinstance(other, Box) for other in others):
+        return list(remainder(region, others, schema, budget))  # type: ignore[arg-type]
+    from weft.algebra.relate import as_form
+
+    given = (others,) if isinstance(others, str) else others
+    cutters = [box for other in given for box in as_form(other, schema).boxes]
+    budget = budget or Budget()
+    boxes = as_form(region, schema).boxes
+    return [piece for at, box in enumerate(boxes) for piece in remainder(box, [*cutters, *boxes[:at]], schema, budget)]
 
 
 class _Cutter(NamedTuple):

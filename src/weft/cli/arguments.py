@@ -1,4 +1,4 @@
-"""Filters and events as a user gives them on the command line or in a pipe."""
+"""Filters and events given on the command line or in a pipe."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ def read_event(given: str, schema: Schema | None = None) -> Event:
         text = Path(given[1:]).read_text(encoding="utf-8-sig") if given.startswith("@") else given
         tree = json.loads(text)
     except UnicodeDecodeError:
-        raise EventError(f"{given[1:]} is no UTF-8 text: convert it") from None
+        raise EventError(f"{given[1:]} is not valid UTF-8; convert it first") from None
     except (ValueError, RecursionError) as error:
-        raise EventError(f"the event is no JSON: {error}") from None
+        raise EventError(f"the event is not JSON: {error}") from None
     if not isinstance(tree, dict):
-        raise EventError('an event is a JSON object: write {"name": value, ...}')
+        raise EventError('an event must be a JSON object: write {"name": value, ...}')
     if "specversion" in tree:
         return from_cloudevent(text, schema)
     event = Event.of(tree)

@@ -20,7 +20,7 @@ from weft.algebra.strings import Strings
 from weft.algebra.valueset import ValueSet
 from weft.kernels.arrays import Ints
 from weft.kernels.boxes import HIGH_OPEN, LOW_OPEN
-from weft.model.batch import typed_columns
+from weft.model.column import typed_columns
 from weft.model.schema import Schema
 from weft.model.value import Type
 

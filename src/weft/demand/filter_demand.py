@@ -18,11 +18,11 @@ from weft.algebra import interval
 from weft.algebra.box import Box
 from weft.algebra.columns import BoxColumns, Column, ColumnPart
 from weft.algebra.filter_texts import readable
+from weft.algebra.form_hashes import Hashes, forms_of, hash_of, ranks_of
 from weft.algebra.residual import Called
 from weft.algebra.valueset import PRESENT, ValueSet
 from weft.demand.demand_counts import SAMPLE, DemandCounts, Fact
 from weft.demand.event_sample import EventSample
-from weft.demand.form_hashes import Hashes, forms_of, hash_of, ranks_of
 from weft.demand.predicate_kinds import PredicateKind, kind_of
 from weft.kernels.arrays import Ints
 from weft.kernels.boxes import BOUNDED

@@ -1,8 +1,8 @@
 """A box as tests on axes. Laws: the union of the alternatives holds the box, and is the box where none says that the
-box must be asked; how many rows they make is bounded, whatever the box, and depends on the box alone.
+box must be evaluated; how many rows they make is bounded, whatever the box, and depends on the box alone.
 
 A set of several ranges makes several disjoint rows. Where that makes too many, the sets with most ranges are widened to
-one range each, the tests that say least are left out, and the box is asked.
+one range each, the tests that say least are left out, and the box is evaluated.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Tests = dict[Axis, ValueSet | Outcomes]
 
 
 class Alternative(NamedTuple):
-    """Tests on axes, the axes among them that are one range around their values, and whether the box is asked too."""
+    """Tests on axes, the axes among them that are one range around their values, and whether to evaluate the box too."""
 
     tests: Tests
     wide: frozenset[Axis]
@@ -55,7 +55,7 @@ def fits(tests: int, boxes: int) -> bool:
 
 
 def alternatives(box: Box, subjects: frozenset[Subject], boxes: int) -> Iterator[Alternative]:
-    """Tests whose union is the box, or holds it where the box must be asked; `boxes` is how many its filter has."""
+    """Tests whose union is the box, or holds it where the box must be evaluated; `boxes` is how many its filter has."""
     most = room(boxes)
     check = any(subject not in subjects for subject in box.residuals)
     sets = list(box.sets.items())

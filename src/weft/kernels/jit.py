@@ -40,15 +40,45 @@ _keep_cache()
 
 import numba  # noqa: E402
 from llvmlite import ir  # noqa: E402
-from numba.core import cgutils, types  # noqa: E402
+from numba.core import cgutils, event, types  # noqa: E402
 from numba.extending import intrinsic  # noqa: E402
 
-__all__ = ["COMPILED", "cgutils", "intrinsic", "ir", "jit", "types"]
+from weft.kernels import compile_notice  # noqa: E402
+
+__all__ = ["COMPILED", "KERNELS", "cgutils", "compiled_here", "intrinsic", "ir", "jit", "types", "uncached"]
 
 COMPILED = not getattr(numba.config, "DISABLE_JIT", False)
+KERNELS: list[Any] = []  # every kernel of the modules that were imported
+
+
+class _Listener(event.Listener):
+    """Hears of compilations; what comes out of the cache is none."""
+
+    def on_start(self, event: Any) -> None:  # noqa: ARG002
+        compile_notice.compiling()
+
+    def on_end(self, event: Any) -> None:
+        pass
+
+
+event.register("numba:compile", _Listener())  # type: ignore[no-untyped-call]
 
 
 def jit(kernel: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a kernel on its first call. It runs without the GIL and never raises on overflow."""
     compiled: Callable[..., Any] = numba.njit(cache=True, nogil=True, error_model="numpy")(kernel)
+    KERNELS.append(compiled)
     return compiled
+
+
+def uncached() -> list[str]:
+    """The imported kernels of which no compiled code is kept."""
+    if not COMPILED:
+        return []
+    missing = [each for each in KERNELS if not os.path.exists(each._cache._cache_file._index_path)]
+    return sorted(f"{each.py_func.__module__}.{each.py_func.__name__}" for each in missing)
+
+
+def compiled_here() -> int:
+    """How many kernels this process compiled itself, instead of loading them."""
+    return sum(bool(each.stats.cache_misses) for each in KERNELS) if COMPILED else 0

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NoReturn
 
-from weft.errors import FilterError, FilterTooComplexError
+from weft.errors import FilterError, FilterTooComplexError, FilterTypeError
 from weft.language.constant import Constant, encodes
 from weft.language.pattern import Pattern
 from weft.language.predicate import Arguments, Predicate, Predicates
@@ -62,7 +62,7 @@ class Filter:
         return Not(self)
 
     def __bool__(self) -> NoReturn:
-        raise TypeError(
+        raise FilterTypeError(
             "a filter is not a bool; combine filters with & | ~ instead of and/or/not, "
             "put each comparison in parentheses, and write F.x.between(low, high) for low <= x <= high"
         )
@@ -257,7 +257,7 @@ def as_filter(value: object) -> Filter:
     made = getattr(value, "__weft_filter__", None)
     if made is not None:
         return made()  # type: ignore[no-any-return]
-    raise TypeError(f"{value!r} is no filter: parse texts with weft.parse, build filters from F.name")
+    raise FilterTypeError(f"{value!r} is not a filter; write text, or build conditions from F.name")
 
 
 def walk(root: Filter) -> Iterator[Filter]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NoReturn
 
-from weft.errors import FilterError
+from weft.errors import FilterError, FilterTypeError
 from weft.language.ast import (
     FALSE,
     AttributeRef,
@@ -87,15 +87,15 @@ class Field:
         raise AssertionError
 
     def __contains__(self, _: object) -> NoReturn:
-        raise TypeError("`in` cannot build a filter; use F.x.isin(...) or F.x.contains(...)")
+        raise FilterTypeError("`in` cannot build a filter; use F.x.isin(...) or F.x.contains(...)")
 
     def __iter__(self) -> NoReturn:
-        raise TypeError(f"attribute {self._name.name} is not iterable")
+        raise FilterTypeError(f"attribute {self._name.name} is not iterable")
 
     def __call__(self, *_: object) -> NoReturn:
         """Raise TypeError: what looks like a method is part of the name."""
         name, method = self._name.name.rpartition(".")[::2]
-        raise TypeError(f"attribute {name or method} has no method {method!r}; see help(weft.F.x)")
+        raise FilterTypeError(f"attribute {name or method} has no method {method!r}; see help(weft.F.x)")
 
     def __repr__(self) -> str:
         return f"F[{self._name.name!r}]"

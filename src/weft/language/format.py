@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from weft.errors import FilterTypeError
 from weft.language.ast import And, AttributeRef, Between, Call, Compare, Filter, In, Is, Like, Not, Or, Truth
 from weft.language.constant import Constant
 from weft.language.lexer import is_plain_name
@@ -98,7 +99,7 @@ def _test(node: Filter, negation: str) -> str:
         case Is(operand, value):
             plain = isinstance(operand, AttributeRef | Truth | Call)
             return f"{format_filter(operand) if plain else f'({format_filter(operand)})'} IS {negation}{_TRUTHS[value]}"
-    raise TypeError(f"{node!r} is not a filter")
+    raise FilterTypeError(f"{node!r} is not a filter")
 
 
 def _within(node: Filter, *looser: type[Filter]) -> str:

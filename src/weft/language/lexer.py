@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection
 from typing import NamedTuple
 
-from weft.errors import FilterSyntaxError
+from weft.errors import FilterSyntaxError, FilterTypeError
 from weft.model.limits import LIMITS
 
 MAX_TEXT = LIMITS.text  # bytes of UTF-8
@@ -104,7 +104,7 @@ def check_size(text: str, limit: int | None = None) -> None:
     """Raise FilterSyntaxError for a text longer than the limit, which is that of users by default, or not Unicode."""
     most = LIMITS.text if limit is None else limit
     if not isinstance(text, str):
-        raise TypeError(f"the text of a filter must be a str, not {type(text).__name__}")
+        raise FilterTypeError(f"the text of a filter must be a str, not {type(text).__name__}")
     if len(text) > most:
         raise FilterSyntaxError(f"the text is longer than {most} bytes", text, most)
     if not text.isascii():

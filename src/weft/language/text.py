@@ -71,14 +71,13 @@ def parse(text: str, predicates: Predicates = NO_PREDICATES, *, limit: int | Non
 
 
 def parse_many(texts: Iterable[str], predicates: Predicates = NO_PREDICATES) -> list[Filter]:
-    """The filters of many texts; an error names the text."""
+    """The filters of many texts; the `position` of an error says which text it was."""
     filters = []
     for number, text in enumerate(texts):
         try:
             filters.append(parse(text, predicates))
-        except FilterSyntaxError as error:
-            error.add_note(f"in filter number {number} of the texts (counted from 0)")
-            raise
+        except FilterError as error:
+            raise error.at(number) from None
     return filters
 
 

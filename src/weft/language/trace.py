@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from weft.language.any_filter import AnyFilter, as_filter
 from weft.language.ast import And, AttributeRef, Filter, Is, Not, Or, attributes
 from weft.language.constant import Constant
 from weft.language.format import format_constant
 from weft.language.meaning import truth
-from weft.model.event import Event
+from weft.model.event import Event, as_event
 from weft.model.value import Value, format_timestamp, to_micros
 
 
@@ -41,8 +42,12 @@ class Trace:
         return told
 
 
-def trace(filter: Filter, event: Event) -> Trace:
-    """The truth of the filter and of each of its parts."""
+def trace(filter: AnyFilter, event: Event | Mapping[str, Any]) -> Trace:
+    """The truth of the filter and of each of its parts. Raises EventError for what is not an event."""
+    return _trace(as_filter(filter), as_event(event))
+
+
+def _trace(filter: Filter, event: Event) -> Trace:
     parts: tuple[Filter, ...] = ()
     match filter:
         case And(operands) | Or(operands):
@@ -52,7 +57,7 @@ def trace(filter: Filter, event: Event) -> Trace:
         case Is(operand) if not isinstance(operand, AttributeRef):  # an attribute is not a condition
             parts = (operand,)
     values = {} if parts else {name: event[name] for name in sorted(attributes(filter))}
-    return Trace(filter, truth(filter, event), values, tuple(trace(part, event) for part in parts))
+    return Trace(filter, truth(filter, event), values, tuple(_trace(part, event) for part in parts))
 
 
 def show_value(value: Value | None) -> str:

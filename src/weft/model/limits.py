@@ -18,7 +18,7 @@ MAX_DEPTH: Final = 100  # of filters and of events; fixed, for a level takes roo
 
 @dataclass(slots=True)
 class Limits:
-    """The figures; the defaults are those of the documentation (docs/filters.md, Limits)."""
+    """The figures; the defaults are those of the documentation (docs/guides/filters.md, Limits)."""
 
     # filters
     text: int = 64 * 1024  # bytes of a filter's text, as a user writes it

@@ -18,7 +18,7 @@ from weft.algebra.residual import Called, Residuals
 from weft.algebra.valueset import ValueSet
 from weft.errors import SchemaError
 from weft.kernels.arrays import Ints
-from weft.model.batch import TypedColumn
+from weft.model.column import TypedColumn
 from weft.model.value import Type, Value
 from weft.space.dimension import (
     ABSENT,

@@ -16,7 +16,7 @@ from weft.algebra.columns import Column, ColumnPart
 from weft.algebra.residual import Residuals
 from weft.algebra.valueset import ValueSet
 from weft.kernels.arrays import Ints
-from weft.model.batch import TypedColumn
+from weft.model.column import TypedColumn
 from weft.model.value import Value
 
 CellInterval = tuple[int, int]  # first and last cell

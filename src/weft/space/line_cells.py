@@ -26,8 +26,8 @@ from weft.algebra.valueset import ValueSet
 from weft.errors import SchemaError
 from weft.kernels.arrays import Ints
 from weft.kernels.boxes import HIGH_OPEN, LOW_OPEN
-from weft.model.batch import TypedColumn
-from weft.model.event import shown
+from weft.model.column import TypedColumn
+from weft.model.door import shown
 from weft.model.value import INT_MAX, INT_MIN, Type, Value, to_micros, type_of
 from weft.space.dimension import (
     ABSENT,

@@ -169,7 +169,7 @@ class FrameAttributes:
                 return _fold(and_, list(map(self._truth, operands)))
             case Or(operands):
                 return _fold(or_, list(map(self._truth, operands)))
-        raise TypeError(f"{node!r} is no filter")
+        raise TypeError(f"{node!r} is not a filter")
 
 
 def levels(node: Filter) -> int:

@@ -76,7 +76,7 @@ class FilterSyntaxError(FilterError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         made = (self.message, self.text, self.start, self.end, self.hint)
-        return type(self), made, {"position": self.position, "id": self.id}
+        return type(self), made, {name: value for name, value in vars(self).items() if name in ("position", "id")}
 
     def __str__(self) -> str:
         place = f"column {self.column}" if self.line == 1 else f"line {self.line}, column {self.column}"

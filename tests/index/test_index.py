@@ -593,11 +593,11 @@ class Poisoning(RuleBasedStateMachine):
         )
 
 
-Poisoning.TestCase.settings = thorough(40)
+Poisoning.TestCase.settings = thorough(15)
 TestPoisoning = Poisoning.TestCase
 
 
-@thorough(60)
+@thorough(25)
 @given(st.lists(st.tuples(any_ids, st.sampled_from([*TEXTS, "x =>", ""])), min_size=1, max_size=4))
 def test_no_refused_call_poisons_a_tree(entries):
     subs, texts = zip(*entries, strict=True)

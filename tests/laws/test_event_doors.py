@@ -193,7 +193,7 @@ def meant(name, given, kind, batch):
     return {name: given}
 
 
-@thorough(120)
+@thorough(50)
 @given(names, values)
 def test_a_value_means_the_same_at_every_door(name, given):
     mapping = {name: given}
@@ -223,7 +223,7 @@ def test_a_value_means_the_same_at_every_door(name, given):
             assert [sub for sub in range(len(FILTERS)) if index.explain(mapping, sub).truth is True] == wanted
 
 
-@thorough(120)
+@thorough(50)
 @given(names, values)
 def test_a_table_means_what_its_rows_mean(name, given):
     name = "x" if isinstance(given, Mapping) else name
@@ -240,7 +240,7 @@ def test_a_table_means_what_its_rows_mean(name, given):
                     assert found.errors[0].position == 0
 
 
-@thorough(60)
+@thorough(25)
 @given(st.lists(st.dictionaries(st.sampled_from(["x", "y", "time", "id"]), values, max_size=3), max_size=5))
 def test_bad_events_of_a_batch_are_set_aside_and_the_others_are_matched(events):
     for kind, schema in SCHEMAS.items():

@@ -179,6 +179,17 @@ def test_filters_see_flat_columns_of_their_types() -> None:
     assert seen.to_pydict() == {"x": [1, 2], "place.country": ["Chile", None]}
 
 
+def test_well_known_names_have_the_types_of_the_table() -> None:
+    rows = pa.record_batch({"id": [5, 6], "time": ["2020-05-05", "soon"], "s": [b"raw", b"raw"]})
+    index = TreeIndex(tail=0)
+    for sub, text in enumerate(["id = 5", "time > TIMESTAMP '2020-01-01'", "time = 'soon'", "s IS NULL"]):
+        index.add(sub, text)
+    found = index.match_batch(attributes(rows))
+    assert [sorted(ids.tolist()) for ids in found] == [[0, 3], [2, 3]]
+    assert not found.errors
+    assert index.count_batch(attributes(rows)).tolist() == [2, 2]
+
+
 def test_events_without_attributes_are_as_many() -> None:
     assert attributes(pa.record_batch({"list": [[1], [2]]})).num_rows == 2
 

@@ -29,7 +29,7 @@ Tests = dict[Axis, ValueSet | Outcomes]
 
 
 class Alternative(NamedTuple):
-    """Tests on axes, the axes among them that are one range around their values, and whether to evaluate the box too."""
+    """Tests on axes, the axes among them that are one range around their values, and whether to evaluate the box."""
 
     tests: Tests
     wide: frozenset[Axis]

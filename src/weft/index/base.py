@@ -97,6 +97,12 @@ class Matches:
         offsets = np.concatenate([[0], np.cumsum(np.where(keep, counts, 0))])
         return Matches(offsets, ids, {row: errors[row].at(row) for row in sorted(errors)})
 
+    def checked(self) -> Matches:
+        """The same matches, if every event could be read. Raises EventError for the first that could not."""
+        for error in self.errors.values():
+            raise error
+        return self
+
     @property
     def counts(self) -> NDArray[np.int64]:
         """How many subscriptions each event has."""

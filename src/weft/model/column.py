@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROS_PER = {"s": 1_000_000, "ms": 1_000, "us": 1, "D": 86_400_000_000}
 
+FREE = {b"weft": b"free types"}  # metadata of a schema
+
 Reasons = Mapping[int, EventError]
 
 
@@ -68,8 +70,10 @@ def as_column(name: str, array: pa.Array[Any]) -> TypedColumn:
 def columns_of(rows: pa.RecordBatch, wanted: Collection[str] | None = None) -> Iterator[tuple[str, TypedColumn]]:
     """The columns in order, structs flattened; with `wanted` only these attributes, and no other column is read.
 
-    Raises EventError for names that cannot be attributes, and for two columns of one name.
+    Raises EventError for names that cannot be attributes, and for two columns of one name. In a batch that is marked
+    with `FREE`, `id`, `source`, `type` and `time` may have any type: it came through a door of its own.
     """
+    read = _read if (rows.schema.metadata or {}).items() >= FREE.items() else as_column
     seen: set[str] = set()
     for name, array in zip(rows.schema.names, rows.columns, strict=True):
         if wanted is None or name in wanted or any(each.startswith(name + ".") for each in wanted):
@@ -80,7 +84,7 @@ def columns_of(rows: pa.RecordBatch, wanted: Collection[str] | None = None) -> I
                     raise EventError(f"there are two columns named {leaf!r}; rename one", leaf)
                 seen.add(leaf)
                 if wanted is None or leaf in wanted:
-                    yield leaf, as_column(leaf, part)
+                    yield leaf, read(leaf, part)
 
 
 def typed_columns(

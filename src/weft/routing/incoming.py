@@ -123,7 +123,7 @@ class LinkMatcher:
     def wanting_batch(self, events: Sequence[AnyEvent]) -> Routes:
         """The positions of the events that each link wants."""
         self._make_ready()
-        found = self._index.match_batch(events)
+        found = self._index.match_batch(events).checked()
         whose = np.repeat(np.arange(len(events)), found.counts)
         if self._dead:
             alive = ~np.isin(found.ids, list(self._dead))

@@ -106,7 +106,7 @@ class GroundTruth:
         index.add_forms(range(len(data.filters)), [as_form(wanted, data.schema) for wanted in data.filters])
         for sub, wanted in enumerate(data.filters):
             scan.add(SubId(sub), wanted)
-        found = index.match_batch(data.events)
+        found = index.match_batch(data.events).checked()
         self.scanned = min(len(data.events), -(-most // max(1, len(data.filters))))
         for number in range(self.scanned):
             if sorted(found[number].tolist()) != sorted(scan.match(data.events[number]).tolist()):

@@ -162,7 +162,7 @@ class Expected:
             every.add(SubId(sub), client.filter)
             scan.add(SubId(sub), client.filter)
         events = [publication.event for publication in given.publications]
-        found = every.match_batch(events) if events else ()
+        found = every.match_batch(events).checked() if events else ()
         self.scanned = min(len(events), max(1, _SCANNED // max(1, len(staying))))
         paths = Paths(given.links)
         self.deliveries: set[Delivery] = set()

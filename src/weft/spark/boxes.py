@@ -87,7 +87,7 @@ class Matcher:
 
     def match(self, batch: pa.RecordBatch) -> Matches:
         """The subscriptions of each event, by number."""
-        return self.index.match_batch(batch)
+        return self.index.match_batch(batch).checked()
 
     def ids(self, numbers: NDArray[np.int64]) -> Any:
         """What their users call the subscriptions."""

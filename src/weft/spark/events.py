@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from weft.errors import PipelineError
+from weft.model.column import FREE
 from weft.model.limits import MAX_DEPTH
 from weft.model.schema import repeated
 from weft.model.value import MICROS_MAX, MICROS_MIN
@@ -65,11 +66,12 @@ def sorted_out(events: DataFrame) -> tuple[DataFrame, DataFrame]:
 
 
 def attributes(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The columns that filters see, structs flattened."""
+    """The columns that filters see, structs flattened. Well-known names have the types that they have, as in Spark."""
     found = [leaf for field, array in zip(batch.schema, batch.columns, strict=True) for leaf in _leaves(field, array)]
     if not found:
         return pa.record_batch([pa.nulls(batch.num_rows)], names=[""])  # or the number of rows were lost
-    return pa.record_batch([array for _, array in found], names=[name for name, _ in found])
+    made = pa.record_batch([array for _, array in found], names=[name for name, _ in found])
+    return made.replace_schema_metadata(FREE)
 
 
 def _leaves(field: Any, array: Any, prefix: str = "", depth: int = 1) -> Iterator[tuple[str, Any]]:

@@ -271,7 +271,7 @@ def test_every_kind_of_file_has_the_same_filters(tmp_path):
     assert [(wish.interface, wish.place) for wish in wishes.read] == [("3", "row 3")]
     assert [each.place for each in wishes.refused] == ["row 1", "row 2"]
     parquet.write_table(pa.table({"text": ["x > 1"]}), tmp_path / "h.parquet")
-    with pytest.raises(FilterError, match="no column 'filter', it has text"):
+    with pytest.raises(FilterError, match="no column 'filter', only text"):
         read_filter_file(str(tmp_path / "h.parquet"), lambda: b"", Predicates([]))
     (tmp_path / "i.parquet").write_text("no parquet", encoding="utf-8")
     with pytest.raises(FilterError, match="is not a Parquet file"):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -66,10 +68,16 @@ def test_without_a_home_there_is_a_folder_for_this_process(
 ) -> None:
     (tmp_path / "file").write_text("no folder")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    at_end: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(atexit, "register", lambda *call: at_end.append(call))
     jit._keep_cache()
     made = Path(os.environ["NUMBA_CACHE_DIR"])
     assert made.is_dir()
-    made.rmdir()
+    ((remove, folder, process),) = at_end
+    remove(folder, process + 1)  # as in a child
+    assert made.is_dir()
+    remove(folder, process)
+    assert not made.exists()
 
 
 COMPILES = """

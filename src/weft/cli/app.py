@@ -6,6 +6,7 @@ Heavy modules are imported by the commands that need them, so that `weft --versi
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -48,6 +49,7 @@ def main() -> None:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # an output that is not UTF-8 is no reason to fail
     listen(lambda: typer.echo(COMPILING, err=True))
+    logging.disable(logging.CRITICAL)  # a failure is one sentence; when Spark is interrupted, Py4J logs tracebacks
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that temporary files are removed
     try:
         app()

@@ -4,7 +4,9 @@ with NUMBA_DISABLE_JIT=1 every kernel runs as plain Python, with plain twins of 
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import tempfile
 import zlib
 from collections.abc import Callable
@@ -33,7 +35,14 @@ def _keep_cache() -> None:
             break
     else:
         cache = Path(tempfile.mkdtemp(prefix="weft-numba-"))
+        atexit.register(_remove, cache, os.getpid())
     os.environ["NUMBA_CACHE_DIR"] = str(cache)
+
+
+def _remove(cache: Path, process: int) -> None:
+    """Remove the folder of a process at its end; a child of a fork leaves it alone."""
+    if os.getpid() == process:
+        shutil.rmtree(cache, ignore_errors=True)
 
 
 _keep_cache()

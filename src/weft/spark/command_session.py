@@ -37,8 +37,8 @@ def command_session(master: str | None = None, memory: str | None = None) -> Ite
                 yield spark
         finally:
             spark.stop()
-            end_java()
-    finally:
+    finally:  # also if Ctrl-C comes while it starts
+        end_java()
         shutil.rmtree(scratch, ignore_errors=True)
 
 

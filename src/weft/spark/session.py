@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -94,14 +95,14 @@ def _launch(settings: dict[str, str], log: Path) -> None:
 
 
 def end_java() -> None:
-    """Stop the JVM of this process and wait for its end, so that its files can be removed."""
-    from pyspark import SparkContext
-
-    gateway = SparkContext._gateway
-    if gateway is None or gateway.proc is None:
+    """Stop the JVM of this process, if there is one, and wait for its end, so that its files can be removed."""
+    context = sys.modules.get("pyspark.core.context")
+    gateway = None if context is None else context.SparkContext._gateway
+    if context is None or gateway is None or gateway.proc is None:
         return
-    SparkContext._gateway = SparkContext._jvm = None
-    gateway.shutdown()
+    context.SparkContext._gateway = context.SparkContext._jvm = context.SparkContext._active_spark_context = None
+    with suppress(Exception):  # it may be in the middle of anything
+        gateway.shutdown()
     gateway.proc.stdin.close()  # the JVM ends when its input does
     try:
         gateway.proc.wait(_PATIENCE)

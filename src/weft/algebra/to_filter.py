@@ -1,6 +1,6 @@
-"""Unions of boxes back to filters. Law: normalising the filter gives the same set again.
+"""Unions of boxes as filters. Law: normalising the filter gives the same set again.
 
-"Is a number" has no word of its own in the language; it is written `x < 0 OR x >= 0`, and so for timestamps.
+The language has no test "is a number"; it is written `x < 0 OR x >= 0`, and likewise for timestamps.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ def check_written(filter: Filter, boxes: Iterable[Box]) -> None:
     """Raise FilterTooComplexError if the text of a filter, or of its normal form, could be too long to be read back."""
     size, some = most_written(filter), list(boxes)
     if size * (4 + 4 * len(some)) < LIMITS.stored_text:
-        return  # each test comes into a box once, and is written there no longer than that
+        return  # each test is in a box once, and is not written longer there
     if size > LIMITS.stored_text or sum(map(_most_written_box, some)) > LIMITS.stored_text:
         raise FilterTooComplexError(
-            f"written out, the filter takes more than {LIMITS.stored_text:,} bytes: use shorter names, or split it"
+            f"written out, the filter takes more than {LIMITS.stored_text:,} bytes; use shorter names, or split it"
         )
 
 
 def _most_written_box(box: Box) -> int:
-    """No fewer bytes than the text of a box takes."""
+    """An upper bound of the bytes of the text of a box."""
     total = 0
     for name, values in box.sets.items():
         test = len(format_name(name).encode()) + 16  # with operator, connective and parentheses
@@ -75,7 +75,7 @@ def _most_written_box(box: Box) -> int:
 
 
 def _most_written_line(line: Line, whole: Line, test: int) -> int:
-    """Single values stand in one list; everything else is a test for each end."""
+    """Single values are written in one list; everything else is a test for each end."""
     if len(line) & 1 and interval.points(interval.complement(line, whole)) is not None:
         return 2 * test + sum([_most_written_value(value) for value, _ in line])
     total = 2 * test
@@ -134,7 +134,7 @@ def _strings(left: AttributeRef, strings: Strings) -> list[Filter]:
 
 
 def _order(term: Term) -> tuple[object, ...]:
-    """A key that is the same in every process, as the order of a set is not."""
+    """A key that is the same in every process, unlike the order of a set."""
     return sorted(map(repr, term.musts)), sorted(map(repr, term.nots)), repr(term.line)
 
 
@@ -151,13 +151,13 @@ def _term(left: AttributeRef, term: Term) -> Filter:
 
 def _like(left: AttributeRef, pattern: Pattern) -> Like:
     if not any(sign in chunk for segment in pattern.segments for chunk in segment for sign in "%_"):
-        return Like(left, "%".join("_".join(segment) for segment in pattern.segments))
+        return Like(left, "%".join("_".join(segment) for segment in pattern.segments), None, pattern.ignore_case)
     chunks = [[literal_like(left, "", chunk + "%", "").pattern[:-2] for chunk in s] for s in pattern.segments]
-    return Like(left, "%".join("_".join(segment) for segment in chunks), "\\")
+    return Like(left, "%".join("_".join(segment) for segment in chunks), "\\", pattern.ignore_case)
 
 
 def _tests(left: AttributeRef, kind: Type, line: Line, whole: Line) -> list[Filter]:
-    """One test for each interval; single values are gathered in one IN, single holes are !=."""
+    """One test for each interval; single values are collected in one IN, and single holes are !=."""
     holes = interval.points(interval.complement(line, whole))
     if holes and kind is not Type.TIMESTAMP:
         return [_equal(left, kind, holes, negated=True)]
@@ -180,7 +180,7 @@ def _single(kind: Type, low: Cut, high: Cut) -> bool:
 
 
 def _interval(left: AttributeRef, kind: Type, low: Cut, high: Cut | None, whole: Line) -> Filter:
-    """The tests of the ends; a whole line has none and never comes here."""
+    """The tests of the ends; this is never called for a whole line, which has none."""
     tests: list[Filter] = []
     low = _named(kind, low)
     high = None if high is None else _named(kind, high)
@@ -207,5 +207,5 @@ def _constant(kind: Type, value: object) -> Constant:
 
 
 def _named(kind: Type, cut: Cut) -> Cut:
-    """The same cut at a microsecond that has a name: there is none after the year 9999."""
+    """The same cut at a timestamp that can be written: there is none after the year 9999."""
     return (MICROS_MAX, 1) if kind is Type.TIMESTAMP and cut[0] > MICROS_MAX else cut

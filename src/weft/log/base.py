@@ -210,13 +210,20 @@ class Log(Protocol):
     def find_size(self, size: int) -> Offset:
         """The lowest offset from which on the events take at most `size` bytes, at the start of a group."""
 
+    def seek(self, seats: NDArray[np.uint32], first: Offset, limit: int) -> Offset:
+        """The first offset from `first` on of an event that any of these seats gets.
+
+        At most `limit` events are looked at. If none of them is wanted it is the offset after them; if there are fewer,
+        the next offset. It is much cheaper than `read`, so a reader that gets few of many events seeks first.
+        """
+
     def dead(self, seat: SeatId, after: Offset, limit: int) -> list[DeadRow]:
         """Dead letters of a seat above an offset, by offset."""
 
     def size(self) -> int:
         """The bytes that it takes."""
 
-    def trim(self, below: Offset, most: int = 1000) -> int:
+    def trim(self, below: Offset, most: int = 100) -> int:
         """Remove whole groups all of whose events lie below an offset, at most `most` groups, the oldest first.
 
         Returns how many events were removed: call it again until that is 0. Offsets are not used again.

@@ -8,13 +8,14 @@ is written after every commit. It is not synced: after a power failure it may be
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 from zlib import crc32
 
-from weft.errors import LogError
+from weft.errors import LogError, LogFailedError
 from weft.log.base import Offset
 
 IDENTITY = "identity"
@@ -43,7 +44,11 @@ class IdentityFile:
     def write(self, after: Offset) -> None:
         """Note the next offset, whose events before it are durable. Cost: one system call."""
         record = _RECORD.pack(_MAGIC, self._identity.log_id.encode(), self._identity.inode, after)
-        os.pwrite(self._file, record + _CRC.pack(crc32(record)), 0)
+        try:
+            os.pwrite(self._file, record + _CRC.pack(crc32(record)), 0)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:  # where even overwriting needs space; too old is no harm
+                raise LogFailedError(f"the file {IDENTITY!r} cannot be written: {error.strerror}") from error
 
     def close(self) -> None:
         """Sync and close it."""

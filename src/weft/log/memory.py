@@ -12,6 +12,7 @@ from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from weft.errors import LogError, LogFailedError, LogFullError
 from weft.log.base import DeadRow, Group, Offset, SeatId, State, StoredGroup
@@ -19,6 +20,7 @@ from weft.log.group_codec import GroupRow, decode_group, encode_group
 from weft.log.group_slices import cut
 from weft.log.row_rules import EMPTY, Tip, check_groups
 from weft.log.row_tables import RowTables, Undo
+from weft.log.seat_scan import SeatScan
 
 ROW_BYTES = 128  # what a row counts as
 
@@ -108,6 +110,18 @@ class MemoryLog:
         spare = (self._groups[high - 1].total if high else 0) - size
         return self._offset(bisect_left(self._groups, spare, low, high, key=lambda row: row.total - row.size))
 
+    def seek(self, seats: NDArray[np.uint32], first: Offset, limit: int) -> Offset:
+        """The first offset from `first` on of an event that any of these seats gets, or where to go on."""
+        self._check_alive()
+        scan = SeatScan(seats, first, limit)
+        at, end = bisect_left(self._groups, first + 1, key=_end), self._committed()
+        while not scan.ended:
+            if at >= end:
+                return self._offset(end)
+            scan.look(self._groups[at].who)
+            at += 1
+        return scan.next
+
     def dead(self, seat: SeatId, after: Offset, limit: int) -> list[DeadRow]:
         """Dead letters of a seat above an offset, by offset."""
         self._check_alive()
@@ -119,7 +133,7 @@ class MemoryLog:
         kept = self._total - (self._groups[0].total - self._groups[0].size) if self._groups else 0
         return kept + ROW_BYTES * len(self._tables)
 
-    def trim(self, below: Offset, most: int = 1000) -> int:
+    def trim(self, below: Offset, most: int = 100) -> int:
         """Remove whole groups that lie below an offset, at most `most`, the oldest first. Returns how many events."""
         self._check_alive()
         if self._unsynced:

@@ -23,9 +23,9 @@ from weft.log.recovery import CheckedGroups, Progress, check_groups_from, nothin
 from weft.log.row_codec import put_meta
 from weft.log.row_reader import put_tip, read_meta, read_tip
 from weft.log.row_rules import EMPTY
-from weft.log.schema import DATABASE, check_format, create_tables, is_new, open_writer, upgrade
+from weft.log.schema import DATABASE, check_format, create_tables, is_new, open_reader, open_writer, upgrade
 from weft.log.sqlite import LogFiles, SqliteLog
-from weft.log.sqlite_reader import unreadable
+from weft.log.sqlite_reader import DAMAGE, unreadable
 from weft.model.schema import Schema
 
 
@@ -69,23 +69,29 @@ def open_log(directory: str | Path, options: LogOptions = DEFAULTS) -> OpenedLog
     place = Path(directory)
     make_directory(place)
     lock = DirectoryLock(place)
-    connection = None
+    connections: list[sqlite3.Connection] = []  # closed in reverse
     try:
         path = place / DATABASE
         identity = read_identity(place)
         if identity is not None and not path.exists():
             raise LogError(f"{place} has the file {IDENTITY!r}, but {DATABASE} is missing; restore it from a back-up")
         try:
-            connection = open_writer(path)
-            return _opened(place, connection, lock, identity, options)
-        except (sqlite3.Error, OverflowError) as error:
+            if path.exists():  # or the writer is the last to close, and checkpoints a log that was refused
+                with suppress(sqlite3.Error):  # a log whose making was interrupted cannot be read yet
+                    connections.append(open_reader(path))
+            connections.append(open_writer(path))
+            opened = _opened(place, connections[-1], lock, identity, options)
+        except DAMAGE as error:
             raise unreadable(path, error) from error
     except BaseException:
-        if connection is not None:
+        for connection in reversed(connections):
             with suppress(sqlite3.Error):
                 connection.close()
         lock.release()
         raise
+    for guard in connections[:-1]:
+        guard.close()
+    return opened
 
 
 def _opened(
@@ -107,7 +113,7 @@ def _opened(
     copied = ""
     if options.restore:
         copied = "it is restored"
-    elif not created:
+    elif incarnation or identity is not None:  # it was opened before
         copied = why_copied(identity, Identity(log_id, inode, tip.next), "weft.backup" in meta)
     schema = told if options.any_schema else schema_text(options.schema)
     affected: tuple[AffectedFilter, ...] = ()
@@ -117,6 +123,9 @@ def _opened(
         affected = affected_filters(connection, told, options.schema, options.predicates)
     checked = check_groups_from(connection, checked_to, options.progress)
     log_id = options.entropy(16).hex() if copied else log_id
+    # the file first: if this is interrupted, the database has another id, and is taken for a copy once more
+    file = IdentityFile(place, Identity(log_id, inode, tip.next))
+    sync_directory(place)
     connection.execute("BEGIN IMMEDIATE")
     put_meta(connection, "weft.log", log_id.encode())
     put_meta(connection, "weft.incarnation", str(incarnation + 1).encode())
@@ -124,8 +133,6 @@ def _opened(
     put_meta(connection, "weft.checked", str(tip.next).encode())
     connection.execute("DELETE FROM meta WHERE key = 'weft.backup'")
     connection.execute("COMMIT")
-    file = IdentityFile(place, Identity(log_id, inode, tip.next))
-    sync_directory(place)
     log = SqliteLog(LogFiles(place, connection, lock, file), log_id, incarnation + 1, options.quota)
     return OpenedLog(log, created, upgraded, copied, checked, affected)
 
@@ -139,6 +146,7 @@ def _create(connection: sqlite3.Connection, options: LogOptions) -> None:
     put_meta(connection, "weft.schema", schema_text(options.schema).encode())
     put_meta(connection, "weft.checked", b"1")
     connection.execute("COMMIT")
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()  # the database alone is a log from now on
 
 
 def _described(path: Path, meta: dict[str, bytes]) -> tuple[str, int, Offset, str]:

@@ -14,16 +14,17 @@ import msgspec
 
 from weft.errors import LogError
 from weft.log.base import Offset
-from weft.log.group_codec import GroupRow, decode_group
+from weft.log.data_directory import DirectoryLock
+from weft.log.group_codec import GroupRow, check_group
 from weft.log.identity import read_identity
 from weft.log.retention import floors
 from weft.log.row_reader import check_dead, read_meta, read_state, read_tip
 from weft.log.schema import DATABASE, check_format, open_reader
-from weft.log.sqlite_reader import unreadable
+from weft.log.sqlite_reader import DAMAGE, unreadable
 
 Progress = Callable[[str, int, int], None]  # what is being done, how many of how many
 _SHOWN = 20  # problems
-_COLUMNS = "first, n, at, total, crc, seats, origins, heads, payloads"
+_COLUMNS = ", ".join(GroupRow._fields)
 
 
 class CheckedGroups(NamedTuple):
@@ -56,7 +57,7 @@ def check_groups_from(
 ) -> CheckedGroups:
     """Check all groups with events from an offset on. Raises LogError for the first problem, or reports each.
 
-    Cost: about .4 microseconds an event.
+    Cost: about .2 microseconds an event of 300 bytes.
     """
     tip, total = read_tip(connection)
     groups = events = 0
@@ -64,9 +65,9 @@ def check_groups_from(
     for row in _rows(connection, first):
         wrong = ""
         try:
-            decoded = decode_group(row).events
-            if len(decoded.seats) and int(decoded.seats.max()) >= tip.next_seat:
-                wrong = f"it names seat {int(decoded.seats.max())}, but the next seat is {tip.next_seat}"
+            seats = check_group(row).seats
+            if len(seats) and int(seats.max()) >= tip.next_seat:
+                wrong = f"it names seat {int(seats.max())}, but the next seat is {tip.next_seat}"
         except LogError as error:
             wrong = str(error)
         if not wrong and (row.first < after or row.at < at):
@@ -98,7 +99,7 @@ def verify(directory: Path, progress: Progress = nothing) -> LogReport:
     if not path.exists():
         raise LogError(f"{directory} has no log: there is no {DATABASE} in it")
     identity = read_identity(directory)  # before the database: it is never ahead of it
-    problems: list[str] = []
+    problems = _check_header(directory)
     facts = {"groups": 0, "events": 0, "rows": 0, "first": 0, "next": 0}
     try:
         connection = open_reader(path)
@@ -120,11 +121,28 @@ def verify(directory: Path, progress: Progress = nothing) -> LogReport:
             problems.append(
                 f"events up to offset {identity.next - 1} were acknowledged, but the log ends at {facts['next'] - 1}"
             )
-    except (sqlite3.Error, OverflowError) as error:
+    except DAMAGE as error:
         problems.append(f"the database is damaged: {error}")
     finally:
         connection.close()
     return LogReport(**facts, problems=tuple(problems[:_SHOWN]))
+
+
+def _check_header(directory: Path) -> list[str]:
+    """What is wrong with the first bytes, which SQLite does not look at while it reads.
+
+    Only where nobody has the log open: closing a file that SQLite has open in this process would end its locks.
+    """
+    try:
+        lock = DirectoryLock(directory)
+    except (LogError, OSError):
+        return []
+    try:
+        with (directory / DATABASE).open("rb") as file:
+            head = file.read(20)
+    finally:
+        lock.release()
+    return [] if head[:16] == b"SQLite format 3\0" and head[18:] == b"\2\2" else ["the database's header is damaged"]
 
 
 def _check_rows(connection: sqlite3.Connection, progress: Progress, problems: list[str]) -> dict[str, int]:

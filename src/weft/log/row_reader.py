@@ -19,6 +19,7 @@ from weft.log.base import (
     State,
     SubRow,
 )
+from weft.log.group_codec import SeatsRow, check_seats
 from weft.log.row_codec import LINK_SEAT, SUB_SEAT, check_row, checksum
 from weft.log.row_rules import EMPTY, RESERVED, Tip
 
@@ -46,10 +47,12 @@ def read_tip(connection: sqlite3.Connection) -> tuple[Tip, int]:
     tip, total = EMPTY, 0
     for _, after, at, next_seat, stored in _checked(connection, "tip", "id, next, at, next_seat, total"):
         tip, total = Tip(Offset(after), at, SeatId(next_seat)), stored
-    last = connection.execute("SELECT first + n, at, total FROM grp ORDER BY first DESC LIMIT 1").fetchone()
+    last = connection.execute(f"SELECT {', '.join(SeatsRow._fields)} FROM grp ORDER BY first DESC LIMIT 1").fetchone()
     if last is not None:
-        after, at, stored = last
-        tip, total = Tip(Offset(max(after, tip.next)), max(at, tip.at), tip.next_seat), max(stored, total)
+        row = SeatsRow._make(last)
+        check_seats(row)
+        after, at = max(row.first + row.n, tip.next), max(row.at, tip.at)
+        tip, total = Tip(Offset(after), at, tip.next_seat), max(row.total, total)
     return tip, total
 
 

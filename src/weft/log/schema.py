@@ -7,6 +7,7 @@ that few pages are written. `at` and `total` ascend with `first`: no index is ne
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import sys
 from collections.abc import Callable, Mapping
@@ -17,14 +18,14 @@ from weft.errors import LogError
 DATABASE = "log.sqlite"
 APPLICATION = 0x57656674  # "Weft"
 FORMAT = 1
-PAGE_SIZE = 8192
+OLDEST = (3, 37, 0)  # the first SQLite with strict tables
 
 _TABLES = """
 CREATE TABLE meta(key TEXT NOT NULL PRIMARY KEY, value BLOB NOT NULL, crc INTEGER NOT NULL) STRICT, WITHOUT ROWID;
 CREATE TABLE tip(id INTEGER PRIMARY KEY, next INTEGER NOT NULL, at INTEGER NOT NULL, next_seat INTEGER NOT NULL,
     total INTEGER NOT NULL, crc INTEGER NOT NULL) STRICT;
 CREATE TABLE grp(first INTEGER PRIMARY KEY, n INTEGER NOT NULL, at INTEGER NOT NULL, total INTEGER NOT NULL,
-    crc INTEGER NOT NULL, seats BLOB NOT NULL, origins BLOB NOT NULL, heads BLOB NOT NULL,
+    crc INTEGER NOT NULL, body_crc INTEGER NOT NULL, seats BLOB NOT NULL, origins BLOB NOT NULL, heads BLOB NOT NULL,
     payloads BLOB NOT NULL) STRICT;
 CREATE TABLE seat(id INTEGER PRIMARY KEY, kind INTEGER NOT NULL, floor INTEGER NOT NULL, above BLOB NOT NULL,
     attempts BLOB NOT NULL, crc INTEGER NOT NULL) STRICT;
@@ -51,29 +52,37 @@ UPGRADES: Mapping[int, Upgrade] = {}  # by the format it starts from; format 1 i
 
 def open_writer(path: Path) -> sqlite3.Connection:
     """The one connection that writes and checkpoints. Every commit is on the disk when it returns."""
-    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=5)
-    for name, value in (
-        ("page_size", PAGE_SIZE),  # these two count for a new file only
-        ("auto_vacuum", "INCREMENTAL"),
-        ("journal_mode", "WAL"),
-        ("synchronous", "FULL"),
-        ("wal_autocheckpoint", 0),  # its errors would not be reported; see SqliteLog
-        ("trusted_schema", "OFF"),
-        ("cell_size_check", "ON"),
-    ):
-        connection.execute(f"PRAGMA {name}={value}").fetchall()
+    if sqlite3.sqlite_version_info < OLDEST:
+        raise LogError(f"a log on disk needs SQLite 3.37 or newer, but this Python has {sqlite3.sqlite_version}")
+    settings = ["journal_mode=WAL", "synchronous=FULL"]
+    settings += ["wal_autocheckpoint=0"]  # its errors would not be reported; see SqliteLog
+    if not path.exists() or not path.stat().st_size:
+        settings = ["page_size=8192", "auto_vacuum=INCREMENTAL", *settings]  # the second writes, whatever the mode was
     if sys.platform == "darwin":
-        connection.execute("PRAGMA fullfsync=ON")  # or a commit ends in the drive's cache
-        connection.execute("PRAGMA checkpoint_fullfsync=ON")
-    return connection
+        settings += ["fullfsync=ON", "checkpoint_fullfsync=ON"]  # or a commit ends in the drive's cache
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=5)
+    return _set_up(connection, settings)
 
 
 def open_reader(path: Path) -> sqlite3.Connection:
     """A connection that can neither write nor checkpoint."""
-    uri = f"{path.resolve().as_uri()}?mode=ro"
+    wal = path.with_name(f"{path.name}-wal")
+    untouched = not os.access(path.parent, os.W_OK) and not wal.exists()  # SQLite cannot make its files there
+    uri = f"{path.resolve().as_uri()}?{'immutable=1' if untouched else 'mode=ro'}"
     connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=5)
-    connection.execute("PRAGMA trusted_schema=OFF")
-    connection.execute("PRAGMA cell_size_check=ON")
+    return _set_up(connection, [], touch=True)
+
+
+def _set_up(connection: sqlite3.Connection, settings: list[str], touch: bool = False) -> sqlite3.Connection:
+    """The connection, closed if that fails; once touched, it counts as open for all others."""
+    try:
+        for setting in (*settings, "trusted_schema=OFF", "cell_size_check=ON"):
+            connection.execute(f"PRAGMA {setting}").fetchall()
+        if touch:
+            connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    except sqlite3.Error:
+        connection.close()
+        raise
     return connection
 
 

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from weft.errors import LogError, LogFailedError, LogFullError
 from weft.log.base import DeadRow, Group, Offset, SeatId, State, StoredGroup
@@ -26,7 +29,7 @@ from weft.log.sqlite_reader import SqliteReader, pragma, used_pages
 
 CHECKPOINT = 1 << 23  # bytes written to the WAL between two checkpoints
 VACUUM = 256  # pages given back to the file system in one call of trim, at most
-_INSERT = "INSERT INTO grp VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_INSERT = "INSERT INTO grp VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _REJECTED = {sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_BUSY}
 
 
@@ -40,7 +43,7 @@ class LogFiles(NamedTuple):
 
 
 class SqliteLog:
-    """A log in a directory of its own; `weft.log.opening.open_log` makes it.
+    """A log in a directory of its own; `weft.log.opening.open_log` opens it.
 
     `quota` bounds the database in bytes; the WAL comes on top of it, with a little more than CHECKPOINT bytes.
     """
@@ -90,9 +93,10 @@ class SqliteLog:
             told = bool(groups) and groups[-1].events is not None  # the last row tells the time and the next offset
             if tip.next_seat != self._tip.next_seat or (not told and tip != self._tip):
                 put_tip(self._connection, tip, total)
-        self._wal += total - self._total + (2 + 2 * len(changes) + len(rows)) * self._page_size
-        self._tip, self._total = tip, total
-        self._identity.write(tip.next)
+            self._wal += total - self._total + (2 + 2 * len(changes) + len(rows)) * self._page_size
+            self._tip, self._total = tip, total  # before COMMIT: see _transaction
+        if rows:
+            self._identity.write(tip.next)
         if self._wal >= CHECKPOINT:
             self._checkpoint()
 
@@ -111,6 +115,11 @@ class SqliteLog:
         self._check_alive()
         return self._reader.find_size(size)
 
+    def seek(self, seats: NDArray[np.uint32], first: Offset, limit: int) -> Offset:
+        """The first offset from `first` on of an event that any of these seats gets, or where to go on."""
+        self._check_alive()
+        return self._reader.seek(seats, first, limit)
+
     def dead(self, seat: SeatId, after: Offset, limit: int) -> list[DeadRow]:
         """Dead letters of a seat above an offset, by offset."""
         self._check_alive()
@@ -121,7 +130,7 @@ class SqliteLog:
         self._check_alive()
         return self._reader.size()
 
-    def trim(self, below: Offset, most: int = 1000) -> int:
+    def trim(self, below: Offset, most: int = 100) -> int:
         """Remove whole groups that lie below an offset, at most `most`, the oldest first. Returns how many events.
 
         Their pages are used again. Where more than a quarter of the file is free, some of them go back to the file
@@ -138,10 +147,9 @@ class SqliteLog:
             if removed:
                 self._connection.execute("DELETE FROM grp WHERE first <= ?", (last,))
                 put_tip(self._connection, self._tip, self._total)
-            if 4 * pragma(self._connection, "freelist_count") > pragma(self._connection, "page_count"):
-                self._connection.execute(f"PRAGMA incremental_vacuum({VACUUM})").fetchall()
-                self._wal += VACUUM * self._page_size
         self._wal += 8 * self._page_size
+        if 4 * pragma(self._connection, "freelist_count") > pragma(self._connection, "page_count"):
+            self._give_back()
         if self._wal >= CHECKPOINT:
             self._checkpoint()
         return removed
@@ -158,11 +166,20 @@ class SqliteLog:
         finally:
             self._ended = "it is closed"
             self._reader.close()
-            self._connection.close()
+            self._connection.close()  # nothing happens if it failed: it is closed already
             self._identity.close()
             self._lock.release()
 
     # -- parts ---------------------------------------------------------------------------------------
+
+    def _give_back(self) -> None:
+        """Give free pages back to the file system."""
+        try:  # a script, since it runs the statement to its end; `execute` would stop after one page
+            self._connection.executescript(f"BEGIN IMMEDIATE; PRAGMA incremental_vacuum({VACUUM}); COMMIT")
+        except sqlite3.Error as error:
+            self._roll_back()
+            raise self._failure(error) from error
+        self._wal += VACUUM * self._page_size
 
     def _check_alive(self) -> None:
         if self._ended:
@@ -181,16 +198,22 @@ class SqliteLog:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        """All or nothing, durable at the end."""
+        """All or nothing, durable at the end; the tip is as before where nothing was stored."""
+        before = self._tip, self._total
         try:
             self._connection.execute("BEGIN IMMEDIATE")
             yield
             self._connection.execute("COMMIT")
         except sqlite3.Error as error:
+            self._tip, self._total = before
             self._roll_back()
             raise self._failure(error) from error
-        except BaseException:
+        except Exception:
+            self._tip, self._total = before
             self._roll_back()
+            raise
+        except BaseException:  # Ctrl-C, at any place
+            self._ended = "a call was interrupted"
             raise
 
     def _roll_back(self) -> None:
@@ -210,6 +233,8 @@ class SqliteLog:
 
     def _fail(self, error: sqlite3.Error) -> LogFailedError:
         self._ended = f"{error} ({getattr(error, 'sqlite_errorname', 'unknown')})"
+        with suppress(sqlite3.Error):
+            self._connection.close()  # while the reader is open: the last connection would checkpoint, and so retry
         return LogFailedError(
             f"the log in {self.directory} failed: {self._ended}; it is unknown what is stored, so this process must end"
         )

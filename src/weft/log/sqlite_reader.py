@@ -10,14 +10,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 
-from weft.errors import LogError
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.errors import LogError, LogFullError
 from weft.log.base import DeadRow, Offset, SeatId, StoredGroup
-from weft.log.group_codec import GroupRow, decode_group
+from weft.log.group_codec import GroupRow, SeatsRow, decode_group
 from weft.log.group_slices import cut
 from weft.log.row_reader import read_dead, read_tip
 from weft.log.schema import open_reader
+from weft.log.seat_scan import SeatScan
 
-_COLUMNS = "first, n, at, total, crc, seats, origins, heads, payloads"
+_COLUMNS, _SEATS = ", ".join(GroupRow._fields), ", ".join(SeatsRow._fields)
+DAMAGE = (sqlite3.Error, OverflowError, TypeError, ValueError)  # what reading a damaged database can raise
 _BYTES, _ROWS = 1 << 22, 64  # fetched at a time
 
 
@@ -75,14 +80,35 @@ class SqliteReader:
         with self._lock:
             self._connection.close()
 
+    def seek(self, seats: NDArray[np.uint32], first: Offset, limit: int) -> Offset:
+        """The first offset from `first` on of an event that any of these seats gets, or where to go on.
+
+        Only the seats are read. Cost: .1 to .3 microseconds for an event with 10 seats.
+        """
+        scan = SeatScan(seats, first, limit)
+        while not scan.ended:
+            with self._reading():
+                statement = f"SELECT {_SEATS} FROM grp WHERE first >= ? ORDER BY first LIMIT {_ROWS}"
+                rows = self._connection.execute(statement, (self._begin(scan.next),)).fetchall()
+                end = read_tip(self._connection)[0].next
+            if not rows:
+                return end
+            for row in map(SeatsRow._make, rows):
+                scan.look(row)
+        return scan.next
+
+    def _begin(self, first: Offset) -> int:
+        """Where the group begins that has this offset; the offset itself if none has it."""
+        before = "SELECT first, n FROM grp WHERE first <= ? ORDER BY first DESC LIMIT 1"
+        nearest, n = self._connection.execute(before, (first,)).fetchone() or (first, 0)
+        return int(nearest if nearest + n > first else first)
+
     def _fetch(self, first: Offset, limit: int) -> list[GroupRow]:
         """Some groups, beginning with the one that has the first event from an offset on."""
         rows, number, size = list[GroupRow](), 0, 0
         with self._reading():
-            before = "SELECT first, n FROM grp WHERE first <= ? ORDER BY first DESC LIMIT 1"
-            nearest, n = self._connection.execute(before, (first,)).fetchone() or (first, 0)
-            begin = nearest if nearest + n > first else first
-            cursor = self._connection.execute(f"SELECT {_COLUMNS} FROM grp WHERE first >= ? ORDER BY first", (begin,))
+            statement = f"SELECT {_COLUMNS} FROM grp WHERE first >= ? ORDER BY first"
+            cursor = self._connection.execute(statement, (self._begin(first),))
             for row in map(GroupRow._make, cursor):
                 rows.append(row)
                 number += row.n
@@ -121,12 +147,14 @@ class SqliteReader:
                     yield
                 finally:
                     self._connection.execute("ROLLBACK")  # nothing was written
-            except (sqlite3.Error, OverflowError) as error:
+            except DAMAGE as error:
                 raise unreadable(self.path, error) from error
 
 
 def unreadable(path: Path, error: Exception) -> LogError:
     """What is raised for an error of SQLite while reading."""
+    if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL:
+        return LogFullError(f"{path} cannot be opened: the disk is full")
     return LogError(f"{path} cannot be read: {error}; check it with 'weft log verify'")
 
 

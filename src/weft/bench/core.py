@@ -128,7 +128,7 @@ def _throughput(size: int, many: int) -> list[Result]:
     index = TreeIndex()
     index.add_texts(range(size), texts)
     attributes = events(many)
-    found = index.match_batch(attributes[: many // 2])  # type: ignore[arg-type]
+    found = index.match_batch(attributes[: many // 2])
     matches = len(found.ids) / len(found)
     deliveries = _frames(found.offsets, found.ids)
     results = [
@@ -172,9 +172,9 @@ def _timed_matching(index: TreeIndex, reads: Sequence[list[dict[str, object]]]) 
     start = process_time()
     for read in reads:
         if len(read) == 1:
-            index.match(read[0])  # type: ignore[arg-type]
+            index.match(read[0])
         else:
-            index.match_batch(read)  # type: ignore[arg-type]
+            index.match_batch(read)
     return 1e6 * (process_time() - start) / sum(map(len, reads))
 
 

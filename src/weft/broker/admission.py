@@ -13,7 +13,8 @@ import msgspec
 from weft.broker.messages import Head, Publish
 from weft.errors import EventError
 from weft.log.base import NEVER
-from weft.model.event import WELL_KNOWN, Event
+from weft.model.door import WELL_KNOWN
+from weft.model.event import Event
 from weft.model.limits import LIMITS
 from weft.model.schema import Schema
 from weft.model.value import INT_MAX

@@ -16,12 +16,13 @@ from weft.index.alternatives import MOST_ENTRIES, MOST_TESTS, alternatives
 from weft.index.box_codec import decode_boxes, encode_boxes
 from weft.index.dimension import CodeDimension
 from weft.index.joining import Joining
-from weft.index.limits import LIMITS, weigh
 from weft.index.memo import ROOM
+from weft.index.weight import weigh
 from weft.language.ast import AttributeRef
 from weft.language.meaning import matches
 from weft.language.predicate import NO_PREDICATES, Predicates
 from weft.language.text import parse
+from weft.model.limits import LIMITS
 
 # -- memory ------------------------------------------------------------------------------------------
 

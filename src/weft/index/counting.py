@@ -16,9 +16,9 @@ from weft.algebra.normalize import normalize
 from weft.index.base import AnyEvent, Ids
 from weft.index.coding import rows_of_columns
 from weft.index.events import conformed
-from weft.index.limits import check_weight
 from weft.index.plain_index import PlainIndex
 from weft.index.rows import Rows
+from weft.index.weight import check_weight
 from weft.kernels.counting import Tables, count_event
 from weft.language.ast import Filter
 from weft.model.event import attributes_of

@@ -16,8 +16,10 @@ from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from typing import Any
 
 from weft.algebra.box import NormalForm
-from weft.algebra.relate import as_form, covers
+from weft.algebra.budget import Budget
+from weft.algebra.relate import as_form, covers_within
 from weft.language.ast import Filter
+from weft.model.limits import LIMITS
 from weft.model.schema import Schema
 from weft.order.cover_index import CoverIndex, CoverRow
 from weft.routing.covering.extent import AxisSpan, Extent, Extents
@@ -30,6 +32,7 @@ _TAGGED = 63  # links with a bit of their own in the index; all others share the
 _SHARED = 1 << _TAGGED
 _LIGHT = 16  # pieces of work without a search that count as one
 _MOST_COMPARED = 256  # filters that are no boxes, in one search: those left over are taken for not covering
+_SEARCHES = 5  # a search gets this part of the steps of an operation: an addition makes two
 
 
 class CoverNode:
@@ -163,7 +166,7 @@ class LinkCovers:
     def _hang_below_any(self, node: CoverNode, spans: Sequence[AxisSpan], exact: bool, mask: LinkMask) -> LinkMask:
         """Find witnesses; the links for which there is none."""
         rows = self._index.around_tagged(spans, exact, _tagged(mask))
-        compared = 0
+        compared, budget = 0, Budget(LIMITS.steps // _SEARCHES)
         for row in reversed(rows):  # what is sure to be enough comes last
             witness = self._rows[row]
             some = witness.told & ~witness.leaving & mask
@@ -171,7 +174,7 @@ class LinkCovers:
                 continue
             if not (exact and row not in self._index.hulls):
                 compared += 1
-                if compared > _MOST_COMPARED or not self._covers(witness, node):
+                if compared > _MOST_COMPARED or not self._covers(witness, node, budget):
                     continue
             self._hang(witness, node, some)
             mask &= ~some
@@ -185,7 +188,7 @@ class LinkCovers:
         sure = exact and not (self._index.full and not self._index.knows(axis for axis, *_ in spans))
         hulls = self._index.hulls
         found = [(self._rows[row], sure and row not in hulls) for row in rows]
-        compared = 0
+        compared, budget = 0, Budget(LIMITS.steps // _SEARCHES)
         for number, (root, proven) in enumerate(found, 1):
             if number % _LIGHT == 0:
                 yield
@@ -194,15 +197,21 @@ class LinkCovers:
                 continue
             if not proven:
                 compared += 1
-                if compared > _MOST_COMPARED or not self._covers(node, root):
+                if compared > _MOST_COMPARED or not self._covers(node, root, budget):
                     continue
             self._unroot(root, some)
             if (self._wanted(root) | root.bearing) & some:
                 self._hang(node, root, some)
             self._clean(root)
 
-    def _covers(self, wide: CoverNode, narrow: CoverNode) -> bool:
-        return covers(self._form(wide), self._form(narrow), self._schema)
+    def _covers(self, wide: CoverNode, narrow: CoverNode, budget: Budget) -> bool:
+        """Whether a node surely covers another; when the budget of the search is used up, none does."""
+        for node in (wide, narrow):
+            if node.form is None:  # its normal form is made anew
+                budget.charge(len(self.extents.spans(node.key)))
+        if budget.left <= 0:
+            return False
+        return covers_within(self._form(wide), self._form(narrow), self._schema, budget)
 
     def _form(self, node: CoverNode) -> NormalForm:
         return as_form(node.item, self._schema) if node.form is None else node.form

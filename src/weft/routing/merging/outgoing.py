@@ -17,6 +17,7 @@ from weft.merging import FilterMerging, MergeBudget
 from weft.merging.merge_parts import MergeChange, MergeItem
 from weft.merging.mergeability import Merged
 from weft.merging.merged_set import MergedSet
+from weft.model.limits import LIMITS
 from weft.model.schema import Schema
 from weft.order import FilterRelation
 from weft.routing.covering.outgoing import CoverNode
@@ -49,7 +50,8 @@ class MergedTold:
 
     def __init__(self, schema: Schema | None, budget: MergeBudget | None, lazy: bool, items: ItemCodec) -> None:
         merging = SendableMerging(schema, budget, items)
-        self.merged: MergedSet[Any] = MergedSet(FilterRelation(schema), merging, math.inf if lazy else 0.0)
+        relation = FilterRelation(schema, search=LIMITS.steps // 5)
+        self.merged: MergedSet[Any] = MergedSet(relation, merging, math.inf if lazy else 0.0)
         self._add: dict[CoverNode, None] = {}
         self._drop: dict[CoverNode, None] = {}
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from weft.errors import EventError
+from weft.index import TreeIndex
+from weft.model.batch import events_from_batch
 from weft.model.cloudevents import from_cloudevent
 from weft.model.event import Event
 from weft.model.limits import LIMITS
@@ -54,3 +57,42 @@ def test_a_cloudevent_has_the_same_limits(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(LIMITS, "attributes", 3)
     with pytest.raises(EventError, match="at most 3 attributes"):
         from_cloudevent({**message, "extension": 1})
+
+
+def refused(rows: Any, payload: str | None = None) -> str | None:
+    """What is said against a batch; the same as against one of its rows as a mapping."""
+    said = None
+    try:
+        events_from_batch(rows, payload=payload)
+    except EventError as error:
+        said = str(error)
+    columns = rows.drop_columns([payload]) if payload else rows
+    alone = None
+    for row in columns.to_pylist():
+        try:
+            Event.of(row)
+        except EventError as error:
+            alone = str(error)
+    assert said == alone
+    return said
+
+
+def test_a_batch_has_the_limits_of_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LIMITS, "event", 100)
+    monkeypatch.setattr(LIMITS, "attributes", 5)
+    long, words = "y" * 60, pa.array(["y" * 50, None, "z"])
+    kinds = [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())]
+    for kind in kinds:
+        assert refused(pa.record_batch({"x": pa.array([long, None, "a"]).cast(kind)})) is None
+        assert "100 bytes" in (refused(pa.record_batch({"x": pa.array(["a", "ä" * 51, None]).cast(kind)})) or "")
+        assert "100 bytes" in (refused(pa.record_batch({"x": pa.array([long] * 3).cast(kind), "y": words})) or "")
+        split = {"x": pa.array([None, long, long]).cast(kind), "y": words}
+        assert refused(pa.record_batch(split)) is None, "no row is too large, though the batch is"
+    assert "100 bytes" in (refused(pa.record_batch({"n" * 101: [1, 2]})) or "")
+    assert refused(pa.record_batch({"n" * 101: [None, None]}, schema=pa.schema({"n" * 101: pa.int64()}))) is None
+    assert "100 bytes" in (refused(pa.record_batch({"a": [{"b": long, "c": "d" * 50}]})) or "")
+    assert refused(pa.record_batch({"x": [1], "p": ["y" * 5_000]}), "p") is None
+    assert "5 attributes" in (refused(pa.record_batch({f"a{n}": [n] for n in range(6)})) or "")
+    assert "5 attributes" in (refused(pa.record_batch({"a": [{f"b{n}": n for n in range(6)}]})) or "")
+    with pytest.raises(EventError, match="100 bytes"):
+        TreeIndex().match_batch(pa.record_batch({"x": ["y" * 200]}))

@@ -15,6 +15,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft.errors import EventError
+from weft.model.batch_size import check_batch_size
 from weft.model.event import WELL_KNOWN, Event, check_path, shown
 from weft.model.limits import MAX_DEPTH
 from weft.model.schema import Attribute, Schema, did_you_mean
@@ -102,6 +103,7 @@ def typed_columns(rows: pa.RecordBatch, wanted: Collection[str]) -> dict[str, Ty
     >>> {name: column.absent.tolist() for name, column in typed_columns(rows, {"x", "z"}).items()}
     {'x': [False, True]}
     """
+    check_batch_size(rows)
     found: dict[str, TypedColumn] = {}
     names: set[str] = set()
     for name, array in zip(rows.schema.names, rows.columns, strict=True):
@@ -140,6 +142,7 @@ def _events(batch: pa.RecordBatch, payload: str | None) -> list[Event]:
     import numpy as np
 
     payloads = None if payload is None else _payloads(batch, payload)
+    check_batch_size(batch, payload)
     names: set[str] = set()
     cells: dict[str, list[Value | None]] = {}
     gaps = np.zeros(batch.num_rows, np.bool_)

@@ -62,7 +62,7 @@ class Event(msgspec.Struct, frozen=True):
                 else:
                     flat[name] = kept
         if len(flat) + len(absent) > LIMITS.attributes:
-            raise _too_large(True)
+            raise too_large(many=True)
         check_event_size(flat)
         return Event(flat, payload)
 
@@ -137,12 +137,12 @@ def attributes_of(event: Event | Mapping[str, Any]) -> Mapping[str, Any]:
 def check_event_size(attributes: Mapping[str, Value]) -> None:
     """Raise EventError if an event with these attributes is past a limit. Cost: O(attributes)."""
     if len(attributes) > LIMITS.attributes:
-        raise _too_large(True)
+        raise too_large(many=True)
     texts = [*attributes, *[value for value in attributes.values() if type(value) is str]]
     if 4 * sum(map(len, texts)) <= LIMITS.event:
         return  # also if every character takes four bytes
     if sum(len(text) if text.isascii() else len(text.encode()) for text in texts) > LIMITS.event:
-        raise _too_large(False)
+        raise too_large(many=False)
 
 
 def check_name(name: object) -> str:
@@ -242,7 +242,8 @@ def _scalar(name: str, value: Any) -> Value | None:
     return _converted(name, value.item())
 
 
-def _too_large(many: bool) -> EventError:
+def too_large(*, many: bool) -> EventError:
+    """What is raised for an event past a limit: with too `many` attributes, or too many bytes."""
     if many:
         return EventError(f"an event has at most {LIMITS.attributes:,} attributes: put the others in the payload")
     return EventError(

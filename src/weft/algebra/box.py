@@ -31,6 +31,7 @@ class Box:
 
     sets: Mapping[str, ValueSet]
     residuals: Residuals = field(default_factory=dict)
+    _hash: int = field(init=False, compare=False, repr=False)  # once somebody asked for it
 
     @staticmethod
     def of(
@@ -77,7 +78,15 @@ class Box:
         )
 
     def __hash__(self) -> int:
-        return hash((frozenset(self.sets.items()), frozenset(self.residuals.items())))
+        try:
+            return self._hash
+        except AttributeError:
+            made = hash((frozenset(self.sets.items()), frozenset(self.residuals.items())))
+            object.__setattr__(self, "_hash", made)
+            return made
+
+    def __reduce__(self) -> tuple[type[Box], tuple[object, object]]:
+        return Box, (self.sets, self.residuals)  # a hash of text differs from process to process
 
     @property
     def names(self) -> frozenset[str]:

@@ -1,7 +1,7 @@
 """Active subscriptions, and which of them may cover another one by itself. Law: every active subscription that `covers`
 another is among its candidates, or holds each of its rows.
 
-A subscription cuts out of the negative space the boxes that rows to_filter, and it is found by a hull around all of it:
+A subscription cuts out of the negative space the boxes that its rows describe, and it is found by a hull around all of it:
 what has residuals or patterns cuts nothing, but its hull may be covered, and `covers` may prove what rows cannot.
 """
 
@@ -11,10 +11,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from weft.algebra.box import NormalForm
+from weft.algebra.budget import Budget
 from weft.algebra.relate import covers
 from weft.interest.label_axes import LabelAxes, Labels, TileRows, TileSpans
 from weft.interest.owned_rows import OwnedRows
 from weft.interest.tiles import Owner
+from weft.model.limits import LIMITS
+
+_SHARE = 10  # one comparison gets this part of the steps of an operation
+_STEPS = 100  # steps that count as one comparison more
 
 
 @dataclass(slots=True)
@@ -144,9 +149,12 @@ class Coverers:
                     return None
                 other = self._active.get(comparison.left.pop())
                 if other is not None:
-                    most -= 1
-                    self.comparisons += 1
-                    if covers(other.form, made.form, made.form.schema):
+                    budget = Budget(LIMITS.steps // _SHARE)
+                    covered = covers(other.form, made.form, made.form.schema, budget)
+                    counted = 1 + budget.used // _STEPS
+                    most -= counted
+                    self.comparisons += counted
+                    if covered:
                         return True
             if comparison.latest == self._latest:
                 return False

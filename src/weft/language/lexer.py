@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from functools import lru_cache
 from typing import NamedTuple
 
 from weft.errors import FilterSyntaxError
@@ -112,7 +113,15 @@ def is_word(text: str, words: Collection[str]) -> bool:
 
 def is_plain_name(name: str) -> bool:
     """Whether an attribute's name needs no quotes."""
+    return (_is_plain_name if len(name) > _LONG_NAME else _known_plain_name)(name)
+
+
+def _is_plain_name(name: str) -> bool:
     return not is_word(name, RESERVED) and _PLAIN_NAME.fullmatch(name) is not None
+
+
+_LONG_NAME = 64  # longer names are looked at anew, so that what is remembered stays small
+_known_plain_name = lru_cache(maxsize=4096)(_is_plain_name)
 
 
 def _unknown(text: str, piece: str, start: int) -> FilterSyntaxError:

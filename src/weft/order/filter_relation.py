@@ -71,7 +71,8 @@ class FilterRelation(Relation[Region]):
         if len(form.boxes) == 1:
             spans, exact = self._hull(form.boxes[0])
             return Boxed(form, tuple(spans), exact)
-        hulls = [{axis: (low, high) for axis, low, high, _ in self._hull(box)[0]} for box in form.boxes]
+        known: dict[tuple[str, int], tuple[Span | None, bool]] = {}  # boxes of a product share most of their sets
+        hulls = [{axis: (low, high) for axis, low, high, _ in self._hull(box, known)[0]} for box in form.boxes]
         shared = [axis for axis in hulls[0] if all(axis in hull for hull in hulls)]
         ends = {axis: list(zip(*(hull[axis] for hull in hulls), strict=True)) for axis in shared}
         return Boxed(form, tuple((axis, min(low), max(high), BOUNDED) for axis, (low, high) in ends.items()), False)
@@ -101,11 +102,18 @@ class FilterRelation(Relation[Region]):
         """An index for each structure, unless it is not wanted."""
         return IndexedPlaces(self) if self._indexed else super().places()
 
-    def _hull(self, box: Box) -> tuple[list[Span], bool]:
-        """The spans around a box, and whether they are all of it."""
+    def _hull(
+        self, box: Box, known: dict[tuple[str, int], tuple[Span | None, bool]] | None = None
+    ) -> tuple[list[Span], bool]:
+        """The spans around a box, and whether they are all of it; those of sets that are `known` are not made anew."""
         spans, exact, number = [], not box.residuals, self._number
         for name, values in box.sets.items():
-            span, whole = span_of(name, values, number)
+            if known is None:
+                span, whole = span_of(name, values, number)
+            elif (found := known.get((name, id(values)))) is not None:
+                span, whole = found
+            else:
+                span, whole = known[name, id(values)] = span_of(name, values, number)
             exact = exact and whole
             if span is not None:
                 spans.append(span)

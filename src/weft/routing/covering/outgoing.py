@@ -38,12 +38,13 @@ _SEARCHES = 5  # a search gets this part of the steps of an operation: an additi
 class CoverNode:
     """A filter by its canonical key: who holds it, which links are told it, and where it hangs for the others."""
 
-    __slots__ = ("above", "below", "form", "holders", "item", "key", "leaving", "row", "told")
+    __slots__ = ("above", "below", "form", "holders", "hull", "item", "key", "leaving", "row", "told")
 
     def __init__(self, item: Filter | NormalForm, extent: Extent) -> None:
         self.item = item
         self.key = extent.key
         self.form = extent.form  # where it is not a box
+        self.hull = None if extent.exact else extent.spans
         self.holders: dict[TableInterface[Any, Any], int] = {}
         self.told: LinkMask = 0
         self.leaving: LinkMask = 0  # told still, until all that hangs below has another place
@@ -218,11 +219,7 @@ class LinkCovers:
 
     def _spans(self, node: CoverNode) -> Sequence[AxisSpan]:
         """The hull of a node, which is all of it where there is no form."""
-        if node.form is None:
-            return self.extents.spans(node.key)
-        extent = self.extents.of(node.item)
-        assert extent is not None
-        return extent.spans
+        return self.extents.spans(node.key) if node.hull is None else node.hull
 
     # -- roots ------------------------------------------------------------------------------------
 

@@ -29,6 +29,7 @@ fuzz: $(READY)  ## coverage-guided fuzzing of everything that is read, each targ
 	$(BIN)/python -m pip install -q 'atheris>=2.3'
 	$(BIN)/python fuzz/language.py -max_total_time=$(or $(SECONDS_),60) $(ARGS)
 	$(BIN)/python fuzz/routing.py -max_total_time=$(or $(SECONDS_),60) $(ARGS)
+	$(BIN)/python fuzz/cost.py -max_total_time=$(or $(SECONDS_),60) $(ARGS)
 
 setup: $(READY)
 

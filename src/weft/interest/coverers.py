@@ -1,8 +1,8 @@
 """Active subscriptions, and which of them may cover another one by itself. Law: every active subscription that `covers`
 another is among its candidates, or holds each of its rows.
 
-A subscription cuts out of the negative space the boxes that its rows describe, and it is found by a hull around all of it:
-what has residuals or patterns cuts nothing, but its hull may be covered, and `covers` may prove what rows cannot.
+A subscription cuts out of the negative space the boxes that its rows describe, and it is found by a hull around all of
+it: what has residuals or patterns cuts nothing, but its hull may be covered, and `covers` may prove what rows cannot.
 """
 
 from __future__ import annotations

@@ -292,7 +292,7 @@ def _reads_back(root: Filter) -> bool:
         node = stack.pop()
         if isinstance(node, And | Or):
             stack += node.operands
-            words += 3 * len(node.operands)
+            words += 2 + len(node.operands)  # parentheses, and a word between any two
             steps += len(node.operands)
             continue
         if isinstance(node, Not | Is):
@@ -322,7 +322,7 @@ def _reads_back(root: Filter) -> bool:
             if type(each.value) is not _PLAIN[each.type]:
                 return False
             plain = plain and each.type is not Type.BOOL
-        words += 8 + 3 * len(constants)
+        words += 5 + 3 * len(constants)  # a sign, a comma or TIMESTAMP may come with a constant
         steps += 1
     if len(names) > LIMITS.names:
         return False

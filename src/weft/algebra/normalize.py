@@ -383,6 +383,8 @@ def _leaf_steps(node: Filter) -> int:
     """The steps of making a value set of a test."""
     if isinstance(node, In):
         return 16 + len(node.values)
+    if isinstance(node, Compare):
+        return 7  # the longest chain of comparisons that a text can hold is admitted
     return 14 if isinstance(node, Between) else 11
 
 

@@ -204,7 +204,7 @@ INDEX_ROWS = (
     ),
     IndexRow("index_attributes", wide_conjunction, (500, 1_000, 2_000), (50, 100, 200), {"add_s": 0.05}),
     IndexRow("index_boxes", many_boxes, (50, 100, 200), (5, 10, 20), {"add_s": 0.05}),
-    IndexRow("index_patterns", many_patterns, (3, 4, 6), (2, 3, 4), {"add_s": 0.05}),
+    IndexRow("index_patterns", many_patterns, (2, 3, 4), (2, 3, 4), {"add_s": 0.05}),
     IndexRow(
         "index_churn",
         churn,

@@ -2,9 +2,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
-EXTRAS := dev,bench,spark
+EXTRAS := dev,bench,spark,docs
 
-.PHONY: run test test-slow check bench fuzz setup clean
+.PHONY: run test test-slow check docs pictures bench fuzz setup clean
 
 run: $(READY)  ## the demo
 	$(BIN)/weft demo $(ARGS)
@@ -15,12 +15,20 @@ test: $(READY)  ## the tests: unit, laws, documentation
 test-slow: $(READY)  ## the longer laws, with many more examples
 	WEFT_EXAMPLES=10 $(BIN)/pytest -n 2 --dist worksteal -m "slow or not slow" $(ARGS)
 
-check: $(READY)  ## style, types, layers, fences
+check: $(READY)  ## style, types, layers, fences, documentation
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest -q tests/test_fences.py
+	$(MAKE) docs
+
+docs: $(READY)  ## the documentation as a site: build/docs/index.html
+	$(BIN)/sphinx-build -q -W --keep-going -b html -d build/doctrees docs build/docs
+	$(BIN)/python docs/offline.py build/docs
+
+pictures: $(READY)  ## draw the pictures of the documentation again
+	PYTHONPATH=docs $(BIN)/python -m pictures.draw
 
 bench: $(READY)  ## ratios and rates: make bench NAME=match ARGS="--quick"
 	$(BIN)/weft bench $(or $(NAME),language) $(ARGS)
@@ -36,11 +44,16 @@ setup: $(READY)
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
 
-# uv is many times faster than pip; where it cannot be had, pip does the same.
+# uv is many times faster than pip; where it is not available, pip does the same, and compiles bytecode by itself.
+# Bytecode and kernels are compiled here, so that no later run has to: in containers nobody may write them later.
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys, ensurepip; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo 'weft needs Python 3.11 or newer with venv: install python3-venv, or make PYTHON=...' >&2; exit 1; }
 	$(PYTHON) -m venv .venv
-	{ $(BIN)/pip install -q --disable-pip-version-check uv && $(BIN)/uv pip install -q -p $(BIN)/python -e '.[$(EXTRAS)]'; } || \
+	{ $(BIN)/pip install -q --disable-pip-version-check uv && \
+	  $(BIN)/uv pip install -q --compile-bytecode -p $(BIN)/python -e '.[$(EXTRAS)]'; } || \
 	  $(BIN)/pip install --disable-pip-version-check -e '.[$(EXTRAS)]'
+	@$(BIN)/python -m compileall -q src
+	@echo 'compiling the kernels, once: this takes a minute or two'
+	-$(BIN)/python -m weft.warm
 	@touch $@

@@ -21,6 +21,7 @@ with atheris.instrument_imports(include=["weft"]):
     from weft.errors import FilterSyntaxError, FilterTooComplexError
     from weft.language.ast import Filter, attributes
     from weft.language.dialects import from_json, to_json
+    from weft.language.filter_forms import read_any
     from weft.language.grammar import parse_text
     from weft.language.lexer import MAX_TEXT
     from weft.language.meaning import truth
@@ -30,19 +31,92 @@ with atheris.instrument_imports(include=["weft"]):
 
 KNOWN = Predicates([IsA(Taxonomy({"car": ["vehicle"], "vehicle": ["thing"]}))])
 DAY = datetime(2018, 2, 1, tzinfo=UTC)
-VALUES = (None, True, False, 0, 1, -1, 0.5, 2**63 - 1, float("inf"), "", "a", "ab", "car", "%", DAY)
+VALUES = (
+    None,
+    True,
+    False,
+    0,
+    1,
+    -1,
+    0.5,
+    2**63 - 1,
+    float("inf"),
+    "",
+    "a",
+    "ab",
+    "car",
+    "%",
+    "SS",
+    "ß",
+    "\u212a",
+    DAY,
+)
 SMALL = 400  # longer texts are parsed, but not normalized: an iteration should be short
 
 # A byte of an input in tokens picks one of these: random bytes are then mostly near to a filter.
-SIGNS = ("=", "!=", "<>", "<", "<=", ">", ">=", "(", ")", ",", "-", "+", ".", "\n", "==", "'", '"', "\0", "\ud800")
-WORDS = ("AND", "OR", "NOT", "IS", "NULL", "TRUE", "FALSE", "IN", "LIKE", "BETWEEN", "ESCAPE", "TIMESTAMP", "is_a(")
+SIGNS = (
+    "=",
+    "!=",
+    "<>",
+    "<",
+    "<=",
+    ">",
+    ">=",
+    "(",
+    ")",
+    ",",
+    "-",
+    "+",
+    ".",
+    "\n",
+    "==",
+    "'",
+    '"',
+    "\0",
+    "\ud800",
+    "--",
+    "/*",
+    "*/",
+    "$",
+)
+WORDS = (
+    "AND",
+    "OR",
+    "NOT",
+    "IS",
+    "NULL",
+    "TRUE",
+    "FALSE",
+    "IN",
+    "LIKE",
+    "ILIKE",
+    "BETWEEN",
+    "ESCAPE",
+    "TIMESTAMP",
+    "is_a(",
+)
 NAMES = ("a", "b", "a.b", '"odd ""name"', "\u0131s", "escape", "timestamp", '"and"', "\N{GRINNING FACE}", "\ufeff")
 NUMBERS = ("0", "1", "-1", "1.5", ".5", "2.", "1e3", "1e999", "1e-999", "9223372036854775808", "00", "5a")
-STRINGS = ("''", "'a'", "'it''s'", "'a%'", "'%a_'", "'%_%'", "'a!%'", "'!'", "'car'", "'2018-02-01'", "'\ufffd'")
+STRINGS = (
+    "''",
+    "'a'",
+    "'it''s'",
+    "'a%'",
+    "'%a_'",
+    "'%_%'",
+    "'a!%'",
+    "'!'",
+    "'car'",
+    "'2018-02-01'",
+    "'\ufffd'",
+    "'ß%'",
+    "'%K_'",
+)
 TOKENS = (*SIGNS, *WORDS, *NAMES, *NUMBERS, *STRINGS)
-KEYS = ("exact", "prefix", "suffix", "all", "any", "not", "sql", "a", "", "al")
+KEYS = ("exact", "prefix", "suffix", "all", "any", "not", "sql", "a", "", "al", "time", "$or", "exists", "numeric")
+MORE_KEYS = ("anything-but", "cidr", "wildcard", "equals-ignore-case")
 CONSTANTS = ("1", "true", "null", "NaN", "1e999", '"x = 1"', '"a"', '""', '"\\ud800"')
-ITEMS = (*(f'"{key}":' for key in KEYS), *"{}[],:", *CONSTANTS)
+ITEMS = (*(f'"{key}":' for key in (*KEYS, *MORE_KEYS)), *"{}[],:", *CONSTANTS)
 
 SEEDS = (
     "magnitude >= 5 AND depth < 70",
@@ -51,6 +125,8 @@ SEEDS = (
     "is_a(kind, 'vehicle') AND a.b > c AND 5 < x OR NULL IS NULL",
     '{"all": [{"exact": {"a": 1}}, {"prefix": {"b": "x"}}, {"not": {"sql": "x = 1"}}]}',
     '[{"any": [{"suffix": {"b": "x"}}, {"sql": "x"}]}]',
+    "x ILIKE 'a%' -- a comment\nAND /* another */ y NOT ILIKE '%ß_' ESCAPE '!'",
+    '{"a": ["x", 5, {"anything-but": {"wildcard": "*b"}}], "$or": [{"b": [{"numeric": [">", 0]}]}, {"time": [1]}]}',
 )
 
 
@@ -71,7 +147,7 @@ def one_input(data: bytes) -> None:
 def check_reading(text: str, as_json: bool) -> None:
     """A filter that obeys the laws, or an error that points into the text."""
     try:
-        tree = from_json(text, KNOWN) if as_json else parse(text, KNOWN)
+        tree = (read_any if text[:1] == "{" else from_json)(text, KNOWN) if as_json else parse(text, KNOWN)
     except FilterSyntaxError as error:
         said = error
     else:

@@ -104,6 +104,65 @@ def all_tests(left: AttributeRef = A) -> list[Filter]:
     return tests
 
 
+# Letters whose case is not a matter of A and a: sharp s, long s, the Kelvin sign, a dotted I, a sigma at the end.
+FOLDED_STRINGS = (
+    "",
+    "s",
+    "S",
+    "\u017f",
+    "ß",
+    "ẞ",
+    "SS",
+    "s\u017f",
+    "k",
+    "K",
+    "\u212a",
+    "I",
+    "i\u0307",
+    "İ",
+    "Σ",
+    "ς",
+    "1",
+    "1k",
+    "sk",
+    "ßk",
+)
+FOLDED_PATTERNS = (
+    "s",
+    "S%",
+    "%ß",
+    "ss",
+    "_",
+    "__",
+    "%K%",
+    "\u212a",
+    "s_",
+    "i\u0307",
+    "İ%",
+    "%\u03c3",
+    "1%",
+    "1_",
+    "%_k",
+    "",
+    "%",
+)
+
+
+def folded_tests(left: AttributeRef = A) -> list[Filter]:
+    """LIKE and ILIKE with letters that fold in unusual ways, and comparisons with the strings themselves."""
+    tests: list[Filter] = [
+        Like(left, pattern, None, ignore_case) for pattern in FOLDED_PATTERNS for ignore_case in (False, True)
+    ]
+    tests += [Compare(left, Operator.EQ, Constant.of(text)) for text in FOLDED_STRINGS]
+    tests += [
+        Compare(left, Operator.GE, Constant.of("S")),
+        Compare(left, Operator.LT, Constant.of("s")),
+        In(left, constants("s", "S", "\u017f")),
+        In(left, constants("k", "K", "\u212a", "x")),
+    ]
+    return tests
+
+
 def related_tests() -> list[Filter]:
     """Comparisons between attributes."""
     pairs = ((A, B), (B, A), (A, A))
@@ -124,7 +183,8 @@ def one_of(choices: list[Any]) -> st.SearchStrategy[Any]:
     return st.integers(0, len(choices) - 1).map(lambda at: choices[at])
 
 
-_tests = one_of([*all_tests(A), *all_tests(B), *related_tests()])
+_ilikes = [Like(left, pattern, None, True) for left in (A, B) for pattern in ("A", "AB%", "%B", "%A%", "_", "A_", "%")]
+_tests = one_of([*all_tests(A), *all_tests(B), *related_tests(), *_ilikes])
 _numbers = one_of([*number_tests(A), *number_tests(B), Is(A, None), Is(B, None)])
 
 
@@ -144,6 +204,11 @@ def _grow(leaves: st.SearchStrategy[Filter], size: int) -> st.SearchStrategy[Fil
 def filters(size: int = 6) -> st.SearchStrategy[Filter]:
     """Random filters from the whole language, over the attributes a and b."""
     return _grow(_tests, size)
+
+
+def folded_filters(size: int = 6) -> st.SearchStrategy[Filter]:
+    """Random filters of tests in which case matters, or does not."""
+    return _grow(one_of(folded_tests()), size)
 
 
 def number_filters(size: int = 6) -> st.SearchStrategy[Filter]:
@@ -218,14 +283,14 @@ typed_constants = st.one_of(
 
 @st.composite
 def likes(draw: st.DrawFn) -> Like:
-    """LIKE with a valid pattern: what the escape stands before is `%`, `_` or itself."""
+    """LIKE or ILIKE with a valid pattern: what the escape stands before is `%`, `_` or itself."""
     escape = draw(st.sampled_from((None, "\\", "!", "%", "_", "'", "a", SMILE)))
     signs = draw(st.lists(st.sampled_from((*"ab%_'\\!\n", SMILE)) | words.filter(bool), max_size=8))
     if escape is not None:
         signs = ["".join(sign for sign in some if sign != escape) for some in signs]
         signs += [escape + sign for sign in draw(st.lists(st.sampled_from(("%", "_", escape)), max_size=3))]
         signs = draw(st.permutations(signs))
-    return Like(AttributeRef(draw(names)), "".join(signs), escape)
+    return Like(AttributeRef(draw(names)), "".join(signs), escape, draw(st.booleans()))
 
 
 def trees(size: int = 8) -> st.SearchStrategy[Filter]:

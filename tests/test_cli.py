@@ -6,18 +6,22 @@ import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 from typer.testing import CliRunner, Result
 
 import weft
 from weft.cli.app import app, filters
+from weft.cli.filter_files import read_filter_file
 from weft.errors import FilterSyntaxError
+from weft.language.predicate import Predicates
 
-COMMANDS = ["check", "format", "explain", "covers", "overlaps", "merge"]
-PAIRS = {"covers", "overlaps", "merge"}
+COMMANDS = ["check", "format", "explain", "covers", "equivalent", "overlaps", "merge"]
+PAIRS = {"covers", "equivalent", "overlaps", "merge"}
 
 SCHEMA = """
 [attributes]
@@ -107,7 +111,8 @@ def test_shell_completion_is_on():
 
 
 def test_every_command_of_filter_is_tested_here():
-    assert [info.name or info.callback.__name__ for info in filters.registered_commands] == COMMANDS
+    names = [info.name or info.callback.__name__ for info in filters.registered_commands]
+    assert sorted(names) == sorted([*COMMANDS, "lint"])  # which takes a file, and has its own tests below
 
 
 @pytest.mark.usefixtures("_demo_without_spark")
@@ -148,7 +153,7 @@ def test_an_interrupt_is_a_sentence(monkeypatch):
 
     monkeypatch.setattr("weft.demo.tour.tour", interrupted)
     result = run("demo")
-    assert (result.exit_code, result.stderr) == (1, "weft: stopped by Ctrl-C\n")
+    assert (result.exit_code, result.stderr) == (130, "weft: interrupted\n")
 
 
 def test_a_reader_that_leaves_is_no_error():
@@ -181,6 +186,20 @@ def test_an_output_that_is_no_utf8_is_no_error():
 def test_check_says_ok_with_the_canonical_text():
     result = run("filter", "check", "5<x", "a AND b")
     assert (result.exit_code, result.stdout, result.stderr) == (0, "ok: x > 5\nok: a AND b\n", "")
+
+
+def test_check_recognises_the_form_of_a_filter(tmp_path):
+    forms = ["x = 'a' -- text", '{"exact": {"x": "a"}}', '{"x": ["a"]}']
+    assert run("filter", "check", *forms).stdout == "ok: x = 'a'\n" * 3
+    result = run("filter", "check", '{"x": [{"prefx": "a"}]}')
+    assert result.exit_code == 1
+    assert "unknown test 'prefx' at column 9" in result.stdout
+    result = run("filter", "check", '{"exat": {"x": "a"}}')
+    assert "did you mean 'exact'?" in result.stdout
+    file = tmp_path / "filters.jsonl"
+    file.write_text('{"filter": {"x": ["a"]}, "id": "one"}\n{"x": [{"cidr": "10.0.0.0/8"}]}\n', encoding="utf-8")
+    read = read_filter_file(str(file), bytes, Predicates())
+    assert [str(each.filter) for each in read.read] == ["x = 'a'", "cidr(x, '10.0.0.0/8')"]
 
 
 def test_check_shows_the_caret_and_the_hint_as_they_are():
@@ -231,7 +250,7 @@ def test_check_notes_what_is_odd(schema):
     assert result.exit_code == 0
     assert result.stderr.splitlines() == [
         "note: 'plase' is not in the schema: did you mean 'place'?",
-        "note: it matches no event at all",
+        "note: it matches no event",
     ]
 
 
@@ -261,7 +280,7 @@ def test_empty_standard_input_is_wrong_usage():
 
 def test_standard_input_that_is_no_text_is_said_so():
     result = run("filter", "check", "-", stdin=b"\xff\xfe\n")
-    assert (result.exit_code, result.stderr) == (1, "weft: standard input is no UTF-8 text: convert it\n")
+    assert (result.exit_code, result.stderr) == (1, "weft: standard input is not valid UTF-8; convert it first\n")
 
 
 def test_a_json_filter_is_read_as_one():
@@ -554,3 +573,112 @@ def test_an_unknown_bench_is_wrong_usage() -> None:
     done = run("bench", "nothing")
     assert done.exit_code == 2
     assert "language" in done.output
+
+
+# -- exit codes for scripts --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("covers", "x > 1", "x > 2"), 0),
+        (("covers", "x > 2", "x > 1"), 1),
+        (("equivalent", "x > 2", "NOT x <= 2"), 0),
+        (("equivalent", "x > 2", "x > 1"), 1),
+        (("overlaps", "x > 2", "x > 1"), 0),
+        (("overlaps", "x > 2", "x < 1"), 1),
+        (("merge", "x < 5", "x >= 5 AND x < 9"), 0),
+        (("merge", "x = 1", "x = 5 AND y = 3"), 1),
+    ],
+)
+def test_the_exit_code_is_the_answer_if_asked_for(arguments, code):
+    assert run("filter", *arguments).exit_code == 0
+    assert run("filter", *arguments, "--exit-code").exit_code == code
+    assert run("filter", *arguments, "--exit-code", "--json").exit_code == code
+
+
+@pytest.mark.parametrize("command", sorted(PAIRS))
+def test_a_failure_is_not_a_no(command):
+    assert run("filter", command, "x > 1", "y => 2", "--exit-code").exit_code == 2
+    assert run("filter", command, "x > 1", "y => 2").exit_code == 1
+
+
+def test_ctrl_c_ends_quietly_with_130(tmp_path):
+    script = "import sys, time; sys.argv = ['weft', 'filter', 'check', '-']; from weft.cli import main; main()"
+    program = subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    with program:
+        program.stdin.write(b"x > 1\n")  # and no end: it waits for more
+        program.stdin.flush()
+        time.sleep(0.5)
+        while program.poll() is None:
+            program.send_signal(signal.SIGINT)
+            time.sleep(0.5)
+        said = program.stderr.read()
+    assert program.returncode in (130, -signal.SIGINT)  # the latter if it had not begun yet
+    if program.returncode == 130:
+        assert said in (b"weft: interrupted\n", b"")
+
+
+# -- lint --------------------------------------------------------------------------------------------
+
+RULES = "id,filter\nr1,xx > 5\nr2,x > 5\nr3,s > 5\nr4,NOT x <= 5\nr5,time > '2018-02-01'\nr6,x > 5 AND x < 3\n"
+
+
+@pytest.fixture
+def rules(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rules.csv").write_text(RULES)
+    lines = [{"x": 3, "s": "a"}, {"x": 4.5, "time": "2018-02-01T00:00:00Z"}]
+    (tmp_path / "events.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (tmp_path / "events.csv").write_text("x,s,time\n3,a,2018-02-01T00:00:00Z\n4.5,,\n")
+    (tmp_path / "fine.txt").write_text("x > 5\ns = 'a'\n")
+    return tmp_path
+
+
+def test_the_example_of_lint_runs_and_finds_all_mistakes(rules, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    (example,) = re.findall(r"\$ weft (.+)", run("filter", "lint", "--help").stdout)
+    result = run(*shlex.split(example))
+    assert result.exit_code == 1
+    lines = result.stdout.splitlines()
+    assert lines[-1] == "4 of 6 filters can never match"
+    assert [line for line in lines[:-1] if not line.startswith(" ")] == [
+        "1 filter names attributes that no event has",
+        "2 filters compare unlike types",
+        "1 filter can never be true",
+        "1 filter duplicates another one",
+    ]
+    assert "  no event has 'xx'; did you mean 'x'?" in lines
+    assert "write TIMESTAMP '2018-02-01'" in result.stdout
+
+
+@pytest.mark.parametrize("events", ["events.jsonl", "events.csv"])
+def test_lint_in_json(rules, events):
+    result = run("filter", "lint", "rules.csv", "--events", events, "--json")
+    told = json.loads(result.stdout)
+    assert result.exit_code == 1
+    assert told["counts"] == {"unknown_attribute": 1, "unlike_types": 2, "never_true": 1, "duplicate": 1}
+    assert (told["filters"], told["dead"], told["clean"]) == (6, 4, False)
+    assert told["findings"][0]["examples"] == [{"id": "r1", "filter": "xx > 5"}]
+
+
+def test_lint_of_what_is_fine_ends_with_0(rules):
+    result = run("filter", "lint", "fine.txt", "--events", "events.jsonl")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "2 filters checked\n", "")
+    result = run("filter", "lint", "fine.txt")
+    assert result.exit_code == 0
+    assert "--events FILE or --schema FILE" in result.stderr
+
+
+def test_lint_of_no_filters_says_so(rules):
+    result = run("filter", "lint", "-", "--events", "events.jsonl", stdin="# nothing\n")
+    assert (result.exit_code, result.stdout) == (1, "there are no filters\n")
+
+
+def test_lint_with_a_schema(rules, schema):
+    told = json.loads(run("filter", "lint", "rules.csv", "--schema", schema, "--json").stdout)
+    assert told["counts"]["unknown_attribute"] == 2
+    said = {finding["message"] for finding in told["findings"]}
+    assert {"'s' is not in the schema", "'xx' is not in the schema; did you mean 'x'?"} <= said

@@ -66,7 +66,7 @@ def test_tables_and_an_advice(files, monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", columns)
     result = run(*files)
     assert result.exit_code == 0, result.output
-    assert result.stdout.startswith("4 subscriptions, 24 events, of which 24 are wanted")
+    assert result.stdout.startswith("4 subscriptions, 24 events, of which 24 match a subscription")
     tables = result.stdout.partition("\ntake ")[0].splitlines()
     rows = [line.split() for line in tables if line.startswith(tuple(CANDIDATES))]
     assert [row[0] for row in rows] == [*CANDIDATES, *CANDIDATES]
@@ -128,7 +128,7 @@ def test_a_sample_is_drawn_by_the_seed(files):
     assert (facts["subscriptions"]["used"], facts["subscriptions"]["of"]) == (3, 4)
     assert (facts["events"]["used"], facts["events"]["of"]) == (10, 24)
     assert answer(*files, "--sample", "0", "--models", "identity")["subscriptions"]["used"] == 4
-    assert "3 subscriptions (sampled of 4), 10 events (sampled of 24)" in run(
+    assert "3 subscriptions (sampled from 4), 10 events (sampled from 24)" in run(
         *files, "--sample", "3", "--sample-events", "10", "--models", "identity"
     ).stdout  # fmt: skip
 
@@ -170,7 +170,7 @@ def test_what_cannot_be_used_is_counted_and_named(files, tmp_path):
     assert result.stdout.startswith("1 subscription, 2 events")
     assert result.stderr.count("unknown operator") == 5
     assert "7 filters left out" in result.stderr
-    assert "line 4: the event is no JSON object" in result.stderr
+    assert "line 4: the event is not a JSON object" in result.stderr
     assert "4 events left out" in result.stderr
     facts = answer(str(wanted), str(happened), "--models", "covering")
     assert [each["place"] for each in facts["events"]["refused"]] == ["line 2", "line 3", "line 4", "line 5"]
@@ -271,10 +271,10 @@ def test_every_kind_of_file_has_the_same_filters(tmp_path):
     assert [(wish.interface, wish.place) for wish in wishes.read] == [("3", "row 3")]
     assert [each.place for each in wishes.refused] == ["row 1", "row 2"]
     parquet.write_table(pa.table({"text": ["x > 1"]}), tmp_path / "h.parquet")
-    with pytest.raises(FilterError, match="no column 'filter', it has text"):
+    with pytest.raises(FilterError, match="no column 'filter', only text"):
         read_filter_file(str(tmp_path / "h.parquet"), lambda: b"", Predicates([]))
     (tmp_path / "i.parquet").write_text("no parquet", encoding="utf-8")
-    with pytest.raises(FilterError, match="is no Parquet file"):
+    with pytest.raises(FilterError, match="is not a Parquet file"):
         read_filter_file(str(tmp_path / "i.parquet"), lambda: b"", Predicates([]))
 
 
@@ -329,10 +329,10 @@ def test_attributes_of_unlike_types_have_no_bounds(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "why"),
     [
-        ("e.jsonl", b"\xff\xfe\x00", "no UTF-8"),
-        ("e.jsonl", b"[1]\n", "has no event that can be read: line 1"),
-        ("e.csv", b"x,y\n", "has no event that can be read"),
-        ("e.parquet", b"PAR1", "is no Parquet file"),
+        ("e.jsonl", b"\xff\xfe\x00", "not valid UTF-8"),
+        ("e.jsonl", b"[1]\n", "has no readable event: line 1"),
+        ("e.csv", b"x,y\n", "has no readable event"),
+        ("e.parquet", b"PAR1", "is not a Parquet file"),
     ],
 )
 def test_files_that_are_none(tmp_path, name, content, why):

@@ -109,8 +109,8 @@ def test_json_lines_have_records_or_filters(file):
     result = run("show", file("\n".join(lines), "f.jsonl"))
     assert result.stdout.splitlines()[:3] == ["x > 1  [a]", "└─ x > 3  [4]", "y = 2  [3, 5]"]
     assert result.exit_code == 1
-    assert "line 5: a filter is a text, or a JSON object or list" in result.stderr
-    assert "line 6: it is no JSON" in result.stderr
+    assert "line 5: a filter must be text, or a JSON object or list" in result.stderr
+    assert "line 6: it is not JSON" in result.stderr
     assert "2 filters cannot be read; the others are shown" in result.stderr
 
 
@@ -150,7 +150,7 @@ def test_a_file_without_a_usable_filter_is_a_failure(file, text):
 
 
 def test_bad_files_are_said_in_a_sentence(file, tmp_path):
-    assert "no UTF-8" in run("show", file(b"\xff\xfe")).stderr
+    assert "not valid UTF-8" in run("show", file(b"\xff\xfe")).stderr
     missing = run("compare", str(tmp_path / "nothing.txt"))
     assert (missing.exit_code, missing.stdout) == (1, "")
     assert "No such file" in missing.stderr
@@ -211,7 +211,12 @@ def test_very_many_filters_are_shown_in_part(file):
 def test_pictures_are_written_beside_the_answer(file, tmp_path):
     svg, dot = tmp_path / "o.svg", tmp_path / "o.dot"
     result = run("show", file(TEXTS), "--svg", str(svg), "--dot", str(dot))
-    assert result.stdout == SHOWN
+    assert result.stdout == f"{SHOWN}written: {svg}\nwritten: {dot}\n"
+    again = run("show", file(TEXTS), "--svg", str(svg))
+    assert (again.exit_code, again.stdout) == (1, "")
+    assert again.stderr == f"weft: {svg} already exists: choose another name, or pass --overwrite\n"
+    assert run("show", file(TEXTS), "--svg", str(svg), "--overwrite").exit_code == 0
+    assert "there is no folder" in run("show", file(TEXTS), "--dot", str(tmp_path / "no" / "o.dot")).stderr
     texts = [text.text for text in ElementTree.parse(svg).getroot().iter("{http://www.w3.org/2000/svg}text")]
     assert "Poset-derived forest" in texts
     assert "5 filters, 5 nodes, 3 roots, 2 edges, depth 2" in texts
@@ -251,7 +256,7 @@ def test_compare_with_neighbours_shows_what_is_needless(file, tmp_path):
 def test_compare_says_what_the_roots_merge_into(file, tmp_path):
     path = file("x BETWEEN 0 AND 4\nx BETWEEN 4 AND 9\nx BETWEEN 20 AND 29\ny > 3\n")
     assert answer("compare", path)["merged"] == {"perfect": 2, "imperfect": None, "budget": 0.1}
-    assert "roots merged: 2 perfectly, not measured" in run("compare", path).stdout
+    assert "roots merged: 2 perfectly, imperfect mergers need a schema" in run("compare", path).stdout
     bounded = tmp_path / "s.toml"
     both = '{ type = "float", bounds = [0, 100] }'
     bounded.write_text(f"[attributes]\nx = {both}\ny = {both}\n")

@@ -1,8 +1,11 @@
 """Weft: content-based publish/subscribe for Python and Spark.
 
->>> from weft import parse, matches
->>> matches(parse("magnitude >= 5 AND depth < 70"), {"magnitude": 6.1, "depth": 12})
+>>> from weft import Index, matches
+>>> matches("magnitude >= 5 AND depth < 70", {"magnitude": 6.1, "depth": 12})
 True
+>>> index = Index({"strong": "magnitude >= 5", "deep": "depth > 300"})
+>>> index.match({"magnitude": 6.1, "depth": 12})
+['strong']
 """
 
 # The layers, each importing only those above it:
@@ -11,6 +14,7 @@ True
 #   model     values, schemas, events, CloudEvents, Arrow
 #   language  filters: tree, text, JSON dialects, builder, meaning
 #   algebra   filters as sets: normal form, covers, overlaps, merge, subtract, profiles
+#   lint      filters that can hardly mean what they say
 #   workloads seeded generators of subscriptions and events
 #   index     which subscriptions an event matches: tree, counting, scan
 #   order     filters in their covering order: posets, forests, forwards sets
@@ -22,6 +26,8 @@ True
 #   demand    what subscriptions ask for, counted
 #   tuning    dimensions, cells and sizes chosen by samples
 #   routing   what neighbours must hear, and where an event goes
+#   log       events and state that survive a restart
+#   broker    one broker: messages in, effects out
 #   spark     tables of events against tables of subscriptions, through PySpark
 #   tables, sim, bench, demo, cli
 
@@ -45,36 +51,64 @@ if TYPE_CHECKING:
     from weft.algebra.relate import overlaps as overlaps
     from weft.algebra.subtract import subtract as subtract
     from weft.algebra.to_filter import to_filter as to_filter
+    from weft.errors import EventError as EventError
+    from weft.errors import FilterError as FilterError
+    from weft.errors import FilterSyntaxError as FilterSyntaxError
+    from weft.errors import SchemaError as SchemaError
+    from weft.errors import SnapshotError as SnapshotError
+    from weft.errors import SubscriptionError as SubscriptionError
     from weft.errors import WeftError as WeftError
     from weft.index.base import Matches as Matches
+    from weft.index.batch_matches import BatchMatches as BatchMatches
+    from weft.index.index import Index as Index
     from weft.index.tree import TreeIndex as TreeIndex
     from weft.language.ast import Filter as Filter
     from weft.language.builder import F as F
     from weft.language.dialects import from_json as from_json
     from weft.language.dialects import to_json as to_json
+    from weft.language.eventbridge import from_eventbridge as from_eventbridge
     from weft.language.meaning import matches as matches
+    from weft.language.predicate import Predicates as Predicates
     from weft.language.text import parse as parse
     from weft.language.text import parse_many as parse_many
+    from weft.lint import lint_filters as lint_filters
+    from weft.model.cloudevents import from_cloudevent as from_cloudevent
+    from weft.model.cloudevents import to_cloudevent as to_cloudevent
     from weft.model.event import Event as Event
+    from weft.model.schema import Attribute as Attribute
     from weft.model.schema import Schema as Schema
+    from weft.model.value import Type as Type
 
 _HOMES = {
+    "Attribute": "weft.model.schema",
+    "BatchMatches": "weft.index.batch_matches",
     "Box": "weft.algebra.box",
     "Event": "weft.model.event",
+    "EventError": "weft.errors",
     "F": "weft.language.builder",
     "Filter": "weft.language.ast",
+    "FilterError": "weft.errors",
+    "FilterSyntaxError": "weft.errors",
+    "Index": "weft.index.index",
     "Matches": "weft.index.base",
     "NormalForm": "weft.algebra.box",
+    "Predicates": "weft.language.predicate",
     "Profile": "weft.algebra.profile",
     "Schema": "weft.model.schema",
+    "SchemaError": "weft.errors",
+    "SnapshotError": "weft.errors",
+    "SubscriptionError": "weft.errors",
     "TreeIndex": "weft.index.tree",
+    "Type": "weft.model.value",
     "WeftError": "weft.errors",
     "covers": "weft.algebra.relate",
     "equivalent": "weft.algebra.relate",
-    "to_filter": "weft.algebra.to_filter",
+    "from_cloudevent": "weft.model.cloudevents",
+    "from_eventbridge": "weft.language.eventbridge",
     "from_json": "weft.language.dialects",
     "intersect": "weft.algebra.relate",
     "is_empty": "weft.algebra.relate",
+    "lint_filters": "weft.lint",
     "matches": "weft.language.meaning",
     "merge": "weft.algebra.merge",
     "normalize": "weft.algebra.normalize",
@@ -82,6 +116,8 @@ _HOMES = {
     "parse": "weft.language.text",
     "parse_many": "weft.language.text",
     "subtract": "weft.algebra.subtract",
+    "to_cloudevent": "weft.model.cloudevents",
+    "to_filter": "weft.algebra.to_filter",
     "to_json": "weft.language.dialects",
 }
 

@@ -1,36 +1,66 @@
-"""Every error Weft raises on purpose. Law: each says in one sentence what is wrong and what to do.
+"""Every error that Weft raises on purpose. Law: each message states in one sentence what is wrong and what to do.
 
 WeftError
-├── FilterError               a filter that cannot be used
-│   ├── FilterSyntaxError     text or JSON that is no filter: line, column, caret, hint
-│   └── FilterTooComplexError a filter past a stated limit
-├── SchemaError               a schema that is wrong, or lacks what an operation needs
-├── EventError                an event, or a batch of them, that cannot be read
+├── FilterError               a filter that cannot be used; in a bulk call it has the position and the id
+│   ├── FilterSyntaxError     text or JSON that is not a filter: line, column, caret, hint
+│   ├── FilterTypeError       an object that is not a filter at all
+│   └── FilterTooComplexError a filter beyond a documented limit
+├── SubscriptionError         subscriptions that cannot be added or found: id, position
+│   ├── InvalidIdError        an id of the wrong type, or out of range
+│   ├── DuplicateIdError      an id that already exists, or comes twice in one call
+│   └── UnknownIdError        an id that does not exist
+├── SchemaError               a schema that is invalid, or lacks what an operation needs
+├── EventError                an event, or a batch of events, that cannot be read: attribute, position
 ├── SnapshotError             a saved index that cannot be opened
-├── RangeError                ranges that are no set of curve points, or that cannot be taken back
-├── LabelError                labels, or filters of them, that do not fit together or cannot be taken back
-├── TuningError               samples or a budget for which no choice of parameters can be made, or a file of none
-├── PipelineError             a pipeline that cannot run: no Java, columns missing, bad rows where none may be
-└── ProtocolError             the rules between neighbours are broken
-    ├── LocalProtocolError    by the caller on this side: nothing was changed, nothing was told
-    └── RemoteProtocolError   by the neighbour: what it said is refused as a whole
+├── RangeError                ranges that are not a set of curve points, or that cannot be removed
+├── LabelError                labels, or filters of labels, that do not fit together or cannot be removed
+├── TuningError               samples or a budget that allow no choice of parameters, or an invalid tuning file
+├── OptionError               an option outside its allowed values
+├── LogError                  a log that cannot be opened, read or written
+│   ├── LogFullError          the quota or the disk is full: nothing was stored, and the log can go on
+│   └── LogFailedError        it is unknown what is stored: the process must end and recover
+├── PipelineError             a pipeline that cannot run: no Java, missing columns, bad rows where none are allowed
+└── ProtocolError             a violation of the rules between neighbours
+    ├── LocalProtocolError    by the caller on this side: nothing was changed, nothing was sent
+    └── RemoteProtocolError   by the neighbour: its message is rejected as a whole
 """
 
 from __future__ import annotations
+
+from typing import Any, Self
 
 _WINDOW = 72
 
 
 class WeftError(Exception):
-    """The base of all errors of Weft."""
+    """The base of all Weft errors."""
 
 
 class FilterError(WeftError, ValueError):
-    """A filter that cannot be used."""
+    """A filter that cannot be used.
+
+    An error of a bulk call names the filter: `position` counts from 0 among those given, `id` is its subscription's.
+    """
+
+    position: int | None = None
+    id: object = None
+
+    def at(self, position: int, id: object = None) -> Self:
+        """The same error, as that of one filter among many."""
+        self.position, self.id = position, id
+        return self
+
+    def __str__(self) -> str:
+        return self._place() + super().__str__()
+
+    def _place(self) -> str:
+        if self.position is None:
+            return ""
+        return f"filter {self.position}: " if self.id is None else f"filter {self.position} (id {self.id!r}): "
 
 
 class FilterSyntaxError(FilterError):
-    """Text or JSON that is no filter; shows the place with a caret, and a hint where there is one."""
+    """Text or JSON that is not a filter. The message marks the place with a caret, and adds a hint where possible."""
 
     def __init__(self, message: str, text: str = "", start: int = 0, end: int = 0, hint: str = "") -> None:
         start = max(0, min(start, len(text)))
@@ -44,12 +74,13 @@ class FilterSyntaxError(FilterError):
         self.hint = hint
         super().__init__(message)
 
-    def __reduce__(self) -> tuple[type, tuple[str, str, int, int, str]]:
-        return type(self), (self.message, self.text, self.start, self.end, self.hint)
+    def __reduce__(self) -> tuple[Any, ...]:
+        made = (self.message, self.text, self.start, self.end, self.hint)
+        return type(self), made, {name: value for name, value in vars(self).items() if name in ("position", "id")}
 
     def __str__(self) -> str:
         place = f"column {self.column}" if self.line == 1 else f"line {self.line}, column {self.column}"
-        said = [f"{self.message} at {place}"]
+        said = [f"{self._place()}{self.message} at {place}"]
         if self.text:
             said += _excerpt(self.text, self.start, self.end)
         if self.hint:
@@ -57,52 +88,119 @@ class FilterSyntaxError(FilterError):
         return "\n".join(said)
 
 
+class FilterTypeError(FilterError, TypeError):
+    """An object that is not a filter: neither text, nor a condition built with `F`, nor JSON."""
+
+
 class FilterTooComplexError(FilterError):
-    """A filter past a stated limit of size, depth or boxes."""
+    """A filter beyond a documented limit of size, depth or boxes."""
+
+
+class SubscriptionError(WeftError, ValueError):
+    """Subscriptions that cannot be added or found. `id` is the one at fault, `position` its place in a bulk call."""
+
+    def __init__(self, message: str, id: object = None, position: int | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.id = id
+        self.position = position
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.message, self.id, self.position)
+
+    def __str__(self) -> str:  # KeyError would show the message in quotes
+        return self.message
+
+
+class InvalidIdError(SubscriptionError, TypeError):
+    """An id of the wrong type, or out of range."""
+
+
+class DuplicateIdError(SubscriptionError, KeyError):
+    """An id that already exists, or comes twice in one call."""
+
+
+class UnknownIdError(SubscriptionError, KeyError):
+    """An id that does not exist."""
 
 
 class SchemaError(WeftError, ValueError):
-    """A schema that is wrong, or lacks what an operation needs (bounds for a volume, say)."""
+    """A schema that is invalid, or lacks what an operation needs (such as bounds for a volume)."""
 
 
 class EventError(WeftError, ValueError):
-    """An event, or a batch of events, that cannot be read."""
+    """An event, or a batch of events, that cannot be read.
+
+    `attribute` is the attribute or column at fault, `position` the event's place in a batch, where there is one.
+    """
+
+    def __init__(self, message: str, attribute: str | None = None, position: int | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.attribute = attribute
+        self.position = position
+
+    def at(self, position: int) -> EventError:
+        """The same error, as that of one event among many."""
+        return EventError(self.message, self.attribute, position)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.message, self.attribute, self.position)
+
+    def __str__(self) -> str:
+        return self.message if self.position is None else f"event {self.position}: {self.message}"
 
 
 class SnapshotError(WeftError):
-    """A saved index that cannot be opened: torn, of another program, or of a newer version."""
+    """A saved index that cannot be opened: damaged, written by another program, or by a newer version."""
 
 
 class RangeError(WeftError, ValueError):
-    """Ranges that are no set of curve points, or that cannot be taken back."""
+    """Ranges that are not a set of curve points, or that cannot be removed."""
 
 
 class LabelError(WeftError, ValueError):
-    """Labels, or counting filters of labels, that do not fit together or cannot be taken back."""
+    """Labels, or counting filters of labels, that do not fit together or cannot be removed."""
 
 
 class TuningError(WeftError, ValueError):
-    """Samples or a budget for which no choice of parameters can be made, or a tuning file that is none."""
+    """Samples or a budget that allow no choice of parameters, or an invalid tuning file."""
+
+
+class OptionError(WeftError, ValueError):
+    """An option of a constructor or a call that is outside its allowed values."""
 
 
 class PipelineError(WeftError):
-    """A pipeline that cannot run: no Java, no Spark, columns missing, or bad rows where none may be."""
+    """A pipeline that cannot run: no Java, no Spark, missing columns, or bad rows where none are allowed."""
+
+
+class LogError(WeftError):
+    """A log that cannot be opened, read or written."""
+
+
+class LogFullError(LogError):
+    """The quota or the disk is full. Nothing was stored, and the log can go on."""
+
+
+class LogFailedError(LogError):
+    """It is unknown what is stored. The process must end, and recover when it starts again."""
 
 
 class ProtocolError(WeftError):
-    """The rules between neighbours, or between a broker and its table, are broken."""
+    """A violation of the rules between neighbours, or between a broker and its table."""
 
 
 class LocalProtocolError(ProtocolError):
-    """This side did what it must not: nothing was changed, nothing was told."""
+    """This side violated the rules. Nothing was changed, and nothing was sent."""
 
 
 class RemoteProtocolError(ProtocolError):
-    """The neighbour said what it must not: its message is refused as a whole."""
+    """The neighbour violated the rules. Its message is rejected as a whole."""
 
 
 def _excerpt(text: str, start: int, end: int) -> list[str]:
-    """The line around `start`, cut to a readable width, and the carets under it."""
+    """The line around `start`, cut to a readable width, and the carets below it."""
     begin = text.rfind("\n", 0, start) + 1
     stop = text.find("\n", start)
     stop = len(text) if stop < 0 else stop

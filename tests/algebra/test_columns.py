@@ -40,8 +40,8 @@ def test_a_row_with_its_ends_crossed_matches_nothing() -> None:
     [
         ({"x": ([1.0], [2.0, 3.0])}, "1 and 2 rows"),
         ({"x": ([2**60], None)}, "beyond 53 bits"),
-        ({"x": (["a"], ["b"])}, "no numbers"),
-        ({"x": [object()]}, "no numbers"),
+        ({"x": (["a"], ["b"])}, "not numbers"),
+        ({"x": [object()]}, "not numbers"),
     ],
 )
 def test_wrong_bounds_say_what_is_wrong(bounds: dict[str, object], message: str) -> None:

@@ -35,6 +35,7 @@ FIGURES = {
 }
 UPDATES = {"add_per_s", "discard_per_s", "match_p99_ms", "match_max_ms"}
 RTREE = {"rtree_us_per_event", "vs_rtree"}
+INDEX = {"index_single_more_us", "index_batch_vs_tree"}
 
 
 def test_the_match_benchmark_measures_every_figure() -> None:
@@ -43,7 +44,7 @@ def test_the_match_benchmark_measures_every_figure() -> None:
     results = match.run(quick=True, progress=told.append, size=500, workloads=["W1", "W5"], note=notes.append)
     found = {result.name: result for result in results}
     assert len(found) == len(results)
-    expected = {f"W1/500/{each}" for each in FIGURES | UPDATES | RTREE | {"single_match_us", "growth"}}
+    expected = {f"W1/500/{each}" for each in FIGURES | UPDATES | RTREE | INDEX | {"single_match_us", "growth"}}
     expected |= {f"W5/500/{each}" for each in FIGURES} | {"W1/50/us_per_event", "start/1/first_match"}
     assert found.keys() == expected
     missing = {peer.name for peer in PEERS if not installed(peer)}

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from weft import covers, matches
+from weft import covers, matches, parse
 from weft.demo import earthquakes
 from weft.demo.filters import SUBSCRIPTIONS, Subscription
+from weft.demo.mistakes import MISTAKES, what_lint_finds
 from weft.demo.tour import CHAPTERS, Alerts, Chapter, covered_by, tour
 from weft.language.ast import AttributeRef, Between, Compare, In, Is, Like, Not, Or, walk
 from weft.model.value import Type
@@ -193,3 +194,25 @@ def test_chapters_can_be_chosen():
     console = Console(file=io.StringIO(), width=80)
     assert tour(console, [Chapter("mine", "My own", lambda _, events: {"n": len(events)})])["mine"] == {"n": 1707}
     assert "1  My own" in console.file.getvalue()
+
+
+def test_lint_finds_the_mistakes_of_the_demo_and_no_others(events):
+    facts = json.loads(json.dumps(what_lint_finds(Console(quiet=True), events)))
+    assert facts["filters"] == len(SUBSCRIPTIONS) + len(MISTAKES)
+    assert facts["counts"] == {"unknown_attribute": 1, "unlike_types": 2, "never_true": 1, "duplicate": 1}
+    named = {example["id"] for finding in facts["findings"] for example in finding["examples"]}
+    assert named == {name for name, _ in MISTAKES} | {"tsunami"}  # which one of them repeats
+    dead = [text for _, text in MISTAKES if not any(matches(parse(text), event) for event in events)]
+    assert facts["dead"] == len(dead) == 4
+
+
+def test_what_users_want_comes_before_what_brokers_do():
+    assert [chapter.name for chapter in CHAPTERS] == [
+        "events",
+        "matches",
+        "lint",
+        "many",
+        "pipeline",
+        "covering",
+        "order",
+    ]

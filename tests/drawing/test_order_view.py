@@ -169,9 +169,22 @@ def test_graphviz_gets_odd_texts_as_they_are(text: str):
     assert unescaped(line) == f"{plain}\nc1"
 
 
-@pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz is not installed")
-def test_graphviz_reads_it():
+STATEMENT = re.compile(
+    r"""\s*(?:digraph\ "order"\ \{ | \} | rankdir=LR;
+    | \w+(?:\ ->\ \w+)?(?:\ \[ATTRIBUTE(?:,\ ATTRIBUTE)*\])?; )""".replace(
+        "ATTRIBUTE", r"""\w+=(?:[\w.]+|"(?:[^"\\]|\\.)*")"""
+    ),
+    re.VERBOSE,
+)
+
+
+def test_every_line_is_a_statement_of_graphviz_and_graphviz_reads_it():
     text = dot(view(ordered("poset", [*FIGURE, *ODD]), first=9))
+    assert all(STATEMENT.fullmatch(line) for line in text.splitlines())
+    nodes = set(re.findall(r"^  (\w+) \[(?:shape=plaintext, )?label", text, re.M))
+    assert {end for edge in re.findall(r"^  (\w+) -> (\w+)", text, re.M) for end in edge} <= nodes
+    if shutil.which("dot") is None:
+        return
     done = subprocess.run(["dot", "-Tplain"], input=text, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.count("\nnode ") == 9 + text.count("more_") - text.count("-> more_")

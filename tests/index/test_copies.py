@@ -72,7 +72,7 @@ def test_a_forked_child_may_match_and_change() -> None:
     held, done = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with index._changing:
+        with index.changing:
             index._busy = frozenset(id(view.segment) for view in index._version.views)
             held.set()
             done.wait()

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -64,7 +68,51 @@ def test_without_a_home_there_is_a_folder_for_this_process(
 ) -> None:
     (tmp_path / "file").write_text("no folder")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    at_end: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(atexit, "register", lambda *call: at_end.append(call))
     jit._keep_cache()
     made = Path(os.environ["NUMBA_CACHE_DIR"])
     assert made.is_dir()
-    made.rmdir()
+    ((remove, folder, process),) = at_end
+    remove(folder, process + 1)  # as in a child
+    assert made.is_dir()
+    remove(folder, process)
+    assert not made.exists()
+
+
+COMPILES = """
+from weft.kernels import compile_notice
+compile_notice.listen(lambda: print("compiling"))
+from weft.kernels.jit import jit
+@jit
+def one(x):
+    return x + 1
+@jit
+def two(x):
+    return one(x) + 1
+print(two(1), two(1.5))
+"""
+
+
+@pytest.mark.skipif(not jit.COMPILED, reason="nothing is compiled")
+def test_a_listener_hears_once_that_kernels_are_compiled_and_not_that_they_are_loaded(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(COMPILES)
+    source = str(Path(jit.__file__).parent.parent.parent)
+    env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": source}
+    said = [
+        subprocess.run([sys.executable, str(script)], capture_output=True, text=True, env=env, check=True).stdout
+        for _ in range(2)
+    ]
+    assert said == ["compiling\n3 3.5\n", "3 3.5\n"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not jit.COMPILED, reason="nothing is compiled")
+def test_warming_compiles_every_kernel() -> None:
+    env = {**os.environ, "PYTHONPATH": str(Path(jit.__file__).parent.parent.parent)}
+    done = subprocess.run([sys.executable, "-m", "weft.warm"], capture_output=True, text=True, env=env, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    code = "from weft.kernels.jit import compiled_here; from weft.warm import warm; warm(); print(compiled_here())"
+    again = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True)
+    assert again.stdout == "0\n"

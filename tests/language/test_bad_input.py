@@ -177,7 +177,7 @@ def test_nesting_is_allowed_to_a_hundred_levels(depth: int) -> None:
         if expected <= 100:
             assert parse(text).depth == expected
         else:
-            with pytest.raises(FilterSyntaxError, match="a filter may be nested 100 deep at most"):
+            with pytest.raises(FilterSyntaxError, match="a filter can be nested at most 100 levels deep"):
                 parse(text)
     assert parse("(" * min(depth, 100) + "x" + ")" * min(depth, 100)) == AttributeRef("x")
 
@@ -295,7 +295,7 @@ def test_odd_characters_are_text_in_quotes_and_an_error_elsewhere(odd: str) -> N
         assert text[caught.value.start : caught.value.end] in (odd, f"1{odd}")
     for text in (f"x = '{odd}'", f'"{odd}" = 1', f"x LIKE '{odd}%'", f"x LIKE 'a' ESCAPE '{odd}'"):
         if surrogate:
-            with pytest.raises(FilterSyntaxError, match="a lone surrogate is no text"):
+            with pytest.raises(FilterSyntaxError, match="a lone surrogate is not text"):
                 parse(text)
         else:
             assert answers(text) is not None

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from types import MappingProxyType
 from typing import Any
 
 import pytest
 
 from strategies import KINDS, PREDICATES
-from weft import F, Filter, from_json, matches, parse, to_json
+from weft import Event, F, Filter, covers, from_json, matches, normalize, overlaps, parse, to_json
 from weft.errors import FilterSyntaxError
 from weft.language.ast import TRUE, AttributeRef, Is, Like, Not
 
@@ -85,6 +86,58 @@ def test_an_empty_string_is_no_value_of_exact() -> None:
     assert to_json(parse("type = ''")) == {"sql": "type = ''"}
 
 
+@pytest.mark.parametrize("dialect", ["exact", "prefix", "suffix"])
+def test_an_empty_string_is_refused_as_the_specification_says(dialect: str) -> None:
+    with pytest.raises(FilterSyntaxError, match=f"'{dialect}' takes a string of one character or more"):
+        from_json({dialect: {"type": ""}})
+
+
+TIMES = (
+    *("0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z", "1969-12-31T23:59:59.999999Z", "1970-01-01T00:00:00Z"),
+    *("2018-01-31T23:59:59Z", "2018-02-01T00:00:00Z", "2018-02-01T09:30:00Z", "2018-02-01T09:30:00.000001Z"),
+    *("2018-02-01T09:30:00.250000Z", "2018-02-01T09:30:00.259999Z", "2018-02-01T09:30:01Z", "2018-12-31T00:00:00Z"),
+)
+
+
+@pytest.mark.parametrize("dialect", ["prefix", "suffix"])
+def test_time_is_compared_with_its_text(dialect: str) -> None:
+    """Every start and every end of the texts, and some strings that are neither."""
+    pieces = {time[:size] if dialect == "prefix" else time[-size:] for time in TIMES for size in range(1, len(time))}
+    pieces |= {"2018-1", "2018-02-3", "2018-13", "20180", "2", "x", "é", "2018-02-01T09:30:00.0000000", ":", "00:00Z"}
+    for piece in sorted(pieces):
+        wanted = from_json({dialect: {"time": piece}})
+        assert parse(str(wanted)) == wanted
+        form = normalize(wanted)
+        for time in TIMES:
+            said = time.startswith(piece) if dialect == "prefix" else time.endswith(piece)
+            assert matches(wanted, Event.of(time=time)) is said, (piece, time)
+            assert (Event.of(time=time) in form) is said
+        assert not matches(wanted, {})
+
+
+@pytest.mark.parametrize("dialect", ["exact", "prefix", "suffix"])
+def test_a_whole_timestamp_is_compared_as_an_instant(dialect: str) -> None:
+    for text in ("2018-02-01T09:30:00.250000Z", "2018-02-01T09:30:00.25Z", "2018-02-01t10:30:00.250+01:00"):
+        assert from_json({dialect: {"time": text}}) == parse("time = TIMESTAMP '2018-02-01T09:30:00.25Z'")
+    with pytest.raises(FilterSyntaxError, match="is not a timestamp"):
+        from_json({dialect: {"time": "2018-02-30T09:30:00Z"}})
+
+
+def test_exact_takes_no_part_of_a_timestamp() -> None:
+    with pytest.raises(FilterSyntaxError, match="'2018-02-01' is not an RFC 3339 timestamp"):
+        from_json({"exact": {"time": "2018-02-01"}})
+    assert str(from_json({"exact": {"sometime": "2018-02-01"}})) == "sometime = '2018-02-01'"
+
+
+def test_patterns_of_timestamps_cover_and_overlap_soundly() -> None:
+    filters = [parse(f"time_like(time, '{pattern}')") for pattern in ("%Z", "%:00Z", "2018-%", "%-02-%", "%", "%.%")]
+    hits = [{time for time in TIMES if matches(each, Event.of(time=time))} for each in filters]
+    for (one, mine), (other, theirs) in product(zip(filters, hits, strict=True), repeat=2):
+        assert not covers(one, other) or mine >= theirs
+        assert overlaps(one, other) or not mine & theirs
+    assert covers(filters[4], filters[1])
+
+
 def test_an_empty_list_of_filters_lets_everything_through() -> None:
     # The specification: absence of a filter or empty array implies true; only `all` and `any` need one or more.
     assert from_json("[]") == from_json([]) == TRUE
@@ -94,7 +147,7 @@ def test_not_is_two_valued_as_the_specification_has_it() -> None:
     absent = from_json({"not": {"exact": {"type": "a"}}})
     assert absent == Not(Is(F.type == "a", True))
     assert matches(absent, {}) is True
-    assert matches(absent, {"type": 5}) is True
+    assert matches(from_json({"not": {"exact": {"kind": "a"}}}), {"kind": 5}) is True
     assert matches(absent, {"type": "a"}) is False
     assert matches(from_json({"sql": "NOT type = 'a'"}), {}) is False
 
@@ -138,19 +191,19 @@ def test_functions_casts_and_arithmetic_of_cesql_are_refused_with_a_hint(sql: st
 GOLDEN = r"""
 5
 ---
-a filter must be an object or a list of them at column 1
+a filter must be an object or a list of objects at column 1
   5
   ^
 
 "x"
 ---
-a filter must be an object or a list of them at column 1
+a filter must be an object or a list of objects at column 1
   "x"
   ^
 
 null
 ---
-a filter must be an object or a list of them at column 1
+a filter must be an object or a list of objects at column 1
   null
   ^
 
@@ -159,14 +212,14 @@ a filter must be an object or a list of them at column 1
 a filter object has one dialect, not 0 at column 1
   {}
   ^
-combine them in {"all": [...]}
+combine them: {"all": [...]}
 
 {"exact": {"a": 1}, "prefix": {"b": "c"}}
 ---
 a filter object has one dialect, not 2 at column 1
   {"exact": {"a": 1}, "prefix": {"b": "c"}}
   ^
-combine them in {"all": [...]}
+combine them: {"all": [...]}
 
 {"exakt": {"a": 1}}
 ---
@@ -203,7 +256,7 @@ a list of filters must not be empty at column 2
 
 {"all": [5]}
 ---
-a filter must be an object or a list of them at column 10
+a filter must be an object or a list of objects at column 10
   {"all": [5]}
            ^
 
@@ -221,13 +274,13 @@ a list of filters must not be empty at column 2
 
 {"not": 5}
 ---
-a filter must be an object or a list of them at column 2
+a filter must be an object or a list of objects at column 2
   {"not": 5}
    ^^^^^
 
 {"sql": 5}
 ---
-'sql' takes a filter's text at column 2
+'sql' takes the text of a filter at column 2
   {"sql": 5}
    ^^^^^
 
@@ -269,31 +322,31 @@ a filter must be an object or a list of them at column 2
 
 {"prefix": {"a": ""}}
 ---
-'prefix' takes a text of one character or more at column 13
+'prefix' takes a string of one character or more at column 13
   {"prefix": {"a": ""}}
               ^^^
 
 {"prefix": {"a": 5}}
 ---
-'prefix' takes a text of one character or more at column 13
+'prefix' takes a string of one character or more at column 13
   {"prefix": {"a": 5}}
               ^^^
 
 {"suffix": {"a": null}}
 ---
-'suffix' takes a text of one character or more at column 13
+'suffix' takes a string of one character or more at column 13
   {"suffix": {"a": null}}
               ^^^
 
 {"exact": {"a": 1e999}}
 ---
-a filter's numbers must be finite: leave the bound out, or test with IS NULL at column 12
+the numbers of a filter must be finite; leave the bound out, or test with IS NULL at column 12
   {"exact": {"a": 1e999}}
              ^^^
 
 {"exact": {"a": 9223372036854775808}}
 ---
-9223372036854775808 does not fit in 64 bits: write it as a float, with a point or an exponent at column 12
+9223372036854775808 does not fit in 64 bits; write it as a float, with a decimal point or an exponent at column 12
   {"exact": {"a": 9223372036854775808}}
              ^^^
 
@@ -328,7 +381,7 @@ malformed JSON: Expecting property name enclosed in double quotes at column 20
   ]
 }
 ---
-'prefix' takes a text of one character or more at line 4, column 27
+'prefix' takes a string of one character or more at line 4, column 27
       {"prefix": {"b": "x", "c": 5}}
                             ^^^
 
@@ -347,7 +400,7 @@ did you mean 'suffix'?
 
 {"exact": {"a": "\ud800"}}
 ---
-a string with lone surrogates is no text at column 12
+a string must not contain lone surrogates at column 12
   {"exact": {"a": "\ud800"}}
              ^^^
 
@@ -362,7 +415,7 @@ a string with lone surrogates is no text at column 12
 a filter object has one dialect, not 2 at column 1
   {"sql": "x ==", "exact": 1}
   ^
-combine them in {"all": [...]}
+combine them: {"all": [...]}
 
 {"exact": {"a": 01}}
 ---
@@ -395,19 +448,19 @@ def test_an_error_in_sql_points_into_the_sql_and_says_where_that_is() -> None:
 @pytest.mark.parametrize(
     ("tree", "message", "hint"),
     [
-        (5, "a filter must be an object or a list of them", ""),
-        (None, "a filter must be an object or a list of them", ""),
-        (b"{}", "a filter must be an object or a list of them", ""),
-        (({"sql": "x"},), "a filter must be an object or a list of them", ""),
-        ({"all": [{"sql": "x"}, 5]}, "a filter must be an object or a list of them (in $.all[1])", ""),
+        (5, "a filter must be an object or a list of objects", ""),
+        (None, "a filter must be an object or a list of objects", ""),
+        (b"{}", "a filter must be an object or a list of objects", ""),
+        (({"sql": "x"},), "a filter must be an object or a list of objects", ""),
+        ({"all": [{"sql": "x"}, 5]}, "a filter must be an object or a list of objects (in $.all[1])", ""),
         ({"sufix": {}}, "unknown dialect 'sufix' (in $.sufix)", "did you mean 'suffix'?"),
         ({5: 1}, "unknown dialect 5 (in $[5])", "known dialects: exact, prefix, suffix, all, any, not, sql"),
-        ({"exact": {5: 1}}, "an attribute's name must be a string (in $.exact[5])", ""),
+        ({"exact": {5: 1}}, "the name of an attribute must be a string (in $.exact[5])", ""),
         ({"exact": {"a": None}}, "'exact' compares with a string, a number or a bool (in $.exact.a)", ""),
         ({"not": {"any": [[{"exact": {"a": b"x"}}]]}},
             "'exact' compares with a string, a number or a bool (in $.not.any[0][0].exact.a)", ""),
         ({"exact": {"a": float("nan")}},
-            "NaN equals nothing: use a bool, int, float, str or datetime, or test with IS NULL (in $.exact.a)", ""),
+            "NaN equals nothing; use a bool, int, float, str or datetime, or test with IS NULL (in $.exact.a)", ""),
         ({"all": "x"}, "'all' takes a list of filters (in $.all)", ""),
         ({"all": ({"sql": "x"},)}, "'all' takes a list of filters (in $.all)", ""),
     ],
@@ -475,7 +528,7 @@ def test_depth_is_limited_as_for_texts() -> None:
         assert deep.depth == 1 + most * (2 if kind == "not" else 1)
         assert from_json(to_json(deep)) == deep
         for tree in (wrapped(most + 1, kind), wrapped(400, kind), json.dumps(wrapped(150, kind))):
-            with pytest.raises(FilterSyntaxError, match="a filter may be nested 100 deep at most"):
+            with pytest.raises(FilterSyntaxError, match="a filter can be nested at most 100 levels deep"):
                 from_json(tree)
 
 

@@ -130,35 +130,35 @@ x + 1 > 5
 expected AND, OR or the end, not '+' at column 3
   x + 1 > 5
     ^
-there is no arithmetic in filters: compare attributes with constants or each other
+filters have no arithmetic; compare attributes with constants or with each other
 
 x * 2 > 5
 ---
 unknown operator '*' at column 3
   x * 2 > 5
     ^
-there is no arithmetic in filters: compare attributes with constants or each other
+filters have no arithmetic; compare attributes with constants or with each other
 
 x - 1 > 5
 ---
 expected AND, OR or the end, not '-' at column 3
   x - 1 > 5
     ^
-there is no arithmetic in filters: compare attributes with constants or each other
+filters have no arithmetic; compare attributes with constants or with each other
 
 x / 2 = 1
 ---
 unknown operator '/' at column 3
   x / 2 = 1
     ^
-there is no arithmetic in filters: compare attributes with constants or each other
+filters have no arithmetic; compare attributes with constants or with each other
 
 x % 2 = 0
 ---
 unknown operator '%' at column 3
   x % 2 = 0
     ^
-there is no arithmetic in filters: compare attributes with constants or each other
+filters have no arithmetic; compare attributes with constants or with each other
 
 x = 1 y = 2
 ---
@@ -180,12 +180,25 @@ expected AND, OR or the end, not 'CONTAINS' at column 3
     ^^^^^^^^
 did you mean LIKE '%text%'?
 
-x ILIKE 'a'
+x ILIKE 5
 ---
-expected AND, OR or the end, not 'ILIKE' at column 3
-  x ILIKE 'a'
-    ^^^^^
-LIKE minds the case; there is no ILIKE
+expected a string after ILIKE at column 9
+  x ILIKE 5
+          ^
+a pattern is a string constant: x LIKE 'a%'
+
+x NOT ILIKE 'a!' ESCAPE '!'
+---
+in a pattern of ILIKE, '!' can only escape '%', '_' and itself at column 25
+  x NOT ILIKE 'a!' ESCAPE '!'
+                          ^^^
+
+x ILKE 'a'
+---
+expected AND, OR or the end, not 'ILKE' at column 3
+  x ILKE 'a'
+    ^^^^
+did you mean ILIKE?
 
 x EXISTS
 ---
@@ -206,7 +219,7 @@ x RLIKE 'a'
 expected AND, OR or the end, not 'RLIKE' at column 3
   x RLIKE 'a'
     ^^^^^
-there are no regular expressions: LIKE has % and _
+filters have no regular expressions; LIKE has % and _
 
 x STARTSWITH 'a'
 ---
@@ -277,13 +290,13 @@ expected ')' or ',' in the list of IN at column 9
 
 x NOT 5
 ---
-expected BETWEEN, IN or LIKE after NOT at column 7
+expected BETWEEN, IN, LIKE or ILIKE after NOT at column 7
   x NOT 5
         ^
 
 x NOT
 ---
-expected BETWEEN, IN or LIKE after NOT, but the text ends at column 6
+expected BETWEEN, IN, LIKE or ILIKE after NOT, but the text ends at column 6
   x NOT
        ^
 
@@ -334,38 +347,38 @@ x LIKE 5
 expected a string after LIKE at column 8
   x LIKE 5
          ^
-patterns are constants: x LIKE 'a%'
+a pattern is a string constant: x LIKE 'a%'
 
 x LIKE y
 ---
 expected a string after LIKE at column 8
   x LIKE y
          ^
-patterns are constants: x LIKE 'a%'
+a pattern is a string constant: x LIKE 'a%'
 
 x LIKE
 ---
 expected a string after LIKE, but the text ends at column 7
   x LIKE
         ^
-patterns are constants: x LIKE 'a%'
+a pattern is a string constant: x LIKE 'a%'
 
 x LIKE 'a' ESCAPE
 ---
 expected a string after ESCAPE, but the text ends at column 18
   x LIKE 'a' ESCAPE
                    ^
-patterns are constants: x LIKE 'a%'
+a pattern is a string constant: x LIKE 'a%'
 
 x LIKE 'a' ESCAPE 'ab'
 ---
-the ESCAPE of a LIKE must be one character at column 19
+the ESCAPE of LIKE must be a single character at column 19
   x LIKE 'a' ESCAPE 'ab'
                     ^^^^
 
 x LIKE 'a!b' ESCAPE '!'
 ---
-in a LIKE pattern '!' may only escape '%', '_' and itself at column 21
+in a pattern of LIKE, '!' can only escape '%', '_' and itself at column 21
   x LIKE 'a!b' ESCAPE '!'
                       ^^^
 
@@ -395,14 +408,14 @@ x < 5 < 10
 expected AND, OR or the end, not '<' at column 7
   x < 5 < 10
         ^
-comparisons do not chain: write a < x AND x < b, or x BETWEEN a AND b; test conditions with IS TRUE
+comparisons do not chain; write a < x AND x < b, or x BETWEEN a AND b; test conditions with IS TRUE
 
 1 < x < 5
 ---
 expected AND, OR or the end, not '<' at column 7
   1 < x < 5
         ^
-comparisons do not chain: write a < x AND x < b, or x BETWEEN a AND b; test conditions with IS TRUE
+comparisons do not chain; write a < x AND x < b, or x BETWEEN a AND b; test conditions with IS TRUE
 
 (x = 1) = TRUE
 ---
@@ -420,42 +433,42 @@ test it with IS TRUE, IS FALSE or IS NULL
 
 5
 ---
-5 is no condition at column 1
+5 is not a condition at column 1
   5
   ^
 compare it with something: x = 5
 
 'a'
 ---
-'a' is no condition at column 1
+'a' is not a condition at column 1
   'a'
   ^^^
 compare it with something: x = 'a'
 
 x AND 5
 ---
-5 is no condition at column 7
+5 is not a condition at column 7
   x AND 5
         ^
 compare it with something: x = 5
 
 x OR 'a'
 ---
-'a' is no condition at column 6
+'a' is not a condition at column 6
   x OR 'a'
        ^^^
 compare it with something: x = 'a'
 
 NOT 5
 ---
-5 is no condition at column 5
+5 is not a condition at column 5
   NOT 5
       ^
 compare it with something: x = 5
 
 5 IS TRUE
 ---
-5 is no condition at column 1
+5 is not a condition at column 1
   5 IS TRUE
   ^
 compare it with something: x = 5
@@ -492,13 +505,13 @@ malformed number '1_' at column 5
 
 x = 9223372036854775808
 ---
-9223372036854775808 does not fit in 64 bits: write it as a float, with a point or an exponent at column 5
+9223372036854775808 does not fit in 64 bits; write it as a float, with a decimal point or an exponent at column 5
   x = 9223372036854775808
       ^^^^^^^^^^^^^^^^^^^
 
 x = -9223372036854775809
 ---
--9223372036854775809 does not fit in 64 bits: write it as a float, with a point or an exponent at column 6
+-9223372036854775809 does not fit in 64 bits; write it as a float, with a decimal point or an exponent at column 6
   x = -9223372036854775809
        ^^^^^^^^^^^^^^^^^^^
 
@@ -522,9 +535,15 @@ expected a number after the sign at column 7
 
 x = --5
 ---
-expected a number after the sign at column 6
+expected an attribute, a value or '(', but the text ends at column 8
   x = --5
-       ^
+         ^
+
+x = - -5
+---
+expected a number after the sign at column 7
+  x = - -5
+        ^
 
 x = TIMESTAMP 'soon'
 ---
@@ -609,7 +628,7 @@ SELECT * FROM t
 unknown operator '*' at column 8
   SELECT * FROM t
          ^
-there is no arithmetic in filters: compare attributes with constants or each other
+filters have no arithmetic; compare attributes with constants or with each other
 
 x = ""
 ---
@@ -628,6 +647,14 @@ x = $1
 unexpected character '$' at column 5
   x = $1
       ^
+names with '$' go in double quotes: "$1"
+
+order$id > 5
+---
+unexpected character '$' at column 6
+  order$id > 5
+       ^
+names with '$' go in double quotes: "order$id"
 
 x.y. = 1
 ---
@@ -646,6 +673,7 @@ x @ y
 unexpected character '@' at column 3
   x @ y
     ^
+names with '@' go in double quotes
 
 is_a(x)
 ---
@@ -658,7 +686,7 @@ foo(x, 1)
 unknown predicate 'foo' at column 1
   foo(x, 1)
   ^^^
-registered predicates: among, is_a
+there are no functions, only predicates: among, cidr, is_a, time_like
 
 x = 'a' 'b'
 ---
@@ -666,19 +694,40 @@ expected AND, OR or the end, not "'b'" at column 9
   x = 'a' 'b'
           ^^^
 
-x = 5 -- c
+x = 5 - c
 ---
 expected AND, OR or the end, not '-' at column 7
-  x = 5 -- c
+  x = 5 - c
         ^
-there is no arithmetic in filters: compare attributes with constants or each other
+filters have no arithmetic; compare attributes with constants or with each other
 
-x /* c */ = 1
+x / y = 1
 ---
 unknown operator '/' at column 3
-  x /* c */ = 1
+  x / y = 1
     ^
-there is no arithmetic in filters: compare attributes with constants or each other
+filters have no arithmetic; compare attributes with constants or with each other
+
+x = 1 /* AND y = 2
+---
+unterminated comment at column 7
+  x = 1 /* AND y = 2
+        ^^
+a comment that starts with /* ends with */
+
+/* all */ x = 1 -- one
+  AND /* two */ = 2
+---
+expected an attribute, a value or '(', not '=' at line 2, column 17
+    AND /* two */ = 2
+                  ^
+
+-- nothing
+---
+an empty text is not a filter at column 11
+  -- nothing
+            ^
+the filter that matches everything is TRUE
 
 x = 1
 AND y ==
@@ -747,8 +796,8 @@ def said(text: str) -> str:
 
 
 def test_an_empty_text_hints_at_the_filter_that_matches_everything() -> None:
-    assert said("") == "an empty text is no filter at column 1\nthe filter that matches everything is TRUE"
-    assert said("  \n ").startswith("an empty text is no filter at line 2, column 2\n")
+    assert said("") == "an empty text is not a filter at column 1\nthe filter that matches everything is TRUE"
+    assert said("  \n ").startswith("an empty text is not a filter at line 2, column 2\n")
     assert parse("TRUE") is not None
 
 
@@ -764,7 +813,7 @@ def test_lines_are_counted_from_one_and_end_with_a_newline() -> None:
 def test_a_string_over_two_lines_is_underlined_on_its_first() -> None:
     assert said("x =\n'a\nb'\n5") == "expected AND, OR or the end, not '5' at line 4, column 1\n  5\n  ^"
     assert said("x LIKE 'a'\nESCAPE 'a\nb'") == (
-        "the ESCAPE of a LIKE must be one character at line 2, column 8\n  ESCAPE 'a\n         ^^"
+        "the ESCAPE of LIKE must be a single character at line 2, column 8\n  ESCAPE 'a\n         ^^"
     )
 
 
@@ -795,7 +844,7 @@ def test_characters_that_do_not_print_are_named_and_not_printed(text: str, messa
 
 def test_a_lone_surrogate_is_pointed_at() -> None:
     assert said("x = 'a\ud800'") == (
-        "a lone surrogate is no text at column 7\n  x = 'a\N{REPLACEMENT CHARACTER}'\n        ^"
+        "a lone surrogate is not text at column 7\n  x = 'a\N{REPLACEMENT CHARACTER}'\n        ^"
     )
     said("x = 'a\ud800'").encode()
 
@@ -810,7 +859,7 @@ def test_tabs_and_carriage_returns_are_no_strange_characters(text: str) -> None:
 def test_the_hint_for_a_bare_constant_is_itself_a_filter(constant: str) -> None:
     # A constant may be several tokens.
     for text in ("{}", "x AND {}", "{} OR x", "NOT {}", "({} AND x)", "{} IS TRUE"):
-        with pytest.raises(FilterSyntaxError, match="is no condition") as caught:
+        with pytest.raises(FilterSyntaxError, match="is not a condition") as caught:
             parse(text.format(constant))
         assert caught.value.hint.startswith("compare it with something: x = ")
         assert parse(caught.value.hint.removeprefix("compare it with something: ")) == parse(f"x = {constant}")

@@ -11,6 +11,7 @@ import pytest
 
 from strategies import PREDICATES, SMILE
 from weft import Event, matches, parse
+from weft.errors import EventError
 from weft.language.ast import AttributeRef, Compare, Operator
 from weft.language.meaning import all_of, any_of, compare, negation, truth
 from weft.model.value import Type, type_of
@@ -281,11 +282,14 @@ def test_subclasses_of_the_types_are_of_the_types() -> None:
     assert type_of(object()) is None
 
 
-def test_what_is_no_value_is_null() -> None:
+def test_what_cannot_be_a_value_is_refused_as_everywhere() -> None:
     # Of an array, value != value is no bool.
-    for odd in (b"a", [1], {"a": 1}, object(), 1j, np.array([1, 2])):
-        assert truth(parse("x = 1"), {"x": odd}) is None  # type: ignore[dict-item]
-        assert truth(parse("x IS NULL"), {"x": odd}) is True  # type: ignore[dict-item]
+    for odd in (b"a", [1], object(), 1j, np.array([1, 2])):
+        with pytest.raises(EventError, match="attribute 'x' is of type") as caught:
+            truth("x = 1", {"x": odd})
+        assert caught.value.attribute == "x"
+    assert truth("x = 1", {"x": {"a": 1}}) is None
+    assert truth("x.a = 1", {"x": {"a": 1}}) is True
 
 
 def test_a_predicate_is_null_for_values_of_another_type() -> None:

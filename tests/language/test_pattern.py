@@ -95,13 +95,13 @@ def test_an_escape_makes_the_next_sign_literal(escape: str) -> None:
     ("pattern", "escape"), [("a!", "!"), ("!a", "!"), ("!", "!"), ("!!!", "!"), ("%a", "%"), ("a_", "_")]
 )
 def test_an_escape_escapes_only_the_signs_and_itself(pattern: str, escape: str) -> None:
-    with pytest.raises(FilterError, match=f"in a LIKE pattern '{escape}' may only escape '%', '_' and itself"):
+    with pytest.raises(FilterError, match=f"in a pattern of LIKE, '{escape}' can only escape '%', '_' and itself"):
         Pattern.of(pattern, escape)
 
 
 @pytest.mark.parametrize("escape", ["", "ab", "!!"])
 def test_an_escape_is_one_character(escape: str) -> None:
-    with pytest.raises(FilterError, match="the ESCAPE of a LIKE must be one character"):
+    with pytest.raises(FilterError, match="the ESCAPE of LIKE must be a single character"):
         Pattern.of("a", escape)
 
 

@@ -97,7 +97,7 @@ def test_a_bad_text_among_many_is_named(bad: str) -> None:
     good = ["x = 1", "x = 1.5", "x = TIMESTAMP '2018-01-01'"]
     with pytest.raises(FilterError) as caught:
         columns_of_texts([*good, bad, *good])
-    assert "filter number 3" in caught.value.__notes__[0]
+    assert caught.value.position == 3
 
 
 def test_no_texts_give_no_rows() -> None:
@@ -128,5 +128,5 @@ def test_a_text_that_is_too_long_is_refused_alone() -> None:
     "values", [["10000"], [True], np.array(["2018-02-01"], "M8[D]")], ids=["string", "bool", "day"]
 )
 def test_bounds_that_are_no_numbers_are_refused(values: Any) -> None:
-    with pytest.raises(FilterError, match="no numbers"):
+    with pytest.raises(FilterError, match="not numbers"):
         BoxColumns.from_bounds({"x": (values, values)})

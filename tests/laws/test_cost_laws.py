@@ -47,6 +47,8 @@ tests = st.one_of(
     st.builds("{} {} {}".format, names, st.sampled_from(["=", "!=", "<", ">=", ">"]), numbers),
     st.builds("{} LIKE '{}'".format, names, words),
     st.builds("{} NOT LIKE '{}'".format, names, words),
+    st.builds("{} ILIKE '{}'".format, names, words),
+    st.builds("{} NOT ILIKE '{}'".format, names, words),
     st.builds("{} BETWEEN {} AND {}".format, names, numbers, numbers),
     st.builds("{} IN ({}, {}, 7)".format, names, numbers, numbers),
     st.builds("{} NOT IN ({}, {})".format, names, numbers, numbers),

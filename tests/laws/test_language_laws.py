@@ -57,6 +57,7 @@ from weft.language.ast import (
 from weft.language.constant import Constant
 from weft.language.format import format_filter
 from weft.language.grammar import parse_text
+from weft.language.lexer import tokenize
 from weft.language.meaning import truth
 from weft.language.pattern import Pattern
 from weft.model.value import Type
@@ -311,7 +312,7 @@ def test_parsing_many_is_parsing_each(texts: list[str]) -> None:
     else:
         with pytest.raises(FilterSyntaxError) as caught:
             parse_many(texts, PREDICATES)
-        assert caught.value.__notes__ == [f"in filter number {wrong} of the texts (counted from 0)"]
+        assert caught.value.position == wrong
 
 
 # -- builder and text -------------------------------------------------------------------------------
@@ -502,3 +503,18 @@ def test_odd_names_are_all_different_attributes() -> None:
     assert len({str(AttributeRef(name)) for name in ODD_NAMES}) == len(ODD_NAMES)
     assert parse(" AND ".join(map(str, map(AttributeRef, ODD_NAMES)))) == And(tuple(map(AttributeRef, ODD_NAMES)))
     assert PREDICATES["is_a"] is KINDS
+
+
+COMMENTS = (" ", "\n", "-- it's 5\n", "/* 'a' AND 5 */", "/**/", ' /* "x" */ ', "--\n", "/* -- */", "--/*\n", "/*\n*/")
+
+
+@given(trees(4), st.lists(st.sampled_from(COMMENTS), min_size=1, max_size=4))
+@thorough(300)
+def test_comments_between_words_change_nothing(tree: Filter, comments: list[str]) -> None:
+    """Neither for the grammar nor for the cache of shapes, which looks for constants without it."""
+    tokens = tokenize(str(tree), 4 * 1024 * 1024)
+    text = "".join(token.text + " " + comments[at % len(comments)] + " " for at, token in enumerate(tokens))
+    assert parse(text, PREDICATES, limit=4 * 1024 * 1024) == tree
+    assert parse(text, PREDICATES, limit=4 * 1024 * 1024) == tree  # of a shape that may be known now
+    other = text.replace("'a'", "'b'").replace(" 5 ", " 6 ")
+    assert parse(other, PREDICATES, limit=10**7) == parse_text(other, PREDICATES, 10**7).tree

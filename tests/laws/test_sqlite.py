@@ -68,6 +68,8 @@ VALUES: tuple[Value | None, ...] = (*CONSTANTS, *(None, math.nan, math.inf, -mat
 
 def some_value(random: Random) -> Value | None:
     pick = random.random()
+    if pick < 0.03:
+        return random.choice(("ß", "SS", "\u017f", "\u212a", "K", "İ", "Σ", "ς"))
     if pick < 0.1:
         return random.choice((random.randrange(-(2**63), 2**63), random.uniform(-10, 10), random.randrange(-3, 4)))
     if pick < 0.2:
@@ -88,7 +90,7 @@ def some_constant(random: Random, like: Constant | None = None) -> Constant:
 
 def some_pattern(random: Random) -> tuple[str, str | None]:
     escape = random.choice((None, None, "\\", "!", "%", "_", "a"))
-    signs = [sign for sign in random.choices(f"abA%%%__\\'{SMILE}", k=random.randrange(6)) if sign != escape]
+    signs = [sign for sign in random.choices(f"abAßk%%%__\\'{SMILE}", k=random.randrange(6)) if sign != escape]
     if escape is not None:
         for _ in range(random.randrange(3)):
             signs.insert(random.randrange(len(signs) + 1), escape + random.choice(("%", "_", escape)))
@@ -113,7 +115,7 @@ def some_test(random: Random) -> Filter:
             return In(left, (first, *(some_constant(random, first) for _ in range(random.randrange(4)))))
         case 10:
             return Is(left, random.choice((None, True, False)))
-    return Like(left, *some_pattern(random))
+    return Like(left, *some_pattern(random), random.random() < 0.5)
 
 
 def some_filter(random: Random, depth: int) -> Filter:
@@ -165,6 +167,9 @@ class Sql:
                 return f"({column} IN ({', '.join(map(self.constant, values))}))"
             case In(left, values):
                 return f"({' OR '.join(self.compare(left, '=', value) for value in values)})"
+            case Like(left, pattern, escape, True):
+                self.parameters.append(folded(pattern, escape))
+                return f"(casefold({left.name}_str) LIKE ? ESCAPE '{ESCAPE}')"
             case Like(left, pattern, escape):
                 self.parameters.append(pattern)
                 if escape is None:
@@ -184,6 +189,21 @@ class Sql:
         raise AssertionError(node)
 
 
+ESCAPE = "\x1b"  # in no pattern of this test
+
+
+def folded(pattern: str, escape: str | None) -> str:
+    """A pattern with its literal characters folded, under an escape that no folding can make."""
+    said, signs = "", iter(pattern)
+    for sign in signs:
+        if sign == escape:
+            literal = next(signs)
+            said += ESCAPE + literal if literal in "%_" else literal.casefold()
+        else:
+            said += sign if sign in "%_" else sign.casefold()
+    return said
+
+
 def cells(value: Value | None) -> dict[str, int | float | str | None]:
     """What a value puts in the columns of its attribute."""
     row: dict[str, int | float | str | None] = dict.fromkeys(LINES)
@@ -201,6 +221,7 @@ def cells(value: Value | None) -> dict[str, int | float | str | None]:
 def table(events: list[dict[str, Value | None]]) -> sqlite3.Connection:
     database = sqlite3.connect(":memory:")
     database.execute("PRAGMA case_sensitive_like = ON")
+    database.create_function("casefold", 1, lambda text: None if text is None else text.casefold(), deterministic=True)
     columns = [f"{name}_{line}" for name in NAMES for line in LINES]
     # The columns have no types, so that SQLite keeps every value as it is given.
     database.execute(f"CREATE TABLE event (n INTEGER PRIMARY KEY, {', '.join(columns)})")

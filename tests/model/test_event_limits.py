@@ -26,11 +26,11 @@ def test_an_event_may_be_as_large_as_the_limits() -> None:
 @pytest.mark.parametrize(
     ("mapping", "said"),
     [
-        ({f"a{n}": n for n in range(4097)}, "at most 4,096 attributes: put the others in the payload"),
+        ({f"a{n}": n for n in range(4097)}, "at most 4,096 attributes; put the others in the payload"),
         ({f"a{n}": None for n in range(4097)}, "at most 4,096 attributes"),
         ({"n" * 1025: 1}, "longer than 1,024 characters; use the payload"),
         ({"a" * 600: {"b" * 600: 1}}, "longer than 1,024 characters"),
-        ({"text": "x" * (1024 * 1024)}, "at most 1,048,576 bytes: put long texts in the payload"),
+        ({"text": "x" * (1024 * 1024)}, "at most 1,048,576 bytes; put long texts in the payload"),
         ({"text": "ä" * (512 * 1024)}, "at most 1,048,576 bytes"),
         ({f"{n:04}" + "n" * 1000: 1 for n in range(1100)}, "at most 1,048,576 bytes"),
     ],

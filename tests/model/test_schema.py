@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.errors import EventError, SchemaError
-from weft.model.event import WELL_KNOWN, Event
+from weft.model.door import WELL_KNOWN
+from weft.model.event import Event
 from weft.model.schema import Attribute, Schema
 from weft.model.value import Type
 
@@ -58,37 +59,37 @@ def test_a_type_may_be_given_by_its_name():
 @pytest.mark.parametrize(
     ("declared", "said"),
     [
-        ({"name": ""}, "'' is no name"),
-        ({"name": 5}, "5 is no name"),
-        ({"name": "\ud800"}, "surrogate"),
+        ({"name": ""}, "not empty, not ''"),
+        ({"name": 5}, "not empty, not 5"),
+        ({"name": "\ud800"}, "not valid Unicode"),
         ({"type": "flaot"}, "'x' has the unknown type 'flaot': did you mean 'float'?"),
         ({"type": "strng"}, "did you mean 'string'?"),
         ({"type": "blob"}, "unknown type 'blob': use one of int, float, string, bool, timestamp"),
         ({"type": None}, "unknown type None: use one of"),
         ({"type": 10**5000}, "unknown type a huge int: use one of"),
-        ({"name": "time", "type": "string"}, "'time' is always a timestamp: do not declare it as string"),
-        ({"name": "id", "type": "int"}, "'id' is always a string: do not declare it as int"),
-        ({"low": 2.0, "high": 1.0}, "has low 2.0 above high 1.0: swap them"),
+        ({"name": "time", "type": "string"}, "'time' is always a timestamp; do not declare it as string"),
+        ({"name": "id", "type": "int"}, "'id' is always a string; do not declare it as int"),
+        ({"low": 2.0, "high": 1.0}, "has low 2.0 above high 1.0; swap them"),
         ({"type": "timestamp", "low": datetime(2019, 1, 1), "high": datetime(2018, 1, 1)}, "above high"),
         ({"type": "string", "low": "a"}, "is a string, which has no bounds: list its categories instead"),
         ({"type": "bool", "high": True}, "is a bool, which has no bounds"),
-        ({"low": math.nan}, "low bound nan, which is no number"),
-        ({"high": math.inf}, "high bound inf, which is no number"),
-        ({"low": "1"}, "low bound '1', which is no float"),
-        ({"low": True}, "low bound True, which is no float"),
-        ({"low": Decimal(1)}, "which is no float"),
-        ({"low": datetime(2018, 1, 1)}, "which is no float"),
+        ({"low": math.nan}, "low bound nan, which is not a number"),
+        ({"high": math.inf}, "high bound inf, which is not a number"),
+        ({"low": "1"}, "low bound '1', which is not a float"),
+        ({"low": True}, "low bound True, which is not a float"),
+        ({"low": Decimal(1)}, "which is not a float"),
+        ({"low": datetime(2018, 1, 1)}, "which is not a float"),
         ({"low": 2**53 + 1}, "low bound 9007199254740993, which no float equals"),
-        ({"type": "int", "low": 1.0}, "low bound 1.0, which is no int"),
+        ({"type": "int", "low": 1.0}, "low bound 1.0, which is not a int"),
         ({"type": "int", "high": 2**63}, "high bound beyond 64 bits"),
         ({"type": "int", "low": -(10**5000)}, "low bound beyond 64 bits"),
-        ({"type": "timestamp", "low": 5}, "low bound 5, which is no timestamp"),
-        ({"type": "timestamp", "low": date(2018, 1, 1)}, "which is no timestamp"),
+        ({"type": "timestamp", "low": 5}, "low bound 5, which is not a timestamp"),
+        ({"type": "timestamp", "low": date(2018, 1, 1)}, "which is not a timestamp"),
         (
             {"type": "timestamp", "low": datetime.min.replace(tzinfo=timezone(timedelta(hours=1)))},
             "outside the years 1 to 9999",
         ),
-        ({"precision": 0}, "precision 0: write a number above 0"),
+        ({"precision": 0}, "precision 0; write a number above 0"),
         ({"precision": -0.1}, "precision -0.1"),
         ({"precision": math.inf}, "precision inf"),
         ({"precision": math.nan}, "precision nan"),
@@ -98,9 +99,9 @@ def test_a_type_may_be_given_by_its_name():
         ({"type": "string", "precision": 0.1}, "is a string, which has no precision"),
         ({"type": "timestamp", "precision": 0.1}, "is a timestamp, which has no precision"),
         ({"categories": ("a",)}, "is a float, which has no categories"),
-        ({"type": "string", "categories": "abc"}, "categories 'abc': write a list"),
-        ({"type": "string", "categories": 5}, "categories 5: write a list"),
-        ({"type": "string", "categories": (1,)}, "category 1: write a list of strings"),
+        ({"type": "string", "categories": "abc"}, "categories 'abc'; write a list"),
+        ({"type": "string", "categories": 5}, "categories 5; write a list"),
+        ({"type": "string", "categories": (1,)}, "category 1; write a list of strings"),
         ({"type": "string", "categories": ("\ud800",)}, "write a list of strings"),
         ({"type": "string", "categories": ("a", "b", "a")}, "category 'a' twice"),
         ({"data": ""}, "data path ''"),
@@ -212,12 +213,12 @@ def test_every_schema_survives_its_file_form(tmp_path_factory, schema):
 @pytest.mark.parametrize(
     ("form", "said"),
     [
-        ([], "the schema is no table"),
+        ([], "the schema is not a table"),
         ({}, "the schema has no table 'attributes'"),
         ({"atributes": {}}, "the schema has the unknown key 'atributes': did you mean 'attributes'?"),
-        ({"attributes": []}, "'attributes' is no table"),
-        ({"attributes": {"x": 5}}, "attribute 'x' is no table"),
-        ({"attributes": {"x": {}}}, "attribute 'x' has no type: add one of int, float"),
+        ({"attributes": []}, "'attributes' is not a table"),
+        ({"attributes": {"x": 5}}, "attribute 'x' is not a table"),
+        ({"attributes": {"x": {}}}, "attribute 'x' has no type; add one of int, float"),
         ({"attributes": {"x": "real"}}, "attribute 'x' has the unknown type 'real'"),
         ({"attributes": {"x": {"type": "int", "bound": [0, 1]}}}, "'bound': did you mean 'bounds'?"),
         (
@@ -225,13 +226,13 @@ def test_every_schema_survives_its_file_form(tmp_path_factory, schema):
             "unknown key 'unit': it may have type, bounds",
         ),
         ({"attributes": {"x": {"y": {"type": "int"}}}}, "unknown key 'y': quote a dotted name"),
-        ({"attributes": {"x": {"type": "int", "bounds": [0]}}}, r"bounds \[0\]: write \[low, high\]"),
-        ({"attributes": {"x": {"type": "int", "bounds": 5}}}, "bounds 5: write"),
+        ({"attributes": {"x": {"type": "int", "bounds": [0]}}}, r"bounds \[0\]; write \[low, high\]"),
+        ({"attributes": {"x": {"type": "int", "bounds": 5}}}, "bounds 5; write"),
         ({"attributes": {"x": {"type": "int", "bounds": [0, 1], "low": 0}}}, "both bounds and low or high"),
-        ({"attributes": {"x": {"type": "int", "bounds": ["a", 1]}}}, "low bound 'a', which is no int"),
-        ({"attributes": {"x": {"type": "string", "categories": []}}}, "no categories in its list"),
-        ({"attributes": {"x": {"type": "timestamp", "low": "now"}}}, "bound 'now', which is no timestamp"),
-        ({"attributes": {"": "int"}}, "'' is no name"),
+        ({"attributes": {"x": {"type": "int", "bounds": ["a", 1]}}}, "low bound 'a', which is not a int"),
+        ({"attributes": {"x": {"type": "string", "categories": []}}}, "an empty list of categories"),
+        ({"attributes": {"x": {"type": "timestamp", "low": "now"}}}, "bound 'now', which is not a timestamp"),
+        ({"attributes": {"": "int"}}, "not empty, not ''"),
         ({"attributes": {10**5000: {}}}, "attribute a huge int has no type"),
     ],
 )
@@ -254,12 +255,12 @@ def test_bounds_with_one_end_open_are_written_alone():
         (
             "s.toml",
             "[attributes.x]\ntype = 'float'\nbounds = [-inf, 1.0]",
-            "s.toml: .*-inf, which is no number",
+            "s.toml: .*-inf, which is not a number",
         ),
         ("s.json", '{"attributes":\n {', "s.json: cannot be read: .*line 2"),
-        ("s.json", '{"attributes": {"x": "int", "x": "int"}}', "s.json: 'x' is there twice"),
+        ("s.json", '{"attributes": {"x": "int", "x": "int"}}', "s.json: 'x' appears twice"),
         ("s.json", "[" * 100_000, "s.json: cannot be read: nested too deep"),
-        ("s.yaml", "", "s.yaml: a schema is a .toml or .json file"),
+        ("s.yaml", "", "s.yaml: a schema must be a .toml or .json file"),
     ],
 )
 def test_a_bad_file_is_named_with_the_place(tmp_path, name, text, said):
@@ -386,11 +387,11 @@ def test_an_empty_table_has_types_all_the_same():
 
 
 def test_a_column_with_a_fixed_type_must_have_it():
-    with pytest.raises(SchemaError, match="'time' is always a timestamp: do not declare it as int"):
+    with pytest.raises(SchemaError, match="'time' is always a timestamp; do not declare it as int"):
         Schema.infer(pa.table({"time": [1517363399650]}))
 
 
 def test_columns_that_become_the_same_attribute_are_refused():
     table = pa.table([pa.array([1]), pa.array([{"b": 1}])], names=["a.b", "a"])
-    with pytest.raises(EventError, match=r"two columns 'a\.b'"):
+    with pytest.raises(EventError, match=r"two columns named 'a\.b'"):
         Schema.infer(table)

@@ -13,10 +13,15 @@ from strategies import EVENTS, filters, thorough
 from weft.algebra.relate import is_empty
 from weft.language.meaning import matches
 from weft.language.text import parse
+from weft.model.event import Event
 from weft.order import BalancedForest, FilterRelation, Forest, match
 
 BOX_EVENTS = [{"a": a, "b": b} for a in (None, 0, 1, 2, 3, 4) for b in (None, 0, 1, 2, 3, "x")]
-TYPED_EVENTS = [{"type": kind, "x": x} for kind in (None, "A", "B", "AB", 7) for x in (None, 0, 1, 4, 8, 9, "x")]
+TYPED_EVENTS = [
+    Event({"type": kind, "x": x})  # unchecked: one has a type that the door would refuse
+    for kind in (None, "A", "B", "AB", 7)
+    for x in (None, 0, 1, 4, 8, 9, "x")
+]
 
 
 @pytest.mark.parametrize("indexed", [True, False], ids=["indexed", "one-by-one"])

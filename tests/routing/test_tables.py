@@ -13,7 +13,7 @@ from routing.models import TABLES, LeastRoots, minimal_cover, small_index
 from strategies import KINDS
 from weft import normalize, parse
 from weft.algebra.box import NormalForm
-from weft.errors import FilterTooComplexError, LocalProtocolError, RemoteProtocolError
+from weft.errors import EventError, FilterTooComplexError, LocalProtocolError, RemoteProtocolError
 from weft.index.base import SubId
 from weft.interest.label_set import Switch
 from weft.language.predicate import Predicates
@@ -85,7 +85,7 @@ def test_simple_tells_equal_filters_twice_and_identity_once() -> None:
     assert told == {"simple": 2, "identity": 1}
 
 
-def test_identity_tells_a_filter_back_when_somebody_else_wants_it_too() -> None:
+def test_identity_tells_a_filter_back_when_another_source_wants_it_too() -> None:
     table = IdentityTable(index=small_index)
     table.attach(NORTH), table.attach(SOUTH)
     assert [tell.link for tell in table.learn(NORTH, Update(add=items(WIDE)))] == [SOUTH]
@@ -378,3 +378,13 @@ def test_a_ledger_makes_one_update_of_what_came_and_went() -> None:
     with pytest.raises(KeyError):
         ledger.withdraw("c")
     ledger.check()
+
+
+@pytest.mark.parametrize("bad", [{"x": [1]}, {"time": 10}, 7])
+def test_an_event_that_cannot_be_read_is_refused_and_never_lost(table: Any, bad: Any) -> None:
+    table.learn(NORTH, Update(add={ItemId(9): NARROW}))
+    for events in ([bad], [{"x": 3}, bad]):
+        with pytest.raises(EventError):
+            table.route_batch(events, SOUTH)
+    with pytest.raises(EventError):
+        table.route(bad, SOUTH)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,7 +81,8 @@ def refusal(*arguments: str, code: int = 1) -> str:
         told = run(*arguments, "--json")
         assert told.exit_code == 1
         assert json.loads(told.stdout)["error"]["kind"] == "PipelineError"
-    return " ".join(result.stderr.replace("│", " ").split())
+    lines = [line for line in result.stderr.splitlines() if not re.match(r"weft: \d+ s: ", line)]  # no progress
+    return " ".join(" ".join(lines).replace("│", " ").split())
 
 
 # -- weft match --------------------------------------------------------------------------------------
@@ -149,7 +153,7 @@ def test_people_see_a_sample_a_table_and_the_first_errors(files):
     assert max(map(len, said.splitlines())) <= 100
     for name, value in (("events", 4), ("subscriptions", 4), ("matches", len(PAIRS)), ("events left out", 1)):
         assert f"{name} {value}" in " ".join(said.split())
-    assert result.stderr.count("left out: ") == 3
+    assert "1 event and 3 subscriptions left out; the first 3:" in result.stderr
     assert "--errors" in result.stderr
 
 
@@ -163,9 +167,37 @@ def test_numbers_among_texts_are_noted(files, tmp_path):
     schema.write_text("[attributes]\nx = 'int'\n")
     options = ("--id", "name", "--filter", "wish", "--schema", str(schema))
     facts = answer("match", str(events), files["subs.csv"], *options)
-    assert facts["notes"] == []
+    assert not any(note in each for each in facts["notes"])
     assert facts["errors"]["event"] == 1
     assert facts["matches"] == 2  # x > 4, and x >= 9
+
+
+def test_filters_that_can_hardly_mean_what_they_say_are_noted(spark: SparkSession, files, tmp_path):
+    from weft.lint import lint_filters
+    from weft.spark.subscription_lint import lint_subscriptions
+
+    texts = {"a": "xx > 4", "b": "s > 5", "c": "x > 4", "d": "NOT x <= 4", "e": "x > 5 AND x < 3", "f": "x >"}
+    subs = tmp_path / "subs.jsonl"
+    subs.write_text("".join(json.dumps({"id": key, "filter": text}) + "\n" for key, text in texts.items()))
+    facts = answer("match", files["clean.jsonl"], str(subs))
+    assert facts["notes"] == [
+        "1 subscription names attributes that no event has, such as a: xx > 4 (no event has 'xx'; did you mean 'x'?)",
+        "1 subscription compares unlike types, such as b: s > 5 ('s' is a string, but is compared with a number; "
+        "write '5')",
+        "1 subscription can never be true, such as e: x > 5 AND x < 3",
+        "1 subscription duplicates another one, such as c: x > 4",
+    ]
+    assert answer("match", files["clean.jsonl"], str(subs), "--no-lint")["notes"] == []
+    frame = read_frame(spark, files["clean.jsonl"])
+    rows = spark.createDataFrame(list(texts.items()), "id string, filter string").repartition(3)
+    found, alone = lint_subscriptions(rows, frame), lint_filters(texts.items(), events=map(flat, EVENTS))
+    assert (found.filters, found.dead, found.counts) == (alone.filters, alone.dead, alone.counts)
+
+
+def test_no_subscriptions_at_all_are_noted(files, tmp_path):
+    (tmp_path / "subs.csv").write_text("id,filter\n")
+    facts = answer("match", files["clean.jsonl"], str(tmp_path / "subs.csv"))
+    assert facts["notes"] == ["there are no subscriptions, so nothing can match"]
 
 
 def test_strict_ends_with_the_first_bad_row(files, tmp_path):
@@ -184,7 +216,7 @@ def test_what_is_there_stays_unless_told(files, tmp_path):
     out.mkdir()
     (out / "precious.txt").write_text("here")
     given = ("match", files["clean.jsonl"], files["subs.jsonl"], "--out", str(out))
-    assert "is there already" in refusal(*given)
+    assert "already exists" in refusal(*given)
     assert (out / "precious.txt").exists()
     answer(*given, "--overwrite")
     assert not (out / "precious.txt").exists()
@@ -196,10 +228,10 @@ def test_what_is_there_stays_unless_told(files, tmp_path):
         (("nowhere.jsonl", "subs.jsonl"), "there is no file"),
         (("clean.jsonl", "clean.jsonl"), "have no column 'id'"),
         (("clean.jsonl", "subs.csv"), "have no column 'id'"),
-        (("clean.jsonl", "subs.jsonl", "--out", "a.txt"), "does not say what it is"),
-        (("clean.jsonl", "subs.jsonl", "--out", "a.csv", "--output", "lists"), "holds no lists"),
-        (("clean.jsonl", "subs.jsonl", "--out", "clean.jsonl", "--overwrite"), "holds what is read"),
-        (("clean.jsonl", "subs.jsonl", "--out", "a.csv", "--errors", "a.csv"), "cannot go to one place"),
+        (("clean.jsonl", "subs.jsonl", "--out", "a.txt"), "is not clear from its name"),
+        (("clean.jsonl", "subs.jsonl", "--out", "a.csv", "--output", "lists"), "cannot hold lists"),
+        (("clean.jsonl", "subs.jsonl", "--out", "clean.jsonl", "--overwrite"), "contains an input"),
+        (("clean.jsonl", "subs.jsonl", "--out", "a.csv", "--errors", "a.csv"), "to the same path"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_a_sentence(spark: SparkSession, files, arguments, said):
@@ -210,7 +242,7 @@ def test_what_cannot_be_done_is_said_in_a_sentence(spark: SparkSession, files, a
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"), [(("--output", "pair"), "choose among pairs"), (("--strategy", "x"), "auto, index")]
+    ("arguments", "said"), [(("--output", "pair"), "choose one of pairs"), (("--strategy", "x"), "auto, index")]
 )
 def test_wrong_usage(files, arguments, said):
     assert said in refusal("match", files["clean.jsonl"], files["subs.jsonl"], *arguments, code=2)
@@ -223,6 +255,34 @@ def test_spark_that_is_not_installed_is_said_in_a_sentence(files):
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "weft: Spark is not installed: pip install 'weft[spark]'\n"
+
+
+@pytest.mark.slow
+def test_a_command_of_its_own_is_silent_and_leaves_nothing_behind(files, tmp_path):
+    command = [sys.executable, "-m", "weft", "match", files["clean.jsonl"], files["subs.csv"], "--json"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(weft.__file__).parent.parent), "TMPDIR": str(tmp_path)}
+    names = ["--id", "name", "--filter", "wish"]
+    done = subprocess.run(command + names, capture_output=True, text=True, env=environment, check=False)
+    assert json.loads(done.stdout)["matches"] == len(PAIRS)
+    assert all(line.startswith("weft: ") for line in done.stderr.splitlines())  # progress, and nothing of Spark
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_ctrl_c_stops_spark_too_and_leaves_nothing_behind(files, tmp_path):
+    command = [sys.executable, "-m", "weft", "match", files["clean.jsonl"], files["subs.jsonl"]]
+    environment = {**os.environ, "PYTHONPATH": str(Path(weft.__file__).parent.parent), "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as program:
+        while not list(tmp_path.glob("weft-spark-*/blockmgr-*")) and program.poll() is None:
+            time.sleep(0.1)
+        program.send_signal(signal.SIGINT)
+        _, said = program.communicate()
+    assert program.returncode == 130
+    assert said.splitlines()[-1] == "weft: interrupted"
+    assert "Traceback" not in said
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow
@@ -297,7 +357,7 @@ def test_aggregate_keeps_those_that_no_other_covers(spark: SparkSession, many, t
     assert set().union(*passive.values()) <= {0, 1}
     kept = {row.name: json.loads(row.json) for row in spark.read.json(f"{out}/facts.json").collect()}
     assert kept["active"] == 2
-    assert "is there already" in refusal("aggregate", many["subs.jsonl"], *COLUMNS, "--out", out)
+    assert "already exists" in refusal("aggregate", many["subs.jsonl"], *COLUMNS, "--out", out)
 
 
 def test_aggregate_shows_its_figures(many):
@@ -306,7 +366,7 @@ def test_aggregate_shows_its_figures(many):
     said = " ".join(result.stdout.split())
     assert "given 43" in said
     assert "model mics" in said
-    assert result.stderr.count("left out: ") == 2
+    assert "2 subscriptions left out:" in result.stderr
 
 
 def test_tune_writes_what_tables_read(many, tmp_path):
@@ -332,14 +392,14 @@ def test_profile_counts_what_is_asked(many, tmp_path):
     assert "x" in json.dumps(facts["asked"])
     result = run("profile", many["subs.jsonl"], *COLUMNS)
     assert result.exit_code == 0, result.output
-    assert "What filters look at" in result.stdout
+    assert "What filters constrain" in result.stdout
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("aggregate", "subs.jsonl", "--model", "x"), "choose among covering"),
-        (("tune", "subs.jsonl", "events.jsonl", "--model", "x"), "choose among mics"),
+        (("aggregate", "subs.jsonl", "--model", "x"), "choose one of covering"),
+        (("tune", "subs.jsonl", "events.jsonl", "--model", "x"), "choose one of mics"),
     ],
 )
 def test_wrong_usage_of_the_others(many, arguments, said):

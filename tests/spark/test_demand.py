@@ -66,7 +66,7 @@ def test_the_page_is_one_file_and_every_text_is_escaped(events: bool, tmp_path: 
         parseString(drawing)
     parseString(re.sub(r"<!DOCTYPE html>|<meta[^>]*>", "", page))  # all else is closed
     assert page.count("{") == page.count("}")
-    assert "No event has an attribute that filters look at" in page or not events
+    assert "Filters constrain attributes that no event has" in page or not events
 
 
 def test_it_says_what_was_counted() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from strategies import EXAMPLES, KINDS, SMILE
+from strategies import EXAMPLES, FOLDED_PATTERNS, FOLDED_STRINGS, KINDS, SMILE
 from weft import parse
 from weft.errors import EventError, FilterError
 from weft.language.ast import (
@@ -40,6 +41,7 @@ from weft.language.constant import Constant
 from weft.language.meaning import truth
 from weft.model.event import Event
 from weft.model.value import Type, Value
+from weft.spark.casefold import casefold
 from weft.spark.expression import column_of
 
 if TYPE_CHECKING:
@@ -191,7 +193,8 @@ def some_test(random: Random) -> Filter:
         return In(left, tuple(some_constant(random, kind) for _ in range(random.choice((1, 2, 3, 15)))))
     if pick == 10:
         return Is(left, random.choice((None, True, False)))
-    return Like(AttributeRef(random.choice(("text", "a.b", "place.in.text", name))), *some_pattern(random))
+    left = AttributeRef(random.choice(("text", "a.b", "place.in.text", name)))
+    return Like(left, *some_pattern(random), random.random() < 0.5)
 
 
 def some_filter(random: Random, depth: int) -> Filter:
@@ -304,6 +307,26 @@ def test_sparks_own_like_agrees(elsewhere: SparkSession) -> None:
     assert {True, False} == {answer for row in asked for answer in row}
 
 
+def test_spark_folds_every_character_as_python_does(elsewhere: SparkSession) -> None:
+    """Blocks of all of Unicode, forward and backward, so that what stands next to a letter changes nothing."""
+    from pyspark.sql import functions as sf
+
+    codes = [code for code in range(sys.maxunicode + 1) if code not in range(0xD800, 0xE000)]
+    texts = ["".join(map(chr, codes[at : at + 512])) for at in range(0, len(codes), 512)]
+    texts += [text[::-1] for text in texts[:300]] + ["ΑΣ ΑΣ", "", "Straße", "\u212a"]
+    events = elsewhere.createDataFrame(pa.table({"text": [*texts, None]})).coalesce(1)
+    folded = [row[0] for row in events.select(casefold(sf.col("text"))).collect()]
+    assert folded == [*(text.casefold() for text in texts), None]
+
+
+def test_ilike_on_spark_ignores_case_as_python_does(elsewhere: SparkSession) -> None:
+    tests = [Like(AttributeRef("text"), pattern, None, True) for pattern in (*FOLDED_PATTERNS, "Straße", "%\u017f_%")]
+    events = elsewhere.createDataFrame(pa.table({"text": FOLDED_STRINGS})).coalesce(1)
+    said = said_by_spark(events, tests)
+    assert said == [tuple(truth(test, {"text": text}) for test in tests) for text in FOLDED_STRINGS]
+    assert {True, False} == {answer for row in said for answer in row}
+
+
 def test_a_pattern_takes_no_more_than_linear_time(spark: SparkSession) -> None:
     """A matcher that tries every place of every % would not end in a lifetime."""
     events = spark.createDataFrame(pa.table({"x": ["a" * 5000, "a" * 5000 + "b"]})).coalesce(1)
@@ -355,7 +378,7 @@ def test_dates_that_no_event_has_are_no_error(spark: SparkSession) -> None:
 
 def test_what_cannot_be_said_is_refused(spark: SparkSession) -> None:
     call = Call(KINDS, AttributeRef("x"), (Constant.of("car"),))
-    with pytest.raises(FilterError, match=r"is_a\(\) is a user predicate"):
+    with pytest.raises(FilterError, match=r"is_a\(\) is a predicate"):
         column_of(parse("x = 1") & ~call, spark.sql("SELECT 'car' AS x").schema)
 
 

@@ -62,14 +62,14 @@ def test_a_folder_says_it_by_its_files(tmp_path):
     put(tmp_path / "_SUCCESS", "")
     assert format_of(str(tmp_path)) == format_of(f"{tmp_path}/*") == format_of(f"file:{tmp_path}") == "csv"
     put(tmp_path / "more.json", "{}")
-    with pytest.raises(PipelineError, match="does not say"):
+    with pytest.raises(PipelineError, match="not clear from its name"):
         format_of(str(tmp_path))
     assert format_of(str(tmp_path), "json") == "json"
 
 
 def test_a_name_that_says_nothing_is_refused(tmp_path):
     for name in ("a", "a.txt", str(tmp_path), "a.gz"):
-        with pytest.raises(PipelineError, match=r"let it end in \.parquet"):
+        with pytest.raises(PipelineError, match=r"end it in \.parquet"):
             format_of(name)
     with pytest.raises(PipelineError, match="did you mean 'parquet'"):
         format_of("a", "parqet")
@@ -243,14 +243,14 @@ def test_what_is_written_is_read_back(spark: SparkSession, tmp_path, name):
     write_frame(frame, path)
     back = read_frame(spark, path).select("id", "s", "t")
     assert rows(back) == rows(frame)
-    with pytest.raises(PipelineError, match="is there already"):
+    with pytest.raises(PipelineError, match="already exists"):
         write_frame(frame, path)
     write_frame(frame.limit(1), path, overwrite=True)
     assert read_frame(spark, path).count() == 1
 
 
 def test_lists_are_not_written_as_csv(spark: SparkSession, tmp_path):
-    with pytest.raises(PipelineError, match="holds no lists"):
+    with pytest.raises(PipelineError, match="cannot hold lists"):
         write_frame(spark.sql("SELECT array(1) AS a"), str(tmp_path / "a.csv"))
 
 
@@ -265,9 +265,9 @@ def test_lists_are_not_written_as_csv(spark: SparkSession, tmp_path):
         ("no.parquet", None, "there is no file"),
         ("e.jsonl", "", "has no rows"),
         ("e.csv", "", "has no rows"),
-        ("e.parquet", "", "has no file with rows in it"),
+        ("e.parquet", "", "has no rows"),
         ("b.parquet", "hello", "is not a Parquet file"),
-        ("b.jsonl", "x\ny\n", "has no line that can be read"),
+        ("b.jsonl", "x\ny\n", "has no readable line"),
         ("b.jsonl.gz", "hello", "cannot be read: "),
     ],
 )
@@ -282,7 +282,7 @@ def test_what_cannot_be_read_is_said_in_a_sentence(spark: SparkSession, tmp_path
 
 def test_a_folder_without_files_is_said_in_a_sentence(spark: SparkSession, tmp_path):
     (tmp_path / "d.json").mkdir()
-    with pytest.raises(PipelineError, match="has no file with rows"):
+    with pytest.raises(PipelineError, match="has no rows"):
         read_frame(spark, str(tmp_path / "d.json"))
 
 

@@ -81,8 +81,8 @@ def test_texts_are_read_and_bad_ones_named() -> None:
     assert list(refused) == [1, 2, 3, 4, 6]
     assert "the text ends" in refused[1]
     assert refused[2] == "it has no id"
-    assert refused[3] == "there is no filter: the text is NULL"
-    assert "an empty text is no filter" in refused[4]
+    assert refused[3] == "there is no filter; the text is NULL"
+    assert "an empty text is not a filter" in refused[4]
 
 
 BOUNDS = {
@@ -139,7 +139,7 @@ def test_a_row_that_python_has_no_value_for_is_refused_alone() -> None:
     bytes_of = pa.array([b"x > 1", b"s = '\xff\xfe'"], pa.binary())
     boxes, refused = Reading("id", "filter").read(pa.record_batch({"id": [1, 2], "filter": bytes_of.view(pa.string())}))
     assert boxes.ids.to_pylist() == [1]
-    assert refused == {1: "its text is no UTF-8"}
+    assert refused == {1: "its text is not valid UTF-8"}
     late = pa.array([0, 4_000_000_000_000_000_000], pa.int64()).view(pa.timestamp("us"))
     bounds = {"t": Ends("t_low"), "flag": Ends(equal="flag")}
     rows = pa.record_batch({"id": [1, 2], "t_low": late, "flag": [True, None]})
@@ -177,6 +177,17 @@ def test_filters_see_flat_columns_of_their_types() -> None:
     )
     seen = attributes(rows)
     assert seen.to_pydict() == {"x": [1, 2], "place.country": ["Chile", None]}
+
+
+def test_well_known_names_have_the_types_of_the_table() -> None:
+    rows = pa.record_batch({"id": [5, 6], "time": ["2020-05-05", "soon"], "s": [b"raw", b"raw"]})
+    index = TreeIndex(tail=0)
+    for sub, text in enumerate(["id = 5", "time > TIMESTAMP '2020-01-01'", "time = 'soon'", "s IS NULL"]):
+        index.add(sub, text)
+    found = index.match_batch(attributes(rows))
+    assert [sorted(ids.tolist()) for ids in found] == [[0, 3], [2, 3]]
+    assert not found.errors
+    assert index.count_batch(attributes(rows)).tolist() == [2, 2]
 
 
 def test_events_without_attributes_are_as_many() -> None:

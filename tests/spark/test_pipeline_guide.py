@@ -11,7 +11,7 @@ from weft.cli.app import app
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-GUIDE = (Path(__file__).parent.parent.parent / "docs" / "pipeline.md").read_text(encoding="utf-8")
+GUIDE = (Path(__file__).parent.parent.parent / "docs" / "guides" / "pipeline.md").read_text(encoding="utf-8")
 
 
 def blocks(kind: str) -> list[str]:
@@ -29,7 +29,7 @@ def test_the_program_prints_what_the_guide_says(spark: SparkSession, tmp_path, c
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines if line))
     for name in ("events.jsonl", "subscriptions.csv", "matched.parquet"):  # names are of the folder where Java started
         program = program.replace(f'"{name}"', repr(str(tmp_path / name)))
-    exec(compile(program, "docs/pipeline.md", "exec"), {})
+    exec(compile(program, "docs/guides/pipeline.md", "exec"), {})
     assert capsys.readouterr().out == printed
 
 

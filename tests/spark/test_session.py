@@ -256,3 +256,33 @@ def test_spark_submit_chooses_master_and_settings(tmp_path: Path) -> None:
     environment = bare(tmp_path, JAVA_HOME=str(java_home()), PYSPARK_PYTHON=sys.executable)
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500, check=False)
     assert said(done) == ["local[3]", "7", 10]
+
+
+OTHER_PYTHON = """
+from pyspark.sql import SparkSession
+mine = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+from weft.errors import PipelineError
+from weft.spark import prepare
+subs = mine.sql("SELECT 1 AS id, 'x > 1' AS filter")
+try:
+    prepare(subs)
+except PipelineError as error:
+    print(__import__("json").dumps(str(error)))
+mine.stop()
+"""
+
+
+@pytest.mark.slow
+def test_workers_of_another_python_are_said_in_one_sentence(tmp_path: Path) -> None:
+    from weft.spark.java import java_home
+
+    (tmp_path / "without" / "weft").mkdir(parents=True)
+    (tmp_path / "without" / "weft" / "__init__.py").write_text("raise ImportError(\"No module named 'weft'\")\n")
+    other = tmp_path / "python"
+    other.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path}/without:$PYTHONPATH exec {sys.executable} "$@"\n')
+    other.chmod(0o755)
+    answer = said(python(OTHER_PYTHON, bare(tmp_path, JAVA_HOME=str(java_home()), PYSPARK_PYTHON=str(other))))
+    assert answer.startswith("the workers of this Spark session cannot run weft (")
+    assert "No module named 'weft'" in answer
+    assert f"set PYSPARK_PYTHON to {sys.executable}" in answer
+    assert "\n" not in answer

@@ -1,4 +1,4 @@
-"""Columns of bounds as users give them: numpy's, Arrow's or lists. Law: no integer loses a digit as a float."""
+"""Columns of bounds from the user: numpy arrays, Arrow arrays or lists. Law: no integer loses a digit as a float."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ def bounds_size(bounds: Mapping[str, Any]) -> int:
 
 
 def floats(name: str, values: Any, size: int) -> Floats:
-    """A column of bounds as floats, NaN for none. Raises FilterError for what floats cannot hold."""
+    """A column of bounds as floats, NaN where there is none. Raises FilterError for what floats cannot represent."""
     if values is None:
         return np.full(size, np.nan)
     absent: Any = False
-    if hasattr(values, "null_count"):  # Arrow's, whose own conversion of integers with NULLs is inexact
+    if hasattr(values, "null_count"):  # Arrow: its own conversion of integers with NULLs is inexact
         absent = values.is_null().to_numpy(zero_copy_only=False) if values.null_count else False
         values = _arrow_numbers(values)
     array = np.asarray(values)
     if array.dtype.kind in "bMm" or (
         array.dtype.kind in "OUST" and any(isinstance(each, str | bytes | bool) for each in array)
     ):
-        raise FilterError(f"the bounds of {name!r} are no numbers: a pair is (low, high), strings are one array")
+        raise FilterError(f"the bounds of {name!r} are not numbers; give a pair (low, high), or one array of strings")
     if array.dtype.kind in "iu" and len(array) and max(int(array.max()), -int(array.min())) > _EXACT:
-        raise FilterError(f"the bounds of {name!r} are integers beyond 53 bits: give these filters as text")
+        raise FilterError(f"the bounds of {name!r} are integers beyond 53 bits; give these filters as text")
     try:
         return np.where(absent, np.nan, array.astype(np.float64) + 0.0)
     except (TypeError, ValueError):
         raise FilterError(
-            f"the bounds of {name!r} are no numbers: a pair is (low, high), strings are one array"
+            f"the bounds of {name!r} are not numbers; give a pair (low, high), or one array of strings"
         ) from None
 
 
@@ -50,7 +50,7 @@ def are_moments(values: Any) -> bool:
 
 
 def _arrow_numbers(values: Any) -> NDArray[Any]:
-    """An Arrow array as numpy has it, moments in microseconds; something stands where NULL is."""
+    """An Arrow array as a numpy array, timestamps in microseconds; the values at NULLs are arbitrary."""
     import pyarrow as pa
 
     kind = values.type
@@ -67,7 +67,7 @@ def _arrow_numbers(values: Any) -> NDArray[Any]:
 
 
 def string_numbers(values: Any, strings: dict[str, int]) -> Floats | None:
-    """The numbers of strings, NaN for none, new ones taken in; None if they are no strings."""
+    """The numbers of strings, NaN for NULL; new strings are added. None if the values are not strings."""
     import pyarrow as pa
 
     try:

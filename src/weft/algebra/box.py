@@ -1,7 +1,7 @@
-"""Boxes: a value set for each of some attributes, and residuals. Laws: a box is never empty on its face, no set in it
-holds everything, and an attribute that is not in it is anything, absent included.
+"""Boxes: a value set for each of some attributes, and residuals. Laws: no set in a box is empty, none contains
+everything, and an attribute that is not in a box can be anything, or absent.
 
-A normal form is a union of boxes: none is nothing, the box without attributes is everything.
+A normal form is a union of boxes: without boxes it is empty, and the box without attributes is everything.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from weft.model.value import Value
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """The events whose attributes are in its value sets and whose residuals come out as allowed.
+    """The events whose attributes are in its value sets and whose residuals have allowed outcomes.
 
     >>> box = Box({"depth": ValueSet(numbers=((0, 0), (70, 0)))})
     >>> {"depth": 12.5} in box, {"depth": 70} in box, {} in box
@@ -40,7 +40,7 @@ class Box:
         schema: Schema | None = None,
         budget: Budget | None = None,
     ) -> Box | None:
-        """The box in least form; None if it is surely empty."""
+        """The box in its simplest form; None if it is proven empty."""
         if residuals:
             if len(residuals) > LIMITS.residuals:
                 raise too_many_residuals()
@@ -90,7 +90,7 @@ class Box:
 
     @property
     def names(self) -> frozenset[str]:
-        """The attributes that it looks at."""
+        """The attributes that it tests."""
         return frozenset(self.sets).union(*(subject.names for subject in self.residuals))
 
     def covers(self, other: Box, budget: Budget | None = None) -> bool:
@@ -131,7 +131,7 @@ class Box:
             return False  # not proven
 
     def intersect(self, other: Box, budget: Budget | None = None) -> Box | None:
-        """The box of what is in both; None if nothing is, for sure."""
+        """The box of what is in both; None if that is proven empty."""
         sets = dict(self.sets)
         for name, values in other.sets.items():
             mine = sets.get(name)
@@ -150,7 +150,7 @@ class Box:
         return Box.of(sets, residuals, budget=budget)
 
     def overlaps(self, other: Box, budget: Budget | None = None) -> bool:
-        """False only if nothing is in both; True when the budget is used up."""
+        """False only if nothing is in both; True if that is too complex to decide."""
         theirs = other.sets
         compared = 0
         for name, values in self.sets.items():
@@ -193,27 +193,28 @@ class NormalForm:
         return False
 
     def __bool__(self) -> bool:
-        """Whether it may match an event: False means surely empty."""
+        """Whether it may match an event: False only if it is empty."""
         return bool(self.boxes)
 
 
 def universe(name: str, schema: Schema | None) -> ValueSet:
-    """All that an attribute can be: with a schema its type or absent, else anything."""
+    """Everything that an attribute can be: with a schema its type or absent, else anything."""
     declared = None if schema is None else schema.get(name)
     return ANYTHING if declared is None else of_type_or_absent(declared.type)
 
 
 def too_many_residuals() -> FilterTooComplexError:
-    """What is raised past the limit."""
+    """The error for too many residuals."""
     return FilterTooComplexError(
-        f"the filter has more than {LIMITS.residuals} comparisons between attributes and predicates in a box; split it"
+        f"one box of the filter has more than {LIMITS.residuals} comparisons between attributes and predicates; "
+        "split the filter"
     )
 
 
 def _least_residuals(
     residuals: Residuals, sets: Mapping[str, ValueSet], budget: Budget
 ) -> dict[Subject, Outcomes] | None:
-    """Without the residuals that the rest implies; None if the rest contradicts one."""
+    """The residuals that the others do not imply; None if the others contradict one."""
     kept = dict(residuals)
     for subject, allowed in residuals.items():
         del kept[subject]

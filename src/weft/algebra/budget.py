@@ -1,12 +1,12 @@
 """The budget of an operation of the algebra: a count of elementary steps. Laws: no operation takes more than its
 budget; steps depend on the input, not on the machine or its load.
 
-Where patterns are compared, the order of sets decides which of two is met first, so that steps may differ a little from
-process to process.
+Where patterns are compared, the order of sets decides which of two comes first, so that the number of steps may differ
+slightly between processes.
 
-A step is about the comparison of two small value sets: half a microsecond or so. When a budget is used up, the
-operation takes the safe side: `covers` is False, `overlaps` is True, there is no merger. Where there is no safe side,
-when a filter is brought to its normal form, the filter is refused with FilterTooComplexError.
+A step is roughly the comparison of two small value sets: half a microsecond or so. When a budget is used up, the
+operation gives the safe answer: `covers` is False, `overlaps` is True, there is no merger. Normalising a filter has no
+safe answer, so that the filter is refused with FilterTooComplexError.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from weft.model.limits import LIMITS
 
 
 class Budget:
-    """So many steps; `spend` raises FilterTooComplexError once they are used up.
+    """A number of steps; `spend` raises FilterTooComplexError once they are used up.
 
     >>> budget = Budget(10)
     >>> budget.spend(7)
@@ -43,7 +43,7 @@ class Budget:
         self.left -= steps
 
     def spend(self, steps: int = 1) -> None:
-        """Take steps. Raises FilterTooComplexError when there are not so many left, now and from then on."""
+        """Spend steps. Raises FilterTooComplexError if fewer are left, and from then on."""
         if steps > self.left:
             self.left = -1  # steps that are refused are not taken
             raise FilterTooComplexError(f"the filter takes more than {self.steps:,} steps; split it")

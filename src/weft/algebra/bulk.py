@@ -1,7 +1,7 @@
-"""Many filter texts to box columns. Law: the columns of `normalize(parse(text))`, only faster.
+"""Many filter texts as box columns, fast. Law: the columns are those of `normalize(parse(text))`.
 
 Texts of one shape that is a conjunction of comparisons become columns without a tree: their constants are gathered
-for the whole shape and turned into arrays at once. All others take the long way, one by one.
+for the whole shape and converted to arrays at once. All other texts are parsed and normalised one by one.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ def columns_of_texts(
 ) -> BoxColumns:
     """The boxes of many filters; `owners` has the number of each row's filter, in order.
 
-    A text that is no filter raises; or, where `refused` is given, goes there under its number.
+    A text that is not a filter raises FilterError, with its position; if `refused` is given, the error is stored there
+    by number instead.
 
     >>> rows = columns_of_texts(["x > 5", "x > 3 OR y = 1", "x > 5 AND x < 2"])
     >>> rows.owners.tolist()
@@ -61,7 +62,7 @@ def columns_of_texts(
     for number, text in enumerate(texts):
         try:
             found = shape_of(text)
-        except FilterError:  # too long, or no text: the long way says so
+        except FilterError:  # too long, or not text: parsing it alone says so
             found = None
         if found is None:
             singles.append(number)
@@ -82,8 +83,7 @@ def columns_of_texts(
             if refused is not None:
                 refused[number] = error
                 continue
-            error.add_note(f"in filter number {number} of the texts (counted from 0)")
-            raise
+            raise error.at(number) from None
     return rows.columns()
 
 
@@ -98,7 +98,7 @@ class _Test:
 
 @dataclass(slots=True)
 class _Batch:
-    """The texts of one shape: its tests, or None if columns cannot hold them, and each text's constants as written."""
+    """The texts of one shape: its tests, None if columns cannot hold them, and the constants of each text."""
 
     shape: TextShape
     tests: list[_Test] | None
@@ -143,7 +143,7 @@ def _tests(node: Filter, slots: dict[int, int]) -> list[_Test] | None:
 
 
 class _Rows:
-    """Rows gathered from batches and from single boxes, put in the order of their filters at the end."""
+    """Rows collected from batches and from single boxes, finally sorted by filter."""
 
     def __init__(self, schema: Schema | None) -> None:
         self.schema = schema
@@ -158,7 +158,7 @@ class _Rows:
         self.box_owners += [owner] * len(boxes)
 
     def add_batch(self, batch: _Batch, tests: Sequence[_Test]) -> list[int]:
-        """Take a batch as columns; returns the filters that must take the long way after all."""
+        """Add a batch as columns; returns the filters that must be normalised one by one after all."""
         owners = np.array(batch.owners, np.int64)
         slots = list(zip(*batch.constants, strict=True))
         fine = np.ones(len(owners), bool)
@@ -185,7 +185,7 @@ class _Rows:
         return [int(number) for number in owners[~fine]]
 
     def read(self, shape: TextShape, pieces: Sequence[str], test: _Test, fine: Mask) -> Floats:
-        """A slot's constants as numbers; what floats cannot hold, or no reader takes, is not fine."""
+        """The constants of a slot as numbers, and which of them are readable and exact as floats."""
         reader = shape.readers[test.slot]
         match test.key[1]:
             case ColumnPart.STRINGS:
@@ -211,7 +211,7 @@ class _Rows:
         return -values + 0.0 if reader in (read_negative_int, read_negative_float) else values
 
     def columns(self) -> BoxColumns:
-        """All rows, ordered by filter."""
+        """All rows, sorted by filter."""
         single = BoxColumns.of(self.boxes, self.box_owners, self.strings)
         owners = np.concatenate([*self.owners, single.owners])
         order = np.argsort(owners, kind="stable")
@@ -233,7 +233,7 @@ class _Rows:
 
 
 def _narrow(column: Column, values: Floats, operator: Operator) -> None:
-    """Move the ends of the intervals to what the test leaves of them."""
+    """Restrict the intervals to what the test leaves of them."""
     if operator in _STARTS:
         mark = _STARTS[operator]
         higher = (values > column.low) | ((values == column.low) & (mark > column.marks & LOW_OPEN))
@@ -251,7 +251,7 @@ def _holds(ends: Floats) -> Mask:
 
 
 def _round(column: Column) -> None:
-    """The integers of each interval: from the first, closed, to below the one after the last, open."""
+    """The integers of each interval: closed at the first, open at the one after the last."""
     low_open, high_open = column.marks & LOW_OPEN != 0, column.marks & HIGH_OPEN != 0
     column.low[:] = np.where(low_open, np.floor(column.low) + 1, np.ceil(column.low))
     column.high[:] = np.where(high_open, np.ceil(column.high), np.floor(column.high) + 1)

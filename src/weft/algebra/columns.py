@@ -1,8 +1,8 @@
-"""Many boxes as columns: one box against all of them in a few array operations. Law: every answer is the one that the
-boxes themselves give, row by row.
+"""Many boxes as columns: one box is compared with all of them in a few array operations. Law: every answer is the one
+that the boxes themselves give, row by row.
 
 A set that is one interval of numbers or timestamps, one string, or bools, is a row of a column; a box with anything
-else in it is kept as an object beside the columns, and asked as one.
+else in it is kept as an object beside the columns, and compared as one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MOST_SPANS = 64  # attributes; a box with more is kept as an object, since each 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """The intervals of one attribute and part, a row a box."""
+    """The intervals of one attribute and part, one row per box."""
 
     low: Floats
     high: Floats
@@ -55,7 +55,7 @@ class BoxColumns:
 
     columns: dict[ColumnKey, Column]
     owners: NDArray[np.int64]
-    odd: dict[int, Box] = field(default_factory=dict)  # row -> a box that no columns hold
+    odd: dict[int, Box] = field(default_factory=dict)  # row -> a box that columns cannot hold
     strings: dict[str, int] = field(default_factory=dict)  # a string's number in the columns
     _texts: list[str] = field(default_factory=list, repr=False, compare=False)
 
@@ -63,7 +63,7 @@ class BoxColumns:
     def of(
         boxes: Iterable[Box], owners: Sequence[int] | None = None, strings: dict[str, int] | None = None
     ) -> BoxColumns:
-        """Columns of boxes; without owners each box is its own. Given strings keep their numbers and new ones join."""
+        """Columns of boxes; without owners, each box is its own. Known strings keep their numbers."""
         rows = list(boxes)
         strings = {} if strings is None else strings
         columns: dict[ColumnKey, Column] = {}
@@ -83,10 +83,11 @@ class BoxColumns:
 
     @staticmethod
     def from_bounds(bounds: Mapping[str, Any]) -> BoxColumns:
-        """Columns of bounds: for each attribute (low, high), both included, or an array of values to equal.
+        """Columns of bounds: for each attribute a pair (low, high), both included, or an array of values to equal.
 
-        NaN, None and NULL are no bound; a row whose low is above its high matches nothing and is left out. Arrays may
-        be numpy's, Arrow's or lists, of numbers or, to equal, of strings; Arrow's may be timestamps.
+        NaN, None and NULL mean that there is no bound; a row whose low is above its high matches nothing and is left
+        out. Bounds are numpy arrays, Arrow arrays or lists of numbers, in Arrow also timestamps; values to equal may
+        also be strings.
 
         >>> from weft.algebra.valueset import ValueSet
         >>> rows = BoxColumns.from_bounds({"x": ([1.0, 5.0], [2.0, math.nan]), "s": ["a", None]})
@@ -102,7 +103,7 @@ class BoxColumns:
                 low, high = (floats(name, side, size) for side in each)
                 kinds = {are_moments(side) for side in each if side is not None}
                 if len(kinds) > 1:
-                    raise FilterError(f"the bounds of {name!r} are moments on one side only: use one type")
+                    raise FilterError(f"the bounds of {name!r} are timestamps on one side only; use one type for both")
                 part = ColumnPart.TIMESTAMPS if True in kinds else ColumnPart.NUMBERS
             elif (numbers := string_numbers(each, strings)) is not None:
                 low = high = numbers
@@ -122,7 +123,7 @@ class BoxColumns:
 
     @staticmethod
     def joined(parts: Iterable[tuple[BoxColumns, int]]) -> BoxColumns:
-        """Parts one after another, each with the number of its filters, which owners of the next are counted from.
+        """Parts one after another, each with the number of its filters; owners of the next part are counted from there.
 
         >>> a, b = BoxColumns.from_bounds({"s": ["a", "b"]}), BoxColumns.from_bounds({"s": ["b"]})
         >>> both = BoxColumns.joined([(a, 2), (b, 1)])
@@ -150,7 +151,7 @@ class BoxColumns:
         return BoxColumns(columns, owners, odd, strings)
 
     def of_owners(self, owners: NDArray[np.int64]) -> BoxColumns:
-        """The rows of some owners, which are given in order and numbered anew by it; strings are theirs only."""
+        """The rows of some owners, which are renumbered in the given order, with the strings that they use."""
         places = np.searchsorted(owners, self.owners)
         kept = np.flatnonzero(np.isin(self.owners, owners))
         columns = {key: Column(c.low[kept], c.high[kept], c.marks[kept]) for key, c in self.columns.items()}
@@ -213,7 +214,7 @@ class BoxColumns:
         rest = any(span is None for span in asked.values())
         for key, column in self.columns.items():
             if (key[0], None) in asked:
-                continue  # the box says something here that no span can: the rows are asked one by one
+                continue  # no span expresses this set: the rows are compared one by one
             span = asked.get(key) or (key, -math.inf, math.inf, 0)
             rows &= kernel.around(column.low, column.high, column.marks, *span[1:])
         return self._settle(rows, rest, lambda row: row.covers(box))
@@ -232,13 +233,13 @@ class BoxColumns:
         return self._settle(rows, rest, lambda row: row.overlaps(box))
 
     def _asked(self, box: Box) -> Iterator[tuple[tuple[str, ColumnPart | None], Span | None]]:
-        """The box's spans; for a set that is none, (name, None) and None."""
+        """The spans of the box; for a set that is not a span, (name, None) and None."""
         for name, values in box.sets.items():
             span, exact = span_of(name, values, lambda text: self.strings.get(text, _UNKNOWN_STRING))
             yield (span[0], span) if exact and span is not None else ((name, None), None)
 
     def _settle(self, rows: Mask, rest: bool, holds: Callable[[Box], bool]) -> Mask:
-        """Ask the boxes themselves where columns cannot say: the odd ones, or all that are left."""
+        """Compare the boxes themselves where columns cannot tell: the odd ones, or all that are left."""
         for left in np.flatnonzero(rows).tolist() if rest else ():
             rows[left] = holds(self.box(left))
         for row, box in self.odd.items():
@@ -247,7 +248,7 @@ class BoxColumns:
 
 
 def _renumbered(column: Column, numbers: Floats) -> Column:
-    """A column of strings whose number n is now numbers[n]; infinite ends stay."""
+    """A column of strings in which number n becomes numbers[n]; infinite ends stay."""
     ends = []
     for side in (column.low, column.high):
         finite = np.isfinite(side)
@@ -258,7 +259,7 @@ def _renumbered(column: Column, numbers: Floats) -> Column:
 
 
 def _spans(box: Box, number: Callable[[str], float]) -> list[Span] | None:
-    """The spans of a box; None if they are not all of it, or too many."""
+    """The spans of a box; None if they do not express all of it, or are too many."""
     if box.residuals or len(box.sets) > MOST_SPANS:
         return None
     spans: list[Span] = []

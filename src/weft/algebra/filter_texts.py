@@ -1,5 +1,5 @@
-"""Many texts of which some may be no filters. Law: what can be read is read as `columns_of_texts` reads it; all else is
-refused with a reason, and fails nothing.
+"""Many texts, of which some may not be filters. Law: the filters are read as `columns_of_texts` reads them; every other
+text is refused with a reason, without affecting the others.
 """
 
 from __future__ import annotations
@@ -10,15 +10,16 @@ from typing import NamedTuple
 from weft.algebra.bulk import columns_of_texts
 from weft.algebra.columns import BoxColumns
 from weft.errors import FilterError
-from weft.language.dialects import from_json, is_json
+from weft.language.dialects import is_json
+from weft.language.filter_forms import read_any
 from weft.language.predicate import NO_PREDICATES, Predicates
 from weft.model.schema import Schema
 
-_NOTHING = "FALSE"  # stands where there is no filter: it has no box
+_NOTHING = "FALSE"  # in the place of a text that is not a filter: it has no box
 
 
 class Readable(NamedTuple):
-    """The boxes of the texts that are filters, their owners the texts' numbers, and why the others are none."""
+    """The boxes of the texts that are filters, owned by the numbers of the texts, and why the others were refused."""
 
     columns: BoxColumns
     refused: dict[int, str]
@@ -27,20 +28,20 @@ class Readable(NamedTuple):
 def readable(
     texts: Sequence[str | None], schema: Schema | None = None, predicates: Predicates = NO_PREDICATES
 ) -> Readable:
-    """The columns of all texts that are filters, in the language or in JSON, and the reasons against the others.
+    """The columns of all texts that are filters, in any form, and the reasons why the others were refused.
 
     >>> found = readable(["x > 5", "x => 5", None, '{"exact": {"type": "a"}}'])
     >>> found.columns.owners.tolist(), sorted(found.refused), found.refused[2]
-    ([0, 3], [1, 2], 'there is no filter: the text is NULL')
+    ([0, 3], [1, 2], 'there is no filter; the text is NULL')
 
-    Cost: that of columns.
+    Cost: that of `columns_of_texts`.
     """
     plain: list[str] = []
     refused: dict[int, str] = {}
     for number, text in enumerate(texts):
         try:
             if text is None:
-                raise FilterError("there is no filter: the text is NULL")
+                raise FilterError("there is no filter; the text is NULL")
             plain.append(plain_text(text, predicates))
         except FilterError as error:
             refused[number] = str(error)
@@ -52,5 +53,5 @@ def readable(
 
 
 def plain_text(text: str, predicates: Predicates = NO_PREDICATES) -> str:
-    """A filter's text, also if it is given in JSON. Raises FilterError for JSON that is none."""
-    return str(from_json(text, predicates)) if is_json(text) else text
+    """A filter's text, also if it is given in JSON or as an EventBridge pattern. Raises FilterError for other JSON."""
+    return str(read_any(text, predicates)) if is_json(text) else text

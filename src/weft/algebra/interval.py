@@ -2,8 +2,8 @@
 
 A cut lies just below a value, (v, 0), or just above it, (v, 1), and the set changes sides at each: a value belongs to
 it if an odd number of cuts lie below. So [1, 2) is ((1, 0), (2, 0)), {5} is ((5, 0), (5, 1)), x > 3 is ((3, 1),),
-the whole line is its bottom cut alone and () is empty. Open ends, points, holes and unbounded ends need no cases,
-and intersection, union and complement are sweeps over the cuts.
+the whole line is its bottom cut alone, and () is empty. Open ends, points, holes and unbounded ends are not special
+cases, and intersection, union and complement are sweeps over the cuts.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def point(value: Any) -> Line:
 
 
 def points_line(values: Iterable[Any]) -> Line:
-    """The set of some values. Cost: O(n log n)."""
+    """The set of the given values. Cost: O(n log n)."""
     cuts: list[Cut] = []
     for value in sorted(set(values)):
         cuts += ((value, 0), (value, 1))
@@ -69,7 +69,7 @@ def intersect(one: Line, other: Line) -> Line:
 
 
 def union_of(lines: Iterable[Line]) -> Line:
-    """What is in any of them. Cost: O(n log n) for n cuts in all."""
+    """What is in any of them. Cost: O(n log n) for n cuts in total."""
     some = [line for line in lines if line]
     if len(some) < 3:
         return union(some[0], some[1]) if len(some) == 2 else some[0] if some else EMPTY
@@ -89,7 +89,7 @@ def union_of(lines: Iterable[Line]) -> Line:
 
 
 def intersection_of(lines: Iterable[Line], whole: Line) -> Line:
-    """What is in all of them. Cost: O(n log n) for n cuts in all."""
+    """What is in all of them. Cost: O(n log n) for n cuts in total."""
     return complement(union_of(complement(line, whole) for line in lines), whole)
 
 
@@ -121,7 +121,7 @@ def covers(wide: Line, narrow: Line) -> bool:
 
 
 def intervals(line: Line) -> Iterator[tuple[Cut, Cut | None]]:
-    """Its maximal intervals as pairs of cuts, in order; None for an end without bound."""
+    """Its maximal intervals as pairs of cuts, in order; None for an unbounded end."""
     for at in range(0, len(line), 2):
         yield line[at], line[at + 1] if at + 1 < len(line) else None
 

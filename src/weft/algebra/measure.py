@@ -1,8 +1,8 @@
 """Volumes of boxes. Laws: additive over disjoint boxes; only the part within the schema's bounds counts.
 
-Only attributes that a box restricts need bounds; one without, that no box restricts, counts 1.
-A float or a timestamp is measured by length (seconds), an integer, a bool and a category by count; a float with a
-precision counts its steps. Absence has no volume: a bounded, complete event is the unit of comparison.
+Only attributes that a box restricts need bounds; any other attribute without bounds counts as 1. A float or a timestamp
+is measured by length (in seconds), an integer, a bool and a category by count; a float with a precision counts its
+steps. Absence has no volume: only events that have all attributes, within their bounds, count.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def volume(region: Region, schema: Schema, budget: Budget | None = None) -> floa
 
 
 def disjoint(form: NormalForm, budget: Budget | None = None) -> list[Box]:
-    """The same set as disjoint boxes; residuals are ignored, so it may be too large where there are some."""
+    """The same set as disjoint boxes; residuals are ignored, so that the result may be too large."""
     budget = budget or Budget()
     pieces: list[Box] = []
     seen: list[Box] = []
@@ -50,7 +50,7 @@ def disjoint(form: NormalForm, budget: Budget | None = None) -> list[Box]:
 def _box_volume(box: Box, schema: Schema) -> float:
     unknown = sorted(set(box.sets) - set(schema))
     if unknown:
-        raise SchemaError(f"a volume needs every attribute in the schema: add {', '.join(map(repr, unknown))}")
+        raise SchemaError(f"a volume needs every attribute in the schema; add {', '.join(map(repr, unknown))}")
     return math.prod(_size(box.sets.get(name), schema[name]) for name in schema)
 
 
@@ -65,7 +65,7 @@ def _size(restricted: ValueSet | None, attribute: Attribute) -> float:
         if restricted is None:
             return 1.0
         what = "categories" if attribute.type is Type.STRING else "bounds"
-        raise SchemaError(f"a volume needs {what} for {attribute.name!r}: add them to the schema")
+        raise SchemaError(f"a volume needs {what} for {attribute.name!r}; add them to the schema")
     low, high = _number(attribute.low), _number(attribute.high)
     line = values.timestamps if attribute.type is Type.TIMESTAMP else values.numbers
     within = interval.intersect(line, ((low, 0), (high, 1)))
@@ -81,7 +81,7 @@ def _length(line: Line, step: float | None) -> list[float]:
 
 
 def _steps_below(cut: Cut, step: float) -> int:
-    """How many multiples of the step lie below a cut, from an arbitrary origin."""
+    """The number of multiples of the step below a cut, from an arbitrary origin."""
     value, side = cut
     if step == 1 and isinstance(value, int):
         return value + side

@@ -1,6 +1,6 @@
 """Merging of filters (thesis, Appendix A.4 to A.6). Laws: a merger covers its parts; it is called perfect only when it
-matches nothing else; an imperfect one states the volume that it adds. What takes more steps than the budget allows is
-no perfect merger, and adds an unknown volume.
+matches nothing else; an imperfect one states the volume that it adds. Where the budget does not suffice, there is no
+perfect merger, and the added volume is unknown.
 
 Every rule of Table A.2 is the union of two value sets, with its errata: the existence test is typed (`x < 10 OR
 x != 7` holds for every number x, not for a string), and integers merge across the gap between neighbours.
@@ -26,8 +26,8 @@ from weft.model.schema import Schema
 class Merger:
     """A merged filter: what it matches, by which rule, and the volume that its parts do not have.
 
-    `added` is 0 for a perfect merger and None where it cannot be measured: without bounds in the schema, or within the
-    budget.
+    `added` is 0 for a perfect merger, and None where it cannot be measured: the schema has no bounds, or the budget is
+    used up.
     """
 
     form: NormalForm
@@ -43,8 +43,8 @@ class Merger:
 def merge(regions: Iterable[Region], schema: Schema | None = None) -> Merger:
     """The best merger: a perfect one if there is one, else the imperfect one that adds the least.
 
-    >>> from weft import to_filter, parse
-    >>> print(to_filter(merge([parse("x < 10 AND a"), parse("x >= 5 AND a")]).form))
+    >>> from weft import to_filter
+    >>> print(to_filter(merge(["x < 10 AND a", "x >= 5 AND a"]).form))
     (x < 0 OR x >= 0) AND a
     """
     forms = _forms(regions, schema)
@@ -58,7 +58,7 @@ def merge(regions: Iterable[Region], schema: Schema | None = None) -> Merger:
 def merge_perfect(regions: Iterable[Region], schema: Schema | None = None) -> Merger | None:
     """The exact union, if it is no more complex than the most complex part; else None.
 
-    Of filters with one box each, that is: one box, in which an attribute may have a disjunction.
+    For filters with one box each, this is one box, in which an attribute may have a disjunction.
     """
     forms = _forms(regions, schema)
     widest = max(forms, key=lambda form: len(form.boxes))

@@ -1,9 +1,8 @@
 """Filters to unions of boxes. Law: a normal form holds exactly the events that the filter matches.
 
-Every test splits the values of its attribute into those that make it TRUE, FALSE and NULL. So the region of "this
-filter comes out as one of these truths" is computed from the leaves up, and NOT and IS only change what is wanted.
-Tests of one attribute that AND or OR combines become one value set at once, in n log n; whatever multiplies spends a
-budget.
+Every test splits the values of its attribute into those that make it TRUE, FALSE and NULL. So the region in which a
+filter has one of some truths is computed from the leaves up, and NOT and IS only change the wanted truths. Tests of one
+attribute that AND or OR combines become one value set at once, in O(n log n); whatever multiplies spends a budget.
 """
 
 from __future__ import annotations
@@ -20,7 +19,8 @@ from weft.algebra.residual import Called, Outcomes, Subject, relation
 from weft.algebra.strings import like
 from weft.algebra.to_filter import check_written
 from weft.algebra.valueset import ABSENT, NOTHING, PRESENT, ValueSet, of_type, on_line
-from weft.errors import FilterTooComplexError
+from weft.errors import FilterTooComplexError, FilterTypeError
+from weft.language.any_filter import AnyFilter, as_filter
 from weft.language.ast import And, AttributeRef, Between, Call, Compare, Filter, In, Is, Like, Not, Operator, Or, Truth
 from weft.language.constant import Constant
 from weft.language.meaning import negation
@@ -42,33 +42,34 @@ _FALSE: Truths = frozenset((False,))
 
 
 def normalize(
-    filter: Filter, schema: Schema | None = None, budget: Budget | None = None, *, stored: bool = False
+    filter: AnyFilter, schema: Schema | None = None, budget: Budget | None = None, *, stored: bool = False
 ) -> NormalForm:
     """The union of boxes that a filter is; without a schema all numbers are one real line.
 
-    Raises FilterTooComplexError past 256 boxes, when the budget is used up, or when the text of the normal form would
-    be too long to be read back; a `stored` filter has been admitted before, and its text is not checked again.
+    Raises FilterTooComplexError for more than 256 boxes, when the budget is used up, or when the text of the normal
+    form would be too long to read back. A `stored` filter was admitted before, and its text is not checked again.
     """
-    boxes = _one_box(filter) if schema is None else None
+    tree = as_filter(filter)
+    boxes = _one_box(tree) if schema is None else None
     if boxes is None:
         budget = budget or Budget()
-        boxes = _Normalizer(schema, budget).regions(filter, _TRUE)
+        boxes = _Normalizer(schema, budget).regions(tree, _TRUE)
         if len(boxes) > 1:
             boxes = _absorb(boxes, budget)
         if not stored:
             budget.spend(sum([len(box.sets) for box in boxes]) // 4)
-            check_written(filter, boxes)
+            check_written(tree, boxes)
     return NormalForm(tuple(boxes), schema)
 
 
 def simplify(boxes: Iterable[Box], schema: Schema | None = None, budget: Budget | None = None) -> NormalForm:
-    """The union of boxes with as few of them as joining neighbours and dropping covered ones gives."""
+    """The union of boxes, with neighbours joined and covered boxes dropped."""
     budget = budget or Budget()
     return NormalForm(tuple(_absorb(_Normalizer(schema, budget).join(list(boxes)), budget)), schema)
 
 
 def _one_box(filter: Filter) -> list[Box] | None:
-    """The box of a short conjunction of tests with constants, none if it is empty; None for any other filter."""
+    """The box of a short conjunction of tests with constants, no box if it is empty; None for any other filter."""
     sets: dict[str, ValueSet] = {}
     nodes = filter.operands if isinstance(filter, And) else (filter,)
     if len(nodes) > _SHORT:
@@ -99,9 +100,9 @@ class _Normalizer:
         self.known: dict[tuple[int, Truths], list[Box]] = {}
 
     def regions(self, node: Filter, wanted: Truths) -> list[Box]:
-        """The events for which the node comes out as wanted."""
+        """The events for which the node has a wanted truth."""
         key = (id(node), wanted)
-        if key not in self.known:  # IS NULL asks its operand twice: remember, or depth costs double each time
+        if key not in self.known:  # IS NULL needs its operand twice: without a memo, each level would double the cost
             self.known[key] = self.region(node, wanted)
         return self.known[key]
 
@@ -130,7 +131,7 @@ class _Normalizer:
         return self.one(name, values)
 
     def combine(self, node: Filter, operands: Sequence[Filter], wanted: Truths, neutral: bool) -> list[Box]:
-        """AND (neutral: TRUE) and OR (neutral: FALSE): all operands neutral, or any of them the contrary."""
+        """AND (neutral: TRUE) and OR (neutral: FALSE): all operands are neutral, or any of them is the opposite."""
         if wanted == _TRUE and neutral and self.schema is None and len(operands) <= _SHORT:
             boxes = _one_box(node)
             if boxes is not None:
@@ -145,7 +146,7 @@ class _Normalizer:
         every = neutral in wanted
         tests: dict[str, list[ValueSet]] = {}
         parts: list[list[Box]] = []
-        first = 0  # where the tests come among the other operands
+        first = 0  # the position of the tests among the other operands
         related: set[Subject] = set()
         for each in operands if len(operands) <= _SHORT else dict.fromkeys(operands):
             operand, asked = each, wanted
@@ -179,7 +180,7 @@ class _Normalizer:
         return self.all_of(parts)
 
     def leaf(self, node: Filter, wanted: Truths) -> tuple[str, ValueSet]:
-        """The attribute that a test looks at, and the values for which it comes out as wanted."""
+        """The attribute of a test, and the values for which it has a wanted truth."""
         self.budget.spend(_leaf_steps(node))
         if wanted == _TRUE:  # by far the most common
             return _where_true(node)
@@ -214,7 +215,7 @@ class _Normalizer:
         return self.one(name, self.choose(split, wanted))
 
     def conform(self, name: str, values: ValueSet) -> ValueSet:
-        """What the schema leaves of the values: those of the attribute's type, integers on an integer line."""
+        """The values that the schema allows: those of the attribute's type, and integers on an integer line."""
         declared = None if self.schema is None else self.schema.get(name)
         if declared is None:
             return values
@@ -250,7 +251,7 @@ class _Normalizer:
         return [] if within is None else [within]
 
     def within_schema(self, box: Box) -> Box | None:
-        """What the schema leaves of a box; None if that is nothing."""
+        """The part of a box that the schema allows; None if it is empty."""
         sets = {name: self.conform(name, values) for name, values in box.sets.items()}
         return Box(sets, box.residuals) if all(sets.values()) else None
 
@@ -274,7 +275,7 @@ class _Normalizer:
         return _balanced(self.product, [*rest[:first], [whole], *rest[first:]])
 
     def meet(self, boxes: Sequence[Box]) -> Box | None:
-        """The box of what is in all of them; None if nothing is, for sure."""
+        """The box of what is in all of them; None if that is proven empty."""
         if len(boxes) < 2:
             return boxes[0] if boxes else EVERYTHING
         sets: dict[str, list[ValueSet]] = {}
@@ -295,7 +296,7 @@ class _Normalizer:
         return both if len(both) < 2 else self.join(both)
 
     def join(self, boxes: list[Box]) -> list[Box]:
-        """Join boxes that differ in one attribute or residual only, over and over, to no more than the limit."""
+        """Repeatedly join boxes that differ in one attribute or residual only. Raises past the limit of boxes."""
         if EVERYTHING in boxes:
             return [EVERYTHING]
         shared = self.shared(boxes)
@@ -341,7 +342,7 @@ class _Normalizer:
         return list(found.values())
 
     def join_groups(self, boxes: list[Box], groups: dict[tuple[str | Subject, int], list[Box]]) -> list[Box]:
-        """One round of joins; a box takes part in one join at most."""
+        """One round of joins; a box takes part in at most one join."""
         left: dict[int, Box] = {id(box): box for box in boxes}
         result: list[Box] = []
         for (part, _), group in groups.items():
@@ -364,7 +365,7 @@ class _Normalizer:
 
 
 def _is_leaf(node: Filter) -> bool:
-    """Whether it is a test of one attribute alone."""
+    """Whether it is a test of a single attribute."""
     if isinstance(node, Is):
         return node.value is None and isinstance(node.operand, AttributeRef)
     return isinstance(node, (AttributeRef, Between, In, Like)) or (
@@ -397,7 +398,7 @@ def _rest(box: Box, part: str | Subject) -> tuple[object, object]:
 
 
 def _absorb(boxes: list[Box], budget: Budget) -> list[Box]:
-    """Without the boxes that another one covers; what takes too long to compare stays as it is."""
+    """The boxes that no other box covers; all boxes are kept if comparing them takes too many steps."""
     part = budget.part(budget.steps // 4)
     try:
         return _absorb_within(boxes, part)
@@ -408,7 +409,7 @@ def _absorb(boxes: list[Box], budget: Budget) -> list[Box]:
 
 
 def _absorb_within(boxes: list[Box], budget: Budget) -> list[Box]:
-    """Many boxes with patterns stay as they are, because comparing them takes long."""
+    """The same within a budget; many boxes with patterns are all kept, since comparing them is expensive."""
     if len(boxes) > _FEW:
         if any(values.strings.terms for box in boxes for values in box.sets.values()):
             return boxes
@@ -424,7 +425,7 @@ def _absorb_within(boxes: list[Box], budget: Budget) -> list[Box]:
 
 
 def _absorb_many(boxes: list[Box], budget: Budget) -> list[Box]:
-    """The same for many: one box against all that columns hold, and the others pair by pair."""
+    """The same for many: one box against all boxes in columns, and the others pair by pair."""
     from weft.algebra.columns import BoxColumns  # imports numpy
 
     all_of_them = BoxColumns.of(boxes)
@@ -451,7 +452,7 @@ def _absorb_many(boxes: list[Box], budget: Budget) -> list[Box]:
 
 
 def _balanced(combine: Callable[[T, T], T], items: Sequence[T]) -> T:
-    """Combine neighbours, round by round: sizes stay alike, which keeps the total cost low."""
+    """Combine neighbours, round by round: sizes stay similar, which keeps the total cost low."""
     row = list(items)
     while len(row) > 1:
         pairs = [combine(row[at], row[at + 1]) for at in range(0, len(row) - 1, 2)]
@@ -463,7 +464,7 @@ def _balanced(combine: Callable[[T, T], T], items: Sequence[T]) -> T:
 
 
 def _where_true(node: Filter) -> tuple[str, ValueSet]:
-    """Where a test is TRUE, without the work for where it is FALSE."""
+    """Where a test is TRUE, without computing where it is FALSE."""
     match node:
         case Compare(left, operator, Constant() as right):
             return left.name, on_line(right.type, _line(operator, right))
@@ -494,11 +495,11 @@ def _split(node: Filter) -> tuple[str, Split]:
         case Like(left):
             matching = like(node.compiled)
             return left.name, (ValueSet(strings=matching), ValueSet(strings=matching.complement()))
-    raise TypeError(f"{node!r} is no test of an attribute")
+    raise FilterTypeError(f"{node!r} is not a test of an attribute")
 
 
 def _among(constants: Sequence[Constant]) -> Split:
-    """Where a value equals one of the constants, and where it surely differs from all. Cost: O(n log n)."""
+    """Where a value equals one of the constants, and where it differs from all of them. Cost: O(n log n)."""
     lines = _lines(constants)
     true = ValueSet.union_of([on_line(kind, line) for kind, line in lines.items()])
     if len(lines) > 1:  # a value of one type and a constant of another compare to NULL

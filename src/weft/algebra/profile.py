@@ -1,5 +1,5 @@
-"""Profiles: events that are regions and last (thesis, chapter 6). Law: a profile meets a subscription by covering or
-by overlap, as the subscription says, for as long as it lasts.
+"""Profiles: events that are regions and last for a time (thesis, chapter 6). Law: while it lasts, a profile matches a
+subscription by covering or by overlap, as the subscription requires.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from weft.algebra.box import NormalForm
 from weft.algebra.normalize import normalize
 from weft.algebra.relate import Region, as_form, covers, overlaps
 from weft.errors import EventError
-from weft.language.ast import Filter
+from weft.language.any_filter import AnyFilter, as_filter
 from weft.model.schema import Schema
 
 
@@ -24,19 +24,18 @@ class Meeting(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A region with an identity and a time span, in seconds; without a duration it lasts until removed.
+    """A region with an identity and a time span in seconds; without a duration it lasts until it is removed.
 
-    >>> from weft import parse
-    >>> storm = Profile("storms", "7", parse("lat BETWEEN 40 AND 45 AND wind >= 30"), start=0.0, duration=600.0)
-    >>> storm.meets(parse("wind > 20"), Meeting.COVERING), storm.meets(parse("lat > 44"), Meeting.COVERING)
+    >>> storm = Profile("storms", "7", "lat BETWEEN 40 AND 45 AND wind >= 30", start=0.0, duration=600.0)
+    >>> storm.meets("wind > 20", Meeting.COVERING), storm.meets("lat > 44", Meeting.COVERING)
     (True, False)
-    >>> storm.meets(parse("lat > 44"), Meeting.OVERLAP), storm.lasts_at(600.0)
+    >>> storm.meets("lat > 44", Meeting.OVERLAP), storm.lasts_at(600.0)
     (True, False)
     """
 
     source: str
     id: str
-    region: Filter
+    region: AnyFilter
     start: float = 0.0
     duration: float | None = None
     schema: Schema | None = None
@@ -47,16 +46,17 @@ class Profile:
             raise EventError("a profile needs a source and an id")
         if self.duration is not None and not self.duration > 0:
             raise EventError("a profile's duration must be more than 0 seconds")
+        object.__setattr__(self, "region", as_filter(self.region))
         object.__setattr__(self, "form", normalize(self.region, self.schema))
 
     @property
     def identity(self) -> tuple[str, str]:
-        """What tells it from all others."""
+        """What identifies it."""
         return self.source, self.id
 
     @property
     def end(self) -> float | None:
-        """When it expires, if ever."""
+        """When it expires; None if it does not."""
         return None if self.duration is None else self.start + self.duration
 
     def lasts_at(self, now: float) -> bool:
@@ -64,7 +64,7 @@ class Profile:
         return self.start <= now and (self.end is None or now < self.end)
 
     def meets(self, subscription: Region, meeting: Meeting) -> bool:
-        """Whether the subscription is to be told: by covering only when proven, by overlap unless disproved."""
+        """Whether the subscription receives the profile: by covering only when proven, by overlap unless disproved."""
         wanted = as_form(subscription, self.schema)
         if meeting is Meeting.COVERING:
             return bool(self.form) and covers(wanted, self.form, self.schema)

@@ -9,29 +9,27 @@ from weft.algebra.budget import Budget
 from weft.algebra.normalize import normalize, simplify
 from weft.algebra.subtract import remainder
 from weft.errors import FilterTooComplexError, SchemaError
-from weft.language.ast import Filter, as_filter
-from weft.language.builder import Field
+from weft.language.any_filter import AnyFilter
 from weft.model.schema import Schema
 
-Region = Filter | Field | Box | NormalForm
+Region = AnyFilter | Box | NormalForm
 
 
 def as_form(region: Region, schema: Schema | None = None) -> NormalForm:
-    """The region's normal form; one that is made already must have been made under the same schema."""
+    """The normal form of a region; one that is given must have been made under the same schema."""
     if isinstance(region, NormalForm):
         if region.schema != schema:
-            raise SchemaError("a normal form holds under the schema it was made with: pass that schema")
+            raise SchemaError("a normal form is valid only under the schema it was made with; pass that schema")
         return region
     if isinstance(region, Box):
         return NormalForm((region,), schema)
-    return normalize(as_filter(region), schema)
+    return normalize(region, schema)
 
 
 def covers(wide: Region, narrow: Region, schema: Schema | None = None, budget: Budget | None = None) -> bool:
     """True only if every event that matches `narrow` matches `wide`; False when the budget is used up.
 
-    >>> from weft import parse
-    >>> covers(parse("x < 10"), parse("x BETWEEN 5 AND 9")), covers(parse("x < 10"), parse("x BETWEEN 8 AND 15"))
+    >>> covers("x < 10", "x BETWEEN 5 AND 9"), covers("x < 10", "x BETWEEN 8 AND 15")
     (True, False)
     """
     outer, inner = as_form(wide, schema), as_form(narrow, schema)
@@ -80,8 +78,7 @@ def _pair(one: Box, other: Box) -> int:
 def overlaps(one: Region, other: Region, schema: Schema | None = None, budget: Budget | None = None) -> bool:
     """False only if no event matches both; True when the budget is used up.
 
-    >>> from weft import parse
-    >>> overlaps(parse("x < 10"), parse("x > 5")), overlaps(parse("x < 5"), parse("x > 10"))
+    >>> overlaps("x < 10", "x > 5"), overlaps("x < 5", "x > 10")
     (True, False)
     """
     mine, theirs = as_form(one, schema), as_form(other, schema)
@@ -108,8 +105,7 @@ def equivalent(one: Region, other: Region, schema: Schema | None = None) -> bool
 def is_empty(region: Region, schema: Schema | None = None) -> bool:
     """True only if no event matches.
 
-    >>> from weft import parse
-    >>> is_empty(parse("x > 5 AND x < 3")), is_empty(parse("x > 5 AND y < 3"))
+    >>> is_empty("x > 5 AND x < 3"), is_empty("x > 5 AND y < 3")
     (True, False)
     """
     return not as_form(region, schema).boxes

@@ -1,8 +1,8 @@
-"""What no box expresses: comparisons between attributes, and user predicates. Laws: a residual allows some outcomes
+"""What value sets cannot express: comparisons between attributes, and predicates. Laws: a residual allows some outcomes
 of its subject; one implies another only when that is proven.
 
-A subject has an outcome for every event, None where it is NULL, and a residual is a subject with the outcomes that it
-lets through. NOT and IS NULL are other outcomes of the same subject, so residuals need no logic of their own.
+A subject has an outcome for every event, None where it is NULL, and a residual is a subject with its allowed outcomes.
+NOT and IS NULL are other outcomes of the same subject, so that residuals need no logic of their own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from weft.algebra.budget import Budget
 from weft.algebra.valueset import PRESENT, ValueSet, of_type
 from weft.language.ast import AttributeRef, Call, Compare, Filter, Is, Not, Operator
-from weft.language.meaning import compare, truth
+from weft.language.meaning import compare, evaluate
 from weft.model.value import Value
 
 Outcome = str | bool | None
@@ -35,19 +35,19 @@ _RESULTS = {
 
 @dataclass(frozen=True, slots=True)
 class AttributeRelation:
-    """How two attributes compare: `<`, `=` or `>`. Canonical: left comes before right in the alphabet."""
+    """How two attributes compare: `<`, `=` or `>`. Canonical: left sorts before right."""
 
     left: str
     right: str
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The attributes it looks at."""
+        """The attributes that it tests."""
         return (self.left, self.right)
 
     @property
     def outcomes(self) -> Outcomes:
-        """All it can come to."""
+        """All possible outcomes."""
         return frozenset(("<", "=", ">", None))
 
     def outcome(self, event: Mapping[str, Value | None]) -> Outcome:
@@ -59,7 +59,7 @@ class AttributeRelation:
         return None
 
     def needs(self, allowed: Outcomes) -> dict[str, ValueSet]:
-        """What the attributes must be for an allowed outcome."""
+        """The values that the attributes must have for an allowed outcome."""
         return {} if None in allowed else {self.left: PRESENT, self.right: PRESENT}
 
     def to_filter(self, allowed: Outcomes) -> Filter:
@@ -79,26 +79,26 @@ class AttributeRelation:
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """A user predicate on an attribute: TRUE or FALSE."""
+    """A call of a predicate on an attribute: TRUE or FALSE."""
 
     call: Call
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The attribute it looks at."""
+        """The attribute that it tests."""
         return (self.call.left.name,)
 
     @property
     def outcomes(self) -> Outcomes:
-        """All it can come to."""
+        """All possible outcomes."""
         return frozenset((True, False, None))
 
     def outcome(self, event: Mapping[str, Value | None]) -> Outcome:
-        """What the predicate says of the event's value."""
-        return truth(self.call, event)
+        """The outcome of the predicate for the event."""
+        return evaluate(self.call, event)
 
     def needs(self, allowed: Outcomes) -> dict[str, ValueSet]:
-        """What the attribute must be for an allowed outcome."""
+        """The values that the attribute must have for an allowed outcome."""
         typed = of_type(self.call.predicate.type)
         if None not in allowed:
             return {self.call.left.name: typed}
@@ -127,7 +127,7 @@ def relation(left: str, operator: Operator, right: str) -> tuple[AttributeRelati
 def implied(
     subject: Subject, allowed: Outcomes, residuals: Residuals, sets: Mapping[str, ValueSet], budget: Budget
 ) -> bool:
-    """True only if whatever has these residuals and value sets gives the subject an allowed outcome."""
+    """True only if every event with these residuals and value sets gives the subject an allowed outcome."""
     budget.spend(4)
     known = residuals.get(subject)
     if known is not None and known <= allowed:
@@ -161,7 +161,7 @@ def implied(
 def contradicts(
     subject: Subject, allowed: Outcomes, residuals: Residuals, sets: Mapping[str, ValueSet], budget: Budget
 ) -> bool:
-    """True only if nothing with these residuals and value sets gives the subject an allowed outcome."""
+    """True only if no event with these residuals and value sets gives the subject an allowed outcome."""
     return implied(subject, subject.outcomes - allowed, residuals, sets, budget)
 
 
@@ -170,7 +170,7 @@ def _same_test(one: Call, other: Call) -> bool:
 
 
 def _outcomes(subject: Subject, sets: Mapping[str, ValueSet], budget: Budget) -> Outcomes | None:
-    """The outcomes over finitely many values; None if there are too many to try."""
+    """The outcomes for finitely many values; None if there are too many to try."""
     choices: list[list[Any]] = []
     trials = 1
     for name in subject.names:

@@ -1,8 +1,9 @@
 """Value sets as spans, one interval of one type each. Laws: the span of a set holds all of it; where it is exact it
 holds nothing else, and `values_of` gives the set back.
 
-The ends are floats, so that columns and indexes can compare them: a string is the number that its owner gave it, a
-timestamp its microseconds. Rounding to floats keeps order, so a span that is not exact still serves as a hull.
+The ends are floats, so that columns and indexes can compare them: a string is represented by a number that its
+owner gave it, a timestamp by its microseconds. Rounding to floats keeps the order, so that a span that is not exact is
+still a hull.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ Span = tuple[ColumnKey, float, float, int]  # low, high and marks as in kernels.
 
 
 def span_of(name: str, values: ValueSet, number: Callable[[str], float]) -> tuple[Span | None, bool]:
-    """The span of an attribute's set, and whether it is exact; a set of several types has none.
+    """The span of the set of an attribute, and whether it is exact; a set of several types has none.
 
-    `number` gives the number of a string, and is called only if that string is all of the set.
+    `number` gives the number of a string; it is called only if the set is just that string.
 
     >>> span_of("x", ValueSet(numbers=((1, 0), (2, 0), (5, 1))), len)
     ((('x', <ColumnPart.NUMBERS: 'numbers'>), 1.0, inf, 4), False)
@@ -67,7 +68,7 @@ def span_of(name: str, values: ValueSet, number: Callable[[str], float]) -> tupl
 
 
 def only_string(strings: Strings) -> str | None:
-    """The string that is all of a set; None if it has others, or may have."""
+    """The only string of a set; None if it has others, or may have."""
     texts = None if strings.terms else interval.points(strings.line)
     return texts[0] if texts is not None and len(texts) == 1 else None
 

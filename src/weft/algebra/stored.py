@@ -1,8 +1,8 @@
 """Normal forms as text that Weft reads back itself: snapshots, logs, messages between brokers. Law: whatever was
 admitted can be written and read again, and means the same.
 
-What a user may write is limited more narrowly than what Weft writes: a short filter can have a long normal form. So
-limits count at the door, for users' texts; what comes back is read with `LIMITS.stored_text` and a larger budget.
+What a user can write is limited more tightly than what Weft writes: a short filter can have a long normal form. So the
+limits apply to the texts of users; stored text is read back with `LIMITS.stored_text` and a larger budget.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from weft.language.text import parse
 from weft.model.limits import LIMITS
 from weft.model.schema import Schema
 
-_MORE = 8  # how much larger the budget is on the way back
+_MORE = 8  # how much larger the budget is for reading back
 
 
 def to_stored(form: NormalForm) -> str:

@@ -1,9 +1,10 @@
 """Sets of strings: intervals of the code-point order, and patterns. Laws: membership, union, intersection and
 complement are exact; `covers` is True only when proven, and complete without patterns.
 
-A set is a line (points, prefixes, ranges, and what they leave out) and terms: a term is the part of a line that
-matches all of some patterns and none of some others. Whatever compares patterns spends a budget: when it is used up,
-`covers` is False, `overlaps` is True, and union, intersection and complement raise FilterTooComplexError.
+A set is a line (points, prefixes, ranges, and their complements) and terms: a term is the part of a line that matches
+all of some patterns and none of some others. Comparing patterns spends a budget: when it is used up, `covers` is False,
+`overlaps` is True, and union, intersection and complement raise FilterTooComplexError. A pattern that ignores case is
+always a term, also without wildcards.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from weft.algebra import interval
 from weft.algebra.budget import Budget
 from weft.algebra.interval import EMPTY, STRINGS, Line
 from weft.errors import FilterTooComplexError
+from weft.language.folding import spellings
 from weft.language.pattern import Pattern
 from weft.model.limits import LIMITS
 
-_ALONE = 8  # sets of a box that are compared without a budget get this part of one each: a box may have many
+_ALONE = 8  # a set that is compared without a budget gets this fraction of one: a box may have many sets
+_SPELLINGS = 64  # of a text whose case is ignored; more are not enumerated
 _FEW = 24  # more terms, or patterns of a term, are not compared with each other
 
 _NONE: frozenset[Pattern] = frozenset()
@@ -37,10 +40,20 @@ class Term:
 
     def admits(self, text: str) -> bool:
         """Whether the patterns alone let the text through."""
-        return all(p.matches(text) for p in self.musts) and not any(p.matches(text) for p in self.nots)
+        folded = None  # folded once, whatever the number of patterns
+        for patterns, wanted in ((self.musts, True), (self.nots, False)):
+            for pattern in patterns:
+                if not pattern.ignore_case:
+                    found = pattern.fits(text)
+                else:
+                    folded = text.casefold() if folded is None else folded
+                    found = pattern.fits(folded)
+                if found is not wanted:
+                    return False
+        return True
 
     def covers(self, other: Term, budget: Budget, known: frozenset[Pattern] | None = None) -> bool:
-        """True only if every string of the other is in this; `known` are the patterns that all of them match."""
+        """True only if every string of the other is in this; all strings of the other match the `known` patterns."""
         budget.spend(1)
         if not interval.covers(self.line, other.line):
             return False
@@ -50,9 +63,20 @@ class Term:
             _any_covers(other.nots, (p,), spend) or _any_disjoint(p, known, spend) for p in self.nots - other.nots
         )
 
+    def few_values(self, budget: Budget) -> list[str] | None:
+        """Its strings, if a pattern without wildcards leaves only a few spellings; else None."""
+        for pattern in self.musts:
+            if pattern.ignore_case and (text := pattern.literal) is not None and len(text) <= _SPELLINGS:
+                budget.spend(16 + len(text))
+                some = spellings(text, _SPELLINGS)
+                if some is not None:
+                    budget.spend(len(some) * (1 + len(self.musts) + len(self.nots)))
+                    return [each for each in some if each in self]
+        return None
+
     @property
     def known(self) -> frozenset[Pattern]:
-        """The patterns that all strings of it match, surely."""
+        """Patterns that all of its strings match."""
         return self.musts | {_prefix_pattern(self.line)}
 
 
@@ -157,7 +181,7 @@ class Strings:
             return False  # not proven
 
     def overlaps(self, other: Strings, budget: Budget | None = None) -> bool:
-        """False only if nothing is in both; what takes too long to compare disproves nothing."""
+        """False only if nothing is in both; True when the budget is used up."""
         if interval.intersect(self.line, other.line):
             return True
         if not self.terms and not other.terms:
@@ -181,17 +205,20 @@ class Strings:
         return False
 
     def hull_of_terms(self) -> Line:
-        """The whole line and the lines of all terms: no string of the set is outside."""
+        """The line and the lines of all terms: every string of the set is in it."""
         return interval.union_of((self.line, *(term.line for term in self.terms)))
 
     def _has_all(self, line: Line, terms: Iterable[Term], budget: Budget) -> bool:
-        """Whether all of a line and of terms is proven to be in this."""
+        """True only if all of a line and of terms is in this."""
         parts = [Term((low,) if high is None else (low, high), _NONE, _NONE) for low, high in interval.intervals(line)]
         for term in terms:
             budget.spend(1 + (len(term.line) + len(self.line)) // 8)
             rest = interval.minus(term.line, self.line)
             if rest:
-                parts.append(Term(rest, term.musts, term.nots))
+                part = Term(rest, term.musts, term.nots)
+                values = part.few_values(budget)
+                parts.append(part if values is None else Term(interval.points_line(values), _NONE, _NONE))
+        parts = [part for part in parts if part.line]
         if not parts:
             return True
         near = _ByAnchor(self.terms) if len(self.terms) > 8 and len(parts) > 8 else None
@@ -212,7 +239,7 @@ class Strings:
 
 
 class _ByAnchor:
-    """Terms by a literal text that all of their strings contain: one that covers others has it in their patterns."""
+    """Terms by a literal text that all of their strings contain: where a term covers another, the other has it too."""
 
     def __init__(self, terms: Iterable[Term]) -> None:
         self.free: list[Term] = []  # without such a text
@@ -227,9 +254,11 @@ class _ByAnchor:
         self.sizes = {len(gram) for gram in self.by_gram}
 
     def near(self, known: Iterable[Pattern]) -> Iterable[Term]:
-        """The terms that may cover one all of whose strings match the known patterns."""
+        """The terms that may cover a term whose strings all match the known patterns."""
         yield from self.free
-        text = "\0".join([chunk for p in known for segment in p.segments for chunk in segment])
+        chunks = [chunk for p in known for segment in p.segments for chunk in segment]
+        chunks += [chunk.casefold() for p in known if not p.ignore_case for segment in p.segments for chunk in segment]
+        text = "\0".join(chunks)
         for gram in {text[at : at + size] for size in self.sizes for at in range(len(text) - size + 1)}:
             yield from self.by_gram.get(gram, ())
 
@@ -240,10 +269,10 @@ NO_STRINGS, ALL_STRINGS = Strings(), Strings(STRINGS)
 
 
 def like(pattern: Pattern) -> Strings:
-    """The strings that match; a plain text or prefix is an interval."""
-    if pattern.literal is not None:
+    """The strings that match; a plain text or prefix is an interval, unless case is ignored."""
+    if pattern.literal is not None and not pattern.ignore_case:
         return Strings(interval.point(pattern.literal))
-    if pattern.prefix is not None:
+    if pattern.prefix is not None and not pattern.ignore_case:
         return Strings(starting_with(pattern.prefix))
     return Strings(EMPTY, frozenset((Term(starting_with(pattern.head), frozenset((pattern,)), _NONE),)))
 
@@ -253,15 +282,15 @@ def starting_with(prefix: str) -> Line:
     for at in range(len(prefix) - 1, -1, -1):
         code = ord(prefix[at])
         if code < 0x10FFFF:
-            after = 0xE000 if code == 0xD7FF else code + 1  # no lone surrogates: they are no text
+            after = 0xE000 if code == 0xD7FF else code + 1  # lone surrogates are not text
             return ((prefix, 0), (prefix[:at] + chr(after), 0))
     return ((prefix, 0),)
 
 
 def _gather(line: Line, terms: Iterable[Term], budget: Budget, simple: bool = False) -> Strings:
-    """The union of a line and terms, simplified: finite terms become points, contained terms go.
+    """The union of a line and terms, simplified: finite terms become points, contained terms are dropped.
 
-    `simple` terms have been simplified before.
+    With `simple`, the terms have been simplified already.
     """
     kept: dict[Term, None] = {}
     lines = [line]
@@ -287,7 +316,7 @@ def _gather(line: Line, terms: Iterable[Term], budget: Budget, simple: bool = Fa
 
 
 def _least(terms: list[Term], budget: Budget) -> list[Term]:
-    """Without the terms that another one contains."""
+    """The terms that no other term contains."""
     kept: list[Term] = []
     for term in terms:
         if not any(other.covers(term, budget) for other in kept):
@@ -297,7 +326,7 @@ def _least(terms: list[Term], budget: Budget) -> list[Term]:
 
 
 def _join(terms: dict[Term, None], budget: Budget) -> tuple[Term, Term, Term] | None:
-    """Two terms that together lose a pattern: (p and rest) or (not p and rest) is rest."""
+    """Two terms that together need one pattern less: (p and rest) or (not p and rest) is rest."""
     for term in terms:
         for pattern in term.nots:
             budget.spend(4 + (len(term.nots) + len(term.musts)) // 8)
@@ -328,8 +357,10 @@ def _simplify(term: Term, budget: Budget) -> Term | Line:
     known = term.musts | {prefix}
     if any(_any_disjoint(p, known, spend) for p in term.musts) or _any_covers(term.nots, known, spend):
         return EMPTY
+    if (number > 1 or line != STRINGS) and Term(line, term.musts, term.nots).few_values(budget) == []:
+        return EMPTY
     musts, nots = set(term.musts), set(term.nots)
-    for p in term.musts:  # one at a time: of two equals one must stay
+    for p in term.musts:  # one at a time: of two equal patterns one must stay
         if _any_covers((p,), (musts if prefix in term.musts else musts | {prefix}) - {p}, spend):
             musts.discard(p)
     for p in term.nots:
@@ -339,7 +370,7 @@ def _simplify(term: Term, budget: Budget) -> Term | Line:
 
 
 def _any_covers(wide: Iterable[Pattern], narrow: Iterable[Pattern], spend: Callable[[int], None]) -> bool:
-    """Whether one of the wide patterns surely covers one of the narrow ones."""
+    """True only if one of the wide patterns covers one of the narrow ones."""
     for p in wide:
         for q in narrow:
             spend(3)
@@ -349,9 +380,9 @@ def _any_covers(wide: Iterable[Pattern], narrow: Iterable[Pattern], spend: Calla
 
 
 def _any_disjoint(pattern: Pattern, others: Iterable[Pattern], spend: Callable[[int], None]) -> bool:
-    """Whether nothing matches the pattern and one of the others, surely."""
+    """True only if nothing matches both the pattern and one of the others."""
     for other in others:
-        spend(3 + (pattern.shortest + other.shortest) // 256)
+        spend(3 + (pattern.shortest + other.shortest) // (256 if pattern.ignore_case is other.ignore_case else 32))
         if pattern.disjoint(other):
             return True
     return False
@@ -372,4 +403,4 @@ def _most_patterns(strings: Strings) -> int:
 
 
 def _too_many() -> FilterTooComplexError:
-    return FilterTooComplexError("too many LIKE patterns on one attribute: split the filter")
+    return FilterTooComplexError("too many LIKE patterns on one attribute; split the filter")

@@ -1,5 +1,5 @@
-"""Boxes minus boxes. Laws: the pieces are disjoint and, with what was taken, make up the whole; a subtrahend with a
-residual of its own takes nothing away.
+"""Boxes minus boxes. Laws: the pieces are disjoint and, with what was removed, make up the whole; a subtrahend with a
+residual of its own removes nothing.
 
 A piece is cut first by the cutter that reaches into it by the fewest attributes: one that leaves a single attribute
 open shrinks the piece without splitting it. A cutter is compared again only where the piece has changed, so boxes with
@@ -9,37 +9,47 @@ a thousand attributes cost no more than the attributes that are cut.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from weft.algebra.box import Box, universe
 from weft.algebra.budget import Budget
 from weft.algebra.valueset import ValueSet
 from weft.model.schema import Schema
 
+if TYPE_CHECKING:
+    from weft.algebra.relate import Region
 
-def subtract(box: Box, others: Sequence[Box], schema: Schema | None = None, budget: Budget | None = None) -> list[Box]:
-    """Disjoint boxes that hold what is in the box and in none of the others.
 
-    Raises FilterTooComplexError when the budget is used up: then nothing should be taken away.
+def subtract(
+    region: Region, others: Sequence[Region], schema: Schema | None = None, budget: Budget | None = None
+) -> list[Box]:
+    """Boxes that hold what is in the region and in none of the others; disjoint, but for residuals.
 
-    >>> from weft import parse
-    >>> from weft.algebra.normalize import normalize
-    >>> (whole,), (hole,) = (normalize(parse(t)).boxes for t in ("x BETWEEN 0 AND 9", "x BETWEEN 3 AND 5"))
-    >>> len(subtract(whole, [hole])), subtract(hole, [whole])
+    Raises FilterTooComplexError when the budget is used up; then nothing should be removed.
+
+    >>> len(subtract("x BETWEEN 0 AND 9", ["x BETWEEN 3 AND 5"])), subtract("x = 4", ["x BETWEEN 3 AND 5"])
     (1, [])
     """
-    return list(remainder(box, others, schema, budget))
+    if isinstance(region, Box) and all(isinstance(other, Box) for other in others):
+        return list(remainder(region, others, schema, budget))  # type: ignore[arg-type]
+    from weft.algebra.relate import as_form
+
+    given = (others,) if isinstance(others, str) else others
+    cutters = [box for other in given for box in as_form(other, schema).boxes]
+    budget = budget or Budget()
+    boxes = as_form(region, schema).boxes
+    return [piece for at, box in enumerate(boxes) for piece in remainder(box, [*cutters, *boxes[:at]], schema, budget)]
 
 
 class _Cutter(NamedTuple):
-    """A box to cut with, and the attributes by which a piece may be outside of it."""
+    """A box to cut with, and the attributes by which a piece may lie outside it."""
 
     sets: Mapping[str, ValueSet]
     open: tuple[str, ...]
 
 
 class _Piece(NamedTuple):
-    """What is left of a box: its changed sets, the attributes to compare anew, and the cutters that it may meet."""
+    """What is left of a box: its changed sets, the attributes to compare again, and the cutters that may overlap it."""
 
     changed: dict[str, ValueSet]
     fresh: tuple[str, ...] | None  # None: all
@@ -49,7 +59,7 @@ class _Piece(NamedTuple):
 def remainder(
     box: Box, others: Sequence[Box], schema: Schema | None = None, budget: Budget | None = None
 ) -> Iterator[Box]:
-    """The pieces of `subtract`, one by one, so that a caller who only asks whether there is one can stop.
+    """The pieces of `subtract`, one by one, so that a caller who only needs to know whether there is one can stop.
 
     A cutter whose residuals every event of the box has cuts as if it had none. Raises FilterTooComplexError when the
     budget is used up.
@@ -91,7 +101,7 @@ def _openness(cutter: _Cutter) -> int:
 
 
 def _met(box: Box, piece: _Piece, schema: Schema | None, budget: Budget) -> list[_Cutter] | None:
-    """The cutters that the piece meets; None if one of them covers it."""
+    """The cutters that overlap the piece; None if one of them covers it."""
     met = []
     fresh = None if piece.fresh is None else frozenset(piece.fresh)
     for cutter in piece.cutters:
@@ -115,7 +125,7 @@ def _met(box: Box, piece: _Piece, schema: Schema | None, budget: Budget) -> list
 
 
 def cut(box: Box, cutter: Box, schema: Schema | None = None) -> list[Box]:
-    """The box without the value sets of the cutter, as disjoint boxes, one for each attribute at most."""
+    """The box without the value sets of the cutter, as disjoint boxes, at most one for each attribute."""
     sets = dict(box.sets)
     pieces = []
     for name, values in cutter.sets.items():

@@ -1,6 +1,6 @@
-"""Unions of boxes back to filters. Law: normalising the filter gives the same set again.
+"""Unions of boxes as filters. Law: normalising the filter gives the same set again.
 
-"Is a number" has no word of its own in the language; it is written `x < 0 OR x >= 0`, and so for timestamps.
+The language has no test "is a number"; it is written `x < 0 OR x >= 0`, and likewise for timestamps.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def check_written(filter: Filter, boxes: Iterable[Box]) -> None:
     """Raise FilterTooComplexError if the text of a filter, or of its normal form, could be too long to be read back."""
     size, some = most_written(filter), list(boxes)
     if size * (4 + 4 * len(some)) < LIMITS.stored_text:
-        return  # each test comes into a box once, and is written there no longer than that
+        return  # each test is in a box once, and is not written longer there
     known: dict[tuple[str, int], int] = {}
     if size > LIMITS.stored_text or sum([_most_written_box(box, known) for box in some]) > LIMITS.stored_text:
         raise FilterTooComplexError(
@@ -59,7 +59,7 @@ def check_written(filter: Filter, boxes: Iterable[Box]) -> None:
 
 
 def _most_written_box(box: Box, known: dict[tuple[str, int], int]) -> int:
-    """No fewer bytes than the text of a box takes; sets that boxes share are measured once."""
+    """An upper bound of the bytes of the text of a box; sets that boxes share are measured once."""
     total = 0
     for name, values in box.sets.items():
         size = known.get((name, id(values)))
@@ -84,7 +84,7 @@ def _most_written_set(name: str, values: ValueSet) -> int:
 
 
 def _most_written_line(line: Line, whole: Line, test: int) -> int:
-    """Single values stand in one list; everything else is a test for each end."""
+    """Single values are written in one list; everything else is a test for each end."""
     if len(line) & 1 and interval.points(interval.complement(line, whole)) is not None:
         return 2 * test + sum([_most_written_value(value) for value, _ in line])
     total = 2 * test
@@ -143,7 +143,7 @@ def _strings(left: AttributeRef, strings: Strings) -> list[Filter]:
 
 
 def _order(term: Term) -> tuple[object, ...]:
-    """A key that is the same in every process, as the order of a set is not."""
+    """A key that is the same in every process, unlike the order of a set."""
     return sorted(map(repr, term.musts)), sorted(map(repr, term.nots)), repr(term.line)
 
 
@@ -160,13 +160,13 @@ def _term(left: AttributeRef, term: Term) -> Filter:
 
 def _like(left: AttributeRef, pattern: Pattern) -> Like:
     if not any(sign in chunk for segment in pattern.segments for chunk in segment for sign in "%_"):
-        return Like(left, "%".join("_".join(segment) for segment in pattern.segments))
+        return Like(left, "%".join("_".join(segment) for segment in pattern.segments), None, pattern.ignore_case)
     chunks = [[literal_like(left, "", chunk + "%", "").pattern[:-2] for chunk in s] for s in pattern.segments]
-    return Like(left, "%".join("_".join(segment) for segment in chunks), "\\")
+    return Like(left, "%".join("_".join(segment) for segment in chunks), "\\", pattern.ignore_case)
 
 
 def _tests(left: AttributeRef, kind: Type, line: Line, whole: Line) -> list[Filter]:
-    """One test for each interval; single values are gathered in one IN, single holes are !=."""
+    """One test for each interval; single values are collected in one IN, and single holes are !=."""
     holes = interval.points(interval.complement(line, whole))
     if holes and kind is not Type.TIMESTAMP:
         return [_equal(left, kind, holes, negated=True)]
@@ -189,7 +189,7 @@ def _single(kind: Type, low: Cut, high: Cut) -> bool:
 
 
 def _interval(left: AttributeRef, kind: Type, low: Cut, high: Cut | None, whole: Line) -> Filter:
-    """The tests of the ends; a whole line has none and never comes here."""
+    """The tests of the ends; this is never called for a whole line, which has none."""
     tests: list[Filter] = []
     low = _named(kind, low)
     high = None if high is None else _named(kind, high)
@@ -216,5 +216,5 @@ def _constant(kind: Type, value: object) -> Constant:
 
 
 def _named(kind: Type, cut: Cut) -> Cut:
-    """The same cut at a microsecond that has a name: there is none after the year 9999."""
+    """The same cut at a timestamp that can be written: there is none after the year 9999."""
     return (MICROS_MAX, 1) if kind is Type.TIMESTAMP and cut[0] > MICROS_MAX else cut

@@ -1,7 +1,7 @@
-"""Sets of values of one attribute, absence among them. Laws: a boolean algebra that keeps membership exactly;
-`covers` is True only when proven, complete but for LIKE patterns.
+"""Sets of values of one attribute, absence included. Laws: a boolean algebra with exact membership;
+`covers` is True only when proven, and complete except for LIKE patterns.
 
-A value set has a part for each type of values and says whether it holds "absent".
+A value set has a part for each type of value, and says whether "absent" belongs to it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ValueSet:
     absent: bool = False
 
     def __bool__(self) -> bool:
-        """Whether it may hold a value: False means surely empty."""
+        """Whether it may have a member: False only if it is empty."""
         return bool(self.numbers or self.strings or self.bools or self.timestamps or self.absent)
 
     def __contains__(self, value: Value | None) -> bool:
@@ -102,7 +102,7 @@ class ValueSet:
         )
 
     def complement(self, budget: Budget | None = None) -> ValueSet:
-        """Every other value, of every type, and absence if it is not in."""
+        """Every other value of every type, and absence if it does not belong to this set."""
         return ValueSet(
             interval.complement(self.numbers, NUMBERS),
             self.strings.complement(budget),
@@ -133,11 +133,11 @@ class ValueSet:
 
     @property
     def cuts(self) -> int:
-        """How many cuts its lines have: what an operation on it costs, but for patterns."""
+        """The number of cuts of its lines: the cost of an operation on it, except for patterns."""
         return len(self.numbers) + len(self.strings.line) + len(self.timestamps)
 
     def hull(self) -> ValueSet:
-        """The smallest set around this with at most one interval for each type, and no pattern."""
+        """The smallest set that contains this one and has at most one interval per type and no pattern."""
         return ValueSet(
             interval.hull(self.numbers),
             Strings(interval.hull(self.strings.hull_of_terms())),

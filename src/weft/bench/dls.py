@@ -45,7 +45,7 @@ _BATCHES = 9
 
 
 def run(quick: bool, progress: Progress, sizes: tuple[int, ...] | None = None) -> list[Result]:
-    """All figures; `progress` is told what is being measured."""
+    """All figures; `progress` is called with what is being measured."""
     sizes = sizes or ((100_000, 1_000_000) if quick else (100_000, 200_000, 300_000, 400_000, 500_000, 1_000_000))
     results: list[Result] = []
     for draw in DRAWS:
@@ -219,7 +219,7 @@ def _wanted(lows: Ints, highs: Ints, points: Ints) -> NDArray[np.bool_]:
 def _rates(  # noqa: PLR0913, PLR0917
     lows: Ints, highs: Ints, points: Ints, wanted: NDArray[np.bool_], granules: int, size: int
 ) -> dict[str, float]:
-    """Of the events that nobody wants: how many cells let pass, cells and filter, and what the filter should add."""
+    """Of the unwanted events, those that cells let pass, cells and filter, and what the filter should add."""
     width = _TOP // granules
     code = LabelCode((granules,) * 3, PARTS)
     labels = np.unique(code.of_boxes(lows // width, highs // width).labels)

@@ -1,5 +1,5 @@
-"""The most expensive legal filters, pairs and events known, and how their cost grows. Law: no figure grows past what
-the limits allow.
+"""The most expensive legal filters, pairs and events that are known, and how their cost grows. Law: no figure grows
+past what the limits allow.
 
 Each case is measured at three sizes, in milliseconds of this process's CPU; `growth` is the exponent between the first
 and the last size (1 is linear). `before` is what the case took before there was a budget, on the machine that found it.

@@ -93,7 +93,7 @@ def _index_of(form: Any) -> TreeIndex:
 
 
 def churn(subscriptions: int, changes: int = 4_000, seed: int = 1) -> Figures:
-    """Add and discard one by one in an index of so many: milliseconds of the thread, at most and on average."""
+    """Add and discard one by one in an index of so many: milliseconds of the thread, the worst and the mean."""
     rng = np.random.default_rng(seed)
     index = TreeIndex()
     index.add_texts(range(subscriptions), [_text(rng) for _ in range(subscriptions)])

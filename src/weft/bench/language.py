@@ -26,7 +26,7 @@ _FIRST = "import weft; weft.matches(weft.parse('magnitude >= 5 AND depth < 70'),
 
 
 def run(quick: bool, progress: Callable[[str], None], size: int | None = None) -> list[Result]:
-    """All figures; `progress` is told what is being measured."""
+    """All figures; `progress` is called with what is being measured."""
     size = size or (20_000 if quick else 200_000)
     results: list[Result] = []
     texts = repeated_shapes(size)

@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from weft.bench.match_ids import more_for_one, times_of_batches, with_ids
 from weft.bench.peers import PEERS, Peer, installed, pace, suits
 from weft.bench.report import Result, timed
 from weft.index import TreeIndex
@@ -57,6 +58,8 @@ GOALS = {
     **{f"W1/{size}/growth": 1 for size in (*SIZES, LARGEST)},
     "mixed/100000/slowdown": 3,
     **{f"{name}/100000/vs_best_shape": 1.3 for name in WORKLOADS},
+    **{f"{name}/100000/index_batch_vs_tree": 1.3 for name in ("W1", "W2", "W3")},
+    **{f"{name}/100000/index_single_more_us": 3 for name in ("W1", "W2", "W3")},
     "start/1/first_match": 1_500,
 }
 LOWER = {"us", "ns", "ms", "bytes", "of linear", "x slower"}  # units in which less is better
@@ -73,7 +76,7 @@ Counts = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class MatchEffort:
-    """How much time a run may take, and whom it tells what."""
+    """How much time a run may take, and who hears about it."""
 
     quick: bool
     progress: Callable[[str], None]
@@ -97,7 +100,7 @@ def run(
     workloads: Sequence[str] | None = None,
     note: Callable[[str], None] = lambda _: None,
 ) -> list[Result]:
-    """All figures, or those of a size and of some workloads. `note` is told the peers' plans and who is missing."""
+    """All figures, or those of a size and of some workloads. `note` hears of plans and of missing peers."""
     effort = MatchEffort(quick, progress, note)
     sizes = (size,) if size else SIZES[:1] if quick else SIZES
     names = workloads or list(WORKLOADS)
@@ -149,6 +152,7 @@ def _contest(effort: MatchEffort, name: str, size: int, extras: bool) -> list[Re
         results.append(_against_shapes(effort, workload, counts))
     if extras and name in ("W1", "W2", "W3"):
         results.append(_single(index, workload, counts))
+        results += _ids(index, workload)
     if extras and name == "W4":
         results.append(_two_threads(index, workload))
     if name == "W1":
@@ -250,6 +254,16 @@ def _single(index: TreeIndex, workload: Workload, counts: Counts) -> Result:
     seconds, found = timed(lambda: [index.match(event) for event in events])
     assert [len(ids) for ids in found] == counts[: len(events)].tolist(), "one by one must be as in a batch"
     return _figure(f"{workload.name}/{len(workload)}", "single_match_us", 1e6 * seconds / len(events), "us")
+
+
+def _ids(index: TreeIndex, workload: Workload) -> list[Result]:
+    """What it costs more to have ids that are strings."""
+    named, place = with_ids(workload), f"{workload.name}/{len(workload)}"
+    events, batches = workload.table.slice(0, 2_000).to_pylist(), list(workload.batches(BATCH))
+    return [
+        _figure(place, "index_single_more_us", 1e6 * more_for_one(named, index, events), "us"),
+        _figure(place, "index_batch_vs_tree", times_of_batches(named, index, batches), "x slower"),
+    ]
 
 
 def _two_threads(index: TreeIndex, workload: Workload) -> Result:

@@ -30,7 +30,7 @@ _BATCH = 10_000
 
 
 def run(quick: bool, progress: Callable[[str], None]) -> list[Result]:
-    """All figures; `progress` is told what is being measured."""
+    """All figures; `progress` is called with what is being measured."""
     results: list[Result] = []
     for draw in ("uniform", "zipf"):
         for dims in (2, 3, 4):

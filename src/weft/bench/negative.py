@@ -36,7 +36,7 @@ _MIXED, _BUDGET = 400, 64
 
 
 def run(quick: bool, progress: Callable[[str], None], size: int | None = None) -> list[Result]:
-    """All figures; `progress` is told what is being measured."""
+    """All figures; `progress` is called with what is being measured."""
     size = size or (2_000 if quick else 10_000)
     _warm()
     results: list[Result] = []

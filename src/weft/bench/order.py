@@ -48,7 +48,7 @@ OrderStep = tuple[bool, NormalForm, Hashable]  # added or not, the filter, who w
 
 @dataclass(frozen=True, slots=True)
 class OrderEffort:
-    """How much is measured, and whom it tells what."""
+    """How much is measured, and who hears about it."""
 
     local: int  # filters
     distributed: int
@@ -233,7 +233,7 @@ def _forms(schema: FilterSchema, size: int, rng: np.random.Generator) -> list[No
 
 
 def _warm() -> None:
-    """Have everything compiled that is: trees of boxes, searches both ways."""
+    """Compile everything: trees of boxes, searches both ways."""
     forest = NonRedundantForest[Any](FilterRelation())
     forms = _forms(SCHEMAS["3d"], 600, np.random.default_rng(0))
     for client, form in enumerate(forms):

@@ -37,7 +37,7 @@ class Peer(Protocol):
     install: str  # how to get it; empty if there is nothing to install
 
     def build(self, workload: Workload) -> None:
-        """Take in the subscriptions."""
+        """Load the subscriptions."""
 
     def match(self, events: pa.RecordBatch) -> int:
         """Find all pairs of event and subscription, and say how many there are."""
@@ -212,7 +212,7 @@ class Lambdas:
 
 
 class Pace(NamedTuple):
-    """How quick a peer was: `events` were asked and had `matches`, the last ones `seconds` each."""
+    """How quick a peer was: `events` were matched and had `matches`, the last ones in `seconds` each."""
 
     events: int
     matches: int
@@ -236,7 +236,7 @@ def suits(peer: type[Peer], workload: Workload) -> bool:
 def pace(peer: Peer, workload: Workload, budget: float, most: int) -> Pace:
     """The time that a peer needs for an event, in batches that grow to `most` events while the budget allows it.
 
-    Only the batches of the last size count. The first two events are asked twice: what a peer does once, is not timed.
+    Only the batches of the last size count. The first two events are matched twice: one-time work is not timed.
     """
     peer.match(workload.table.slice(0, 2))
     events = matches = counted = 0

@@ -1,4 +1,4 @@
-"""What models of routing cost: items told and held, time to subscribe, time to route, memory.
+"""What routing models cost: items told and held, time to subscribe, time to route, memory.
 
 A network is a random tree of nine brokers that are peers; subscriptions are at brokers drawn at random. They come in
 batches of 1,000: each broker changes its part of a batch, then updates travel until nobody has anything to tell.
@@ -54,7 +54,7 @@ _PIECES = 64  # of pending work in one step
 
 
 def run(quick: bool, progress: Callable[[str], None], size: int | None = None) -> list[Result]:
-    """All figures; `progress` is told what is being measured."""
+    """All figures; `progress` is called with what is being measured."""
     sizes = [size] if size else [2_000] if quick else [10_000, 100_000]
     chained = size or (10_000 if quick else 100_000)
     held = size or 10_000

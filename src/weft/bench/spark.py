@@ -51,7 +51,7 @@ QUICK = BenchSizes(cubes=(50_000,), plain=(1_000, 3_000), many=200_000, partitio
 
 
 def run(quick: bool, progress: Progress, note: Progress = print, sizes: BenchSizes | None = None) -> list[Result]:
-    """All figures; `progress` is told what is being measured."""
+    """All figures; `progress` is called with what is being measured."""
     sizes = sizes or (QUICK if quick else BenchSizes())
     place = Path(tempfile.mkdtemp(prefix="weft-bench-"))
     try:

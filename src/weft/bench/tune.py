@@ -57,7 +57,7 @@ class Drawn(NamedTuple):
 
 
 def run(quick: bool, progress: Progress, size: int | None = None, options: Options | None = None) -> list[Result]:
-    """All figures; `progress` is told what is being measured."""
+    """All figures; `progress` is called with what is being measured."""
     size = size or (200 if quick else 400)
     options = options or (QUICK if quick else FULL)
     results: list[Result] = []

@@ -1,11 +1,14 @@
-"""The command line. Laws: no logic of its own; 0 is fine, 1 a failure said in one sentence, 2 wrong usage.
+"""The command line. Laws: no logic of its own; the exit code is 0 for success, 1 for a failure that is said in one
+sentence, 2 for wrong usage and 130 after Ctrl-C.
 
-Whatever is heavy is imported by the command that needs it, so that `weft --version` is quick.
+Heavy modules are imported by the commands that need them, so that `weft --version` is quick.
 """
 
 from __future__ import annotations
 
+import logging
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,13 +16,17 @@ from typing import Annotated, Any
 import typer
 
 from weft import __version__
-from weft.cli.filters import filters
+from weft.cli.filter_relations import filters
 from weft.cli.interest import interest
+from weft.cli.log import log
 from weft.cli.order import order
 from weft.cli.pipeline import match
-from weft.cli.shell import AsJson, Commands, console, emit, say_notes
+from weft.cli.shell import INTERRUPTED, AsJson, Commands, Overwrite, check_outputs, console, emit, say, say_notes
 from weft.cli.sim import sim
 from weft.cli.subscription_sets import aggregate, profile, tune
+from weft.kernels.compile_notice import listen
+
+COMPILING = "weft: compiling kernels, once on this machine; it takes about half a minute"
 
 app = typer.Typer(
     cls=Commands,
@@ -27,10 +34,11 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_show_locals=False,
 )
-app.add_typer(filters, name="filter", help="Check, explain, compare and merge filters.")
+app.add_typer(filters, name="filter", help="Check, lint, explain, compare and merge filters.")
 app.add_typer(sim, name="sim", help="Simulate networks of brokers.")
-app.add_typer(order, name="order", help="Show filters in their covering order, and compare its structures.")
-app.add_typer(interest, name="interest", help="Compare models of interest on your own subscriptions and events.")
+app.add_typer(order, name="order", help="Show filters in their covering order, and compare data structures for it.")
+app.add_typer(interest, name="interest", help="Compare routing models on your own subscriptions and events.")
+app.add_typer(log, name="log", help="Look at and look after the durable log of a broker.")
 for command in (match, aggregate, tune, profile):
     app.command()(command)
 
@@ -39,9 +47,14 @@ def main() -> None:
     """Run the command line."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")  # an output that is no UTF-8 is no reason to fail
+            stream.reconfigure(errors="backslashreplace")  # an output that is not UTF-8 is no reason to fail
+    listen(lambda: typer.echo(COMPILING, err=True))
+    logging.disable(logging.CRITICAL)  # a failure is one sentence; when Spark is interrupted, Py4J logs tracebacks
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that temporary files are removed
     try:
         app()
+    except KeyboardInterrupt:  # before or after the command itself
+        sys.exit(INTERRUPTED)
     finally:
         try:
             sys.stdout.flush()
@@ -58,12 +71,12 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def weft(
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and end.")
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     """Content-based publish/subscribe: filters, their algebra, and fast matching.
 
-    Exit codes: 0 fine, 1 a failure (said on stderr), 2 wrong usage.
+    Exit codes: 0 success, 1 failure (explained on stderr), 2 wrong usage, 130 interrupted.
     """
 
 
@@ -91,7 +104,7 @@ def demo(as_json: AsJson = False) -> None:
 
 
 @app.command()
-def bench(
+def bench(  # noqa: PLR0913, PLR0917 - a command has its options
     name: Annotated[
         str,
         typer.Argument(
@@ -100,20 +113,21 @@ def bench(
     ],
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes: ends within two minutes.")] = False,
     json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Also write the figures here.")
+        Path | None, typer.Option("--json", metavar="FILE", help="Also write the figures to this file.")
     ] = None,
     size: Annotated[
         int | None,
-        typer.Option("--size", metavar="N", min=1, help="Of match and routing: this many subscriptions only."),
+        typer.Option("--size", metavar="N", min=1, help="For match and routing: this many subscriptions only."),
     ] = None,
     workloads: Annotated[
-        str | None, typer.Option("--workloads", metavar="W1,W2", help="Of match: these workloads only.")
+        str | None, typer.Option("--workloads", metavar="W1,W2", help="For match: these workloads only.")
     ] = None,
+    overwrite: Overwrite = False,
 ) -> None:
-    """Measure Weft, with goals and with what it is compared to in the same run.
+    """Measure Weft against its goals, and against other tools in the same run.
 
-    The exit code is 0 whatever the figures are. Peers that are not installed are named, and so are the plans that
-    query engines chose.
+    The exit code is 0 whatever the figures are. Tools that are not installed are named, and so are the plans that query
+    engines chose.
 
     \b
     Example:
@@ -133,6 +147,7 @@ def bench(
     taken = OPTIONS.get(name, frozenset())
     if options.keys() - taken:
         raise typer.BadParameter(f"the bench {name!r} has no option --{min(options.keys() - taken)}")
+    check_outputs(overwrite, json_file)
     notes: list[str] = []
     if "note" in taken:
         options["note"] = notes.append
@@ -142,6 +157,7 @@ def bench(
     show(name, results, console())
     if json_file is not None:
         write(json_file, name, results)
+        say(f"written: {json_file}")
 
 
 def _workloads(names: str) -> list[str]:
@@ -150,5 +166,5 @@ def _workloads(names: str) -> list[str]:
     chosen = [name.strip() for name in names.split(",")]
     for name in chosen:
         if name not in WORKLOADS:
-            raise typer.BadParameter(f"there is no workload {name!r}: choose among {', '.join(WORKLOADS)}")
+            raise typer.BadParameter(f"there is no workload {name!r}: choose one of {', '.join(WORKLOADS)}")
     return chosen

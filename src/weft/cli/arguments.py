@@ -1,4 +1,4 @@
-"""Filters and events as a user gives them on the command line or in a pipe."""
+"""Filters and events given on the command line or in a pipe."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from pathlib import Path
 
 from weft.errors import EventError, FilterError
 from weft.language.ast import Filter
-from weft.language.dialects import from_json, is_json
+from weft.language.filter_forms import read_any
 from weft.language.predicate import Predicates
 from weft.language.taxonomy import IsA, Taxonomy
-from weft.language.text import parse
 from weft.model.cloudevents import from_cloudevent
 from weft.model.event import Event
 from weft.model.schema import Schema
@@ -19,7 +18,7 @@ from weft.model.value import Type, Value, from_micros, parse_timestamp
 
 
 def read_texts(given: Sequence[str], stdin: Callable[[], bytes]) -> Iterator[tuple[str, str]]:
-    """Each text and, where `-` stands for the lines of stdin, its place; blank lines and # comments are no texts.
+    """Each text and, where `-` stands for the lines of stdin, its place; blank lines and # or -- comments are skipped.
 
     >>> list(read_texts(["x", "-"], lambda: b"# two filters\\ny\\n\\nz"))
     [('x', ''), ('y', 'in line 2 of standard input'), ('z', 'in line 4 of standard input')]
@@ -31,16 +30,16 @@ def read_texts(given: Sequence[str], stdin: Callable[[], bytes]) -> Iterator[tup
         try:
             lines = stdin().decode("utf-8-sig").splitlines()
         except UnicodeDecodeError:
-            raise FilterError("standard input is no UTF-8 text: convert it") from None
+            raise FilterError("standard input is not valid UTF-8; convert it first") from None
         for number, line in enumerate(map(str.strip, lines), 1):
-            if line and not line.startswith("#"):
+            if line and not line.startswith(("#", "--")):
                 yield line, f"in line {number} of standard input"
 
 
 def read_filter(text: str, place: str, predicates: Predicates) -> Filter:
-    """The filter of a text, in JSON if it starts with a bracket. Raises FilterError, with the place as a note."""
+    """The filter of a text, in any form: see `filter_forms`. Raises FilterError, with the place as a note."""
     try:
-        return (from_json if is_json(text) else parse)(text, predicates)
+        return read_any(text, predicates)
     except FilterError as error:
         if place:
             error.add_note(place)
@@ -62,11 +61,11 @@ def read_event(given: str, schema: Schema | None = None) -> Event:
         text = Path(given[1:]).read_text(encoding="utf-8-sig") if given.startswith("@") else given
         tree = json.loads(text)
     except UnicodeDecodeError:
-        raise EventError(f"{given[1:]} is no UTF-8 text: convert it") from None
+        raise EventError(f"{given[1:]} is not valid UTF-8; convert it first") from None
     except (ValueError, RecursionError) as error:
-        raise EventError(f"the event is no JSON: {error}") from None
+        raise EventError(f"the event is not JSON: {error}") from None
     if not isinstance(tree, dict):
-        raise EventError('an event is a JSON object: write {"name": value, ...}')
+        raise EventError('an event must be a JSON object: write {"name": value, ...}')
     if "specversion" in tree:
         return from_cloudevent(text, schema)
     event = Event.of(tree)

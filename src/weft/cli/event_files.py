@@ -1,14 +1,14 @@
-"""Files of events. Law: an event that cannot be read is kept with its place and the reason, and the others are read all
-the same; a file that is none fails as a whole.
+"""Files of events. Law: an event that cannot be read is kept with its place and the reason, and the others are still
+read; a file of another format fails as a whole.
 
 | file | an event |
 |---|---|
 | .parquet, .pq | a row; columns of types that no filter sees are left out |
 | .csv | a row; a blank cell is absent; types are the schema's, or else what the cells look like |
-| any other, or - | a line: a JSON object or a CloudEvent; blank lines and # comments are none |
+| any other, or - | a line: a JSON object or a CloudEvent; blank lines and # comments are skipped |
 
 In a CSV file a whole number in a column of timestamps is milliseconds since 1970. Without a schema the events suggest
-one: `observed` has the types, bounds and categories of all that were read, also where only some are kept.
+one: `observed` has the types, bounds and categories of all that were read, even where only some are kept.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from weft.cli.arguments import read_event
 from weft.cli.filter_files import PARQUET
 from weft.errors import EventError, SchemaError
+from weft.lint.seen_attributes import SeenAttributes
 from weft.model.event import Event
 from weft.model.schema import Schema
 from weft.model.value import INT_MAX, INT_MIN, Type, Value, from_micros, parse_timestamp
@@ -76,9 +77,19 @@ def read_events(
         found.of, found.observed = rows.num_rows, Schema.infer(rows)
         found.events = _events(_taken(rows, drawn(rows.num_rows, most, rng)), schema)
     if not found.of:
-        why = f": {found.refused[0].place}: {found.refused[0].error}" if found.refused else ": write one a line"
-        raise EventError(f"{'standard input' if path == '-' else path} has no event that can be read{why}")
+        why = f": {found.refused[0].place}: {found.refused[0].error}" if found.refused else ": write one per line"
+        raise EventError(f"{'standard input' if path == '-' else path} has no readable event{why}")
     return found
+
+
+def read_seen(path: str, stdin: Callable[[], bytes], schema: Schema | None) -> SeenAttributes:
+    """The attributes that the events of a file have, and their types. Raises EventError."""
+    import numpy as np
+
+    rows = path != "-" and Path(path).suffix.lower() in (".csv", *PARQUET)  # then the columns say it
+    found = read_events(path, stdin, schema, np.random.default_rng(0), most=1 if rows else None)
+    columns = SeenAttributes({each.name: frozenset([each.type]) for each in found.observed.attributes})
+    return columns.merged(SeenAttributes.of_events(found.events))
 
 
 def drawn(size: int, most: int | None, rng: np.random.Generator) -> list[int]:
@@ -95,11 +106,11 @@ def _lines(path: str, stdin: Callable[[], bytes], schema: Schema | None, refused
     try:
         text = (stdin() if path == "-" else Path(path).read_bytes()).decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise EventError(f"{'standard input' if path == '-' else path} is no UTF-8 text: convert it") from None
+        raise EventError(f"{'standard input' if path == '-' else path} is not valid UTF-8; convert it first") from None
     for number, line in enumerate(map(str.strip, text.split("\n")), 1):
         if not line or line.startswith(("#", "@")):
             if line.startswith("@"):  # on the command line it names a file; a file names no other
-                refused.append(BadEvent(f"line {number}", EventError("the event is no JSON object")))
+                refused.append(BadEvent(f"line {number}", EventError("the event is not a JSON object")))
             continue
         try:
             yield read_event(line, schema)
@@ -121,7 +132,7 @@ def _observed(events: list[Event], notes: list[str]) -> Schema:
         try:
             found = Schema((*found.attributes, *Schema.infer(batch_from_events(column)).attributes))
         except (EventError, SchemaError) as error:
-            notes.append(f"no bounds are taken from the events: {error}")
+            notes.append(f"no bounds could be inferred from the events: {error}")
     return found
 
 
@@ -136,7 +147,7 @@ def _parquet_rows(path: str) -> pa.Table:
         try:
             return parquet.read_table(file)
         except pa.ArrowException as error:
-            raise EventError(f"{path} is no Parquet file: {error}") from None
+            raise EventError(f"{path} is not a Parquet file: {error}") from None
 
 
 def _csv_rows(path: str, schema: Schema | None, refused: list[BadEvent]) -> pa.Table:
@@ -146,7 +157,7 @@ def _csv_rows(path: str, schema: Schema | None, refused: list[BadEvent]) -> pa.T
     declared = schema or Schema()
 
     def wrong(row: csv.InvalidRow) -> Literal["skip"]:
-        what = f"it has {row.actual_columns} cells, and the first line names {row.expected_columns}"
+        what = f"it has {row.actual_columns} cells, but the header names {row.expected_columns}"
         refused.append(BadEvent(f"row {row.number}", EventError(what)))
         return "skip"
 
@@ -160,7 +171,7 @@ def _csv_rows(path: str, schema: Schema | None, refused: list[BadEvent]) -> pa.T
                 csv.ConvertOptions(column_types=kinds, null_values=[""], strings_can_be_null=True),
             )
         except pa.ArrowException as error:
-            raise EventError(f"{path} is no CSV file with a first line of names: {error}") from None
+            raise EventError(f"{path} is not a CSV file with a header: {error}") from None
     bad: set[int] = set()
     for at, name in enumerate(rows.column_names):
         if name in declared:
@@ -181,7 +192,9 @@ def _cell(  # noqa: PLR0913, PLR0917 - where it is, and where it is put
     except (ValueError, KeyError, OverflowError):
         if row not in bad:
             bad.add(row)
-            refused.append(BadEvent(f"event {row + 1}", EventError(f"{name!r} has {text!r}, which is no {kind}")))
+            refused.append(
+                BadEvent(f"event {row + 1}", EventError(f"{name!r} has {text!r}, which is not a valid {kind}"))
+            )
         return None
 
 
@@ -221,13 +234,13 @@ def _taken(rows: pa.Table, positions: list[int]) -> pa.Table:
 
 def _seen(rows: pa.Table, notes: list[str]) -> pa.Table:
     """The rows without the columns that no filter sees, each of which is noted."""
-    from weft.model.batch import events_from_batch
+    from weft.model.column import check_columns
 
     seen = []
     for at, name in enumerate(rows.column_names):
         try:
             Schema.infer(rows.select([at]))
-            events_from_batch(rows.select([at]).slice(0, 1))
+            check_columns(rows.select([at]))
             seen.append(at)
         except (EventError, SchemaError) as error:
             notes.append(f"column {name!r} is left out: {error}")

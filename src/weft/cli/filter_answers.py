@@ -1,4 +1,4 @@
-"""What the algebra says of a user's filters, as JSON-able facts: the answers of `weft filter`."""
+"""What the algebra says about a user's filters, as JSON-able facts: the answers of `weft filter`."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Facts = dict[str, Any]
 
 
 def checked(filter: Filter, schema: Schema | None) -> Facts:
-    """That it can be used, and what is odd about it. Raises FilterTooComplexError.
+    """Whether it can be used, and what is odd about it. Raises FilterTooComplexError.
 
     >>> from weft import parse
     >>> checked(parse("x<3 AND x>5"), None)
-    {'filter': 'x < 3 AND x > 5', 'notes': ['it matches no event at all']}
+    {'filter': 'x < 3 AND x > 5', 'notes': ['it matches no event']}
     """
     empty = not normalize(filter, schema)
-    notes = undeclared([filter], schema) + (["it matches no event at all"] if empty else [])
+    notes = undeclared([filter], schema) + (["it matches no event"] if empty else [])
     return {"filter": str(filter), "notes": notes}
 
 
@@ -115,7 +115,7 @@ def merged(filters: Sequence[Filter], schema: Schema | None) -> Facts:
 
 
 def undeclared(filters: Iterable[Filter], schema: Schema | None) -> list[str]:
-    """A sentence for each attribute that the schema does not have: more often a slip than not.
+    """A sentence for each attribute that the schema does not declare: usually a mistake.
 
     >>> from weft import parse
     >>> undeclared([parse("magntude > 5")], Schema.of(magnitude="float"))

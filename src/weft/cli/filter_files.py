@@ -1,13 +1,13 @@
 """Files of filters, each with who wants it. Law: a filter that cannot be read is kept with its place and the reason,
-and the others are read all the same; a file that is none fails as a whole.
+and the others are still read; a file of another format fails as a whole.
 
 | file | a filter |
 |---|---|
 | .csv, .parquet, .pq | a row: `filter`, and if there are such columns `id` and `interface` |
 | .jsonl, .ndjson | a line: {"filter": text or JSON, "id": ..., "interface": ...}, or the filter alone |
-| any other, or - | a line: a filter's text or JSON; blank lines and # comments are none |
+| any other, or - | a line: a filter's text or JSON; blank lines and comments (# or --) are skipped |
 
-Whoever has no interface gets the id for one, or else the line's number.
+Without an interface, the id is used or else the number of the line.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 from weft.cli.arguments import read_filter
 from weft.errors import FilterError
 from weft.language.ast import Filter
-from weft.language.dialects import from_json
+from weft.language.filter_forms import read_any
 from weft.language.predicate import Predicates
 from weft.order.node import Interface
 
@@ -87,6 +87,20 @@ def read_filter_file(
     return wishes
 
 
+def read_filter_texts(path: str, stdin: Callable[[], bytes]) -> list[tuple[str, str]]:
+    """The ids and texts of a file's filters, whether they can be read or not. Raises FilterError.
+
+    >>> read_filter_texts("-", lambda: b"# two\\nx > 1\\n\\nx => 2")
+    [('2', 'x > 1'), ('4', 'x => 2')]
+    """
+    wrong: list[Refused] = []
+    found = [
+        (entry.id, entry.filter if isinstance(entry.filter, str) else json.dumps(entry.filter, ensure_ascii=False))
+        for entry in _entries(path, stdin, wrong)
+    ]
+    return found + [(each.place, each.text) for each in wrong]
+
+
 def _entries(path: str, stdin: Callable[[], bytes], refused: list[Refused]) -> Iterator[_Entry]:
     name, suffix = "standard input" if path == "-" else path, Path(path).suffix.lower()
     if suffix in PARQUET:
@@ -95,12 +109,12 @@ def _entries(path: str, stdin: Callable[[], bytes], refused: list[Refused]) -> I
     try:
         text = (stdin() if path == "-" else Path(path).read_bytes()).decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise FilterError(f"{name} is no UTF-8 text: convert it") from None
+        raise FilterError(f"{name} is not valid UTF-8; convert it first") from None
     if suffix == ".csv":
         yield from _rows(name, text)
         return
     for number, line in enumerate(map(str.strip, text.split("\n")), 1):
-        if not line or line.startswith("#"):
+        if not line or line.startswith(("#", "--")):
             continue
         place = f"line {number}"
         if suffix not in JSON_LINES:
@@ -109,7 +123,7 @@ def _entries(path: str, stdin: Callable[[], bytes], refused: list[Refused]) -> I
         try:
             tree = json.loads(line)
         except (ValueError, RecursionError) as error:
-            refused.append(Refused(place, line, FilterError(f"it is no JSON: {error}")))
+            refused.append(Refused(place, line, FilterError(f"it is not JSON: {error}")))
             continue
         if isinstance(tree, dict) and "filter" in tree:
             wanted = tree.get("interface")
@@ -125,13 +139,13 @@ def _rows(name: str, text: str) -> Iterator[_Entry]:
         columns = list(rows.fieldnames or ())
         if "filter" not in columns:
             known = f"it has {', '.join(columns)}" if columns else "it is empty"
-            raise FilterError(f"{name} has no column 'filter', {known}: name it in the first line")
+            raise FilterError(f"{name} has no column 'filter', {known}: name it in the header")
         for number, row in enumerate(rows, 1):
             yield _Entry(
                 row["filter"] or "", f"line {rows.line_num}", row.get("id") or str(number), row.get("interface") or None
             )
     except csv.Error as error:
-        raise FilterError(f"{name} is no CSV after line {rows.line_num}: {error}") from None
+        raise FilterError(f"{name} is not CSV after line {rows.line_num}: {error}") from None
 
 
 def _parquet_rows(path: str) -> Iterator[_Entry]:
@@ -143,10 +157,10 @@ def _parquet_rows(path: str) -> Iterator[_Entry]:
             held = parquet.ParquetFile(file)
             columns = held.schema_arrow.names
             if "filter" not in columns:
-                raise FilterError(f"{path} has no column 'filter', it has {', '.join(columns)}: name it so")
+                raise FilterError(f"{path} has no column 'filter', only {', '.join(columns)}: rename one")
             rows = held.read([name for name in ("filter", "id", "interface") if name in columns]).to_pylist()
         except pa.ArrowException as error:
-            raise FilterError(f"{path} is no Parquet file: {error}") from None
+            raise FilterError(f"{path} is not a Parquet file: {error}") from None
     for number, row in enumerate(rows, 1):
         given, wanted = row.get("id"), row.get("interface")
         own = str(number if given is None else given)
@@ -157,5 +171,5 @@ def _filter(entry: Any, predicates: Predicates) -> Filter:
     if isinstance(entry, str):
         return read_filter(entry, "", predicates)
     if isinstance(entry, dict | list):
-        return from_json(entry, predicates)
-    raise FilterError("a filter is a text, or a JSON object or list")
+        return read_any(entry, predicates)
+    raise FilterError("a filter must be text, or a JSON object or list")

@@ -1,4 +1,4 @@
-"""`weft filter`: check, format, explain, compare and merge. No logic of its own: `filter_answers` has it."""
+"""`weft filter`: check, lint, format and explain. No logic of its own: `filter_answers` and `weft.lint` have it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from weft.cli.shell import (
-    TEXT,
     AsJson,
+    FilterFileName,
     OneText,
     SchemaFile,
     TaxonomyFile,
@@ -30,9 +30,10 @@ filters = typer.Typer(no_args_is_help=True)
 
 @filters.command()
 def check(texts: Texts, schema: SchemaFile = None, taxonomy: TaxonomyFile = None, as_json: AsJson = False) -> None:
-    """Say whether texts are filters and, if not, where they are wrong.
+    """Check that texts are valid filters and, if not, show where they are wrong.
 
-    The exit code is 1 if one is wrong. With a schema, attributes that it does not have are noted.
+    A filter is a text, JSON in the CloudEvents dialects, or an EventBridge pattern; its form is recognised. The exit
+    code is 1 if one is wrong. With a schema, attributes that it does not declare are noted.
 
     \b
     Example:
@@ -64,6 +65,57 @@ def check(texts: Texts, schema: SchemaFile = None, taxonomy: TaxonomyFile = None
         raise typer.Exit(1)
 
 
+@filters.command()
+def lint(
+    file: FilterFileName,
+    events: Annotated[
+        str | None,
+        typer.Option(
+            "--events",
+            metavar="FILE",
+            help="Events, .csv, .parquet or one JSON object per line: attributes and types are theirs.",
+        ),
+    ] = None,
+    schema: SchemaFile = None,
+    taxonomy: TaxonomyFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find filters that can hardly mean what they say.
+
+    Reported are filters that name attributes which no event has, that compare unlike types, that can never be true,
+    that are always true, and duplicates. Without --events and --schema, only the last three are looked for.
+
+    The exit code is 0 if nothing is found and 1 otherwise.
+
+    \b
+    Example:
+      $ weft filter lint rules.csv --events events.jsonl
+    """
+    from weft.cli.arguments import read_predicates
+    from weft.cli.event_files import read_seen
+    from weft.cli.filter_files import read_filter_texts
+    from weft.lint import lint_filters
+
+    stdin = typer.get_binary_stream("stdin").read
+    if file == events == "-":
+        raise typer.BadParameter("only one of the filters and the events can be standard input")
+    declared = read_schema(schema)
+    seen = None if events is None else read_seen(events, stdin, declared)
+    report = lint_filters(read_filter_texts(file, stdin), declared, seen, read_predicates(taxonomy))
+    if as_json:
+        emit(report.to_dict())
+    else:
+        for line in report.lines():
+            say(line, "" if line.startswith(" ") else "bold")
+        if report.filters:
+            dead = f"{report.dead:,} of {report.filters:,} filters can never match"
+            say(dead if report.dead else f"{report.filters:,} filters checked", "yellow" if report.dead else "green")
+        if seen is None and declared is None:
+            say_notes(["names and types were not checked; give --events FILE or --schema FILE"])
+    if not report.clean:
+        raise typer.Exit(1)
+
+
 @filters.command("format")
 def format_(texts: Texts, schema: SchemaFile = None, taxonomy: TaxonomyFile = None, as_json: AsJson = False) -> None:
     """Write filters in their canonical form, one per line.
@@ -91,7 +143,7 @@ def explain(
         typer.Option(
             "--event",
             metavar="JSON|@FILE",
-            help="An event as a JSON object, or a file that has one: show which parts of the filter are TRUE for it.",
+            help="An event as a JSON object, or @FILE: show which parts of the filter are TRUE for it.",
         ),
     ] = None,
     schema: SchemaFile = None,
@@ -100,7 +152,8 @@ def explain(
 ) -> None:
     """Show what a filter matches: its attributes, its normal form as a union of boxes, its JSON form.
 
-    With an event, also the truth of every part of the filter. A schema says which attributes are timestamps.
+    With an event, the truth of every part of the filter is shown as well. A schema says which attributes are
+    timestamps.
 
     \b
     Example:
@@ -130,107 +183,4 @@ def explain(
     if traced is not None:
         console().print("", display.tree(traced), sep="\n")
         say("the event matches" if traced.truth else "the event does not match", "bold")
-    say_notes(facts["notes"])
-
-
-@filters.command()
-def covers(
-    wide: Annotated[str, typer.Argument(metavar="WIDE", help=TEXT, show_default=False)],
-    narrow: Annotated[str, typer.Argument(metavar="NARROW", help="Another, as WIDE.", show_default=False)],
-    schema: SchemaFile = None,
-    taxonomy: TaxonomyFile = None,
-    as_json: AsJson = False,
-) -> None:
-    """Say whether every event that matches NARROW matches WIDE.
-
-    A yes is proven. A no is certain for numbers; for patterns and comparisons between attributes it may only mean
-    that there is no proof. The exit code is 0 for yes and for no: the answer is in the output.
-
-    \b
-    Example:
-      $ weft filter covers "x < 10" "x BETWEEN 5 AND 9"
-    """
-    from weft.cli import display
-    from weft.cli.filter_answers import compared
-
-    declared = read_schema(schema)
-    outer, inner = read_filters([wide, narrow], taxonomy, 2, 2)
-    facts = compared(outer, inner, declared)
-    if as_json:
-        emit(facts)
-        return
-    console().print(display.named(("wide", facts["wide"]), ("narrow", facts["narrow"])))
-    if facts["equivalent"]:
-        say("yes: WIDE covers NARROW; they are equivalent, NARROW covers WIDE too", "bold")
-    elif facts["covers"]:
-        say("yes: WIDE covers NARROW; they are not equivalent, NARROW does not cover WIDE", "bold")
-    elif facts["covered"]:
-        say("no: WIDE does not cover NARROW; it is the other way round, NARROW covers WIDE", "bold")
-    elif facts["overlaps"]:
-        say("no: WIDE does not cover NARROW; neither covers the other, but they overlap", "bold")
-    else:
-        say("no: WIDE does not cover NARROW; no event matches both", "bold")
-    say_notes(facts["notes"])
-
-
-@filters.command()
-def overlaps(
-    one: Annotated[str, typer.Argument(metavar="ONE", help=TEXT, show_default=False)],
-    other: Annotated[str, typer.Argument(metavar="OTHER", help="Another, as ONE.", show_default=False)],
-    schema: SchemaFile = None,
-    taxonomy: TaxonomyFile = None,
-    as_json: AsJson = False,
-) -> None:
-    """Say whether an event can match both filters, and show the filter of those that do.
-
-    A no is proven; for patterns and comparisons between attributes a yes may only mean that there is no proof.
-    The exit code is 0 for yes and for no.
-
-    \b
-    Example:
-      $ weft filter overlaps "x < 10" "x > 5 AND y = 1"
-    """
-    from weft.cli import display
-    from weft.cli.filter_answers import shared
-
-    declared = read_schema(schema)
-    first, second = read_filters([one, other], taxonomy, 2, 2)
-    facts = shared(first, second, declared)
-    if as_json:
-        emit(facts)
-        return
-    console().print(display.named(("one", facts["one"]), ("other", facts["other"])))
-    if facts["overlaps"]:
-        say("yes: both match the events of", "bold")
-        say(facts["both"], "cyan")
-    else:
-        say("no: no event matches both", "bold")
-    say_notes(facts["notes"])
-
-
-@filters.command()
-def merge(texts: Texts, schema: SchemaFile = None, taxonomy: TaxonomyFile = None, as_json: AsJson = False) -> None:
-    """Merge two or more filters into one that matches whatever they match.
-
-    A merger is perfect if it matches nothing else. The rules: covering (one of the filters covers the others),
-    perfect, attributes (the union of each attribute's values), bounding (the box around them all). With a schema
-    that has bounds, the volume that the merger adds is shown.
-
-    \b
-    Example:
-      $ weft filter merge "x < 5 AND y > 1" "x BETWEEN 5 AND 9 AND y > 1"
-    """
-    from weft.cli import display
-    from weft.cli.filter_answers import merged
-
-    declared = read_schema(schema)
-    facts = merged(read_filters(texts, taxonomy, 2), declared)
-    if as_json:
-        emit(facts)
-        return
-    say(facts["merged"], "bold cyan")
-    perfect = "yes: it matches what its parts match" if facts["perfect"] else "no: it matches more than its parts"
-    added = facts["unknown"] or f"{facts['share']:.1%} of its volume ({facts['added']:,.6g})"
-    about = [("rule", facts["rule"]), ("perfect", perfect), *([] if facts["perfect"] else [("added", added)])]
-    console().print("", display.named(*about), sep="\n")
     say_notes(facts["notes"])

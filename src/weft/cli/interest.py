@@ -1,4 +1,4 @@
-"""`weft interest`: models of interest on a user's own data. No logic of its own: `weft.sim.evidence` has it."""
+"""`weft interest`: routing models on a user's own data. No logic of its own: `weft.sim.evidence` has it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SUBSCRIPTIONS, _EVENTS, _PATIENCE = 2_000, 5_000, 80.0
 
 @interest.callback()
 def models() -> None:
-    """What models of interest cost on your own data."""
+    """Compare routing models on your own data."""
 
 
 @interest.command()
@@ -41,8 +41,8 @@ def compare(  # noqa: PLR0913, PLR0917 - a command has its options
         str,
         typer.Argument(
             metavar="SUBSCRIPTIONS",
-            help="Filters: .csv or .parquet with a column `filter`, .jsonl with such a key, or one a line as text or "
-            "JSON; - is standard input.",
+            help="Filters: one per line as text or JSON; .csv, .parquet or .jsonl with a column `filter`; "
+            "- is standard input.",
             show_default=False,
         ),
     ],
@@ -50,18 +50,19 @@ def compare(  # noqa: PLR0913, PLR0917 - a command has its options
         str,
         typer.Argument(
             metavar="EVENTS",
-            help="Events: .csv, .parquet, or a JSON object a line; - is standard input.",
+            help="Events: .csv, .parquet, or one JSON object per line; - is standard input.",
             show_default=False,
         ),
     ],
     models: Annotated[
-        str, typer.Option("--models", metavar="A,B", help="Only these models; all if not given.", show_default=False)
+        str,
+        typer.Option("--models", metavar="A,B", help="Compare only these models. Default: all.", show_default=False),
     ] = "",
     sample: Annotated[
-        int, typer.Option("--sample", metavar="N", min=0, help="Take N subscriptions at random, 0 for all.")
+        int, typer.Option("--sample", metavar="N", min=0, help="Sample N subscriptions; 0 takes all.")
     ] = _SUBSCRIPTIONS,
     sample_events: Annotated[
-        int, typer.Option("--sample-events", metavar="N", min=0, help="Take N events at random, 0 for all.")
+        int, typer.Option("--sample-events", metavar="N", min=0, help="Sample N events; 0 takes all.")
     ] = _EVENTS,
     cells: Annotated[
         int | None,
@@ -69,7 +70,7 @@ def compare(  # noqa: PLR0913, PLR0917 - a command has its options
             "--cells",
             metavar="N",
             min=2,
-            help="Cells of each attribute, for mics and dls; 256 and up to 64 if not given.",
+            help="Cells per attribute for mics and dls. Default: 256 for mics, up to 64 for dls.",
             show_default=False,
         ),
     ] = None,
@@ -79,10 +80,10 @@ def compare(  # noqa: PLR0913, PLR0917 - a command has its options
             "--patience",
             metavar="SECONDS",
             min=0,
-            help="Of processor time, for all models; one that takes more than its share is given up.",
+            help="Processor time for all models together; a model that takes more than its share is stopped.",
         ),
     ] = _PATIENCE,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Another one, another sample.")] = 1,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="The seed of the samples.")] = 1,
     strict: Annotated[
         bool, typer.Option("--strict", help="Fail if a filter or an event cannot be used, instead of leaving it out.")
     ] = False,
@@ -90,19 +91,20 @@ def compare(  # noqa: PLR0913, PLR0917 - a command has its options
     taxonomy: TaxonomyFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run every model of interest on your subscriptions and events, and say which one to take.
+    """Run every routing model on your subscriptions and events, and recommend one.
 
-    Half of the subscriptions are at a broker, half come from a neighbour; another neighbour is told, and publishes the
-    events. Without a schema, types and bounds are those of the events. A model that loses an event ends the command.
+    Half of the subscriptions belong to clients of a broker, half come from a neighbour. A second neighbour is told
+    about them, and publishes the events. Without a schema, types and bounds are those of the events. A model that loses
+    an event ends the command.
 
     \b
-    forwarded       items that the neighbour knows at the end: filters, ranges or labels
-    kB, of all      their size, and as a part of all subscriptions written out
-    updates, sent   to the neighbour in all, and the items in them
-    table, MB       items heard and told at the broker, and the memory of its table
-    insert, remove  microseconds of a subscription, one by one; insert also in batches
-    match           microseconds of an event in batches, and of one alone
-    in vain         events sent that nobody wants, of all events
+    forwarded       items that the neighbour holds at the end: filters, ranges or labels
+    kB, of all      their size, and its share of the size of all subscriptions
+    updates, sent   updates to the neighbour, and the items in them
+    table, MB       items in the broker's table, and its memory
+    insert, remove  microseconds per subscription, one by one; insert also in batches
+    match           microseconds per event, in batches and alone
+    unwanted        events sent that match no subscription, of all events
 
     \b
     Example:
@@ -120,9 +122,9 @@ def compare(  # noqa: PLR0913, PLR0917 - a command has its options
     chosen = [name.strip() for name in models.split(",")] if models else list(CANDIDATES)
     for name in chosen:
         if name not in CANDIDATES:
-            raise typer.BadParameter(f"there is no model {name!r}: choose among {', '.join(CANDIDATES)}")
+            raise typer.BadParameter(f"there is no model {name!r}: choose one of {', '.join(CANDIDATES)}")
     if subscriptions == events == "-":
-        raise typer.BadParameter("only one of subscriptions and events can be standard input")
+        raise typer.BadParameter("only one of the subscriptions and the events can be standard input")
     rng, declared = np.random.default_rng(seed), read_schema(schema)
     with bar() as progress:
         progress("reading the events", 0, 0)
@@ -175,7 +177,7 @@ def _filters(path: str, taxonomy: Path | None, schema: Schema, rng: np.random.Ge
             continue
         usable.append(wish.filter)
     if not usable:
-        why = f": {refused[0].place}: {said(refused[0].error)}" if refused else ": write one a line"
+        why = f": {refused[0].place}: {said(refused[0].error)}" if refused else ": write one per line"
         raise FilterError(f"{'standard input' if path == '-' else path} has no filter that can be used{why}")
     return _Wanted(usable, len(wishes.read) + len(wishes.refused) - len(refused), refused)
 
@@ -185,7 +187,7 @@ def _be_strict(filters: Sequence[Refused], events: Sequence[BadEvent]) -> None:
         if refused:
             first = refused[0]
             raise WeftError(
-                f"{len(refused):,} {_many(what, len(refused))} cannot be used, and --strict allows none; "
+                f"{len(refused):,} {_many(what, len(refused))} cannot be used, and --strict was given; "
                 f"the first is {first.place}: {said(first.error)}"
             )
 
@@ -243,7 +245,7 @@ def _facts(  # noqa: PLR0913, PLR0917 - all that there is to say
 
 
 _TOLD = ("forwarded", "kB", "of all", "updates", "sent", "table")
-_TIMED = ("insert", "in batches", "remove", "match", "alone", "in vain", "MB")
+_TIMED = ("insert", "in batches", "remove", "match", "alone", "unwanted", "MB")
 
 
 def _show(wanted: _Wanted, happened: EventFile, found: Evidence, advice: Recommendation | None) -> None:
@@ -251,8 +253,8 @@ def _show(wanted: _Wanted, happened: EventFile, found: Evidence, advice: Recomme
 
     subs = _sampled("subscription", len(wanted.filters), wanted.of)
     events = _sampled("event", len(happened.events), happened.of)
-    say(f"{subs}, {events}, of which {found.wanted:,} are wanted", "bold")
-    first, second = plain_table("what is told and held"), plain_table("microseconds, events in vain, memory")
+    say(f"{subs}, {events}, of which {found.wanted:,} match a subscription", "bold")
+    first, second = plain_table("what is forwarded and held"), plain_table("microseconds, unwanted events, memory")
     for table, headings in ((first, _TOLD), (second, _TIMED)):
         table.add_column("model", no_wrap=True)
         for heading in headings:
@@ -271,7 +273,7 @@ def _show(wanted: _Wanted, happened: EventFile, found: Evidence, advice: Recomme
         if each.filters_nothing:
             _wrapped(f"\n{each.model} filters nothing: {each.passed_share:.1%} of the unwanted events pass", "yellow")
     if advice is None:
-        _wrapped("\nno model could run on this data", "bold")
+        _wrapped("\nno model can run on this data", "bold")
         return
     _wrapped(f"\ntake {advice.reason}", "bold")
     if advice.when is not None:
@@ -279,7 +281,7 @@ def _show(wanted: _Wanted, happened: EventFile, found: Evidence, advice: Recomme
 
 
 def _wrapped(text: str, style: str = "") -> None:
-    """A sentence of many words, in lines."""
+    """A long sentence, wrapped."""
     from rich.text import Text
 
     console().print(Text(text, style))
@@ -298,7 +300,7 @@ def _timed_row(each: ModelFigures) -> list[str]:
 
 
 def _sampled(what: str, used: int, of: int) -> str:
-    return f"{used:,} {_many(what, used)}" + (f" (sampled of {of:,})" if used < of else "")
+    return f"{used:,} {_many(what, used)}" + (f" (sampled from {of:,})" if used < of else "")
 
 
 def _many(noun: str, number: int) -> str:

@@ -8,7 +8,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from weft.cli.shell import AsJson, SchemaFile, TaxonomyFile, console, emit, read_schema, said, say, say_notes, told
+from weft.cli.shell import (
+    AsJson,
+    FilterFileName,
+    Overwrite,
+    SchemaFile,
+    TaxonomyFile,
+    check_outputs,
+    console,
+    emit,
+    read_schema,
+    said,
+    say,
+    say_notes,
+    told,
+)
 from weft.errors import FilterError
 
 if TYPE_CHECKING:
@@ -21,31 +35,23 @@ order = typer.Typer(no_args_is_help=True)
 _SHOWN, _DRAWN, _SAID = 60, 300, 5
 _STRUCTURES = ("forest", "balanced", "nonredundant", "poset")
 
-File = Annotated[
-    str,
-    typer.Argument(
-        metavar="FILE",
-        help="Filters: one a line as text or JSON; .csv with a column `filter`, or .jsonl with such a key, and if you "
-        "like `id` and `interface`; - is standard input.",
-        show_default=False,
-    ),
-]
 Interfaces = Annotated[
     int | None,
     typer.Option(
         "--interfaces",
         metavar="N",
         min=1,
-        help="Give the filters in turn to N interfaces, I1 to IN, unless the file names theirs.",
+        help="Assign the filters in turn to N interfaces, I1 to IN, unless the file names interfaces.",
     ),
 ]
 
 
 @order.command()
 def show(  # noqa: PLR0913, PLR0917 - a command has its options
-    file: File,
+    file: FilterFileName,
     structure: Annotated[
-        str, typer.Option("--structure", metavar="|".join(_STRUCTURES), help="How the filters are held.")
+        str,
+        typer.Option("--structure", metavar="|".join(_STRUCTURES), help="The data structure that holds the filters."),
     ] = "forest",
     first: Annotated[
         int | None,
@@ -53,23 +59,26 @@ def show(  # noqa: PLR0913, PLR0917 - a command has its options
             "--first",
             metavar="N",
             min=0,
-            help=f"Show the N filters that have most below them, 0 for all; {_SHOWN} if not given, {_DRAWN} drawn.",
+            help=f"Show the N filters with most others below them; 0 shows all. Default: {_SHOWN}, drawn {_DRAWN}.",
             show_default=False,
         ),
     ] = None,
-    depth: Annotated[int | None, typer.Option("--depth", metavar="N", min=1, help="Show N levels.")] = None,
+    depth: Annotated[int | None, typer.Option("--depth", metavar="N", min=1, help="Show only N levels.")] = None,
     interfaces: Interfaces = None,
-    svg: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Also draw it, as SVG.")] = None,
-    dot: Annotated[Path | None, typer.Option("--dot", metavar="FILE", help="Also write it for Graphviz.")] = None,
+    svg: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Also draw the order as SVG.")] = None,
+    dot: Annotated[
+        Path | None, typer.Option("--dot", metavar="FILE", help="Also write the order for Graphviz.")
+    ] = None,
+    overwrite: Overwrite = False,
     schema: SchemaFile = None,
     taxonomy: TaxonomyFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show filters below the filters that cover them, with who wants them in brackets.
+    """Show filters below the filters that cover them, with their interfaces in brackets.
 
-    A forest hangs each filter below one that covers it; a poset has all such relations, and a filter that was shown
-    before is only named again. Without interfaces in the file each filter is wanted by its own. With --json all nodes
-    are listed, unless --first or --depth says less.
+    In a forest, each filter is below one filter that covers it. A poset has all such relations; a filter that was
+    already shown is only named again. If the file names no interfaces, each filter has its own. With --json, all nodes
+    are listed unless --first or --depth is given.
 
     \b
     Example:
@@ -80,6 +89,7 @@ def show(  # noqa: PLR0913, PLR0917 - a command has its options
 
     if structure not in _STRUCTURES:
         raise typer.BadParameter(f"there is no structure {structure!r}: choose one of {', '.join(_STRUCTURES)}")
+    check_outputs(overwrite, svg, dot)
     kind, declared = StructureKind(structure), read_schema(schema)
     with console(stderr=True).status("reading the filters") as status:
         found, wrong = _read(file, taxonomy, declared, interfaces)
@@ -104,6 +114,8 @@ def show(  # noqa: PLR0913, PLR0917 - a command has its options
         say(f"\n{sentence}", "bold")
         if len(shown.nodes) < len(built):
             say(f"{len(shown.nodes):,} of {len(built):,} shown: --first 0 shows all, --first and --depth more or less")
+        for written in filter(None, (svg, dot)):
+            say(f"written: {written}")
         _say_refused(found.left_out, wrong)
     if wrong:
         raise typer.Exit(1)
@@ -111,27 +123,31 @@ def show(  # noqa: PLR0913, PLR0917 - a command has its options
 
 @order.command()
 def compare(  # noqa: PLR0913, PLR0917 - as above
-    file: File,
+    file: FilterFileName,
     interfaces: Interfaces = None,
     one_by_one: Annotated[
         bool,
-        typer.Option("--one-by-one", help="Compare filter with filter, as in the papers, without the index of boxes."),
+        typer.Option("--one-by-one", help="Compare filters one by one, as in the papers, without the index of boxes."),
     ] = False,
     waste: Annotated[
         float,
         typer.Option(
-            "--waste", metavar="SHARE", min=0, max=1, help="What imperfect mergers may add, as a share of the domain."
+            "--waste",
+            metavar="SHARE",
+            min=0,
+            max=1,
+            help="How much imperfect mergers may add, as a share of the domain.",
         ),
     ] = 0.1,
     schema: SchemaFile = None,
     taxonomy: TaxonomyFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Build every structure of the same filters, and show what each costs.
+    """Build every data structure from the same filters, and show what each costs.
 
-    Comparisons are those of a filter with a filter; the index of boxes needs few. The time is that of building from
-    normal forms. Below the table, how many filters the roots merge into: perfectly, and with a schema that has bounds
-    also imperfectly.
+    Comparisons are those of one filter with another; the index of boxes needs few. The time is the time to build from
+    normal forms. Below the table, the number of filters that the roots merge into is shown: perfectly and, with a
+    schema that has bounds, imperfectly.
 
     \b
     Example:
@@ -154,7 +170,9 @@ def compare(  # noqa: PLR0913, PLR0917 - as above
         _table(rows)
         say(f"\n{len(found.wishes):,} {_many('filter', len(found.wishes))}", "bold")
         about = told_as["imperfect"]
-        wasteful = "not measured without a schema's bounds" if about is None else f"{about:,} with {waste:.0%} waste"
+        wasteful = (
+            "imperfect mergers need a schema with bounds" if about is None else f"{about:,} with {waste:.0%} waste"
+        )
         say(f"roots merged: {told_as['perfect']:,} perfectly, {wasteful}")
         _say_refused(found.left_out, wrong)
     if wrong:

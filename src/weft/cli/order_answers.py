@@ -58,7 +58,7 @@ _NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class Usable:
-    """The filters that can match something, their normal forms, and those that have no place in an order."""
+    """The filters that can match something, their normal forms, and those that cannot be ordered."""
 
     wishes: list[WantedFilter] = field(default_factory=list)
     forms: list[NormalForm] = field(default_factory=list)
@@ -66,13 +66,13 @@ class Usable:
 
 
 def usable(wishes: Iterable[WantedFilter], schema: Schema | None) -> Usable:
-    """Part the filters. Raises FilterError if none is left."""
+    """Separate the filters that can be ordered from the others."""
     found = Usable()
     for wish in wishes:
         try:
             form = normalize(wish.filter, schema)
             if not form.boxes:
-                raise FilterError("it matches nothing, so it has no place in the covering order")
+                raise FilterError("it matches nothing, so it cannot be ordered")
         except FilterError as error:
             found.left_out.append(Refused(wish.place, str(wish.filter), error))
             continue
@@ -136,7 +136,7 @@ def compared(
 
 
 def merged(found: Usable, schema: Schema | None, budget: float) -> Facts:
-    """How many filters a root set of the same filters is told as, merged perfectly, and within a budget of waste.
+    """How many filters the roots merge into: perfectly, and within a budget of waste.
 
     The second is None where the schema does not measure the filters' volume.
 

@@ -1,4 +1,4 @@
-"""`weft match`: the pipeline on Spark, from files to files. No logic of its own: `weft.spark` has it."""
+"""`weft match`: matching on Spark, from files to files. No logic of its own: `weft.spark` has it."""
 
 from __future__ import annotations
 
@@ -10,32 +10,36 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from weft.cli.progress import PlainLines
-from weft.cli.shell import AsJson, SchemaFile, console, emit, read_schema, say, say_notes
+from weft.cli.shell import AsJson, Overwrite, SchemaFile, console, emit, read_schema, say, say_notes
 
 if TYPE_CHECKING:
     from rich.text import Text
 
     from weft.spark.report import MatchReport
 
-FILES = "parquet, CSV with a header or lines of JSON (.jsonl, .json, .ndjson; also .gz): a file, a folder or a pattern"
+FILES = (
+    "Parquet, CSV with a header, or one JSON object per line (.jsonl, .json, .ndjson; also .gz): "
+    "a file, a folder or a pattern"
+)
 EventsFile = Annotated[str, typer.Argument(metavar="EVENTS", help=f"Events: {FILES}.", show_default=False)]
 SubscriptionsFile = Annotated[
     str,
     typer.Argument(
         metavar="SUBSCRIPTIONS",
-        help="Subscriptions: the same kinds of files, with columns id and filter, or id and bounds.",
+        help="Subscriptions: the same kinds of files, with columns `id` and `filter`, or `id` and bounds.",
         show_default=False,
     ),
 ]
 Master = Annotated[
     str | None,
     typer.Option(
-        "--master", metavar="URL", help="Where Spark runs, local[4] or sc://host; without it spark-submit's, or here."
+        "--master",
+        metavar="URL",
+        help="Where Spark runs: local[4], sc://host, ...; by default what spark-submit says, or this machine.",
     ),
 ]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there already.")]
-IdColumn = Annotated[str, typer.Option("--id", metavar="NAME", help="The column of the ids of subscriptions.")]
-FilterColumn = Annotated[str, typer.Option("--filter", metavar="NAME", help="The column of their filters.")]
+IdColumn = Annotated[str, typer.Option("--id", metavar="NAME", help="The column with the ids of the subscriptions.")]
+FilterColumn = Annotated[str, typer.Option("--filter", metavar="NAME", help="The column with their filters.")]
 
 _COLUMNS, _WIDTH = 5, 24  # of a sample
 _CUT = 100  # characters of a bad row
@@ -47,19 +51,25 @@ def match(  # noqa: PLR0913, PLR0917 - each has a default that serves
         str,
         typer.Argument(
             metavar="SUBSCRIPTIONS",
-            help="Subscriptions: the same kinds of files, with columns id and filter, or id and bounds "
-            "(x_low, x_high, or x to equal); or the folder of an index's snapshot.",
+            help="Subscriptions: the same kinds of files, with columns `id` and `filter`, or `id` and bounds "
+            "(x_low, x_high, or x for equality); or the folder of an index snapshot.",
             show_default=False,
         ),
     ],
     out: Annotated[
         str | None,
-        typer.Option("--out", metavar="PATH", help="Where results go, by its ending; without it some are shown."),
+        typer.Option(
+            "--out",
+            metavar="PATH",
+            help="Write the results here; the suffix is the format. Default: show some of them.",
+        ),
     ] = None,
     output: Annotated[
         str,
         typer.Option(
-            "--output", metavar="FORM", help="pairs: a row a match; lists or counts: a row an event, also without any."
+            "--output",
+            metavar="FORM",
+            help="pairs: one row per match. lists or counts: one row per event, events without a match included.",
         ),
     ] = "pairs",
     strategy: Annotated[
@@ -67,16 +77,20 @@ def match(  # noqa: PLR0913, PLR0917 - each has a default that serves
         typer.Option(
             "--strategy",
             metavar="NAME",
-            help="index: one index of all subscriptions at every executor; partitioned: for more than a machine holds; "
-            "sql: Spark's own evaluation, for some hundreds; auto: index or partitioned, by their number.",
+            help="index: one index of all subscriptions on every executor. partitioned: for more subscriptions than "
+            "one machine can hold. sql: evaluated by Spark itself, for some hundreds. auto: index or partitioned, "
+            "depending on their number.",
         ),
     ] = "auto",
     schema: SchemaFile = None,
     errors: Annotated[
         str | None,
-        typer.Option("--errors", metavar="PATH", help="Where the rows go that were left out: side, row, reason."),
+        typer.Option("--errors", metavar="PATH", help="Write the rows that were left out here: side, row, reason."),
     ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="End with the first row that cannot be read.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Fail at the first row that cannot be read.")] = False,
+    lint: Annotated[
+        bool, typer.Option("--lint/--no-lint", help="Note subscriptions that can hardly mean what they say.")
+    ] = True,
     id_column: IdColumn = "id",
     filter_column: FilterColumn = "filter",
     overwrite: Overwrite = False,
@@ -85,8 +99,9 @@ def match(  # noqa: PLR0913, PLR0917 - each has a default that serves
 ) -> None:
     """Find the subscriptions that each event matches, on Spark.
 
-    Rows that cannot be read, on either side, fail nothing: they are counted, the first are shown, and all of them go
-    to --errors. Results are folders of files, as Spark writes them.
+    Rows that cannot be read are left out, on either side: they are counted, the first are shown, and --errors keeps
+    them all. Results are written as folders of files, as Spark does. At the end, filters that can hardly mean what
+    they say are noted, as `weft filter lint` reports them.
 
     \b
     Example:
@@ -95,6 +110,7 @@ def match(  # noqa: PLR0913, PLR0917 - each has a default that serves
     """
     from weft.spark.match import Strategy
     from weft.spark.output import Output
+    from weft.spark.preflight import check_files
     from weft.spark.report import MatchJob, match_files
 
     job = MatchJob(
@@ -109,7 +125,9 @@ def match(  # noqa: PLR0913, PLR0917 - each has a default that serves
         id=id_column,
         filter=filter_column,
         overwrite=overwrite,
+        lint=lint,
     )
+    check_files([events, subscriptions], job.written, overwrite=overwrite, master=master)
     with at_work(master) as progress:
         report = match_files(progress.spark, job, perf_counter, progress.tell)
     if as_json:
@@ -117,15 +135,15 @@ def match(  # noqa: PLR0913, PLR0917 - each has a default that serves
         return
     _show(report)
     if errors is not None:
-        say(f"rows left out: {errors}")
+        say(f"written: {errors} (rows left out)")
     elif report.first:
-        say("all rows that are left out, with the reasons: --errors PATH", "dim", stderr=True)
+        say("--errors PATH writes all rows that were left out, with the reasons", "dim", stderr=True)
 
 
 def one_of(known: Any, name: str, what: str) -> str:
-    """A name that is known; another one is wrong usage."""
+    """Return a known name; any other is wrong usage."""
     if name not in list(known):
-        raise typer.BadParameter(f"there is no {what} {name!r}: choose among {', '.join(known)}")
+        raise typer.BadParameter(f"there is no {what} {name!r}: choose one of {', '.join(known)}")
     return name
 
 
@@ -133,7 +151,7 @@ def one_of(known: Any, name: str, what: str) -> str:
 
 
 class TaskProgress:
-    """What is going on, drawn anew by the console again and again; where that is no terminal, in plain lines."""
+    """What is going on, redrawn by the console; where that is not a terminal, in plain lines."""
 
     def __init__(self, plain: PlainLines | None = None) -> None:
         self.spark: Any = None
@@ -141,7 +159,7 @@ class TaskProgress:
         self.tell("starting Spark")
 
     def tell(self, what: str, done: int = 0, of: int = 0) -> None:
-        """Say what begins, or how much of it is done."""
+        """Say what is being done, and how much of it is done."""
         self._what = f"{what}, {done / of:.0%}" if of else what
         if self._plain is not None:
             self._plain(what, done, of)
@@ -202,20 +220,31 @@ def _show(report: MatchReport) -> None:
         ("preparing subscriptions", f"{seconds['preparing']:.2f} s"),
         ("matching and writing" if report.out else "matching", f"{seconds['matching']:.2f} s"),
         ("looking for errors", f"{seconds['errors']:.2f} s"),
-        ("events a second", f"{report.rate:,.0f}"),
+        ("events per second", f"{report.rate:,.0f}"),
         ("strategy", report.strategy),
     ]
     show_rows(rows)
     if report.out is not None:
-        say(f"{report.output}: {report.out}")
+        say(f"written: {report.out} ({report.output})")
     say_notes(report.notes)
-    for wrong in report.first:
-        row = wrong["row"] if len(wrong["row"]) <= _CUT else wrong["row"][:_CUT] + "…"
-        say(f"left out: {wrong['side']} {row}: {wrong['reason'].partition(chr(10))[0]}", "yellow", stderr=True)
+    say_left_out(report.errors, [(each["side"], each["row"], each["reason"]) for each in report.first])
+
+
+def say_left_out(counts: dict[str, int], first: Sequence[tuple[str, str, str]]) -> None:
+    """How many rows of each side were left out, and the first of them: side, row and reason."""
+    total = sum(counts.values())
+    if not total:
+        return
+    many = " and ".join(f"{count:,} {side}{'' if count == 1 else 's'}" for side, count in counts.items() if count)
+    which = f"; the first {len(first)}:" if total > len(first) else ":"
+    say(f"{many} left out{which}", "yellow", stderr=True)
+    for side, row, reason in first:
+        shown = row if len(row) <= _CUT else row[:_CUT] + "…"
+        say(f"  {side} {shown}: {reason.partition(chr(10))[0]}", "yellow", stderr=True)
 
 
 def _show_sample(report: MatchReport) -> None:
-    """Some results: the first columns of the events, and what was added."""
+    """Some results: the first columns of the events, and the column that was added."""
     from rich.text import Text
 
     from weft.tables import plain_table

@@ -1,5 +1,5 @@
-"""Progress of long commands, on stderr. Laws: on a terminal it is one line, which is gone at the end; elsewhere plain
-lines, one now and then and none for what is done at once; stdout has nothing of it.
+"""Progress of long commands, on stderr. Laws: on a terminal it is one line, which is removed at the end; elsewhere
+plain lines, one every few seconds and none for quick work; nothing of it goes to stdout.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Report = Callable[[str, int, int], None]  # what is being done, how many of how 
 
 
 class PlainLines:
-    """What is being done, in lines: the first after some seconds, then one whenever as many have passed."""
+    """What is being done, in plain lines: one every few seconds."""
 
     def __init__(self, clock: Callable[[], float] = monotonic, write: Callable[[str], None] | None = None) -> None:
         self._clock = clock
@@ -26,7 +26,7 @@ class PlainLines:
         self._start = self._last = clock()
 
     def __call__(self, what: str, done: int, of: int) -> None:
-        """Say it, if it is time to."""
+        """Print a line, if it is time to."""
         now = self._clock()
         if now - self._last >= EVERY:
             self._last = now

@@ -1,5 +1,5 @@
-"""What every command has: its arguments, its answers, its way to fail. Law: with --json stdout has one JSON document,
-also for a failure; what a user wrote is shown as it is.
+"""What commands share: arguments, answers, failures. Law: with --json stdout has one JSON document,
+also for a failure; a user's text is shown unchanged.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from weft.model.schema import Schema
 
 _JSON = "weft.json"  # where a context keeps whether --json was given
+_ANSWER = "weft.answer"  # and whether the exit code is the answer
+INTERRUPTED = 130  # as shells have it: 128 and the number of the signal
 
 
 class Commands(TyperGroup):
@@ -37,11 +39,16 @@ class Commands(TyperGroup):
         except OSError as error:
             failure = WeftError(f"{error.filename}: {error.strerror}" if error.filename else str(error))
         except KeyboardInterrupt:
-            failure = WeftError("stopped by Ctrl-C")
-        return fail(failure, as_json=ctx.meta.get(_JSON, False))
+            return fail(WeftError("interrupted"), ctx.meta.get(_JSON, False), INTERRUPTED)
+        return fail(failure, ctx.meta.get(_JSON, False), 2 if ctx.meta.get(_ANSWER) else 1)
 
 
 # -- arguments ---------------------------------------------------------------------------------------
+
+
+def _keep_answer(ctx: typer.Context, wanted: bool) -> bool:
+    ctx.meta[_ANSWER] = wanted
+    return wanted
 
 
 def _keep_json(ctx: typer.Context, wanted: bool) -> bool:
@@ -50,11 +57,20 @@ def _keep_json(ctx: typer.Context, wanted: bool) -> bool:
 
 
 TEXT = (
-    "A filter, as text or as JSON (it starts with { or [); - reads one per line from standard input. "
+    "A filter, as text, as JSON or as an EventBridge pattern; - reads one per line from standard input. "
     "Put -- before a text that starts with a dash."
 )
 Texts = Annotated[list[str], typer.Argument(metavar="TEXT", help=TEXT, show_default=False)]
 OneText = Annotated[str, typer.Argument(metavar="TEXT", help=TEXT, show_default=False)]
+FilterFileName = Annotated[
+    str,
+    typer.Argument(
+        metavar="FILE",
+        help="Filters: one per line as text or JSON; .csv, .parquet or .jsonl with a column `filter` and, if you like, "
+        "`id` and `interface`; - is standard input.",
+        show_default=False,
+    ),
+]
 SchemaFile = Annotated[
     Path | None,
     typer.Option("--schema", metavar="FILE", help="A schema, .toml or .json: types and bounds of attributes."),
@@ -65,6 +81,17 @@ TaxonomyFile = Annotated[
 ]
 AsJson = Annotated[
     bool, typer.Option("--json", callback=_keep_json, is_eager=True, help="Answer in JSON, for machines.")
+]
+
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace output files that already exist.")]
+ExitCode = Annotated[
+    bool,
+    typer.Option(
+        "--exit-code",
+        callback=_keep_answer,
+        is_eager=True,
+        help="Answer with the exit code, too: 0 for yes, 1 for no, 2 for any failure.",
+    ),
 ]
 
 
@@ -94,6 +121,19 @@ def read_texts_of(given: Sequence[str], least: int = 1, most: int | None = None)
     return texts
 
 
+def check_outputs(overwrite: bool, *paths: Path | None) -> None:
+    """Raise WeftError for files that exist and must not be replaced, or whose folder is missing."""
+    for path in paths:
+        if path is None:
+            continue
+        if path.is_dir():
+            raise WeftError(f"{path} is a folder: name a file")
+        if path.is_file() and not overwrite:
+            raise WeftError(f"{path} already exists: choose another name, or pass --overwrite")
+        if not path.absolute().parent.is_dir():
+            raise WeftError(f"{path} cannot be written: there is no folder {path.absolute().parent}")
+
+
 # -- answers -----------------------------------------------------------------------------------------
 
 
@@ -105,30 +145,36 @@ def console(stderr: bool = False) -> Console:
 
 
 def say(text: str, style: str = "", stderr: bool = False) -> None:
-    """A text as it is: no markup in it counts, and no line is wrapped."""
+    """Print a text unchanged: markup in it has no effect, and no line is wrapped."""
     from rich.text import Text
 
     console(stderr).print(Text(text, style), soft_wrap=True)
 
 
 def say_notes(notes: Sequence[str]) -> None:
-    """What is odd, but not wrong."""
+    """Print what is odd, but not wrong."""
     for note in notes:
         say(f"note: {note}", "yellow", stderr=True)
 
 
 def emit(facts: Any) -> None:
-    """The answer to --json."""
+    """Print the answer to --json."""
     typer.echo(json.dumps(facts, indent=2, ensure_ascii=False))
 
 
-def fail(error: Exception, as_json: bool) -> NoReturn:
-    """Say what went wrong and end with 1."""
+def answer_by_code(wanted: bool, yes: bool) -> None:
+    """End with 1 for no, if the exit code is to be the answer."""
+    if wanted and not yes:
+        raise typer.Exit(1)
+
+
+def fail(error: Exception, as_json: bool, code: int = 1) -> NoReturn:
+    """Say what went wrong and end with a code."""
     if as_json:
         emit({"error": told(error)})
     else:
         say(f"weft: {said(error)}", stderr=True)
-    raise typer.Exit(1)
+    raise typer.Exit(code)
 
 
 def said(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""`weft sim`: networks that exist in memory only. No logic of its own: `weft.sim` has it."""
+"""`weft sim`: simulated networks. No logic of its own: `weft.sim` has it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from weft.cli.shell import AsJson, SchemaFile, TaxonomyFile, console, emit, read_schema, say, say_notes
+from weft.cli.shell import (
+    AsJson,
+    Overwrite,
+    SchemaFile,
+    TaxonomyFile,
+    check_outputs,
+    console,
+    emit,
+    read_schema,
+    say,
+    say_notes,
+)
 from weft.errors import EventError, FilterError
 
 if TYPE_CHECKING:
@@ -26,70 +37,77 @@ _NOTED = 5  # filters that cannot be used and are said one by one
 
 @sim.callback()
 def simulators() -> None:
-    """Networks of brokers that exist in memory only."""
+    """Simulate networks of brokers in memory."""
 
 
 @sim.command()
 def overlay(  # noqa: PLR0913, PLR0917 - a scenario has many sides
-    brokers: Annotated[int, typer.Option("--brokers", metavar="N", min=1, help="How many brokers.")] = 9,
-    tree: Annotated[str, typer.Option("--tree", metavar="SHAPE", help="chain, star, binary or random.")] = "random",
+    brokers: Annotated[int, typer.Option("--brokers", metavar="N", min=1, help="The number of brokers.")] = 9,
+    tree: Annotated[
+        str, typer.Option("--tree", metavar="SHAPE", help="The shape of the tree: chain, star, binary or random.")
+    ] = "random",
     models: Annotated[
         str,
         typer.Option(
             "--models",
             metavar="A,B",
-            help="The models of routing, side by side; without it all, those that need bounds with a schema only.",
+            help="The routing models to compare. Default: all; those that need bounds only with a schema.",
         ),
     ] = "",
     workload: Annotated[
-        str, typer.Option("--workload", metavar="NAME", help="What is generated: zipf, uniform, W1, W2, W3, W4 or W5.")
+        str, typer.Option("--workload", metavar="NAME", help="What to generate: zipf, uniform, W1, W2, W3, W4 or W5.")
     ] = "zipf",
-    subscriptions: Annotated[int, typer.Option("--subscriptions", metavar="N", min=1, help="Generated filters.")] = 500,
-    events: Annotated[int, typer.Option("--events", metavar="N", min=1, help="Generated events.")] = 200,
+    subscriptions: Annotated[
+        int, typer.Option("--subscriptions", metavar="N", min=1, help="How many filters to generate.")
+    ] = 500,
+    events: Annotated[int, typer.Option("--events", metavar="N", min=1, help="How many events to generate.")] = 200,
     filters_file: Annotated[
         str | None,
         typer.Option(
             "--filters",
             metavar="FILE",
-            help="Filters of your own, .csv, .jsonl or one a line, or - for standard input. "
-            "Those of one interface are at one broker.",
+            help="Your own filters: .csv, .jsonl or one per line, or - for standard input. "
+            "Filters of one interface are at one broker.",
         ),
     ] = None,
     events_file: Annotated[
-        Path | None, typer.Option("--events-file", metavar="FILE", help="Events of your own, a JSON object a line.")
+        Path | None, typer.Option("--events-file", metavar="FILE", help="Your own events, one JSON object per line.")
     ] = None,
     churn: Annotated[
-        float, typer.Option("--churn", metavar="PART", min=0, max=1, help="The part of the clients that leaves.")
+        float, typer.Option("--churn", metavar="PART", min=0, max=1, help="The share of the clients that leave.")
     ] = 0.0,
     publishers: Annotated[
-        int | None, typer.Option("--publishers", metavar="N", min=1, help="Only so many brokers publish.")
+        int | None,
+        typer.Option("--publishers", metavar="N", min=1, help="The number of brokers that publish. Default: all."),
     ] = None,
     hierarchy: Annotated[
-        bool, typer.Option("--hierarchy", help="Masters and slaves, the first broker at the top, instead of peers.")
+        bool, typer.Option("--hierarchy", help="A hierarchy with the first broker at the top, instead of peers.")
     ] = False,
     advertised: Annotated[
-        bool, typer.Option("--advertised", help="Brokers that publish advertise: others are told nothing.")
+        bool,
+        typer.Option("--advertised", help="Publishing brokers advertise; subscriptions are sent only towards them."),
     ] = False,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Another one, another scenario.")] = 1,
-    check: Annotated[bool, typer.Option("--check", help="Also check every table's invariants; slow.")] = False,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="The seed of the scenario.")] = 1,
+    check: Annotated[bool, typer.Option("--check", help="Also check the invariants of every table; slow.")] = False,
     plot: Annotated[
         Path | None, typer.Option("--plot", metavar="FILE", help="Also draw a chart: .png, .svg or .pdf.")
     ] = None,
+    overwrite: Overwrite = False,
     schema: SchemaFile = None,
     taxonomy: TaxonomyFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare models of routing on a tree of brokers: what each tells neighbours, and where it sends events.
+    """Compare routing models on a tree of brokers: what each tells neighbours, and where it sends events.
 
-    Every model sees the same clients and events. A model that loses an event, or delivers one that nobody wants, is a
-    bug, and ends the command with 1.
+    Every model sees the same clients and events. A model that loses an event, or delivers one that matches no
+    subscription, has a bug, and the command ends with 1.
 
     \b
-    told, dropped   items in updates to neighbours, all in all
-    held, largest   items in all tables at the end, and in the largest
+    told, dropped   items added and dropped by updates to neighbours
+    held, largest   items in all tables at the end, and in the largest table
     compared        filters compared for covering
-    events          events over links, all in all
-    unwanted        of them, those that nobody behind the link wanted
+    events          events sent over links
+    unwanted        those of them that matched nothing behind the link
     s               seconds, with queues and local matching
 
     \b
@@ -109,7 +127,8 @@ def overlay(  # noqa: PLR0913, PLR0917 - a scenario has many sides
     chosen = [_one_of(MODELS, name.strip(), "model") for name in models.split(",")] if models else usable
     shape, name = _one_of(SHAPES, tree, "tree"), _one_of(WORKLOADS, workload, "workload")
     if publishers is not None and publishers > brokers:
-        raise typer.BadParameter(f"{publishers} of {brokers} brokers cannot publish: give fewer --publishers")
+        raise typer.BadParameter(f"there are only {brokers} brokers: give fewer --publishers than {publishers}")
+    check_outputs(overwrite, plot)
     if plot is not None:
         check_chart(plot)
     declared, rng = read_schema(schema), np.random.default_rng(seed)
@@ -125,7 +144,7 @@ def overlay(  # noqa: PLR0913, PLR0917 - a scenario has many sides
         wanted, places = _own_filters(filters_file, taxonomy, declared, brokers, notes)
     happening = generated.table.to_pylist() if events_file is None else _own_events(events_file, declared)
     if (filters_file is None) != (events_file is None):
-        notes.append(f"only one of filters and events is your own: the other is of the workload {name}")
+        notes.append(f"only one of filters and events is your own: the other is generated by the workload {name}")
     options = {"schema": declared, "hierarchy": hierarchy, "advertised": advertised}
     given = scenario(links, wanted, happening, rng, places=places, publishers=publishers, churn=churn, **options)
 
@@ -145,13 +164,13 @@ def overlay(  # noqa: PLR0913, PLR0917 - a scenario has many sides
         return
     _show(title, given, expected, outcomes)
     if plot is not None:
-        say(f"chart: {plot}")
+        say(f"written: {plot}")
     say_notes(notes)
 
 
 def _one_of(known: Any, name: str, what: str) -> str:
     if name not in known:
-        raise typer.BadParameter(f"there is no {what} {name!r}: choose among {', '.join(known)}")
+        raise typer.BadParameter(f"there is no {what} {name!r}: choose one of {', '.join(known)}")
     return name
 
 
@@ -161,7 +180,7 @@ def _one_of(known: Any, name: str, what: str) -> str:
 def _own_filters(
     path: str, taxonomy: Path | None, schema: Schema | None, brokers: int, notes: list[str]
 ) -> tuple[list[Filter], list[BrokerId]]:
-    """The filters that can be used, and the broker of each; an interface that is no broker's name gets one in turn."""
+    """The usable filters, and the broker of each; an interface that does not name a broker gets one in turn."""
     from weft.algebra.relate import as_form
     from weft.cli.arguments import read_predicates
     from weft.cli.filter_files import Refused, read_filter_file
@@ -184,7 +203,7 @@ def _own_filters(
         places.append(home)
     notes += [f"{each.place} is left out: {str(each.error).splitlines()[0]}" for each in refused[:_NOTED]]
     if len(refused) > _NOTED:
-        notes.append(f"{len(refused) - _NOTED} more filters are left out: see weft filter check")
+        notes.append(f"{len(refused) - _NOTED} more filters are left out: run weft filter check")
     if not wanted:
         raise FilterError(f"{path} has no filter that can be used")
     return wanted, places
@@ -196,7 +215,7 @@ def _own_events(path: Path, schema: Schema | None) -> list[AnyEvent]:
     try:
         lines = path.read_text(encoding="utf-8-sig").split("\n")
     except UnicodeDecodeError:
-        raise EventError(f"{path} is no UTF-8 text: convert it") from None
+        raise EventError(f"{path} is not valid UTF-8; convert it first") from None
     found: list[AnyEvent] = []
     for number, line in enumerate(map(str.strip, lines), 1):
         if not line or line.startswith("#"):
@@ -207,7 +226,7 @@ def _own_events(path: Path, schema: Schema | None) -> list[AnyEvent]:
             error.add_note(f"in line {number} of {path}")
             raise
     if not found:
-        raise EventError(f"{path} has no event: write a JSON object a line")
+        raise EventError(f"{path} has no event: write one JSON object per line")
     return found
 
 
@@ -251,7 +270,7 @@ def _show(title: str, given: Scenario, expected: Expected, outcomes: Sequence[Mo
     left = f", {len(given.leaving):,} of the subscriptions left before" if given.leaving else ""
     say(f"\nevery model made the same {len(expected.deliveries):,} deliveries{left}", "bold")
     say(
-        f"compared with an index of all subscriptions, and for {expected.scanned:,} events with every filter asked",
+        f"checked against an index of all subscriptions, and for {expected.scanned:,} events against every filter",
         "dim",
     )
 

@@ -1,4 +1,4 @@
-"""`weft aggregate`, `tune` and `profile`: what Spark does with subscriptions as a whole. No logic of its own."""
+"""`weft aggregate`, `tune` and `profile`: whole sets of subscriptions on Spark. No logic of its own."""
 
 from __future__ import annotations
 
@@ -14,18 +14,28 @@ from weft.cli.pipeline import (
     FilterColumn,
     IdColumn,
     Master,
-    Overwrite,
     SubscriptionsFile,
     at_work,
     one_of,
+    say_left_out,
     show_rows,
 )
-from weft.cli.shell import AsJson, SchemaFile, console, emit, read_schema, say, say_notes
+from weft.cli.shell import (
+    AsJson,
+    Overwrite,
+    SchemaFile,
+    check_outputs,
+    console,
+    emit,
+    read_schema,
+    say,
+    say_notes,
+)
 
 if TYPE_CHECKING:
     from weft.spark.tune import Tuning
 
-Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Another one, other samples.")]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="The seed of random samples.")]
 
 
 def aggregate(  # noqa: PLR0913, PLR0917 - each has a default that serves
@@ -35,16 +45,18 @@ def aggregate(  # noqa: PLR0913, PLR0917 - each has a default that serves
         typer.Option(
             "--model",
             metavar="NAME",
-            help="What stands for all: covering, subsumption, merging, mics (ranges of a curve) or dls (labels).",
+            help="How to reduce: covering, subsumption, merging, mics (ranges of a curve) or dls (labels).",
         ),
     ] = "covering",
     schema: SchemaFile = None,
     budget: Annotated[
-        float, typer.Option("--budget", metavar="SHARE", min=0, max=1, help="Of the domain, what mergers may add.")
+        float, typer.Option("--budget", metavar="SHARE", min=0, max=1, help="How much of the domain mergers may add.")
     ] = 0.0,
     out: Annotated[
         str | None,
-        typer.Option("--out", metavar="FOLDER", help="Where active, passive, errors and facts go; else only figures."),
+        typer.Option(
+            "--out", metavar="FOLDER", help="Write active, passive, errors and facts here. Default: only show figures."
+        ),
     ] = None,
     id_column: IdColumn = "id",
     filter_column: FilterColumn = "filter",
@@ -53,10 +65,10 @@ def aggregate(  # noqa: PLR0913, PLR0917 - each has a default that serves
     master: Master = None,
     as_json: AsJson = False,
 ) -> None:
-    """Reduce subscriptions to those that stand for all, on Spark.
+    """Reduce subscriptions to a smaller set that admits the same events, on Spark.
 
-    What stays admits every event that any subscription admits; it is checked with events at the corners of filters.
-    Subsumption, mics and dls need a schema with bounds.
+    Every event that matches a subscription is admitted by the reduced set; this is checked with events at the corners
+    of the filters. Subsumption, mics and dls need a schema with bounds.
 
     \b
     Example:
@@ -65,10 +77,13 @@ def aggregate(  # noqa: PLR0913, PLR0917 - each has a default that serves
     """
     from weft.spark.aggregate import AggregationModel
     from weft.spark.aggregate import aggregate as reduce
-    from weft.spark.aggregate_files import check_folder, facts_of, save
+    from weft.spark.aggregate_files import PARTS, check_folder, facts_of, save
+    from weft.spark.preflight import check_files
     from weft.spark.report import read_subscriptions
 
     chosen, declared = one_of(AggregationModel, model, "model"), read_schema(schema)
+    written = [] if out is None else [f"{out}/{part}" for part in PARTS]
+    check_files([subscriptions], written, overwrite=overwrite, master=master)
     start = perf_counter()
     with at_work(master) as progress:
         if out is not None:
@@ -78,7 +93,7 @@ def aggregate(  # noqa: PLR0913, PLR0917 - each has a default that serves
         progress.tell(f"reducing the subscriptions ({chosen})")
         found = reduce(given, chosen, schema=declared, budget=budget, seed=seed)
         facts = facts_of(found)
-        wrong = [row.asDict() for row in found.errors.limit(3).collect()]
+        wrong = [row.asDict() for row in found.errors.limit(3).collect()] if facts["errors"] else []
         if out is not None:
             progress.tell("writing")
             save(found, out, overwrite)
@@ -89,16 +104,15 @@ def aggregate(  # noqa: PLR0913, PLR0917 - each has a default that serves
     checked = facts["checked"]
     rows = [(name, f"{facts[name]:,}") for name in ("given", "kept", "active", "passive", "errors")]
     rows += [(f"bytes {name}", f"{facts[f'bytes_{name}']:,}") for name in ("given", "active")]
-    rows.append(("rounds", f"{len(facts['rounds'])}{'' if facts['complete'] else ', not to the end'}"))
+    rows.append(("rounds", f"{len(facts['rounds'])}{'' if facts['complete'] else ', incomplete'}"))
     if checked is not None:
         rows.append(("events checked", f"{checked['events']:,}"))
-        rows.append(("wanted, admitted", f"{checked['wanted']:,}, {checked['admitted']:,}"))
+        rows.append(("matching, admitted", f"{checked['wanted']:,}, {checked['admitted']:,}"))
     show_rows([*rows, ("model", chosen), ("seconds", f"{facts['seconds']:.2f}")])
-    for each in wrong:
-        said = str(each["reason"]).partition("\n")[0]
-        say(f"left out: {each['id']}: {said}", "yellow", stderr=True)
-    if out is not None:
-        say(f"active, passive, errors, facts: {out}")
+    first = [("subscription", str(each["id"]), str(each["reason"])) for each in wrong]
+    say_left_out({"subscription": facts["errors"]}, first)
+    for part in written:
+        say(f"written: {part}")
 
 
 def tune(  # noqa: PLR0913, PLR0917
@@ -106,21 +120,29 @@ def tune(  # noqa: PLR0913, PLR0917
     events: EventsFile,
     model: Annotated[str, typer.Option("--model", metavar="NAME", help="The table to tune: mics or dls.")] = "mics",
     memory: Annotated[
-        int | None, typer.Option("--memory", metavar="BYTES", min=1, help="Limit: the table of a link.")
+        int | None, typer.Option("--memory", metavar="BYTES", min=1, help="Limit for the size of a link's table.")
     ] = None,
     false_positives: Annotated[
         float | None,
-        typer.Option("--false-positives", metavar="SHARE", min=0, max=1, help="Limit: unwanted events that pass."),
+        typer.Option(
+            "--false-positives", metavar="SHARE", min=0, max=1, help="Limit for the share of unwanted events that pass."
+        ),
     ] = None,
     forwarded: Annotated[
-        int | None, typer.Option("--forwarded", metavar="N", min=1, help="Limit: ranges or labels that are told.")
+        int | None,
+        typer.Option(
+            "--forwarded", metavar="N", min=1, help="Limit for the number of ranges or labels that are forwarded."
+        ),
     ] = None,
     minimise: Annotated[
         str | None,
-        typer.Option("--minimise", metavar="COST", help="false_positives, forwarded or memory, within the limits."),
+        typer.Option(
+            "--minimise", metavar="COST", help="Minimise false_positives, forwarded or memory, within the limits."
+        ),
     ] = None,
     schema: SchemaFile = None,
-    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="The tuning file, .json.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the tuning here, .json.")] = None,
+    overwrite: Overwrite = False,
     id_column: IdColumn = "id",
     filter_column: FilterColumn = "filter",
     seed: Seed = 1,
@@ -129,7 +151,7 @@ def tune(  # noqa: PLR0913, PLR0917
 ) -> None:
     """Choose the parameters of a routing table for these subscriptions and events, on Spark.
 
-    The choice is made by samples, and measured with all subscriptions on events that had no part in it.
+    The choice is made on samples. It is then measured with all subscriptions, on events that were not used to choose.
 
     \b
     Example:
@@ -137,6 +159,7 @@ def tune(  # noqa: PLR0913, PLR0917
     """
     from weft.spark.events import sorted_out
     from weft.spark.files import read_frame
+    from weft.spark.preflight import check_files
     from weft.spark.report import read_subscriptions
     from weft.spark.tune import Samples
     from weft.spark.tune import tune as choose
@@ -144,6 +167,8 @@ def tune(  # noqa: PLR0913, PLR0917
 
     chosen, declared = one_of(("mics", "dls"), model, "model"), read_schema(schema)
     limits = CostBudget(memory, false_positives, forwarded, minimise)  # type: ignore[arg-type]
+    check_outputs(overwrite, out)
+    check_files([subscriptions, events], master=master)
     start = perf_counter()
     with at_work(master) as progress:
         progress.tell("reading the files")
@@ -164,13 +189,11 @@ def tune(  # noqa: PLR0913, PLR0917
         return
     _show_tuning(found, perf_counter() - start)
     if out is not None:
-        say(f"tuning: {out}")
+        say(f"written: {out}")
     if not found.kept:
-        say_notes(["measured with all subscriptions, the choice goes past a limit: give it more room"])
+        say_notes(["measured with all subscriptions, the choice exceeds a limit: raise the limit"])
     if found.measured.figures.filters_nothing:
-        say_notes(
-            ["the choice lets nearly every unwanted event pass: a table of filters, or flooding, would serve better"]
-        )
+        say_notes(["the choice lets nearly every unwanted event pass: use a table of filters, or flooding, instead"])
 
 
 def profile(  # noqa: PLR0913, PLR0917
@@ -179,10 +202,11 @@ def profile(  # noqa: PLR0913, PLR0917
         str | None, typer.Argument(metavar="[EVENTS]", help=f"Events: {FILES}.", show_default=False)
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Also a page, .html, or the facts, .json.")
+        Path | None, typer.Option("--out", metavar="FILE", help="Also write a page, .html, or the facts, .json.")
     ] = None,
+    overwrite: Overwrite = False,
     sample: Annotated[
-        int, typer.Option("--sample", metavar="N", min=1, help="Events that are drawn to see which pass.")
+        int, typer.Option("--sample", metavar="N", min=1, help="How many events are sampled to see which pass.")
     ] = 20_000,
     schema: SchemaFile = None,
     id_column: IdColumn = "id",
@@ -191,18 +215,23 @@ def profile(  # noqa: PLR0913, PLR0917
     master: Master = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what subscriptions ask for, and which events would pass, on Spark.
+    """Show what subscriptions ask for and which events would pass, on Spark.
 
     \b
     Example:
       $ weft profile subscriptions.csv events.jsonl --out portrait.html
     """
+    from weft.spark.demand_report import check_portrait
     from weft.spark.events import sorted_out
     from weft.spark.files import read_frame
+    from weft.spark.preflight import check_files
     from weft.spark.profile import profile as portray
     from weft.spark.report import read_subscriptions
 
     declared = read_schema(schema)
+    check_outputs(overwrite, out)
+    check_portrait(out)
+    check_files([path for path in (subscriptions, events) if path is not None], master=master)
     with at_work(master) as progress:
         progress.tell("reading the files")
         given = read_subscriptions(progress.spark, subscriptions, id=id_column, filter=filter_column).texts()
@@ -218,13 +247,13 @@ def profile(  # noqa: PLR0913, PLR0917
         return
     found.show(console())
     if out is not None:
-        say(f"portrait: {out}")
+        say(f"written: {out}")
 
 
 def _show_tuning(found: Tuning, seconds: float) -> None:
     from weft.tables import plain_table
 
-    table = plain_table(f"{found.tuned.model}, for a link that wants all subscriptions")
+    table = plain_table(f"{found.tuned.model}, for a link with all subscriptions")
     for heading in ("cost", "limit", "by samples", "measured"):
         table.add_column(heading, justify="left" if heading == "cost" else "right", no_wrap=True)
     for row in found.rows:
@@ -233,9 +262,9 @@ def _show_tuning(found: Tuning, seconds: float) -> None:
     seen = found.measured
     show_rows(
         [
-            ("subscriptions chosen by", f"{found.sampled:,}"),
+            ("subscriptions sampled", f"{found.sampled:,}"),
             ("candidates tried", f"{found.tuned.measured:,}"),
-            ("events measured on", f"{seen.events:,}"),
+            ("events measured", f"{seen.events:,}"),
             ("wanted, passed, lost", f"{seen.wanted:,}, {seen.passed:,}, {seen.lost:,}"),
             ("seconds", f"{seconds:.2f}"),
         ]

@@ -1,4 +1,4 @@
-"""A dozen subscriptions to the seismic events, one for each thing that the language can say."""
+"""A dozen subscriptions to seismic events, one for each construct of the language."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Subscription:
 
 
 SUBSCRIPTIONS: tuple[Subscription, ...] = (
-    Subscription("strong", "felt by many, wherever it is", "magnitude >= 4.5"),
-    Subscription("damaging", "strong, and near the surface", "magnitude >= 5 AND depth < 70"),
+    Subscription("strong", "felt by many people, anywhere", "magnitude >= 4.5"),
+    Subscription("damaging", "strong, and close to the surface", "magnitude >= 5 AND depth < 70"),
     Subscription("alarm", "wake somebody up", "magnitude >= 6 OR tsunami"),
     Subscription("tsunami", "large, and in an oceanic region", "tsunami"),
     Subscription(
@@ -36,15 +36,15 @@ SUBSCRIPTIONS: tuple[Subscription, ...] = (
         "the sequence in Taiwan from 4 February on",
         "place LIKE '%, Taiwan' AND time >= TIMESTAMP '2018-02-04' AND magnitude >= 4.5",
     ),
-    Subscription("California", "both ways it is written", "place LIKE '%, CA' OR place LIKE '%, California'"),
-    Subscription("felt in CA", "and somebody there noticed", "place LIKE '%, CA' AND felt >= 1"),
+    Subscription("California", "in both spellings", "place LIKE '%, CA' OR place LIKE '%, California'"),
+    Subscription("felt in CA", "and reported by somebody there", "place LIKE '%, CA' AND felt >= 1"),
     Subscription(
         "Alaska",
         "a rectangle on the map",
         "latitude BETWEEN 51 AND 72 AND longitude BETWEEN -180 AND -130",
     ),
     Subscription("man-made", "blasts, for the record", "type IN ('explosion', 'quarry blast')"),
-    Subscription("unchecked", "no small one, and nobody looked yet", "NOT (status = 'reviewed' OR magnitude < 2.5)"),
-    Subscription("uncertain", "stations on one side only, or number unknown", "gap > 180 OR nst IS NULL"),
-    Subscription("well seen", "more stations than degrees between them", "gap < nst"),
+    Subscription("unchecked", "not small, and not yet reviewed", "NOT (status = 'reviewed' OR magnitude < 2.5)"),
+    Subscription("uncertain", "stations on one side only, or unknown", "gap > 180 OR nst IS NULL"),
+    Subscription("well seen", "more stations than degrees of gap", "gap < nst"),
 )

@@ -1,4 +1,4 @@
-"""The chapter on the covering order: alerts to the seismic events in a forest, and how its roots change."""
+"""The chapter on the covering order: alerts for seismic events in a forest, and how its roots change."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ WIDER = Subscription("newspaper", "whatever may be news", "magnitude >= 4 OR tsu
 
 
 def in_order(console: Console, events: Sequence[Event]) -> dict[str, Any]:
-    """The alerts as a forest; then one that covers many of them comes and goes."""
+    """Show the alerts as a forest; then add one that covers many of them, and remove it."""
     forest: Forest[Any] = Forest(FilterRelation())
     for alert in ALERTS:
         forest.add(alert.filter, alert.name)
     above = {name: _above(node) for node in forest for name in node.interfaces if isinstance(name, str)}
     console.print(
-        "A broker keeps filters in the order of covering: each hangs below one that covers it. Only the roots, "
-        "at the left, need to be forwarded, and an event that does not match a filter matches none below it.\n"
+        "A broker keeps filters in their covering order: each is below a filter that covers it. Only the roots, on the "
+        "left, are forwarded. An event that does not match a filter matches none of those below it.\n"
     )
     for root in sorted(forest.roots, key=lambda node: -node.size):
         console.print(_tree(root))
@@ -51,10 +51,10 @@ def in_order(console: Console, events: Sequence[Event]) -> dict[str, Any]:
     going = forest.discard(WIDER.filter, WIDER.name)
     console.print(
         f"\n[bold]{len(forest)}[/] alerts, [bold]{len(roots)}[/] roots, {forest.depth} levels. "
-        f"Then the {WIDER.name} asks for [cyan]{WIDER.text}[/]. That becomes a root, and {len(coming.drop)} others are "
-        f"roots no longer: [bold]{len(with_it)}[/] are forwarded, and whatever any alert wants still comes "
-        f"({wanted:,} of {len(events):,} events, {wanted_of_roots:,} by the roots). When the {WIDER.name} goes, the "
-        f"{len(going.add)} are roots again."
+        f"Then the {WIDER.name} subscribes to [cyan]{WIDER.text}[/]. That becomes a root and covers {len(coming.drop)} "
+        f"of the others: [bold]{len(with_it)}[/] are forwarded, and every event that matches an alert still arrives "
+        f"({wanted:,} of {len(events):,} events match an alert, {wanted_of_roots:,} match a root). When the "
+        f"{WIDER.name} unsubscribes, the {len(going.add)} are roots again."
     )
     return {
         "alerts": len(ALERTS),

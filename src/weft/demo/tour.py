@@ -1,7 +1,8 @@
-"""The tour through Weft that `weft demo` gives. Law: every number shown is computed from the events and filters.
+"""The tour of Weft that `weft demo` gives. Law: every number shown is computed from the events and filters; times do
+not include compiling or loading code.
 
-A chapter prints its part on a console and returns what it found as JSON-able facts; later parts of Weft append theirs
-to CHAPTERS.
+A chapter prints its part on a console and returns what it found as JSON-able facts. What anybody with rules and events
+wants to see comes first, what brokers do with filters at the end.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from weft.algebra.normalize import normalize
 from weft.algebra.relate import covers
 from weft.demo import earthquakes
 from weft.demo.filters import SUBSCRIPTIONS, Subscription
+from weft.demo.mistakes import what_lint_finds
 from weft.demo.order import in_order
 from weft.demo.pipeline import matching_on_spark
 from weft.index.base import Matches
@@ -83,12 +85,14 @@ def the_events(console: Console, events: Sequence[Event]) -> ChapterFacts:
 
 def the_matches(console: Console, events: Sequence[Event]) -> ChapterFacts:
     """Which events reach which subscription, and the strongest of them."""
-    console.print("Every subscription is a filter; an event reaches those whose filter is TRUE for it.\n")
+    console.print(
+        "A rule is a filter over the columns of the table. It gets the events for which the filter is TRUE.\n"
+    )
     table = plain_table()
-    table.add_column("name", no_wrap=True)
-    table.add_column("what for, and its filter", ratio=1)
-    table.add_column("events", justify="right", no_wrap=True)
-    table.add_column("the strongest", min_width=18, max_width=27)
+    table.add_column("rule", no_wrap=True)
+    table.add_column("purpose and filter", ratio=1)
+    table.add_column("matches", justify="right", no_wrap=True)
+    table.add_column("strongest", min_width=18, max_width=27)
     facts: ChapterFacts = {}
     for subscription in SUBSCRIPTIONS:
         matched = _matched(subscription, events)
@@ -112,13 +116,13 @@ def what_covering_saves(console: Console, events: Sequence[Event]) -> ChapterFac
     wanted = _any_matched(SUBSCRIPTIONS, events)
     kept = _any_matched(forwarded, events)
     console.print(
-        "A filter covers another if it matches whatever the other matches. A broker that has forwarded "
-        "the wider one need not forward the narrower one: its events come anyway.\n"
+        "One filter covers another if it matches every event that the other matches. A broker that has forwarded "
+        "the wider filter need not forward the narrower one: its events arrive anyway.\n"
     )
     table = plain_table()
     table.add_column("not forwarded", no_wrap=True)
-    table.add_column("because whatever matches", ratio=1)
-    table.add_column("matches", ratio=1)
+    table.add_column("every event that matches", ratio=1)
+    table.add_column("also matches", ratio=1)
     texts = {subscription.name: subscription for subscription in SUBSCRIPTIONS}
     for narrow, wides in covered.items():
         wide = texts[wides[0]]
@@ -126,9 +130,9 @@ def what_covering_saves(console: Console, events: Sequence[Event]) -> ChapterFac
         table.add_row(Text(narrow, "bold"), Text(texts[narrow].text, "cyan"), said)
     console.print(table)
     console.print(
-        f"\nSo [bold]{len(forwarded)}[/] of {len(SUBSCRIPTIONS)} subscriptions need to be forwarded, "
-        f"and the events that come are the same: [bold]{kept:,}[/] of {len(events):,} for the {len(forwarded)}, "
-        f"{wanted:,} for all {len(SUBSCRIPTIONS)}."
+        f"\nSo only [bold]{len(forwarded)}[/] of {len(SUBSCRIPTIONS)} filters are forwarded, and the same events "
+        f"arrive: [bold]{kept:,}[/] of {len(events):,} match the {len(forwarded)}, and {wanted:,} match all "
+        f"{len(SUBSCRIPTIONS)}."
     )
     return {
         "subscriptions": len(SUBSCRIPTIONS),
@@ -143,7 +147,7 @@ def many_subscriptions(console: Console, events: Sequence[Event]) -> ChapterFact
     """The same events against very many subscriptions, by an index."""
     rng = np.random.default_rng(2018)
     alerts = Alerts.drawn(rng, _MANY)
-    with console.status("getting the index ready; its code is compiled once on a machine, which takes half a minute"):
+    with console.status("loading the index; its kernels are compiled once on a machine, in about half a minute"):
         warm = TreeIndex()
         warm.add_columns(np.arange(_FEW), Alerts.drawn(rng, _FEW).bounds)
         warm.match_batch(events[:8])
@@ -159,24 +163,25 @@ def many_subscriptions(console: Console, events: Sequence[Event]) -> ChapterFact
     most = int(np.argmax(found.counts))
     reached, each = int((found.counts > 0).sum()), elapsed / len(events) * 1e6
     console.print(
-        "An index finds the subscriptions of an event without asking each. These are regions on the map, "
-        "drawn at random, each with a least magnitude, such as\n"
+        "An index finds the rules that an event matches without evaluating each of them. These are random regions of "
+        "the map, each with a minimum magnitude, such as\n"
     )
     console.print(Padding(Text(str(alerts.filter(0)), "cyan"), (0, 0, 1, 2)))
     table = plain_table()
     table.show_header = False
     table.add_column()
     table.add_column(justify="right")
-    table.add_row("subscriptions", f"{len(index):,}")
-    table.add_row("put into the index in", f"{built:.2f} s")
+    table.add_row("rules", f"{len(index):,}")
+    table.add_row("time to build the index", f"{built:.2f} s")
     table.add_row("events", f"{len(events):,}")
-    table.add_row("events that somebody wants", f"{reached:,}")
+    table.add_row("events that match a rule", f"{reached:,}")
     table.add_row("matches", Text(f"{len(found.ids):,}", "bold"))
-    table.add_row("time for an event", Text(f"{each:.1f} us", "bold"))
+    table.add_row("time per event", Text(f"{each:.1f} us", "bold"))
     console.print(table)
     console.print(
-        f"\nMost wanted, by {found.counts[most]:,}: {_magnitude(events[most]):.1f}, {events[most]['place']}.\n"
-        f"Checked against the definition: [bold]{equal}[/] of {len(pairs)} pairs equal."
+        f"\nThe event with most matches, {found.counts[most]:,}: {_magnitude(events[most]):.1f}, "
+        f"{events[most]['place']}.\nChecked against the definition of matching: [bold]{equal}[/] of {len(pairs)} pairs "
+        "equal."
     )
     return {
         "subscriptions": len(index),
@@ -191,12 +196,13 @@ def many_subscriptions(console: Console, events: Sequence[Event]) -> ChapterFact
 
 
 CHAPTERS: list[Chapter] = [
-    Chapter("events", "The events", the_events),
-    Chapter("matches", "Who gets what", the_matches),
-    Chapter("covering", "What covering saves", what_covering_saves),
-    Chapter("many", "Many subscriptions", many_subscriptions),
-    Chapter("order", "The covering order", in_order),
-    Chapter("pipeline", "Matching on Spark", matching_on_spark),
+    Chapter("events", "A table of events", the_events),
+    Chapter("matches", "Rules, and the events that match them", the_matches),
+    Chapter("lint", "Rules that cannot match", what_lint_finds),
+    Chapter("many", "A hundred thousand rules in an index", many_subscriptions),
+    Chapter("pipeline", "Tables of rules against tables of events, on Spark", matching_on_spark),
+    Chapter("covering", "For brokers: what covering saves", what_covering_saves),
+    Chapter("order", "For brokers: the covering order", in_order),
 ]
 
 
@@ -247,7 +253,7 @@ class Alerts:
 
 
 def covered_by(subscriptions: Sequence[Subscription]) -> dict[str, list[str]]:
-    """The subscriptions that others cover, each with those that do; of equivalent ones the first stays.
+    """The subscriptions that others cover, each with those that cover it; of equivalent ones the first is kept.
 
     >>> wide, narrow = Subscription("wide", "", "x > 1"), Subscription("narrow", "", "x > 2")
     >>> covered_by([narrow, wide, Subscription("same", "", "NOT x <= 1")])

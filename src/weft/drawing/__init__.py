@@ -1,1 +1,4 @@
-"""Orders of filters for people: as text, for Graphviz, and as pictures."""
+"""Filter orders for people: as text, for Graphviz, and as pictures."""
+
+from weft.drawing.order_view import tree as tree
+from weft.drawing.order_view import view as view

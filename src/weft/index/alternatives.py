@@ -1,8 +1,8 @@
 """A box as tests on axes. Laws: the union of the alternatives holds the box, and is the box where none says that the
-box must be asked; how many rows they make is bounded, whatever the box, and depends on the box alone.
+box must be evaluated; how many rows they make is bounded, whatever the box, and depends on the box alone.
 
 A set of several ranges makes several disjoint rows. Where that makes too many, the sets with most ranges are widened to
-one range each, the tests that say least are left out, and the box is asked.
+one range each, the tests that say least are left out, and the box is evaluated.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from itertools import product
 from typing import NamedTuple
 
+from weft.algebra import interval
 from weft.algebra.box import Box
 from weft.algebra.interval import NUMBERS, STRINGS, Line
 from weft.algebra.residual import Outcomes, Subject
@@ -28,7 +29,7 @@ Tests = dict[Axis, ValueSet | Outcomes]
 
 
 class Alternative(NamedTuple):
-    """Tests on axes, the axes among them that are one range around their values, and whether the box is asked too."""
+    """Tests on axes, the axes among them that are one range around their values, and whether to evaluate the box."""
 
     tests: Tests
     wide: frozenset[Axis]
@@ -54,7 +55,7 @@ def fits(tests: int, boxes: int) -> bool:
 
 
 def alternatives(box: Box, subjects: frozenset[Subject], boxes: int) -> Iterator[Alternative]:
-    """Tests whose union is the box, or holds it where the box must be asked; `boxes` is how many its filter has."""
+    """Tests whose union is the box, or holds it where the box must be evaluated; `boxes` is how many its filter has."""
     most = room(boxes)
     check = any(subject not in subjects for subject in box.residuals)
     sets = list(box.sets.items())
@@ -103,25 +104,50 @@ def _intervals(values: ValueSet | Outcomes) -> int:
 
 
 def _of_term(name: str, term: Term) -> tuple[Tests, bool]:
-    """A term's line, and on the reversed axis the suffixes it must and must not have."""
-    ends = Strings(STRINGS)
-    loose = False
+    """A term's line; on the reversed axis the suffixes it must and must not have; and on the folded axes the folded
+    texts, prefixes and suffixes.
+    """
+    line, loose = term.line, False
+    ends = starts_folded = ends_folded = STRINGS
     for pattern in term.musts:
-        ends = ends.intersect(Strings(starting_with(pattern.tail[::-1])))
-        loose = loose or not _is_suffix(pattern)
+        if pattern.ignore_case:
+            starts_folded = interval.intersect(starts_folded, _starts(pattern))
+            if pattern.literal is None:
+                ends_folded = interval.intersect(ends_folded, starting_with(pattern.tail[::-1]))
+            loose = loose or (pattern.literal is None and pattern.prefix is None and pattern.suffix is None)
+        else:
+            ends = interval.intersect(ends, starting_with(pattern.tail[::-1]))
+            loose = loose or pattern.suffix is None
     for pattern in term.nots:
-        if _is_suffix(pattern):
-            ends = ends.intersect(Strings(starting_with(pattern.tail[::-1])).complement())
+        if pattern.suffix is not None:
+            without = interval.complement(starting_with(pattern.suffix[::-1]), STRINGS)
+            if pattern.ignore_case:
+                ends_folded = interval.intersect(ends_folded, without)
+            else:
+                ends = interval.intersect(ends, without)
+        elif pattern.ignore_case and (pattern.literal is not None or pattern.prefix is not None):
+            starts_folded = interval.intersect(starts_folded, interval.complement(_starts(pattern), STRINGS))
         else:
             loose = True
-    tests: Tests = {Axis(name): ValueSet(strings=Strings(term.line))}
-    if ends.line != STRINGS:
-        tests[Axis(name, reverse=True)] = ValueSet(strings=ends)
+    tests: Tests = {}
+    for axis, texts in (
+        (Axis(name, reverse=True), ends),
+        (Axis(name, folded=True), starts_folded),
+        (Axis(name, reverse=True, folded=True), ends_folded),
+    ):
+        if texts != STRINGS:
+            tests[axis] = ValueSet(strings=Strings(texts))
+    is_folded = any(axis.folded for axis in tests)
+    if line != STRINGS or not is_folded:  # a test on a folded axis says already that there is a string
+        tests = {Axis(name): ValueSet(strings=Strings(line)), **tests}
     return tests, loose
 
 
-def _is_suffix(pattern: Pattern) -> bool:
-    return len(pattern.segments) == 2 and pattern.segments[0] == ("",) and len(pattern.segments[1]) == 1
+def _starts(pattern: Pattern) -> Line:
+    """The folded texts with the head of a pattern; of one without wildcards, itself."""
+    if pattern.literal is not None:
+        return interval.point(pattern.literal)
+    return starting_with(pattern.segments[0][0])
 
 
 def _widened(box: Box, choice: _Choice) -> _Choice:

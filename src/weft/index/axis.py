@@ -1,7 +1,7 @@
 """Axes: what the dimensions of an index tell of an event. Law: absent attributes have the code 0 on every axis.
 
-An axis is an attribute; the reverse of its strings, on which a suffix is a prefix; or a residual's subject, whose
-outcomes are its codes.
+An axis is an attribute; its strings reversed, on which a suffix is a prefix, or folded, on which case does not count,
+or both; or a residual's subject, whose outcomes are its codes.
 """
 
 from __future__ import annotations
@@ -20,11 +20,17 @@ from weft.model.value import Value
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """What a dimension tells of an event: an attribute, its reversed strings, or a residual's subject."""
+    """What a dimension tells of an event: an attribute, its strings reversed or folded, or a residual's subject."""
 
     name: str = ""
     reverse: bool = False
     subject: Subject | None = None
+    folded: bool = False
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is an attribute as it is."""
+        return self.subject is None and not self.reverse and not self.folded
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -36,18 +42,23 @@ class Axis:
         if self.subject is not None:
             return outcomes(self.subject).index(self.subject.outcome(event))
         value = event.get(self.name)
-        if not self.reverse:
+        if not self.reverse and not self.folded:
             return dimension.code(value)
-        return dimension.code_of_string(value[::-1]) if isinstance(value, str) else ABSENT
+        return dimension.code_of_string(self.spelled(value)) if isinstance(value, str) else ABSENT
+
+    def spelled(self, text: str) -> str:
+        """A string of the attribute as it stands on this axis."""
+        text = text.casefold() if self.folded else text
+        return text[::-1] if self.reverse else text
 
     def write(self, dimension: CodeDimension, events: EventColumns, codes: Codes, dim: int) -> None:
         """The codes of events, into codes[:, dim]."""
         if self.subject is not None:
             codes[:, dim] = _outcome_codes(self.subject, events)
-        elif self.reverse:
-            code = dimension.code_of_string
+        elif not self.is_plain:
+            code, spelled = dimension.code_of_string, self.spelled
             texts = events.values(self.name)
-            codes[:, dim] = [code(text[::-1]) if isinstance(text, str) else ABSENT for text in texts]
+            codes[:, dim] = [code(spelled(text)) if isinstance(text, str) else ABSENT for text in texts]
         else:
             events.write(self.name, dimension, codes, dim)
 

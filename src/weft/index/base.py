@@ -1,35 +1,34 @@
-"""What every index promises. Law: an event matches just the subscriptions whose filter `meaning` finds TRUE.
+"""What every index promises. Law: an event matches exactly the subscriptions whose filter `meaning` finds TRUE.
 
-Adding a known subscription raises, discarding an unknown one does not; `replace` does both at once.
+Adding an id that exists raises; discarding one that does not exist is allowed; `replace` does both at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NewType, Protocol
+from dataclasses import dataclass, field
+from typing import Any, NewType, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from weft.algebra.box import NormalForm
-from weft.language.ast import Filter
-from weft.model.event import Event
-from weft.model.value import Value
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from weft.errors import EventError
+from weft.language.any_filter import AnyFilter
+from weft.model.frame import AnyEvent as AnyEvent  # noqa: PLC0414 - exported
 
 SubId = NewType("SubId", int)  # 64 bits
 
 Ids = NDArray[np.int64]
 _NO_IDS = np.zeros(0, np.int64)
-AnyEvent = Event | Mapping[str, Value | None]
+AnyBatch = Any  # what `weft.model.frame.as_batch` takes: a table of Arrow, pandas or Polars, or a list of events
 
 
 @dataclass(frozen=True, slots=True)
 class Matches:
     """The subscriptions of each event of a batch: those of event i are ids[offsets[i]:offsets[i + 1]].
+
+    `errors` has the events that could not be read, by position, with the reason; these match nothing.
 
     >>> found = Matches(np.array([0, 2, 2]), np.array([7, 9]))
     >>> len(found), found[0].tolist(), found[1].tolist()
@@ -38,6 +37,7 @@ class Matches:
 
     offsets: NDArray[np.int64]
     ids: Ids
+    errors: Mapping[int, EventError] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -86,6 +86,23 @@ class Matches:
         offsets = [np.zeros(1, np.int64), *(part.offsets[1:] + end for part, end in zip(some, ends, strict=False))]
         return Matches(np.concatenate(offsets), np.concatenate([_NO_IDS, *(part.ids for part in some)]))
 
+    def without(self, errors: Mapping[int, EventError]) -> Matches:
+        """The matches without those of some events, which could not be read. Cost: O(matches)."""
+        if not errors:
+            return self
+        counts = self.counts
+        keep = np.ones(len(self), bool)
+        keep[list(errors)] = False
+        ids = self.ids[np.repeat(keep, counts)]
+        offsets = np.concatenate([[0], np.cumsum(np.where(keep, counts, 0))])
+        return Matches(offsets, ids, {row: errors[row].at(row) for row in sorted(errors)})
+
+    def checked(self) -> Matches:
+        """The same matches, if every event could be read. Raises EventError for the first that could not."""
+        for error in self.errors.values():
+            raise error
+        return self
+
     @property
     def counts(self) -> NDArray[np.int64]:
         """How many subscriptions each event has."""
@@ -95,31 +112,31 @@ class Matches:
 class MatchIndex(Protocol):
     """Filters by subscription, and the events' matches among them."""
 
-    def add(self, sub: SubId, filter: Filter | str) -> None:
-        """Take in a subscription. Raises KeyError if it is known."""
+    def add(self, sub: SubId, filter: AnyFilter) -> None:
+        """Add a subscription. Raises SubscriptionError or FilterError."""
         ...
 
     def add_texts(self, subs: Iterable[int], texts: Iterable[str]) -> None:
-        """Take in many, all or none."""
+        """Add many, all or none."""
         ...
 
     def add_forms(self, subs: Iterable[int], forms: Sequence[NormalForm]) -> None:
-        """Take in many as normal forms, made under the index's schema, all or none."""
+        """Add many as normal forms, made under the index's schema, all or none."""
         ...
 
     def add_columns(self, subs: Iterable[int], bounds: Mapping[str, Any]) -> None:
-        """Take in many as columns of bounds, all or none; see `BoxColumns.from_bounds`."""
+        """Add many as columns of bounds, all or none; see `BoxColumns.from_bounds`."""
         ...
 
     def discard_many(self, subs: Iterable[int]) -> None:
-        """Forget many subscriptions."""
+        """Remove many subscriptions."""
         ...
 
     def discard(self, sub: SubId) -> None:
-        """Forget a subscription, if it is known."""
+        """Remove a subscription, if there is one with this id."""
         ...
 
-    def replace(self, sub: SubId, filter: Filter | str) -> None:
+    def replace(self, sub: SubId, filter: AnyFilter) -> None:
         """Give a subscription another filter; no match sees both or none."""
         ...
 
@@ -128,19 +145,19 @@ class MatchIndex(Protocol):
     def __contains__(self, sub: object) -> bool: ...
 
     def match(self, event: AnyEvent) -> Ids:
-        """The subscriptions that the event matches, in no order, each once."""
+        """The subscriptions that the event matches, in no order, each once. Raises EventError."""
         ...
 
-    def match_batch(self, batch: pa.RecordBatch | pa.Table | Sequence[AnyEvent]) -> Matches:
-        """The subscriptions of each event."""
+    def match_batch(self, batch: AnyBatch) -> Matches:
+        """The subscriptions of each event; events that cannot be read are set aside, with the reason."""
         ...
 
-    def count_batch(self, batch: pa.RecordBatch | pa.Table | Sequence[AnyEvent]) -> NDArray[np.int64]:
-        """How many subscriptions each event matches."""
+    def count_batch(self, batch: AnyBatch) -> NDArray[np.int64]:
+        """How many subscriptions each event matches. Raises EventError for an event that cannot be read."""
         ...
 
-    def any_batch(self, batch: pa.RecordBatch | pa.Table | Sequence[AnyEvent]) -> NDArray[np.bool_]:
-        """Whether anybody wants each event."""
+    def any_batch(self, batch: AnyBatch) -> NDArray[np.bool_]:
+        """Whether any subscription matches each event. Raises EventError for an event that cannot be read."""
         ...
 
     def check(self) -> None:

@@ -3,7 +3,7 @@ the bytes; bytes that encode no boxes raise ValueError.
 
 An index stores what its rows cannot tell as these bytes rather than as text: no limit of the language applies on the
 way back. Patterns and value sets that several boxes share are written once. The bytes are MessagePack: a list of
-patterns, a list of value sets, and a list of boxes that name them by number.
+patterns, a list of value sets, and a list of boxes that name them by number. A pattern that ignores case is a map.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from weft.model.value import INT_MAX, INT_MIN, Type
 
 _encode = msgspec.msgpack.encode
 _decode = msgspec.msgpack.decode
+_FOLDED = "folded"  # the key of a pattern that ignores case; any other pattern is a list
 
 
 def encode_boxes(boxes: Iterable[Box]) -> bytes:
@@ -90,15 +91,15 @@ class _Writer:
         number = self._known.get(pattern)
         if number is None:
             number = self._known[pattern] = len(self.patterns)
-            self.patterns.append(pattern.segments)
+            self.patterns.append({_FOLDED: pattern.segments} if pattern.ignore_case else pattern.segments)
         return number
 
 
 def _order(term: Term) -> tuple[Any, ...]:
     """An order that does not depend on hashes, so that equal boxes have equal bytes."""
     return (
-        sorted(pattern.segments for pattern in term.musts),
-        sorted(pattern.segments for pattern in term.nots),
+        sorted((pattern.segments, pattern.ignore_case) for pattern in term.musts),
+        sorted((pattern.segments, pattern.ignore_case) for pattern in term.nots),
         term.line,
     )
 
@@ -180,13 +181,17 @@ def _name(name: Any) -> str:
     return name
 
 
-def _pattern(segments: Any) -> Pattern:
+def _pattern(said: Any) -> Pattern:
+    folded = isinstance(said, dict)
+    segments = said[_FOLDED] if folded else said
     made = tuple(tuple(segment) for segment in segments)
     if not made or not all(
         segment and all(isinstance(chunk, str) and encodes(chunk) for chunk in segment) for segment in made
     ):
         raise ValueError("a pattern has an empty segment, or one that is not text")
-    return Pattern(made)
+    if folded and any(chunk.casefold() != chunk for segment in made for chunk in segment):
+        raise ValueError("a pattern that ignores case is not folded")
+    return Pattern(made, ignore_case=folded)
 
 
 def _numbers(flat: Sequence[Any], kinds: tuple[type, ...]) -> Line:

@@ -145,7 +145,7 @@ def _dimensions(columns: BoxColumns, cuts: _Cuts) -> tuple[dict[Axis, int], list
     for axis in dict.fromkeys([*map(Axis, by_name), *cuts.numbers]):
         numbers, moments = cuts.numbers.get(axis, set()), cuts.moments.get(axis, set())
         strings = set(cuts.strings.get(axis, ()))
-        parts = [] if axis.reverse else by_name.get(axis.name, [])
+        parts = by_name.get(axis.name, []) if axis.is_plain else []
         held = {part: columns.columns[axis.name, part] for part in parts}
         ends: list[tuple[NDArray[np.float64], NDArray[np.uint8]]] = []
         stamps = [np.array(sorted(moments), np.int64)]

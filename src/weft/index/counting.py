@@ -6,6 +6,7 @@ of its constraints matches. Built anew at the first match after a change: it is 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,15 +14,13 @@ import numpy as np
 from weft.algebra.box import Box
 from weft.algebra.columns import BoxColumns
 from weft.algebra.normalize import normalize
-from weft.index.base import AnyEvent, Ids
+from weft.index.base import Ids
 from weft.index.coding import rows_of_columns
-from weft.index.events import conformed
 from weft.index.plain_index import PlainIndex
 from weft.index.rows import Rows
 from weft.index.weight import check_weight
 from weft.kernels.counting import Tables, count_event
 from weft.language.ast import Filter
-from weft.model.event import attributes_of
 
 
 class _Built(NamedTuple):
@@ -52,11 +51,12 @@ class CountingIndex(PlainIndex[tuple[Box, ...]]):
         """The tables are old."""
         self._built = None
 
-    def match(self, event: AnyEvent) -> Ids:
-        """The subscriptions that the event matches. Cost: O(n), with a small constant."""
-        if self.schema is not None:
-            event = conformed(event, self.schema)
-        values = attributes_of(event)
+    def names(self) -> set[str]:
+        """The attributes that any filter looks at."""
+        return {name for boxes in self.held.values() for box in boxes for name in box.names}
+
+    def find(self, values: Mapping[str, Any]) -> Ids:
+        """The subscriptions that an event with these attributes matches. Cost: O(n), with a small constant."""
         built = self._built = self._built or self._build()
         found = count_event(built.tables, built.rows.encode_one(values)[0], built.counter, built.out)
         asked = built.rows.boxes

@@ -1,5 +1,5 @@
-"""A batch of events, column by column: an Arrow batch, or events as they were decoded. Law: a column's codes are those
-of its values, one by one.
+"""A batch of events, column by column: an Arrow batch, or a list of events. Law: the codes of a column are those of its
+values, one by one.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.errors import EventError
-from weft.index.base import AnyEvent
 from weft.index.dimension import ABSENT, FALSE, TRUE, CodeDimension, Codes
-from weft.model.batch import TypedColumn, listed, typed_columns
-from weft.model.event import Event, as_event, attributes_of
+from weft.model.column import TypedColumn, listed, typed_columns, unreadable
+from weft.model.door import WELL_KNOWN, are_plain
+from weft.model.event import Event, attributes_of
+from weft.model.frame import AnyEvent
 from weft.model.schema import Attribute, Schema
 from weft.model.value import Type, Value
 
@@ -43,17 +44,22 @@ class EventColumns:
 
     @staticmethod
     def of(
-        batch: pa.RecordBatch | Sequence[AnyEvent], names: Collection[str], schema: Schema | None = None
+        batch: pa.RecordBatch | Sequence[AnyEvent],
+        names: Collection[str],
+        schema: Schema | None = None,
+        aside: dict[int, EventError] | None = None,
     ) -> EventColumns:
-        """The named columns of a batch, as they conform to a schema."""
+        """The named columns of a batch, as they conform to a schema.
+
+        An event that cannot be read raises EventError; or, where `aside` is given, goes there by its position, and
+        all its attributes are absent from the columns.
+        """
         if isinstance(batch, Sequence):
-            if schema is not None:
-                batch = [conformed(event, schema) for event in batch]
-            return _of_events(batch, names)
+            return _of_events(_rows(batch, schema, aside), names)
         if not hasattr(batch, "schema"):
-            raise EventError(f"a batch is an Arrow RecordBatch or a list of events, not {type(batch).__name__}")
+            raise EventError(f"a batch must be an Arrow RecordBatch or a list of events, not {type(batch).__name__}")
         strings = {name: array for name in names if (array := _arrow_strings(batch, name)) is not None}
-        columns = typed_columns(batch, frozenset(names) - strings.keys())
+        columns = typed_columns(batch, frozenset(names) - strings.keys(), aside)
         if schema is not None:
             strings = {name: array for name, array in strings.items() if _is(schema, name, Type.STRING)}
             columns = {name: _conformed_column(column, schema.get(name)) for name, column in columns.items()}
@@ -64,7 +70,7 @@ class EventColumns:
         return name in self.columns or name in self.strings or name in self.mixed
 
     def write(self, name: str, dimension: CodeDimension, codes: Codes, dim: int) -> None:
-        """The codes of a column into codes[:, dim]; of one that the batch has not, those of absent."""
+        """The codes of a column into codes[:, dim]; a column that the batch does not have is absent."""
         if name in self.strings:
             codes[:, dim] = dimension.codes_of_strings(self.strings[name])
             return
@@ -114,8 +120,26 @@ class EventColumns:
 
 
 def conformed(event: AnyEvent, schema: Schema) -> Event:
-    """The event as the schema has it."""
-    return schema.conform(as_event(event))
+    """The event as the schema has it. Raises EventError."""
+    return schema.conform(event if isinstance(event, Event) else Event(attributes_of(event)))  # type: ignore[arg-type]
+
+
+def _rows(
+    events: Sequence[AnyEvent], schema: Schema | None, aside: dict[int, EventError] | None
+) -> Sequence[Mapping[str, Any]]:
+    """The attributes of each event; none where an event is set aside."""
+    if schema is None and all(type(event) is dict for event in events) and are_plain(events):  # type: ignore[arg-type]
+        return events  # type: ignore[return-value]
+    rows: list[Mapping[str, Any]] = []
+    for at, event in enumerate(events):
+        try:
+            rows.append(attributes_of(event) if schema is None else conformed(event, schema).attributes)
+        except EventError as error:
+            if aside is None:
+                raise error.at(at) from None
+            aside[at] = error
+            rows.append({})
+    return rows
 
 
 def _is(schema: Schema, name: str, kind: Type) -> bool:
@@ -130,7 +154,7 @@ def _conformed_column(column: TypedColumn, declared: Attribute | None) -> TypedC
     if declared.type is Type.FLOAT and column.type is Type.INT:
         return column
     if declared.type is Type.INT and column.type is Type.FLOAT:
-        whole = (column.values == np.floor(column.values)) & (np.abs(column.values) < 2.0**63)
+        whole = (column.values == np.floor(column.values)) & (column.values >= -(2.0**63)) & (column.values < 2.0**63)
         return column._replace(absent=column.absent | ~whole)
     return column._replace(type=None, absent=np.ones(len(column.absent), bool))
 
@@ -140,14 +164,14 @@ def _arrow_strings(batch: pa.RecordBatch, name: str) -> Any:
     import pyarrow as pa
 
     places = batch.schema.get_all_field_indices(name)
-    if len(places) != 1:
+    if len(places) != 1 or WELL_KNOWN.get(name, Type.STRING) is not Type.STRING:
         return None
     array = batch.column(places[0])
-    return array if pa.types.is_string(array.type) or pa.types.is_large_string(array.type) else None
+    plain = pa.types.is_string(array.type) or pa.types.is_large_string(array.type)
+    return array if plain and not unreadable(array) else None
 
 
-def _of_events(events: Sequence[AnyEvent], names: Collection[str]) -> EventColumns:
-    rows = [attributes_of(event) for event in events]
+def _of_events(rows: Sequence[Mapping[str, Any]], names: Collection[str]) -> EventColumns:
     columns: dict[str, TypedColumn] = {}
     mixed: dict[str, list[Value | None]] = {}
     for name in names if len(names) <= _FEW_NAMES else frozenset(names) & frozenset[str]().union(*rows):

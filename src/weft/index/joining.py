@@ -1,4 +1,4 @@
-"""Which segments are joined, and when. Laws: what is joined on the way of a change is small, so that no change takes
+"""Which segments are joined, and when. Laws: what is joined during a change is small, so that no change takes
 long; what is joined in the background leaves few segments, little that is dead, and rebuilds the largest seldom.
 """
 
@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from weft.index.version import SegmentView
 
-_MOST_AXES = 96  # of all segments that are joined on the way of a change: each takes some array operations
+_MOST_AXES = 96  # of all segments that are joined during a change: each takes some array operations
 
 
 class Joining(NamedTuple):
-    """When segments are joined: `fan` of like size; on the way up to `small` rows together; the largest when
+    """When segments are joined: `fan` of like size; during a change up to `small` rows together; the largest when
     `large` have gathered beside it, or an eighth of it; `tail` is how many may be dead besides.
     """
 
@@ -23,12 +23,12 @@ class Joining(NamedTuple):
     small: int = 512
 
     def on_the_way(self, views: Sequence[SegmentView], busy: Collection[int]) -> list[SegmentView]:
-        """The views to join on the way of a change; none, if there are none that small. `busy` ones are left alone."""
+        """The views to join during a change; none, if there are none that small. `busy` ones are left alone."""
         alike = self._alike([view for view in views if id(view.segment) not in busy])
         return alike if self.is_small(alike) else []
 
     def is_small(self, views: Sequence[SegmentView]) -> bool:
-        """Whether joining these is quick enough to be done on the way of a change."""
+        """Whether joining these is quick enough to be done during a change."""
         rows, axes = sum(len(view.segment.rows) for view in views), sum(len(v.segment.rows.axes) for v in views)
         return rows <= min(self.small, self.large) and axes <= _MOST_AXES
 

@@ -15,11 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.algebra.box import Box
+from weft.errors import EventError
 from weft.index.base import Ids, Matches
 from weft.index.events import EventColumns
 from weft.index.segment import Segment, settle
 from weft.index.version import SegmentView, Version
 from weft.kernels import search
+from weft.model.frame import as_batch
 from weft.model.schema import Schema
 from weft.model.value import Value
 
@@ -62,8 +64,10 @@ class Lookup:
         return ids
 
     def batch(self, version: Version, batch: Any) -> Matches:
-        """The subscriptions of each event."""
-        found = Matches.chained(self._columns(version, piece) for piece in pieces(version, batch, self._schema))
+        """The subscriptions of each event; events that cannot be read are set aside, with the reason."""
+        aside: dict[int, EventError] = {}
+        parts = [self._columns(version, piece) for piece in pieces(version, batch, self._schema, aside)]
+        found = Matches.chained(parts).without(aside)
         self._tally(len(found), len(found.ids), int(np.count_nonzero(found.counts)))
         return found
 
@@ -155,15 +159,26 @@ def taken(subs: Ids, slots: NDArray[np.int32]) -> Ids:
     return ids
 
 
-def pieces(version: Version, batch: Any, schema: Schema | None) -> Iterator[EventColumns]:
-    """A batch as columns, cut so that no piece has too many codes."""
+def pieces(
+    version: Version, batch: Any, schema: Schema | None, aside: dict[int, EventError] | None = None
+) -> Iterator[EventColumns]:
+    """A batch as columns, cut so that no piece has too many codes; `aside` as in `EventColumns.of`."""
     names = version.names
     widest = max((len(view.segment.rows.dimensions) for view in version.views), default=1)
     step = max(1, _MOST_CODES // max(1, widest))
-    for part in batch.to_batches() if hasattr(batch, "to_batches") else (batch,):
+    whole = as_batch(batch)
+    start = 0
+    for part in whole.to_batches() if hasattr(whole, "to_batches") else (whole,):
         size = part.num_rows if hasattr(part, "num_rows") else len(part)
         for first in range(0, size, step):
-            yield EventColumns.of(part if size <= step else _sliced(part, first, step), names, schema)
+            bad: dict[int, EventError] | None = None if aside is None else {}
+            try:
+                yield EventColumns.of(part if size <= step else _sliced(part, first, step), names, schema, bad)
+            except EventError as error:
+                raise error if error.position is None else error.at(start + first + error.position) from None
+            if aside is not None and bad:
+                aside.update({start + first + row: error for row, error in bad.items()})
+        start += size
 
 
 class _Attributes(dict[int, Mapping[str, Value | None]]):

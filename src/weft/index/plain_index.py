@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.algebra.bounds import bounds_size
 from weft.algebra.box import NormalForm
 from weft.algebra.columns import BoxColumns
 from weft.algebra.to_filter import to_filter
-from weft.index.base import AnyEvent, Ids, Matches
-from weft.language.ast import FALSE, Filter, as_filter, disjunction
+from weft.errors import EventError, FilterError
+from weft.index.base import AnyBatch, Ids, Matches
+from weft.index.events import EventColumns, conformed
+from weft.index.subscription_ids import already_exists, check_id, check_ids, check_new_ids
+from weft.language.any_filter import AnyFilter, as_filter
+from weft.language.ast import FALSE, Filter, disjunction
 from weft.language.predicate import NO_PREDICATES, Predicates
-from weft.language.text import parse, parse_many
-from weft.model.batch import events_from_batch
+from weft.language.text import parse_many
+from weft.model.event import attributes_of
+from weft.model.frame import AnyEvent, as_batch
 from weft.model.schema import Schema
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 Held = TypeVar("Held")
 
@@ -38,84 +41,109 @@ class PlainIndex(ABC, Generic[Held]):
         """What is kept of a filter."""
 
     @abstractmethod
+    def names(self) -> set[str]:
+        """The attributes that any filter looks at."""
+
+    @abstractmethod
+    def find(self, values: Mapping[str, Any]) -> Ids:
+        """The subscriptions that an event with these attributes matches."""
+
     def match(self, event: AnyEvent) -> Ids:
-        """The subscriptions that the event matches, in no order, each once."""
+        """The subscriptions that the event matches, in no order, each once. Raises EventError."""
+        return self.find(attributes_of(event if self.schema is None else conformed(event, self.schema)))
 
     def changed(self) -> None:
         """The subscriptions are other ones now."""
 
-    def add(self, sub: int, filter: Filter | str) -> None:
-        """Take in a subscription. Raises KeyError if it is known."""
-        self._check_new([sub])
+    def add(self, sub: int, filter: AnyFilter) -> None:
+        """Add a subscription. Raises SubscriptionError or FilterError."""
+        if (sub := check_id(sub)) in self.held:
+            raise already_exists(sub)
         self.replace(sub, filter)
 
-    def replace(self, sub: int, filter: Filter | str) -> None:
-        """Give a subscription another filter, known or not."""
-        self.held[sub] = self.hold(parse(filter, self.predicates) if isinstance(filter, str) else as_filter(filter))
+    def replace(self, sub: int, filter: AnyFilter) -> None:
+        """Give a subscription another filter, or add it."""
+        sub = check_id(sub)
+        self.held[sub] = self.hold(as_filter(filter, self.predicates))
         self.changed()
 
     def discard(self, sub: int) -> None:
-        """Forget a subscription, if it is known."""
-        self.held.pop(sub, None)
+        """Remove a subscription, if there is one with this id."""
+        self.held.pop(check_id(sub), None)
         self.changed()
 
     def discard_many(self, subs: Iterable[int]) -> None:
-        """Forget many subscriptions."""
-        for sub in subs:
-            self.held.pop(int(sub), None)
+        """Remove many subscriptions."""
+        for sub in check_ids(subs).tolist():
+            self.held.pop(sub, None)
         self.changed()
 
     def add_texts(self, subs: Iterable[int], texts: Iterable[str]) -> None:
-        """Take in many filters as texts, all or none."""
+        """Add many filters as texts, all or none."""
         self._add_many(subs, parse_many(texts, self.predicates))
 
     def add_forms(self, subs: Iterable[int], forms: Sequence[NormalForm]) -> None:
-        """Take in many filters as normal forms, all or none."""
+        """Add many filters as normal forms, all or none."""
         self._add_many(subs, list(map(to_filter, forms)))
 
     def add_columns(self, subs: Iterable[int], bounds: Mapping[str, Any]) -> None:
-        """Take in many filters as columns; see `BoxColumns.from_bounds`."""
-        ids = [int(sub) for sub in subs]
+        """Add many filters as columns; see `BoxColumns.from_bounds`."""
+        ids = check_ids(subs)
         columns = BoxColumns.from_bounds(bounds)
         boxes: dict[int, list[Filter]] = {}
         for row, owner in enumerate(columns.owners.tolist()):
             boxes.setdefault(owner, []).append(to_filter(columns.box(row)))
-        self._add_many(ids, [disjunction(*boxes[n]) if n in boxes else FALSE for n in range(len(ids))])
+        self._add_many(ids, [disjunction(*boxes[n]) if n in boxes else FALSE for n in range(bounds_size(bounds))])
 
     def _add_many(self, subs: Iterable[int], filters: Sequence[Filter]) -> None:
-        ids = [int(sub) for sub in subs]
-        if len(ids) != len(filters):
-            raise ValueError(f"{len(ids)} subscriptions for {len(filters)} filters")
-        if len(set(ids)) != len(ids):
-            raise KeyError("a subscription comes twice in one call")
-        self._check_new(ids)
-        held = list(map(self.hold, filters))  # all of them, before any is kept
+        ids: list[int] = check_new_ids(subs, len(filters)).tolist()
+        for at, sub in enumerate(ids):
+            if sub in self.held:
+                raise already_exists(sub, at)
+        held = []
+        for at, each in enumerate(filters):  # all of them, before any is kept
+            try:
+                held.append(self.hold(each))
+            except FilterError as error:
+                raise error.at(at) from None
         self.held.update(zip(ids, held, strict=True))
         self.changed()
-
-    def _check_new(self, subs: Iterable[int]) -> None:
-        for sub in subs:
-            if sub in self.held:
-                raise KeyError(f"subscription {sub} is known: use replace")
 
     def __len__(self) -> int:
         return len(self.held)
 
     def __contains__(self, sub: object) -> bool:
-        return sub in self.held
+        return isinstance(sub, int | np.integer) and not isinstance(sub, bool) and sub in self.held
 
-    def match_batch(self, batch: pa.RecordBatch | pa.Table | Sequence[AnyEvent]) -> Matches:
-        """The subscriptions of each event."""
-        events = batch if isinstance(batch, Sequence) else events_from_batch(batch)
-        return Matches.of(self.match(event) for event in events)
+    def match_batch(self, batch: AnyBatch) -> Matches:
+        """The subscriptions of each event; events that cannot be read are set aside, with the reason."""
+        errors: dict[int, EventError] = {}
+        return Matches.of([self.find(row) for row in self._rows(batch, errors)]).without(errors)
 
-    def count_batch(self, batch: pa.RecordBatch | pa.Table | Sequence[AnyEvent]) -> NDArray[np.int64]:
-        """How many subscriptions each event matches."""
-        return self.match_batch(batch).counts
+    def count_batch(self, batch: AnyBatch) -> NDArray[np.int64]:
+        """How many subscriptions each event matches. Raises EventError for an event that cannot be read."""
+        return Matches.of([self.find(row) for row in self._rows(batch, None)]).counts
 
-    def any_batch(self, batch: pa.RecordBatch | pa.Table | Sequence[AnyEvent]) -> NDArray[np.bool_]:
-        """Whether anybody wants each event."""
-        return self.match_batch(batch).counts > 0
+    def any_batch(self, batch: AnyBatch) -> NDArray[np.bool_]:
+        """Whether any subscription matches each event. Raises EventError for an event that cannot be read."""
+        return self.count_batch(batch) > 0
+
+    def _rows(self, batch: AnyBatch, errors: dict[int, EventError] | None) -> list[dict[str, Any]]:
+        """The attributes of each event that any filter looks at."""
+        names = sorted(self.names())
+        rows: list[dict[str, Any]] = []
+        found = as_batch(batch)
+        for part in found.to_batches() if hasattr(found, "to_batches") else (found,):
+            bad: dict[int, EventError] | None = None if errors is None else {}
+            events = EventColumns.of(part, names, self.schema, bad)
+            if errors is not None and bad:
+                errors.update({len(rows) + row: error for row, error in bad.items()})
+            columns = [events.values(name) for name in names]
+            if names:
+                rows += [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+            else:
+                rows += [{} for _ in range(events.size)]
+        return rows
 
     def __copy__(self) -> Self:
         """An index of what is in this one now, which then goes its own way."""

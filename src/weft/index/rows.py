@@ -23,7 +23,7 @@ _FEW_AXES = 16  # are coded one after another, whatever the event has
 
 
 class Checked(NamedTuple):
-    """A box that is asked with a row, and its number among the boxes of the row's slot."""
+    """A box that is evaluated for a row, and its number among the boxes of the row's slot."""
 
     box: Box
     number: int

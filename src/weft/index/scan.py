@@ -1,15 +1,16 @@
-"""The oracle: every filter is asked. Law: it is `meaning`, nothing else."""
+"""The oracle: every filter is evaluated. Law: it is `meaning`, nothing else."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
-from weft.index.base import AnyEvent, Ids
-from weft.index.events import conformed
+from weft.index.base import Ids
 from weft.index.plain_index import PlainIndex
-from weft.language.ast import Filter
-from weft.language.meaning import matches
-from weft.model.event import attributes_of
+from weft.language.ast import Filter, attributes
+from weft.language.meaning import evaluate
 
 
 class ScanIndex(PlainIndex[Filter]):
@@ -25,7 +26,10 @@ class ScanIndex(PlainIndex[Filter]):
         """The filter itself."""
         return filter
 
-    def match(self, event: AnyEvent) -> Ids:
-        """The subscriptions that the event matches. Cost: O(n)."""
-        values = attributes_of(event if self.schema is None else conformed(event, self.schema))
-        return np.array([sub for sub, wanted in self.held.items() if matches(wanted, values)], np.int64)
+    def names(self) -> set[str]:
+        """The attributes that any filter looks at."""
+        return {name for wanted in self.held.values() for name in attributes(wanted)}
+
+    def find(self, values: Mapping[str, Any]) -> Ids:
+        """The subscriptions that an event with these attributes matches. Cost: O(n)."""
+        return np.array([sub for sub, wanted in self.held.items() if evaluate(wanted, values) is True], np.int64)

@@ -38,7 +38,7 @@ DEFAULT = TreeShape()
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Segment:
-    """Rows, the tree over them, and the special ones among them: those that share a slot, or have a box to ask."""
+    """Rows, the tree over them, and the special ones among them: those that share a slot, or have a box to evaluate."""
 
     rows: Rows
     tree: PartitionTree
@@ -135,9 +135,9 @@ def settle(
     ids: NDArray[np.int32],
     attributes: Mapping[int, Mapping[str, Value | None]],
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Found names to slots: boxes that must be asked are asked, and each slot is kept once an event.
+    """Found names to slots: boxes that must be evaluated are, and each slot is kept once per event.
 
-    `attributes` gives the event of a row number; it is only asked where a box is.
+    `attributes` gives the event of a row number; it is used only where a box is evaluated.
     """
     special = ids < 0
     if not special.any():

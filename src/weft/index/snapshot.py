@@ -9,9 +9,6 @@ since no limit of the language applies on the way back. Nothing in it is trusted
 from __future__ import annotations
 
 import math
-import os
-import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +22,7 @@ from weft.index.box_codec import decode_boxes, decode_subject, encode_subject
 from weft.index.dimension import CodeDimension
 from weft.index.rows import Checked, Rows
 from weft.index.segment import PartitionTree, Segment, TreeShape, known_slots
-from weft.index.snapshot_files import META, Folder, opened, write_array, write_meta
+from weft.index.snapshot_files import Folder, opened, write_array, write_folder, write_meta
 from weft.index.verify import check_arrays, check_filters, check_tree
 from weft.language.constant import encodes
 from weft.language.predicate import Predicates
@@ -50,14 +47,20 @@ _TYPES: dict[str, tuple[str, ...]] = {
     "sorted_subs": ("int64",),
     "sorted_slots": ("int32",),
     "shared": ("int32",),
-    "numbers": ("float64",),  # of all dimensions, one after another; so are the sides and the moments
+    "numbers": ("float64",),  # of all dimensions, one after another; so are the sides and the timestamps
     "sides": ("uint8",),
     "moments": ("int64",),
     "sources": ("uint8",),  # of the slots whose ranges do not tell their boxes, one after another
     "source_slots": ("int32",),
     "source_ends": ("int64",),
-    "checked_rows": ("int32",),  # the rows with which a box is asked
+    "checked_rows": ("int32",),  # the rows for which a box is evaluated
     "checked_boxes": ("int32",),  # and the number of that box among those of its slot
+}
+_AXES = {  # how the axes of an attribute are named, by whether its strings are reversed and folded
+    (False, False): "attribute",
+    (True, False): "reverse",
+    (False, True): "folded",
+    (True, True): "reverse_folded",
 }
 _ROW_ARRAYS = ("starts", "dims", "lows", "highs", "slots", "subs")
 _OWN_ARRAYS = ("special", "sorted_subs", "sorted_slots")
@@ -65,22 +68,13 @@ _OWN_ARRAYS = ("special", "sorted_subs", "sorted_slots")
 
 def write_snapshot(path: Path, segment: Segment, schema: Schema | None) -> None:
     """Write a segment to a directory, in place of an older snapshot if there is one."""
-    if path.exists() and not (path / META).exists():
-        raise SnapshotError(f"{path} is there and is not a snapshot: choose another place")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
-    try:
+
+    def write(draft: Path) -> None:
         arrays = _arrays(segment)
         files = {name: write_array(draft, name, arrays[name]) for name in _TYPES}
         write_meta(draft, {"format": FORMAT, "version": VERSION, "files": files, **_described(segment, schema)})
-        old = Path(tempfile.mkdtemp(prefix=f".{path.name}-old-", dir=path.parent))
-        if path.exists():
-            os.replace(path, old / "snapshot")
-        os.replace(draft, path)
-        shutil.rmtree(old)
-    except BaseException:
-        shutil.rmtree(draft, ignore_errors=True)
-        raise
+
+    write_folder(path, write)
 
 
 def read_snapshot(path: Path, predicates: Predicates, verify: bool = True) -> tuple[Segment, Schema | None]:
@@ -100,7 +94,7 @@ def read_snapshot(path: Path, predicates: Predicates, verify: bool = True) -> tu
         except FilterError as error:
             raise SnapshotError(f"{path} has a filter that cannot be read here: {error}") from error
         except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError) as error:
-            raise SnapshotError(f"{path} is torn: {error}; write the snapshot again") from error
+            raise SnapshotError(f"{path} is damaged: {error}; write the snapshot again") from error
 
 
 def _checked_meta(folder: Folder) -> Any:
@@ -111,11 +105,11 @@ def _checked_meta(folder: Folder) -> Any:
             raise SnapshotError(f"{folder.path} is not a snapshot of an index, but of {found!r}")
         if version < VERSION:
             raise SnapshotError(
-                f"{folder.path} was written by an older Weft (format {version}, now {VERSION}): write it again"
+                f"{folder.path} was written by an older Weft (format {version}, now {VERSION}); write it again"
             )
         if version > VERSION:
             raise SnapshotError(
-                f"{folder.path} was written by a newer Weft (format {version}, known {VERSION}): update Weft"
+                f"{folder.path} was written by a newer Weft (format {version}, known {VERSION}); update Weft"
             )
     except (KeyError, TypeError) as error:
         raise SnapshotError(f"{folder.path} is not a snapshot of an index: {error}") from error
@@ -161,7 +155,7 @@ def _described(segment: Segment, schema: Schema | None) -> dict[str, Any]:
 def _axis_form(axis: Axis) -> Any:
     if axis.subject is not None:
         return {"subject": encode_subject(axis.subject)}
-    return {"reverse" if axis.reverse else "attribute": axis.name}
+    return {_AXES[axis.reverse, axis.folded]: axis.name}
 
 
 # -- reading -----------------------------------------------------------------------------------------
@@ -171,9 +165,9 @@ def _axis(form: Any, predicates: Predicates) -> Axis:
     ((kind, value),) = form.items()
     if kind == "subject":
         return Axis(subject=decode_subject(value, predicates))
-    if kind not in ("reverse", "attribute") or not isinstance(value, str) or not value or not encodes(value):
+    if kind not in _AXES.values() or not isinstance(value, str) or not value or not encodes(value):
         raise ValueError(f"{form!r} is not an axis")
-    return Axis(value, reverse=kind == "reverse")
+    return Axis(value, reverse="reverse" in kind, folded="folded" in kind)
 
 
 def _built(meta: Any, arrays: dict[str, NDArray[Any]], predicates: Predicates) -> tuple[Segment, Schema | None]:
@@ -181,7 +175,7 @@ def _built(meta: Any, arrays: dict[str, NDArray[Any]], predicates: Predicates) -
     dimensions = _dimensions(meta, arrays)
     axes = {_axis(form, predicates): at for at, form in enumerate(meta["axes"])}
     if len(axes) != len(meta["axes"]) or len(axes) != len(dimensions):
-        raise ValueError("an axis comes twice, or has no dimension")
+        raise ValueError("an axis is repeated, or has no dimension")
     shape = TreeShape(int(meta["shape"][0]), float(meta["shape"][1]), int(meta["shape"][2]))
     held: dict[str, Any] = {name: arrays[f"rows_{name}"] for name in _ROW_ARRAYS}
     tree = PartitionTree(*(arrays[f"tree_{name}"] for name in PartitionTree._fields))
@@ -205,7 +199,7 @@ def _dimensions(meta: Any, arrays: dict[str, NDArray[Any]]) -> list[CodeDimensio
     dimensions: list[CodeDimension] = []
     at_number = at_moment = 0
     if len(meta["cuts"]) != len(meta["strings"]) or len(arrays["numbers"]) != len(arrays["sides"]):
-        raise ValueError("the cuts of dimensions are not equally many")
+        raise ValueError("the dimensions do not have equal numbers of cuts")
     for at, ((numbers, moments), strings) in enumerate(zip(meta["cuts"], meta["strings"], strict=True)):
         if type(numbers) is not int or type(moments) is not int or numbers < 0 or moments < 0:
             raise ValueError("a dimension has an impossible number of cuts")
@@ -222,7 +216,7 @@ def _dimensions(meta: Any, arrays: dict[str, NDArray[Any]]) -> list[CodeDimensio
         else:
             dimensions.append(CodeDimension(values, sides, stamps, texts))
     if at_number != len(arrays["numbers"]) or at_moment != len(arrays["moments"]):
-        raise ValueError("there are cuts of no dimension")
+        raise ValueError("there are cuts that belong to no dimension")
     return dimensions
 
 
@@ -259,6 +253,6 @@ def _boxes(
                 sub = int(arrays["rows_subs"][slot])
                 raise type(error)(f"the filter of subscription {sub}: {error}") from error
         if number < 0:
-            raise ValueError("a row is asked with a box that there is not")
+            raise ValueError("a row refers to a box that does not exist")
         boxes[row] = Checked(found[number], number)
     return boxes

@@ -10,10 +10,12 @@ from __future__ import annotations
 import json
 import mmap
 import os
+import shutil
 import stat
 import sys
+import tempfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,24 @@ from weft.errors import SnapshotError
 META = "index.json"
 _MOST_META = 1 << 31  # bytes
 _HEAD = 64  # bytes
+
+
+def write_folder(path: Path, write: Callable[[Path], None]) -> None:
+    """Write a directory whole, in place of an older snapshot if there is one. Raises SnapshotError."""
+    if path.exists() and not (path / META).exists():
+        raise SnapshotError(f"{path} exists and is not a snapshot; choose another place")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
+    try:
+        write(draft)
+        old = Path(tempfile.mkdtemp(prefix=f".{path.name}-old-", dir=path.parent))
+        if path.exists():
+            os.replace(path, old / "snapshot")
+        os.replace(draft, path)
+        shutil.rmtree(old)
+    except BaseException:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise
 
 
 def write_array(folder: Path, name: str, array: NDArray[Any]) -> dict[str, Any]:
@@ -82,12 +102,12 @@ class Folder:
                     sealed = json.loads(source.read(size), parse_constant=_refused)
             text = sealed["index"]
             if zlib.crc32(text.encode()) != sealed["checksum"]:
-                raise SnapshotError(f"{self.path} is torn: its checksum is another; write the snapshot again")
+                raise SnapshotError(f"{self.path} is damaged: its checksum differs; write the snapshot again")
             return json.loads(text, parse_constant=_refused)
         except FileNotFoundError:
             raise SnapshotError(f"{self.path} is not a snapshot: there is no {META} in it") from None
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise SnapshotError(f"{self.path} is not a snapshot of an index, or a torn one: {error}") from error
+            raise SnapshotError(f"{self.path} is not a snapshot of an index, or is damaged: {error}") from error
 
     def array(self, name: str, said: Any, types: tuple[str, ...]) -> NDArray[Any]:
         """An array of one of some types, mapped into memory. Raises SnapshotError."""
@@ -98,10 +118,10 @@ class Folder:
             kind = np.dtype(said["type"])
             with self._file(f"{name}.bin") as (file, size):
                 if size != _HEAD + said["length"] * kind.itemsize:
-                    raise SnapshotError(f"{place} is torn: it has {size} bytes; write the snapshot again")
+                    raise SnapshotError(f"{place} is damaged: it has {size} bytes; write the snapshot again")
                 data = mmap.mmap(file, size, access=mmap.ACCESS_COPY)
             if zlib.crc32(data) != said["checksum"] or data[:_HEAD] != _head(said["type"], said["length"]):
-                raise SnapshotError(f"{place} is torn: its checksum is another; write the snapshot again")
+                raise SnapshotError(f"{place} is damaged: its checksum differs; write the snapshot again")
         except (OSError, KeyError, TypeError, ValueError, OverflowError) as error:
             raise SnapshotError(f"{place} cannot be read: {error}; write the snapshot again") from error
         array: NDArray[Any] = np.frombuffer(data, kind, offset=_HEAD)

@@ -1,9 +1,10 @@
-"""What an index costs: memory, shape, and which subscriptions are dear."""
+"""What an index costs: memory, shape, and which subscriptions are expensive."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -13,8 +14,8 @@ from weft.kernels.partition import NODE
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """Figures of an index. `replication` is the mean number of leaves that a row is in; `dear` are the subscriptions in
-    most leaves, with how many: each is a copy to store and, on the way of many events, a comparison to make.
+    """Figures of an index. `replication` is the mean number of leaves that a row is in. `expensive` are the
+    subscriptions in most leaves, with how many: each is a copy to store and, for many events, a comparison to make.
     """
 
     subscriptions: int
@@ -31,8 +32,8 @@ class Stats:
     bytes_per_subscription: float  # for matching
     events: int  # looked up so far, by `match` and `match_batch`
     matches_per_event: float
-    hit_rate: float  # the share of events that anybody wanted
-    dear: list[tuple[int, int]]
+    hit_rate: float  # the share of events that matched any subscription
+    expensive: list[tuple[Any, int]]
 
 
 def stats_of(views: Sequence[SegmentView], waiting: int, seen: tuple[int, int, int] = (0, 0, 0)) -> Stats:
@@ -42,12 +43,12 @@ def stats_of(views: Sequence[SegmentView], waiting: int, seen: tuple[int, int, i
     rows = sum(len(view.segment.rows) for view in views)
     entries = sum(int(np.bitwise_count(view.tree.live).sum()) for view in views)
     matching = sum(view.segment.nbytes for view in views)
-    dear: list[tuple[int, int]] = []
+    expensive: list[tuple[int, int]] = []
     for view in views:
         tree = view.segment.tree
         copies = np.bincount(tree.ids[tree.places()], minlength=len(view.alive))
         most = np.argsort(-copies[: len(view.alive)], kind="stable")[:10].tolist()
-        dear += [(int(view.segment.rows.subs[slot]), int(copies[slot])) for slot in most]
+        expensive += [(int(view.segment.rows.subs[slot]), int(copies[slot])) for slot in most]
     return Stats(
         subscriptions=living + waiting,
         waiting=waiting,
@@ -64,7 +65,7 @@ def stats_of(views: Sequence[SegmentView], waiting: int, seen: tuple[int, int, i
         events=events,
         matches_per_event=matches / events if events else 0.0,
         hit_rate=wanted / events if events else 0.0,
-        dear=sorted(dear, key=lambda pair: -pair[1])[:10],
+        expensive=sorted(expensive, key=lambda pair: -pair[1])[:10],
     )
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakSet
 
 import numpy as np
@@ -28,8 +28,8 @@ from weft.algebra.bulk import columns_of_texts
 from weft.algebra.columns import BoxColumns
 from weft.algebra.normalize import normalize, simplify
 from weft.algebra.to_filter import to_filter
-from weft.errors import FilterTooComplexError
-from weft.index.base import AnyEvent, Ids, Matches
+from weft.errors import FilterTooComplexError, FilterTypeError, SchemaError, UnknownIdError
+from weft.index.base import AnyBatch, Ids, Matches
 from weft.index.box_codec import decode_boxes
 from weft.index.coding import rows_of_columns
 from weft.index.events import conformed
@@ -38,19 +38,19 @@ from weft.index.lookup import Lookup
 from weft.index.segment import DEFAULT, Segment, TreeShape
 from weft.index.snapshot import read_snapshot, write_snapshot
 from weft.index.stats import Stats, stats_of
+from weft.index.subscription_ids import already_exists, check_id, check_ids, check_new_ids
 from weft.index.version import SegmentView, Version, bury_late, joined, view_of_tail, whole
 from weft.index.weight import check_weight, weigh
 from weft.kernels import search
-from weft.language.ast import Filter, as_filter
+from weft.language.any_filter import AnyFilter, as_filter
+from weft.language.ast import Filter
 from weft.language.predicate import NO_PREDICATES, Predicates
-from weft.language.text import parse
 from weft.language.trace import Trace, trace
-from weft.model.event import as_event, attributes_of
+from weft.model.door import shown
+from weft.model.event import attributes_of
+from weft.model.frame import AnyEvent
 from weft.model.limits import LIMITS
 from weft.model.schema import Schema
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 def _let_others_run() -> None:
@@ -96,7 +96,7 @@ class TreeIndex:
         self._version = Version()
         self._weight = 0  # of the tail
         self._untidy = False  # whether there may be small segments to join
-        self._changing = threading.RLock()
+        self.changing = threading.RLock()  # held by whoever changes the index
         self._rebuild: Future[None] | None = None
         self._busy: frozenset[int] = frozenset()  # the segments that a rebuild is joining
         self._lookup = Lookup(schema)
@@ -104,91 +104,111 @@ class TreeIndex:
 
     # -- changes --------------------------------------------------------------------------------
 
-    def add(self, sub: int, filter: Filter | str) -> None:
-        """Take in a subscription. Raises KeyError if it is known. Cost: about a logarithm of the size, amortised."""
+    def add(self, sub: int, filter: AnyFilter | NormalForm) -> None:
+        """Add a subscription. Raises SubscriptionError or FilterError. Cost: about O(log n), amortised."""
+        sub = check_id(sub)
         boxes, weight = self._boxes(filter)
-        with self._changing:
+        with self.changing:
             self._check_new((sub,))
             self._weight += weight
             self._change({sub: boxes}, ())
 
     def discard(self, sub: int) -> None:
-        """Forget a subscription, if it is known."""
-        with self._changing:
+        """Remove a subscription, if there is one with this id."""
+        sub = check_id(sub)
+        with self.changing:
             self._change({}, (sub,))
 
-    def replace(self, sub: int, filter: Filter | str) -> None:
-        """Give a subscription another filter, known or not; no match sees both or none."""
+    def replace(self, sub: int, filter: AnyFilter | NormalForm) -> None:
+        """Give a subscription another filter, or add it; no match sees both filters or none."""
+        sub = check_id(sub)
         boxes, weight = self._boxes(filter)
-        with self._changing:
+        with self.changing:
             self._weight += weight
             self._change({sub: boxes}, (sub,))
 
     def add_texts(self, subs: Iterable[int], texts: Iterable[str]) -> None:
-        """Take in many filters as texts, all or none. Raises KeyError, or FilterError that says which text."""
+        """Add many filters as texts, all or none. Raises SubscriptionError or FilterError, with the position."""
         rows = list(texts)
-        self._add_bulk(subs, columns_of_texts(rows, self.schema, self.predicates), len(rows))
+        ids = check_new_ids(subs, len(rows))
+        self.add_boxes(ids, columns_of_texts(rows, self.schema, self.predicates))
 
     def add_forms(self, subs: Iterable[int], forms: Sequence[NormalForm]) -> None:
-        """Take in many filters as normal forms, made under the index's schema, all or none. Raises KeyError."""
+        """Add many filters as normal forms, made under the index's schema, all or none."""
+        ids = check_new_ids(subs, len(forms))
+        for at, form in enumerate(forms):
+            self._check_form(form, at)
         owners = [owner for owner, form in enumerate(forms) for _ in form.boxes]
-        columns = BoxColumns.of((box for form in forms for box in form.boxes), owners)
-        self._add_bulk(subs, columns, len(forms))
+        self.add_boxes(ids, BoxColumns.of((box for form in forms for box in form.boxes), owners))
 
     def add_columns(self, subs: Iterable[int], bounds: Mapping[str, Any]) -> None:
-        """Take in many filters as columns: for each attribute (low, high), both included, or the values to equal.
+        """Add many filters as columns: for each attribute (low, high), both included, or the values to equal.
 
-        NaN, None or NULL is no bound. Arrays may be numpy's or Arrow's.
+        NaN, None and NULL mean "no bound". Arrays may be numpy's or Arrow's.
         """
-        self._add_bulk(subs, BoxColumns.from_bounds(bounds), bounds_size(bounds))
+        ids = check_new_ids(subs, bounds_size(bounds))
+        self.add_boxes(ids, BoxColumns.from_bounds(bounds))
 
-    def add_boxes(self, subs: NDArray[np.int64], boxes: BoxColumns) -> None:
-        """Take in many filters as boxes, made under the index's schema; those of owner o are subscription subs[o]'s."""
-        self._add_bulk(subs, boxes, len(subs))
+    def add_boxes(self, subs: Iterable[int], boxes: BoxColumns, instead: Callable[[], Sequence[int]] = tuple) -> None:
+        """Add many filters as boxes, made under the index's schema; those of owner o are subscription subs[o]'s.
 
-    def discard_many(self, subs: Iterable[int]) -> None:
-        """Forget many subscriptions at once."""
-        with self._changing:
-            self._change({}, [int(sub) for sub in subs])
-
-    def _boxes(self, filter: Filter | str) -> tuple[tuple[Box, ...], int]:
-        parsed = parse(filter, self.predicates) if isinstance(filter, str) else as_filter(filter)
-        boxes = normalize(parsed, self.schema).boxes
-        return boxes, check_weight(boxes)
-
-    def _add_bulk(self, subs: Iterable[int], columns: BoxColumns, filters: int) -> None:
-        ids = subs.astype(np.int64) if isinstance(subs, np.ndarray) else np.fromiter(subs, np.int64)
-        if len(ids) != filters:
-            raise ValueError(f"{len(ids)} subscriptions for {filters} filters")
-        _check_weights(columns)
+        Those that `instead` returns are removed in the same step; it is called when nothing else can be refused.
+        """
+        ids = check_ids(subs)
+        ids = check_new_ids(ids, len(ids))
+        _check_weights(boxes)
         ordered = np.sort(ids)
-        if (ordered[1:] == ordered[:-1]).any():
-            raise KeyError("a subscription comes twice in one call")
         self._check_new(self._version.among(ordered))  # before the work, and again after it
-        view = whole(self._build(rows_of_columns(columns, ids)))  # while others change and match
-        with self._changing:
-            version = self._version
-            self._check_new(version.among(ordered))
+        view = whole(self._build(rows_of_columns(boxes, ids)))  # while others change and match
+        with self.changing:
+            self._check_new(self._version.among(ordered))
+            version, _ = self._without(instead())
             self._version = version._replace(views=(*version.views, view))
             self._untidy = True
             self._tidy()
 
+    def discard_many(self, subs: Iterable[int]) -> None:
+        """Remove many subscriptions at once."""
+        gone: list[int] = check_ids(subs).tolist()
+        with self.changing:
+            self._change({}, gone)
+
+    def _boxes(self, filter: AnyFilter | NormalForm) -> tuple[tuple[Box, ...], int]:
+        if isinstance(filter, NormalForm):
+            self._check_form(filter)
+            boxes = filter.boxes
+        else:
+            boxes = normalize(as_filter(filter, self.predicates), self.schema).boxes
+        return boxes, check_weight(boxes)
+
+    def _check_form(self, form: NormalForm, position: int | None = None) -> None:
+        if not isinstance(form, NormalForm):
+            error = FilterTypeError(f"{form!r} is not a normal form; make one with weft.normalize()")
+            raise error if position is None else error.at(position)
+        if form.schema != self.schema:
+            raise SchemaError("the normal form was made under another schema than the index's")
+
     def _check_new(self, subs: Iterable[int]) -> None:
         for sub in subs:
             if sub in self:
-                raise KeyError(f"subscription {sub} is known: use replace")
+                raise already_exists(sub)
 
     def _change(self, added: Mapping[int, tuple[Box, ...]], dropped: Sequence[int]) -> None:
         """One new version without the dropped and with the added, and a piece of the work that waits."""
+        version, buried_some = self._without(dropped)
+        tail = {**version.tail, **added}
+        self._version = Version(version.views, tail)
+        self._weight = self._weight if tail else 0
+        if buried_some or self._untidy or self._is_full(tail):
+            self._tidy()
+
+    def _without(self, dropped: Sequence[int]) -> tuple[Version, bool]:
+        """The version without some subscriptions, and whether any were buried."""
         version = self._version
         tail = dict(version.tail)
         rest = [sub for sub in dropped if tail.pop(sub, None) is None]
         views, buried_some = version.without(rest, self._joining.tail) if rest else (version.views, False)
-        tail.update(added)
-        self._version = Version(views, tail)
-        self._weight = self._weight if tail else 0
-        if buried_some or self._untidy or self._is_full(tail):
-            self._tidy()
+        return Version(views, tail), buried_some
 
     def _is_full(self, tail: Mapping[int, tuple[Box, ...]]) -> bool:
         return len(tail) > self._joining.tail or (bool(tail) and self._weight > LIMITS.tail_weight)
@@ -229,18 +249,18 @@ class TreeIndex:
             if made is not None:  # most of what died meanwhile, while others change; the rest when they wait
                 now = self._version.of(views)
                 made, views = bury_late(made, views, now), now
-            with self._changing:
+            with self.changing:
                 if made is not None:
                     made = bury_late(made, views, self._version.of(views))
                 gone = {id(view.segment) for view in views}
                 rest = tuple(view for view in self._version.views if id(view.segment) not in gone)
                 self._version = Version(((made,) if made is not None else ()) + rest, self._version.tail)
         finally:
-            with self._changing:
+            with self.changing:
                 self._rebuild, self._busy = None, frozenset()
 
     def settle(self) -> None:
-        """Wait for the rebuild that goes on, if one does."""
+        """Wait for the rebuild that is going on, if there is one."""
         rebuild = self._rebuild
         if rebuild is not None:
             rebuild.result()
@@ -252,36 +272,41 @@ class TreeIndex:
 
     def __contains__(self, sub: object) -> bool:
         version = self._version
-        return isinstance(sub, int) and (sub in version.tail or version.find(sub) is not None)
+        if not isinstance(sub, int | np.integer) or isinstance(sub, bool):
+            return False
+        return sub in version.tail or version.find(int(sub)) is not None
 
     def match(self, event: AnyEvent) -> Ids:
-        """The subscriptions that the event matches, in no order, each once."""
+        """The subscriptions that the event matches, in no order, each once. Raises EventError.
+
+        Cost: some microseconds, and the matches.
+        """
         if self.schema is not None:
             event = conformed(event, self.schema)
         return self._lookup.one(self._version, attributes_of(event))
 
-    def match_batch(self, batch: pa.RecordBatch | pa.Table | Sequence[AnyEvent]) -> Matches:
-        """The subscriptions of each event."""
+    def match_batch(self, batch: AnyBatch) -> Matches:
+        """The subscriptions of each event; events that cannot be read are set aside, with the reason."""
         return self._lookup.batch(self._version, batch)
 
-    def count_batch(self, batch: pa.RecordBatch | pa.Table | Sequence[AnyEvent]) -> NDArray[np.int64]:
-        """How many subscriptions each event matches."""
+    def count_batch(self, batch: AnyBatch) -> NDArray[np.int64]:
+        """How many subscriptions each event matches. Raises EventError for an event that cannot be read."""
         return self._lookup.counts(self._version, batch, search.COUNT)
 
-    def any_batch(self, batch: pa.RecordBatch | pa.Table | Sequence[AnyEvent]) -> NDArray[np.bool_]:
-        """Whether anybody wants each event; the search for an event ends with the first who does."""
+    def any_batch(self, batch: AnyBatch) -> NDArray[np.bool_]:
+        """Whether any subscription matches each event; the search for an event ends with the first that does."""
         return self._lookup.counts(self._version, batch, search.ANY) > 0
 
     # -- what is in it --------------------------------------------------------------------------
 
     def filter(self, sub: int) -> Filter:
-        """A subscription's filter, or one that means the same. Raises KeyError."""
-        version = self._version
+        """A subscription's filter, or one that means the same. Raises UnknownIdError, which is a KeyError."""
+        version, sub = self._version, check_id(sub)
         if sub in version.tail:
             return to_filter(NormalForm(version.tail[sub], self.schema))
         found = version.find(sub)
         if found is None:
-            raise KeyError(f"there is no subscription {sub}")
+            raise UnknownIdError(f"there is no subscription {shown(sub)}", sub)
         rows, slot = found[0].segment.rows, found[1]
         if slot in rows.sources:
             return to_filter(NormalForm(decode_boxes(rows.sources[slot], self.predicates), self.schema))
@@ -296,7 +321,7 @@ class TreeIndex:
         ['x > 5']
         """
         known = self.filter(sub)
-        return trace(known, as_event(event) if self.schema is None else conformed(event, self.schema))
+        return trace(known, event if self.schema is None else conformed(event, self.schema))
 
     def stats(self) -> Stats:
         """Sizes, shape and costs."""
@@ -325,7 +350,7 @@ class TreeIndex:
     ) -> TreeIndex:
         """The index of a snapshot; many processes that open one share its memory. Raises SnapshotError.
 
-        It can be changed like any other; the changes are not written back. A snapshot may come from anybody: none can
+        It can be changed like any other; the changes are not written back. A snapshot need not be trusted: none can
         make a search read outside memory or run for ever. With `verify` none can make it find anything but what its
         filters, as `filter` shows them, mean; without, a snapshot with filters that are more than ranges opens faster.
         """
@@ -357,8 +382,18 @@ class TreeIndex:
 
     def _after_fork(self) -> None:
         """In the child of a fork: its lock, rebuild and executor belonged to threads that are not here."""
-        self._changing = threading.RLock()
+        self.changing = threading.RLock()
         self._executor, self._rebuild, self._busy = None, None, frozenset()
+
+    def subscriptions(self) -> list[int]:
+        """The ids of all subscriptions, ascending. Cost: O(n log n)."""
+        version = self._version
+        found = list(version.tail)
+        for view in version.views:
+            alive = view.alive.copy()
+            alive[list(view.dead)] = False
+            found += view.segment.rows.subs[alive].tolist()
+        return sorted(found)
 
     def check(self) -> None:
         """Raise AssertionError if an invariant is broken."""
@@ -372,7 +407,7 @@ class TreeIndex:
             alive = view.alive.copy()
             alive[list(view.dead)] = False
             living = set(rows.subs[alive].tolist())
-            assert seen.isdisjoint(living), "a subscription lives twice"
+            assert seen.isdisjoint(living), "a subscription is there twice"
             seen |= living
             for at, dimension in enumerate(rows.dimensions):
                 here = rows.dims == at
@@ -391,8 +426,7 @@ def _check_weights(columns: BoxColumns) -> None:
         try:
             check_weight(boxes)
         except FilterTooComplexError as error:
-            error.add_note(f"in filter number {owner} of those given (counted from 0)")
-            raise
+            raise error.at(owner) from None
 
 
 def _unpickled(schema: Schema | None, predicates: Predicates, settings: tuple[Any, ...], segment: Segment) -> TreeIndex:

@@ -54,7 +54,7 @@ def check_arrays(rows: Arrays, arrays: Arrays, axes: Mapping[Axis, int], dimensi
     _need(len(checked) == len(arrays["checked_boxes"]), "rows and boxes are not equally many")
     has_source = np.zeros(len(subs), bool)
     has_source[odd] = True
-    _need(bool(has_source[slots[checked]].all()), "a row is asked with a box that there is not")
+    _need(bool(has_source[slots[checked]].all()), "a row refers to a box that does not exist")
     special = np.zeros(len(subs), bool)
     special[shared] = True
     special = special[slots]
@@ -63,7 +63,7 @@ def check_arrays(rows: Arrays, arrays: Arrays, axes: Mapping[Axis, int], dimensi
     _need(np.array_equal(np.flatnonzero(special), arrays["special"]), "rows are not named as they must be")
     _need(bool((special[1:] == special[:-1])[slots[1:] == slots[:-1]].all()), "a slot has rows of two kinds")
     beside = np.zeros(max(1, len(dimensions)), bool)
-    beside[[dim for axis, dim in axes.items() if axis.reverse or axis.subject is not None]] = True
+    beside[[dim for axis, dim in axes.items() if not axis.is_plain]] = True
     whose = np.repeat(slots, np.diff(rows["starts"].astype(np.int64)).astype(np.int64))
     _need(bool(has_source[whose[beside[rows["dims"]]]].all()), "a row has a range that tells no filter")
 
@@ -102,7 +102,7 @@ def check_filters(segment: Segment, predicates: Predicates) -> None:
             raise ValueError(f"the filter of subscription {sub} is not the one stored: {error}") from error
 
 
-Named = tuple[list[Choice], int]  # a row's ranges, sorted, and the number of the box that is asked, or -1
+Named = tuple[list[Choice], int]  # a row's ranges, sorted, and the number of the box that is evaluated, or -1
 
 
 def _stored(rows: Rows, of_slot: range, subjects: Mapping[int, Subject]) -> tuple[list[Named], frozenset[Subject]]:
@@ -140,7 +140,7 @@ def _check_dimension(dimension: CodeDimension) -> None:
         _need(bool(np.isfinite(numbers).all() and (sides <= 1).all()), "a cut of numbers is not finite")
         later, equal = numbers[1:] > numbers[:-1], numbers[1:] == numbers[:-1]
         _need(bool((later | (equal & (sides[1:] > sides[:-1]))).all()), "the cuts of numbers do not ascend")
-    _need(_ascending(moments), "the cuts of moments do not ascend")
+    _need(_ascending(moments), "the cuts of timestamps do not ascend")
     _need(all(strings[at] < strings[at + 1] for at in range(len(strings) - 1)), "the cuts of strings do not ascend")
 
 

@@ -57,7 +57,7 @@ class Version(NamedTuple):
         return frozenset[str]().union(*(view.segment.rows.names for view in self.views), tail)
 
     def among(self, ordered: Ids) -> list[int]:
-        """Those of the given subscriptions, which are in order, that may be known: dead ones are among them."""
+        """Those of the given subscriptions, which are in order, that may exist: removed ones are among them."""
         found = [sub for sub in self.tail if _has(ordered, sub)]
         for view in self.views:
             known = view.segment.sorted_subs

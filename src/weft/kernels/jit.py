@@ -1,10 +1,12 @@
-"""The compiler, and the only module that names numba. Laws: compiled code is cached wherever a cache can be kept; with
-NUMBA_DISABLE_JIT=1 every kernel runs as plain Python, with plain twins of the intrinsics.
+"""The compiler, and the only module that imports numba. Laws: compiled code is cached wherever a cache can be written;
+with NUMBA_DISABLE_JIT=1 every kernel runs as plain Python, with plain twins of the intrinsics.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import tempfile
 import zlib
 from collections.abc import Callable
@@ -13,9 +15,10 @@ from typing import Any
 
 
 def _keep_cache() -> None:
-    """Say where compiled code goes, unless the user did: beside the source, else where it can be written.
+    """Choose the cache folder unless the user did: beside the source if possible, else wherever it can be written.
 
-    The folder is named by the sources of all kernels, for one is compiled into another: a changed one makes all anew.
+    The folder is named after the sources of all kernels, because kernels are compiled into one another: changing one
+    recompiles all.
     """
     if "NUMBA_CACHE_DIR" in os.environ:
         return
@@ -32,22 +35,59 @@ def _keep_cache() -> None:
             break
     else:
         cache = Path(tempfile.mkdtemp(prefix="weft-numba-"))
+        atexit.register(_remove, cache, os.getpid())
     os.environ["NUMBA_CACHE_DIR"] = str(cache)
+
+
+def _remove(cache: Path, process: int) -> None:
+    """Remove the folder of a process at its end; a child of a fork leaves it alone."""
+    if os.getpid() == process:
+        shutil.rmtree(cache, ignore_errors=True)
 
 
 _keep_cache()
 
 import numba  # noqa: E402
 from llvmlite import ir  # noqa: E402
-from numba.core import cgutils, types  # noqa: E402
+from numba.core import cgutils, event, types  # noqa: E402
 from numba.extending import intrinsic  # noqa: E402
 
-__all__ = ["COMPILED", "cgutils", "intrinsic", "ir", "jit", "types"]
+from weft.kernels import compile_notice  # noqa: E402
+
+__all__ = ["COMPILED", "KERNELS", "cgutils", "compiled_here", "intrinsic", "ir", "jit", "types", "uncached"]
 
 COMPILED = not getattr(numba.config, "DISABLE_JIT", False)
+KERNELS: list[Any] = []  # every kernel of the modules that were imported
+
+
+class _Listener(event.Listener):
+    """Hears of compilations; what comes out of the cache is none."""
+
+    def on_start(self, event: Any) -> None:  # noqa: ARG002
+        compile_notice.compiling()
+
+    def on_end(self, event: Any) -> None:
+        pass
+
+
+event.register("numba:compile", _Listener())  # type: ignore[no-untyped-call]
 
 
 def jit(kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a kernel when it is first called; it runs without the GIL, and never raises on overflow."""
+    """Compile a kernel on its first call. It runs without the GIL and never raises on overflow."""
     compiled: Callable[..., Any] = numba.njit(cache=True, nogil=True, error_model="numpy")(kernel)
+    KERNELS.append(compiled)
     return compiled
+
+
+def uncached() -> list[str]:
+    """The imported kernels of which no compiled code is kept."""
+    if not COMPILED:
+        return []
+    missing = [each for each in KERNELS if not os.path.exists(each._cache._cache_file._index_path)]
+    return sorted(f"{each.py_func.__module__}.{each.py_func.__name__}" for each in missing)
+
+
+def compiled_here() -> int:
+    """How many kernels this process compiled itself, instead of loading them."""
+    return sum(bool(each.stats.cache_misses) for each in KERNELS) if COMPILED else 0

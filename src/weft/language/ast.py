@@ -1,4 +1,4 @@
-"""The tree of a filter. Laws: a tree is valid from birth; equal trees have equal text; depth is at most 100.
+"""The tree of a filter. Laws: a tree is always valid; equal trees have equal text; the depth is at most 100.
 
 Constants carry their type, so that `x = 1`, `x = 1.0` and `x = TRUE` are three different trees.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NoReturn
 
-from weft.errors import FilterError, FilterTooComplexError
+from weft.errors import FilterError, FilterTooComplexError, FilterTypeError
 from weft.language.constant import Constant, encodes
 from weft.language.pattern import Pattern
 from weft.language.predicate import Arguments, Predicate, Predicates
@@ -37,13 +37,13 @@ _MIRRORED = dict(zip(Operator, (Operator(o) for o in ("=", "!=", ">", ">=", "<",
 
 
 class Filter:
-    """A filter: any node of a tree. Combine with `&`, `|` and `~`; `str()` gives its text."""
+    """A filter: any node of a tree. Combine filters with `&`, `|` and `~`; `str()` gives the text."""
 
     __slots__ = ()
 
     @property
     def depth(self) -> int:
-        """How deep the tree is nested."""
+        """How many levels the tree has."""
         return 1
 
     def __and__(self, other: Filter) -> Filter:
@@ -62,9 +62,9 @@ class Filter:
         return Not(self)
 
     def __bool__(self) -> NoReturn:
-        raise TypeError(
-            "a filter has no truth of its own: combine filters with & | ~ (not and/or/not), "
-            "write each comparison in parentheses, and F.x.between(low, high) for low <= x <= high"
+        raise FilterTypeError(
+            "a filter is not a bool; combine filters with & | ~ instead of and/or/not, "
+            "put each comparison in parentheses, and write F.x.between(low, high) for low <= x <= high"
         )
 
     def __str__(self) -> str:
@@ -74,19 +74,19 @@ class Filter:
 
 
 class _Nested(Filter):
-    """A filter of filters; knows its depth, so that no tree outgrows the limit."""
+    """A filter made of filters; it knows its depth, so that no tree exceeds the limit."""
 
     __slots__ = ()
     levels: int
 
     @property
     def depth(self) -> int:
-        """How deep the tree is nested."""
+        """How many levels the tree has."""
         return self.levels
 
     def _check_depth(self, below: int) -> None:
         if below >= MAX_DEPTH:
-            raise FilterTooComplexError(f"a filter may be nested {MAX_DEPTH} deep at most")
+            raise FilterTooComplexError(f"a filter can be nested at most {MAX_DEPTH} levels deep")
         object.__setattr__(self, "levels", below + 1)
 
 
@@ -99,7 +99,7 @@ class Truth(Filter):
 
 @dataclass(frozen=True, slots=True)
 class AttributeRef(Filter):
-    """An attribute; as a filter, a bare boolean one: NULL unless its value is a bool."""
+    """An attribute. As a filter it is a bare boolean attribute: NULL unless its value is a bool."""
 
     name: str
 
@@ -107,12 +107,12 @@ class AttributeRef(Filter):
         if not isinstance(self.name, str) or not self.name or not encodes(self.name):
             raise FilterError(f"{self.name!r} cannot name an attribute")
         if len(self.name) > LIMITS.name:
-            raise FilterTooComplexError(f"an attribute's name may have {LIMITS.name} characters at most")
+            raise FilterTooComplexError(f"the name of an attribute can have at most {LIMITS.name} characters")
 
 
 @dataclass(frozen=True, slots=True)
 class Compare(Filter):
-    """`x < 5`, or `x < y` between attributes; constants stand on the right."""
+    """`x < 5`, or `x < y` between attributes; a constant is always on the right."""
 
     left: AttributeRef
     operator: Operator
@@ -130,7 +130,7 @@ class Between(Filter):
 
 @dataclass(frozen=True, slots=True)
 class In(Filter):
-    """`x IN (1, 2)`: equal to one of them."""
+    """`x IN (1, 2)`: equal to one of the values."""
 
     left: AttributeRef
     values: tuple[Constant, ...]
@@ -142,25 +142,28 @@ class In(Filter):
 
 @dataclass(frozen=True, slots=True)
 class Like(Filter):
-    """`x LIKE 'a%'`: `%` is any text, `_` one code point; case counts; no escape unless given."""
+    """`x LIKE 'a%'`: `%` is any text, `_` one code point; no escape unless given. With `ignore_case` it is ILIKE:
+    pattern and value are compared by `str.casefold`.
+    """
 
     left: AttributeRef
     pattern: str
     escape: str | None = None
+    ignore_case: bool = False
     compiled: Pattern = field(init=False, compare=False, repr=False)  # ready to match
 
     def __post_init__(self) -> None:
         for text in (self.pattern, "" if self.escape is None else self.escape):
             if not isinstance(text, str):
-                raise FilterError(f"a pattern is a string, not {text!r}")
+                raise FilterError(f"a pattern must be a string, not {text!r}")
             if not encodes(text):
-                raise FilterError("a pattern with lone surrogates is no text")
-        object.__setattr__(self, "compiled", Pattern.of(self.pattern, self.escape))
+                raise FilterError("a pattern must not contain lone surrogates")
+        object.__setattr__(self, "compiled", Pattern.of(self.pattern, self.escape, self.ignore_case))
 
 
 @dataclass(frozen=True, slots=True)
 class Call(Filter):
-    """A user predicate: `is_a(kind, 'vehicle')`."""
+    """A call of a predicate: `is_a(kind, 'vehicle')`."""
 
     predicate: Predicate
     left: AttributeRef
@@ -182,7 +185,7 @@ class Call(Filter):
 class Is(_Nested):
     """`f IS TRUE`, `IS FALSE` or, with None, `IS NULL`: never NULL itself.
 
-    On an attribute IS NULL asks if it is absent.
+    On an attribute, IS NULL tests whether it is absent.
     """
 
     operand: Filter
@@ -206,7 +209,7 @@ class Not(_Nested):
 
 @dataclass(frozen=True, slots=True)
 class And(_Nested):
-    """All of two or more, none of them an And itself: use `conjunction`, which flattens."""
+    """All of two or more filters, none of them an And; `conjunction` flattens."""
 
     operands: tuple[Filter, ...]
     levels: int = field(init=False, compare=False, repr=False)
@@ -217,7 +220,7 @@ class And(_Nested):
 
 @dataclass(frozen=True, slots=True)
 class Or(_Nested):
-    """Any of two or more, none of them an Or itself: use `disjunction`, which flattens."""
+    """Any of two or more filters, none of them an Or; `disjunction` flattens."""
 
     operands: tuple[Filter, ...]
     levels: int = field(init=False, compare=False, repr=False)
@@ -230,7 +233,7 @@ TRUE, FALSE, NULL = Truth(True), Truth(False), Truth(None)
 
 
 def conjunction(*filters: Filter) -> Filter:
-    """All of them; of none TRUE.
+    """All of the filters; TRUE if there are none.
 
     >>> print(conjunction(AttributeRef("a"), conjunction(AttributeRef("b"), AttributeRef("c"))))
     a AND b AND c
@@ -240,7 +243,7 @@ def conjunction(*filters: Filter) -> Filter:
 
 
 def disjunction(*filters: Filter) -> Filter:
-    """Any of them; of none FALSE."""
+    """Any of the filters; FALSE if there are none."""
     parts = tuple(part for f in filters for part in (f.operands if isinstance(f, Or) else (f,)))
     return Or(parts) if len(parts) > 1 else parts[0] if parts else FALSE
 
@@ -254,7 +257,7 @@ def as_filter(value: object) -> Filter:
     made = getattr(value, "__weft_filter__", None)
     if made is not None:
         return made()  # type: ignore[no-any-return]
-    raise TypeError(f"{value!r} is no filter: parse texts with weft.parse, build filters from F.name")
+    raise FilterTypeError(f"{value!r} is not a filter; write text, or build conditions from F.name")
 
 
 def walk(root: Filter) -> Iterator[Filter]:
@@ -269,13 +272,13 @@ def walk(root: Filter) -> Iterator[Filter]:
 
 
 def predicates_of(filters: Iterable[Filter]) -> Predicates:
-    """The user predicates that filters call."""
+    """The predicates that filters call."""
     called = {node.predicate.name: node.predicate for root in filters for node in walk(root) if isinstance(node, Call)}
     return Predicates([*called.values()])
 
 
 def attributes(root: Filter) -> frozenset[str]:
-    """The names of all attributes that the filter looks at.
+    """The names of all attributes that the filter tests.
 
     >>> from weft import parse
     >>> sorted(attributes(parse("price < 95 AND (symbol = 'X' OR open > close)")))
@@ -303,7 +306,9 @@ def _check_operands(node: And | Or) -> None:
     kind, below = type(node), 0
     for operand in node.operands:
         if type(operand) is kind:
-            raise FilterError(f"{kind.__name__} takes filters of other kinds: conjunction() and disjunction() flatten")
+            raise FilterError(
+                f"{kind.__name__} cannot contain another {kind.__name__}; conjunction() and disjunction() flatten"
+            )
         below = max(below, operand.depth)
     if len(node.operands) < 2:
         raise FilterError(f"{kind.__name__} takes two or more filters")

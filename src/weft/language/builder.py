@@ -1,7 +1,7 @@
 """Filters from Python expressions: `(F.price < 95) & F.symbol.isin("X", "Y")`.
 
-Laws: an expression builds the same tree as its text; nothing here is ever silently taken for a bool.
-Constants must be finite: NaN and infinities raise FilterError, as does None (use `is_null`).
+Laws: an expression builds the same tree as its text; no filter is ever silently used as a bool.
+Constants must be finite: NaN and infinities raise FilterError, and so does None (use `is_null`).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NoReturn
 
-from weft.errors import FilterError
+from weft.errors import FilterError, FilterTypeError
 from weft.language.ast import (
     FALSE,
     AttributeRef,
@@ -87,21 +87,21 @@ class Field:
         raise AssertionError
 
     def __contains__(self, _: object) -> NoReturn:
-        raise TypeError("`in` cannot build a filter: use F.x.isin(...) or F.x.contains(...)")
+        raise FilterTypeError("`in` cannot build a filter; use F.x.isin(...) or F.x.contains(...)")
 
     def __iter__(self) -> NoReturn:
-        raise TypeError(f"an attribute is not iterable: {self._name.name}")
+        raise FilterTypeError(f"attribute {self._name.name} is not iterable")
 
     def __call__(self, *_: object) -> NoReturn:
-        """Raise: what looked like a method is a part of the name."""
+        """Raise TypeError: what looks like a method is part of the name."""
         name, method = self._name.name.rpartition(".")[::2]
-        raise TypeError(f"an attribute ({name or method}) has no method {method!r}: see help(weft.F.x)")
+        raise FilterTypeError(f"attribute {name or method} has no method {method!r}; see help(weft.F.x)")
 
     def __repr__(self) -> str:
         return f"F[{self._name.name!r}]"
 
     def isin(self, *values: Value | Iterable[Value]) -> Filter:
-        """Equal to one of the values, given one by one or as one iterable; of none it is FALSE.
+        """Equal to one of the values, given one by one or as one iterable; FALSE if there are none.
 
         >>> print(F.symbol.isin("X", "Y"))
         symbol IN ('X', 'Y')
@@ -112,23 +112,31 @@ class Field:
         return In(self._name, constants) if constants else FALSE
 
     def between(self, low: Value, high: Value) -> Filter:
-        """From low to high, both included."""
+        """Between low and high, both included."""
         return Between(self._name, Constant.of(low), Constant.of(high))
 
     def like(self, pattern: str, escape: str | None = None) -> Filter:
         """SQL's LIKE: `%` is any text, `_` one code point."""
         return Like(self._name, pattern, escape)
 
+    def ilike(self, pattern: str, escape: str | None = None) -> Filter:
+        """LIKE without regard to case: both sides are compared by `str.casefold`.
+
+        >>> print(F.place.ilike("%alaska"))
+        place ILIKE '%alaska'
+        """
+        return Like(self._name, pattern, escape, ignore_case=True)
+
     def startswith(self, text: str) -> Filter:
-        """Text that starts so."""
+        """A string that starts with the text."""
         return literal_like(self._name, "", text, "%")
 
     def endswith(self, text: str) -> Filter:
-        """Text that ends so."""
+        """A string that ends with the text."""
         return literal_like(self._name, "%", text, "")
 
     def contains(self, text: str) -> Filter:
-        """Text with this in it."""
+        """A string that contains the text."""
         return literal_like(self._name, "%", text, "%")
 
     def is_null(self) -> Filter:
@@ -136,28 +144,28 @@ class Field:
         return Is(self._name, None)
 
     def is_not_null(self) -> Filter:
-        """The attribute is there."""
+        """The attribute is present."""
         return Not(Is(self._name, None))
 
     def is_true(self) -> Filter:
-        """The attribute is TRUE; unlike the bare attribute this is never NULL."""
+        """The attribute is TRUE; unlike the bare attribute, this is never NULL."""
         return Is(self._name, True)
 
     def is_false(self) -> Filter:
-        """The attribute is FALSE; never NULL."""
+        """The attribute is FALSE; this is never NULL."""
         return Is(self._name, False)
 
     def satisfies(self, predicate: Predicate, *arguments: Value) -> Filter:
-        """A user predicate: `F.kind.satisfies(is_a, "vehicle")`."""
+        """A call of a predicate: `F.kind.satisfies(is_a, "vehicle")`."""
         return Call(predicate, self._name, tuple(Constant.of(argument) for argument in arguments))
 
     def _compare(self, operator: Operator, other: Value | Field) -> Filter:
         if isinstance(other, Field):
             return Compare(self._name, operator, other._name)
         if isinstance(other, Filter):
-            raise FilterError("a condition cannot be compared: use & | ~, and parentheses around comparisons")
+            raise FilterError("a condition cannot be compared; use & | ~, and parentheses around comparisons")
         if other is None:
-            raise FilterError("a comparison with None is never true: use is_null() or is_not_null()")
+            raise FilterError("a comparison with None is never true; use is_null() or is_not_null()")
         return Compare(self._name, operator, Constant.of(other))
 
 
@@ -183,12 +191,12 @@ class _Fields:
 F = _Fields()
 
 
-def literal_like(left: AttributeRef, before: str, text: str, after: str) -> Like:
-    """LIKE with the text taken literally between two pieces of pattern."""
+def literal_like(left: AttributeRef, before: str, text: str, after: str, ignore_case: bool = False) -> Like:
+    """LIKE, or ILIKE, with the text taken literally between two pieces of pattern."""
     if not isinstance(text, str):
-        raise FilterError(f"a text to look for is a string, not {text!r}")
+        raise FilterError(f"the text to look for must be a string, not {text!r}")
     if "%" not in text and "_" not in text:
-        return Like(left, before + text + after)
+        return Like(left, before + text + after, None, ignore_case)
     for sign in "\\%_":
         text = text.replace(sign, "\\" + sign)
-    return Like(left, before + text + after, "\\")
+    return Like(left, before + text + after, "\\", ignore_case)

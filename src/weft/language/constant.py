@@ -32,7 +32,7 @@ _PLAIN: dict[Type, Callable[[Any], Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A typed constant; a timestamp is held in microseconds.
+    """A typed constant; a timestamp is stored in microseconds.
 
     >>> Constant.of(5) == Constant.of(5.0)
     False
@@ -44,19 +44,19 @@ class Constant:
     def __post_init__(self) -> None:
         if self.type is Type.FLOAT:
             if not math.isfinite(self.value):  # type: ignore[arg-type]
-                raise FilterError("a filter's numbers must be finite: leave the bound out, or test with IS NULL")
+                raise FilterError("the numbers of a filter must be finite; leave the bound out, or test with IS NULL")
             if self.value == 0:
                 object.__setattr__(self, "value", 0.0)  # -0.0 equals 0.0
         elif self.type is Type.INT:
             if not INT_MIN <= self.value <= INT_MAX:  # type: ignore[operator]
                 raise FilterError(
-                    f"{self.value} does not fit in 64 bits: write it as a float, with a point or an exponent"
+                    f"{self.value} does not fit in 64 bits; write it as a float, with a decimal point or an exponent"
                 )
         elif self.type is Type.STRING:
             if not encodes(self.value):  # type: ignore[arg-type]
-                raise FilterError("a string with lone surrogates is no text")
+                raise FilterError("a string must not contain lone surrogates")
         elif self.type is Type.TIMESTAMP and not MICROS_MIN <= self.value <= MICROS_MAX:  # type: ignore[operator]
-            raise FilterError("a timestamp must lie in the years 1 to 9999")
+            raise FilterError("a timestamp must be in the years 1 to 9999")
 
     @staticmethod
     def of(value: Value) -> Constant:
@@ -65,18 +65,18 @@ class Constant:
         if isinstance(value, datetime):
             return Constant(Type.TIMESTAMP, to_micros(value))
         if kind is None:
-            what = "NaN equals nothing" if isinstance(value, float) else f"{value!r} is no constant"
-            raise FilterError(f"{what}: use a bool, int, float, str or datetime, or test with IS NULL")
-        return Constant(kind, _PLAIN[kind](value))  # a subclass, as numpy has them, may be written otherwise
+            what = "NaN equals nothing" if isinstance(value, float) else f"{value!r} cannot be a constant"
+            raise FilterError(f"{what}; use a bool, int, float, str or datetime, or test with IS NULL")
+        return Constant(kind, _PLAIN[kind](value))  # a subclass, such as numpy's, may be written differently
 
     @property
     def python(self) -> Value:
-        """The value as events hold it."""
+        """The value as it is in events."""
         return from_micros(self.value) if self.type is Type.TIMESTAMP else self.value  # type: ignore[arg-type]
 
 
 def encodes(text: str) -> bool:
-    """Whether a text is Unicode: without lone surrogates."""
+    """Whether a text is valid Unicode, without lone surrogates."""
     if text.isascii():
         return True
     try:
@@ -87,7 +87,7 @@ def encodes(text: str) -> bool:
 
 
 def _trusted(kind: Type, value: bool | int | float | str) -> Constant:
-    """A constant that is valid for sure, without the checks: readers make very many."""
+    """A constant that is known to be valid, made without checks: readers make very many."""
     made = _new(Constant)
     _set_type(made, kind)
     _set_value(made, value)
@@ -104,22 +104,22 @@ def read_int(text: str) -> Constant:
 
 
 def read_negative_int(text: str) -> Constant:
-    """A whole number that a minus stands before."""
+    """A whole number after a minus sign."""
     return Constant(Type.INT, -_whole(text))
 
 
 def read_float(text: str) -> Constant:
-    """A number with a point or an exponent."""
+    """A number with a decimal point or an exponent."""
     return _trusted(Type.FLOAT, _real(text))
 
 
 def read_negative_float(text: str) -> Constant:
-    """A number with a point or an exponent that a minus stands before."""
+    """A number with a decimal point or an exponent, after a minus sign."""
     return Constant(Type.FLOAT, -_real(text))
 
 
 def read_string(text: str) -> Constant:
-    """A string with its quotes."""
+    """A string in its quotes."""
     value = text[1:-1].replace("''", "'") if "''" in text[1:-1] else text[1:-1]
     return _trusted(Type.STRING, value) if value.isascii() else Constant(Type.STRING, value)
 
@@ -136,7 +136,9 @@ def _whole(digits: str) -> int:
     if len(digits) > 19:  # before int() sees them: it may be slow, or refuse
         digits = digits.lstrip("0") or "0"
         if len(digits) > 19:
-            raise FilterError("the number does not fit in 64 bits: write it as a float, with a point or an exponent")
+            raise FilterError(
+                "the number does not fit in 64 bits; write it as a float, with a decimal point or an exponent"
+            )
     return int(digits)
 
 

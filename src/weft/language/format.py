@@ -1,7 +1,8 @@
-"""Tree to filter text. Laws: parse(format(f)) == f; equal trees have equal text."""
+"""Trees as filter text. Laws: parse(format(f)) == f; equal trees have equal text."""
 
 from __future__ import annotations
 
+from weft.errors import FilterTypeError
 from weft.language.ast import And, AttributeRef, Between, Call, Compare, Filter, In, Is, Like, Not, Or, Truth
 from weft.language.constant import Constant
 from weft.language.lexer import is_plain_name
@@ -11,7 +12,7 @@ _TRUTHS = {True: "TRUE", False: "FALSE", None: "NULL"}
 
 
 def format_filter(node: Filter) -> str:
-    """The text of a filter, with as few parentheses as reading it back allows.
+    """The text of a filter, with no more parentheses than needed to read it back.
 
     >>> from weft import parse
     >>> format_filter(parse("not ( 5<price or (symbol in ('X','Y') and active) )"))
@@ -30,7 +31,7 @@ def format_filter(node: Filter) -> str:
 
 
 def most_written(root: Filter) -> int:
-    """No fewer bytes than the text of a filter takes, without writing it. Cost: O(nodes)."""
+    """An upper bound of the bytes of a filter's text, without writing it. Cost: O(nodes)."""
     total = 0
     stack = [root]
     while stack:
@@ -71,7 +72,7 @@ def format_constant(constant: Constant) -> str:
 
 
 def format_name(name: str) -> str:
-    """An attribute's name, in quotes if it needs them."""
+    """The name of an attribute, in quotes if it needs them."""
     return name if is_plain_name(name) else _quoted(name, '"')
 
 
@@ -89,15 +90,16 @@ def _test(node: Filter, negation: str) -> str:
             return f"{format_name(left.name)} {negation}BETWEEN {ends}"
         case In(left, values):
             return f"{format_name(left.name)} {negation}IN ({', '.join(map(format_constant, values))})"
-        case Like(left, pattern, escape):
+        case Like(left, pattern, escape, ignore_case):
+            word = "ILIKE" if ignore_case else "LIKE"
             end = "" if escape is None else f" ESCAPE {_quoted(escape, chr(39))}"
-            return f"{format_name(left.name)} {negation}LIKE {_quoted(pattern, chr(39))}{end}"
+            return f"{format_name(left.name)} {negation}{word} {_quoted(pattern, chr(39))}{end}"
         case Call(predicate, left, arguments):
             return f"{predicate.name}({', '.join([format_name(left.name), *map(format_constant, arguments)])})"
         case Is(operand, value):
             plain = isinstance(operand, AttributeRef | Truth | Call)
             return f"{format_filter(operand) if plain else f'({format_filter(operand)})'} IS {negation}{_TRUTHS[value]}"
-    raise TypeError(f"{node!r} is no filter")
+    raise FilterTypeError(f"{node!r} is not a filter")
 
 
 def _within(node: Filter, *looser: type[Filter]) -> str:

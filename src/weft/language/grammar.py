@@ -1,14 +1,15 @@
-"""Filter text to tree, by recursive descent. Law: a text gives a tree, or a FilterSyntaxError that points.
+"""Filter text to tree, by recursive descent. Law: a text gives a tree, or a FilterSyntaxError with the place.
 
     or     := and { OR and }
     and    := not { AND not }
     not    := NOT not | is
     is     := test { IS [NOT] (TRUE | FALSE | NULL) }
-    test   := term [ op term | [NOT] BETWEEN term AND term | [NOT] IN ( term, ... ) | [NOT] LIKE text [ESCAPE text] ]
+    test   := term [ op term | [NOT] BETWEEN term AND term | [NOT] IN ( term, ... )
+                     | [NOT] (LIKE | ILIKE) text [ESCAPE text] ]
     term   := ( or ) | name | constant | predicate ( name, constant, ... )
 
-By hand rather than by a parser generator: there is no grammar to compile at the start, and it knows at each place what
-the writer may have meant.
+It is written by hand: there is no grammar to compile at start-up, and at each place it is known what the writer may
+have meant.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ from weft.language.constant import (
 from weft.language.format import format_constant
 from weft.language.lexer import RESERVED, Token, is_word, tokenize
 from weft.language.meaning import compare
-from weft.language.predicate import Predicates
+from weft.language.predicate import BUILT_IN, Predicates
 from weft.model.limits import MAX_DEPTH
 from weft.model.value import Type
 
@@ -60,15 +61,14 @@ _INSTEAD = {
     "STARTSWITH": "did you mean LIKE 'text%'?",
     "ENDSWITH": "did you mean LIKE '%text'?",
     "EXISTS": "did you mean IS NOT NULL?",
-    "ILIKE": "LIKE minds the case; there is no ILIKE",
-    "REGEXP": "there are no regular expressions: LIKE has % and _",
-    "RLIKE": "there are no regular expressions: LIKE has % and _",
+    "REGEXP": "filters have no regular expressions; LIKE has % and _",
+    "RLIKE": "filters have no regular expressions; LIKE has % and _",
     "XOR": "write (a AND NOT b) OR (b AND NOT a)",
 }
 
 
 class ConstantSlot(NamedTuple):
-    """A constant of the text: its place, its reader, and what it was read as."""
+    """A constant in the text: its place, its reader, and its value."""
 
     start: int
     end: int
@@ -77,7 +77,7 @@ class ConstantSlot(NamedTuple):
 
 
 class Parsed(NamedTuple):
-    """A tree, its constants in the order of the text, and those (by position) that its form depends on."""
+    """A tree, its constants in the order of the text, and the positions of those that its form depends on."""
 
     tree: Filter
     slots: list[ConstantSlot]
@@ -85,14 +85,14 @@ class Parsed(NamedTuple):
 
 
 def parse_text(text: str, predicates: Predicates, limit: int | None = None) -> Parsed:
-    """Parse one filter; `limit` is that of `parse`."""
+    """Parse one filter; for `limit` see `parse`."""
     parser = _Parser(text, predicates, limit)
     try:
         tree = parser.whole()
     except FilterSyntaxError:
         raise
-    except RecursionError:  # few levels of nesting, but the caller has used up the stack
-        raise FilterSyntaxError("the filter is nested too deep for the stack that is left", text) from None
+    except RecursionError:  # not nested deeply, but the caller has used up the stack
+        raise FilterSyntaxError("the filter is nested too deeply for the remaining stack", text) from None
     except FilterError as error:  # a node refused its parts: say where
         token = parser.tokens[max(0, parser.at - 1)]
         raise FilterSyntaxError(str(error), text, token.start, token.end) from error
@@ -140,13 +140,13 @@ class _Parser:
     def deeper(self, token: Token) -> None:
         self.depth += 1
         if self.depth > MAX_DEPTH:
-            self.fail(f"a filter may be nested {MAX_DEPTH} deep at most", token)
+            self.fail(f"a filter can be nested at most {MAX_DEPTH} levels deep", token)
 
     # -- conditions -----------------------------------------------------------------------------
 
     def whole(self) -> Filter:
         if self.next.kind == "end":
-            self.fail("an empty text is no filter", hint="the filter that matches everything is TRUE")
+            self.fail("an empty text is not a filter", hint="the filter that matches everything is TRUE")
         tree = self.condition(self.next, self.or_())
         if self.next.kind != "end":
             self.unexpected()
@@ -159,18 +159,18 @@ class _Parser:
         hint = ""
         if token.kind == "name":
             word, before = token.text.upper(), self.tokens[self.at - 1].text.upper()
-            close = get_close_matches(word, RESERVED, 1)
+            close = get_close_matches(word, sorted({*RESERVED, "ILIKE"}), 1)
             hint = _INSTEAD.get(word) or _INSTEAD.get(before) or (f"did you mean {close[0]}?" if close else "")
         if token.kind == "op":
-            hint = "comparisons do not chain: write a < x AND x < b, or x BETWEEN a AND b; test conditions with IS TRUE"
+            hint = "comparisons do not chain; write a < x AND x < b, or x BETWEEN a AND b; test conditions with IS TRUE"
         if token.text in ("+", "-"):
-            hint = "there is no arithmetic in filters: compare attributes with constants or each other"
+            hint = "filters have no arithmetic; compare attributes with constants or with each other"
         self.fail(f"expected AND, OR or the end, not {token.text!r}", token, hint)
 
     def condition(self, token: Token, term: Operand, end: int = 0) -> Filter:
-        """The term as a filter: a bare TRUE or FALSE is one, another constant is not.
+        """The term as a filter; of the constants, only TRUE and FALSE are filters.
 
-        It stands from the token to the one before `end`, or to the last one read.
+        The term reaches from the token to the one before `end`, or to the last token read.
         """
         if isinstance(term, Filter):
             return term
@@ -179,7 +179,7 @@ class _Parser:
         written = format_constant(term)
         last = self.tokens[(end or self.at) - 1]
         place = Token(token.kind, "", token.start, max(last.end, token.end))
-        self.fail(f"{written} is no condition", place, "compare it with something: x = " + written)
+        self.fail(f"{written} is not a condition", place, "compare it with something: x = " + written)
         raise AssertionError
 
     def or_(self) -> Operand:
@@ -232,7 +232,7 @@ class _Parser:
     def test(self) -> Operand:
         left = self.term()
         token = self.next
-        if token.kind not in ("op", "NOT", "BETWEEN", "IN", "LIKE"):
+        if token.kind not in ("op", "NOT", "BETWEEN", "IN", "LIKE") and not self.is_ilike():
             return left
         if isinstance(left, Filter) and not isinstance(left, AttributeRef):
             self.fail("a condition cannot be compared", token, "test it with IS TRUE, IS FALSE or IS NULL")
@@ -241,9 +241,17 @@ class _Parser:
             operator = _OPERATORS[self.take().text]
             return self.compare(left, operator, self.operand())
         negated = self.accept("NOT")
-        word = self.accept("BETWEEN", "IN", "LIKE") or self.fail("expected BETWEEN, IN or LIKE after NOT")
-        tested = {"BETWEEN": self.between, "IN": self.in_, "LIKE": self.like}[word.kind](left)
+        if self.is_ilike():
+            self.take()
+            tested = self.like(left, ignore_case=True)
+        else:
+            word = self.accept("BETWEEN", "IN", "LIKE") or self.fail("expected BETWEEN, IN, LIKE or ILIKE after NOT")
+            tested = {"BETWEEN": self.between, "IN": self.in_, "LIKE": self.like}[word.kind](left)
         return Not(tested) if negated else tested
+
+    def is_ilike(self) -> bool:
+        """Whether ILIKE comes next. It is not reserved: after a term, no other name can follow."""
+        return self.next.kind == "name" and is_word(self.next.text, ("ILIKE",))
 
     def compare(self, left: AttributeRef | Constant, operator: Operator, right: AttributeRef | Constant) -> Filter:
         if isinstance(left, AttributeRef):
@@ -275,20 +283,21 @@ class _Parser:
             return In(left, constants)
         return disjunction(*(self.compare(left, Operator.EQ, value) for value in values))
 
-    def like(self, left: AttributeRef | Constant) -> Filter:
-        pattern, escape = self.pattern("LIKE"), None
+    def like(self, left: AttributeRef | Constant, ignore_case: bool = False) -> Filter:
+        word = "ILIKE" if ignore_case else "LIKE"
+        pattern, escape = self.pattern(word), None
         if self.next.kind == "name" and is_word(self.next.text, ("ESCAPE",)):
             self.take()
             escape = self.pattern("ESCAPE")
         if isinstance(left, AttributeRef):
-            return Like(left, pattern, escape)
+            return Like(left, pattern, escape, ignore_case)
         self.pin(left)
-        tested = Like(AttributeRef("constant"), pattern, escape)
+        tested = Like(AttributeRef("constant"), pattern, escape, ignore_case)
         return Truth(tested.compiled.matches(str(left.value))) if left.type is Type.STRING else NULL
 
     def pattern(self, after: str) -> str:
         if self.next.kind != "string":
-            self.fail(f"expected a string after {after}", hint="patterns are constants: x LIKE 'a%'")
+            self.fail(f"expected a string after {after}", hint="a pattern is a string constant: x LIKE 'a%'")
         constant = self.constant(self.take(), read_string)
         self.pin(constant)
         return str(constant.value)
@@ -348,17 +357,14 @@ class _Parser:
         return self.constant(number, read_negative_int if whole else read_negative_float)
 
     def null(self, token: Token) -> Filter:
-        if self.next.kind in ("op", "BETWEEN", "IN", "LIKE"):
+        if self.next.kind in ("op", "BETWEEN", "IN", "LIKE") or self.is_ilike():
             self.fail("a comparison with NULL is never true", token, "did you mean IS NULL?")
         return NULL
 
     def call(self, name: Token) -> Filter:
         predicate = self.predicates.get(name.text)
         if predicate is None:
-            known = ", ".join(sorted(self.predicates))
-            hint = (
-                f"registered predicates: {known}" if known else "there are no functions; predicates must be registered"
-            )
+            hint = "there are no functions, only predicates: " + ", ".join(sorted({*self.predicates, *BUILT_IN}))
             self.fail(f"unknown predicate {name.text!r}", name, hint)
             raise AssertionError
         self.deeper(self.take())
@@ -387,5 +393,5 @@ class _Parser:
         return constant
 
     def pin(self, *constants: Constant) -> None:
-        """The tree's form depends on these: they belong to the shape."""
+        """The form of the tree depends on these constants, so they are part of the shape."""
         self.pinned.update(self.places[id(constant)] for constant in constants if id(constant) in self.places)

@@ -1,4 +1,7 @@
-"""Filter text as tokens. Law: every character lands in a token or an error that points at it."""
+"""Filter text as tokens. Law: every character lands in a token, a comment, or an error that points at it.
+
+Comments are those of SQL: from `--` to the end of the line, and between `/*` and `*/`, without nesting.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from collections.abc import Collection
 from functools import lru_cache
 from typing import NamedTuple
 
-from weft.errors import FilterSyntaxError
+from weft.errors import FilterSyntaxError, FilterTypeError
 from weft.model.limits import LIMITS
 
 MAX_TEXT = LIMITS.text  # bytes of UTF-8
@@ -15,15 +18,17 @@ MAX_TEXT = LIMITS.text  # bytes of UTF-8
 NUMBER = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 STRING = r"'[^']*(?:''[^']*)*'"
 QUOTED = r'"[^"]*(?:""[^"]*)*"'
+COMMENT = r"--[^\n]*|/\*(?:[^*]|\*(?!/))*+\*/"
 
 RESERVED = frozenset(("AND", "OR", "NOT", "IN", "LIKE", "BETWEEN", "IS", "NULL", "TRUE", "FALSE"))
 
 _TOKENS = re.compile(
-    rf"""\s*(?:
+    rf"""(?:\s+|{COMMENT})*+(?:
       (?P<name>[^\W\d]\w*(?:\.[^\W\d]\w*)*)
     | (?P<number>{NUMBER})
     | (?P<string>{STRING})
     | (?P<quoted>{QUOTED})
+    | (?P<open>/\*)
     | (?P<bad>==|=>|=<|!(?!=)|&&?|\|\|?)
     | (?P<op><=|>=|<>|!=|=|<|>)
     | (?P<mark>[(),+-])
@@ -45,17 +50,19 @@ _INSTEAD = {
     "||": "did you mean OR?",
     "'": "a string ends with a quote; a quote inside it is doubled: 'it''s'",
     '"': "a quoted name ends with a double quote; a double quote inside it is doubled",
-    "`": 'odd names go in double quotes: "my name"',
-    ";": "one filter, without a semicolon",
+    "`": 'names with other characters go in double quotes: "my name"',
+    ";": "a filter ends without a semicolon",
     "[": "lists go in parentheses: x IN (1, 2)",
     "≤": "did you mean '<='?",
     "≥": "did you mean '>='?",
     "≠": "did you mean '!='?",
-} | dict.fromkeys("*/%^~", "there is no arithmetic in filters: compare attributes with constants or each other")
+} | dict.fromkeys("*/%^~", "filters have no arithmetic; compare attributes with constants or with each other")
+_IN_NAMES = "$@#:"  # characters that names in other systems often have
+_AROUND = re.compile(r"[\w.$@#:-]+")
 
 
 class Token(NamedTuple):
-    """A piece of the text: `kind` is name, quoted, number, string, op, mark, end, or a reserved word."""
+    """A token; `kind` is name, quoted, number, string, op, mark, end, or a reserved word."""
 
     kind: str
     text: str
@@ -64,7 +71,7 @@ class Token(NamedTuple):
 
 
 def tokenize(text: str, limit: int | None = None) -> list[Token]:
-    """The tokens of a text, closed by one of kind `end`; a text that Weft wrote itself has a higher limit."""
+    """The tokens of a text, followed by one of kind `end`; a text that Weft wrote itself may have a higher limit."""
     check_size(text, limit)
     most = LIMITS.tokens if limit is None else len(text)
     tokens: list[Token] = []
@@ -81,38 +88,42 @@ def tokenize(text: str, limit: int | None = None) -> list[Token]:
         elif kind == "number":
             if at < len(text) and (text[at].isalnum() or text[at] in "._"):
                 raise FilterSyntaxError(f"malformed number {piece + text[at]!r}", text, start, at + 1)
+        elif kind == "open":
+            raise FilterSyntaxError(
+                "unterminated comment", text, start, at, "a comment that starts with /* ends with */"
+            )
         elif kind in ("bad", "odd"):
             raise _unknown(text, piece, start)
         tokens.append(Token(kind, piece, start, at))
         if len(tokens) > most + 1:
-            raise FilterSyntaxError(f"the filter has more than {most:,} words and signs", text, start, at, "split it")
+            raise FilterSyntaxError(f"the filter has more than {most:,} tokens", text, start, at, "split it")
         if kind == "end":
             return tokens
 
 
 def check_size(text: str, limit: int | None = None) -> None:
-    """Refuse a text past the limit of what users may write, or the one given; and one that is not Unicode."""
+    """Raise FilterSyntaxError for a text longer than the limit, which is that of users by default, or not Unicode."""
     most = LIMITS.text if limit is None else limit
     if not isinstance(text, str):
-        raise TypeError(f"a filter's text must be a str, not {type(text).__name__}")
+        raise FilterTypeError(f"the text of a filter must be a str, not {type(text).__name__}")
     if len(text) > most:
         raise FilterSyntaxError(f"the text is longer than {most} bytes", text, most)
     if not text.isascii():
         try:
             size = len(text.encode())
         except UnicodeEncodeError as error:
-            raise FilterSyntaxError("a lone surrogate is no text", text, error.start, error.end) from None
+            raise FilterSyntaxError("a lone surrogate is not text", text, error.start, error.end) from None
         if size > most:
             raise FilterSyntaxError(f"the text is longer than {most} bytes", text, len(text) - 1)
 
 
 def is_word(text: str, words: Collection[str]) -> bool:
-    """Whether a text is one of some words in any case; only ASCII letters spell words."""
+    """Whether a text is one of the words, in upper or lower case ASCII letters."""
     return text.isascii() and text.upper() in words
 
 
 def is_plain_name(name: str) -> bool:
-    """Whether an attribute's name needs no quotes."""
+    """Whether the name of an attribute can be written without quotes."""
     return (_is_plain_name if len(name) > _LONG_NAME else _known_plain_name)(name)
 
 
@@ -126,6 +137,10 @@ _known_plain_name = lru_cache(maxsize=4096)(_is_plain_name)
 
 def _unknown(text: str, piece: str, start: int) -> FilterSyntaxError:
     hint = _INSTEAD.get(piece, "")
+    if piece in _IN_NAMES:
+        meant = next(found[0] for found in _AROUND.finditer(text) if found.start() <= start < found.end())
+        hint = f"names with {piece!r} go in double quotes" + (f': "{meant}"' if any(map(str.isalnum, meant)) else "")
+        return FilterSyntaxError(f"unexpected character {piece!r}", text, start, start + 1, hint)
     what = (
         "unterminated string"
         if piece == "'"

@@ -1,8 +1,8 @@
 """Long filter texts, read in one pass over their tests. Law: the tree of the grammar, or None.
 
-Long texts are mostly lists: chains of AND and OR, and IN with many values. One regular expression takes a whole test
-and what follows it, so that a test costs one step where the grammar takes four tokens through seven functions. What
-is not so plain, and every error, is left to the grammar, which can say what is wrong.
+Long texts are mostly lists: chains of AND and OR, and IN with many values. One regular expression reads a whole test
+and what follows it, so that a test costs one step where the grammar passes four tokens through seven functions.
+Everything else, and every error, is left to the grammar, which can say what is wrong.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _STEP = re.compile(
           (?P<op><=|>=|<>|!=|=|<|>)\s*(?:(?P<value>{_VALUE})|(?P<right>(?>{_NAME})))
         | (?P<negated>\b(?i:NOT)\s+)?(?:
             \b(?i:IN)\s*\((?P<list>\s*(?>{_VALUE})\s*(?:,\s*(?>{_VALUE})\s*)*+)\)
-          | \b(?i:LIKE)\s*(?P<pattern>{STRING})
+          | \b(?P<like>(?i:I?LIKE))\s*(?P<pattern>{STRING})
           | \b(?i:BETWEEN)\b\s*(?P<low>(?>{_VALUE}))\s*\b(?i:AND)\b\s*(?P<high>(?>{_VALUE}))
           )
         | \b(?i:IS)\s+(?P<absent>(?i:NOT)\s+)?(?P<null>(?i:NULL)\b)
@@ -66,7 +66,7 @@ _OPERATORS = {str(op): op for op in Operator} | {"<>": Operator.NE}
 
 
 def parse_long(text: str, stored: bool = False) -> Filter | None:
-    """The filter of a text; None for what the grammar must read.
+    """The filter of a text; None if the grammar must read it, or if it takes more steps than a user's text may.
 
     Raises FilterTooComplexError past the limit on attributes, unless the text was `stored` by Weft itself.
     """
@@ -162,7 +162,8 @@ class _Reader:
         if found["list"]:
             node = In(left, _constants(found["list"]))
         elif found["pattern"]:
-            node = Like(left, str(read_string(found["pattern"]).value))
+            pattern = str(read_string(found["pattern"]).value)
+            node = Like(left, pattern, ignore_case=len(found["like"]) == len("ILIKE"))
         elif found["low"]:
             node = Between(left, _constant(found["low"]), _constant(found["high"]))
         elif found["null"]:

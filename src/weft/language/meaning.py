@@ -1,7 +1,7 @@
-"""What filters mean: the one definition of truth, plain and slow. Law: everything else agrees with it.
+"""What filters mean: the one definition of truth, simple and slow. Law: everything else agrees with it.
 
-SQL's three-valued logic: absent is NULL, NaN is NULL, unlike types compare to NULL, and a filter matches
-an event only if it is TRUE.
+The logic is SQL's, with three values: an absent attribute and NaN are NULL, a comparison of different types is NULL,
+and a filter matches an event only if it is TRUE.
 """
 
 from __future__ import annotations
@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from operator import eq, ge, gt, le, lt, ne
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from weft.errors import EventError
+from weft.errors import FilterTypeError
 from weft.language.ast import And, AttributeRef, Between, Call, Compare, Filter, In, Is, Like, Not, Operator, Or, Truth
-from weft.model.event import Event, as_value, attributes_of
+from weft.model.event import Event, attributes_of
 from weft.model.value import Type, Value, to_micros, type_of
+
+if TYPE_CHECKING:
+    from weft.language.any_filter import AnyFilter
 
 _COMPARE: dict[Operator, Callable[[Any, Any], bool]] = {
     Operator.EQ: eq,
@@ -28,38 +31,30 @@ _COMPARE: dict[Operator, Callable[[Any, Any], bool]] = {
 Values = Mapping[str, Value | None]
 
 
-def matches(filter: Filter, event: Event | Values) -> bool:
-    """Whether the event reaches a subscriber with this filter.
+def matches(filter: AnyFilter, event: Event | Values) -> bool:
+    """Whether the event matches the filter. Raises EventError for what is not an event.
 
-    >>> from weft import parse
-    >>> matches(parse("magnitude >= 5 AND depth < 70"), {"magnitude": 6.1, "depth": 12})
+    >>> matches("magnitude >= 5 AND depth < 70", {"magnitude": 6.1, "depth": 12})
     True
-    >>> matches(parse("NOT magnitude >= 5"), {"depth": 12})
+    >>> matches("NOT magnitude >= 5", {"depth": 12})
     False
     """
     return truth(filter, event) is True
 
 
-def truth(filter: Filter, event: Event | Values) -> bool | None:
-    """TRUE, FALSE or NULL (None). What is no value is NULL here; an index refuses an event with such an attribute."""
-    try:
-        values = attributes_of(event)
-    except EventError:
-        if not isinstance(event, Mapping):
-            raise
-        values = {name: _value(name, value) for name, value in event.items()}
-    return _truth(filter, values)
+def truth(filter: AnyFilter, event: Event | Values) -> bool | None:
+    """TRUE, FALSE or NULL (None). Raises EventError for what is not an event."""
+    return evaluate(filter if isinstance(filter, Filter) else _read(filter), attributes_of(event))
 
 
-def _value(name: str, value: object) -> Value | None:
-    try:
-        return as_value(name, value)
-    except EventError:
-        return None
+def _read(filter: AnyFilter) -> Filter:
+    from weft.language.any_filter import as_filter  # which imports the grammar, and that imports this module
+
+    return as_filter(filter)
 
 
 def compare(operator: Operator, left: Value | None, right: Value | None) -> bool | None:
-    """The comparison of two values; NULL if one is NULL or their types do not compare."""
+    """The comparison of two values; NULL if either is NULL or their types do not compare."""
     one, other = _comparable(left), _comparable(right)
     if one is None or other is None or not one[0].compares_with(other[0]):
         return None
@@ -81,7 +76,8 @@ def negation(known: bool | None) -> bool | None:
     return None if known is None else not known
 
 
-def _truth(node: Filter, event: Values) -> bool | None:
+def evaluate(node: Filter, event: Values) -> bool | None:
+    """The truth for attributes that came through the door before, as `attributes_of` gives them."""
     match node:
         case Truth(known):
             return known
@@ -109,18 +105,18 @@ def _truth(node: Filter, event: Values) -> bool | None:
         case Is(AttributeRef(name), None):
             return type_of(event.get(name)) is None
         case Is(operand, wanted):
-            return _truth(operand, event) is wanted
+            return evaluate(operand, event) is wanted
         case Not(operand):
-            return negation(_truth(operand, event))
+            return negation(evaluate(operand, event))
         case And(operands):
-            return all_of(*(_truth(operand, event) for operand in operands))
+            return all_of(*(evaluate(operand, event) for operand in operands))
         case Or(operands):
-            return any_of(*(_truth(operand, event) for operand in operands))
-    raise TypeError(f"{node!r} is no filter")
+            return any_of(*(evaluate(operand, event) for operand in operands))
+    raise FilterTypeError(f"{node!r} is not a filter")
 
 
 def _comparable(value: Value | None) -> tuple[Type, Any] | None:
-    """A value's type and what stands for it in comparisons: a timestamp's microseconds, else itself."""
+    """The type of a value and what is compared: the microseconds of a timestamp, else the value itself."""
     kind = type_of(value)
     if kind is None:
         return None

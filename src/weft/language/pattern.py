@@ -1,7 +1,11 @@
-"""LIKE patterns. Laws: matching is linear in the text; `covers` and `disjoint` are True only when proven.
+"""LIKE and ILIKE patterns. Laws: matching is linear in the text; `covers` and `disjoint` are True only when proven.
 
 A pattern is cut at its `%` into segments, and a segment at its `_` into chunks. Canonical: `%%` is `%`,
 and `%_` is `_%`, so equal patterns have equal segments.
+
+A pattern that ignores case (ILIKE) has folded chunks and is compared with the folding of a text, so that `_` is one
+folded character. One without any letter and without `_` matches the same texts either way, and is compiled as a
+LIKE. What a LIKE matches, folded, matches its `folded` pattern: this is how patterns of the two kinds are compared.
 """
 
 from __future__ import annotations
@@ -11,22 +15,26 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from weft.errors import FilterError
+from weft.language.folding import caseless_head
 from weft.language.segment_search import PatternSegment, SegmentSearch, fits
 
-_RELATE_LIMIT = 4096  # pattern tokens times pattern tokens; past it only equal patterns are related
+_RELATE_LIMIT = 4096  # characters of one pattern times those of the other; larger ones are related only if equal
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A compiled LIKE pattern.
+    """A compiled LIKE pattern, or ILIKE pattern if it ignores case.
 
     >>> Pattern.of("a%b").matches("a long climb")
     True
     >>> Pattern.of("%bc%").covers(Pattern.of("%abc"))
     True
+    >>> Pattern.of("STRASSE", ignore_case=True).matches("Straße")
+    True
     """
 
     segments: tuple[PatternSegment, ...]
+    ignore_case: bool = False  # its chunks are folded, and so is a text before it is compared
     lengths: tuple[int, ...] = field(init=False, compare=False, repr=False)  # of the segments
     shortest: int = field(init=False, compare=False, repr=False)  # the length of the shortest match
     _hash: int = field(init=False, compare=False, repr=False)
@@ -36,57 +44,67 @@ class Pattern:
         lengths = tuple([sum(map(len, segment)) + len(segment) - 1 for segment in self.segments])
         object.__setattr__(self, "lengths", lengths)
         object.__setattr__(self, "shortest", sum(lengths))
-        object.__setattr__(self, "_hash", hash(self.segments))
-        short = self.shortest <= _RELATE_LIMIT
+        object.__setattr__(self, "_hash", hash((self.segments, self.ignore_case)))
+        short = self.shortest <= 3 * _RELATE_LIMIT  # folding makes a text at most three times as long
         texts = "\0".join([chunk for segment in self.segments for chunk in segment]) if short else ""
         object.__setattr__(self, "_texts", texts)
 
     def __hash__(self) -> int:
         return self._hash
 
-    def __reduce__(self) -> tuple[type[Pattern], tuple[tuple[PatternSegment, ...]]]:
-        return Pattern, (self.segments,)  # a hash of text differs from process to process
+    def __reduce__(self) -> tuple[type[Pattern], tuple[tuple[PatternSegment, ...], bool]]:
+        return Pattern, (self.segments, self.ignore_case)  # a hash of text differs from process to process
 
     @staticmethod
-    def of(text: str, escape: str | None = None) -> Pattern:
-        """Compile; without `escape` no character is special but `%` and `_`."""
-        return (_remembered if len(text) <= _MOST_REMEMBERED else _compile)(text, escape)
+    def of(text: str, escape: str | None = None, ignore_case: bool = False) -> Pattern:
+        """Compile; without `escape` no character is special except `%` and `_`."""
+        return (_remembered if len(text) <= _MOST_REMEMBERED else _compile)(text, escape, ignore_case)
 
     @property
     def literal(self) -> str | None:
-        """The only text that matches, if there is just one."""
-        return self.head if len(self.segments) == 1 and len(self.segments[0]) == 1 else None
+        """The only text that matches, if there is just one; with `ignore_case`, the only folded text."""
+        return self.segments[0][0] if len(self.segments) == 1 and len(self.segments[0]) == 1 else None
 
     @property
     def prefix(self) -> str | None:
-        """The prefix that is all this pattern asks for (`abc%`), else None."""
+        """The prefix, or folded prefix, that is all this pattern requires (`abc%`), else None."""
         plain = len(self.segments) == 2 and self.segments[1] == ("",) and len(self.segments[0]) == 1
-        return self.head if plain else None
+        return self.segments[0][0] if plain else None
+
+    @property
+    def suffix(self) -> str | None:
+        """The suffix, or folded suffix, that is all this pattern requires (`%abc`), else None."""
+        plain = len(self.segments) == 2 and self.segments[0] == ("",) and len(self.segments[1]) == 1
+        return self.segments[1][0] if plain else None
 
     @property
     def head(self) -> str:
-        """The literal text that every match starts with."""
-        return self.segments[0][0]
+        """Literal text that every match starts with."""
+        return caseless_head(self.segments[0][0]) if self.ignore_case else self.segments[0][0]
 
     @property
     def tail(self) -> str:
-        """The literal text that every match ends with."""
+        """The literal text that every match, or folded match, ends with."""
         return self.segments[-1][-1]
 
     @property
     def size(self) -> int:
-        """The number of its signs: characters, `_` and `%`."""
+        """The number of its characters, `_` and `%` included."""
         return self.shortest + len(self.segments) - 1
 
     @property
     def is_fixed(self) -> bool:
-        """Whether all matches have one length (there is no `%`)."""
+        """Whether all matches have the same length: there is no `%`."""
         return len(self.segments) == 1
 
     def matches(self, text: str) -> bool:
         """Whether the whole text matches. Cost: O(len(text)), without backtracking; a factor of log(len(self)) where a
         long segment has `_` in it and almost fits everywhere.
         """
+        return self.fits(text.casefold() if self.ignore_case else text)
+
+    def fits(self, text: str) -> bool:
+        """The same for a text that has been folded already if this pattern ignores case."""
         segments, lengths = self.segments, self.lengths
         if self.shortest > len(text):
             return False
@@ -97,7 +115,7 @@ class Pattern:
             return False
         search = None
         for segment, length in zip(segments[1:-1], lengths[1:-1], strict=True):
-            if len(segment) == 1:  # leftmost is best: it leaves the most room
+            if len(segment) == 1:  # the leftmost place is best: it leaves the most room
                 at = text.find(segment[0], at, end)
             else:
                 search = search or SegmentSearch(text)
@@ -108,13 +126,20 @@ class Pattern:
         return True
 
     def covers(self, other: Pattern, spend: Callable[[int], None] | None = None) -> bool:
-        """True only if every text that matches `other` matches this; `spend` is told the steps that it takes."""
+        """True only if every text that matches `other` matches this; `spend` is called with the steps taken."""
         if self == other:
             return True
+        if self.size * other.size > _RELATE_LIMIT:
+            return False
+        if self.ignore_case and not other.ignore_case:
+            other = other.folded
+            if spend is not None:
+                spend(2 + other.size // 64)
+        elif other.ignore_case and not self.ignore_case and not self._is_caseless:
+            return False
         if (
             self.shortest > other.shortest
-            or self.size * other.size > _RELATE_LIMIT
-            or not other.head.startswith(self.head)
+            or not other.segments[0][0].startswith(self.segments[0][0])
             or not other.tail.endswith(self.tail)
         ):
             return False
@@ -124,7 +149,7 @@ class Pattern:
         for segment in self.segments:
             for chunk in segment:
                 if chunk not in texts:
-                    return False  # what this asks for is not in the other
+                    return False  # what this requires is not in the other
         found, steps = _swallows(self._tokens(), other._tokens())
         if spend is not None:
             spend(20 + steps // 2)
@@ -132,23 +157,42 @@ class Pattern:
 
     def disjoint(self, other: Pattern) -> bool:
         """True only if no text matches both."""
-        short, long = (self.head, other.head) if len(self.head) < len(other.head) else (other.head, self.head)
+        if self.ignore_case is not other.ignore_case:  # what matches both, folded, matches both of these
+            return self.disjoint(other.folded) if self.ignore_case else self.folded.disjoint(other)
+        short, long = sorted((self.segments[0][0], other.segments[0][0]), key=len)
         if not long.startswith(short):
             return True
-        short, long = (self.tail, other.tail) if len(self.tail) < len(other.tail) else (other.tail, self.tail)
+        short, long = sorted((self.tail, other.tail), key=len)
         if not long.endswith(short):
             return True
         for fixed, free in ((self, other), (other, self)):
             if fixed.literal is not None:
-                return not free.matches(fixed.literal)
+                return not free.fits(fixed.literal)
             if fixed.is_fixed and (
                 free.shortest > fixed.shortest or (free.is_fixed and free.shortest != fixed.shortest)
             ):
                 return True
         return False
 
+    @property
+    def folded(self) -> Pattern:
+        """For a LIKE, an ILIKE that matches whatever it matches: a `_` may fold to several characters."""
+        segments: list[list[str]] = []
+        for segment in self.segments:
+            first, *rest = (chunk.casefold() for chunk in segment)
+            segments.append([first])
+            for chunk in rest:  # `_` becomes `_%`
+                segments[-1].append("")
+                segments.append([chunk])
+        return Pattern(_canonical(segments), ignore_case=True)
+
+    @property
+    def _is_caseless(self) -> bool:
+        """Whether LIKE and ILIKE with these segments match the same texts: there are no letters and no `_`."""
+        return all(len(segment) == 1 and caseless_head(segment[0]) == segment[0] for segment in self.segments)
+
     def _tokens(self) -> list[str | None]:
-        """One item a character; `""` stands for `_` and None for `%`."""
+        """One item per character; `""` stands for `_` and None for `%`."""
         tokens: list[str | None] = []
         for number, segment in enumerate(self.segments):
             if number:
@@ -160,9 +204,10 @@ class Pattern:
         return tokens
 
 
-def _compile(text: str, escape: str | None) -> Pattern:
+def _compile(text: str, escape: str | None, ignore_case: bool) -> Pattern:
+    word = "ILIKE" if ignore_case else "LIKE"
     if escape is not None and len(escape) != 1:
-        raise FilterError("the ESCAPE of a LIKE must be one character")
+        raise FilterError(f"the ESCAPE of {word} must be a single character")
     segments: list[list[str]] = [[""]]
     chunks, literal = segments[0], []
     signs = iter(text)
@@ -170,7 +215,7 @@ def _compile(text: str, escape: str | None) -> Pattern:
         if sign == escape:
             escaped = next(signs, "")
             if not escaped or escaped not in ("%", "_", escape):
-                raise FilterError(f"in a LIKE pattern {escape!r} may only escape '%', '_' and itself")
+                raise FilterError(f"in a pattern of {word}, {escape!r} can only escape '%', '_' and itself")
             literal.append(escaped)
         elif sign in "%_":
             chunks[-1] = "".join(literal)
@@ -183,10 +228,13 @@ def _compile(text: str, escape: str | None) -> Pattern:
         else:
             literal.append(sign)
     chunks[-1] = "".join(literal)
-    return Pattern(_canonical(segments))
+    if not ignore_case:
+        return Pattern(_canonical(segments))
+    plain = Pattern(_canonical([[chunk.casefold() for chunk in segment] for segment in segments]))
+    return plain if plain._is_caseless else Pattern(plain.segments, ignore_case=True)
 
 
-_MOST_REMEMBERED = 64  # longer patterns are compiled anew, so that what is remembered stays small
+_MOST_REMEMBERED = 64  # longer patterns are not cached, so that the cache stays small
 _remembered = lru_cache(maxsize=4096)(_compile)
 
 
@@ -208,9 +256,9 @@ def _canonical(segments: list[list[str]]) -> tuple[PatternSegment, ...]:
 
 
 def _swallows(wide: list[str | None], narrow: list[str | None]) -> tuple[bool, int]:
-    """Wildcard matching of `wide` against the signs of `narrow`: only `%` takes `%`, only `%` and `_` take `_`.
+    """Wildcard matching of `wide` against `narrow`: only `%` matches `%`, only `%` and `_` match `_`.
 
-    Returns also the number of signs compared.
+    Also returns the number of characters compared.
     """
     at = mark = steps = 0
     star = -1

@@ -1,10 +1,10 @@
-"""Where a segment of a LIKE pattern with `_` in it first fits. Laws: exact; the work is in proportion to the text, at
-most times the logarithm of the segment's length.
+"""Where a segment of a LIKE pattern that contains `_` first fits. Laws: exact; the work is proportional to the length
+of the text, at most times the logarithm of the length of the segment.
 
-The longest literal chunk is sought first, and the others are compared where it is found. That is fastest for ordinary
-texts. After too many comparisons in vain, a short segment is compared at all places at once, sign by sign, and a long
-one by a convolution: signs are roots of unity, so the sum of products is as large as the number of signs only where
-all of them are equal. Both only propose places; a place counts when it has been compared exactly.
+The longest literal chunk is searched for first, and the others are compared where it is found. That is fastest for
+ordinary texts. After too many failed comparisons, a short segment is compared at all places at once, character by
+character, and a long one by a convolution: characters are roots of unity, so the sum of products is as large as the
+number of characters only where all of them are equal. Both only propose places; each is then compared exactly.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 PatternSegment = tuple[str, ...]  # literal chunks with one `_` between each two
 
-_PATIENCE = 512  # chunks that may be compared in vain before all places are compared at once
-_FEW_SIGNS = 256  # of a segment; more are compared by convolution
+_PATIENCE = 512  # failed comparisons of chunks before all places are compared at once
+_FEW_SIGNS = 256  # characters of a segment; more are compared by convolution
 _FIRST_BLOCK, _BLOCK = 512, 65536  # places compared at once
-_PLANE = 256  # values that a plane of the convolution tells apart
+_PLANE = 256  # values that one plane of the convolution distinguishes
 
 
 def fits(segment: PatternSegment, text: str, at: int) -> bool:
-    """Whether the segment stands in the text at this place."""
+    """Whether the segment fits the text at this place."""
     for chunk in segment:
         if not text.startswith(chunk, at):
             return False
@@ -33,7 +33,7 @@ def fits(segment: PatternSegment, text: str, at: int) -> bool:
 
 
 class SegmentSearch:
-    """Searches in one text, whose work is counted together.
+    """Searches in one text, which share one count of work.
 
     >>> SegmentSearch("abcabd").find(("a", "d"), 3, 0, 6)
     3
@@ -46,7 +46,7 @@ class SegmentSearch:
         self._codes: NDArray[Any] | None = None
 
     def find(self, segment: PatternSegment, length: int, start: int, end: int) -> int:
-        """Where the segment, of that length, first fits within text[start:end], else -1."""
+        """The first place in text[start:end] where the segment, of that length, fits; -1 if there is none."""
         anchor = max(segment, key=len)
         offset = 0
         for chunk in segment:
@@ -111,7 +111,7 @@ class SegmentSearch:
                 values = np.zeros(size, np.complex128)
                 values[: len(codes)] = np.where(same, roots[rank // plane % _PLANE], 0)
                 sums = np.fft.ifft(np.fft.fft(values) * kernel).real[:number]
-                alive &= sums > len(signs) - 1e-5  # a sign of another rank takes 3e-4 from the sum
+                alive &= sums > len(signs) - 1e-5  # a character of another rank takes 3e-4 from the sum
             for found in np.flatnonzero(alive).tolist():
                 if fits(segment, self.text, at + found):
                     return int(at + found)
@@ -119,7 +119,7 @@ class SegmentSearch:
 
 
 def _signs(segment: PatternSegment) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-    """The literal characters of a segment, and where they stand in it."""
+    """The literal characters of a segment, and their places in it."""
     import numpy as np
 
     signs = np.frombuffer("".join(segment).encode("utf-32-le", "surrogatepass"), np.uint32)
@@ -128,7 +128,7 @@ def _signs(segment: PatternSegment) -> tuple[NDArray[np.uint32], NDArray[np.int6
 
 
 def _by_signs(codes: NDArray[Any], signs: NDArray[Any], places: NDArray[Any], start: int, stop: int) -> int:
-    """The first of the places start to stop at which all signs are equal; each block of places costs signs x block."""
+    """The first place from start to stop where all characters are equal; a block of places costs characters x block."""
     import numpy as np
 
     pairs = list(zip(places.tolist(), signs.tolist(), strict=True))

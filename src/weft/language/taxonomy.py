@@ -1,6 +1,6 @@
-"""IS-A over a taxonomy: the shipped example of a user predicate (thesis 6.1).
+"""IS-A over a taxonomy: an example of a user predicate (thesis 6.1).
 
-Law: a concept is itself and all its ancestors; a concept the taxonomy does not know is only itself.
+Law: a concept is itself and each of its ancestors; a concept that is not in the taxonomy is only itself.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from weft.model.value import Type, Value
 
 
 class Taxonomy:
-    """Concepts and their parents; a concept may have several, cycles are refused.
+    """Concepts and their parents; a concept may have several parents, and cycles are refused.
 
     >>> kinds = Taxonomy({"car": ["vehicle"], "truck": ["vehicle"], "vehicle": ["thing"]})
     >>> kinds.is_a("car", "thing"), kinds.is_a("thing", "car")
@@ -47,21 +47,21 @@ class Taxonomy:
             text = place.read_text(encoding="utf-8")
             table = tomllib.loads(text) if place.suffix == ".toml" else json.loads(text)
             if not isinstance(table, dict):
-                raise ValueError("it is no table of child = [parents]")
+                raise ValueError("it is not a table of child = [parents]")
             for child, above in table.items():
                 names = [above] if isinstance(above, str) else above
                 if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-                    raise ValueError(f"the parents of {child!r} are no list of strings")
+                    raise ValueError(f"the parents of {child!r} are not a list of strings")
             return Taxonomy(table)
         except (OSError, ValueError, RecursionError) as error:
             raise FilterError(f"cannot read the taxonomy {place}: {error}") from error
 
     def is_a(self, concept: str, ancestor: str) -> bool:
-        """Whether `ancestor` is the concept or above it. Cost: O(1)."""
+        """Whether `ancestor` is the concept itself or above it. Cost: O(1)."""
         return concept == ancestor or ancestor in self._above.get(concept, ())
 
     def below(self, concept: str) -> frozenset[str]:
-        """The concept and all that are one."""
+        """The concept and everything below it."""
         return self._below.get(concept, frozenset((concept,)))
 
     def __eq__(self, other: object) -> bool:
@@ -75,7 +75,7 @@ class Taxonomy:
 
 
 class IsA:
-    """`is_a(kind, 'vehicle')`: the value is the concept or one below it."""
+    """`is_a(kind, 'vehicle')`: the value is the concept or below it."""
 
     name = "is_a"
     type = Type.STRING
@@ -84,7 +84,7 @@ class IsA:
         self.taxonomy = taxonomy
 
     def check(self, arguments: Arguments) -> None:
-        """One argument, the concept."""
+        """There is one argument, the concept."""
         if len(arguments) != 1 or not isinstance(arguments[0], str):
             raise ValueError("is_a takes an attribute and one concept, as in is_a(kind, 'vehicle')")
 
@@ -93,7 +93,7 @@ class IsA:
         return self.taxonomy.is_a(str(value), str(arguments[0]))
 
     def covers(self, wide: Arguments, narrow: Arguments) -> bool:
-        """Exact: what is below `narrow` is below `wide`."""
+        """Exact: everything below `narrow` is below `wide`."""
         return self.taxonomy.is_a(str(narrow[0]), str(wide[0]))
 
     def overlaps(self, one: Arguments, other: Arguments) -> bool:

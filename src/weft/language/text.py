@@ -1,7 +1,7 @@
-"""Filter text, read fast. Law: `parse` is the grammar, only faster: a cached shape never changes a tree.
+"""Filter text, parsed fast. Law: `parse` gives the tree of the grammar; a cached shape never changes a tree.
 
-Filters that differ only in constants share one parsed shape. The shape of a text is all that is not a constant,
-with the type of each constant; signs, the length of an IN and LIKE patterns belong to it. Two texts of one shape
+Filters that differ only in constants share one parsed shape. The shape of a text is everything that is not a constant,
+with the type of each constant; signs, the length of an IN and LIKE patterns are part of it. Two texts of one shape
 have the same tokens, because a constant always has a character on each side that cannot belong to it.
 """
 
@@ -24,13 +24,13 @@ from weft.model.limits import LIMITS
 
 _CONSTANT = re.compile(rf"({STRING}|(?<![\w.]){NUMBER}|{QUOTED})")
 _KINDS = {"'": "s", '"': '"'}
-_LONGEST_SHAPE = 2048  # longer texts are parsed as they come: they hardly come twice
+_LONGEST_SHAPE = 2048  # longer texts are not cached: they rarely come twice
 
 ShapeKey = tuple[str | tuple[str, ...], ...]
 
 
 class TextShape(NamedTuple):
-    """A parsed form: readers of its constants, and what builds a tree from them."""
+    """A parsed shape: the readers of its constants, and a function that builds a tree from them."""
 
     tree: Filter
     readers: tuple[Callable[[str], Constant], ...]
@@ -39,16 +39,16 @@ class TextShape(NamedTuple):
 
 
 _shapes: dict[ShapeKey, TextShape] = {}
-_pins: dict[ShapeKey, tuple[int, ...]] = {}  # which constants decide the form of a shape: they belong to its key
-_sizes: dict[ShapeKey, int] = {}  # the bytes that each shape takes, about, in the order in which they were learnt
+_pins: dict[ShapeKey, tuple[int, ...]] = {}  # the constants that the form depends on: they are part of the key
+_sizes: dict[ShapeKey, int] = {}  # roughly the bytes of each shape, in the order in which they were added
 _held = 0  # bytes of all shapes
 _learning = Lock()
 
 
 def parse(text: str, predicates: Predicates = NO_PREDICATES, *, limit: int | None = None) -> Filter:
-    """The filter of a text. Raises FilterSyntaxError with the place and a hint.
+    """The filter of a text. Raises FilterSyntaxError, with the place and a hint.
 
-    A text may have 64 KiB (`LIMITS.text`). What Weft wrote itself may be longer than what the user wrote: pass
+    A text can have at most 64 KiB (`LIMITS.text`). What Weft wrote itself may be longer than what the user wrote; pass
     `limit=LIMITS.stored_text` to read it back.
 
     >>> print(parse("magnitude>=5 and depth<70"))
@@ -71,26 +71,25 @@ def parse(text: str, predicates: Predicates = NO_PREDICATES, *, limit: int | Non
 
 
 def parse_many(texts: Iterable[str], predicates: Predicates = NO_PREDICATES) -> list[Filter]:
-    """The filters of many texts; an error says which text it was."""
+    """The filters of many texts; the `position` of an error says which text it was."""
     filters = []
     for number, text in enumerate(texts):
         try:
             filters.append(parse(text, predicates))
-        except FilterSyntaxError as error:
-            error.add_note(f"in filter number {number} of the texts (counted from 0)")
-            raise
+        except FilterError as error:
+            raise error.at(number) from None
     return filters
 
 
 def shape_of(text: str) -> tuple[TextShape, list[str]] | None:
-    """The shape of a text and its constants as written; None if it has none, is too long, or is no filter."""
+    """The shape of a text and its constants as written; None if it has no shape, is too long, or is not a filter."""
     check_size(text)
     if len(text) > _LONGEST_SHAPE:
         return None
     pieces = _CONSTANT.split(text)
     constants = pieces[1::2]
     kinds = [_KINDS.get(piece[0]) or ("i" if piece.isdigit() else "f") for piece in constants]
-    if '"' in kinds:  # quoted names are no constants: their text belongs to the shape
+    if '"' in kinds:  # quoted names are not constants: their text is part of the shape
         kinds = [piece if kind == '"' else kind for piece, kind in zip(constants, kinds, strict=True)]
         constants = [piece for piece in constants if piece[0] != '"']
     key: ShapeKey = (*pieces[::2], *kinds)
@@ -104,12 +103,13 @@ def shape_of(text: str) -> tuple[TextShape, list[str]] | None:
 
 
 def _learn(text: str, key: ShapeKey, constants: list[str]) -> TextShape | None:
-    """Parse the text and remember its shape; None for what the grammar refuses or a cache cannot serve."""
+    """Parse the text and remember its shape; None if the grammar refuses it or the shape cannot be cached."""
     try:
         parsed = parse_text(text, NO_PREDICATES)
     except FilterSyntaxError:
         return None
-    if [text[slot.start : slot.end] for slot in parsed.slots] != constants:
+    written = [found.span() for found in _CONSTANT.finditer(text) if found[0][0] != '"']
+    if [(slot.start, slot.end) for slot in parsed.slots] != written:  # a comment may contain what looks like a constant
         return None
     if any(isinstance(node, Call) for node in walk(parsed.tree)):
         return None
@@ -126,7 +126,7 @@ def _learn(text: str, key: ShapeKey, constants: list[str]) -> TextShape | None:
 
 
 def _remember(key: ShapeKey, length: int) -> None:
-    """Make room for a shape of a text of that length, and count it: the oldest ones go."""
+    """Count a shape of a text of that length, and forget the oldest shapes to make room."""
     global _held  # noqa: PLW0603 - under the lock
     _held -= _sizes.pop(key, 0)
     size = 2_000 + 100 * length  # measured: 75 bytes for each character of a long text, more for a short one
@@ -150,7 +150,7 @@ def _shape(parsed: Parsed) -> TextShape:
 
 
 def _builder(node: Filter, slots: dict[int, int]) -> Callable[[list[Constant]], Filter]:
-    """What rebuilds the tree with other constants in its slots."""
+    """A function that rebuilds the tree with other constants in its slots."""
     match node:
         case Compare(left, operator, Constant() as right) if id(right) in slots:
             return _compare_builder(left, operator, slots[id(right)])
@@ -176,7 +176,7 @@ def _builder(node: Filter, slots: dict[int, int]) -> Callable[[list[Constant]], 
     return lambda _: node
 
 
-# Nodes of a known shape are valid: they are made without the checks that a birth takes, since there are very many.
+# Nodes of a known shape are valid. They are made without the usual checks, since there are very many.
 
 _new = object.__new__
 _set_left, _set_operator, _set_right = (Compare.__dict__[name].__set__ for name in ("left", "operator", "right"))
@@ -209,7 +209,7 @@ def _nary_builder(
 
 
 def _after_fork() -> None:
-    """In the child of a fork: whoever held the lock is not here."""
+    """In the child of a fork, the thread that held the lock does not exist."""
     global _learning  # noqa: PLW0603
     _learning = Lock()
 

@@ -1,4 +1,4 @@
-"""Why a filter matches an event. Law: a trace says of every part of a filter what `truth` says of it."""
+"""Why a filter matches an event. Law: the truth of every part in a trace is what `truth` gives."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from weft.language.any_filter import AnyFilter, as_filter
 from weft.language.ast import And, AttributeRef, Filter, Is, Not, Or, attributes
 from weft.language.constant import Constant
 from weft.language.format import format_constant
 from weft.language.meaning import truth
-from weft.model.event import Event
+from weft.model.event import Event, as_event
 from weft.model.value import Value, format_timestamp, to_micros
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A part of a filter, its truth for an event, the values that a test looked at, and the parts of the part.
+    """A part of a filter, its truth for an event, the values that a test looked at, and its own parts.
 
     >>> from weft import parse
     >>> found = trace(parse("x > 5 AND y IS NULL"), Event.of(x=7))
@@ -32,7 +33,7 @@ class Trace:
     parts: tuple[Trace, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """The trace in JSON's types; NULL is null, a timestamp is text."""
+        """The trace as JSON values; NULL becomes null, a timestamp becomes text."""
         told: dict[str, Any] = {"filter": str(self.filter), "truth": self.truth}
         if self.values:
             told["values"] = plain_values(self.values)
@@ -41,22 +42,26 @@ class Trace:
         return told
 
 
-def trace(filter: Filter, event: Event) -> Trace:
-    """The truth of the filter and of every part of it."""
+def trace(filter: AnyFilter, event: Event | Mapping[str, Any]) -> Trace:
+    """The truth of the filter and of each of its parts. Raises EventError for what is not an event."""
+    return _trace(as_filter(filter), as_event(event))
+
+
+def _trace(filter: Filter, event: Event) -> Trace:
     parts: tuple[Filter, ...] = ()
     match filter:
         case And(operands) | Or(operands):
             parts = operands
         case Not(operand):
             parts = (operand,)
-        case Is(operand) if not isinstance(operand, AttributeRef):  # what IS NULL asks of an attribute is no condition
+        case Is(operand) if not isinstance(operand, AttributeRef):  # an attribute is not a condition
             parts = (operand,)
     values = {} if parts else {name: event[name] for name in sorted(attributes(filter))}
-    return Trace(filter, truth(filter, event), values, tuple(trace(part, event) for part in parts))
+    return Trace(filter, truth(filter, event), values, tuple(_trace(part, event) for part in parts))
 
 
 def show_value(value: Value | None) -> str:
-    """A value as a filter would write it; NULL where there is none."""
+    """A value as it is written in a filter; NULL if there is none."""
     if value is None:
         return "NULL"
     if isinstance(value, float) and not math.isfinite(value):
@@ -65,7 +70,7 @@ def show_value(value: Value | None) -> str:
 
 
 def plain_values(values: Mapping[str, Value | None]) -> dict[str, Any]:
-    """Values in JSON's types: a timestamp is text, and so are the infinities."""
+    """Values as JSON values; a timestamp becomes text, and so do infinities."""
     return {name: _plain(value) for name, value in values.items()}
 
 

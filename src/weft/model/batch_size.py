@@ -1,12 +1,12 @@
-"""The limits of events, for whole Arrow batches. Law: a batch is refused if one of its rows, as an event, would be.
+"""The limits of events, for whole Arrow batches. Law: a row is refused if it would be refused as an event.
 
-A batch that is smaller as a whole than one event may be is not looked at; in a larger one the lengths of strings are
-added up column by column.
+A batch that is smaller as a whole than one event may be is not examined further. In a larger one the lengths of strings
+are added up, column by column.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from weft.errors import EventError
@@ -19,26 +19,28 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def check_batch_size(rows: pa.RecordBatch, payload: str | None = None) -> None:
-    """Raise EventError if a row has too many attributes, or too long names and strings. Cost: O(string columns).
+def oversized(rows: pa.RecordBatch) -> Mapping[int, EventError]:
+    """The rows with too many attributes, or with names and strings that are too long. Cost: O(string columns).
+
+    Raises EventError for structs that are nested too deeply.
 
     >>> import pyarrow as pa
-    >>> check_batch_size(pa.record_batch({"s": ["x" * 1_000_000] * 3}))
+    >>> oversized(pa.record_batch({"s": ["x" * 1_000_000] * 3}))
+    {}
+    >>> list(oversized(pa.record_batch({"s": ["x", "x" * 2_000_000]})))
+    [1]
     """
-    names = 0
-    sized = 0
-    count = 0
-    for place, field in enumerate(rows.schema):
-        if field.name == payload:
-            continue
-        sized += rows.column(place).nbytes
+    names = sized = count = 0
+    for field, column in zip(rows.schema, rows.columns, strict=True):
+        sized += column.nbytes
         for name in _leaf_names(field.name, field.type, 1):
             count += 1
             names += len(name.encode())
     if count > LIMITS.attributes:
-        raise too_large(many=True)
-    if names + sized > LIMITS.event and len(rows) and _largest(rows, payload) > LIMITS.event:
-        raise too_large(many=False)
+        return dict.fromkeys(range(len(rows)), too_large(many=True))
+    if names + sized <= LIMITS.event or not len(rows):
+        return {}
+    return dict.fromkeys((_sizes(rows) > LIMITS.event).nonzero()[0].tolist(), too_large(many=False))
 
 
 def _leaf_names(name: str, kind: Any, depth: int) -> Iterator[str]:
@@ -53,19 +55,18 @@ def _leaf_names(name: str, kind: Any, depth: int) -> Iterator[str]:
         yield from _leaf_names(f"{name}.{part.name}", part.type, depth + 1)
 
 
-def _largest(rows: pa.RecordBatch, payload: str | None) -> int:
-    """The bytes of the largest row."""
+def _sizes(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """The bytes of the names and strings of each row."""
     import numpy as np
 
     total = np.zeros(len(rows), np.int64)
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
-        if name != payload:
-            _add(name, column, total)
-    return int(total.max())
+        _add(name, column, total)
+    return total
 
 
 def _add(name: str, array: Any, total: npt.NDArray[np.int64]) -> None:
-    """Add what a column takes in each row: its name where there is a value, and its text."""
+    """Add the bytes of a column to each row: its name where there is a value, and its text."""
     import pyarrow as pa
 
     if pa.types.is_struct(array.type):

@@ -19,7 +19,8 @@ import msgspec
 from msgspec import UNSET
 
 from weft.errors import EventError
-from weft.model.event import Event, as_value, check_event_size, shown
+from weft.model.door import as_value, shown
+from weft.model.event import Event, check_event_size
 from weft.model.limits import MAX_DEPTH
 from weft.model.schema import Attribute, Schema, repeated
 from weft.model.value import Type, Value, format_timestamp, from_micros, parse_timestamp, to_micros, type_of
@@ -67,13 +68,13 @@ def from_cloudevent(message: Mapping[str, Any] | bytes | str, schema: Schema | N
     if isinstance(message, bytes | str):
         message = _parsed(message)
     if not isinstance(message, Mapping):
-        raise EventError(f"a CloudEvent is a JSON object: this is a {type(message).__name__}")
+        raise EventError(f"a CloudEvent must be a JSON object, not a {type(message).__name__}")
     version = message.get("specversion")
     if version != "1.0":
-        raise EventError(f"a CloudEvent has the specversion '1.0': this one has {shown(version)}")
+        raise EventError(f"a CloudEvent must have the specversion '1.0', not {shown(version)}")
     for name in _REQUIRED:
         if message.get(name) is None:
-            raise EventError(f"a CloudEvent has {name!r}: add it")
+            raise EventError(f"a CloudEvent must have {name!r}; add it")
     schema = schema or _NO_SCHEMA
     data = _data(message)
     attributes: dict[str, Value] = {}
@@ -133,7 +134,7 @@ def to_cloudevent(event: Event, schema: Schema | None = None) -> dict[str, Any]:
     message |= {n: given for n, given in payload.spelled.items() if n not in payload.read and n not in event}
     for name in _REQUIRED:
         if name not in message:
-            raise EventError(f"a CloudEvent has {name!r}: this event has none")
+            raise EventError(f"a CloudEvent must have {name!r}, and this event has none")
     if isinstance(data, bytes):
         message["data_base64"] = b64encode(data).decode()
     elif data is not UNSET:
@@ -148,7 +149,9 @@ def to_json(event: Event, schema: Schema | None = None) -> bytes:
         text = _ENCODER.encode(message)
         written = text.encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise EventError(f"event {shown(message['id'])} is no JSON, {error}: give its payload as bytes") from None
+        raise EventError(
+            f"event {shown(message['id'])} cannot be written as JSON, {error}; pass its payload as bytes"
+        ) from None
     _check_depth(text)
     return written
 
@@ -156,15 +159,15 @@ def to_json(event: Event, schema: Schema | None = None) -> bytes:
 def _context(name: object, given: object) -> Value | None:
     """The value of one context attribute, checked; None for a null, which is no attribute."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise EventError(f"{shown(name)} is no name of a CloudEvents attribute: use a-z and 0-9")
+        raise EventError(f"{shown(name)} cannot name a CloudEvents attribute; use a-z and 0-9")
     if given is None:
         return None
     if name in _TEXTS and not (isinstance(given, str) and given):
-        raise EventError(f"{name!r} of a CloudEvent is text and not empty: {shown(given)} is none")
+        raise EventError(f"{name!r} of a CloudEvent must be text that is not empty, not {shown(given)}")
     if name == "time" and not (isinstance(given, str) and _RFC3339.fullmatch(given)):
-        raise EventError(f"'time' of a CloudEvent is written as RFC 3339 has it: {shown(given)} is not")
+        raise EventError(f"'time' of a CloudEvent must be an RFC 3339 timestamp, not {shown(given)}")
     if not isinstance(given, _SCALARS) or given in (math.inf, -math.inf):
-        raise EventError(f"the extension {name!r} is no boolean, integer or text: put it in the data")
+        raise EventError(f"the extension {name!r} must be a boolean, an integer or text; put it in the data")
     return as_value(name, given)
 
 
@@ -194,9 +197,9 @@ def _typed(declared: Attribute, given: object) -> Value | None:
 def _extension(name: str, value: Value) -> bool | int | str:
     """The value of a context attribute as JSON, where CloudEvents have a place for it."""
     if name in _TEXTS and not (isinstance(value, str) and value):
-        raise EventError(f"{name!r} of a CloudEvent is text and not empty: {shown(value)} is none")
+        raise EventError(f"{name!r} of a CloudEvent must be text that is not empty, not {shown(value)}")
     if name == "time" and not isinstance(value, datetime):
-        raise EventError(f"'time' of a CloudEvent is a timestamp: {shown(value)} is none")
+        raise EventError(f"'time' of a CloudEvent must be a timestamp, not {shown(value)}")
     if not _NAME.fullmatch(name) or name in ("data", "specversion"):
         raise _no_extension(name, "has a name that")
     if isinstance(value, float):
@@ -208,7 +211,7 @@ def _extension(name: str, value: Value) -> bool | int | str:
 
 def _no_extension(name: str, why: str) -> EventError:
     hint = "give it a data path in the schema"
-    return EventError(f"attribute {name!r} {why} no CloudEvents extension has: {hint}")
+    return EventError(f"attribute {name!r} {why} no CloudEvents extension can have; {hint}")
 
 
 def _at(data: object, path: str) -> object:
@@ -226,7 +229,7 @@ def _placed(data: Any, declared: Attribute, value: Value) -> Any:
     if _is_same(_typed(declared, _at(data, path)), value):
         return data
     if isinstance(value, float) and not math.isfinite(value):
-        raise EventError(f"attribute {name!r} is {value}, which JSON data cannot hold: leave it out")
+        raise EventError(f"attribute {name!r} is {value}, which JSON data cannot hold; leave it out")
     root: dict[str, Any] = {"": {} if data is UNSET or data is None else data}
     here, last = root, ""
     for step in path.split("."):
@@ -246,17 +249,17 @@ def _data(message: Mapping[str, Any]) -> Any:
     if "data_base64" not in message:
         data = message.get("data", UNSET)
         if isinstance(data, bytes | bytearray | memoryview):
-            raise EventError("'data' of a CloudEvent is JSON: give bytes as base64 text in 'data_base64'")
+            raise EventError("'data' of a CloudEvent must be JSON; pass bytes as base64 text in 'data_base64'")
         return data
     if "data" in message:
-        raise EventError("a CloudEvent has 'data' or 'data_base64': keep one")
+        raise EventError("a CloudEvent has 'data' or 'data_base64', not both")
     text = message["data_base64"]
     try:
         data = b64decode(text, validate=True)
     except (TypeError, ValueError):
         data = None
     if data is None or b64encode(data).decode() != text:  # the one spelling, so that it can be written again
-        raise EventError("'data_base64' of a CloudEvent is no base64 text")
+        raise EventError("'data_base64' of a CloudEvent is not base64 text")
     return data
 
 
@@ -271,7 +274,7 @@ def _parsed(text: bytes | str) -> Any:
     except EventError:
         raise
     except ValueError as error:
-        raise EventError(f"a CloudEvent is JSON text in UTF-8: this is not, {error}") from None
+        raise EventError(f"a CloudEvent must be JSON text in UTF-8: {error}") from None
     return value
 
 
@@ -283,20 +286,20 @@ def _check_depth(text: str) -> None:
     for found in _BRACKETS.finditer(text):
         depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(found[0], 0)
         if depth > MAX_DEPTH:
-            raise EventError(f"JSON is nested deeper than {MAX_DEPTH}: send it as bytes")
+            raise EventError(f"JSON is nested deeper than {MAX_DEPTH} levels; send it as bytes")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     table = dict(pairs)
     if len(table) < len(pairs):
-        raise EventError(f"the JSON object has {repeated(name for name, _ in pairs)!r} twice: keep one")
+        raise EventError(f"the JSON object has {repeated(name for name, _ in pairs)!r} twice; keep one")
     return table
 
 
 def _finite(digits: str) -> float:
     number = float(digits)
     if not math.isfinite(number):
-        raise EventError(f"the JSON number {digits[:40]} is none that a float holds: send it as text")
+        raise EventError(f"the JSON number {digits[:40]} does not fit in a float; send it as text")
     return number
 
 

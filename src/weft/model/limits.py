@@ -19,12 +19,12 @@ MAX_DEPTH: Final = 100  # of filters and of events; fixed, because each level ta
 
 @dataclass(slots=True)
 class Limits:
-    """The figures; the defaults are those of the documentation (docs/filters.md, Limits)."""
+    """The figures; the defaults are those of the documentation (docs/guides/filters.md, Limits)."""
 
     # filters
     text: int = 64 * 1024  # bytes of a filter's text, as a user writes it
     stored_text: int = 4 * 1024 * 1024  # bytes of an admitted filter's text, as Weft writes it and reads it back
-    tokens: int = 16_384  # words and signs in a filter's text; a test with constants, as `x IN (1, 2)`, is one
+    tokens: int = 16_384  # tokens in a filter's text; a test with constants, as `x IN (1, 2)`, is one
     name: int = 1024  # characters of an attribute's name, dots included
     names: int = 8_192  # different attributes in a filter; no text of 64 KiB that is a plain conjunction has more
     boxes: int = 256  # of a normal form

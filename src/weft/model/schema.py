@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.errors import EventError, SchemaError
-from weft.model.event import WELL_KNOWN, Event, check_name, is_unicode, shown
+from weft.model.door import WELL_KNOWN, check_name, is_unicode, shown
+from weft.model.event import Event
 from weft.model.value import INT_MAX, INT_MIN, Type, Value, from_micros, to_micros, type_of
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class Attribute:
         self._set("low", self._checked_bound("low", self.low))
         self._set("high", self._checked_bound("high", self.high))
         if self.low is not None and self.high is not None and self.low > self.high:  # type: ignore[operator]
-            raise self._wrong(f"has low {self.low} above high {self.high}: swap them")
+            raise self._wrong(f"has low {self.low} above high {self.high}; swap them")
         self._set("precision", self._checked_precision())
         self._set("categories", self._checked_categories())
         self._check_path()
@@ -86,7 +87,7 @@ class Attribute:
             raise self._wrong(f"has the unknown type {shown(self.type)}{hint}") from None
         fixed = WELL_KNOWN.get(self.name, kind)
         if kind is not fixed:
-            raise self._wrong(f"is always a {fixed}: do not declare it as {kind}, or choose another name")
+            raise self._wrong(f"is always a {fixed}; do not declare it as {kind}, or choose another name")
         return kind
 
     def _checked_bound(self, which: str, bound: object) -> Bound | None:
@@ -99,43 +100,43 @@ class Attribute:
             try:
                 return from_micros(to_micros(bound))
             except OverflowError:
-                raise self._wrong(f"has a {which} bound outside the years 1 to 9999 in UTC: move it") from None
+                raise self._wrong(f"has a {which} bound outside the years 1 to 9999 in UTC; move it") from None
         if self.type.is_number and isinstance(bound, int) and not isinstance(bound, bool):
             if not INT_MIN <= bound <= INT_MAX:
-                raise self._wrong(f"has a {which} bound beyond 64 bits: leave it out or bring it nearer")
+                raise self._wrong(f"has a {which} bound beyond 64 bits; leave it out or choose a smaller one")
             if self.type is Type.INT:
                 return int(bound)
             if float(bound) != bound:
-                raise self._wrong(f"has the {which} bound {bound}, which no float equals: write it as a float")
+                raise self._wrong(f"has the {which} bound {bound}, which no float equals; write it as a float")
             return float(bound)
         if self.type is Type.FLOAT and isinstance(bound, float):
             if not math.isfinite(bound):
-                raise self._wrong(f"has the {which} bound {bound}, which is no number: leave it out")
+                raise self._wrong(f"has the {which} bound {bound}, which is not a number; leave it out")
             return float(bound)
-        raise self._wrong(f"has the {which} bound {shown(bound)}, which is no {self.type}")
+        raise self._wrong(f"has the {which} bound {shown(bound)}, which is not a {self.type}")
 
     def _checked_precision(self) -> float | None:
         step: object = self.precision
         if step is None:
             return None
         if not self.type.is_number:
-            raise self._wrong(f"is a {self.type}, which has no precision: only numbers have")
+            raise self._wrong(f"is a {self.type}, which has no precision; only numbers do")
         if isinstance(step, bool) or not isinstance(step, int | float) or not 0 < step <= sys.float_info.max:
-            raise self._wrong(f"has the precision {shown(step)}: write a number above 0")
+            raise self._wrong(f"has the precision {shown(step)}; write a number above 0")
         return float(step)
 
     def _checked_categories(self) -> tuple[str, ...]:
         listed: object = self.categories
         if isinstance(listed, str) or not isinstance(listed, Iterable):
-            raise self._wrong(f"has the categories {shown(listed)}: write a list of strings")
+            raise self._wrong(f"has the categories {shown(listed)}; write a list of strings")
         names = tuple(listed)
         if names and self.type is not Type.STRING:
-            raise self._wrong(f"is a {self.type}, which has no categories: only strings have")
+            raise self._wrong(f"is a {self.type}, which has no categories; only strings do")
         for name in names:
             if not isinstance(name, str) or not is_unicode(name):
-                raise self._wrong(f"has the category {shown(name)}: write a list of strings")
+                raise self._wrong(f"has the category {shown(name)}; write a list of strings")
         if (twice := repeated(names)) is not None:
-            raise self._wrong(f"has the category {twice!r} twice: keep one")
+            raise self._wrong(f"has the category {twice!r} twice; keep one")
         return names
 
     def _check_path(self) -> None:
@@ -143,9 +144,9 @@ class Attribute:
         if path is None:
             return
         if not isinstance(path, str) or not is_unicode(path) or not all(path.split(".")):
-            raise self._wrong(f"has the data path {shown(path)}: write the names on the way with dots between them")
+            raise self._wrong(f"has the data path {shown(path)}; write names with dots between them")
         if self.name in WELL_KNOWN:
-            raise self._wrong("is an attribute of the CloudEvent itself: it has no data path")
+            raise self._wrong("is an attribute of the CloudEvent itself and has no data path")
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,14 +167,14 @@ class Schema(Mapping[str, Attribute]):
         object.__setattr__(self, "attributes", tuple(self.attributes))
         object.__setattr__(self, "_named", {attribute.name: attribute for attribute in self.attributes})
         if (twice := repeated(attribute.name for attribute in self.attributes)) is not None:
-            raise SchemaError(f"attribute {twice!r} is declared twice: keep one")
+            raise SchemaError(f"attribute {twice!r} is declared twice; keep one")
 
     @staticmethod
     def of(*attributes: Attribute, **named: str | Attribute) -> Schema:
         """A schema in short: attributes as they are, then names with their types."""
         for name, given in named.items():
             if isinstance(given, Attribute) and given.name != name:
-                raise SchemaError(f"attribute {given.name!r} is given under the name {name!r}: use one name")
+                raise SchemaError(f"attribute {given.name!r} is given under the name {name!r}; use one name")
         short = (g if isinstance(g, Attribute) else Attribute(n, g) for n, g in named.items())  # type: ignore[arg-type]
         return Schema((*attributes, *short))
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.errors import SchemaError
-from weft.model.event import shown
+from weft.model.door import shown
 from weft.model.schema import Attribute, did_you_mean, repeated
 from weft.model.value import Type, format_timestamp, from_micros, parse_timestamp, to_micros
 
@@ -28,7 +28,7 @@ def read_form(form: Mapping[str, Any]) -> tuple[Attribute, ...]:
     declared = _table(form, "the schema")
     _check_keys(declared, ("attributes",), "the schema")
     if "attributes" not in declared:
-        raise SchemaError("the schema has no table 'attributes': add one")
+        raise SchemaError("the schema has no table 'attributes'; add one")
     forms = _table(declared["attributes"], "'attributes'")
     return tuple(_attribute(name, form) for name, form in forms.items())
 
@@ -54,7 +54,7 @@ def read_file(path: Path) -> tuple[Attribute, ...]:
 def write_file(path: Path, attributes: Iterable[Attribute]) -> None:
     """Write attributes as JSON."""
     if path.suffix != ".json":
-        raise SchemaError(f"{path}: a schema is saved as JSON: choose a name that ends in .json")
+        raise SchemaError(f"{path}: a schema is saved as JSON; choose a name that ends in .json")
     path.write_text(json.dumps(form_of(attributes), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
@@ -66,16 +66,16 @@ def _attribute(name: str, form: object) -> Attribute:
     form = _table(form, place)
     _check_keys(form, _KEYS, place)
     if "type" not in form:
-        raise SchemaError(f"{place} has no type: add one of {', '.join(Type)}")
+        raise SchemaError(f"{place} has no type; add one of {', '.join(Type)}")
     if "categories" in form and not form["categories"]:
-        raise SchemaError(f"{place} has no categories in its list: add some or leave the list out")
+        raise SchemaError(f"{place} has an empty list of categories; add some or leave the list out")
     low, high = form.get("low"), form.get("high")
     if "bounds" in form:
         bounds = form["bounds"]
         if low is not None or high is not None:
-            raise SchemaError(f"{place} has both bounds and low or high: keep one")
+            raise SchemaError(f"{place} has both bounds and low or high; keep one of them")
         if not isinstance(bounds, list | tuple) or len(bounds) != 2:
-            raise SchemaError(f"{place} has the bounds {shown(bounds)}: write [low, high]")
+            raise SchemaError(f"{place} has the bounds {shown(bounds)}; write [low, high]")
         low, high = bounds
     if form["type"] == Type.TIMESTAMP:
         low, high = _moment(low, place), _moment(high, place)
@@ -109,18 +109,18 @@ def _read(path: Path) -> Mapping[str, Any]:
     if path.suffix == ".json":
         form: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_unique)
         return form
-    raise SchemaError("a schema is a .toml or .json file: rename it")
+    raise SchemaError("a schema must be a .toml or .json file")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if (twice := repeated(name for name, _ in pairs)) is not None:
-        raise SchemaError(f"{twice!r} is there twice: keep one")
+        raise SchemaError(f"{twice!r} appears twice; keep one")
     return dict(pairs)
 
 
 def _table(form: object, place: str) -> Mapping[str, Any]:
     if not isinstance(form, Mapping):
-        raise SchemaError(f"{place} is no table: write names and what belongs to them")
+        raise SchemaError(f"{place} is not a table of names and values")
     return form
 
 
@@ -138,7 +138,7 @@ def _moment(bound: object, place: str) -> object:
         try:
             return from_micros(parse_timestamp(bound))
         except ValueError as error:
-            raise SchemaError(f"{place} has the bound {shown(bound)}, which is no timestamp: {error}") from None
+            raise SchemaError(f"{place} has the bound {shown(bound)}, which is not a timestamp: {error}") from None
     if isinstance(bound, date) and not isinstance(bound, datetime):
         return datetime(bound.year, bound.month, bound.day, tzinfo=UTC)
     return bound

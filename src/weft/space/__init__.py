@@ -6,5 +6,6 @@ from weft.space.curve import Order as Order
 from weft.space.grid import CellBoxes as CellBoxes
 from weft.space.grid import Grid as Grid
 from weft.space.label_space import LabelSpace as LabelSpace
+from weft.space.labels import LabelCode as LabelCode
 from weft.space.range_set import RangeSet as RangeSet
 from weft.space.range_sets import RangeSets as RangeSets

@@ -1,11 +1,13 @@
-"""The pipeline on Spark: matching, aggregation, tuning. Nothing of Spark is imported before it is used.
+"""The pipeline on Spark: matching, aggregation, tuning. PySpark is not imported before it is used.
 
-All is imported here at once, for functions bear the names of their modules.
+Everything is imported here at once, because some functions have the names of their modules.
 """
 
 from weft.spark.aggregate import Aggregated as Aggregated
 from weft.spark.aggregate import aggregate as aggregate
 from weft.spark.expression import column_of as column_of
+from weft.spark.files import read_frame as read_frame
+from weft.spark.files import write_frame as write_frame
 from weft.spark.load import load as load
 from weft.spark.match import Prepared as Prepared
 from weft.spark.match import Strategy as Strategy

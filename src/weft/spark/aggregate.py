@@ -1,6 +1,6 @@
-"""Millions of subscriptions reduced to those that stand for all, in parallel. Laws: what is active admits what all
-admit, exactly (covering, subsumption, merging without a budget) or at least (mics, dls, merging with one); whatever is
-passive is proven covered by active ones; a row that is wrong goes to the errors, whole, and stops nothing.
+"""Millions of subscriptions reduced to a small active set, in parallel. Laws: the active set admits the same events as
+all subscriptions (covering, subsumption, merging without a budget) or more (mics, dls, merging with a budget); every
+passive subscription is proven to be covered by active ones; a bad row goes to the errors, whole, and stops nothing.
 
 `chunks` has what a task does, `rounds` how tasks follow each other. Nothing here needs a SparkContext: Connect will do.
 """
@@ -43,7 +43,7 @@ _ALL = 1 << 62  # rows in one chunk
 
 
 class AggregationModel(StrEnum):
-    """What stands for all subscriptions."""
+    """How subscriptions are reduced, and what the active set consists of."""
 
     COVERING = "covering"  # those that no other covers
     SUBSUMPTION = "subsumption"  # those that the others do not cover together
@@ -65,10 +65,10 @@ _BYTES = 8  # of a field of an item
 
 @dataclass(frozen=True, slots=True)
 class AggregateStatistics:
-    """How many subscriptions were given, stand for all (kept), are passive or wrong; and how many items are active.
+    """How many subscriptions were given, kept, passive or wrong, and how many items are active.
 
-    `complete` if at last all were reduced together; if not, the active set is sound, but might be smaller. Bytes are
-    those of texts, or 16 for a range and 8 for a label.
+    `complete` means that all of them were reduced together in the last round; otherwise the active set is sound, but
+    could be smaller. Bytes are those of the texts, or 16 for a range and 8 for a label.
     """
 
     given: int
@@ -84,7 +84,7 @@ class AggregateStatistics:
 
 
 class Aggregated(NamedTuple):
-    """What a broker loads. Frames by model:
+    """The result, which a broker can load. The frames depend on the model:
 
     active: id, filter (covering, subsumption); id, filter, components (merging: a merger has the id of a component);
     start, end (mics; of several groups with `group`); label, count (dls). passive: id, filter, coverers, which are ids
@@ -113,16 +113,17 @@ def aggregate(  # noqa: PLR0913 - options
     limits: RoundLimits | None = None,
     directory: str | None = None,
 ) -> Aggregated:
-    """Reduce subscriptions, texts or bounds, by a model; subsumption, mics and dls need a schema with bounds.
+    """Reduce subscriptions, given as texts or bounds; subsumption, mics and dls need a schema with bounds.
 
-    `space` is that of mics or dls, by default over all attributes of the schema; `budget` the share of the domain that
-    mergers may add. The result is checked with `events`, which must keep to the schema, and so many at the corners of
-    filters. Rounds are kept by the executors, and the job fails when one is lost; in a `directory` they outlive that.
-    Raises SchemaError or PipelineError, the latter also if what is active does not admit what it must.
+    `space` is the space of mics or dls, by default over all attributes of the schema. `budget` is the share of the
+    domain that mergers may add. The result is checked with `events`, which must conform to the schema, and with
+    `check_events` events at the corners of filters. Executors hold the intermediate rounds, and the job fails when one
+    is lost; with a `directory`, the rounds are stored there instead. Raises SchemaError or PipelineError, the latter
+    also if the active set does not admit an event that it must.
     """
     model, space = _checked_model(model, schema, space)
     if budget and (model is not AggregationModel.MERGING or schema is None or not 0 <= budget <= 1):
-        raise SchemaError("a budget is a share from 0 to 1 that mergers may add, measured under a schema with bounds")
+        raise SchemaError("a budget is a share from 0 to 1 for merging, and needs a schema with bounds")
     rounds = Rounds(limits, directory)
     given = rounds.keep(_numbered(subscriptions), "given")
     total, size = sums(given, "1", "octet_length(filter)")
@@ -154,14 +155,16 @@ def aggregate(  # noqa: PLR0913 - options
 def _checked_model(
     model: str, schema: Schema | None, space: AggregationSpace
 ) -> tuple[AggregationModel, AggregationSpace]:
-    """The model and its space. Raises PipelineError or SchemaError for what does not go together."""
+    """The model and its space. Raises PipelineError or SchemaError if they do not fit together."""
     if model not in list(AggregationModel):
-        raise PipelineError(f"no model is named {model!r}: use one of {', '.join(AggregationModel)}")
+        raise PipelineError(f"there is no model {model!r}: choose one of {', '.join(AggregationModel)}")
     model = AggregationModel(model)
     if schema is None and (model is AggregationModel.SUBSUMPTION or (model in _IN_CELLS and space is None)):
-        raise SchemaError(f"{model} needs bounds: give a schema that has them for every attribute")
+        raise SchemaError(f"{model} needs a schema with bounds for every attribute")
     if space is not None and getattr(space, "model", None) != model:
-        raise PipelineError(f"{model} has no such space: mics takes a ContentSpace, dls a LabelSpace, others none")
+        raise PipelineError(
+            f"{model} does not take this space: mics takes a ContentSpace, dls a LabelSpace, other models none"
+        )
     if space is None and schema is not None and model is AggregationModel.MICS:
         bits = max(2, min(8, _BITS // max(1, len(schema.attributes))))
         space = ContentSpace(Grid.uniform(schema, 1 << bits))
@@ -183,7 +186,7 @@ def _ways(way: Reduce, model: AggregationModel, space: AggregationSpace) -> list
 
 
 def _numbered(subscriptions: DataFrame | Subscriptions) -> DataFrame:
-    """The rows with how many have the id of each. Raises PipelineError if they are no subscriptions."""
+    """The rows, each with the number of rows that have its id. Raises PipelineError if they are not subscriptions."""
     import pyspark.sql.functions as F  # noqa: N812
     from pyspark.sql import Window
 

@@ -1,5 +1,5 @@
-"""What was aggregated, checked with events. Law: an event that some subscription admits and what is active does not is
-an error, never a figure; so is the converse where the model is exact.
+"""The active set checked with events. Law: an event that a subscription admits and the active set does not is an error,
+never a figure; so is the converse where the model is exact.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _CHUNK = 100_000
 
 @dataclass(frozen=True, slots=True)
 class AggregateCheck:
-    """Of so many events, how many some subscription wants, and how many what is active admits.
+    """How many of the events match a subscription, and how many the active set admits.
 
     >>> AggregateCheck(events=10, wanted=3, admitted=4).false_positives
     0.25
@@ -38,7 +38,7 @@ class AggregateCheck:
 
     @property
     def false_positives(self) -> float:
-        """The share of what is admitted that nobody wants."""
+        """The share of the admitted events that match no subscription."""
         return (self.admitted - self.wanted) / self.admitted if self.admitted else 0.0
 
 
@@ -50,16 +50,19 @@ def check(
     *,
     exact: bool = True,
 ) -> AggregateCheck:
-    """Compare what all filters admit with what is active: filters, or with a space its items.
+    """Compare what all filters admit with what the active set admits: filters or, with a space, its items.
 
     Raises PipelineError with the first event on which they differ.
     """
     wanted = _matching(filters, events)
     given = _matching(active.select("filter"), events) if space is None else _in_space(active, events, space)
-    for wrong, what in ((wanted & ~given, "would be lost"), (given & ~wanted, "nobody wants, yet it is admitted")):
+    for wrong, what in (
+        (wanted & ~given, "would be lost"),
+        (given & ~wanted, "is admitted but matches no subscription"),
+    ):
         if wrong.any() and (exact or what == "would be lost"):
             event = events[int(np.flatnonzero(wrong)[0])]
-            raise PipelineError(f"the active set is not equivalent: {event} {what}. Please report this")
+            raise PipelineError(f"the active set is not equivalent: {event} {what}; please report this")
     return AggregateCheck(len(events), int(wanted.sum()), int(given.sum()))
 
 

@@ -1,4 +1,4 @@
-"""What was aggregated, as a folder of files that a broker or another job can read. Law: everything of it is there:
+"""The result of an aggregation, as a folder that a broker or another job can read. Law: the folder is complete: it has
 `active`, `passive` and `errors` as tables, and `facts` with the model, the parameters of its space and the statistics.
 """
 
@@ -19,7 +19,7 @@ PARTS = ("active.parquet", "passive.parquet", "errors.jsonl", "facts.json")
 
 
 def check_folder(spark: SparkSession, folder: str, overwrite: bool) -> None:
-    """Raises PipelineError if one of the parts is there and must stay."""
+    """Raise PipelineError if one of the parts exists and must not be overwritten."""
     for part in PARTS:
         check_free(spark, f"{folder}/{part}", overwrite)
 

@@ -87,7 +87,7 @@ class Matcher:
 
     def match(self, batch: pa.RecordBatch) -> Matches:
         """The subscriptions of each event, by number."""
-        return self.index.match_batch(batch)
+        return self.index.match_batch(batch).checked()
 
     def ids(self, numbers: NDArray[np.int64]) -> Any:
         """What their users call the subscriptions."""
@@ -201,7 +201,7 @@ def _listed(column: Any) -> tuple[list[Any], dict[int, str]]:
             values.append(value.as_py())
         except UnicodeDecodeError:
             values.append(None)
-            unread[row] = "its text is no UTF-8"
+            unread[row] = "its text is not valid UTF-8"
         except (ValueError, OverflowError) as error:
             values.append(None)
             unread[row] = f"no filter has such a value: {error}"

@@ -1,15 +1,19 @@
-"""Spark for the time of a command. Laws: a session that is there already is used as it is and stays; one that is
-started here is quiet, tells names apart by case as filters do, and is stopped at the end; failures are PipelineErrors.
+"""Spark for the duration of a command. Laws: a session that is already active is used unchanged and kept; one that is
+started here prints nothing, is case-sensitive as filters are, and is gone at the end, with its JVM and its temporary
+files; failures are PipelineErrors.
 """
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.spark.failures import failures
-from weft.spark.session import session
+from weft.spark.session import end_java, session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,15 +23,23 @@ if TYPE_CHECKING:
 def command_session(master: str | None = None, memory: str | None = None) -> Iterator[SparkSession]:
     """A session to work with. Raises PipelineError, whatever Spark raises inside."""
     there = _active()
-    spark = there or session(master, memory=memory, options={"spark.sql.caseSensitive": "true"})
-    try:
+    if there is not None:
         with failures():
-            if there is None and hasattr(spark, "_jsparkSession"):
-                spark.sparkContext.setLogLevel("OFF")  # a failure is one sentence; Spark would add pages
-            yield spark
-    finally:
-        if there is None:
+            yield there
+        return
+    scratch = Path(tempfile.mkdtemp(prefix="weft-spark-"))
+    try:
+        spark = session(master, memory=memory, options={"spark.sql.caseSensitive": "true"}, scratch=scratch)
+        try:
+            with failures():
+                if hasattr(spark, "_jsparkSession"):
+                    spark.sparkContext.setLogLevel("OFF")  # a failure is one sentence; Spark would add pages
+                yield spark
+        finally:
             spark.stop()
+    finally:  # also if Ctrl-C comes while it starts
+        end_java()
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def tasks(spark: SparkSession) -> tuple[int, int] | None:

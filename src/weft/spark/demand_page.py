@@ -222,7 +222,7 @@ def _together(demand: Demand) -> str:
     cards = _card("of the filters with the row's attribute, those with the column's", chart) + _card(
         "most often", table
     )
-    what = "Which attributes filters look at together. A lift above 1 is more often than by chance."
+    what = "Which attributes filters constrain together. A lift above 1 is more often than by chance."
     return _section(
         "Together",
         what,
@@ -236,7 +236,7 @@ def _repeated(demand: Demand) -> str:
         return ""
     return _section(
         "Repeated filters",
-        "Filters of the same meaning that are there more than once, each by one of its texts.",
+        "Filters that match the same events as others, each shown by one of its texts.",
         _card("", _table(("times", "filter"), rows, right=(0,), code=(1,))),
     )
 
@@ -244,13 +244,13 @@ def _repeated(demand: Demand) -> str:
 def _gaps(demand: Demand) -> str:
     said = []
     if demand.missing:
-        said.append(f"No event has an attribute that filters look at: {', '.join(demand.missing)}.")
+        said.append(f"Filters constrain attributes that no event has: {', '.join(demand.missing)}.")
     if demand.statistics.unasked:
-        said.append(f"No filter looks at: {', '.join(demand.statistics.unasked)}.")
+        said.append(f"No filter constrains: {', '.join(demand.statistics.unasked)}.")
     if demand.asked.refused:
-        said.append(f"{demand.asked.refused:,} texts are no filters and are left out of all else.")
+        said.append(f"{demand.asked.refused:,} texts are not valid filters and are left out.")
     inside = "".join(f'<div class="card" style="margin-bottom:10px">{clean(each)}</div>' for each in said)
-    return _section("Gaps", "What does not meet.", inside) if said else ""
+    return _section("Gaps", "Where filters and events do not fit together.", inside) if said else ""
 
 
 def _legend(colours: Mapping[str, int]) -> str:

@@ -41,7 +41,7 @@ class Demand:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """All that was counted, of JSON's types."""
+        """Everything that was counted, as JSON types."""
         return self.statistics.to_dict()
 
     @property
@@ -115,18 +115,22 @@ class Demand:
 
         console.print(Text("  ".join(f"{value} {name}" for name, value in self.headline.items()), style="bold"))
         sign = "#" if console.options.ascii_only else "█"
-        table = plain_table("What filters look at")
+        table = plain_table("What filters constrain")
         for head in ("attribute", "filters", "", "share", "predicates", "often equal to", "events that pass"):
             table.add_column(head, justify="right" if head in ("filters", "share", "events that pass") else "left")
         for name, uses, share, *rest in self.attribute_rows():
             bar = sign * round(_BAR * self.asked.uses[name] / max(self.asked.read, 1))
             table.add_row(*map(Text, (name, uses, bar, share, *rest)))
         console.print(table)
-        for title, fact in (("Attributes of a filter", Fact.ATTRIBUTES), ("Boxes of a filter", Fact.BOXES)):
+        for title, fact in (("Attributes per filter", Fact.ATTRIBUTES), ("Boxes per filter", Fact.BOXES)):
             self._print_histogram(console, title, self.asked.histogram(fact), sign)
         for title, heads, rows in (
-            ("Looked at together", ("attribute", "and", "filters", "lift", "events' correlation"), self.pair_rows()),
-            ("Filters that are there more than once", ("times", "filter"), self.repeated_rows()),
+            (
+                "Constrained together",
+                ("attribute", "and", "filters", "lift", "correlation"),
+                self.pair_rows(),
+            ),
+            ("Repeated filters", ("times", "filter"), self.repeated_rows()),
         ):
             if rows:
                 table = plain_table(title)
@@ -138,7 +142,7 @@ class Demand:
         if self.missing:
             console.print(Text(f"No event has: {', '.join(self.missing)}"))
         if self.statistics.unasked:
-            console.print(Text(f"No filter looks at: {', '.join(self.statistics.unasked)}"))
+            console.print(Text(f"No filter constrains: {', '.join(self.statistics.unasked)}"))
 
     def _print_histogram(self, console: Console, title: str, values: Mapping[int, int], sign: str) -> None:
         from rich.text import Text
@@ -163,12 +167,17 @@ class Demand:
     def save(self, path: str | Path) -> None:
         """Write a page (.html) or the facts (.json). Raises WeftError for other names."""
         path = Path(path)
+        check_portrait(path)
         if path.suffix == ".html":
             path.write_text(self.html(), encoding="utf-8")
-        elif path.suffix == ".json":
-            path.write_text(json.dumps(self.facts, indent=1) + "\n", encoding="utf-8")
         else:
-            raise WeftError(f"{path} is no portrait: name it .html or .json")
+            path.write_text(json.dumps(self.facts, indent=1) + "\n", encoding="utf-8")
+
+
+def check_portrait(path: Path | None) -> None:
+    """Raise WeftError for a name that is neither a page nor facts."""
+    if path is not None and path.suffix not in (".html", ".json"):
+        raise WeftError(f"{path} is neither a page nor JSON: name it .html or .json")
 
 
 def _first(counts: Mapping[str, int]) -> list[tuple[str, int]]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft.model.batch import typed_columns
+from weft.model.column import typed_columns
 from weft.model.schema import Schema
 from weft.model.value import Type
 from weft.spark.events import quoted

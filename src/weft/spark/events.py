@@ -1,8 +1,8 @@
-"""Events as rows of a DataFrame. Laws: a column that no filter can see is carried along, and absent to filters; a row
-that no filter can see whole is set aside with the reason.
+"""Events as rows of a DataFrame. Laws: a column of a type that filters do not know is kept in the results and absent
+for filters; a row with a value that no event can have is set aside with the reason.
 
-Structs are flattened with '.', as everywhere. What a row may hold that an event cannot: moments outside the years 1 to
-9999, and text that is no UTF-8. Spark finds both itself, before anything leaves it.
+Structs are flattened with '.', as everywhere. A row may hold what an event cannot: timestamps outside the years 1 to
+9999, and text that is not valid UTF-8. Spark finds both itself, before a row leaves it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from weft.errors import PipelineError
+from weft.model.column import FREE
 from weft.model.limits import MAX_DEPTH
 from weft.model.schema import repeated
 from weft.model.value import MICROS_MAX, MICROS_MIN
@@ -26,8 +27,20 @@ UNREADABLE = "it cannot be read"
 _MOMENTS = ("0001-01-01 00:00:00", "9999-12-31 23:59:59.999999")
 
 
-def check_columns(frame: DataFrame) -> None:
+def check_frame(frame: Any, what: str) -> None:
+    """Raise PipelineError for anything but a DataFrame of Spark."""
+    if hasattr(frame, "sparkSession") and hasattr(frame, "mapInArrow"):
+        return
+    kind = f"{type(frame).__module__.partition('.')[0]} {type(frame).__name__}"
+    hint = ": call its to_spark()" if hasattr(frame, "to_spark") else ": convert it with spark.createDataFrame"
+    if not hasattr(frame, "columns"):
+        hint = ""
+    raise PipelineError(f"the {what} must be a Spark DataFrame, not a {kind}{hint}")
+
+
+def check_columns(frame: DataFrame, what: str = "events") -> None:
     """Raise PipelineError if two columns have a name that Spark, or a filter, cannot tell apart."""
+    check_frame(frame, what)
     fold = str if frame.sparkSession.conf.get("spark.sql.caseSensitive") == "true" else str.lower
     for names in (map(fold, frame.columns), (name for name, _, _ in fields(frame.schema))):
         if (twice := repeated(names)) is not None:
@@ -53,11 +66,12 @@ def sorted_out(events: DataFrame) -> tuple[DataFrame, DataFrame]:
 
 
 def attributes(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The columns that filters see, structs flattened."""
+    """The columns that filters see, structs flattened. Well-known names have the types that they have, as in Spark."""
     found = [leaf for field, array in zip(batch.schema, batch.columns, strict=True) for leaf in _leaves(field, array)]
     if not found:
         return pa.record_batch([pa.nulls(batch.num_rows)], names=[""])  # or the number of rows were lost
-    return pa.record_batch([array for _, array in found], names=[name for name, _ in found])
+    made = pa.record_batch([array for _, array in found], names=[name for name, _ in found])
+    return made.replace_schema_metadata(FREE)
 
 
 def _leaves(field: Any, array: Any, prefix: str = "", depth: int = 1) -> Iterator[tuple[str, Any]]:
@@ -110,11 +124,11 @@ def as_json(columns: Sequence[str]) -> Column:
 
 
 def decodable(text: Column) -> Column:
-    """A column of texts, with those that are no UTF-8 made into what no filter is: Python could not read them."""
+    """A column of texts; text that is not valid UTF-8, which Python could not read, becomes what is not a filter."""
     from pyspark.sql import functions as sf
 
     return sf.when(text.isNull() | sf.is_valid_utf8(text), text).otherwise(
-        sf.concat(sf.lit("no UTF-8: "), sf.make_valid_utf8(text))
+        sf.concat(sf.lit("not UTF-8: "), sf.make_valid_utf8(text))
     )
 
 
@@ -130,7 +144,7 @@ def _reason(name: str, kind: DataType, path: str) -> Column | None:
 
     column = sf.col(path)
     if isinstance(kind, st.StringType) and name != CORRUPT:
-        return sf.when(~sf.is_valid_utf8(column), sf.lit(f"the text of {name!r} is no UTF-8"))
+        return sf.when(~sf.is_valid_utf8(column), sf.lit(f"the text of {name!r} is not valid UTF-8"))
     if isinstance(kind, st.TimestampType):  # edges in UTC, whatever the zone of the session
         first, last = (sf.timestamp_micros(sf.lit(edge)) for edge in (MICROS_MIN, MICROS_MAX))
     elif isinstance(kind, st.TimestampNTZType | st.DateType):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import reduce
 from operator import and_, eq, ge, gt, le, lt, ne, or_
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +19,7 @@ from weft.language.constant import Constant
 from weft.language.pattern import Pattern
 from weft.language.segment_search import PatternSegment
 from weft.model.value import INT_MAX, INT_MIN, Type
+from weft.spark.casefold import casefold
 from weft.spark.events import quoted
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ _BEYOND = float(2**63)  # the one double that some int64 rounds to and none equa
 
 
 def column_of(filter: Filter, schema: StructType) -> Column:
-    """The filter over rows of this schema. Raises FilterError for user predicates, which Spark cannot evaluate, and on
+    """The filter over rows of this schema. Raises FilterError for predicates, which Spark cannot evaluate, and on
     Connect FilterTooComplexError for filters nested more than MOST_DEEP deep.
 
     An attribute is a column, or a field of a struct under its dotted name, spelled exactly so. Columns of types that
@@ -57,6 +58,7 @@ class FrameAttributes:
     def __init__(self, schema: StructType) -> None:
         self._places: dict[str, list[Place]] = {}
         self._typed: dict[str, Typed | None] = {}
+        self._folded: dict[str, Column | None] = {}
         self._enter(schema, ())
 
     def _enter(self, struct: StructType, path: tuple[str, ...]) -> None:
@@ -82,10 +84,25 @@ class FrameAttributes:
             self._typed[name] = _read(*places[0]) if places else None
         return self._typed[name]
 
-    def read_first(self, wanted: Iterable[str], prefix: str) -> tuple[dict[str, Column], FrameAttributes]:
+    def text(self, name: str) -> Column | None:
+        """The Column of an attribute that is a string; None if it is not one."""
+        typed = self.typed(name)
+        return typed[1] if typed and typed[0] is Type.STRING else None
+
+    def folded(self, name: str) -> Column | None:
+        """The same, folded as `str.casefold` does."""
+        if name not in self._folded:
+            column = self.text(name)
+            self._folded[name] = None if column is None else casefold(column)
+        return self._folded[name]
+
+    def read_first(
+        self, wanted: Iterable[str], folded: Collection[str], prefix: str
+    ) -> tuple[dict[str, Column], FrameAttributes]:
         """Columns to select under names with the prefix, for the wanted attributes; and the attributes as held there.
 
-        Many filters are evaluated faster over them: each attribute is read once a row, not once a test.
+        Many filters are evaluated faster over them: each attribute is read, and those of `folded` are folded, once
+        per row and not once per test.
         """
         from pyspark.sql import functions as sf
         from pyspark.sql.types import StructType
@@ -98,6 +115,9 @@ class FrameAttributes:
                 kind, column = typed
                 place = f"{prefix}{len(held)}"
                 held[place], found._typed[name] = column, (kind, sf.col(place))
+                if name in folded and kind is Type.STRING:
+                    place = f"{prefix}{len(held)}"
+                    held[place], found._folded[name] = casefold(column), sf.col(place)
         return held, found
 
     def column(self, filter: Filter) -> Column:
@@ -129,11 +149,12 @@ class FrameAttributes:
             case In(left, constants):
                 return _among(self.typed(left.name), constants)
             case Like(left):
-                typed = self.typed(left.name)
-                return _like(typed[1], node.compiled) if typed and typed[0] is Type.STRING else _constant(None)
+                pattern = node.compiled
+                column = self.folded(left.name) if pattern.ignore_case else self.text(left.name)
+                return _constant(None) if column is None else _like(column, pattern)
             case Call(predicate):
                 raise FilterError(
-                    f"{predicate.name}() is a user predicate, which no Spark expression stands for: match with an index"
+                    f"{predicate.name}() is a predicate, which Spark cannot evaluate by itself; match with an index"
                 )
             case Is(AttributeRef(name), None):
                 typed = self.typed(name)
@@ -148,7 +169,7 @@ class FrameAttributes:
                 return _fold(and_, list(map(self._truth, operands)))
             case Or(operands):
                 return _fold(or_, list(map(self._truth, operands)))
-        raise TypeError(f"{node!r} is no filter")
+        raise TypeError(f"{node!r} is not a filter")
 
 
 def levels(node: Filter) -> int:
@@ -319,7 +340,9 @@ def _meets(constant: Constant, kind: Type) -> bool:
 
 
 def _like(column: Column, pattern: Pattern) -> Column:
-    """LIKE; Spark's own has an escape by default, and its time grows with a power of the text's length."""
+    """LIKE, or ILIKE on a folded Column; Spark's own has an escape by default, and its time grows with a power of the
+    text's length.
+    """
     from pyspark.sql import functions as sf
 
     if pattern.literal is not None:

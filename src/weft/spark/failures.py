@@ -1,5 +1,5 @@
-"""What Spark says when it fails, in one sentence. Law: whatever Spark raises inside leaves as a PipelineError; the
-reason is the innermost one, without stack and codes.
+"""Spark's failures in one sentence. Law: every error of Spark becomes a PipelineError; its reason is the innermost
+cause, without stack trace and codes.
 """
 
 from __future__ import annotations

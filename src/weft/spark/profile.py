@@ -1,4 +1,4 @@
-"""What the users of a set of subscriptions ask for. Law: every filter is counted; what is none is counted too."""
+"""What a set of subscriptions asks for. Law: every filter is counted, and so is text that is not a filter."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def profile(
     seed: int = 1,
     predicates: Predicates = NO_PREDICATES,
 ) -> Demand:
-    """The portrait of subscriptions (`id`, `filter`), against events of any columns if they are given.
+    """Describe subscriptions (`id`, `filter`) and, if events are given, compare them with the events.
 
-    `sample` is how many events are drawn to see which pass. Raises PipelineError for a frame that lacks a column.
+    `sample` is the number of events that are sampled to see which pass. Raises PipelineError if a column is missing.
     """
     return Demand(statistics(subscriptions, events, sample=sample, seed=seed, predicates=predicates))

@@ -1,7 +1,7 @@
-"""Matching from files to files, with an account of it. Laws: every number is counted while matching, none estimated;
-what an input had is either matched or in the errors.
+"""Matching from files to files, with a report. Laws: every number is counted while matching, none is estimated; every
+row of the inputs is either matched or among the errors.
 
-Lists of subscriptions are made even where pairs are wanted, and Spark unfolds them: so the events that somebody wants
+Lists of subscriptions are made even where pairs are wanted, and Spark unfolds them. So the events that match something
 are counted without another pass, and fewer rows leave Python.
 """
 
@@ -20,6 +20,7 @@ from weft.spark.events import quoted
 from weft.spark.files import check_free, format_of, numbers_in_texts, read_frame, write_frame
 from weft.spark.match import Prepared, Strategy, prepare
 from weft.spark.output import Output
+from weft.spark.subscription_lint import lint_notes, lint_subscriptions
 from weft.spark.subscriptions import FILTER, ID, Subscriptions, subscriptions
 
 if TYPE_CHECKING:
@@ -31,11 +32,11 @@ _ROWS = 8  # of a sample
 
 @dataclass(frozen=True, slots=True)
 class MatchJob:
-    """What is matched with what, and where the results go. Raises PipelineError for what cannot be done.
+    """What is matched with what, and where the results go. Raises PipelineError if the job cannot be done.
 
     >>> MatchJob("events.jsonl", "subscriptions.csv", out="matches.csv", output="lists")
     Traceback (most recent call last):
-    weft.errors.PipelineError: matches.csv: a CSV file holds no lists: write .parquet or .json
+    weft.errors.PipelineError: matches.csv: a CSV file cannot hold lists: write .parquet or .json
     """
 
     events: str
@@ -49,22 +50,27 @@ class MatchJob:
     id: str = ID
     filter: str = FILTER
     overwrite: bool = False
+    lint: bool = True  # note subscriptions that can hardly mean what they say
+
+    @property
+    def written(self) -> list[str]:
+        """What the job writes."""
+        return [path for path in (self.out, self.errors) if path is not None]
 
     def __post_init__(self) -> None:
         Output.named(self.output)
         if self.strategy not in set(Strategy):
             raise PipelineError(f"there is no strategy {self.strategy!r}: use one of {', '.join(Strategy)}")
         if self.out is not None and self.output == Output.LISTS and format_of(self.out) == "csv":
-            raise PipelineError(f"{self.out}: a CSV file holds no lists: write .parquet or .json")
-        written = [path for path in (self.out, self.errors) if path is not None]
-        for path in written:
+            raise PipelineError(f"{self.out}: a CSV file cannot hold lists: write .parquet or .json")
+        for path in self.written:
             format_of(path)
-        if len({*map(_place, written)}) < len(written):
-            raise PipelineError("results and errors cannot go to one place: name two")
-        for path in written:
+        if len({*map(_place, self.written)}) < len(self.written):
+            raise PipelineError("results and errors cannot be written to the same path: name two")
+        for path in self.written:
             for given in (self.events, self.subscriptions):
                 if _place(path) == _place(given) or _place(path) in _place(given).parents:
-                    raise PipelineError(f"{path} holds what is read: write elsewhere")
+                    raise PipelineError(f"{path} contains an input: write elsewhere")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +83,7 @@ class MatchReport:
     events: int  # that were matched, with whatever result
     subscriptions: int
     matches: int
-    matched: int  # events that somebody wants
+    matched: int  # events that match at least one subscription
     errors: dict[str, int]  # rows left out, of each side
     first: list[dict[str, str]]  # errors: side, row, reason
     seconds: dict[str, float]
@@ -86,7 +92,7 @@ class MatchReport:
 
     @property
     def rate(self) -> float:
-        """Events in a second, matched and written."""
+        """Events matched and written per second."""
         return self.events / max(self.seconds["matching"], 1e-9)
 
     def to_dict(self) -> dict[str, Any]:
@@ -116,17 +122,16 @@ class _Phases:
 def match_files(
     spark: SparkSession, job: MatchJob, clock: Callable[[], float], tell: Callable[[str], None] = lambda _: None
 ) -> MatchReport:
-    """Match the events of a job and write its results. Raises PipelineError; with `strict` also for a bad row."""
-    for path in (job.out, job.errors):
-        if path is not None:
-            check_free(spark, path, job.overwrite)
+    """Match the events of a job and write the results. Raises PipelineError; with `strict`, also for a bad row."""
+    for path in job.written:
+        check_free(spark, path, job.overwrite)
     phases = _Phases(clock, tell)
     phases.begin("reading the files")
     given, schema = _subscriptions(spark, job)
     events = read_frame(spark, job.events, schema=schema)
     notes = [
-        f"the column {name!r} of the events is text, though most of its values are numbers, and no test against a "
-        "number matches text: declare its type with a schema"
+        f"the column {name!r} of the events is text although most of its values are numbers, and text never matches a "
+        "comparison with a number: declare its type in a schema"
         for name in (numbers_in_texts(events, schema) if format_of(job.events) != "parquet" else [])
     ]
     phases.end("reading")
@@ -146,6 +151,7 @@ def match_files(
     sample = [row.asDict(recursive=True) for row in results.limit(_ROWS).collect()] if job.out is None else []
     phases.begin("looking for rows that were left out")
     errors, first = _errors(ready, events, job)
+    notes += _lint(ready, events, job)
     phases.end("errors")
     return MatchReport(
         strategy=str(ready.strategy),
@@ -166,7 +172,7 @@ def match_files(
 def read_subscriptions(
     spark: SparkSession, path: str, schema: Schema | None = None, *, id: str = ID, filter: str = FILTER
 ) -> Subscriptions:
-    """The subscriptions of a file; filters are texts, whatever they look like. Raises PipelineError."""
+    """Read the subscriptions of a file; filters are read as text, whatever they look like. Raises PipelineError."""
     frame = read_frame(spark, path, schema=Schema((Attribute(filter, Type.STRING),)))
     if format_of(path) == "csv" and id in frame.columns:
         frame = _ids_as_written(spark, path, frame, id, filter)
@@ -190,7 +196,7 @@ def _subscriptions(spark: SparkSession, job: MatchJob) -> tuple[Subscriptions | 
     if not Path(job.subscriptions, "index.json").is_file():
         return read_subscriptions(spark, job.subscriptions, job.schema, id=job.id, filter=job.filter), job.schema
     if job.schema is not None:
-        raise PipelineError("a snapshot has its own schema: leave the schema out")
+        raise PipelineError("a snapshot has its own schema: omit the schema")
     return job.subscriptions, TreeIndex.open(job.subscriptions, verify=False).schema
 
 
@@ -201,7 +207,7 @@ def _observed(ready: Prepared, events: DataFrame, output: Output) -> tuple[DataF
 
     made = Output.LISTS if output is Output.PAIRS else output
     if output.column.lower() in map(str.lower, events.columns):
-        raise PipelineError(f"the events have a column {output.column!r}, which results need: rename it")
+        raise PipelineError(f"the events have a column {output.column!r}, which the results need: rename it")
     results, counted = ready.match(events, made), Observation()
     column = sf.col(made.column)
     each = column if made is Output.COUNTS else sf.size(column)
@@ -228,6 +234,14 @@ def _errors(ready: Prepared, events: DataFrame, job: MatchJob) -> tuple[dict[str
     finally:
         found.unpersist()
     return {side: counts.get(side, 0) for side in ("event", "subscription")}, first
+
+
+def _lint(ready: Prepared, events: DataFrame, job: MatchJob) -> list[str]:
+    """What is odd about the subscriptions, seen with these events."""
+    if ready.given is None or not job.lint:
+        return []
+    few = ready.strategy is not Strategy.PARTITIONED  # else there may be more hashes than the driver can hold
+    return lint_notes(lint_subscriptions(ready.given.texts(), events, job.schema, duplicates=few))
 
 
 def _size(ready: Prepared, errors: dict[str, int]) -> int:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _ACTIVE = "(coverers IS NULL AND reason IS NULL)"
+_FEW = 5_000  # rows that one task reduces at once
 _TURNS = 2  # placements that are tried before the last round
 MOST_ROUNDS = _TURNS + 1  # of one step
 
@@ -79,9 +80,12 @@ class Rounds:
     def run(self, given: DataFrame, total: int, ways: Sequence[Reduce]) -> tuple[DataFrame, DataFrame]:
         """Reduce so many rows (id, filter, times): all of them with the errors marked, and what is active at last."""
         chunk = self.limits(ways[0].step).chunk
-        first = self._round(given, ways[0].step, ways[0].first, chunk, total)
+        few = total <= min(chunk, _FEW)
+        if few:  # one task and one round: to start others takes longer than the work
+            given = given.coalesce(1).sortWithinPartitions("id", "filter")
+        first = self._round(given, ways[0].step, ways[0].first, None if few else chunk, total)
         rows = _active(first)
-        for way in ways:
+        for way in ways[1:] if few else ways:
             rows = self._reduce(rows, way)
         return first, rows
 

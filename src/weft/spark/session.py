@@ -1,12 +1,15 @@
-"""A session of Spark. Law: the caller's own is taken as it is; one that we start is local, quiet and uses this Python.
+"""A Spark session. Law: the caller's session is used unchanged; one that is started here is local, quiet and runs this
+Python.
 
-No session is made at import.
+Importing this module starts nothing.
 """
 
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,16 +19,24 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _BATCH = 50_000  # rows of an Arrow batch: Spark's 10,000 is too few to keep the kernels busy
+_PATIENCE = 30  # seconds that the JVM has to end
 _ANOTHERS = ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")  # spark-submit or Connect chose
 
 
 def session(
-    master: str | None = None, *, ui: bool = False, memory: str | None = None, options: dict[str, str] | None = None
+    master: str | None = None,
+    *,
+    ui: bool = False,
+    memory: str | None = None,
+    options: dict[str, str] | None = None,
+    scratch: Path | None = None,
 ) -> SparkSession:
-    """The session there is, or a new one: of `master`, of what spark-submit or Connect said, or of this machine.
+    """Return the running session, or start one: on `master`, where spark-submit or Connect says, or on this machine.
 
-    `memory` is that of the driver (a quarter of the machine's unless told), `options` are Spark's own; all else that
-    spark-submit or a server was told stands. Raises PipelineError that says what is missing.
+    `memory` is the driver's memory, by default a quarter of the machine's. `options` are settings of Spark; settings of
+    spark-submit or of a server are kept. With a `scratch` folder, a session that runs on this machine keeps its
+    temporary files there, and its own messages go to the file `java.log` in it. Raises PipelineError that says what is
+    missing.
     """
     try:
         from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -50,20 +61,53 @@ def session(
         builder = builder.remote(remote)
     elif local:
         master = master or "local[*]"
-        settings = _settings(master, ui, memory or _memory())
+        settings = _settings(master, ui, memory or _memory(), scratch)
     if remote is None and master is not None:
         builder = builder.master(master)
     for name, value in {**settings, **(options or {})}.items():
         builder = builder.config(name, value)
     try:
+        if local and scratch is not None:
+            _launch({**settings, **(options or {})}, scratch / "java.log")
         started = builder.getOrCreate()
     except (PySparkException, Py4JError, RuntimeError, OSError) as error:
         raise PipelineError(
-            f"Spark does not start on {remote or master or 'what it was told'}: {_said(error)}"
+            f"Spark does not start on {remote or master or 'the configured master'}: {_said(error)}"
         ) from error
     if local and not is_remote():
         started.sparkContext.setLogLevel("ERROR")
     return started
+
+
+def _launch(settings: dict[str, str], log: Path) -> None:
+    """Start the JVM with its output in a file; PySpark itself would leave it on our stderr."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    if SparkContext._gateway is not None:
+        return
+    conf = SparkConf()
+    for name, value in settings.items():
+        conf.set(name, value)
+    with log.open("wb") as file:
+        gateway = launch_gateway(conf, {"stdout": file, "stderr": file})  # type: ignore[no-untyped-call]
+    SparkContext._ensure_initialized(gateway=gateway)
+
+
+def end_java() -> None:
+    """Stop the JVM of this process, if there is one, and wait for its end, so that its files can be removed."""
+    context = sys.modules.get("pyspark.core.context")
+    gateway = None if context is None else context.SparkContext._gateway
+    if context is None or gateway is None or gateway.proc is None:
+        return
+    context.SparkContext._gateway = context.SparkContext._jvm = context.SparkContext._active_spark_context = None
+    with suppress(Exception):  # it may be in the middle of anything
+        gateway.shutdown()
+    gateway.proc.stdin.close()  # the JVM ends when its input does
+    try:
+        gateway.proc.wait(_PATIENCE)
+    except subprocess.TimeoutExpired:
+        gateway.proc.kill()
 
 
 def _existing() -> SparkSession | None:
@@ -89,7 +133,7 @@ def _said(error: Exception) -> str:
     return said.partition("\n")[0]
 
 
-def _settings(master: str, ui: bool, memory: str) -> dict[str, str]:
+def _settings(master: str, ui: bool, memory: str, scratch: Path | None) -> dict[str, str]:
     settings = {
         "spark.ui.enabled": str(ui).lower(),
         "spark.ui.showConsoleProgress": "false",
@@ -102,9 +146,14 @@ def _settings(master: str, ui: bool, memory: str) -> dict[str, str]:
     }
     if master.startswith("local"):  # no name service is needed to talk to oneself
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        java = []
         if "SPARK_CONF_DIR" not in os.environ:
-            quiet = (Path(__file__).parent / "log4j2.properties").as_uri()
-            settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={quiet}"
+            java.append(f"-Dlog4j2.configurationFile={(Path(__file__).parent / 'log4j2.properties').as_uri()}")
+        if scratch is not None:
+            java.append(f"-Djava.io.tmpdir={scratch}")
+            settings["spark.local.dir"] = str(scratch)
+        if java:
+            settings["spark.driver.extraJavaOptions"] = " ".join(java)
     return settings
 
 

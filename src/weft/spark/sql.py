@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from weft.errors import PipelineError
-from weft.language.ast import Filter, attributes
+from weft.language.ast import Filter, Like, attributes, walk
 from weft.model.value import INT_MAX, INT_MIN
 from weft.spark.expression import FrameAttributes
 from weft.spark.output import Output
@@ -36,13 +36,14 @@ def match_sql(
     form = Output.named(output)
     if len(filters) > MOST_FILTERS:
         raise PipelineError(
-            f"{len(filters)} filters are too many for one Spark SQL expression, which takes {MOST_FILTERS} at most: "
+            f"{len(filters)} filters are too many for one Spark SQL expression, which takes at most {MOST_FILTERS}: "
             "match with an index"
         )
     name = form.column if name is None else name
     kind = _kind_of([each for each, _ in filters])
     _check_names(events, filters, name)
-    held, columns = FrameAttributes(events.schema).read_first(_wanted(filters), _unused([*events.columns, name]))
+    unused = _unused([*events.columns, name])
+    held, columns = FrameAttributes(events.schema).read_first(_wanted(filters), _folded(filters), unused)
     found = _matched(columns, filters, kind)
     if form is Output.COUNTS:
         found = sf.size(found).cast("bigint")
@@ -58,12 +59,12 @@ def _kind_of(ids: Sequence[int | str]) -> str:
     """The one type of all ids, as Spark names it; of none bigint."""
     if len(set(ids)) < len(ids):
         twice = next(each for each, count in Counter(ids).items() if count > 1)
-        raise PipelineError(f"the id {twice!r} is given to two filters: every filter needs its own")
+        raise PipelineError(f"duplicate id {twice!r}: every filter needs its own")
     if all(type(each) is str for each in ids) and ids:
         return "string"
     if all(type(each) is int and INT_MIN <= each <= INT_MAX for each in ids):
         return "bigint"
-    raise PipelineError("the ids of filters must be all ints of 64 bits or all strings: change the odd ones")
+    raise PipelineError("the ids of filters must be all 64-bit integers or all strings")
 
 
 def _check_names(events: DataFrame, filters: Sequence[tuple[int | str, Filter]], name: str) -> None:
@@ -72,7 +73,7 @@ def _check_names(events: DataFrame, filters: Sequence[tuple[int | str, Filter]],
     if events.sparkSession.conf.get("spark.sql.caseSensitive") == "true":
         fold = str
     if fold(name) in map(fold, events.columns):
-        raise PipelineError(f"the events have a column {name!r} already: give the new one another name")
+        raise PipelineError(f"the events already have a column {name!r}: give the new one another name")
     spelled = Counter(map(fold, FrameAttributes(events.schema)))  # each spelling once
     for wanted in sorted(_wanted(filters)):
         if spelled[fold(wanted)] > 1:
@@ -91,6 +92,12 @@ def _unused(names: Sequence[str]) -> str:
 
 def _wanted(filters: Sequence[tuple[int | str, Filter]]) -> frozenset[str]:
     return frozenset().union(*(attributes(each) for _, each in filters))
+
+
+def _folded(filters: Sequence[tuple[int | str, Filter]]) -> frozenset[str]:
+    """The attributes that are tested with ILIKE."""
+    nodes = (node for _, each in filters for node in walk(each))
+    return frozenset(node.left.name for node in nodes if isinstance(node, Like) and node.compiled.ignore_case)
 
 
 def _matched(columns: FrameAttributes, filters: Sequence[tuple[int | str, Filter]], kind: str) -> Column:

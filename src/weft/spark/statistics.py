@@ -1,5 +1,5 @@
-"""Statistics of subscriptions and events, on Spark. Laws: a text that is no filter is counted and listed, and fails no
-job; every filter is read on the executors, in one pass; the counts are those that one machine would find.
+"""Statistics of subscriptions and events, on Spark. Laws: text that is not a filter is counted and listed, and fails no
+job; the executors read every filter, in one pass; the counts are those that one machine would find.
 
 `asked_of` reads all filters, counts what they ask for in each batch, and lets Spark sum the counts by key.
 """
@@ -54,9 +54,10 @@ def statistics(
     seed: int = 1,
     predicates: Predicates = NO_PREDICATES,
 ) -> Statistics:
-    """The statistics of subscriptions (`id`, `filter`) and of events of any columns. Raises PipelineError.
+    """Statistics of subscriptions (`id`, `filter`) and of events with any columns. Raises PipelineError.
 
-    The events that pass a predicate, and correlations, are those of a sample of the events; all else is of all.
+    How many events pass a predicate, and correlations, are estimated from a sample of the events; all other figures are
+    exact.
     """
     if events is None:
         return Statistics(asked_of(subscriptions, predicates=predicates), None, {})
@@ -66,7 +67,7 @@ def statistics(
 def statistics_with(
     subscriptions: DataFrame, events: DataFrame, sample: pa.RecordBatch, predicates: Predicates = NO_PREDICATES
 ) -> Statistics:
-    """The same with a sample of the events that is drawn already."""
+    """The same, with a sample of the events that was already drawn."""
     found = asked_of(subscriptions, EventSample.of(sample), predicates=predicates)
     names = [name for name in attribute_types(events) if name in found.uses]
     unasked = tuple(sorted(set(attribute_types(events)) - set(names)))
@@ -94,7 +95,7 @@ def asked_of(
 
 
 def refused(subscriptions: DataFrame, predicates: Predicates = NO_PREDICATES) -> DataFrame:
-    """The texts that are no filters, and why: id, filter, reason."""
+    """The texts that are not valid filters, and why: id, filter, reason."""
     frame = subscriptions_of(subscriptions)
     id_type = frame.schema["id"].dataType.simpleString()
     return frame.mapInArrow(partial(_refuse, predicates=predicates), f"id {id_type}, filter string, reason string")

@@ -1,9 +1,9 @@
-"""Subscriptions as a user of Spark has them: texts, bounds or a snapshot. Law: a row that cannot be read is set aside,
-whole and with the reason; the others are taken.
+"""Subscriptions on Spark: texts, bounds or a snapshot. Law: a row that cannot be read is set aside, whole and with the
+reason; the others are used.
 
-Texts are columns `id` and `filter`. Bounds are `id` and, for an attribute x, `x_low` and `x_high` (both included,
-either may be missing) or `x` itself, the value to equal; NULL is no bound. A `_low` or `_high` there must be, or a
-misspelt `filter` would be taken for a value to equal.
+Texts are columns `id` and `filter`. Bounds are `id` and, for an attribute x, `x_low` and `x_high` (both inclusive,
+either may be missing) or `x` itself for equality; NULL means no bound. At least one `_low` or `_high` is required, or a
+misspelt `filter` would be taken for an attribute.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
 ID, FILTER = "id", "filter"
 ERRORS = "row string, reason string"
-_TWICE = "its id is another's too"
+_TWICE = "duplicate id"
 
 
 @dataclass(frozen=True, slots=True)
 class Subscriptions:
-    """Rows of subscriptions, which of their columns are read, the id first, and how, by the columns' places."""
+    """Rows of subscriptions, the names of the columns that are read (the id first), and how they are read."""
 
     frame: DataFrame
     names: tuple[str, ...]
@@ -57,7 +57,7 @@ class Subscriptions:
         return self.frame.select(*self._places())
 
     def gathered(self) -> tuple[Boxes | None, int]:
-        """All boxes, here on the driver, and how many rows could not be taken."""
+        """All boxes, on the driver, and the number of rows that could not be used."""
         read = self._parsed() if self.reading.filter is not None else self._bounded()
         if not read:
             return None, 0
@@ -80,12 +80,12 @@ class Subscriptions:
         return [_read(self.reading, batch) for batch in self.columns().toArrow().to_batches()]
 
     def once(self) -> Subscriptions:
-        """Those whose id is no other's."""
+        """Those with a unique id."""
         twice, known = self._twice()
         return self if twice.isEmpty() else replace(self, frame=self.frame.join(twice, known, "left_anti"))
 
     def errors(self) -> DataFrame:
-        """The rows that cannot be taken, as `row` (JSON) and `reason`."""
+        """The rows that cannot be used, as `row` (JSON) and `reason`."""
         from pyspark.sql import functions as sf
 
         frame = self.frame
@@ -122,9 +122,7 @@ class Subscriptions:
         found: list[tuple[int | str, Filter]] = []
         rows = self.once().texts().limit(most + 1).collect()
         if len(rows) > most:
-            raise PipelineError(
-                f"more than {most:,} subscriptions are too many for Spark's own SQL: use another strategy"
-            )
+            raise PipelineError(f"the strategy sql takes at most {most:,} subscriptions: use another strategy")
         for row in rows:
             try:
                 if row[ID] is not None and row[FILTER] is not None:
@@ -151,15 +149,15 @@ def subscriptions(
     id: str = ID,
     filter: str = FILTER,
 ) -> Subscriptions | Path:
-    """What a source is: rows of texts or of bounds, or the folder of a snapshot. Raises PipelineError."""
+    """Find out what a source is: rows of texts or of bounds, or the folder of a snapshot. Raises PipelineError."""
     if isinstance(source, Subscriptions):
         return source
     if isinstance(source, str | Path):
         TreeIndex.open(source)
         if schema is not None:
-            raise PipelineError("a snapshot has its own schema: leave the schema out")
+            raise PipelineError("a snapshot has its own schema: omit the schema")
         return Path(source)
-    check_columns(source)
+    check_columns(source, "subscriptions")
     names = source.columns
     if id not in names:
         hint = did_you_mean(id, names) or f", only {', '.join(names)}"
@@ -173,14 +171,14 @@ def subscriptions(
         source = source.withColumn(id, sf.when(sf.col(CORRUPT).isNull(), sf.col(quoted(id))))
     if filter in names:
         if source.schema[filter].dataType.simpleString() != "string":
-            raise PipelineError(f"the column {filter!r} holds no texts: cast it to string")
+            raise PipelineError(f"the column {filter!r} is not text: cast it to string")
         return Subscriptions(source, (id, filter), Reading("c0", "c1", schema=schema, numbered=kind != "string"))
     read = [id, *(name for name in names if name not in (id, CORRUPT))]
     bounds = _bounds(read)
     if not any(ends.low or ends.high for ends in bounds.values()):
         hint = did_you_mean(filter, names)
         raise PipelineError(
-            f"the subscriptions have neither a column {filter!r} of texts nor bounds, as x_low and x_high{hint}"
+            f"the subscriptions have neither a column {filter!r} of text nor bounds such as x_low and x_high{hint}"
         )
     for name in read[1:]:
         _check_bound(name, source.schema[name].dataType)
@@ -206,7 +204,7 @@ def _check_bound(name: str, kind: DataType) -> None:
 
     fine = (st.NumericType, st.StringType, st.BooleanType, st.TimestampType, st.TimestampNTZType, st.DateType)
     if not isinstance(kind, fine):
-        raise PipelineError(f"the column {name!r} is of type {kind.simpleString()}, which bounds nothing: leave it out")
+        raise PipelineError(f"the column {name!r} is of type {kind.simpleString()}, which cannot be a bound: drop it")
 
 
 # -- on the executors: ordinary functions over batches --------------------------------------------------

@@ -43,7 +43,7 @@ _OURS = "all subscriptions"  # our part of a tuning file
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """How much is looked at: subscriptions and events to choose by, events to measure on, attributes and rounds."""
+    """The size of samples: subscriptions and events to choose with, events to measure on, attributes and rounds."""
 
     subscriptions: int = 5_000
     events: int = 10_000
@@ -54,7 +54,7 @@ class Samples:
 
     def __post_init__(self) -> None:
         if min(self.subscriptions, self.events, self.held, self.attributes, self.rounds) < 1:
-            raise PipelineError(f"samples need one of each at least, not {self}")
+            raise PipelineError(f"samples must have at least one of each, not {self}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class Tuning:
 
     @staticmethod
     def from_json(text: str) -> Tuning:
-        """The tuning of a file's text. Raises TuningError for what is none."""
+        """The tuning of a file's text. Raises TuningError for any other text."""
         tuned = Tuned.from_json(text)
         try:
             form = json.loads(text)[_OURS]
@@ -131,14 +131,14 @@ def tune(  # noqa: PLR0913
     predicates: Predicates = NO_PREDICATES,
     progress: RunProgress = lambda *_: None,
 ) -> Tuning:
-    """Parameters of a table of the model for these subscriptions and events, within the budget.
+    """Choose the parameters of a routing table for these subscriptions and events, within the budget.
 
-    Without a schema, that of the sampled events is taken. Of the attributes that subscriptions look at, those that
-    tell most are tried. `progress` is told what is being done, and how many of how many steps are done. Raises
-    TuningError if no choice keeps the budget, PipelineError for frames that lack columns.
+    Without a schema, one is inferred from the sampled events. Of the attributes that subscriptions constrain, the most
+    selective are tried. `progress` is called with the current step and how many steps are done. Raises TuningError if
+    no choice keeps the budget, and PipelineError if a column is missing.
     """
     if model not in MODELS:
-        raise TuningError(f"no model is named {model!r}: tune one of {', '.join(MODELS)}")
+        raise TuningError(f"there is no model {model!r}: choose one of {', '.join(MODELS)}")
     how, limits = samples or Samples(), budget or CostBudget()
     progress("drawing samples", 0, 0)
     frame = flat(events)
@@ -152,7 +152,7 @@ def tune(  # noqa: PLR0913
     telling = most_telling(found, known, how.attributes)
     if not telling:
         raise TuningError(
-            "no subscription looks at an attribute of the events: tune with events of the same attributes"
+            "no subscription constrains an attribute that the events have: tune with events that have them"
         )
     known = Schema(tuple(attribute for attribute in known.attributes if attribute.name in telling))
     seen = [name for name in found.asked.uses if name in mixed.schema.names]
@@ -193,7 +193,7 @@ def _apart(mixed: pa.RecordBatch, how: Samples) -> tuple[pa.RecordBatch, pa.Reco
     """Events to choose by, and others to measure on; of few, a third of them is for measuring."""
     first = min(how.events, -(-mixed.num_rows * 2 // 3))
     if mixed.num_rows - first < 1:
-        raise TuningError("tuning needs two events at least, one to choose by and one to measure on: give more")
+        raise TuningError("tuning needs at least two events, one to choose with and one to measure on")
     return mixed.slice(0, first), mixed.slice(first, how.held)
 
 

@@ -1,0 +1,1 @@
+"""A broker without sockets and clocks: messages in, effects out."""

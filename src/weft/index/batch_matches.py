@@ -1,0 +1,145 @@
+"""What `Index.match_batch` finds: the ids of each event, in the form that is wanted. Law: every form says the same.
+
+Ids are looked up when they are needed, and written as an Arrow dictionary: a match costs four bytes there, however
+long its id is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.errors import EventError, SubscriptionError
+from weft.index.base import Ids, Matches
+from weft.index.id_names import Id, IdTable
+
+if TYPE_CHECKING:
+    import polars as pl
+    import pyarrow as pa
+
+
+class BatchMatches:
+    """The ids of each event of a batch, in the order of the events; those of one event are in no order.
+
+    >>> from weft import Index
+    >>> found = Index({"high": "x > 5", "low": "x < 3"}).match_batch([{"x": 9}, {"x": 4}, {"x": "?"}, {"x": [1]}])
+    >>> found.lists(), found.counts().tolist()
+    ([['high'], [], [], []], [1, 0, 0, 0])
+    >>> print(found.errors[3])
+    event 3: attribute 'x' is of type list, which filters cannot test; put it in the payload
+    """
+
+    def __init__(self, found: Matches, table: IdTable) -> None:
+        places = table.places(found.ids)
+        if len(places) and places.min() < 0:  # removed while the batch was matched
+            keep = places >= 0
+            kept = np.concatenate([[0], np.cumsum(keep)])
+            found, places = Matches(kept[found.offsets], found.ids[keep], found.errors), places[keep]
+        self._found = found
+        self._places = places
+        self._table = table
+
+    @property
+    def errors(self) -> Mapping[int, EventError]:
+        """The events that could not be read, by position, with the reason. They match nothing."""
+        return self._found.errors
+
+    def __len__(self) -> int:
+        """How many events there are."""
+        return len(self._found)
+
+    def __getitem__(self, event: int) -> list[Id]:
+        if event < 0:
+            event += len(self)
+        if not 0 <= event < len(self):
+            raise IndexError(f"there are {len(self)} events")
+        offsets, ids = self._found.offsets, self._table.ids
+        return ids[self._places[offsets[event] : offsets[event + 1]]].tolist()  # type: ignore[no-any-return]
+
+    def __iter__(self) -> Iterator[list[Id]]:
+        return iter(self.lists())
+
+    def __repr__(self) -> str:
+        bad = f", {len(self.errors)} not readable" if self.errors else ""
+        return f"<BatchMatches: {len(self._places):,} matches in {len(self):,} events{bad}>"
+
+    def lists(self) -> list[list[Id]]:
+        """A list of ids for each event. Cost: O(events + matches), in Python."""
+        flat, ends = self._flat(), self._found.offsets.tolist()
+        return [flat[start:end] for start, end in pairwise(ends)]
+
+    def pairs(self) -> list[tuple[int, Id]]:
+        """(position of the event, id) for each match. Cost: O(matches), in Python."""
+        return list(zip(self.events.tolist(), self._flat(), strict=True))
+
+    def counts(self) -> NDArray[np.int64]:
+        """How many ids each event has."""
+        return self._found.counts
+
+    @cached_property
+    def events(self) -> NDArray[np.int64]:
+        """The position of the event, for each match."""
+        return np.repeat(np.arange(len(self)), self._found.counts)
+
+    @cached_property
+    def ids(self) -> pa.Array[Any]:
+        """The id of each match as Arrow has it: a dictionary of strings, or integers.
+
+        Raises SubscriptionError if the index has ids of both types, for which Arrow has no column.
+        """
+        import pyarrow as pa
+
+        table = self._table
+        if table.kinds == {int}:
+            return pa.array(table.whole[self._places])
+        if int in table.kinds:
+            raise SubscriptionError("Arrow has no column for strings mixed with integers; use pairs() or lists()")
+        places, texts = self._places, table.texts
+        if not table.clean or 4 * len(places) < len(texts):  # leave out what was removed, or what no event matched
+            used, places = _distinct(places, len(texts))
+            texts = texts.take(used)
+        return pa.DictionaryArray.from_arrays(places.astype(np.int32), texts, safe=False)
+
+    def to_arrow(self) -> pa.Table:
+        """A table with one row per match: `event`, the position of the event, and `id`. Cost: O(matches).
+
+        >>> from weft import Index
+        >>> found = Index({"high": "x > 5", "odd": "x = 7"}).match_batch([{"x": 9}, {"x": 1}, {"x": 7}])
+        >>> sorted(map(tuple, map(dict.values, found.to_arrow().to_pylist())))
+        [(0, 'high'), (2, 'high'), (2, 'odd')]
+        """
+        import pyarrow as pa
+
+        return pa.table({"event": pa.array(self.events), "id": self.ids})
+
+    def to_pandas(self) -> Any:
+        """The table of `to_arrow` as a DataFrame; strings are categories, and ids of both types are objects."""
+        import pandas as pd  # type: ignore[import-untyped]
+
+        if len(self._table.kinds) > 1:
+            return pd.DataFrame({"event": self.events, "id": pd.Series(self._flat(), dtype=object)})
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> pl.DataFrame:
+        """The table of `to_arrow` as a Polars DataFrame."""
+        import polars as pl
+
+        return pl.from_arrow(self.to_arrow())  # type: ignore[return-value]
+
+    def _flat(self) -> list[Id]:
+        return self._table.ids[self._places].tolist()  # type: ignore[no-any-return]
+
+
+def _distinct(places: Ids, size: int) -> tuple[Ids, Ids]:
+    """The distinct ones among places below `size`, ascending, and where each place is among them."""
+    if 16 * len(places) < size:
+        used, inverse = np.unique(places, return_inverse=True)
+        return used, inverse
+    seen = np.zeros(size, bool)
+    seen[places] = True
+    return np.flatnonzero(seen), (np.cumsum(seen) - 1)[places]

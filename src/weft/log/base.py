@@ -1,0 +1,233 @@
+"""What a durable log promises. Law: after `commit` returns, every group given to it survives a crash, whole.
+
+A group is a run of events together with every change of state that belongs to it: new subscriptions, floors that moved,
+what a neighbour told. A group is stored completely or not at all. Groups are stored in the order in which they are
+given, and the offsets of their events ascend; an offset is never given to two events, but offsets may be skipped.
+
+A log has one writer. `commit`, `trim` and `close` are called by that writer only; `read`, `find`, `find_size` and
+`dead` see what was committed, and may be called from other threads. After a LogFailedError a log refuses everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NewType, Protocol
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+Offset = NewType("Offset", int)  # of an event in this log; ascending, from 1
+SeatId = NewType("SeatId", int)  # a durable subscription, a shared name or a link; 32 bits, never reused
+SessionId = NewType("SessionId", int)  # 63 random bits: the same session has the same id at every broker
+
+NEVER = (1 << 63) - 1  # an expiry that never comes
+
+
+class Events(msgspec.Struct, frozen=True):
+    """The events of one group, as columns: event i has offset first + i, and the seats ids[starts[i]:starts[i + 1]]."""
+
+    first: Offset
+    origins: NDArray[np.int64]  # (n, 3): publisher session, publisher epoch, sequence
+    heads: Sequence[bytes]  # attributes and what else is not payload, as the codec wrote them
+    payloads: Sequence[bytes]
+    starts: NDArray[np.uint32]  # (n + 1)
+    seats: NDArray[np.uint32]
+
+    def __len__(self) -> int:
+        return len(self.heads)
+
+
+class SessionRow(msgspec.Struct, frozen=True):
+    """A session that outlives its connection."""
+
+    id: SessionId
+    name: str
+    owner: str  # the principal that created it; nobody else may take it over
+    epoch: int  # of the connection: a newer one fences the older
+    pub_epoch: int
+    pub_seq: int  # the highest sequence of pub_epoch that is in the log
+    expires: int = NEVER  # UTC microseconds
+
+
+class SubRow(msgspec.Struct, frozen=True):
+    """A durable subscription, or a shared name."""
+
+    seat: SeatId
+    session: SessionId
+    number: int  # the client's own number for it
+    filter: str
+    options: bytes
+    since: Offset  # events from here on belong to it
+    floor: Offset  # everything below is acknowledged
+    above: bytes = b""  # acknowledged ranges above the floor
+    attempts: bytes = b""
+
+
+class AdvertRow(msgspec.Struct, frozen=True):
+    """An advertisement of a durable session."""
+
+    id: int
+    session: SessionId
+    filter: str
+
+
+class LinkRow(msgspec.Struct, frozen=True):
+    """A link to a neighbouring broker."""
+
+    seat: SeatId
+    peer: str
+    role: str
+    peer_log: str
+    got: int  # the highest of the peer's offsets that is in this log
+    floor: Offset
+
+
+class HeardRow(msgspec.Struct, frozen=True):
+    """One item that a neighbour told."""
+
+    link: SeatId
+    about: int
+    item: int
+    body: bytes
+
+
+class DeadRow(msgspec.Struct, frozen=True):
+    """An event that a subscriber could not handle, with its body."""
+
+    seat: SeatId
+    offset: Offset
+    attempts: int
+    reason: str
+    at: int
+    body: bytes
+
+
+Row = SessionRow | SubRow | AdvertRow | LinkRow | HeardRow | DeadRow
+
+
+class Put(msgspec.Struct, frozen=True):
+    """Store the row, in place of the one with the same key if there is one."""
+
+    row: Row
+
+
+class Remove(msgspec.Struct, frozen=True):
+    """Remove the row of this type with this key, and nothing else; nothing happens if there is none."""
+
+    table: type[Row]
+    key: tuple[Any, ...]  # the fields of the primary key, in order
+
+
+class MoveFloor(msgspec.Struct, frozen=True):
+    """What a seat has acknowledged: its SubRow or LinkRow otherwise stays as it is. Without a row nothing happens."""
+
+    seat: SeatId
+    floor: Offset
+    above: bytes = b""
+    attempts: bytes = b""
+
+
+class MovePublisher(msgspec.Struct, frozen=True):
+    """How far a publisher is: its SessionRow otherwise stays as it is. Without a row nothing happens."""
+
+    session: SessionId
+    pub_epoch: int
+    pub_seq: int
+
+
+class MoveGot(msgspec.Struct, frozen=True):
+    """How much of a peer's log is here: its LinkRow otherwise stays as it is. Without a row nothing happens."""
+
+    link: SeatId
+    got: int
+
+
+class SetMeta(msgspec.Struct, frozen=True):
+    """Store one entry of the log's description. Keys that begin with "weft." belong to the log itself."""
+
+    key: str
+    value: bytes
+
+
+StateChange = Put | Remove | MoveFloor | MovePublisher | MoveGot | SetMeta
+
+
+class Group(msgspec.Struct, frozen=True):
+    """Events and changes of state that are stored together or not at all. `at` never decreases (UTC microseconds)."""
+
+    at: int
+    events: Events | None = None
+    changes: tuple[StateChange, ...] = ()
+
+
+class StoredGroup(msgspec.Struct, frozen=True):
+    """Events as they are read back."""
+
+    at: int
+    events: Events
+
+
+class State(msgspec.Struct):
+    """Everything a log holds but its events, as it was after the last group."""
+
+    log_id: str
+    incarnation: int
+    meta: dict[str, bytes]
+    sessions: dict[SessionId, SessionRow]
+    subs: dict[SeatId, SubRow]
+    adverts: dict[int, AdvertRow]
+    links: dict[SeatId, LinkRow]
+    heard: dict[tuple[SeatId, int, int], HeardRow]
+    dead: dict[SeatId, int]  # how many dead letters a seat has
+    first: Offset  # of the oldest event that is kept, or next
+    next: Offset  # the offset after the last one ever used
+    next_seat: SeatId  # above every seat that was ever used
+    at: int  # of the last group
+
+
+class Log(Protocol):
+    """A durable log. `weft.log.sqlite.SqliteLog` is the one on disk, `weft.log.memory.MemoryLog` its twin for tests."""
+
+    def restore(self) -> State:
+        """The state after the last group that was committed. Cost: linear in the rows, not in the events."""
+
+    def commit(self, groups: Sequence[Group]) -> None:
+        """Store the groups, in order, in one transaction. On return they are durable.
+
+        Raises LogError when a group breaks a rule (see `weft.log.row_rules`): nothing is stored, and the log can go on.
+        Raises LogFullError when the quota or the disk is full: nothing is stored, and the log can go on. At the quota
+        only groups with events are refused, so that acknowledgements still free space.
+        Raises LogFailedError when it is unknown what is stored: the process must end and recover.
+        """
+
+    def read(self, first: Offset, limit: int) -> Iterator[StoredGroup]:
+        """The stored events from offset `first` on, at most `limit` of them, whole or cut groups, in order."""
+
+    def find(self, at: int) -> Offset:
+        """The offset of the first event whose group has this time or a later one, or the next offset."""
+
+    def find_size(self, size: int) -> Offset:
+        """The lowest offset from which on the events take at most `size` bytes, at the start of a group."""
+
+    def seek(self, seats: NDArray[np.uint32], first: Offset, limit: int) -> Offset:
+        """The first offset from `first` on of an event that any of these seats gets.
+
+        At most `limit` events are looked at. If none of them is wanted it is the offset after them; if there are fewer,
+        the next offset. It is much cheaper than `read`, so a reader that gets few of many events seeks first.
+        """
+
+    def dead(self, seat: SeatId, after: Offset, limit: int) -> list[DeadRow]:
+        """Dead letters of a seat above an offset, by offset."""
+
+    def size(self) -> int:
+        """The bytes that it takes."""
+
+    def trim(self, below: Offset, most: int = 100) -> int:
+        """Remove whole groups all of whose events lie below an offset, at most `most` groups, the oldest first.
+
+        Returns how many events were removed: call it again until that is 0. Offsets are not used again.
+        """
+
+    def close(self) -> None:
+        """Mark a clean stop and release the log."""

@@ -1,0 +1,133 @@
+"""The tables of a log on disk, and how a connection to them is set up. Law: a newer format is refused, never guessed.
+
+Every row has a checksum of its own (see `row_codec`), because SQLite has none in its pages. What changes with every
+acknowledgement (floors, positions of publishers and links) stands in narrow tables apart from filters and names, so
+that few pages are written. `at` and `total` ascend with `first`: no index is needed to search by time or by size.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from weft.errors import LogError
+
+DATABASE = "log.sqlite"
+APPLICATION = 0x57656674  # "Weft"
+FORMAT = 1
+OLDEST = (3, 37, 0)  # the first SQLite with strict tables
+
+_TABLES = """
+CREATE TABLE meta(key TEXT NOT NULL PRIMARY KEY, value BLOB NOT NULL, crc INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TABLE tip(id INTEGER PRIMARY KEY, next INTEGER NOT NULL, at INTEGER NOT NULL, next_seat INTEGER NOT NULL,
+    total INTEGER NOT NULL, crc INTEGER NOT NULL) STRICT;
+CREATE TABLE grp(first INTEGER PRIMARY KEY, n INTEGER NOT NULL, at INTEGER NOT NULL, total INTEGER NOT NULL,
+    crc INTEGER NOT NULL, body_crc INTEGER NOT NULL, seats BLOB NOT NULL, origins BLOB NOT NULL, heads BLOB NOT NULL,
+    payloads BLOB NOT NULL) STRICT;
+CREATE TABLE seat(id INTEGER PRIMARY KEY, kind INTEGER NOT NULL, floor INTEGER NOT NULL, above BLOB NOT NULL,
+    attempts BLOB NOT NULL, crc INTEGER NOT NULL) STRICT;
+CREATE TABLE session(id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, owner TEXT NOT NULL, epoch INTEGER NOT NULL,
+    expires INTEGER NOT NULL, crc INTEGER NOT NULL) STRICT;
+CREATE TABLE publisher(session INTEGER PRIMARY KEY, epoch INTEGER NOT NULL, seq INTEGER NOT NULL,
+    crc INTEGER NOT NULL) STRICT;
+CREATE TABLE sub(seat INTEGER PRIMARY KEY, session INTEGER NOT NULL, number INTEGER NOT NULL, filter TEXT NOT NULL,
+    options BLOB NOT NULL, since INTEGER NOT NULL, crc INTEGER NOT NULL) STRICT;
+CREATE TABLE advert(id INTEGER PRIMARY KEY, session INTEGER NOT NULL, filter TEXT NOT NULL,
+    crc INTEGER NOT NULL) STRICT;
+CREATE TABLE link(seat INTEGER PRIMARY KEY, peer TEXT NOT NULL UNIQUE, role TEXT NOT NULL, peer_log TEXT NOT NULL,
+    crc INTEGER NOT NULL) STRICT;
+CREATE TABLE got(link INTEGER PRIMARY KEY, got INTEGER NOT NULL, crc INTEGER NOT NULL) STRICT;
+CREATE TABLE heard(link INTEGER NOT NULL, about INTEGER NOT NULL, item INTEGER NOT NULL, body BLOB NOT NULL,
+    crc INTEGER NOT NULL, PRIMARY KEY(link, about, item)) STRICT, WITHOUT ROWID;
+CREATE TABLE dead(seat INTEGER NOT NULL, offset INTEGER NOT NULL, attempts INTEGER NOT NULL, reason TEXT NOT NULL,
+    at INTEGER NOT NULL, body BLOB NOT NULL, crc INTEGER NOT NULL, PRIMARY KEY(seat, offset)) STRICT;
+"""
+
+Upgrade = Callable[[sqlite3.Connection], None]  # from one format to the next, within a transaction
+UPGRADES: Mapping[int, Upgrade] = {}  # by the format it starts from; format 1 is the first
+
+
+def open_writer(path: Path) -> sqlite3.Connection:
+    """The one connection that writes and checkpoints. Every commit is on the disk when it returns."""
+    if sqlite3.sqlite_version_info < OLDEST:
+        raise LogError(f"a log on disk needs SQLite 3.37 or newer, but this Python has {sqlite3.sqlite_version}")
+    settings = ["journal_mode=WAL", "synchronous=FULL"]
+    settings += ["wal_autocheckpoint=0"]  # its errors would not be reported; see SqliteLog
+    if not path.exists() or not path.stat().st_size:
+        settings = ["page_size=8192", "auto_vacuum=INCREMENTAL", *settings]  # the second writes, whatever the mode was
+    if sys.platform == "darwin":
+        settings += ["fullfsync=ON", "checkpoint_fullfsync=ON"]  # or a commit ends in the drive's cache
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=5)
+    return _set_up(connection, settings)
+
+
+def open_reader(path: Path) -> sqlite3.Connection:
+    """A connection that can neither write nor checkpoint."""
+    wal = path.with_name(f"{path.name}-wal")
+    untouched = not os.access(path.parent, os.W_OK) and not wal.exists()  # SQLite cannot make its files there
+    uri = f"{path.resolve().as_uri()}?{'immutable=1' if untouched else 'mode=ro'}"
+    connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=5)
+    return _set_up(connection, [], touch=True)
+
+
+def _set_up(connection: sqlite3.Connection, settings: list[str], touch: bool = False) -> sqlite3.Connection:
+    """The connection, closed if that fails; once touched, it counts as open for all others."""
+    try:
+        for setting in (*settings, "trusted_schema=OFF", "cell_size_check=ON"):
+            connection.execute(f"PRAGMA {setting}").fetchall()
+        if touch:
+            connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection
+
+
+def is_new(connection: sqlite3.Connection) -> bool:
+    """Whether nothing was ever stored."""
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    return not tables and _pragma(connection, "user_version") == 0
+
+
+def create_tables(connection: sqlite3.Connection) -> None:
+    """Make the tables, within a transaction of the caller."""
+    for statement in _TABLES.split(";\n"):
+        if statement.strip():
+            connection.execute(statement)
+    connection.execute(f"PRAGMA application_id={APPLICATION}")
+    connection.execute(f"PRAGMA user_version={FORMAT}")
+
+
+def check_format(connection: sqlite3.Connection, path: Path) -> int:
+    """The format of a log. Raises LogError for what is not a log, or a newer one."""
+    found = _pragma(connection, "user_version")
+    if _pragma(connection, "application_id") != APPLICATION or found < 1:
+        raise LogError(f"{path} is not a log of Weft")
+    if found > FORMAT:
+        raise LogError(f"{path} was written by a newer Weft (format {found}, known {FORMAT}); update Weft")
+    return found
+
+
+def upgrade(connection: sqlite3.Connection, steps: Mapping[int, Upgrade] = UPGRADES, to: int = FORMAT) -> int:
+    """Bring an older format up to date in place, each step in a transaction of its own. Returns how many there were."""
+    begun = found = _pragma(connection, "user_version")
+    while found < to:
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            steps[found](connection)
+            found += 1
+            connection.execute(f"PRAGMA user_version={found}")
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+    return found - begun
+
+
+def _pragma(connection: sqlite3.Connection, name: str) -> int:
+    (value,) = connection.execute(f"PRAGMA {name}").fetchone()
+    return int(value)

@@ -1,0 +1,302 @@
+"""Arrow columns through the door. Law: a column means what `as_value` makes of its values, one by one.
+
+A column is converted whole: int64, float64, bool, microseconds or str objects, and where a value is absent. Values that
+are no attribute's are set aside by row, with the reason; whoever reads the column decides what becomes of these rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from weft.errors import EventError
+from weft.model.batch_size import oversized
+from weft.model.door import (
+    WELL_KNOWN,
+    beyond_int,
+    check_path,
+    not_unicode,
+    out_of_time,
+    time_of_text,
+    untestable,
+    wrong_type,
+)
+from weft.model.limits import MAX_DEPTH
+from weft.model.value import INT_MAX, MICROS_MAX, MICROS_MIN, Type, Value
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    import pyarrow as pa
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROS_PER = {"s": 1_000_000, "ms": 1_000, "us": 1, "D": 86_400_000_000}
+
+FREE = {b"weft": b"free types"}  # metadata of a schema
+
+Reasons = Mapping[int, EventError]
+
+
+class TypedColumn(NamedTuple):
+    """A column as numpy has it: int64, float64, bool, microseconds or str objects. No type: all absent.
+
+    `bad` has the rows whose value cannot be an attribute's, with the reason; these are absent too.
+    """
+
+    type: Type | None
+    values: npt.NDArray[Any]
+    absent: npt.NDArray[np.bool_]
+    bad: Reasons = MappingProxyType({})
+
+
+def as_column(name: str, array: pa.Array[Any]) -> TypedColumn:
+    """The column of attribute `name`, as `as_value` has its values. Cost: O(rows).
+
+    >>> import pyarrow as pa
+    >>> column = as_column("time", pa.array(["1970-01-01T00:00:01Z", None, "soon"]))
+    >>> column.type, column.values.tolist(), column.absent.tolist(), list(column.bad)
+    (<Type.TIMESTAMP: 'timestamp'>, [1000000, 0, 0], [False, True, True], [2])
+    """
+    column = _read(name, array)
+    fixed = WELL_KNOWN.get(name)
+    if fixed is None or column.type is None or column.type is fixed:
+        return column
+    if name == "time" and column.type is Type.STRING:
+        return _times(column)
+    return _without(column, ~column.absent, wrong_type(name, f"a {column.type}"))
+
+
+def columns_of(rows: pa.RecordBatch, wanted: Collection[str] | None = None) -> Iterator[tuple[str, TypedColumn]]:
+    """The columns in order, structs flattened; with `wanted` only these attributes, and no other column is read.
+
+    Raises EventError for names that cannot be attributes, and for two columns of one name. In a batch that is marked
+    with `FREE`, `id`, `source`, `type` and `time` may have any type: it came through a door of its own.
+    """
+    read = _read if (rows.schema.metadata or {}).items() >= FREE.items() else as_column
+    seen: set[str] = set()
+    for name, array in zip(rows.schema.names, rows.columns, strict=True):
+        if wanted is None or name in wanted or any(each.startswith(name + ".") for each in wanted):
+            for leaf, part in _leaves(name, array, 1):
+                if not leaf:
+                    raise EventError("a column has an empty name; rename it")
+                if leaf in seen:
+                    raise EventError(f"there are two columns named {leaf!r}; rename one", leaf)
+                seen.add(leaf)
+                if wanted is None or leaf in wanted:
+                    yield leaf, read(leaf, part)
+
+
+def typed_columns(
+    rows: pa.RecordBatch, wanted: Collection[str], aside: dict[int, EventError] | None = None
+) -> dict[str, TypedColumn]:
+    """The wanted attributes among the columns; others are not read.
+
+    A row past a limit of events, or with a value that cannot be an attribute's, raises EventError; or, where `aside` is
+    given, goes there.
+
+    >>> import pyarrow as pa
+    >>> rows = pa.record_batch({"x": [1.5, None], "y": [[1], [2]]})
+    >>> {name: column.absent.tolist() for name, column in typed_columns(rows, {"x", "z"}).items()}
+    {'x': [False, True]}
+    """
+    set_aside(oversized(rows), aside)
+    found: dict[str, TypedColumn] = {}
+    for name, column in columns_of(rows, wanted):
+        found[name] = column
+        set_aside(column.bad, aside)
+    return found
+
+
+def check_columns(rows: pa.Table) -> None:
+    """Raise EventError if any value of the table cannot be an attribute's."""
+    for batch in rows.to_batches():
+        for _, column in columns_of(batch):
+            set_aside(column.bad, None)
+
+
+def set_aside(bad: Reasons, aside: dict[int, EventError] | None) -> None:
+    """Put bad rows with the others; without a place for them, raise the first."""
+    for row, error in bad.items():
+        if aside is None:
+            raise error.at(row)
+        aside.setdefault(row, error)
+
+
+def listed(column: TypedColumn) -> list[Value | None]:
+    """The values of a column as Python has them; None where there is none."""
+    import numpy as np
+
+    if column.type is Type.TIMESTAMP:
+        listed: list[Value | None] = [_EPOCH + since for since in column.values.view("m8[us]").tolist()]
+    else:
+        listed = column.values.tolist()
+    for i in np.flatnonzero(column.absent).tolist():
+        listed[i] = None
+    return listed
+
+
+def value_of_scalar(name: str, scalar: Any) -> Value | None:
+    """The value of an Arrow scalar. Raises EventError."""
+    import pyarrow as pa
+
+    column = as_column(name, pa.repeat(scalar, 1))
+    for error in column.bad.values():
+        raise error
+    return listed(column)[0]
+
+
+def _leaves(name: str, array: Any, depth: int) -> Iterator[tuple[str, Any]]:
+    import pyarrow as pa
+
+    check_path(name)
+    if not pa.types.is_struct(array.type):
+        yield name, array
+        return
+    if depth > MAX_DEPTH:
+        raise EventError(f"column {name[:40]!r} is nested deeper than {MAX_DEPTH} levels; use the payload", name)
+    for part, child in zip(array.type, array.flatten(), strict=True):
+        yield from _leaves(f"{name}.{part.name}" if name and part.name else "", child, depth + 1)
+
+
+def _read(name: str, array: Any) -> TypedColumn:
+    """The column by its Arrow type alone."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind, is_a = array.type, pa.types
+    if is_a.is_dictionary(kind):
+        return _of_dictionary(name, array)
+    if is_a.is_run_end_encoded(kind):
+        return _read(name, pc.call_function("run_end_decode", [array]))
+    absent = _nulls(array)
+    if is_a.is_null(kind):
+        return TypedColumn(None, np.zeros(len(array), np.object_), absent)
+    if is_a.is_boolean(kind):
+        return TypedColumn(Type.BOOL, array.fill_null(False).to_numpy(zero_copy_only=False), absent)
+    if is_a.is_string(kind) or is_a.is_large_string(kind) or is_a.is_string_view(kind):
+        return _texts(name, array, absent)
+    if is_a.is_integer(kind):
+        return _whole(name, array, absent)
+    if is_a.is_decimal(kind):
+        array = array.cast(pa.string())  # by way of text: Arrow's own cast is often off by one bit
+    if is_a.is_floating(kind) or is_a.is_decimal(kind):
+        numbers = array.cast(pa.float64()).fill_null(0.0).to_numpy() + 0.0  # -0.0 + 0.0 is 0.0
+        return TypedColumn(Type.FLOAT, numbers, absent | np.isnan(numbers))
+    if is_a.is_timestamp(kind):
+        return _moments(name, array, kind.unit, absent)
+    if is_a.is_date(kind):
+        return _moments(name, array, "D" if is_a.is_date32(kind) else "ms", absent)
+    nothing = TypedColumn(None, np.zeros(len(array), np.object_), absent)
+    return _without(nothing, ~absent, untestable(name, str(kind)))
+
+
+def _of_dictionary(name: str, array: Any) -> TypedColumn:
+    import numpy as np
+
+    words, absent = _read(name, array.dictionary), _nulls(array.indices)
+    at = np.where(absent, 0, array.indices.fill_null(0).to_numpy(zero_copy_only=False))
+    if not len(array.dictionary):  # then every index is NULL
+        return TypedColumn(None, np.zeros(len(array), np.object_), absent)
+    bad = {}
+    if words.bad:
+        bad = {row: words.bad[int(at[row])] for row in np.flatnonzero(~absent).tolist() if int(at[row]) in words.bad}
+    return TypedColumn(words.type, words.values[at], words.absent[at] | absent, bad)
+
+
+def _nulls(array: Any) -> npt.NDArray[np.bool_]:
+    import numpy as np
+
+    if not array.null_count:
+        return np.zeros(len(array), np.bool_)
+    nulls: npt.NDArray[np.bool_] = array.is_null().to_numpy(zero_copy_only=False)
+    return nulls
+
+
+def _without(column: TypedColumn, bad: npt.NDArray[np.bool_], error: EventError) -> TypedColumn:
+    """The column with some rows set aside, all for one reason."""
+    import numpy as np
+
+    rows = np.flatnonzero(bad).tolist()
+    return column._replace(absent=column.absent | bad, bad={**column.bad, **dict.fromkeys(rows, error)})
+
+
+def _texts(name: str, array: Any, absent: npt.NDArray[np.bool_]) -> TypedColumn:
+    import pyarrow as pa
+
+    try:
+        return TypedColumn(Type.STRING, array.to_numpy(zero_copy_only=False), absent)
+    except (pa.ArrowException, UnicodeDecodeError):
+        return _readable(name, array, absent)
+
+
+def _readable(name: str, array: Any, absent: npt.NDArray[np.bool_]) -> TypedColumn:
+    """The texts that are UTF-8, where not all of them are."""
+    import numpy as np
+    import pyarrow as pa
+
+    texts, bad = np.full(len(array), None, np.object_), np.zeros(len(array), np.bool_)
+    raw = array.cast(pa.binary_view() if pa.types.is_string_view(array.type) else pa.large_binary())
+    for row, data in enumerate(raw.to_pylist()):
+        try:
+            texts[row] = None if data is None else data.decode()
+        except UnicodeDecodeError:
+            bad[row] = True
+    return _without(TypedColumn(Type.STRING, texts, absent), bad, not_unicode(name))
+
+
+def _whole(name: str, array: Any, absent: npt.NDArray[np.bool_]) -> TypedColumn:
+    import numpy as np
+    import pyarrow as pa
+
+    try:
+        return TypedColumn(Type.INT, array.cast(pa.int64()).fill_null(0).to_numpy(), absent)
+    except pa.ArrowInvalid:  # unsigned, and some are too large
+        numbers = array.fill_null(0).to_numpy()
+        bad = numbers > np.uint64(INT_MAX)
+        fine = np.where(bad, 0, numbers).astype(np.int64)
+        return _without(TypedColumn(Type.INT, fine, absent), bad, beyond_int(name))
+
+
+def _moments(name: str, array: Any, unit: str, absent: npt.NDArray[np.bool_]) -> TypedColumn:
+    """Microseconds since 1970 of a column that counts in `unit`; nanoseconds are floored."""
+    import numpy as np
+    import pyarrow as pa
+
+    whole = array.cast(pa.int32()) if pa.types.is_date32(array.type) else array
+    counts: npt.NDArray[np.int64] = whole.cast(pa.int64()).fill_null(0).to_numpy()
+    if unit == "ns":
+        return TypedColumn(Type.TIMESTAMP, counts // 1_000, absent)  # 64 bits of nanoseconds end in 2262
+    step = _MICROS_PER[unit]
+    first, last = -(-MICROS_MIN // step), MICROS_MAX // step
+    if not len(counts) or (first <= counts.min() and counts.max() <= last):
+        return TypedColumn(Type.TIMESTAMP, counts * step, absent)
+    bad = (counts < first) | (counts > last)
+    return _without(TypedColumn(Type.TIMESTAMP, np.where(bad, 0, counts) * step, absent), bad, out_of_time(name))
+
+
+def _times(column: TypedColumn) -> TypedColumn:
+    """The column `time` of texts as timestamps."""
+    import numpy as np
+
+    micros, bad = np.zeros(len(column.values), np.int64), dict(column.bad)
+    absent = column.absent.copy()
+    for row in np.flatnonzero(~absent).tolist():
+        try:
+            micros[row] = time_of_text(column.values[row])
+        except EventError as error:
+            bad[row], absent[row] = error, True
+    return TypedColumn(Type.TIMESTAMP, micros, absent, bad)
+
+
+def unreadable(array: Any) -> bool:
+    """Whether a plain Arrow column of strings has any that is not UTF-8."""
+    import pyarrow as pa
+
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid:
+        return True
+    return False

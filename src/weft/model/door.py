@@ -1,0 +1,284 @@
+"""The one door for events. Law: a value means the same in a mapping, a row and a column of a table.
+
+`as_value` decides what becomes of one value, `as_column` of an Arrow column; docs/guides/filters.md has the rules.
+A value that a filter can test becomes one of the five types. A value that says "nothing here" is absent. Anything else
+is a mistake of the caller, and an EventError names the attribute.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from fractions import Fraction
+from itertools import chain
+from types import MappingProxyType
+from typing import Any, Final
+
+from weft.errors import EventError
+from weft.model.limits import LIMITS
+from weft.model.value import INT_MAX, INT_MIN, Type, Value, from_micros, parse_timestamp, to_micros, type_of
+
+WELL_KNOWN: Final[Mapping[str, Type]] = MappingProxyType(
+    {"id": Type.STRING, "source": Type.STRING, "type": Type.STRING, "time": Type.TIMESTAMP}
+)
+_FIXED = frozenset(WELL_KNOWN)
+_PLAIN = frozenset({type(None), bool, int, float, str, datetime})
+_UNCHECKED = frozenset({type(None), bool, float})  # plain, and right whatever they are
+_FIXED_KINDS = {
+    name: frozenset({type(None), datetime if fixed is Type.TIMESTAMP else str}) for name, fixed in WELL_KNOWN.items()
+}
+_MOST_NAMES, _LONG_NAME = 10_000, 256  # of names that are remembered: how many, and how long they may be
+
+_names: set[str] = set()  # names that were checked, without the well-known ones
+
+
+def as_value(name: str, value: object) -> Value | None:
+    """The value of attribute `name`, exactly of one of the five types; None if it is absent. Raises EventError.
+
+    >>> as_value("price", Decimal("9.5")), as_value("price", float("nan")), as_value("day", date(2018, 2, 1))
+    (9.5, None, datetime.datetime(2018, 2, 1, 0, 0, tzinfo=datetime.timezone.utc))
+    """
+    kept = _CONVERTERS.get(type(value), _other)(name, value)
+    if kept is None or name not in _FIXED:
+        return kept
+    if name == "time" and isinstance(kept, str):
+        return from_micros(time_of_text(kept))
+    if type_of(kept) is not WELL_KNOWN[name]:
+        raise wrong_type(name, shown(kept))
+    return kept
+
+
+def is_plain(event: Mapping[Any, Any]) -> bool:
+    """Whether a mapping is what the door would make of it, absent values aside. Cost: under 0.1 us for each attribute.
+
+    False is the safe side: then every value goes through `as_value`.
+    """
+    if not _names.issuperset(event) and not _are_names(event):
+        return False
+    size = 0
+    for value in event.values():
+        kind = type(value)
+        if kind is float:
+            continue
+        if kind is str:
+            if not value.isascii() and not is_unicode(value):
+                return False
+            size += len(value)
+        elif kind is int:
+            if not INT_MIN <= value <= INT_MAX:
+                return False
+        elif kind is datetime:
+            if value.tzinfo is not None and value.tzinfo is not UTC:
+                return False
+        elif value is not None and kind is not bool:
+            return False
+    return _is_small(len(event), size)
+
+
+def are_plain(events: Sequence[Mapping[Any, Any]]) -> bool:
+    """Whether all these mappings are plain; quicker than `is_plain` for each."""
+    names: set[Any] = set().union(*events)
+    if not _names.issuperset(names) and not all(map(_are_names, events)):
+        return False
+    values = list(chain.from_iterable([event.values() for event in events]))
+    kinds = set(map(type, values))
+    if kinds <= _UNCHECKED:
+        return _is_small(len(names), 0)
+    if not kinds <= _PLAIN:
+        return False
+    if int in kinds:
+        whole = [value for value in values if type(value) is int]
+        if min(whole) < INT_MIN or max(whole) > INT_MAX:
+            return False
+    if datetime in kinds and not {value.tzinfo for value in values if type(value) is datetime} <= {UTC, None}:
+        return False
+    if str in kinds:
+        texts = [value for value in values if type(value) is str]
+        return is_unicode("".join(texts)) and _is_small(len(names), len(names) * max(map(len, texts)))
+    return _is_small(len(names), 0)
+
+
+def _is_small(attributes: int, size: int) -> bool:
+    """Whether an event of so many attributes and characters is within its limits, however long its names are."""
+    return attributes <= LIMITS.attributes and 8 * max(size, _LONG_NAME * attributes) <= LIMITS.event
+
+
+def _are_names(event: Mapping[Any, Any]) -> bool:
+    """Whether the names are good ones and the well-known ones have their types. Good names are remembered."""
+    for name in event:
+        if name in _names:
+            continue
+        if name in _FIXED:
+            if type(event[name]) not in _FIXED_KINDS[name]:
+                return False
+        elif type(name) is str and name and len(name) <= _LONG_NAME <= LIMITS.name and is_unicode(name):
+            if len(_names) >= _MOST_NAMES:
+                _names.clear()
+            _names.add(name)
+        else:
+            return False
+    return True
+
+
+def time_of_text(text: str) -> int:
+    """The microseconds of a `time` that is text. Raises EventError."""
+    try:
+        return parse_timestamp(text)
+    except ValueError as error:
+        raise EventError(f"attribute 'time' is {shown(text)}, which is not a timestamp: {error}", "time") from None
+
+
+def wrong_type(name: str, what: str) -> EventError:
+    """The error of a well-known attribute that has another type than its own."""
+    return EventError(f"attribute {name!r} must be a {WELL_KNOWN[name]}, not {what}", name)
+
+
+def untestable(name: str, kind: str) -> EventError:
+    """The error of a value that no filter can test."""
+    return EventError(f"attribute {name!r} is of type {kind}, which filters cannot test; put it in the payload", name)
+
+
+def beyond_int(name: str) -> EventError:
+    """The error of an integer that is too large."""
+    return EventError(f"attribute {name!r} is an integer beyond 64 bits; pass it as a float or as text", name)
+
+
+def out_of_time(name: str) -> EventError:
+    """The error of a timestamp that is none of ours."""
+    return EventError(f"attribute {name!r} is outside the years 1 to 9999 in UTC; leave it out", name)
+
+
+def not_unicode(name: str) -> EventError:
+    """The error of a string that cannot be written."""
+    return EventError(f"attribute {name!r} is not valid Unicode text; put it in the payload", name)
+
+
+def check_name(name: object) -> str:
+    """The name itself, if it can be an attribute's: text that is not empty. Raises EventError."""
+    if not isinstance(name, str) or not name:
+        raise EventError(f"an attribute's name must be a string that is not empty, not {shown(name)}")
+    if not is_unicode(name):
+        raise EventError(f"the attribute name {name!r} is not valid Unicode text", name)
+    return name
+
+
+def check_path(path: str) -> None:
+    """Raise EventError if a dotted name is longer than the limit."""
+    if len(path) > LIMITS.name:
+        raise EventError(
+            f"the attribute name {path[:40]!r}... is longer than {LIMITS.name:,} characters; use the payload", path
+        )
+
+
+def shown(value: object) -> str:
+    """A value as errors show it: cut short, whatever it is."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # an int of more digits than Python prints
+        text = f"a huge {type(value).__name__}"
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def is_unicode(text: str) -> bool:
+    """Whether text can be encoded: no half of a surrogate pair in it. Cost: next to none for ASCII."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+# -- one function for each kind of value -------------------------------------------------------------
+
+
+def _as_it_is(_: str, value: Any) -> Any:
+    return value
+
+
+def _text(name: str, value: Any) -> str:
+    if not is_unicode(value):
+        raise not_unicode(name)
+    return value if type(value) is str else str.__str__(value)
+
+
+def _whole(name: str, value: Any) -> int:
+    if not INT_MIN <= value <= INT_MAX:
+        raise beyond_int(name)
+    return int(value)
+
+
+def _real(_: str, value: Any) -> float | None:
+    return None if math.isnan(value) else float(value) + 0.0  # -0.0 + 0.0 is 0.0
+
+
+def _quotient(name: str, value: Any) -> float | None:
+    """A Decimal or Fraction as the nearest float."""
+    if isinstance(value, Decimal) and value.is_nan():
+        return None
+    try:
+        near = float(value) + 0.0
+    except OverflowError:
+        near = math.inf
+    if math.isinf(near) and not (isinstance(value, Decimal) and value.is_infinite()):
+        raise EventError(f"attribute {name!r} is beyond the range of a float; pass it as text", name)
+    return near
+
+
+def _instant(name: str, value: Any) -> datetime | None:
+    if value.tzinfo is UTC and type(value) is datetime:
+        return value
+    if value != value:  # noqa: PLR0124 - pandas' NaT is a datetime
+        return None
+    if value.utcoffset() is None:
+        value = value.replace(tzinfo=UTC)
+    try:
+        return from_micros(to_micros(value))
+    except OverflowError:
+        raise out_of_time(name) from None
+
+
+def _midnight(_: str, value: Any) -> datetime:
+    return datetime(value.year, value.month, value.day, tzinfo=UTC)
+
+
+def _other(name: str, value: Any) -> Value | None:
+    """Subclasses of the known types; scalars of numpy, pandas and Arrow, none of which is imported here."""
+    for base, convert in _CONVERTERS.items():  # bool comes before int, and datetime before date
+        if isinstance(value, base):
+            return convert(name, value)
+    kind = getattr(getattr(value, "dtype", None), "kind", "") if getattr(value, "shape", None) == () else ""
+    if kind == "f":  # float(): a longdouble's .item() is a longdouble
+        return _real(name, float(value))
+    if kind == "M":
+        if value != value:  # noqa: PLR0124 - NaT
+            return None
+        if not 1 <= 1970 + int(value.astype("datetime64[Y]").astype("int64")) <= 9999:
+            raise out_of_time(name)  # in numpy it would wrap around
+        return _instant(name, value.astype("datetime64[us]").item())  # nanoseconds are floored
+    if kind in ("b", "i", "u", "U"):
+        return as_value(name, value.item())
+    whose, what = type(value).__module__.partition(".")[0], type(value).__name__
+    if whose == "pandas" and what == "NAType":
+        return None
+    if whose == "pyarrow" and hasattr(value, "as_py"):
+        from weft.model.column import value_of_scalar
+
+        return value_of_scalar(name, value)
+    raise untestable(name, what)
+
+
+_CONVERTERS: dict[type, Callable[[str, Any], Value | None]] = {
+    type(None): _as_it_is,
+    bool: _as_it_is,
+    str: _text,
+    float: _real,
+    int: _whole,
+    datetime: _instant,
+    date: _midnight,
+    Decimal: _quotient,
+    Fraction: _quotient,
+}

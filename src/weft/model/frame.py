@@ -1,0 +1,93 @@
+"""Batches in every form that users have them. Law: a table of any library says what its rows would say one by one.
+
+A batch is an Arrow RecordBatch or Table, a DataFrame of pandas or Polars, anything else that exports Arrow data, or an
+iterable of events. Neither pandas nor Polars is imported here; their frames are recognised by what they offer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from weft.errors import EventError
+from weft.model.door import shown
+from weft.model.event import Event
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+AnyEvent = Event | Mapping[str, Any]
+
+_LIBRARIES = ("numpy", "pandas", "polars", "pyarrow")  # whose other objects are columns and values, not batches
+
+
+def as_batch(batch: Any) -> pa.RecordBatch | pa.Table | Sequence[AnyEvent]:
+    """The batch as Arrow has it, or as a sequence of events. Raises EventError.
+
+    A frame that Arrow cannot hold, such as a column of mixed types, becomes a list of its rows.
+
+    >>> as_batch(({"x": n} for n in range(2)))
+    [{'x': 0}, {'x': 1}]
+    """
+    if isinstance(batch, list):
+        return batch
+    if isinstance(batch, str | bytes | Event | Mapping):
+        raise EventError(f"a batch must be a table or a list of events, not {shown(batch)}; use match() for one event")
+    if isinstance(batch, Sequence) and not hasattr(batch, "_asdict"):
+        return batch
+    library = type(batch).__module__.partition(".")[0]
+    if library == "pyarrow" and hasattr(batch, "num_rows") and hasattr(batch, "schema"):
+        return batch  # type: ignore[no-any-return]
+    if library == "pandas" and hasattr(batch, "columns"):
+        return _of_pandas(batch)  # type: ignore[no-any-return]
+    if library == "polars" and hasattr(batch, "to_dicts"):
+        return _of_polars(batch)  # type: ignore[no-any-return]
+    if hasattr(batch, "collect"):
+        raise EventError(f"a batch must be a table or a list of events, not a {type(batch).__name__}; collect() it")
+    if library not in _LIBRARIES:
+        if hasattr(batch, "__arrow_c_stream__") or hasattr(batch, "__arrow_c_array__"):
+            import pyarrow as pa
+
+            return pa.table(batch)
+        if isinstance(batch, Iterable):
+            return list(batch)
+    raise EventError(f"a batch must be a table or a list of events, not {shown(batch)}")
+
+
+def as_table(rows: Any) -> pa.Table:
+    """A table of any library as an Arrow table. Raises EventError for anything else."""
+    import pyarrow as pa
+
+    found = as_batch(rows)
+    if isinstance(found, pa.RecordBatch):
+        return pa.Table.from_batches([found])
+    if isinstance(found, pa.Table):
+        return found
+    raise EventError(f"expected a table, not {shown(rows)}")
+
+
+def _of_pandas(frame: Any) -> Any:
+    import pyarrow as pa
+
+    if not frame.columns.is_unique:
+        twice = frame.columns[frame.columns.duplicated()][0]
+        raise EventError(f"there are two columns named {str(twice)!r}; rename one", str(twice))
+    try:
+        return pa.Table.from_pandas(frame, preserve_index=False)
+    except (pa.ArrowException, ValueError, TypeError, OverflowError):
+        return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
+
+
+def _of_polars(frame: Any) -> Any:
+    import pyarrow as pa
+
+    if any(str(kind) == "Object" for kind in frame.dtypes):  # Python's objects, of which Arrow would see addresses
+        return frame.to_dicts()
+    try:
+        return frame.to_arrow()
+    except (pa.ArrowException, ValueError, TypeError, NotImplementedError, RuntimeError):
+        return frame.to_dicts()
+    except Exception as error:  # Polars' own errors, which share no base with Python's
+        if type(error).__module__.partition(".")[0] != "polars":
+            raise
+        return frame.to_dicts()

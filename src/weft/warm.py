@@ -1,0 +1,112 @@
+"""Compile what Weft compiles, before somebody waits for it. Law: every kernel is compiled, for the arrays that it is
+given in use; what is already compiled is only loaded.
+
+`python -m weft.warm` is run by `make setup`: the kernels are called as the library calls them, on a few events and
+subscriptions, and the compiler's cache keeps them.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from weft.algebra.bulk import columns_of_texts
+from weft.index.counting import CountingIndex
+from weft.index.tree import TreeIndex
+from weft.interest.label_filter import CountingFilter, FilterShape
+from weft.interest.range_table import RangeTable
+from weft.kernels.jit import KERNELS, compiled_here, uncached
+from weft.language.text import parse_many
+from weft.model.schema import Schema
+from weft.order import FilterRelation, Forest
+from weft.sim.candidates import CANDIDATES
+from weft.sim.evidence import Data, compare
+from weft.space.curve import Curve, Order
+from weft.space.range_set import RangeSet
+from weft.workloads import WORKLOADS
+from weft.workloads.base import Workload
+
+_SUBSCRIPTIONS, _EVENTS = 700, 200  # enough for every branch that is compiled apart
+_DISCARDED = 200  # more than are only marked
+_EACH = 60  # subscriptions of a routing model
+
+
+def warm(tell: Callable[[str], None] = lambda _: None) -> list[str]:
+    """Compile all kernels, or load them; return the names of those that are still not compiled."""
+    given = WORKLOADS["W3"](_SUBSCRIPTIONS, _EVENTS, seed=1)
+    for what, use in _uses(given):
+        tell(what)
+        use()
+    return uncached()
+
+
+def _uses(given: Workload) -> Iterator[tuple[str, Callable[[], Any]]]:
+    yield "the index", lambda: _index(given)
+    yield "the covering order", lambda: _order(given)
+    yield "routing models", lambda: _interest(given)
+    yield "curves, ranges and labels", _spaces
+
+
+def _index(given: Workload) -> None:
+    texts = [*given.texts(), "kind LIKE '%a%' OR x IN (1, 2)", "TRUE", "when > TIMESTAMP '2018-01-01' AND kind = 'a'"]
+    events = [*given.table.to_pylist(), {"kind": "ab", "x": 2}]
+    for index in (TreeIndex(), CountingIndex()):
+        index.add_texts(np.arange(len(texts)), texts)
+        index.match(events[0])
+        index.match_batch(events)
+        index.match_batch(given.table)
+        index.count_batch(given.table)
+        index.any_batch(given.table)
+        index.discard_many(range(_DISCARDED))
+        index.match_batch(given.table)
+        if isinstance(index, TreeIndex):
+            with tempfile.TemporaryDirectory() as place:
+                index.snapshot(Path(place, "index"))
+                TreeIndex.open(Path(place, "index")).match_batch(given.table)
+
+
+def _order(given: Workload) -> None:
+    forest: Forest[Any] = Forest(FilterRelation())
+    for number, each in enumerate(parse_many(given.texts())):
+        forest.add(each, number)
+    columns_of_texts(given.texts()).covered_by(columns_of_texts(given.texts()[:1]).box(0))
+
+
+def _interest(given: Workload) -> None:
+    schema = Schema.infer(given.table)
+    odd = [f"{text} OR {schema.attributes[0].name} IS NULL" for text in given.texts()[_EACH : 2 * _EACH]]
+    filters = parse_many([*given.texts()[:_EACH], *odd])
+    compare(Data.of(filters, given.table.to_pylist(), schema, 1), list(CANDIDATES), patience=600)
+
+
+def _spaces() -> None:
+    for order in Order:
+        curve = Curve(dims=2, bits=3, order=order)
+        curve.cells(curve.index([(3, 5), (5, 3)]))
+    table, ranges = RangeTable(), RangeSet.of((10, 19), (30, 39))
+    table.insert(ranges)
+    table.covers(ranges)
+    table.uncovered(ranges)
+    table.needed()
+    for bits in (4, 8):
+        shape = FilterShape(64, bits=bits)
+        one, other = CountingFilter(shape), CountingFilter(shape)
+        one.add([1, 2, 3])
+        other.add([3, 4])
+        one.merge(other)
+        one.counts([1])
+        one.remove([1])
+        repr(one.saturated)
+
+
+if __name__ == "__main__":
+    left = warm(lambda what: print(f"compiling kernels: {what}", flush=True))
+    print(
+        f"{len(KERNELS)} kernels, {compiled_here()} compiled now", *(f"not compiled: {each}" for each in left), sep="\n"
+    )
+    sys.exit(bool(left))

@@ -60,21 +60,23 @@ def test_a_cloudevent_has_the_same_limits(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def refused(rows: Any, payload: str | None = None) -> str | None:
-    """What is said against a batch; the same as against one of its rows as a mapping."""
+    """What is said against a batch; the same as against the first of its rows that is refused as a mapping."""
     said = None
     try:
         events_from_batch(rows, payload=payload)
     except EventError as error:
-        said = str(error)
+        said = error.position, error.message
     columns = rows.drop_columns([payload]) if payload else rows
-    alone = None
-    for row in columns.to_pylist():
+    alone: dict[int | None, str] = {}
+    for number, row in enumerate(columns.to_pylist()):
         try:
             Event.of(row)
         except EventError as error:
-            alone = str(error)
-    assert said == alone
-    return said
+            alone[number] = error.message
+    assert said == next(iter(alone.items()), None)
+    found = TreeIndex().match_batch(columns)
+    assert {number: error.message for number, error in found.errors.items()} == alone, "an index sets them all aside"
+    return None if said is None else said[1]
 
 
 def test_a_batch_has_the_limits_of_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,4 +97,4 @@ def test_a_batch_has_the_limits_of_its_rows(monkeypatch: pytest.MonkeyPatch) -> 
     assert "5 attributes" in (refused(pa.record_batch({f"a{n}": [n] for n in range(6)})) or "")
     assert "5 attributes" in (refused(pa.record_batch({"a": [{f"b{n}": n for n in range(6)}]})) or "")
     with pytest.raises(EventError, match="100 bytes"):
-        TreeIndex().match_batch(pa.record_batch({"x": ["y" * 200]}))
+        TreeIndex().match_batch(pa.record_batch({"x": ["y" * 200]})).checked()

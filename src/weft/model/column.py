@@ -12,7 +12,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft.errors import EventError
-from weft.model.batch_size import oversized
 from weft.model.door import (
     WELL_KNOWN,
     beyond_int,
@@ -74,7 +73,7 @@ def columns_of(rows: pa.RecordBatch, wanted: Collection[str] | None = None) -> I
     Raises EventError for names that cannot be attributes, and for two columns of one name. In a batch that is marked
     with `FREE`, `id`, `source`, `type` and `time` may have any type: it came through a door of its own.
     """
-    read = _read if (rows.schema.metadata or {}).items() >= FREE.items() else as_column
+    read = _read if is_free(rows) else as_column
     seen: set[str] = set()
     for name, array in zip(rows.schema.names, rows.columns, strict=True):
         if wanted is None or name in wanted or any(each.startswith(name + ".") for each in wanted):
@@ -88,20 +87,23 @@ def columns_of(rows: pa.RecordBatch, wanted: Collection[str] | None = None) -> I
                     yield leaf, read(leaf, part)
 
 
+def is_free(rows: pa.RecordBatch) -> bool:
+    """Whether a batch is marked with `FREE`."""
+    return (rows.schema.metadata or {}).items() >= FREE.items()
+
+
 def typed_columns(
     rows: pa.RecordBatch, wanted: Collection[str], aside: dict[int, EventError] | None = None
 ) -> dict[str, TypedColumn]:
     """The wanted attributes among the columns; others are not read.
 
-    A row past a limit of events, or with a value that cannot be an attribute's, raises EventError; or, where `aside` is
-    given, goes there.
+    A row with a value that cannot be an attribute's raises EventError; or, where `aside` is given, goes there.
 
     >>> import pyarrow as pa
     >>> rows = pa.record_batch({"x": [1.5, None], "y": [[1], [2]]})
     >>> {name: column.absent.tolist() for name, column in typed_columns(rows, {"x", "z"}).items()}
     {'x': [False, True]}
     """
-    set_aside(oversized(rows), aside)
     found: dict[str, TypedColumn] = {}
     for name, column in columns_of(rows, wanted):
         found[name] = column

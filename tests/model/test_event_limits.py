@@ -11,6 +11,7 @@ from weft.errors import EventError
 from weft.index import TreeIndex
 from weft.model.batch import events_from_batch
 from weft.model.cloudevents import from_cloudevent
+from weft.model.column import FREE
 from weft.model.event import Event
 from weft.model.limits import LIMITS
 
@@ -98,3 +99,12 @@ def test_a_batch_has_the_limits_of_its_rows(monkeypatch: pytest.MonkeyPatch) -> 
     assert "5 attributes" in (refused(pa.record_batch({"a": [{f"b{n}": n for n in range(6)}]})) or "")
     with pytest.raises(EventError, match="100 bytes"):
         TreeIndex().match_batch(pa.record_batch({"x": ["y" * 200]})).checked()
+
+
+def test_rows_of_a_cluster_have_no_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LIMITS, "event", 100)
+    index = TreeIndex()
+    index.add(1, "x LIKE 'y%'")
+    rows = pa.record_batch({"x": ["y" * 200, "y"]})
+    assert [ids.tolist() for ids in index.match_batch(rows)] == [[], [1]], "a row that is set aside matches nothing"
+    assert [ids.tolist() for ids in index.match_batch(rows.replace_schema_metadata(FREE))] == [[1], [1]]

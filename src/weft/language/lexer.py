@@ -131,7 +131,7 @@ def _is_plain_name(name: str) -> bool:
     return not is_word(name, RESERVED) and _PLAIN_NAME.fullmatch(name) is not None
 
 
-_LONG_NAME = 64  # longer names are looked at anew, so that what is remembered stays small
+_LONG_NAME = 64  # longer names are not cached, so that the cache stays small
 _known_plain_name = lru_cache(maxsize=4096)(_is_plain_name)
 
 

@@ -38,6 +38,7 @@ fuzz: $(READY)  ## coverage-guided fuzzing of everything that is read, each targ
 	$(BIN)/python fuzz/language.py -max_total_time=$(or $(SECONDS_),60) $(ARGS)
 	$(BIN)/python fuzz/routing.py -max_total_time=$(or $(SECONDS_),60) $(ARGS)
 	$(BIN)/python fuzz/broker.py -max_total_time=$(or $(SECONDS_),60) $(ARGS)
+	$(BIN)/python fuzz/cost.py -max_total_time=$(or $(SECONDS_),60) $(ARGS)
 
 sim: $(READY)  ## a broker under simulated faults: make sim SEEDS=1000 FIRST=0
 	$(BIN)/weft sim faults --seed $(or $(FIRST),0) --seeds $(or $(SEEDS),1000) $(ARGS)

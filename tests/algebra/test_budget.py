@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -12,7 +13,7 @@ from weft.algebra.box import NormalForm
 from weft.algebra.budget import Budget
 from weft.algebra.measure import volume
 from weft.algebra.merge import merge, merge_bounding
-from weft.algebra.relate import intersect
+from weft.algebra.relate import covers_within, intersect
 from weft.algebra.stored import from_stored, to_stored
 from weft.algebra.subtract import subtract
 from weft.errors import FilterTooComplexError
@@ -207,3 +208,88 @@ def test_whatever_was_admitted_is_written_and_read_again(name: str) -> None:
     for value in (None, 8, "a1b", "b1"):
         event = {"x": value, "s": value, "a0": 1, "b1": 2}
         assert matches(back, event) == matches(tree, event) == (event in form)
+
+
+# -- what was found to cost more than it spent -------------------------------------------------------
+
+MISCHARGED = {
+    "NOT LIKE of many attributes": " AND ".join(f"a{n} NOT LIKE '%a%'" for n in range(2_000)),
+    "a list of strings and patterns": f"s IN ({','.join(repr(format(n, 'x')) for n in range(6_000))}) AND ("
+    + " OR ".join(f"s LIKE '%{chr(97 + n % 6)}{n}%'" for n in range(20))
+    + ")",
+    "patterns of many segments": " AND ".join(f"s LIKE '{'%a' * 20 + chr(98 + n)}%'" for n in range(24))
+    + " AND ("
+    + " OR ".join(f"s LIKE '{'%b' * 20 + chr(98 + n)}%'" for n in range(24))
+    + ")",
+    "tests that are NULL": " AND ".join(f"(a{n} > 0) IS NULL" for n in range(2_000)),
+    "tests that are not TRUE": " AND ".join(f"(a{n} > 0) IS NOT TRUE" for n in range(2_000)),
+    "a wide product": " AND ".join(f"a{n} > 5" for n in range(1_000))
+    + " AND ("
+    + " OR ".join(f"b = {n} AND c > {n}" for n in range(20))
+    + ")",
+    "pairs of patterns": " AND ".join(f"(s NOT LIKE '%a{n}%' OR s NOT LIKE '%b{n}%')" for n in range(8)),
+    "intervals left out": " AND ".join(f"x NOT BETWEEN {3 * n} AND {3 * n + 1}" for n in range(2_000)),
+    "unions of wide boxes": " OR ".join(
+        "(" + " AND ".join(f"a{n} > {(7 * n + 11 * k) % 10}" for n in range(50)) + ")" for k in range(50)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISCHARGED)
+def test_a_step_is_no_more_work_than_it_should_be(name: str) -> None:
+    """Counted in calls of Python functions: at most three a step, and some that reading takes."""
+    tree, budget, calls = parse(MISCHARGED[name]), Budget(), 0
+
+    def counted(_: object, event: str, __: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(counted)
+    try:
+        normalize(tree, budget=budget)
+    except FilterTooComplexError:
+        pass
+    finally:
+        sys.setprofile(None)
+    assert budget.used <= LIMITS.steps + 1
+    assert calls <= 20_000 + 3 * budget.used, f"{calls} calls for {budget.used} steps"
+
+
+def test_many_attributes_are_refused_when_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LIMITS, "names", 1_000)
+    names = [f"a{n}" for n in range(1_001)]
+    assert parse(" AND ".join(names[1:])) is not None
+    for text in (" AND ".join(names), " OR ".join(f"{name} > 1" for name in names)):
+        with pytest.raises(FilterTooComplexError, match="more than 1,000 attributes"):
+            parse(text)
+        tree = parse(text, limit=LIMITS.stored_text)  # what Weft wrote is read, whatever it is
+        with pytest.raises(FilterTooComplexError):
+            normalize(tree)
+
+
+def test_comparing_two_boxes_takes_one_budget_for_all_attributes() -> None:
+    def boxes(seed: int) -> NormalForm:
+        unions = (" OR ".join(f"s{n} LIKE '%{word}%'" for word in words(60, seed + n)) for n in range(20))
+        return normalize(parse(" AND ".join(f"({union})" for union in unions)))
+
+    (wide,), (narrow,) = boxes(0).boxes, boxes(100).boxes
+    for relate in (wide.covers, wide.overlaps):
+        budget = Budget()
+        relate(narrow, budget)
+        assert budget.used <= LIMITS.steps + 2_000
+    assert wide.covers(wide)
+    assert not wide.covers(narrow)
+    assert wide.overlaps(narrow)
+    assert wide.overlaps(narrow, Budget(0))
+    assert not wide.covers(narrow, Budget(0))
+
+
+def test_comparisons_of_one_search_share_a_budget() -> None:
+    one, other = contains(200, 1), contains(200, 2)
+    budget = Budget(8_000)
+    for _ in range(100):
+        assert not covers_within(one, other, None, budget)
+    assert budget.used <= 8_000 + 100 * 10
+    small = normalize(parse("s LIKE '%a%'")), normalize(parse("s LIKE '%ab%'"))
+    assert covers_within(*small, None, Budget(1_000))
+    assert not covers_within(*small, None, Budget(0))

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from weft.bench.hostile_index import ROWS, churn, strings_remembered
+from weft.bench.hostile_index import INDEX_ROWS, IndexRow, churn, strings_remembered
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if "strings" not in row])
-def test_every_row_runs(row: str) -> None:
-    work, _ = ROWS[row]
-    figures = churn(200, changes=100) if work is churn else work(5)
+@pytest.mark.parametrize("row", [row for row in INDEX_ROWS if "strings" not in row.name], ids=lambda row: row.name)
+def test_every_row_runs(row: IndexRow) -> None:
+    figures = churn(200, changes=100) if row.work is churn else row.work(5)
     assert figures
     assert all(figure >= 0 for figure in figures.values())
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from index.churn import LIVE, Churn
 from strategies import EVENTS, KINDS, all_tests
 from weft.algebra.normalize import normalize
 from weft.errors import FilterTooComplexError
@@ -16,12 +17,13 @@ from weft.index.alternatives import MOST_ENTRIES, MOST_TESTS, alternatives
 from weft.index.box_codec import decode_boxes, encode_boxes
 from weft.index.dimension import CodeDimension
 from weft.index.joining import Joining
-from weft.index.limits import LIMITS, weigh
 from weft.index.memo import ROOM
+from weft.index.weight import weigh
 from weft.language.ast import AttributeRef
 from weft.language.meaning import matches
 from weft.language.predicate import NO_PREDICATES, Predicates
 from weft.language.text import parse
+from weft.model.limits import LIMITS
 
 # -- memory ------------------------------------------------------------------------------------------
 
@@ -270,44 +272,13 @@ def test_an_event_is_coded_on_the_axes_of_its_own_attributes(monkeypatch: pytest
 
 def churned(turns: int, subscriptions: int) -> None:
     """Changes in one thread while two match: what they find is right for the subscriptions that nobody changes."""
-    index = TreeIndex(tail=16, fan=4, large=400)
-    index.add_texts(range(subscriptions), [f"x >= {n % 100} AND s != 'q{n % 7}'" for n in range(subscriptions)])
-    wrong: list[object] = []
-    stop = threading.Event()
-
-    def look(seed: int) -> None:
-        rng = np.random.default_rng(seed)
-        while not stop.is_set():
-            x = int(rng.integers(0, 100))
-            found = index.match({"x": x, "s": "a"}).tolist()
-            fixed = [sub for sub in found if sub < subscriptions]
-            if len(found) != len(set(found)) or sorted(fixed) != [n for n in range(subscriptions) if n % 100 <= x]:
-                wrong.append((x, len(found)))
-                return
-
-    threads = [threading.Thread(target=look, args=(seed,)) for seed in range(2)]
-    for thread in threads:
-        thread.start()
-    rng = np.random.default_rng(9)
-    live: list[int] = []
-    for turn in range(turns):
-        sub = subscriptions + turn
-        index.add(sub, f"x > {rng.integers(100)} AND s LIKE '%{turn % 10}'")
-        live.append(sub)
-        if len(live) > 300:
-            index.discard(live.pop(int(rng.integers(len(live)))))
-        if turn % 50 == 0:
-            index.replace(live[0], f"s IN ('a', 'b{turn}') AND x < {rng.integers(100)}")
-    stop.set()
-    for thread in threads:
-        thread.join()
-    assert wrong == []
-    index.settle()
-    index.check()
-    stats = index.stats()
-    assert stats.subscriptions == subscriptions + len(live)
-    assert stats.rows - stats.subscriptions < 4 * (subscriptions + 300), "what is dead does not gather"
-    assert sum(map(len, memos(index))) < 1_000
+    churn = Churn(subscriptions)
+    churn.run(lambda turn: turn < turns)
+    assert churn.wrong == []
+    stats = churn.index.stats()
+    assert stats.subscriptions == subscriptions + len(churn.live)
+    assert stats.rows - stats.subscriptions < 4 * (subscriptions + LIVE), "what is dead does not gather"
+    assert sum(map(len, memos(churn.index))) < 1_000
 
 
 def test_two_threads_match_while_changes_go_on() -> None:

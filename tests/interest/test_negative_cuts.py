@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
@@ -15,6 +16,7 @@ from strategies import VALUES, all_tests, one_of, thorough
 from weft.algebra.normalize import normalize
 from weft.algebra.valueset import ANYTHING, ValueSet
 from weft.interest.cuts import CutLine
+from weft.interest.sorted_rows import SortedRows
 from weft.language.ast import Filter, Not
 from weft.model.schema import Attribute, Schema
 from weft.model.value import Type
@@ -132,3 +134,19 @@ def test_within_bounds_labels_measure(attribute: Attribute, low: Any, high: Any)
     assert start is not None
     assert end is not None
     assert (end - start) / (1 << 62) == pytest.approx(0.5, abs=1e-6)
+
+
+@given(st.lists(st.integers(1, 60), unique=True), st.integers(1, 4))
+def test_rows_are_one_sorted_list(items: list[int], row: int) -> None:
+    rows, plain = SortedRows([0, 100], row=row), [0, 100]
+    for item in items:
+        at = bisect_left(plain, item)
+        assert rows.around(item) == (plain[at - 1], plain[at])
+        for around in (1, 3, 50):
+            assert rows.near(item, around) == plain[max(0, at - around) : at + around + 1]
+        rows.insert(item)
+        plain.insert(at, item)
+        rows.check()
+    assert list(rows) == plain
+    for value in range(-3, 201, 5):
+        assert rows.first_from(value, lambda item: 2 * item) == plain[bisect_left(plain, value / 2)]

@@ -12,6 +12,7 @@ from strategies import EVENTS
 from weft.algebra.relate import as_form
 from weft.language.text import parse
 from weft.merging.mergeability import FilterMerging, MergeBudget, Merging
+from weft.model.event import Event
 from weft.model.schema import Schema
 from weft.order import FilterRelation, Relation
 
@@ -23,7 +24,10 @@ SQUARES = [
     *(parse(f"b {test}") for test in TESTS),
     *(parse(f"a {one} AND b {other}") for one, other in product(TESTS[:8], repeat=2)),
 ]
-TYPES = [{"type": kind, "x": x} for kind, x in product((None, "A", "AB", "B", "C", 1), (None, 0, 1, 4, 8, 10, "A"))]
+TYPES = [  # as events, which may have a type that is not a string
+    Event({name: value for name, value in {"type": kind, "x": x}.items() if value is not None})
+    for kind, x in product((None, "A", "AB", "B", "C", 1), (None, 0, 1, 4, 8, 10, "A"))
+]
 
 
 @dataclass(frozen=True)

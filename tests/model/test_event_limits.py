@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from weft.errors import EventError
+from weft.index import TreeIndex
+from weft.model.batch import events_from_batch
 from weft.model.cloudevents import from_cloudevent
+from weft.model.column import FREE
 from weft.model.event import Event
 from weft.model.limits import LIMITS
 
@@ -54,3 +58,53 @@ def test_a_cloudevent_has_the_same_limits(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(LIMITS, "attributes", 3)
     with pytest.raises(EventError, match="at most 3 attributes"):
         from_cloudevent({**message, "extension": 1})
+
+
+def refused(rows: Any, payload: str | None = None) -> str | None:
+    """What is said against a batch; the same as against the first of its rows that is refused as a mapping."""
+    said = None
+    try:
+        events_from_batch(rows, payload=payload)
+    except EventError as error:
+        said = error.position, error.message
+    columns = rows.drop_columns([payload]) if payload else rows
+    alone: dict[int | None, str] = {}
+    for number, row in enumerate(columns.to_pylist()):
+        try:
+            Event.of(row)
+        except EventError as error:
+            alone[number] = error.message
+    assert said == next(iter(alone.items()), None)
+    found = TreeIndex().match_batch(columns)
+    assert {number: error.message for number, error in found.errors.items()} == alone, "an index sets them all aside"
+    return None if said is None else said[1]
+
+
+def test_a_batch_has_the_limits_of_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LIMITS, "event", 100)
+    monkeypatch.setattr(LIMITS, "attributes", 5)
+    long, words = "y" * 60, pa.array(["y" * 50, None, "z"])
+    kinds = [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())]
+    for kind in kinds:
+        assert refused(pa.record_batch({"x": pa.array([long, None, "a"]).cast(kind)})) is None
+        assert "100 bytes" in (refused(pa.record_batch({"x": pa.array(["a", "ä" * 51, None]).cast(kind)})) or "")
+        assert "100 bytes" in (refused(pa.record_batch({"x": pa.array([long] * 3).cast(kind), "y": words})) or "")
+        split = {"x": pa.array([None, long, long]).cast(kind), "y": words}
+        assert refused(pa.record_batch(split)) is None, "no row is too large, though the batch is"
+    assert "100 bytes" in (refused(pa.record_batch({"n" * 101: [1, 2]})) or "")
+    assert refused(pa.record_batch({"n" * 101: [None, None]}, schema=pa.schema({"n" * 101: pa.int64()}))) is None
+    assert "100 bytes" in (refused(pa.record_batch({"a": [{"b": long, "c": "d" * 50}]})) or "")
+    assert refused(pa.record_batch({"x": [1], "p": ["y" * 5_000]}), "p") is None
+    assert "5 attributes" in (refused(pa.record_batch({f"a{n}": [n] for n in range(6)})) or "")
+    assert "5 attributes" in (refused(pa.record_batch({"a": [{f"b{n}": n for n in range(6)}]})) or "")
+    with pytest.raises(EventError, match="100 bytes"):
+        TreeIndex().match_batch(pa.record_batch({"x": ["y" * 200]})).checked()
+
+
+def test_rows_of_a_cluster_have_no_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LIMITS, "event", 100)
+    index = TreeIndex()
+    index.add(1, "x LIKE 'y%'")
+    rows = pa.record_batch({"x": ["y" * 200, "y"]})
+    assert [ids.tolist() for ids in index.match_batch(rows)] == [[], [1]], "a row that is set aside matches nothing"
+    assert [ids.tolist() for ids in index.match_batch(rows.replace_schema_metadata(FREE))] == [[1], [1]]

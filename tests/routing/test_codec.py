@@ -30,6 +30,7 @@ from weft.language.ast import AttributeRef, Call, Compare, Filter, In, Operator,
 from weft.language.constant import Constant
 from weft.language.lexer import MAX_TEXT
 from weft.language.predicate import Predicates
+from weft.model.limits import LIMITS
 from weft.model.value import Type
 from weft.routing.codec import MAX_FRAME, Codec
 from weft.routing.digest import Digest, digest
@@ -526,3 +527,29 @@ def test_advertisements_go_over_the_wire_as_well(name: str, monkeypatch: pytest.
 def test_many_networks_deliver_the_same_over_the_wire(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(20, 40):
         play(name, bool(seed & 2), seed, monkeypatch)
+
+
+READ_BACK = [
+    " OR ".join("(" + " AND ".join(f"a{n} > {k}" for n in range(18)) + ")" for k in range(240)),
+    "x IN (" + ", ".join(map(str, range(9_000))) + ")",
+    " AND ".join(f'"a {n}" > 1' for n in range(2_000)),
+    " AND ".join(f'"a {n}" > 1' for n in range(4_000)),
+    " AND ".join(f"a{n} = TRUE" for n in range(2_000)),
+    " OR ".join(f"a{n % 9} = TRUE" for n in range(4_500)),
+    " OR ".join(f"a{n % 9} IS NOT NULL AND NOT (a{n} > 1 OR b LIKE '%{n}%')" for n in range(900)),
+    " OR ".join(f"(a{n % 9} > {n} AND b) IS NOT TRUE" for n in range(1_500)),
+    " OR ".join(f"a{n % 9} IS TRUE" for n in range(4_000)),
+    " OR ".join(f"a{n % 9} LIKE '!%{n}' ESCAPE '!'" for n in range(1_500)),
+]
+
+
+@pytest.mark.parametrize("number", range(len(READ_BACK)))
+def test_what_is_let_pass_without_reading_it_is_read_by_others(number: int) -> None:
+    tree = parse(READ_BACK[number], limit=LIMITS.stored_text)
+    try:
+        FILTERS.refuse(tree)
+    except FilterError:
+        with pytest.raises((FilterError, RemoteProtocolError)):
+            FILTERS.decode(FILTERS.encode(tree))
+    else:
+        assert FILTERS.decode(FILTERS.encode(tree)) == tree

@@ -31,6 +31,7 @@ class Box:
 
     sets: Mapping[str, ValueSet]
     residuals: Residuals = field(default_factory=dict)
+    _hash: int = field(init=False, compare=False, repr=False)  # once somebody asked for it
 
     @staticmethod
     def of(
@@ -77,7 +78,15 @@ class Box:
         )
 
     def __hash__(self) -> int:
-        return hash((frozenset(self.sets.items()), frozenset(self.residuals.items())))
+        try:
+            return self._hash
+        except AttributeError:
+            made = hash((frozenset(self.sets.items()), frozenset(self.residuals.items())))
+            object.__setattr__(self, "_hash", made)
+            return made
+
+    def __reduce__(self) -> tuple[type[Box], tuple[object, object]]:
+        return Box, (self.sets, self.residuals)  # a hash of text differs from process to process
 
     @property
     def names(self) -> frozenset[str]:
@@ -85,18 +94,30 @@ class Box:
         return frozenset(self.sets).union(*(subject.names for subject in self.residuals))
 
     def covers(self, other: Box, budget: Budget | None = None) -> bool:
-        """True only if every event in the other is in this.
+        """True only if every event in the other is in this; False when the budget is used up.
 
         >>> wide, narrow = Box({"x": ValueSet(numbers=((0, 0),))}), Box({"x": ValueSet(numbers=((5, 0),))})
         >>> wide.covers(narrow), narrow.covers(wide)
         (True, False)
         """
         theirs = other.sets
+        compared = 0
         for name, values in self.sets.items():
             narrow = theirs.get(name)
-            if narrow is None or not values.covers(narrow, budget):
-                return False
-        return not self.residuals or self.residuals_implied_by(other, budget)
+            if narrow is None:
+                break
+            if budget is None and (values.strings.terms or narrow.strings.terms):
+                budget = Budget()  # one for all attributes
+            compared += 1
+            if not values.covers(narrow, budget):
+                break
+        else:
+            if budget is not None:
+                budget.charge(compared // 2)
+            return not self.residuals or self.residuals_implied_by(other, budget)
+        if budget is not None:
+            budget.charge(compared // 2)
+        return False
 
     def residuals_implied_by(self, other: Box, budget: Budget | None = None) -> bool:
         """True only if every event in the other has all of this box's residuals."""
@@ -131,9 +152,20 @@ class Box:
     def overlaps(self, other: Box, budget: Budget | None = None) -> bool:
         """False only if nothing is in both; True if that is too complex to decide."""
         theirs = other.sets
+        compared = 0
         for name, values in self.sets.items():
-            if name in theirs and not values.overlaps(theirs[name], budget):
+            compared += 1
+            found = theirs.get(name)
+            if found is None:
+                continue
+            if budget is None and (values.strings.terms or found.strings.terms):
+                budget = Budget()  # one for all attributes
+            if not values.overlaps(found, budget):
+                if budget is not None:
+                    budget.charge(compared // 2)
                 return False
+        if budget is not None:
+            budget.charge(compared // 2)
         try:
             return not (self.residuals or other.residuals) or self.intersect(other, budget) is not None
         except FilterTooComplexError:

@@ -4,9 +4,9 @@ budget; steps depend on the input, not on the machine or its load.
 Where patterns are compared, the order of sets decides which of two comes first, so that the number of steps may differ
 slightly between processes.
 
-A step is roughly the comparison of two small value sets: half a microsecond. When a budget is used up, the operation
-gives the safe answer: `covers` is False, `overlaps` is True, there is no merger. Normalising a filter has no safe
-answer, so that the filter is refused with FilterTooComplexError.
+A step is roughly the comparison of two small value sets: half a microsecond or so. When a budget is used up, the
+operation gives the safe answer: `covers` is False, `overlaps` is True, there is no merger. Normalising a filter has no
+safe answer, so that the filter is refused with FilterTooComplexError.
 """
 
 from __future__ import annotations
@@ -34,8 +34,17 @@ class Budget:
         """The steps taken so far."""
         return self.steps - self.left
 
+    def part(self, most: int) -> Budget:
+        """A budget for a part of the work: so many steps, or what is left. The caller charges what the part used."""
+        return Budget(max(0, min(most, self.left)))
+
+    def charge(self, steps: int) -> None:
+        """Take steps that were used already; if they are too many, the next `spend` raises."""
+        self.left -= steps
+
     def spend(self, steps: int = 1) -> None:
         """Spend steps. Raises FilterTooComplexError if fewer are left, and from then on."""
-        self.left -= steps
-        if self.left < 0:
+        if steps > self.left:
+            self.left = -1  # steps that are refused are not taken
             raise FilterTooComplexError(f"the filter takes more than {self.steps:,} steps; split it")
+        self.left -= steps

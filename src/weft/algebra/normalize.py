@@ -7,7 +7,7 @@ attribute that AND or OR combines become one value set at once, in O(n log n); w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import reduce
 from typing import Any, TypeVar
 
@@ -38,6 +38,7 @@ Split = tuple[ValueSet, ValueSet]  # where a test is TRUE, and where it is FALSE
 
 _ALL: Truths = frozenset((True, False, None))
 _TRUE: Truths = frozenset((True,))
+_FALSE: Truths = frozenset((False,))
 
 
 def normalize(
@@ -56,6 +57,7 @@ def normalize(
         if len(boxes) > 1:
             boxes = _absorb(boxes, budget)
         if not stored:
+            budget.spend(sum([len(box.sets) for box in boxes]) // 4)
             check_written(tree, boxes)
     return NormalForm(tuple(boxes), schema)
 
@@ -165,6 +167,8 @@ class _Normalizer:
             if name in tests:
                 tests[name].append(values)
             else:
+                if len(tests) == LIMITS.names:
+                    raise FilterTooComplexError(f"the filter tests more than {LIMITS.names:,} attributes; split it")
                 tests[name] = [values]
         if not every:
             parts[first:first] = [self.one(name, ValueSet.union_of(some, self.budget)) for name, some in tests.items()]
@@ -177,9 +181,12 @@ class _Normalizer:
 
     def leaf(self, node: Filter, wanted: Truths) -> tuple[str, ValueSet]:
         """The attribute of a test, and the values for which it has a wanted truth."""
-        self.budget.spend(8 + len(node.values) if isinstance(node, In) else 8)
+        self.budget.spend(_leaf_steps(node))
         if wanted == _TRUE:  # by far the most common
             return _where_true(node)
+        self.budget.spend(10 if len(wanted) == 1 else 48)
+        if isinstance(node, Like) and wanted == _FALSE:
+            return node.left.name, ValueSet(strings=like(node.compiled).complement())
         name, split = _split(node)
         return name, self.choose(split, wanted)
 
@@ -283,18 +290,23 @@ class _Normalizer:
         return Box.of(both, residuals, budget=self.budget)
 
     def product(self, one: list[Box], other: list[Box]) -> list[Box]:
-        self.budget.spend(sum(map(_weight, one)) * len(other) + sum(map(_weight, other)) * len(one))
+        pairs = sum(map(_weight, one)) * len(other) + sum(map(_weight, other)) * len(one)
+        self.budget.spend(2 * len(one) * len(other) + pairs // 4)
         both = [box for a in one for b in other if (box := a.intersect(b, self.budget)) is not None]
         return both if len(both) < 2 else self.join(both)
 
     def join(self, boxes: list[Box]) -> list[Box]:
         """Repeatedly join boxes that differ in one attribute or residual only. Raises past the limit of boxes."""
-        boxes = [EVERYTHING] if EVERYTHING in boxes else list(dict.fromkeys(boxes))
+        if EVERYTHING in boxes:
+            return [EVERYTHING]
+        shared = self.shared(boxes)
+        boxes = self.different(boxes, shared)
         while len(boxes) > 1:
             groups: dict[tuple[str | Subject, int], list[Box]] = {}
-            self.budget.spend(5 * sum(map(_weight, boxes)))
+            self.budget.spend(5 * sum([_weight(box, shared) for box in boxes]))
             for box in boxes:
-                hashes = {part: hash((part, held)) for part, held in (*box.sets.items(), *box.residuals.items())}
+                own_parts = (item for item in box.sets.items() if item[0] not in shared) if shared else box.sets.items()
+                hashes = {part: hash((part, held)) for part, held in (*own_parts, *box.residuals.items())}
                 whole = reduce(int.__xor__, hashes.values(), 0)
                 for part, own in hashes.items():
                     groups.setdefault((part, whole ^ own), []).append(box)
@@ -305,6 +317,29 @@ class _Normalizer:
         if len(boxes) > LIMITS.boxes:
             raise FilterTooComplexError(f"the filter is a union of more than {LIMITS.boxes} boxes; split it")
         return boxes
+
+    def shared(self, boxes: list[Box]) -> frozenset[str]:
+        """The attributes for which all boxes have one and the same set: no two boxes differ there."""
+        if len(boxes) < 2:
+            return frozenset()
+        self.budget.spend(sum([len(box.sets) for box in boxes]) // 8)
+        names = dict(boxes[0].sets)
+        for box in boxes:
+            if len(names) < _SHORT:
+                return frozenset()
+            theirs = box.sets
+            names = {name: values for name, values in names.items() if theirs.get(name) is values}
+        return frozenset(names)
+
+    def different(self, boxes: list[Box], shared: frozenset[str]) -> list[Box]:
+        """Of equal boxes the first."""
+        if not shared:
+            return list(dict.fromkeys(boxes))
+        found: dict[object, Box] = {}
+        for box in boxes:
+            sets = frozenset([item for item in box.sets.items() if item[0] not in shared])
+            found.setdefault((sets, frozenset(box.residuals.items())), box)
+        return list(found.values())
 
     def join_groups(self, boxes: list[Box], groups: dict[tuple[str | Subject, int], list[Box]]) -> list[Box]:
         """One round of joins; a box takes part in at most one join."""
@@ -326,7 +361,7 @@ class _Normalizer:
                 whole = Box.of(sets, residuals, self.schema, self.budget)
                 if whole is not None:
                     result.append(whole)
-        return list(dict.fromkeys([*left.values(), *result]))
+        return self.different([*left.values(), *result], self.shared([*left.values(), *result]))
 
 
 def _is_leaf(node: Filter) -> bool:
@@ -338,10 +373,20 @@ def _is_leaf(node: Filter) -> bool:
     )
 
 
-def _weight(box: Box) -> int:
-    """The steps of going through a box once."""
-    cuts = sum([len(values.numbers) + len(values.strings.line) for values in box.sets.values()])
-    return 2 + len(box.sets) + 2 * len(box.residuals) + cuts // 8
+def _weight(box: Box, shared: Collection[str] = ()) -> int:
+    """The steps of going through a box once, without the attributes that it shares."""
+    sets = [values for name, values in box.sets.items() if name not in shared] if shared else box.sets.values()
+    cuts = sum([len(values.numbers) + len(values.strings.line) for values in sets])
+    return 2 + len(sets) + 2 * len(box.residuals) + cuts // 8
+
+
+def _leaf_steps(node: Filter) -> int:
+    """The steps of making a value set of a test."""
+    if isinstance(node, In):
+        return 16 + len(node.values)
+    if isinstance(node, Compare):
+        return 7  # the longest chain of comparisons that a text can hold is admitted
+    return 14 if isinstance(node, Between) else 11
 
 
 def _rest(box: Box, part: str | Subject) -> tuple[object, object]:
@@ -353,14 +398,26 @@ def _rest(box: Box, part: str | Subject) -> tuple[object, object]:
 
 
 def _absorb(boxes: list[Box], budget: Budget) -> list[Box]:
-    """The boxes that no other box covers; many boxes with patterns are all kept, since comparing them is expensive."""
+    """The boxes that no other box covers; all boxes are kept if comparing them takes too many steps."""
+    part = budget.part(budget.steps // 4)
+    try:
+        return _absorb_within(boxes, part)
+    except FilterTooComplexError:
+        return boxes
+    finally:
+        budget.charge(min(part.used, part.steps))
+
+
+def _absorb_within(boxes: list[Box], budget: Budget) -> list[Box]:
+    """The same within a budget; many boxes with patterns are all kept, since comparing them is expensive."""
     if len(boxes) > _FEW:
         if any(values.strings.terms for box in boxes for values in box.sets.values()):
             return boxes
-        return _absorb_many(boxes, budget)
+        if len(boxes) > _FEW + 16 * min(len(box.sets) for box in boxes):
+            return _absorb_many(boxes, budget)
     kept: list[Box] = []
     for box in boxes:
-        budget.spend(len(kept) * 2)
+        budget.spend(len(kept) * 3)
         if not any(other.covers(box, budget) for other in kept):
             kept = [other for other in kept if not box.covers(other, budget)]
             kept.append(box)
@@ -416,6 +473,8 @@ def _where_true(node: Filter) -> tuple[str, ValueSet]:
             return left.name, on_line(low.type, line)
         case Like(left):
             return left.name, ValueSet(strings=like(node.compiled))
+        case In(left, values):
+            return left.name, ValueSet.union_of([on_line(kind, line) for kind, line in _lines(values).items()])
     name, split = _split(node)
     return name, split[0]
 
@@ -441,16 +500,21 @@ def _split(node: Filter) -> tuple[str, Split]:
 
 def _among(constants: Sequence[Constant]) -> Split:
     """Where a value equals one of the constants, and where it differs from all of them. Cost: O(n log n)."""
-    by_line: dict[Type, list[Any]] = {}
-    for constant in constants:
-        number = constant.type is Type.INT
-        by_line.setdefault(Type.FLOAT if number else constant.type, []).append(constant.value)
-    lines = {kind: interval.points_line(values) for kind, values in by_line.items()}
+    lines = _lines(constants)
     true = ValueSet.union_of([on_line(kind, line) for kind, line in lines.items()])
     if len(lines) > 1:  # a value of one type and a constant of another compare to NULL
         return true, NOTHING
     ((kind, line),) = lines.items()
     return true, on_line(kind, interval.complement(line, _WHOLE.get(kind, NUMBERS)))
+
+
+def _lines(constants: Sequence[Constant]) -> dict[Type, Line]:
+    """The points of constants, on the line of each type."""
+    by_line: dict[Type, list[Any]] = {}
+    for constant in constants:
+        number = constant.type is Type.INT
+        by_line.setdefault(Type.FLOAT if number else constant.type, []).append(constant.value)
+    return {kind: interval.points_line(values) for kind, values in by_line.items()}
 
 
 def comparison(operator: Operator, constant: Constant) -> Split:

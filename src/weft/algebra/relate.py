@@ -36,12 +36,23 @@ def covers(wide: Region, narrow: Region, schema: Schema | None = None, budget: B
     if len(outer.boxes) == len(inner.boxes) == 1:
         box = inner.boxes[0]
         if not any(values.strings.terms for values in box.sets.values()):
+            if budget is not None:
+                budget.charge(_pair(outer.boxes[0], box))
             return outer.boxes[0].covers(box, budget)
     budget = budget or Budget()
+    same = {id(box) for box in outer.boxes}
     try:
-        return all(_covered(box, outer, budget) for box in inner.boxes)
+        return all(id(box) in same or _covered(box, outer, budget) for box in inner.boxes)
     except FilterTooComplexError:
         return False  # not proven
+
+
+def covers_within(wide: Region, narrow: Region, schema: Schema | None, budget: Budget) -> bool:
+    """`covers` as one of many comparisons that share a budget: each gets an eighth of it, or what is left."""
+    part = budget.part(budget.steps // 8)
+    found = covers(wide, narrow, schema, part)
+    budget.charge(part.used)
+    return found
 
 
 def _covered(box: Box, form: NormalForm, budget: Budget) -> bool:

@@ -155,6 +155,10 @@ class Strings:
         rest = Strings(interval.complement(self.line, STRINGS))
         if not self.terms:
             return rest
+        if len(self.terms) == 1 and not self.line:
+            (only,) = self.terms
+            if len(only.musts) == 1 and not only.nots:  # NOT LIKE: what the general way gives, at once
+                return Strings(interval.complement(only.line, STRINGS), frozenset((Term(STRINGS, _NONE, only.musts),)))
         budget = budget or Budget()
         for term in sorted(self.terms, key=repr):
             outside = [Term(STRINGS, _NONE, frozenset((p,))) for p in term.musts]
@@ -292,7 +296,7 @@ def _gather(line: Line, terms: Iterable[Term], budget: Budget, simple: bool = Fa
     lines = [line]
     budget.spend(8)
     for term in terms:
-        budget.spend(2)
+        budget.spend(4 + (len(term.musts) + len(term.nots)) // 4)
         part = EMPTY if interval.covers(line, term.line) else term if simple else _simplify(term, budget)
         if isinstance(part, Term):
             kept[part] = None
@@ -341,7 +345,7 @@ def _simplify(term: Term, budget: Budget) -> Term | Line:
     number = len(term.musts) + len(term.nots)
     values = interval.points(line)
     if values is not None:
-        budget.spend(sum(number * (1 + len(value) // 256) for value in values))
+        budget.spend(sum((4 + number) * (1 + len(value) // 256) for value in values))
         return interval.union_of(interval.point(value) for value in values if term.admits(value))
     if number > LIMITS.patterns:
         raise _too_many()
@@ -369,7 +373,7 @@ def _any_covers(wide: Iterable[Pattern], narrow: Iterable[Pattern], spend: Calla
     """True only if one of the wide patterns covers one of the narrow ones."""
     for p in wide:
         for q in narrow:
-            spend(2)
+            spend(3)
             if p.covers(q, spend):
                 return True
     return False
@@ -378,7 +382,7 @@ def _any_covers(wide: Iterable[Pattern], narrow: Iterable[Pattern], spend: Calla
 def _any_disjoint(pattern: Pattern, others: Iterable[Pattern], spend: Callable[[int], None]) -> bool:
     """True only if nothing matches both the pattern and one of the others."""
     for other in others:
-        spend(2 + (pattern.shortest + other.shortest) // (256 if pattern.ignore_case is other.ignore_case else 32))
+        spend(3 + (pattern.shortest + other.shortest) // (256 if pattern.ignore_case is other.ignore_case else 32))
         if pattern.disjoint(other):
             return True
     return False

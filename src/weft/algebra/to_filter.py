@@ -51,26 +51,35 @@ def check_written(filter: Filter, boxes: Iterable[Box]) -> None:
     size, some = most_written(filter), list(boxes)
     if size * (4 + 4 * len(some)) < LIMITS.stored_text:
         return  # each test is in a box once, and is not written longer there
-    if size > LIMITS.stored_text or sum(map(_most_written_box, some)) > LIMITS.stored_text:
+    known: dict[tuple[str, int], int] = {}
+    if size > LIMITS.stored_text or sum([_most_written_box(box, known) for box in some]) > LIMITS.stored_text:
         raise FilterTooComplexError(
             f"written out, the filter takes more than {LIMITS.stored_text:,} bytes; use shorter names, or split it"
         )
 
 
-def _most_written_box(box: Box) -> int:
-    """An upper bound of the bytes of the text of a box."""
+def _most_written_box(box: Box, known: dict[tuple[str, int], int]) -> int:
+    """An upper bound of the bytes of the text of a box; sets that boxes share are measured once."""
     total = 0
     for name, values in box.sets.items():
-        test = len(format_name(name).encode()) + 16  # with operator, connective and parentheses
-        total += test * (2 + values.absent)
-        for line, whole in ((values.numbers, NUMBERS), (values.strings.line, STRINGS), (values.timestamps, NUMBERS)):
-            if line:
-                total += _most_written_line(line, whole, test)
-        for term in values.strings.terms:
-            total += sum([2 * test + 8 * pattern.size for pattern in (*term.musts, *term.nots)])
-            total += _most_written_line(term.line, STRINGS, test)
+        size = known.get((name, id(values)))
+        if size is None:
+            size = known[name, id(values)] = _most_written_set(name, values)
+        total += size
     for subject, allowed in box.residuals.items():
         total += most_written(subject.to_filter(allowed)) + 8
+    return total
+
+
+def _most_written_set(name: str, values: ValueSet) -> int:
+    test = len(format_name(name).encode()) + 16  # with operator, connective and parentheses
+    total = test * (2 + values.absent)
+    for line, whole in ((values.numbers, NUMBERS), (values.strings.line, STRINGS), (values.timestamps, NUMBERS)):
+        if line:
+            total += _most_written_line(line, whole, test)
+    for term in values.strings.terms:
+        total += sum([2 * test + 8 * pattern.size for pattern in (*term.musts, *term.nots)])
+        total += _most_written_line(term.line, STRINGS, test)
     return total
 
 

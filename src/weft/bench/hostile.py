@@ -19,6 +19,8 @@ import numpy as np
 from weft.algebra.merge import merge
 from weft.algebra.normalize import normalize
 from weft.algebra.relate import covers, overlaps
+from weft.bench import hostile_routing
+from weft.bench.hostile_index import INDEX_ROWS, UNITS, IndexRow
 from weft.bench.report import Result
 from weft.errors import WeftError
 from weft.language.meaning import matches
@@ -59,7 +61,30 @@ def run(quick: bool, progress: Callable[[str], None], sizes: HostileSizes | None
         growth = math.log(taken[-1] / taken[0]) / math.log(large / small)
         results.append(Result(f"{case.name}/{large}/growth", growth, "exponent"))
     progress("memory")
-    return results + _memory(sizes)
+    results += _memory(sizes)
+    for row in INDEX_ROWS:
+        progress(row.name.replace("_", " "))
+        results += _index_row(row, quick, sizes)
+    return results
+
+
+def _index_row(row: IndexRow, quick: bool, sizes: HostileSizes | None) -> list[Result]:
+    """The figures of a row of the index at three sizes, and how the first of them grows."""
+    results: list[Result] = []
+    chosen = sizes or (row.quick if quick else row.sizes)
+    first: list[float] = []
+    for size in chosen:
+        figures = row.work(size)
+        first.append(max(next(iter(figures.values())), 1e-9))
+        for name, value in figures.items():
+            last = size == row.sizes[-1]
+            goal = row.goals.get(name) if last else None
+            results.append(Result(f"{row.name}/{size}/{name}", value, UNITS[name], goal, "lower"))
+            if size in row.before.get(name, {}):
+                results.append(Result(f"{row.name}/{size}/{name}_before", row.before[name][size], UNITS[name]))
+    growth = math.log(first[-1] / first[0]) / math.log(chosen[-1] / chosen[0])
+    results.append(Result(f"{row.name}/{chosen[-1]}/growth", growth, "exponent"))
+    return results
 
 
 def _milliseconds(work: Work, times: int) -> float:
@@ -76,17 +101,20 @@ def _milliseconds(work: Work, times: int) -> float:
 def _memory(sizes: HostileSizes | None) -> list[Result]:
     """What remembered shapes take, and the largest admission."""
     results = []
-    shapes, values = (300, 10_000) if sizes is None else (sizes[-1], sizes[-1])
-    for name, number, work, goal in (
-        ("parse_shapes", shapes, lambda: _learn(shapes), LIMITS.shapes / 1e6),
-        ("admit_in", values, lambda: normalize(parse(_in(values))), 4.0),
+    for name, numbers, work, goal in (
+        ("parse_shapes", sizes or (100, 300, 900), _learn, LIMITS.shapes / 1e6),
+        ("admit_in", sizes or (2_500, 5_000, 10_000), lambda number: normalize(parse(_in(number))), 4.0),
     ):
-        tracemalloc.start()
-        work()
-        results.append(
-            Result(f"{name}/{number}/peak_memory", tracemalloc.get_traced_memory()[1] / 1e6, "MB", goal, "lower")
-        )
-        tracemalloc.stop()
+        peaks = []
+        for number in numbers:
+            tracemalloc.start()
+            work(number)
+            peaks.append(tracemalloc.get_traced_memory()[1] / 1e6)
+            tracemalloc.stop()
+            results.append(Result(f"{name}/{number}/peak_memory", peaks[-1], "MB", goal, "lower"))
+        growth = math.log(peaks[-1] / peaks[0]) / math.log(numbers[-1] / numbers[0])
+        results.append(Result(f"{name}/{numbers[-1]}/peak_memory_growth", growth, "exponent"))
+    results.append(Result("parse_shapes/5000/peak_memory_before", 627.0, "MB"))
     return results
 
 
@@ -150,15 +178,8 @@ def _pair(relate: Callable[..., bool], one: str, other: str) -> Work:
 
 
 def _cutters(attributes: int) -> Work:
-    lows = np.random.default_rng(5).integers(0, 10, (50, 50)).tolist()
-    wide = " OR ".join(f"({' AND '.join(f'a{n} > {low}' for n, low in enumerate(row))})" for row in lows)
-    rest = " AND ".join(f"a{n} > 5" for n in range(attributes))
-    narrow = f"({' OR '.join(f'b = {n} AND c > {n}' for n in range(20))}) AND {rest}"
-
-    def work() -> bool:
-        return covers(parse(wide), parse(narrow))
-
-    return work
+    wide, narrow = hostile_routing.cutters(attributes)
+    return lambda: covers(parse(wide), parse(narrow))
 
 
 def _merge(number: int) -> Work:
@@ -172,6 +193,20 @@ def _merge(number: int) -> Work:
 
     forms = [normalize(parse(" OR ".join(f"({box()})" for _ in range(number))), schema) for _ in range(2)]
     return lambda: merge(forms, schema)
+
+
+def _table(model: str, texts: Callable[[int], list[str]]) -> Callable[[int], Work]:
+    return lambda size: hostile_routing.added(model, texts(size))
+
+
+def _slow(model: str, size: int) -> dict[int, float]:
+    """What was seen: more than 25 s, in the two models that were tried."""
+    return {} if model == "negative" else {size: 25.0}
+
+
+def _chain(number: int) -> str:
+    tests = " OR ".join(f"(a{test % 50} > {test} AND b < {test})" for test in range(number))
+    return tests[:65_000].rpartition(" OR ")[0]
 
 
 CASES = (
@@ -205,10 +240,21 @@ CASES = (
     ),
     Case("covers_cutters", (100, 300, 1_000), _cutters, 200, {1_000: 10.3}),
     Case("merge_boxes", (8, 16, 32), _merge, 200, {32: 15.0}),
+    *(
+        case
+        for model in ("covering", "merging", "negative")
+        for case in (
+            Case(
+                f"{model}_cutters", (100, 300, 1_000), _table(model, hostile_routing.cutters), 100, _slow(model, 1_000)
+            ),
+            Case(
+                f"{model}_patterns",
+                (60, 120, 250),
+                _table(model, hostile_routing.unions_of_patterns),
+                150,
+                _slow(model, 250),
+            ),
+            Case(f"{model}_boxes", (50, 100, 200), _table(model, hostile_routing.boxes), 150),
+        )
+    ),
 )
-
-
-def _chain(number: int) -> str:
-    return " OR ".join(f"(a{test % 50} > {test} AND b < {test})" for test in range(number))[:65_000].rpartition(" OR ")[
-        0
-    ]

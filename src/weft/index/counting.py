@@ -16,9 +16,9 @@ from weft.algebra.columns import BoxColumns
 from weft.algebra.normalize import normalize
 from weft.index.base import Ids
 from weft.index.coding import rows_of_columns
-from weft.index.limits import check_weight
 from weft.index.plain_index import PlainIndex
 from weft.index.rows import Rows
+from weft.index.weight import check_weight
 from weft.kernels.counting import Tables, count_event
 from weft.language.ast import Filter
 

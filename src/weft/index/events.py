@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from weft.errors import EventError
 from weft.index.dimension import ABSENT, FALSE, TRUE, CodeDimension, Codes
-from weft.model.column import TypedColumn, listed, typed_columns, unreadable
+from weft.model.batch_size import oversized
+from weft.model.column import TypedColumn, is_free, listed, set_aside, typed_columns, unreadable
 from weft.model.door import WELL_KNOWN, are_plain
 from weft.model.event import Event, attributes_of
 from weft.model.frame import AnyEvent
@@ -58,6 +59,8 @@ class EventColumns:
             return _of_events(_rows(batch, schema, aside), names)
         if not hasattr(batch, "schema"):
             raise EventError(f"a batch must be an Arrow RecordBatch or a list of events, not {type(batch).__name__}")
+        if not is_free(batch):  # rows of a cluster have no limits
+            set_aside(oversized(batch), aside)
         strings = {name: array for name in names if (array := _arrow_strings(batch, name)) is not None}
         columns = typed_columns(batch, frozenset(names) - strings.keys(), aside)
         if schema is not None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import sys
 from weakref import WeakSet
 
-from weft.index.limits import LIMITS
+from weft.model.limits import LIMITS
 
 _ENTRY = 128  # bytes of a dictionary's entry and its number, with room to grow
 

@@ -34,13 +34,13 @@ from weft.index.box_codec import decode_boxes
 from weft.index.coding import rows_of_columns
 from weft.index.events import conformed
 from weft.index.joining import Joining
-from weft.index.limits import LIMITS, check_weight, weigh
 from weft.index.lookup import Lookup
 from weft.index.segment import DEFAULT, Segment, TreeShape
 from weft.index.snapshot import read_snapshot, write_snapshot
 from weft.index.stats import Stats, stats_of
 from weft.index.subscription_ids import already_exists, check_id, check_ids, check_new_ids
 from weft.index.version import SegmentView, Version, bury_late, joined, view_of_tail, whole
+from weft.index.weight import check_weight, weigh
 from weft.kernels import search
 from weft.language.any_filter import AnyFilter, as_filter
 from weft.language.ast import Filter
@@ -49,6 +49,7 @@ from weft.language.trace import Trace, trace
 from weft.model.door import shown
 from weft.model.event import attributes_of
 from weft.model.frame import AnyEvent
+from weft.model.limits import LIMITS
 from weft.model.schema import Schema
 
 

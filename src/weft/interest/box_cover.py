@@ -23,6 +23,7 @@ from weft.kernels.tiles import FREE, NO_LIMIT
 _NOBODY = Owner(FREE)
 _FEW = 8  # rows of a removed subscription, each of which is searched for separately
 _TOGETHER = 1024  # passive subscriptions that are compared together
+_MOST_LOOKED, _MOST_SPLIT = 65_536, 1_024  # nodes and new tiles, before the next box of a union is left out
 _NODES, _ROWS, _COMPARISONS = 2048, 8192, 8  # how many of them cost as much as one subscription
 
 
@@ -72,7 +73,11 @@ class BoxCover:
         choice, left = SplitChoice.RATIO, NO_LIMIT
         if self.limit is not None:
             choice, left = self.limit.choice, self.limit.most(len(self.active), self.tiles.free)
+        looked, tiles = self.tiles.looked + _MOST_LOOKED, len(self.tiles) + _MOST_SPLIT
         for low, high in zip(*self.axes.rows(made.cuts), strict=True):
+            if self.tiles.looked > looked or len(self.tiles) > tiles:  # the rest of a large union stays negative
+                self.exact = False
+                break
             took = self.tiles.take(low, high, made.owner, left, choice)
             left = left if self.limit is None else left - took.made
             self.exact = self.exact and took.whole

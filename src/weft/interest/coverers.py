@@ -12,10 +12,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from weft.algebra.box import NormalForm
+from weft.algebra.budget import Budget
 from weft.algebra.relate import covers
 from weft.interest.label_axes import LabelAxes, Labels, TileRows, TileSpans
 from weft.interest.owned_rows import OwnedRows
 from weft.interest.tiles import Owner
+from weft.model.limits import LIMITS
+
+_SHARE = 10  # one comparison gets this part of the steps of an operation
+_STEPS = 100  # steps that count as one comparison more
 
 
 @dataclass(slots=True)
@@ -145,9 +150,12 @@ class Coverers:
                     return None
                 other = self._active.get(comparison.left.pop())
                 if other is not None:
-                    most -= 1
-                    self.comparisons += 1
-                    if covers(other.form, made.form, made.form.schema):
+                    budget = Budget(LIMITS.steps // _SHARE)
+                    covered = covers(other.form, made.form, made.form.schema, budget)
+                    counted = 1 + budget.used // _STEPS
+                    most -= counted
+                    self.comparisons += counted
+                    if covered:
                         return True
             if comparison.latest == self._latest:
                 return False

@@ -24,6 +24,7 @@ from weft.algebra import interval
 from weft.algebra.interval import NUMBERS, STRINGS, TIMESTAMPS, Line
 from weft.algebra.strings import Strings
 from weft.algebra.valueset import ValueSet
+from weft.interest.sorted_rows import SortedRows
 from weft.model.schema import Attribute
 from weft.model.value import Type, to_micros
 
@@ -65,19 +66,20 @@ class CutLine:
     def __init__(self, attribute: Attribute | None = None, reach: int = REACH) -> None:
         self._natural = None if attribute is None else _Natural(attribute, reach)
         segments = list(_START) if attribute is None else [_ABSENT, _SEGMENT[attribute.type]]
-        self._cuts: list[LineCut] = [*map(_START.__getitem__, segments), _END]
+        cuts: list[LineCut] = [*map(_START.__getitem__, segments), _END]
         self._after = dict(pairwise([*segments, _END[0]]))
         if attribute is None:
-            self._labels = [-reach + 2 * reach * n // len(segments) for n in range(len(self._cuts))]
+            labels = [-reach + 2 * reach * n // len(segments) for n in range(len(cuts))]
         else:  # what is out of bounds, or absent, counts a little more than nothing
-            self._labels = [-reach // 2 - reach // 8, -reach // 2 - reach // 16, reach // 2 + reach // 16]
-        self.lowest, self.highest = self._labels[0], self._labels[-1]
-        self._known = dict(zip(self._cuts, self._labels, strict=True))
-        self._last = 0  # the position of the newest cut
-        self._tight = 0  # the position where there was no room
+            labels = [-reach // 2 - reach // 8, -reach // 2 - reach // 16, reach // 2 + reach // 16]
+        self.lowest, self.highest = labels[0], labels[-1]
+        self._known = dict(zip(cuts, labels, strict=True))
+        self._cuts = SortedRows(cuts)
+        self._last = cuts[0]  # the newest cut
+        self._tight = cuts[0]  # the cut that had no room
 
     def __len__(self) -> int:
-        return len(self._cuts)
+        return len(self._known)
 
     # -- sets -------------------------------------------------------------------------------------
 
@@ -130,61 +132,62 @@ class CutLine:
         label = self._known.get(cut)
         if label is not None:
             return label
-        place = bisect_left(self._cuts, cut)
-        below, above = self._labels[place - 1], self._labels[place]
+        before, after = self._cuts.around(cut)
+        below, above = self._known[before], self._known[after]
         label = None if self._natural is None else self._natural.label(cut)
         if label is None or not below < label < above:
-            label = self._amid(below, above, place)
+            label = _amid(below, above, before == self._last, after == self._last)
         if label == below:
-            self._tight = place
+            self._tight = cut
             return None
-        self._last = place
-        self._cuts.insert(place, cut)
-        self._labels.insert(place, label)
+        self._last = cut
+        self._cuts.insert(cut)
         self._known[cut] = label
         return label
-
-    def _amid(self, below: int, above: int, place: int) -> int:
-        """A label between two others. Consecutive cuts get labels near the previous one, so that the room lasts."""
-        near = (above - below) >> 10
-        if near and place == self._last + 1:
-            return below + near
-        return above - near if near and place == self._last else (below + above) // 2
 
     def spread(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Spread the labels evenly around the position without room; returns the old labels and the new ones, in order.
 
         Labels outside this section stay. Cost: O(labels moved), which are few unless the line is full.
         """
-        first, last = self._crowd()
-        low, width, steps = self._labels[first], self._labels[last] - self._labels[first], last - first
+        crowd = self._crowd()
+        old = [self._known[cut] for cut in crowd]
+        low, width, steps = old[0], old[-1] - old[0], len(crowd) - 1
         if width < 4 * steps:
             raise OverflowError("a line with more cuts than labels")
-        old = self._labels[first : last + 1]
         new = [low + width * at // steps for at in range(steps + 1)]
-        self._labels[first : last + 1] = new
-        self._known.update(zip(self._cuts[first : last + 1], new, strict=True))
+        self._known.update(zip(crowd, new, strict=True))
         return np.array(old, np.int64), np.array(new, np.int64)
 
-    def _crowd(self) -> tuple[int, int]:
-        """The first and last of the few cuts around the position without room that have room when spread evenly."""
-        around, end = _CROWD, len(self._cuts) - 1
+    def _crowd(self) -> list[LineCut]:
+        """The few cuts around the position without room that have room when spread evenly."""
+        around = _CROWD
         while True:
-            first, last = max(0, self._tight - around), min(end, self._tight + around)
-            if (first, last) == (0, end) or (self._labels[last] - self._labels[first]) >> _ROOM >= last - first:
-                return first, last
+            some = self._cuts.near(self._tight, around)
+            if len(some) == len(self) or (self._known[some[-1]] - self._known[some[0]]) >> _ROOM >= len(some) - 1:
+                return some
             around *= 2
 
     def cut(self, label: int) -> LineCut:
-        """The cut of a label."""
-        return self._cuts[bisect_left(self._labels, label)]
+        """The cut of a label. Cost: O(log n)."""
+        found: LineCut = self._cuts.first_from(label, self._known.__getitem__)
+        return found
 
     def check(self) -> None:
         """Raise AssertionError if an invariant is broken."""
-        assert all(a < b for a, b in pairwise(self._cuts)), "cuts are ordered"
-        assert all(a < b for a, b in pairwise(self._labels)), "labels are ordered as cuts are"
-        assert (self._labels[0], self._labels[-1]) == (self.lowest, self.highest), "the ends stay"
-        assert self._known == dict(zip(self._cuts, self._labels, strict=True)), "labels are known"
+        self._cuts.check()
+        labels = [self._known[cut] for cut in self._cuts]
+        assert len(labels) == len(self._known), "every cut is known"
+        assert all(a < b for a, b in pairwise(labels)), "labels are ordered as cuts are"
+        assert (labels[0], labels[-1]) == (self.lowest, self.highest), "the ends stay"
+
+
+def _amid(below: int, above: int, follows: bool, precedes: bool) -> int:
+    """A label between two; where cuts come in a row, near the last one, so that the room lasts."""
+    near = (above - below) >> 10
+    if near and follows:
+        return below + near
+    return above - near if near and precedes else (below + above) // 2
 
 
 class _Natural:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from functools import lru_cache
 from typing import NamedTuple
 
 from weft.errors import FilterSyntaxError, FilterTypeError
@@ -123,7 +124,15 @@ def is_word(text: str, words: Collection[str]) -> bool:
 
 def is_plain_name(name: str) -> bool:
     """Whether the name of an attribute can be written without quotes."""
+    return (_is_plain_name if len(name) > _LONG_NAME else _known_plain_name)(name)
+
+
+def _is_plain_name(name: str) -> bool:
     return not is_word(name, RESERVED) and _PLAIN_NAME.fullmatch(name) is not None
+
+
+_LONG_NAME = 64  # longer names are not cached, so that the cache stays small
+_known_plain_name = lru_cache(maxsize=4096)(_is_plain_name)
 
 
 def _unknown(text: str, piece: str, start: int) -> FilterSyntaxError:

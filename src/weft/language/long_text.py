@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from weft.errors import FilterError
+from weft.errors import FilterError, FilterTooComplexError
 from weft.language.ast import (
     AttributeRef,
     Between,
@@ -34,7 +34,7 @@ from weft.language.constant import (
     read_timestamp,
 )
 from weft.language.lexer import NUMBER, RESERVED, STRING, is_word
-from weft.model.limits import MAX_DEPTH
+from weft.model.limits import LIMITS, MAX_DEPTH
 
 _NAME = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*"
 _VALUE = rf"[+-]?\s*{NUMBER}(?![\w.])|{STRING}|(?i:TIMESTAMP)\s*{STRING}"
@@ -65,11 +65,17 @@ _PLAIN_INTS = re.compile(r"[0-9,\s]*")
 _OPERATORS = {str(op): op for op in Operator} | {"<>": Operator.NE}
 
 
-def parse_long(text: str, most_steps: int) -> Filter | None:
-    """The filter of a text; None if the grammar must read it, or if it takes more steps."""
+def parse_long(text: str, stored: bool = False) -> Filter | None:
+    """The filter of a text; None if the grammar must read it, or if it takes more steps than a user's text may.
+
+    Raises FilterTooComplexError past the limit on attributes, unless the text was `stored` by Weft itself.
+    """
+    reader = _Reader(text)
     try:
-        return _Reader(text).read(most_steps)
+        return reader.read(len(text) if stored else LIMITS.tokens, len(text) if stored else LIMITS.names)
     except FilterError:
+        if len(reader.names) > LIMITS.names and not stored:
+            raise
         return None
 
 
@@ -82,7 +88,7 @@ class _Reader:
         self.nots = 0
         self.outer: list[tuple[list[Filter], list[Filter], int]] = []  # the groups around it
 
-    def read(self, most_steps: int) -> Filter | None:
+    def read(self, most_steps: int, most_names: int) -> Filter | None:
         text, step = self.text, _STEP.match
         at = depth = 0
         for _ in range(most_steps):
@@ -95,6 +101,8 @@ class _Reader:
                 node = self.test(found)
                 if node is None:
                     return None
+                if len(self.names) > most_names:
+                    raise FilterTooComplexError(f"the filter tests more than {most_names:,} attributes; split it")
                 depth -= self.nots
                 self.take(node)
                 following = found["next"]

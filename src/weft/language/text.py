@@ -56,7 +56,7 @@ def parse(text: str, predicates: Predicates = NO_PREDICATES, *, limit: int | Non
     """
     if isinstance(text, str) and len(text) > _LONGEST_SHAPE:
         check_size(text, limit)
-        tree = parse_long(text, LIMITS.tokens if limit is None else len(text))
+        tree = parse_long(text, stored=limit is not None)
         return parse_text(text, predicates, limit).tree if tree is None else tree
     try:
         found = shape_of(text)

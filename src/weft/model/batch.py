@@ -14,6 +14,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from weft.errors import EventError
+from weft.model.batch_size import oversized
 from weft.model.column import TypedColumn, columns_of, listed, set_aside
 from weft.model.door import WELL_KNOWN, shown
 from weft.model.event import Event
@@ -106,10 +107,11 @@ def _events(batch: pa.RecordBatch, payload: str | None) -> list[Event]:
 
     payloads = None if payload is None else _payloads(batch, payload)
     seen = batch if payload is None else batch.drop_columns([payload])
+    set_aside(oversized(seen), None)
     cells: dict[str, list[Value | None]] = {}
     gaps = np.zeros(batch.num_rows, np.bool_)
     for name, column in columns_of(seen):
-        set_aside(column, None)
+        set_aside(column.bad, None)
         if column.type is not None:
             cells[name] = listed(column)
             gaps |= column.absent

@@ -73,7 +73,7 @@ def columns_of(rows: pa.RecordBatch, wanted: Collection[str] | None = None) -> I
     Raises EventError for names that cannot be attributes, and for two columns of one name. In a batch that is marked
     with `FREE`, `id`, `source`, `type` and `time` may have any type: it came through a door of its own.
     """
-    read = _read if (rows.schema.metadata or {}).items() >= FREE.items() else as_column
+    read = _read if is_free(rows) else as_column
     seen: set[str] = set()
     for name, array in zip(rows.schema.names, rows.columns, strict=True):
         if wanted is None or name in wanted or any(each.startswith(name + ".") for each in wanted):
@@ -85,6 +85,11 @@ def columns_of(rows: pa.RecordBatch, wanted: Collection[str] | None = None) -> I
                 seen.add(leaf)
                 if wanted is None or leaf in wanted:
                     yield leaf, read(leaf, part)
+
+
+def is_free(rows: pa.RecordBatch) -> bool:
+    """Whether a batch is marked with `FREE`."""
+    return (rows.schema.metadata or {}).items() >= FREE.items()
 
 
 def typed_columns(
@@ -102,7 +107,7 @@ def typed_columns(
     found: dict[str, TypedColumn] = {}
     for name, column in columns_of(rows, wanted):
         found[name] = column
-        set_aside(column, aside)
+        set_aside(column.bad, aside)
     return found
 
 
@@ -110,12 +115,12 @@ def check_columns(rows: pa.Table) -> None:
     """Raise EventError if any value of the table cannot be an attribute's."""
     for batch in rows.to_batches():
         for _, column in columns_of(batch):
-            set_aside(column, None)
+            set_aside(column.bad, None)
 
 
-def set_aside(column: TypedColumn, aside: dict[int, EventError] | None) -> None:
-    """Put a column's bad rows with the others; without a place for them, raise the first."""
-    for row, error in column.bad.items():
+def set_aside(bad: Reasons, aside: dict[int, EventError] | None) -> None:
+    """Put bad rows with the others; without a place for them, raise the first."""
+    for row, error in bad.items():
         if aside is None:
             raise error.at(row)
         aside.setdefault(row, error)

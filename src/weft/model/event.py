@@ -58,7 +58,7 @@ class Event(msgspec.Struct, frozen=True):
                 else:
                     flat[name] = kept
         if len(flat) + len(absent) > LIMITS.attributes:
-            raise _too_large(True)
+            raise too_large(many=True)
         check_event_size(flat)
         return Event(flat, payload)
 
@@ -119,12 +119,12 @@ def _mapping(event: Any) -> Mapping[str, Any]:
 def check_event_size(attributes: Mapping[str, Value]) -> None:
     """Raise EventError if an event with these attributes is past a limit. Cost: O(attributes)."""
     if len(attributes) > LIMITS.attributes:
-        raise _too_large(True)
+        raise too_large(many=True)
     texts = [*attributes, *[value for value in attributes.values() if type(value) is str]]
     if 4 * sum(map(len, texts)) <= LIMITS.event:
         return  # also if every character takes four bytes
     if sum(len(text) if text.isascii() else len(text.encode()) for text in texts) > LIMITS.event:
-        raise _too_large(False)
+        raise too_large(many=False)
 
 
 def _flattened(mapping: Mapping[Any, Any]) -> Iterator[tuple[str, object]]:
@@ -147,7 +147,8 @@ def _flattened(mapping: Mapping[Any, Any]) -> Iterator[tuple[str, object]]:
             stack.pop()
 
 
-def _too_large(many: bool) -> EventError:
+def too_large(*, many: bool) -> EventError:
+    """The error for an event past a limit: too `many` attributes, or too many bytes."""
     if many:
         return EventError(f"an event has at most {LIMITS.attributes:,} attributes; put the others in the payload")
     return EventError(

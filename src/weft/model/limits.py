@@ -5,7 +5,8 @@
     from weft.model.limits import LIMITS
     LIMITS.steps = 1_000_000
 
-Brokers that talk to each other should have the same figures: what one admits the other must be able to read.
+Connected brokers should have the same figures: what one admits, the other must be able to read. Raising a limit never
+changes an answer; it only changes what is admitted, and what that may cost.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-MAX_DEPTH: Final = 100  # of filters and of events; fixed, for a level takes room on the stack
+MAX_DEPTH: Final = 100  # of filters and of events; fixed, because each level takes room on the stack
 
 
 @dataclass(slots=True)
@@ -25,11 +26,18 @@ class Limits:
     stored_text: int = 4 * 1024 * 1024  # bytes of an admitted filter's text, as Weft writes it and reads it back
     tokens: int = 16_384  # tokens in a filter's text; a test with constants, as `x IN (1, 2)`, is one
     name: int = 1024  # characters of an attribute's name, dots included
+    names: int = 8_192  # different attributes in a filter; no text of 64 KiB that is a plain conjunction has more
     boxes: int = 256  # of a normal form
     patterns: int = 256  # LIKE patterns of one term, and terms of one attribute in a box
     residuals: int = 256  # comparisons between attributes and predicates in one box
-    steps: int = 100_000  # of any operation of the algebra; a step takes half a microsecond or so
+    steps: int = 50_000  # of any operation of the algebra; a step takes half a microsecond or so
     shapes: int = 32 * 1024 * 1024  # bytes that remembered shapes of filter texts may take
+
+    # indexes
+    filter_weight: int = 40_000  # bounds in one filter's normal form; each takes about 100 bytes
+    tail_weight: int = 2_048  # bounds of the newest filters together, before they go into a tree
+    memo_bytes: int = 32 * 1024 * 1024  # strings of events, remembered with their codes, in all indexes together
+    memo_longest: int = 256  # characters; a longer string is not remembered
 
     # events
     attributes: int = 4096  # of an event

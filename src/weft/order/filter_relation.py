@@ -10,7 +10,8 @@ from itertools import islice
 from typing import Any
 
 from weft.algebra.box import Box, NormalForm
-from weft.algebra.relate import Region, as_form, covers
+from weft.algebra.budget import Budget
+from weft.algebra.relate import Region, as_form, covers, covers_within
 from weft.algebra.spans import ColumnPart, Span, only_string, span_of
 from weft.errors import FilterError
 from weft.kernels.boxes import BOUNDED
@@ -39,7 +40,8 @@ class FilterRelation(Relation[Region]):
     """Filters by covering; with `indexed` False they are compared one by one, like things of any other type.
 
     A filter that matches nothing has no place in the order and raises FilterError. `numbers` maps strings to numbers on
-    their axes; pass it to share spans with another relation. New strings are added to it.
+    their axes; pass it to share spans with another relation. New strings are added to it. `search` bounds the steps of
+    one look-up in an index; filters that are not compared for lack of steps are assumed not to cover.
 
     >>> from weft import parse
     >>> filters = FilterRelation()
@@ -48,12 +50,17 @@ class FilterRelation(Relation[Region]):
     """
 
     def __init__(
-        self, schema: Schema | None = None, indexed: bool = True, numbers: dict[str, float] | None = None
+        self,
+        schema: Schema | None = None,
+        indexed: bool = True,
+        numbers: dict[str, float] | None = None,
+        search: int | None = None,
     ) -> None:
         # covering of patterns and residuals is not transitive
         super().__init__(_covers, transitive=False)
         self.schema = schema
         self._indexed = indexed
+        self.search = search
         self._numbers: dict[str, float] = {} if numbers is None else numbers  # the numbers of strings
 
     def make(self, thing: Region) -> Boxed:
@@ -64,10 +71,23 @@ class FilterRelation(Relation[Region]):
         if len(form.boxes) == 1:
             spans, exact = self._hull(form.boxes[0])
             return Boxed(form, tuple(spans), exact)
-        hulls = [{axis: (low, high) for axis, low, high, _ in self._hull(box)[0]} for box in form.boxes]
+        known: dict[tuple[str, int], tuple[Span | None, bool]] = {}  # boxes of a product share most of their sets
+        hulls = [{axis: (low, high) for axis, low, high, _ in self._hull(box, known)[0]} for box in form.boxes]
         shared = [axis for axis in hulls[0] if all(axis in hull for hull in hulls)]
         ends = {axis: list(zip(*(hull[axis] for hull in hulls), strict=True)) for axis in shared}
         return Boxed(form, tuple((axis, min(low), max(high), BOUNDED) for axis, (low, high) in ends.items()), False)
+
+    def comparing(self) -> Callable[[Boxed, Boxed], bool]:
+        """`covers` for the comparisons of one look-up, within the steps of a search."""
+        if self.search is None:
+            return self.covers
+        budget = Budget(self.search)
+
+        def covers_in_search(wide: Boxed, narrow: Boxed) -> bool:
+            self.comparisons += 1
+            return budget.left > 0 and covers_within(wide.form, narrow.form, self.schema, budget)
+
+        return covers_in_search
 
     def key(self, made: Boxed) -> Hashable:
         """The canonical form: the spans of a box, otherwise the normal form."""
@@ -82,11 +102,18 @@ class FilterRelation(Relation[Region]):
         """An index for each structure, unless indexing is disabled."""
         return IndexedPlaces(self) if self._indexed else super().places()
 
-    def _hull(self, box: Box) -> tuple[list[Span], bool]:
-        """The spans around a box, and whether they describe all of it."""
+    def _hull(
+        self, box: Box, known: dict[tuple[str, int], tuple[Span | None, bool]] | None = None
+    ) -> tuple[list[Span], bool]:
+        """The spans around a box, and whether they describe all of it; spans of `known` sets are not computed again."""
         spans, exact, number = [], not box.residuals, self._number
         for name, values in box.sets.items():
-            span, whole = span_of(name, values, number)
+            if known is None:
+                span, whole = span_of(name, values, number)
+            elif (found := known.get((name, id(values)))) is not None:
+                span, whole = found
+            else:
+                span, whole = known[name, id(values)] = span_of(name, values, number)
             exact = exact and whole
             if span is not None:
                 spans.append(span)
@@ -139,7 +166,7 @@ class IndexedPlaces:
 
     def above(self, made: Boxed, tag: int = 0) -> _Found | None:
         """The nodes that cover a filter; with a tag, None if one of them has it."""
-        covers = self._filters.covers
+        covers = self._filters.comparing()
         rows = self._asked(lambda spans, exact: self._index.around_until(spans, exact, tag), made)
         return None if rows is None else self._found(rows, made.exact, lambda node: covers(node.made, made))
 
@@ -153,7 +180,7 @@ class IndexedPlaces:
 
     def below(self, made: Boxed) -> _Found:
         """The nodes that a filter covers."""
-        covers = self._filters.covers
+        covers = self._filters.comparing()
         exact = made.exact and not (self._index.full and not self._index.knows(axis for axis, *_ in made.spans))
         return self._found(self._asked(self._index.within, made) or [], exact, lambda node: covers(made, node.made))
 

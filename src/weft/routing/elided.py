@@ -15,6 +15,7 @@ from weft.index.base import SubId
 from weft.language.ast import Filter
 from weft.language.text import parse
 from weft.model.change import Change
+from weft.model.limits import LIMITS
 from weft.routing.local import RootSetChange, check_change
 
 
@@ -81,7 +82,7 @@ class Elided:
             self._mergers.pop(root, None)
             self._components.pop(root, None)
             for sub in list(self._behind.get(root, ())):
-                new[sub] = parse(self._forget(sub).text)
+                new[sub] = parse(self._forget(sub).text, limit=LIMITS.stored_text)
         self._roots.update(new)
         for sub, wanted in add.items():
             (self._mergers if sub in self._components and sub in loaded else self._roots)[sub] = wanted

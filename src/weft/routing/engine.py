@@ -309,15 +309,16 @@ class TableEngine(ABC, Generic[K, H]):
         return self._flush()
 
     def _change(self, add: Filters, drop: Collection[SubId]) -> None:
+        new = {
+            sub: self.hold(wanted) for sub, wanted in add.items()
+        }  # refuses what is too complex, before it is written
         refuse = self.codec.kinds[About.ADVERTISEMENTS].refuse
         for wanted in add.values():
             refuse(wanted.filter if isinstance(wanted, Placed) else wanted)
         if self._local is None:
             check_change(self.here.held, add, drop)
-            self._changed(self.here, drop, {sub: self.hold(wanted) for sub, wanted in add.items()})
+            self._changed(self.here, drop, new)
             return
-        for wanted in add.values():
-            self.hold(wanted)
         plain = {sub: wanted.filter if isinstance(wanted, Placed) else wanted for sub, wanted in add.items()}
         roots = self._local.change(plain, drop)
         self._changed(self.here, roots.drop, {root: self.hold(wanted) for root, wanted in roots.add.items()})

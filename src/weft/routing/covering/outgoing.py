@@ -17,8 +17,10 @@ from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from typing import Any
 
 from weft.algebra.box import NormalForm
-from weft.algebra.relate import as_form, covers
+from weft.algebra.budget import Budget
+from weft.algebra.relate import as_form, covers_within
 from weft.language.ast import Filter
+from weft.model.limits import LIMITS
 from weft.model.schema import Schema
 from weft.order.cover_index import CoverIndex, CoverRow
 from weft.routing.covering.extent import AxisSpan, Extent, Extents
@@ -31,17 +33,19 @@ _TAGGED = 63  # links with a bit of their own in the index; all others share the
 _SHARED = 1 << _TAGGED
 _LIGHT = 16  # pieces of work without a search that count as one
 _MOST_COMPARED = 256  # filters that are not boxes, per search; any further ones are assumed not to cover
+_SEARCHES = 5  # a search gets this fraction of the steps of an operation; an addition makes two
 
 
 class CoverNode:
     """A filter by its canonical key: its holders, the links that are told it, and its place for the other links."""
 
-    __slots__ = ("above", "below", "form", "holders", "item", "key", "leaving", "row", "told")
+    __slots__ = ("above", "below", "form", "holders", "hull", "item", "key", "leaving", "row", "told")
 
     def __init__(self, item: Filter | NormalForm, extent: Extent) -> None:
         self.item = item
         self.key = extent.key
         self.form = extent.form  # if it is not a box
+        self.hull = None if extent.exact else extent.spans
         self.holders: dict[TableInterface[Any, Any], int] = {}
         self.told: LinkMask = 0
         self.leaving: LinkMask = 0  # still told, until all nodes below have another place
@@ -168,7 +172,7 @@ class LinkCovers:
     def _hang_below_any(self, node: CoverNode, spans: Sequence[AxisSpan], exact: bool, mask: LinkMask) -> LinkMask:
         """Find witnesses; returns the links for which there is none."""
         rows = self._index.around_tagged(spans, exact, _tagged(mask))
-        compared = 0
+        compared, budget = 0, Budget(LIMITS.steps // _SEARCHES)
         for row in reversed(rows):  # a row that certainly suffices comes last
             witness = self._rows[row]
             some = witness.told & ~witness.leaving & mask
@@ -176,7 +180,7 @@ class LinkCovers:
                 continue
             if not (exact and row not in self._index.hulls):
                 compared += 1
-                if compared > _MOST_COMPARED or not self._covers(witness, node):
+                if compared > _MOST_COMPARED or not self._covers(witness, node, budget):
                     continue
             self._hang(witness, node, some)
             mask &= ~some
@@ -190,7 +194,7 @@ class LinkCovers:
         sure = exact and not (self._index.full and not self._index.knows(axis for axis, *_ in spans))
         hulls = self._index.hulls
         found = [(self._rows[row], sure and row not in hulls) for row in rows]
-        compared = 0
+        compared, budget = 0, Budget(LIMITS.steps // _SEARCHES)
         for number, (root, proven) in enumerate(found, 1):
             if number % _LIGHT == 0:
                 yield
@@ -199,26 +203,28 @@ class LinkCovers:
                 continue
             if not proven:
                 compared += 1
-                if compared > _MOST_COMPARED or not self._covers(node, root):
+                if compared > _MOST_COMPARED or not self._covers(node, root, budget):
                     continue
             self._unroot(root, some)
             if (self._wanted(root) | root.bearing) & some:
                 self._hang(node, root, some)
             self._clean(root)
 
-    def _covers(self, wide: CoverNode, narrow: CoverNode) -> bool:
-        return covers(self._form(wide), self._form(narrow), self._schema)
+    def _covers(self, wide: CoverNode, narrow: CoverNode, budget: Budget) -> bool:
+        """Whether a node surely covers another; when the budget of the search is used up, none does."""
+        for node in (wide, narrow):
+            if node.form is None:  # its normal form is made anew
+                budget.charge(len(self.extents.spans(node.key)))
+        if budget.left <= 0:
+            return False
+        return covers_within(self._form(wide), self._form(narrow), self._schema, budget)
 
     def _form(self, node: CoverNode) -> NormalForm:
         return as_form(node.item, self._schema) if node.form is None else node.form
 
     def _spans(self, node: CoverNode) -> Sequence[AxisSpan]:
         """The hull of a node, which is exact if there is no form."""
-        if node.form is None:
-            return self.extents.spans(node.key)
-        extent = self.extents.of(node.item)
-        assert extent is not None
-        return extent.spans
+        return self.extents.spans(node.key) if node.hull is None else node.hull
 
     # -- roots ------------------------------------------------------------------------------------
 

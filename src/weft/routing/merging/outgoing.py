@@ -18,8 +18,9 @@ from weft.merging import FilterMerging, MergeBudget
 from weft.merging.merge_parts import MergeChange, MergeItem
 from weft.merging.mergeability import Merged
 from weft.merging.merged_set import MergedSet
+from weft.model.limits import LIMITS
 from weft.model.schema import Schema
-from weft.order import FilterRelation
+from weft.order.filter_relation import Boxed, FilterRelation
 from weft.routing.covering.outgoing import CoverNode
 from weft.routing.item_codec import ItemCodec
 
@@ -45,12 +46,41 @@ class SendableMerging(FilterMerging):
         return found
 
 
+class SharedForms(FilterRelation):
+    """The relation of all links of a table: what one link has made of a filter serves the next."""
+
+    def __init__(self, schema: Schema | None) -> None:
+        super().__init__(schema, search=LIMITS.steps // 5)
+        self._recent: dict[int, tuple[Any, Boxed]] = {}  # by the identity of the filter; the oldest goes
+        self._room = _MOST_RECENT
+
+    def make(self, thing: Any, form: NormalForm | None = None) -> Boxed:
+        """The filter's normal form and hull; `form` is the normal form, if it is known."""
+        known = self._recent.get(id(thing))
+        if known is not None and known[0] is thing:
+            return known[1]
+        made = super().make(thing if form is None else form)
+        self._recent[id(thing)] = thing, made
+        self._room -= _weight(made)
+        while self._room < 0:
+            self._room += _weight(self._recent.pop(next(iter(self._recent)))[1])
+        return made
+
+
+def _weight(made: Boxed) -> int:
+    return 1 + sum([len(box.sets) for box in made.form.boxes])
+
+
+_MOST_RECENT = 100_000  # value sets of the filters that are remembered
+
+
 class MergedTold:
     """The nodes that a link must know, and the items that it is told instead."""
 
-    def __init__(self, schema: Schema | None, budget: MergeBudget | None, lazy: bool, items: ItemCodec) -> None:
-        merging = SendableMerging(schema, budget, items)
-        self.merged: MergedSet[Any] = MergedSet(FilterRelation(schema), merging, math.inf if lazy else 0.0)
+    def __init__(self, relation: SharedForms, budget: MergeBudget | None, lazy: bool, items: ItemCodec) -> None:
+        merging = SendableMerging(relation.schema, budget, items)
+        self._relation = relation
+        self.merged: MergedSet[Any] = MergedSet(relation, merging, math.inf if lazy else 0.0)
         self._add: dict[CoverNode, None] = {}
         self._drop: dict[CoverNode, None] = {}
 
@@ -70,6 +100,9 @@ class MergedTold:
 
     def merge(self) -> MergeChange[Any]:
         """Merge what was added and removed; returns the items to tell and to withdraw."""
+        for node in self._add:
+            if node.form is not None:
+                self._relation.make(node.item, node.form)
         change = self.merged.change([(node, node.item) for node in self._add], self._drop)
         self._add, self._drop = {}, {}
         return change

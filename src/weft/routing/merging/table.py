@@ -16,7 +16,7 @@ from weft.routing.covering.outgoing import CoverNode
 from weft.routing.covering.table import CoveredTable
 from weft.routing.engine import TableInterface
 from weft.routing.jobs import Job
-from weft.routing.merging.outgoing import MergedItem, MergedTold, told_item
+from weft.routing.merging.outgoing import MergedItem, MergedTold, SharedForms, told_item
 from weft.routing.table import About, Exactness, Item
 
 MergedInterface = TableInterface[MergedItem, CoverNode]
@@ -44,6 +44,7 @@ class MergingTable(CoveredTable[MergedItem]):
         self.budget = budget
         self.lazy = lazy
         self.outgoing: dict[MergedInterface, MergedTold] = {}
+        self._forms = SharedForms(self.schema)
 
     @property
     def exactness(self) -> Exactness:
@@ -70,7 +71,7 @@ class MergingTable(CoveredTable[MergedItem]):
     def listen(self, interface: MergedInterface) -> Job:
         """The merged minimal cover of what the others want."""
         self.outgoing[interface] = MergedTold(
-            self.schema, self.budget, self.lazy, self.codec.kinds[About.SUBSCRIPTIONS]
+            self._forms, self.budget, self.lazy, self.codec.kinds[About.SUBSCRIPTIONS]
         )
         return super().listen(interface)
 

@@ -1,38 +1,19 @@
-"""The limits of an index, in one place. Law: whoever runs the process may raise them; a limit never changes an answer.
-
-`LIMITS` holds for the whole process:
-
->>> LIMITS.filter_weight
-40000
-"""
+"""What a filter's boxes weigh in an index. Law: the weight bounds the memory of an admitted filter."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from weft.algebra.box import Box
 from weft.algebra.valueset import ValueSet
 from weft.errors import FilterTooComplexError
+from weft.model.limits import LIMITS
 
 _CHARACTERS = 16  # of a string or pattern that weigh as much as one bound
 
 
-@dataclass(slots=True)
-class IndexLimits:
-    """What an index takes, and what it remembers."""
-
-    filter_weight: int = 40_000  # bounds in one filter's normal form; each takes about 100 bytes
-    tail_weight: int = 2_048  # of the newest filters together, before they go into a tree
-    memo_bytes: int = 32 << 20  # strings of events, remembered with their codes, in all indexes together
-    memo_longest: int = 256  # characters; a longer string is not remembered
-
-
-LIMITS = IndexLimits()
-
-
 def weigh(boxes: Iterable[Box]) -> int:
-    """What boxes weigh: their bounds, patterns and residuals; a value set that several boxes share counts once.
+    """The number of bounds, patterns and residuals of boxes; a value set that several boxes share counts once.
 
     >>> weigh([Box({"x": ValueSet(numbers=((0, 0), (1, 1)))})])
     3
@@ -53,7 +34,8 @@ def check_weight(boxes: Iterable[Box]) -> int:
     weight = weigh(boxes)
     if weight > LIMITS.filter_weight:
         raise FilterTooComplexError(
-            f"the filter has {weight} bounds in its normal form, and an index takes {LIMITS.filter_weight}: split it"
+            f"the filter has {weight:,} bounds in its normal form, and an index takes at most "
+            f"{LIMITS.filter_weight:,}; split the filter"
         )
     return weight
 

@@ -1,0 +1,194 @@
+"""Fuzzing for cost: `make fuzz`, or `python fuzz/cost.py -max_total_time=60`. Law: no legal filter, pair of filters or
+event takes more work than the limits allow.
+
+An input is a recipe for a filter, a pair or an event: a few tests, each repeated often. Work is counted in steps, which
+the budget counts, and in lines of Python, which also finds what forgets to spend. The fuzzer is guided by both: each
+power of the fourth root of two that they reach is a branch of its own, so that more work is new coverage.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import gettempdir
+from types import FrameType
+from typing import Any
+
+import atheris
+
+with atheris.instrument_imports(include=["weft"]):
+    import weft.algebra.columns  # noqa: F401 - with numpy: importing it is not the work of a filter
+    from weft.algebra.budget import Budget
+    from weft.algebra.normalize import normalize
+    from weft.algebra.relate import covers, overlaps
+    from weft.algebra.stored import from_stored, to_stored
+    from weft.errors import EventError, FilterError
+    from weft.language.text import parse
+    from weft.model.event import Event
+    from weft.model.limits import LIMITS
+
+LINES_A_STEP = 25  # lines of Python that a step may take, over a whole operation
+FREE_LINES = 400_000  # lines that take no steps: reading a long text takes as many
+
+NAMES = ("a", "b", "s", "x{n}", "a{m}", "b{k}")
+NUMBERS = ("{n}", "{m}", "1", "{n}.5", "-{k}")
+WORDS = ("a{n}", "%{n}%", "%a%{n}%", "a%{n}", "%{n}_z%", "_{n}%", "%ab%ab%{n}%", "%{m}b%{n}a%", "%a_%", "%a%a%a%a{m}%")
+TESTS = (
+    "{name} = {number}",
+    "{name} != {number}",
+    "{name} < {number}",
+    "{name} BETWEEN {number} AND 999",
+    "{name} IN ({number}, 3, 7)",
+    "{name} NOT IN ({number}, 'b')",
+    "{name} LIKE '{word}'",
+    "{name} NOT LIKE '{word}'",
+    "{name} < {other}",
+    "{name} IS NULL",
+    "{name}",
+)
+TIMES = (1, 2, 3, 5, 8, 20, 60, 200, 250, 1000, 4000)
+WRAPS = ("({})", "NOT ({})", "({}) IS NULL", "(({}) IS NOT TRUE)")
+SEEDS = (
+    b"\0\1\1\5\0\0\0\1\0\7\0",
+    b"\1\1\2\6\2\1\2\3\0\7\1\1\1\2\6\2\1\2\3\0\7\0",
+    b"\2\5\40\3\7",
+    b"\0\2\3\7\2\0\2\0\1\11\1\0",
+)
+
+
+class Recipe:
+    """Bytes that choose, one after the other; when they end, the first choice is taken."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = iter(data)
+
+    def choose(self, among: tuple[Any, ...]) -> Any:
+        """One of some."""
+        return among[next(self._data, 0) % len(among)]
+
+    def number(self, most: int) -> int:
+        """A number from 0 to less than `most`."""
+        return next(self._data, 0) % most
+
+
+def filter_text(recipe: Recipe) -> str:
+    """A legal text, or one that is too long and is cut."""
+    parts = []
+    for _ in range(1 + recipe.number(3)):
+        unit = []
+        for _ in range(1 + recipe.number(3)):
+            test = recipe.choose(TESTS)
+            names = recipe.choose(NAMES), recipe.choose(NAMES)
+            unit.append(
+                test.format(name=names[0], other=names[1], number=recipe.choose(NUMBERS), word=recipe.choose(WORDS))
+            )
+        inner, outer = recipe.choose((" AND ", " OR ")), recipe.choose((" AND ", " OR "))
+        group, times = inner.join(unit), recipe.choose(TIMES)
+        many = [f"({group.format(n=n, m=n % 7, k=n % 50)})" for n in range(times)]
+        while sum(map(len, many)) + 6 * len(many) > LIMITS.text // 3:
+            many = many[: len(many) * 3 // 4]
+        parts.append(recipe.choose(WRAPS).format(outer.join(many)))
+    return str(recipe.choose((" AND ", " OR ")).join(parts))
+
+
+def event_of(recipe: Recipe) -> dict[str, Any]:
+    """A nested mapping with long names and texts."""
+    inner: Any = {f"k{n}": "x" * (1 << recipe.number(12)) for n in range(1 << recipe.number(13))}
+    for level in range(recipe.number(110)):
+        inner = {f"{level}" + "n" * (1 << recipe.number(12)): inner}
+    return {"top": inner}
+
+
+def work(operation: Callable[[], Any]) -> tuple[Any, int]:
+    """What an operation gives, an error of Weft's own included, and the lines of Python that it takes."""
+    lines = 0
+
+    def within(_: FrameType, __: str, ___: object) -> Any:
+        nonlocal lines
+        lines += 1
+        return within
+
+    before = sys.gettrace()
+    sys.settrace(within)
+    try:
+        return operation(), lines
+    except (FilterError, EventError) as error:
+        return error, lines
+    finally:
+        sys.settrace(before)
+
+
+def _reaching(name: str) -> Callable[[float], int]:
+    """A function with a branch for each level of work that is reached."""
+    source = f"def {name}(amount):\n    level = 0\n"
+    for level in range(100):
+        source += f"    if amount > {2 ** (level / 4)}:\n        level = {level}\n"
+    found: dict[str, Any] = {}
+    exec(source, found)
+    reached: Callable[[float], int] = atheris.instrument_func(found[name])
+    return reached
+
+
+REACHED = {name: (_reaching(f"{name}_steps"), _reaching(f"{name}_lines")) for name in ("admission", "pair", "event")}
+
+
+def count(name: str, steps: int, lines: int, allowed: int = FREE_LINES) -> None:
+    """Tell the fuzzer how much work it was; fail above the budget."""
+    for reached, amount in zip(REACHED[name], (steps, lines), strict=True):
+        reached(amount)
+    assert steps <= LIMITS.steps + 1, f"{name}: {steps} steps"
+    assert lines <= allowed + LINES_A_STEP * LIMITS.steps, f"{name}: {lines} lines for {steps} steps"
+
+
+def admitted(text: str) -> Any:
+    """The normal form of a text, or None if it is refused."""
+    tree, lines = work(lambda: parse(text))
+    assert lines <= 2 * FREE_LINES, f"reading takes {lines} lines"
+    if isinstance(tree, Exception):
+        return None
+    budget = Budget()
+    form, lines = work(lambda: normalize(tree, budget=budget))
+    count("admission", budget.used, lines)
+    return None if isinstance(form, Exception) else form
+
+
+def one_input(data: bytes) -> None:
+    """Measure one recipe; its first byte says what it is for."""
+    recipe = Recipe(data[1:])
+    kind = data[0] % 3 if data else 0
+    if kind == 2:
+        given = event_of(recipe)
+        made, lines = work(lambda: Event.of(given))
+        count("event", 0, lines)
+        assert isinstance(made, Exception) or len(made.attributes) <= LIMITS.attributes
+        return
+    form = admitted(filter_text(recipe))
+    if form is None:
+        return
+    if kind == 0:
+        again = from_stored(to_stored(form))
+        assert all((event in form) == (event in again) for event in ({}, {"a": 1, "s": "a1b"}, {"x1": 3, "b": "ab1"}))
+        return
+    other = admitted(filter_text(recipe))
+    if other is None:
+        return
+    for relate in (covers, overlaps):
+        budget = Budget()
+        _, lines = work(lambda relate=relate, budget=budget: relate(form, other, budget=budget))  # type: ignore[misc]
+        count("pair", min(budget.used, LIMITS.steps), lines)
+
+
+def main() -> None:
+    """Run until told to stop, from the seeds and what earlier runs found, or on the files the command line names."""
+    given = [argument for argument in sys.argv[1:] if not argument.startswith("-")]
+    corpus = Path(gettempdir(), "weft-fuzz-cost")
+    corpus.mkdir(exist_ok=True)
+    for number, seed in enumerate(SEEDS):
+        (corpus / f"seed{number}").write_bytes(seed)
+    atheris.Setup(sys.argv if given else [*sys.argv, str(corpus)], one_input)
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()

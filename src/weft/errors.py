@@ -10,6 +10,7 @@ WeftError
 ├── RangeError                ranges that are no set of curve points, or that cannot be taken back
 ├── LabelError                labels, or filters of them, that do not fit together or cannot be taken back
 ├── TuningError               samples or a budget for which no choice of parameters can be made, or a file of none
+├── RingError                 a ring, a node or a placement that is wrong, or a node that cannot join
 ├── LogError                  a log that cannot be opened, read or written
 │   ├── LogFullError          the quota or the disk is full: nothing was stored, and the log can go on
 │   └── LogFailedError        it is unknown what is stored: the process must end and recover
@@ -90,6 +91,10 @@ class TuningError(WeftError, ValueError):
 
 class PipelineError(WeftError):
     """A pipeline that cannot run: no Java, no Spark, columns missing, or bad rows where none may be."""
+
+
+class RingError(WeftError, ValueError):
+    """A ring, a node or a placement that is wrong, or a node that cannot join."""
 
 
 class LogError(WeftError):

@@ -122,4 +122,4 @@ def test_files_that_cannot_be_used(tmp_path):
     assert "no filter that can be used" in result.stderr
     result = run(*SMALL, "--plot", str(tmp_path / "bars.txt"), "--json")
     assert result.exit_code == 1
-    assert "no chart" in json.loads(result.stdout)["error"]["message"]
+    assert "not a chart file" in json.loads(result.stdout)["error"]["message"]

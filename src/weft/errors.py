@@ -1,23 +1,24 @@
-"""Every error Weft raises on purpose. Law: each says in one sentence what is wrong and what to do.
+"""Every error that Weft raises on purpose. Law: each message states in one sentence what is wrong and what to do.
 
 WeftError
 ├── FilterError               a filter that cannot be used
-│   ├── FilterSyntaxError     text or JSON that is no filter: line, column, caret, hint
-│   └── FilterTooComplexError a filter past a stated limit
-├── SchemaError               a schema that is wrong, or lacks what an operation needs
-├── EventError                an event, or a batch of them, that cannot be read
+│   ├── FilterSyntaxError     text or JSON that is not a filter: line, column, caret, hint
+│   └── FilterTooComplexError a filter beyond a documented limit
+├── SchemaError               a schema that is invalid, or lacks what an operation needs
+├── EventError                an event, or a batch of events, that cannot be read
 ├── SnapshotError             a saved index that cannot be opened
-├── RangeError                ranges that are no set of curve points, or that cannot be taken back
-├── LabelError                labels, or filters of them, that do not fit together or cannot be taken back
-├── TuningError               samples or a budget for which no choice of parameters can be made, or a file of none
 ├── RingError                 a ring, a node or a placement that is wrong, or a node that cannot join
+├── RangeError                ranges that are not a set of curve points, or that cannot be removed
+├── LabelError                labels, or filters of labels, that do not fit together or cannot be removed
+├── TuningError               samples or a budget that allow no choice of parameters, or an invalid tuning file
+├── OptionError               an option outside its allowed values
 ├── LogError                  a log that cannot be opened, read or written
 │   ├── LogFullError          the quota or the disk is full: nothing was stored, and the log can go on
 │   └── LogFailedError        it is unknown what is stored: the process must end and recover
-├── PipelineError             a pipeline that cannot run: no Java, columns missing, bad rows where none may be
-└── ProtocolError             the rules between neighbours are broken
-    ├── LocalProtocolError    by the caller on this side: nothing was changed, nothing was told
-    └── RemoteProtocolError   by the neighbour: what it said is refused as a whole
+├── PipelineError             a pipeline that cannot run: no Java, missing columns, bad rows where none are allowed
+└── ProtocolError             a violation of the rules between neighbours
+    ├── LocalProtocolError    by the caller on this side: nothing was changed, nothing was sent
+    └── RemoteProtocolError   by the neighbour: its message is rejected as a whole
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _WINDOW = 72
 
 
 class WeftError(Exception):
-    """The base of all errors of Weft."""
+    """The base of all Weft errors."""
 
 
 class FilterError(WeftError, ValueError):
@@ -34,7 +35,7 @@ class FilterError(WeftError, ValueError):
 
 
 class FilterSyntaxError(FilterError):
-    """Text or JSON that is no filter; shows the place with a caret, and a hint where there is one."""
+    """Text or JSON that is not a filter. The message marks the place with a caret, and adds a hint where possible."""
 
     def __init__(self, message: str, text: str = "", start: int = 0, end: int = 0, hint: str = "") -> None:
         start = max(0, min(start, len(text)))
@@ -62,11 +63,11 @@ class FilterSyntaxError(FilterError):
 
 
 class FilterTooComplexError(FilterError):
-    """A filter past a stated limit of size, depth or boxes."""
+    """A filter beyond a documented limit of size, depth or boxes."""
 
 
 class SchemaError(WeftError, ValueError):
-    """A schema that is wrong, or lacks what an operation needs (bounds for a volume, say)."""
+    """A schema that is invalid, or lacks what an operation needs (such as bounds for a volume)."""
 
 
 class EventError(WeftError, ValueError):
@@ -74,23 +75,27 @@ class EventError(WeftError, ValueError):
 
 
 class SnapshotError(WeftError):
-    """A saved index that cannot be opened: torn, of another program, or of a newer version."""
+    """A saved index that cannot be opened: damaged, written by another program, or by a newer version."""
 
 
 class RangeError(WeftError, ValueError):
-    """Ranges that are no set of curve points, or that cannot be taken back."""
+    """Ranges that are not a set of curve points, or that cannot be removed."""
 
 
 class LabelError(WeftError, ValueError):
-    """Labels, or counting filters of labels, that do not fit together or cannot be taken back."""
+    """Labels, or counting filters of labels, that do not fit together or cannot be removed."""
 
 
 class TuningError(WeftError, ValueError):
-    """Samples or a budget for which no choice of parameters can be made, or a tuning file that is none."""
+    """Samples or a budget that allow no choice of parameters, or an invalid tuning file."""
+
+
+class OptionError(WeftError, ValueError):
+    """An option of a constructor or a call that is outside its allowed values."""
 
 
 class PipelineError(WeftError):
-    """A pipeline that cannot run: no Java, no Spark, columns missing, or bad rows where none may be."""
+    """A pipeline that cannot run: no Java, no Spark, missing columns, or bad rows where none are allowed."""
 
 
 class RingError(WeftError, ValueError):
@@ -110,19 +115,19 @@ class LogFailedError(LogError):
 
 
 class ProtocolError(WeftError):
-    """The rules between neighbours, or between a broker and its table, are broken."""
+    """A violation of the rules between neighbours, or between a broker and its table."""
 
 
 class LocalProtocolError(ProtocolError):
-    """This side did what it must not: nothing was changed, nothing was told."""
+    """This side violated the rules. Nothing was changed, and nothing was sent."""
 
 
 class RemoteProtocolError(ProtocolError):
-    """The neighbour said what it must not: its message is refused as a whole."""
+    """The neighbour violated the rules. Its message is rejected as a whole."""
 
 
 def _excerpt(text: str, start: int, end: int) -> list[str]:
-    """The line around `start`, cut to a readable width, and the carets under it."""
+    """The line around `start`, cut to a readable width, and the carets below it."""
     begin = text.rfind("\n", 0, start) + 1
     stop = text.find("\n", start)
     stop = len(text) if stop < 0 else stop

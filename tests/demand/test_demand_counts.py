@@ -177,7 +177,7 @@ def test_events_that_pass_are_those_in_the_set(test: object) -> None:
                     assert passing.spans(name, part, spans, rows.texts()).tolist() == [sum(brute)]
 
 
-def test_a_text_that_is_no_filter_or_too_large_a_one_is_refused_alone() -> None:
+def test_an_invalid_or_too_large_filter_is_refused_alone() -> None:
     large = " AND ".join(f"(a{n} = 1 OR b{n} = 2)" for n in range(12))
     with pytest.raises(FilterError):
         normalize(parse(large))

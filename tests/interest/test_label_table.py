@@ -121,7 +121,7 @@ def test_merging_filters_is_adding_their_labels() -> None:
         one.merge(other)
         assert one == CountingFilter.of(shape, [range(30), range(20, 50)])
     for stranger in (FilterShape(128, seed=3), FilterShape(64, seed=4), FilterShape(64, hashes=3, seed=3)):
-        with pytest.raises(LabelError, match="alike"):
+        with pytest.raises(LabelError, match="the same shape"):
             CountingFilter(FilterShape(64, seed=3)).merge(CountingFilter(stranger))
 
 
@@ -185,7 +185,7 @@ def test_a_filter_grows_to_a_bound() -> None:
 def test_a_switch_that_cannot_be_is_refused(switch: Switch, says: str) -> None:
     with pytest.raises(LabelError, match=says):
         TwinFilter(FilterShape(16, 4), 0.01).admit(switch, fresh=False)
-    with pytest.raises(LabelError, match="cannot come"):
+    with pytest.raises(LabelError, match="cannot switch"):
         TwinFilter(FilterShape(16, 4), 0.01).admit(Switch(9, 2 * MOST_COUNTERS), fresh=True)
     TwinFilter(FilterShape(16, 4), 0.01).admit(Switch(9, 64), fresh=True)
 

@@ -79,7 +79,7 @@ def test_labels_follow_the_order_of_cuts_with_little_room(numbers: list[Any], bo
     line.check()
 
 
-def test_a_line_that_is_full_says_so() -> None:
+def test_a_full_line_raises() -> None:
     line = CutLine(reach=4)
     with pytest.raises(OverflowError, match="more cuts than labels"):
         line.spread()

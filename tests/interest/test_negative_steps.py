@@ -17,6 +17,7 @@ from weft import parse
 from weft.algebra.box import Box
 from weft.algebra.normalize import normalize
 from weft.algebra.relate import Region, covers
+from weft.errors import OptionError
 from weft.interest.negative_space import Limit, NegativeSpace
 from weft.interest.tiles import Tiles
 from weft.language.ast import Filter
@@ -101,7 +102,7 @@ def test_no_event_is_lost_after_any_step(space: NegativeSpace[int], steps: list[
 
 @given(lagging(), steps_of(filters(4)))
 @thorough(20)
-def test_none_is_told_that_one_told_before_covers(space: NegativeSpace[int], steps: list[Any]) -> None:
+def test_nothing_is_told_that_an_earlier_one_covers(space: NegativeSpace[int], steps: list[Any]) -> None:
     there = drive(space, steps)
     there.settle()
     active = [made.form for made in space._cover.active._active.values()]  # in the order in which they became so
@@ -211,9 +212,9 @@ def test_a_limit_that_keeps_nothing_from_being_subtracted_is_exact() -> None:
 
 
 def test_bounds_are_checked() -> None:
-    with pytest.raises(ValueError, match="most_boxes is 1 or more"):
+    with pytest.raises(OptionError, match="most_boxes is 0; give 1 or more"):
         NegativeSpace[int](most_boxes=0)
-    with pytest.raises(ValueError, match="at_once is 0 or more"):
+    with pytest.raises(OptionError, match="at_once is -1; give 0 or more"):
         NegativeSpace[int](at_once=-1)
 
 

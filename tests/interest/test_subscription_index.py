@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from strategies import thorough
+from weft.errors import RangeError
 from weft.index.base import SubId
 from weft.interest.subscription_index import SubscriptionIndex
 from weft.kernels.steps import LAST
@@ -108,12 +109,12 @@ def test_single_questions_and_the_ends_of_the_curve() -> None:
 def test_bad_batches_change_nothing() -> None:
     index = SubscriptionIndex()
     two = RangeSets.of([RangeSet.of((1, 2)), RangeSet.of((3, 4))])
-    with pytest.raises(KeyError, match="twice"):
+    with pytest.raises(KeyError, match="duplicate id"):
         index.add_batch(np.array([1, 1]), two)
-    with pytest.raises(ValueError, match="1 subscriptions for 2 sets"):
+    with pytest.raises(RangeError, match="1 subscriptions do not fit 2 sets"):
         index.add_batch(np.array([1]), two)
     index.add(SubId(2), NOTHING)
-    with pytest.raises(KeyError, match="2 is known"):
+    with pytest.raises(KeyError, match="2 already exists"):
         index.add_batch(np.array([1, 2]), two)
     assert len(index) == 1
     assert SubId(1) not in index

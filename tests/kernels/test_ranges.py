@@ -119,7 +119,7 @@ def test_without_free_slots_it_stops_before_a_range_and_goes_on_in_more() -> Non
     assert run(IN, more, *many[done:])[0] == 30 - done
 
 
-def test_what_nobody_needs_stops_a_removal_before_it() -> None:
+def test_an_unneeded_point_stops_a_removal_before_it() -> None:
     t = steps.empty(4, 16)
     run(IN, t, (1, 5), (7, 9))
     assert run(OUT, t, (1, 5), (7, 10), (7, 9))[0] == -1 - 1

@@ -18,7 +18,7 @@ SCHEMA = Schema.from_dict({"attributes": {name: {"type": "float", "bounds": [0, 
 
 @given(st.lists(filters(3).filter(lambda each: "is_a" not in str(each)), max_size=7))
 @thorough(100)
-def test_mergers_admit_just_what_their_filters_admit(some: list[Filter]) -> None:
+def test_mergers_admit_exactly_what_their_filters_admit(some: list[Filter]) -> None:
     some = [each for each in some if normalize(each)]
     mergers = merge_all([normalize(each) for each in some])
     assert sorted(at for merger in mergers for at in (*merger.components, *merger.covered)) == list(range(len(some)))

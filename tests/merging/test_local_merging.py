@@ -94,7 +94,7 @@ def through(case: MergeCase, structure: Structure[Any], interface: int) -> set[i
 @pytest.mark.parametrize("name", EXACT)
 @given(data=st.data())
 @thorough(15)
-def test_nobody_notices(name: str, kind: str, data: st.DataObject) -> None:
+def test_merging_does_not_change_what_is_matched(name: str, kind: str, data: st.DataObject) -> None:
     """Every interface gets what its filters match; the root changes add up; in the end nothing is left."""
     case = MERGE_CASES[name]
     table = LocalMerging(STRUCTURES[kind](case.relation()), case.merging())

@@ -12,7 +12,7 @@ from strategies import EVENTS, filters, thorough
 from weft.algebra.measure import volume
 from weft.algebra.relate import as_form, covers
 from weft.algebra.to_filter import to_filter
-from weft.errors import FilterError
+from weft.errors import FilterError, OptionError
 from weft.language.ast import Filter
 from weft.language.text import parse
 from weft.merging.mergeability import FilterMerging, MergeBudget, Merging, never
@@ -149,7 +149,7 @@ def test_any_type_merges() -> None:
     ],
 )
 def test_wrong_settings_are_refused(wrong: object) -> None:
-    with pytest.raises(ValueError):
+    with pytest.raises(OptionError):
         wrong()  # type: ignore[operator]
-    with pytest.raises(ValueError, match="'first' or 'widest'"):
+    with pytest.raises(OptionError, match="'first' or 'widest'"):
         Merging(touching, choice="last")  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ from strategies import EVENTS, filters, thorough
 from weft.algebra.box import NormalForm
 from weft.algebra.relate import as_form, covers
 from weft.algebra.to_filter import to_filter
-from weft.errors import FilterError
+from weft.errors import FilterError, OptionError
 from weft.language.ast import Filter
 from weft.language.meaning import matches
 from weft.language.text import parse
@@ -376,7 +376,7 @@ def test_false_positives_are_estimated() -> None:
 
 
 def test_patience_is_a_number() -> None:
-    with pytest.raises(ValueError, match="0 for none"):
+    with pytest.raises(OptionError, match="0 for none"):
         MergedSet(Relation(Range.covers), Merging(touching), patience=-1)
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from strategies import filters, thorough
 from weft.algebra.relate import covers, is_empty
 from weft.algebra.spans import ColumnPart, Span
+from weft.errors import OptionError
 from weft.kernels.boxes import BOUNDED, HIGH_OPEN, LOW_OPEN
 from weft.language.text import parse
 from weft.order import FilterRelation, Forest
@@ -173,7 +174,7 @@ def test_rows_that_are_let_go_are_used_again() -> None:
 
 @pytest.mark.parametrize(("buffer", "leaf"), [(4, 0), (2, 4)])
 def test_a_buffer_holds_a_leaf(buffer: int, leaf: int) -> None:
-    with pytest.raises(ValueError, match="at least a leaf"):
+    with pytest.raises(OptionError, match="leaf <= buffer"):
         CoverIndex(buffer=buffer, leaf=leaf)
 
 

@@ -86,7 +86,7 @@ def test_of_any_filters_it_finds_what_covers_finds(some: list[Filter]) -> None:
         assert not any(covers(forms[other], forms[at]) for other in kept if other != at)
 
 
-def test_past_so_many_candidates_it_is_unsure_and_says_so() -> None:
+def test_with_too_many_candidates_it_reports_that_it_is_unsure() -> None:
     texts = [*(f"a LIKE '%{sign}%'" for sign in "bcdefg"), "a LIKE '%f%g%'"]
     columns = columns_of_texts(texts)
     sure, hasty = minimal_cover(columns, len(texts)), minimal_cover(columns, len(texts), tries=1)
@@ -94,7 +94,7 @@ def test_past_so_many_candidates_it_is_unsure_and_says_so() -> None:
     assert (hasty.kept.tolist(), hasty.unsure) == ([0, 1, 2, 3, 4, 5, 6], 7)
 
 
-def test_what_matches_nothing_is_no_ones() -> None:
+def test_a_filter_that_never_matches_has_no_coverer() -> None:
     cover = minimal_cover(columns_of_texts(["x < 1 AND x > 2", "FALSE"]), 2)
     assert cover.coverers.tolist() == [NOTHING, NOTHING]
     assert minimal_cover(columns_of_texts([]), 0).kept.tolist() == []

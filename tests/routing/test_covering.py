@@ -256,7 +256,7 @@ def test_parts_of_a_merger_are_dropped_in_the_same_update() -> None:
     assert server.drop(I1, "x < 10")["I2"][0] == ["x >= 10"]
 
 
-def test_a_lazy_table_merges_anew_when_it_tidies() -> None:
+def test_a_lazy_table_merges_again_when_it_tidies() -> None:
     server = Hears(MergingTable(index=small_index, lazy=True), I1, I2)
     server.add(I1, "x < 10")
     server.add(I1, "x >= 10")
@@ -292,7 +292,7 @@ def test_neighbours_join_and_leave_a_merging_table() -> None:
 
 
 @pytest.mark.parametrize("make", [CoveringTable, MergingTable])
-def test_a_range_of_a_curve_is_no_filter(make: Callable[..., Any]) -> None:
+def test_a_curve_range_is_not_a_filter(make: Callable[..., Any]) -> None:
     table = make(index=small_index)
     table.attach(I1)
     with pytest.raises(RemoteProtocolError, match="not a filter"):
@@ -453,6 +453,6 @@ def test_a_table_refuses_what_would_break_it_later() -> None:
         with pytest.raises(RemoteProtocolError, match="not a filter here"):
             table.learn(I1, Update(add={ItemId(1): item}))  # type: ignore[dict-item]
     assert not table.heard(I1)
-    with pytest.raises(LocalProtocolError, match="needs a name"):
+    with pytest.raises(LocalProtocolError, match="has no name"):
         table.attach(Link(""))
     table.check()

@@ -203,7 +203,7 @@ def test_a_switch_needs_a_filter(table: DlsTable) -> None:
         parse("x > 5"),
     ],
 )
-def test_what_is_no_label_set_is_refused(table: DlsTable, item: object) -> None:
+def test_an_invalid_label_set_is_refused(table: DlsTable, item: object) -> None:
     with pytest.raises(RemoteProtocolError, match="north"):
         table.learn(NORTH, Update(add={ItemId(1): item}))  # type: ignore[dict-item]
     assert not table.heard(NORTH)

@@ -136,7 +136,7 @@ def test_the_default_needs_a_schema_with_bounds_and_no_more() -> None:
     with pytest.raises(LocalProtocolError, match="needs a content space"):
         MicsTable([])
     for gap in (-1, 1 << 70):
-        with pytest.raises(LocalProtocolError, match="a gap is"):
+        with pytest.raises(LocalProtocolError, match="the gap is"):
             MicsTable([space("x")], gap=gap)
 
 
@@ -152,7 +152,7 @@ def test_ends_with_other_grids_are_told_apart() -> None:
 @pytest.mark.parametrize(
     "item", [CurveRange(1, 0, 1), CurveRange(0, 3, 2), CurveRange(0, -1, 2), CurveRange(0, 0, 1 << 40), "x > 5"]
 )
-def test_what_is_no_range_of_our_curves_is_refused(table: MicsTable, item: Any) -> None:
+def test_a_range_of_other_curves_is_refused(table: MicsTable, item: Any) -> None:
     with pytest.raises(RemoteProtocolError, match="not a range of our curves"):
         table.learn(NORTH, Update(add={ItemId(1): item}))
     assert not table.heard(NORTH)
@@ -170,7 +170,7 @@ def test_wrong_calls_change_nothing(table: MicsTable) -> None:
     table.check()
 
 
-def test_what_matches_nothing_is_kept_and_told_to_nobody(table: MicsTable) -> None:
+def test_a_filter_that_never_matches_is_kept_but_not_told(table: MicsTable) -> None:
     assert table.change({SubId(1): parse("x > 5 AND x < 3")}, ()) == []
     assert table.change({SubId(1): parse("x > 5")}, [SubId(1)])
     table.check()

@@ -68,7 +68,7 @@ def test_tidying_keeps_to_its_budget(table: NegativeTable) -> None:
     assert [tell.link for tell in table.step(1)] == [SOUTH]
 
 
-def test_a_filter_that_matches_nothing_is_held_by_nobody(table: NegativeTable) -> None:
+def test_a_filter_that_never_matches_is_not_held(table: NegativeTable) -> None:
     assert table.change({SubId(1): parse("x > 5 AND x < 3")}, ()) == []
     with pytest.raises(RemoteProtocolError):
         table.learn(NORTH, Update(drop=(ItemId(7),)))

@@ -61,7 +61,7 @@ def test_updates_and_items_are_counted() -> None:
         overlay.check()
 
 
-def test_flooding_sends_events_where_nobody_wants_them() -> None:
+def test_flooding_sends_unwanted_events() -> None:
     overlay = line(FloodingTable)
     overlay.subscribe(B, SubId(1), WIDE)
     overlay.publish(A, {"x": 1})
@@ -70,7 +70,7 @@ def test_flooding_sends_events_where_nobody_wants_them() -> None:
     assert (overlay.counters.events, overlay.counters.false_positives) == (3, 2)
 
 
-def test_an_event_that_overtakes_nothing_follows_an_unsubscription_in_vain() -> None:
+def test_an_event_behind_an_unsubscription_is_a_false_positive() -> None:
     overlay = line()
     overlay.subscribe(B, SubId(1), WIDE)
     overlay.settle()
@@ -168,5 +168,5 @@ def test_tables_that_talk_without_end_are_stopped() -> None:
 
     overlay = line(lambda: Endless(index=small_index))
     overlay.publish(A, {})
-    with pytest.raises(ProtocolError, match="without end"):
+    with pytest.raises(ProtocolError, match="never stops"):
         overlay.settle(100)

@@ -273,7 +273,7 @@ def test_a_broker_alone_changes_at_once() -> None:
     table.check()
 
 
-def test_what_is_there_already_is_no_change(table: DlsTable) -> None:
+def test_the_space_in_use_is_not_a_change(table: DlsTable) -> None:
     assert table.retune(LabelSpace.from_json(OLD.to_json())) == []
     table.retune(NEW)
     assert table.retune(NEW) == []
@@ -282,7 +282,7 @@ def test_what_is_there_already_is_no_change(table: DlsTable) -> None:
 def test_one_change_at_a_time(table: DlsTable) -> None:
     table.retune(NEW)
     other = LabelSpace([Grid.uniform(SCHEMA, 5)])
-    with pytest.raises(LocalProtocolError, match="already"):
+    with pytest.raises(LocalProtocolError, match="in progress"):
         table.retune(other)
     with pytest.raises(RemoteProtocolError, match="one broker"):
         table.learn(NORTH, stage(Stage.OFFERED, other))

@@ -85,7 +85,7 @@ def test_simple_tells_equal_filters_twice_and_identity_once() -> None:
     assert told == {"simple": 2, "identity": 1}
 
 
-def test_identity_tells_a_filter_back_when_somebody_else_wants_it_too() -> None:
+def test_identity_tells_a_filter_back_when_another_source_wants_it_too() -> None:
     table = IdentityTable(index=small_index)
     table.attach(NORTH), table.attach(SOUTH)
     assert [tell.link for tell in table.learn(NORTH, Update(add=items(WIDE)))] == [SOUTH]

@@ -98,7 +98,7 @@ def test_a_master_gets_every_event_and_tells_nothing() -> None:
     assert (outcome.messages, outcome.ideal, outcome.false_positives) == (4, 3, 1)  # x = -1 goes up all the same
 
 
-def test_nothing_is_told_towards_where_nobody_publishes() -> None:
+def test_nothing_is_told_towards_brokers_without_publishers() -> None:
     given = Scenario(CHAIN, [Client(B1, parse("x > 0"))], [], [Publication(B2, {"x": 1})], advertised=True)
     outcome = played(given, "simple")
     assert traffic(outcome.advertising) == (2, 2, 0)
@@ -153,7 +153,7 @@ class Forgetful(SimpleTable):
 
 def test_a_model_that_loses_an_event_is_found_out() -> None:
     given = by_hand()
-    with pytest.raises(ProtocolError, match="forgetful has lost 3 deliveries"):
+    with pytest.raises(ProtocolError, match="forgetful lost 3 deliveries"):
         simulate(given, "forgetful", Expected(given), models={"forgetful": Forgetful})
 
 
@@ -229,7 +229,7 @@ def test_a_chart_is_drawn(tmp_path: Path) -> None:
 def test_a_chart_that_cannot_be_drawn_is_refused_before_the_run(tmp_path: Path, monkeypatch) -> None:
     with pytest.raises(WeftError, match=r"name it \.png"):
         chart.check_chart(tmp_path / "bars.txt")
-    with pytest.raises(WeftError, match="make it first"):
+    with pytest.raises(WeftError, match="create it first"):
         chart.check_chart(tmp_path / "none" / "bars.png")
     monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
     with pytest.raises(WeftError, match=r"weft\[lab\]"):

@@ -144,7 +144,7 @@ def test_an_event_that_matches_has_its_index_in_the_ranges(
 
 
 def test_a_filter_that_matches_nothing_is_refused() -> None:
-    with pytest.raises(FilterError, match="matches no event"):
+    with pytest.raises(FilterError, match="never matches"):
         Grid((dimensions("a")[0],)).boxes("a > 2 AND a < 1")
 
 

@@ -199,7 +199,7 @@ def test_parameters_travel() -> None:
             LabelSpace.from_json(text)
 
 
-def test_what_is_no_label_is_refused() -> None:
+def test_an_invalid_label_is_refused() -> None:
     space = LabelSpace([Grid.uniform(SCHEMA, cells=6)], most=1, parts=3)
     sound = [label for label in range(1 << space.size) if space.sound(np.array([label]))[0]]
     nodes = {sum(-(-6 // (1 << drop)) for drop in range(4))}  # of each dimension: blocks of 1, 2, 4 and 8
@@ -228,17 +228,17 @@ def test_a_label_has_room_for_31_attributes() -> None:
         (lambda: LabelCode((1 << 32, 1 << 32)), "fewer granules"),
         (lambda: LabelCode((4,)).of_boxes([(0,)], [(1,)], room=1), "parts"),
         (lambda: LabelCode((4,)).of_boxes([(2,)], [(1,)]), "no cells"),
-        (lambda: LabelCode((4,)).of_boxes([(2,)], [(4,)]), "out of"),
-        (lambda: LabelCode((4,)).of_cells([(4,)]), "out of"),
+        (lambda: LabelCode((4,)).of_boxes([(2,)], [(4,)]), "is outside its"),
+        (lambda: LabelCode((4,)).of_cells([(4,)]), "is outside its"),
         (lambda: LabelCode((4,), parts=1).text(0), "mark"),
         (lambda: LabelCode((4,), parts=-1), "step"),
         (lambda: LabelSpace([]), "grid"),
         (lambda: LabelSpace([Grid.uniform(SCHEMA, 4)], most=0), "label"),
-        (lambda: LabelSpace([Grid.uniform(SCHEMA, 4)], most=2.5), "integer of 1 or more, not 2.5"),  # type: ignore
-        (lambda: LabelSpace([Grid.uniform(SCHEMA, 4)], parts=0), "integer of 1 or more, not 0"),
+        (lambda: LabelSpace([Grid.uniform(SCHEMA, 4)], most=2.5), "is 2.5; give an integer of 1 or more"),  # type: ignore
+        (lambda: LabelSpace([Grid.uniform(SCHEMA, 4)], parts=0), "is 0; give an integer of 1 or more"),
         (lambda: LabelSpace([Grid.uniform(SCHEMA, 4)]).labels("a = 1", 1), "application"),
-        (lambda: LabelSpace.of(many(32)), "has 32 attributes, and a label has room for 31"),
-        (lambda: LabelSpace.of(many(32), 2), "has 32 attributes, and a label has room for 31"),
+        (lambda: LabelSpace.of(many(32)), "has 32 attributes, and a label has room for at most 31"),
+        (lambda: LabelSpace.of(many(32), 2), "has 32 attributes, and a label has room for at most 31"),
         (lambda: LabelSpace([Grid.uniform(many(32), 2)]), "32 attributes make labels of 64 bits"),
         (lambda: LabelSpace.of(many(31), 3), "31 attributes make labels of 93 bits"),
     ],

@@ -115,7 +115,7 @@ def test_values_cannot_be_changed_and_leave_the_givers_alone() -> None:
         ([0], [2**63]),
     ],
 )
-def test_what_is_no_set_is_refused(starts: list[int], stops: list[int]) -> None:
+def test_an_invalid_set_is_refused(starts: list[int], stops: list[int]) -> None:
     with pytest.raises(RangeError):
         RangeSet(np.array(starts), np.array(stops))
     if starts not in ([1, 3], [5, 1]):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from weft import is_empty
+from weft.errors import SchemaError
 from weft.language.ast import And, Between, Compare, attributes
 from weft.workloads.thesis import ANY_PREDICATE, SCHEMAS, TOP, FilterSchema, in_turn
 
@@ -70,7 +71,7 @@ def test_a_width_is_a_part_of_the_domain():
     ],
 )
 def test_a_schema_is_valid_from_birth(wrong):
-    with pytest.raises(ValueError):
+    with pytest.raises(SchemaError):
         FilterSchema(**{"names": ("a", "b"), "least": 1, "most": 2, **wrong})
 
 

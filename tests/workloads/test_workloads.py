@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from weft import matches, parse
+from weft.errors import SchemaError
 from weft.workloads import WORKLOADS, Workload, mixed
 
 NAMES = list(WORKLOADS)
@@ -138,5 +139,5 @@ def test_odd_names_values_and_missing_sides_become_texts() -> None:
 
 
 def test_columns_of_unlike_lengths_are_refused() -> None:
-    with pytest.raises(ValueError, match="equally many"):
+    with pytest.raises(SchemaError, match="same number of bounds"):
         Workload("bad", {"x": (np.zeros(2), np.zeros(2)), "k": pa.array(["a"])}, pa.record_batch({"x": [1.0]}))

@@ -1,1 +1,1 @@
-"""What subscriptions ask for, counted."""
+"""Counts of what subscriptions ask for."""

@@ -1,11 +1,11 @@
-"""What filters ask for, as a bag of counts. Laws: merging adds, so it is associative and commutative, and the parts
-merged are the whole; `sampled` before and after a merge is `sampled` after it, and so is `topped` where the parts share
-no long key.
+"""What filters ask for, as a bag of counts. Laws: merging adds, so it is associative and commutative, and the merged
+parts equal the whole; applying `sampled` before a merge does not change the result of `sampled` after it, and the same
+holds for `topped` if the parts share no long key.
 
-Everything that is counted has a key of three texts: the fact, the attribute it is about (or none), and a value. So
-counts can be summed by whoever sums by key, a cluster too. Three facts have as many keys as filters may have different
-constants, forms and ranges: of constants and forms the most frequent are kept, of ranges a sample, and how many were
-left out is known.
+Every count has a key of three strings: the fact, the attribute that it concerns (or none), and a value. Any system that
+sums by key can therefore sum counts, including a cluster. Three facts can have as many keys as filters have different
+constants, forms and ranges: the most frequent constants and forms are kept, and a sample of the ranges. How many were
+left out is recorded.
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ from weft.algebra.columns import ColumnPart
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SAMPLE = 1_000  # ranges of an attribute
-TOP = 50  # constants of an attribute, and forms
+SAMPLE = 1_000  # ranges per attribute
+TOP = 50  # constants per attribute, and forms
 
 CountKey = tuple[str, str, str]
 
 
 class Fact(StrEnum):
-    """What a count is about; what its value says."""
+    """What a count is about, and what its value means."""
 
     FILTERS = "filters"  # read, refused, nothing (never TRUE) or everything (always TRUE)
-    SIZE = "size"  # signs of a text, rounded up to a power of two
+    SIZE = "size"  # characters of a text, rounded up to a power of two
     BOXES = "boxes"  # of a filter
-    ATTRIBUTES = "attributes"  # that a filter looks at
-    USE = "use"  # filters that look at the attribute
-    KIND = "kind"  # filters with such a predicate on it
-    TOGETHER = "together"  # filters that look at both, the other one being the value and later in the alphabet
-    CONSTANT = "constant"  # filters in which the attribute equals it
-    FORM = "form"  # filters of one normal form, by its hash
-    RANGE = "range"  # filters with this range on it: a rank that is as good as random, part, low and high
-    SHARE = "share"  # predicates on it that so large a part of the sampled events passes
-    PASSED = "passed"  # sampled events that pass a predicate on it, summed over predicates: all, and of how many
+    ATTRIBUTES = "attributes"  # that a filter tests
+    USE = "use"  # filters that test the attribute
+    KIND = "kind"  # filters with a predicate of this kind on it
+    TOGETHER = "together"  # filters that test both; the value is the other one, later in the alphabet
+    CONSTANT = "constant"  # filters that require the attribute to equal it
+    FORM = "form"  # filters with the same normal form, by its hash
+    RANGE = "range"  # filters with this range on it: a pseudo-random rank, part, low and high
+    SHARE = "share"  # predicates on it that this share of the sampled events passes
+    PASSED = "passed"  # sampled events that pass a predicate on it, summed over predicates: passed, and total
 
 
 @dataclass(frozen=True, slots=True)
 class DemandRanges:
-    """Ranges of numbers or timestamps, infinite where they have no end, and how many filters each stands for."""
+    """Ranges of numbers or timestamps, infinite where unbounded, and the number of filters that each stands for."""
 
     part: ColumnPart
     low: NDArray[np.float64]
@@ -59,7 +59,7 @@ class DemandRanges:
     weight: NDArray[np.int64]
 
     def around(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Of each point, the part of the ranges that it is in."""
+        """For each point, the share of the ranges that contain it."""
         starts, ends = np.argsort(self.low), np.argsort(self.high)
         begun = np.append(0, np.cumsum(self.weight[starts]))[np.searchsorted(self.low[starts], points, "right")]
         ended = np.append(0, np.cumsum(self.weight[ends]))[np.searchsorted(self.high[ends], points, "left")]
@@ -69,7 +69,7 @@ class DemandRanges:
 
 @dataclass(frozen=True, slots=True)
 class DemandCounts:
-    """Counts by key, a text for each form, and of what was left out how many keys and counts there were.
+    """Counts by key, one text per form, and the number of keys and counts that were left out.
 
     >>> some = DemandCounts({("use", "x", ""): 2, ("filters", "", "read"): 3})
     >>> some.merge(some).uses, some.read
@@ -77,12 +77,12 @@ class DemandCounts:
     """
 
     counts: Mapping[CountKey, int] = field(default_factory=dict)
-    examples: Mapping[str, str] = field(default_factory=dict)  # of a form, the first of its texts in the alphabet
+    examples: Mapping[str, str] = field(default_factory=dict)  # of each form, its first text in alphabetical order
     left: Mapping[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
 
     @staticmethod
     def merged(parts: Iterable[DemandCounts]) -> DemandCounts:
-        """All of them. Cost: O(keys)."""
+        """The sum of all of them. Cost: O(keys)."""
         counts: dict[CountKey, int] = {}
         examples: dict[str, str] = {}
         left: dict[tuple[str, str], tuple[int, int]] = {}
@@ -97,15 +97,15 @@ class DemandCounts:
         return DemandCounts(counts, examples, left)
 
     def merge(self, other: DemandCounts) -> DemandCounts:
-        """Both."""
+        """The sum of both."""
         return DemandCounts.merged((self, other))
 
     def sampled(self, most: int = SAMPLE) -> DemandCounts:
-        """The same with `most` ranges of an attribute at most, those of least rank: a fair sample."""
+        """The same with at most `most` ranges per attribute, those of lowest rank, which is a fair sample."""
         return self._trimmed({Fact.RANGE}, most, lambda key, count: key[2])  # noqa: ARG005
 
     def topped(self, most: int = TOP) -> DemandCounts:
-        """The same with the most frequent constants of an attribute, companions and forms only."""
+        """The same with only the most frequent constants of an attribute, companions and forms."""
         trimmed = self._trimmed({Fact.CONSTANT, Fact.TOGETHER, Fact.FORM}, most, lambda key, count: (-count, key[2]))
         examples = {form: text for form, text in self.examples.items() if (Fact.FORM, "", form) in trimmed.counts}
         return DemandCounts(trimmed.counts, examples, trimmed.left)
@@ -121,7 +121,7 @@ class DemandCounts:
                 continue
             kept = set(nsmallest(most, keys, key=lambda key: order(key, self.counts[key])))
             gone = [counts.pop(key) for key in keys if key not in kept]
-            if group[0] != Fact.RANGE:  # how many ranges there are is known from the kinds of predicates
+            if group[0] != Fact.RANGE:  # the number of ranges is known from the kinds of predicates
                 before = left.get(group, (0, 0))
                 left[group] = before[0] + len(gone), before[1] + sum(gone)
         return DemandCounts(counts, self.examples, left)
@@ -129,7 +129,7 @@ class DemandCounts:
     # -- as rows -----------------------------------------------------------------------------------
 
     def to_batch(self) -> pa.RecordBatch:
-        """A row for each key: what, name, value, count, text, keys; no value where keys were left out."""
+        """One row per key: what, name, value, count, text, keys. The value is null where keys were left out."""
         import pyarrow as pa
 
         rows: list[tuple[str, str, str | None, int, str | None, int]] = [
@@ -144,50 +144,50 @@ class DemandCounts:
 
     @staticmethod
     def from_batch(rows: pa.RecordBatch | pa.Table) -> DemandCounts:
-        """What `to_batch` wrote; rows of one key add up."""
+        """Read what `to_batch` wrote. Rows with the same key are added up."""
         names = ("what", "name", "value", "count", "text", "keys")
         columns = (rows.column(name).to_pylist() for name in names)
         return DemandCounts.merged(map(_one, zip(*columns, strict=True)))
 
-    # -- what is asked -----------------------------------------------------------------------------
+    # -- queries -----------------------------------------------------------------------------------
 
     def of(self, fact: Fact, name: str = "") -> dict[str, int]:
-        """The counts of a fact by value, most first."""
+        """The counts of a fact by value, largest first."""
         found = {key[2]: count for key, count in self.counts.items() if key[0] == fact and key[1] == name}
         return dict(sorted(found.items(), key=lambda pair: (-pair[1], pair[0])))
 
     def distinct(self, fact: Fact, name: str = "") -> int:
-        """How many values a fact has, those included that were left out."""
+        """The number of different values of a fact, including those that were left out."""
         return len(self.of(fact, name)) + self.left.get((fact, name), (0, 0))[0]
 
     def histogram(self, fact: Fact) -> dict[int, int]:
-        """The counts of a fact whose values are numbers, in their order."""
+        """The counts of a fact with numeric values, sorted by value."""
         return {int(value): count for value, count in sorted(self.of(fact).items(), key=lambda pair: int(pair[0]))}
 
     @property
     def read(self) -> int:
-        """The filters that could be read."""
+        """The number of filters that could be parsed."""
         return self.counts.get((Fact.FILTERS, "", "read"), 0)
 
     @property
     def refused(self) -> int:
-        """The texts that are no filters."""
+        """The number of texts that are not filters."""
         return self.counts.get((Fact.FILTERS, "", "refused"), 0)
 
     @property
     def uses(self) -> dict[str, int]:
-        """Of each attribute, how many filters look at it, most first."""
+        """For each attribute, how many filters test it, largest first."""
         found = Counter({key[1]: count for key, count in self.counts.items() if key[0] == Fact.USE})
         return dict(sorted(found.items(), key=lambda pair: (-pair[1], pair[0])))
 
     @property
     def together(self) -> dict[tuple[str, str], int]:
-        """How many filters look at both of two attributes, most first."""
+        """How many filters test both of two attributes, largest first."""
         found = {(key[1], key[2]): count for key, count in self.counts.items() if key[0] == Fact.TOGETHER}
         return dict(sorted(found.items(), key=lambda pair: (-pair[1], pair[0])))
 
     def lift(self, one: str, other: str) -> float:
-        """How much more often both are asked for than if they had nothing to do with each other; 0 is never."""
+        """How much more often both are tested than if they were independent; 0 if they never are."""
         first, second = sorted((one, other))
         both, uses = self.counts.get((Fact.TOGETHER, first, second), 0), self.uses
         return both * self.read / (uses[one] * uses[other]) if both else 0.0
@@ -201,12 +201,12 @@ class DemandCounts:
         return {part: DemandRanges(part, *_columns(rows)) for part, rows in found.items()}
 
     def share(self, name: str) -> float | None:
-        """The mean part of the sampled events that pass a predicate on the attribute; None without events."""
+        """The mean share of the sampled events that pass a predicate on the attribute; None without events."""
         asked = self.counts.get((Fact.PASSED, name, "of"), 0)
         return self.counts.get((Fact.PASSED, name, ""), 0) / asked if asked else None
 
     def to_dict(self) -> dict[str, Any]:
-        """The facts, of JSON's types: fact -> attribute -> value -> count."""
+        """The facts in JSON types: fact -> attribute -> value -> count."""
         found: dict[str, Any] = {}
         for (what, name, value), count in sorted(self.counts.items()):
             found.setdefault(what, {}).setdefault(name, {})[value] = count
@@ -218,7 +218,7 @@ class DemandCounts:
 
     @staticmethod
     def from_dict(form: Mapping[str, Any]) -> DemandCounts:
-        """What `to_dict` wrote."""
+        """Read what `to_dict` returned."""
         facts = ((what, form[what]) for what in map(str, Fact) if what in form)
         counts = {
             (what, name, value): count

@@ -1,5 +1,5 @@
-"""How many events of a sample have a value in a set. Law: exact for what is not a pattern; of many different strings
-a pattern is tried on some, evenly chosen.
+"""How many events of a sample have a value in a set. Law: exact except for patterns; if there are many different
+strings, a pattern is tested on an evenly spaced selection.
 """
 
 from __future__ import annotations
@@ -27,27 +27,29 @@ from weft.model.value import Type
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_TRIED = 256  # strings, with a pattern
+_TRIED = 256  # strings that are tested with a pattern
 
 
 @dataclass(frozen=True, slots=True)
 class SampledValues:
-    """The values of one attribute: in order, with how many there are below each; and how many events have none."""
+    """The values of one attribute: sorted, with the number of values below each, and the number of events
+    without one.
+    """
 
     part: ColumnPart
     ordered: Any  # an array of numbers or microseconds, or a list of different strings
-    below: Ints  # of strings only: how many events have one of the strings before it
+    below: Ints  # for strings only: how many events have an earlier string
     absent: int
 
     def of_line(self, line: Line) -> int:
-        """How many are on a line."""
+        """How many values are on a line."""
         return sum(
             (self._below(high) if high is not None else self._all()) - self._below(low)
             for low, high in interval.intervals(line)
         )
 
     def of_spans(self, column: Column, texts: Sequence[str]) -> Ints:
-        """How many are in each interval of a column of boxes."""
+        """How many values are in each interval of a column of boxes."""
         if self.part is ColumnPart.STRINGS:
             numbers = np.array([self.of_line(interval.point(text)) for text in texts] + [self._all()], np.int64)
             return numbers[np.where(np.isneginf(column.low), len(texts), column.low).astype(np.int64)]
@@ -60,7 +62,7 @@ class SampledValues:
         return found
 
     def of_strings(self, strings: Strings) -> int:
-        """How many are in a set of strings."""
+        """How many values are in a set of strings."""
         if not strings.terms:
             return self.of_line(strings.line)
         step = max(1, len(self.ordered) // _TRIED)
@@ -81,7 +83,7 @@ class SampledValues:
 
 @dataclass(frozen=True, slots=True)
 class EventSample:
-    """A sample of events, so held that predicates on single attributes are counted fast.
+    """A sample of events, stored so that predicates on single attributes are counted fast.
 
     >>> import pyarrow as pa
     >>> some = EventSample.of(pa.record_batch({"x": [1.0, 2.0, None, 9.0], "s": ["a", "b", "b", None]}))
@@ -94,7 +96,7 @@ class EventSample:
 
     @staticmethod
     def of(batch: pa.RecordBatch) -> EventSample:
-        """The sample of a batch; columns that no filter sees are left out."""
+        """The sample of a batch. Columns that filters cannot test are left out."""
         found = {}
         names = list(Schema.infer(batch, most_categories=0))
         for name, column in typed_columns(batch, names).items():

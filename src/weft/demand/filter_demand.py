@@ -1,7 +1,7 @@
-"""From many filter texts to what they ask for. Laws: what is counted of all is the sum of what is counted of parts; a
-filter counts once for each fact, whatever its number of boxes, and equal normal forms have equal hashes.
+"""From many filter texts to what they ask for. Laws: the counts of all are the sum of the counts of the parts; a filter
+counts once for each fact, however many boxes it has; equal normal forms have equal hashes.
 
-Boxes that columns hold are counted column by column, the others one by one.
+Boxes stored in columns are counted column by column, the others one by one.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from weft.language.format import format_constant
 from weft.language.predicate import NO_PREDICATES, Predicates
 from weft.model.value import Value, from_micros
 
-_SHOWN = 200  # signs of a text that stands for a form
-_COMPANIONS = 50  # a filter of more attributes than these does not say which of them belong together
+_SHOWN = 200  # characters of a text that represents a form
+_COMPANIONS = 50  # a filter with more attributes does not show which of them belong together
 
 
 def demand_of(
@@ -42,7 +42,8 @@ def demand_of(
     ranges: int = SAMPLE,
     predicates: Predicates = NO_PREDICATES,
 ) -> DemandCounts:
-    """What the filters ask for, and of the sampled events how many pass. Texts that are no filters are counted.
+    """Count what the filters ask for, and how many of the sampled events pass. Texts that are not filters are counted
+    too.
 
     >>> texts = ["x > 5", "x BETWEEN 1 AND 3 AND kind = 'a'", "kind = 'a' AND x >= 1 AND x <= 3", "x >"]
     >>> some = demand_of(range(4), texts)
@@ -80,7 +81,7 @@ def demand_of(
 
 @dataclass(slots=True)
 class _Counting:
-    """Who was seen with what, gathered as arrays of filters, each perhaps more than once."""
+    """Which filters have which facts, collected as arrays of filters, possibly with duplicates."""
 
     rows: BoxColumns
     sample: EventSample | None
@@ -93,7 +94,7 @@ class _Counting:
     everything: list[Ints] = field(default_factory=list)
 
     def columns(self) -> None:
-        """Count all that columns hold."""
+        """Count everything that is stored in columns."""
         free = np.ones(len(self.rows), bool)
         free[list(self.rows.odd)] = False
         for (name, part), whole in self.rows.columns.items():
@@ -124,7 +125,7 @@ class _Counting:
         self.everything.append(self.rows.owners[free])
 
     def box(self, row: int, box: Box) -> None:
-        """Count a box by itself."""
+        """Count a single box."""
         filters = self.rows.owners[row : row + 1]
         compared: set[str] = set()
         for subject in box.residuals:
@@ -136,7 +137,7 @@ class _Counting:
             self.uses[name].append(filters)
         for name, values in box.sets.items():
             if name in compared and values == PRESENT:
-                continue  # what the comparison needs is no wish of its own
+                continue  # required by the comparison, not by the subscriber
             kind = kind_of(values)
             self.kinds[name, kind].append(filters)
             if kind in (PredicateKind.EQUALITY, PredicateKind.SET):
@@ -196,7 +197,9 @@ class _Counting:
 def _count_pairs(
     counts: Counter[tuple[str, str, str]], names: list[str], numbers: Ints, firsts: Ints, sizes: Ints
 ) -> None:
-    """Which attributes one filter looks at; filters of the same attributes, of which there are many, at once."""
+    """Count the pairs of attributes of each filter. Filters with the same attributes, which are common, are counted at
+    once.
+    """
     if not len(firsts):
         return
     random = np.array([hash_of(name) for name in names], np.uint64)
@@ -214,7 +217,7 @@ def _count_ranges(
     ranks: Hashes,
     most: int,
 ) -> None:
-    """A key for each range of least rank, as many as are kept and those of equal rank."""
+    """Add a key for each range of lowest rank: as many as are kept, and those of equal rank."""
     for (name, part), each in spans.items():
         filters, low, high = (np.concatenate(column) for column in zip(*each, strict=True))
         mine = ranks[filters]

@@ -1,5 +1,5 @@
-"""Hashes of normal forms. Laws: equal forms have equal hashes, on every machine, whatever the order of their boxes and
-attributes; unlike ones of less than some billions hardly ever do.
+"""Hashes of normal forms. Laws: equal forms have equal hashes on every machine, whatever the order of their boxes and
+attributes; among fewer than some billions, different forms hardly ever collide.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ALL = 0xFFFFFFFFFFFFFFFF
 
 
 def forms_of(rows: BoxColumns) -> tuple[Ints, Hashes]:
-    """The filters that match something, and the hash of each one's normal form, whatever the order of its boxes."""
+    """The filters that can match, and the hash of each one's normal form, independent of the order of its boxes."""
     boxes = np.zeros(len(rows), np.uint64)
     texts = np.array([hash_of(text) for text in rows.texts()] + [0], np.uint64)
     for key, column in rows.columns.items():
@@ -44,7 +44,7 @@ def _ends(key: ColumnKey, column: Column, at: Ints, texts: Hashes) -> Hashes:
 
 
 def _mixed(values: Hashes) -> Hashes:
-    """64 bits, each of which depends on all of the given 64 (splitmix64)."""
+    """A mix of 64 bits: every output bit depends on all input bits (splitmix64)."""
     found = values + np.uint64(0x9E3779B97F4A7C15)
     found = (found ^ (found >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     found = (found ^ (found >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -52,7 +52,7 @@ def _mixed(values: Hashes) -> Hashes:
 
 
 def ranks_of(ids: Sequence[int | str | None]) -> Hashes:
-    """Numbers as good as random, one for each id and always the same for it."""
+    """Pseudo-random numbers, one per id and always the same for it."""
     if all(isinstance(each, int) for each in ids):
         return _mixed(np.array([int(each or 0) & _ALL for each in ids], np.uint64))
     return _mixed(np.array([hash_of(str(each)) for each in ids], np.uint64))
@@ -64,5 +64,5 @@ def _bits(values: Floats) -> Hashes:
 
 
 def hash_of(text: str) -> int:
-    """64 bits of a text, the same on every machine."""
+    """A 64-bit hash of a text, the same on every machine."""
     return int.from_bytes(blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest(), "little")

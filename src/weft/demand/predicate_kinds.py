@@ -1,4 +1,4 @@
-"""What kind of predicate a value set is. Law: it follows from the set alone, however the filter was written."""
+"""The kind of predicate that a value set is. Law: it follows from the set alone, however the filter was written."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class PredicateKind(StrEnum):
 
 
 def kind_of(values: ValueSet) -> PredicateKind:
-    """The kind of a set that is not everything; absence besides values does not change it.
+    """The kind of a set that is not everything. Absence in addition to values does not change it.
 
     >>> from weft import normalize, parse
     >>> [str(kind_of(normalize(parse(f"x {test}")).boxes[0].sets["x"])) for test in ("= 5", "!= 5", "LIKE 'a%'", "< 5")]
@@ -68,7 +68,7 @@ def kind_of(values: ValueSet) -> PredicateKind:
 
 
 def _few(line: Line) -> bool:
-    """Whether it is single values: of timestamps, microseconds."""
+    """Whether the line consists of single values; for timestamps, of microseconds."""
     return all(
         high is not None
         and (low[0] == high[0] or (isinstance(low[0], int) and low[1] == high[1] == 0 and high[0] - low[0] == 1))

@@ -1,1 +1,1 @@
-"""Orders of filters for people: as text, for Graphviz, and as pictures."""
+"""Filter orders for people: as text, for Graphviz, and as pictures."""

@@ -1,8 +1,9 @@
-"""Where to draw boxes that hang below each other, from left to right. Laws: no two boxes overlap; a box lies to the
-right of all that it hangs below; a line crosses a column of boxes between them.
+"""Where to draw boxes in a hierarchy, from left to right. Laws: no two boxes overlap; a box lies to the right of all
+its parents; a line crosses a column only between its boxes.
 
-What is connected is a block: a tidy tree if each of its boxes hangs below one other, else layers (Sugiyama), in which
-a line that passes a layer has a place of its own. Blocks are put into columns until the drawing has a pleasant shape.
+Connected boxes form a block. A block is a tidy tree if each of its boxes has at most one parent, otherwise it is drawn
+in layers (Sugiyama), in which a line that passes a layer has its own position. Blocks are arranged in columns so that
+the drawing gets a pleasant shape.
 """
 
 from __future__ import annotations
@@ -12,27 +13,27 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 Point = tuple[float, float]
-Below = Sequence[Sequence[int]]  # the boxes that hang directly below each box
+Below = Sequence[Sequence[int]]  # the children of each box
 
 _SWEEPS = 12
-_SLACK = (1.0, 1.1, 1.25, 1.5)  # over columns of equal heights
+_SLACK = (1.0, 1.1, 1.25, 1.5)  # relative to columns of equal height
 
 
 @dataclass(frozen=True, slots=True)
 class Spacing:
-    """Heights of boxes and lines, and the room between them."""
+    """The heights of boxes and lines, and the space between them."""
 
     row: float = 34.0
     gap: float = 9.0
-    thread: float = 7.0  # what a passing line takes
-    between: float = 44.0  # layers
-    apart: float = 30.0  # blocks
-    shape: float = 1.5  # width to height, where blocks can be placed so
+    thread: float = 7.0  # height of a passing line
+    between: float = 44.0  # between layers
+    apart: float = 30.0  # between blocks
+    shape: float = 1.5  # width to height, where the blocks allow it
 
 
 @dataclass(slots=True)
 class Drawing:
-    """The left end and the middle of every box; the points of every line, from the upper box to the lower."""
+    """The left end and vertical centre of every box; the points of every line, from parent to child."""
 
     at: dict[int, Point] = field(default_factory=dict)
     lines: dict[tuple[int, int], list[Point]] = field(default_factory=dict)
@@ -40,7 +41,7 @@ class Drawing:
     height: float = 0.0
 
     def put(self, part: Drawing, x: float, y: float) -> None:
-        """Take in a part, moved there."""
+        """Add a part, moved to this position."""
         for box, (left, middle) in part.at.items():
             self.at[box] = left + x, middle + y
         for ends, points in part.lines.items():
@@ -49,13 +50,13 @@ class Drawing:
 
 
 def place(widths: Sequence[float], below: Below, spacing: Spacing | None = None) -> Drawing:
-    """Boxes of these widths; what hangs below what must have no cycle. Cost: O(n log n) for trees."""
+    """Place boxes of these widths; `below` must not contain a cycle. Cost: O(n log n) for trees."""
     room = spacing or Spacing()
     return _packed([_Block(boxes, widths, below, room).drawing() for boxes in _connected(below)], room)
 
 
 class _Block:
-    """Connected boxes in layers. Items beyond the boxes are lines that pass a layer."""
+    """Connected boxes in layers. Items that are not boxes are lines passing a layer."""
 
     def __init__(self, boxes: list[int], widths: Sequence[float], below: Below, room: Spacing) -> None:
         self.boxes, self.widths, self.room = boxes, widths, room
@@ -70,7 +71,7 @@ class _Block:
         self.y: dict[int, float] = {}
 
     def drawing(self) -> Drawing:
-        """The block, its corner at the origin."""
+        """The block, with its corner at the origin."""
         order = self._layered()
         edges = [(box, child) for box in self.boxes for child in self.down[box]]
         ways = {edge: [edge[0], edge[1]] for edge in edges}
@@ -87,7 +88,7 @@ class _Block:
         return self._drawn(layers, ways)
 
     def _layered(self) -> list[int]:
-        """Every box one layer below the last that it hangs below; the boxes from above to below."""
+        """Assign each box to the layer after its last parent; returns the boxes in topological order."""
         waiting = {box: len(parents) for box, parents in self.up.items()}
         order = [box for box in self.boxes if not waiting[box]]
         self.layer = dict.fromkeys(order, 0)
@@ -100,7 +101,7 @@ class _Block:
         return order
 
     def _hang(self, order: list[int]) -> None:
-        """A tidy tree: a row for every box without children, the others in the middle of theirs."""
+        """A tidy tree: one row per leaf, every other box centred on its children."""
         step = self.room.row + self.room.gap
         row, open_ = 0, [order[0]]
         while open_:
@@ -114,7 +115,9 @@ class _Block:
                 self.y[box] = (self.y[self.down[box][0]] + self.y[self.down[box][-1]]) / 2
 
     def _thread(self, edges: list[tuple[int, int]]) -> dict[tuple[int, int], list[int]]:
-        """Give the lines to a box one item in each layer that they pass, where they run together; each line's items."""
+        """Give the lines that lead to the same box a common item in each layer that they pass; returns the items of
+        each line.
+        """
         threads: dict[tuple[int, int], int] = {}
         new = 1 + max(self.boxes)
         ways = {}
@@ -130,7 +133,7 @@ class _Block:
         return ways
 
     def _untangle(self, layers: list[list[int]]) -> None:
-        """Order each layer by where its neighbours stand, down and up in turn."""
+        """Sort each layer by the positions of its neighbours, alternately downwards and upwards."""
         place = {item: float(at) for layer in layers for at, item in enumerate(layer)}
         for sweep in range(_SWEEPS):
             near = self.down if sweep % 2 else self.up
@@ -140,7 +143,7 @@ class _Block:
                 place.update((item, float(at)) for at, item in enumerate(layer))
 
     def _settle(self, layers: list[list[int]]) -> None:
-        """Heights as near to those of the neighbours as the order of each layer allows."""
+        """Choose heights as close to those of the neighbours as the order of each layer allows."""
         rests = []
         for layer in layers:
             rest, total = [], 0.0
@@ -167,7 +170,7 @@ class _Block:
             lefts.append(x)
             rights.append(x + max((self.widths[item] for item in layer if item in self.real), default=0.0))
             crossing = 0 if self.is_tree else sum(len(self.down[item]) for item in layer)
-            x = rights[-1] + self.room.between * min(1 + crossing / 40, 4)  # room to tell many lines apart
+            x = rights[-1] + self.room.between * min(1 + crossing / 40, 4)  # space to tell many lines apart
         top = min(self.y[item] for item in self.layer) - self.room.row / 2
         for box in self.boxes:
             drawing.at[box] = lefts[self.layer[box]], self.y[box] - top
@@ -184,7 +187,7 @@ class _Block:
 
 
 def _connected(below: Below) -> list[list[int]]:
-    """The boxes that hang together, directly or not; those that come first are first."""
+    """The connected components, in order of their first boxes."""
     near: list[list[int]] = [list(children) for children in below]
     for box, children in enumerate(below):
         for child in children:
@@ -205,7 +208,7 @@ def _connected(below: Below) -> list[list[int]]:
 
 
 def _packed(parts: list[Drawing], room: Spacing) -> Drawing:
-    """The parts in as many columns as let it be shown largest on a page of the wanted shape."""
+    """Arrange the parts in the number of columns that shows them largest on a page of the desired shape."""
     total = sum(part.height + room.gap for part in parts)
     tallest = max((part.height for part in parts), default=0.0)
     limits = {
@@ -232,7 +235,7 @@ def _mean(values: list[float], otherwise: float) -> float:
 
 
 def _rising(wishes: list[float]) -> list[float]:
-    """The never falling numbers that are nearest to the wishes, by least squares (pooled while they fall)."""
+    """The non-decreasing numbers closest to the wishes, by least squares (pool adjacent violators)."""
     pools: list[tuple[float, int]] = []
     for wish in wishes:
         value, size = wish, 1

@@ -1,5 +1,5 @@
-"""A covering order for people: as lines of text, and for Graphviz. Laws: a node is drawn once, whatever lies above it;
-nothing is left out without being counted; any text of a filter stays that text.
+"""A covering order for people: as lines of text, and for Graphviz. Laws: a node is drawn once, whatever is above it;
+nothing is left out without being counted; the text of a filter is preserved.
 
 `picture` draws the same view as SVG.
 """
@@ -19,23 +19,23 @@ from weft.order.structure import Structure
 
 T = TypeVar("T")
 
-_NAMED = 4  # interfaces that a label names
+_NAMED = 4  # interfaces named in a label
 
 
 @dataclass(frozen=True, slots=True)
 class OrderView(Generic[T]):
-    """The part of a structure that is shown: nodes from the widest to the narrowest, below each its shown children."""
+    """The visible part of a structure: nodes from the widest to the narrowest, each with its visible children."""
 
     nodes: list[Node[T]]
-    children: dict[Node[T], list[Node[T]]]  # those of the imaginary root are the roots
-    hidden: dict[Node[T], tuple[int, int]]  # how many of a node's children are not shown, and how many with them
+    children: dict[Node[T], list[Node[T]]]  # the children of the imaginary root are the roots
+    hidden: dict[Node[T], tuple[int, int]]  # how many children of a node are hidden, and how many nodes in all
     top: Node[T]
     total: int
 
 
 @dataclass(frozen=True, slots=True)
 class TreeLine:
-    """A line of a drawing; `filter` is empty where it only says how many more there are."""
+    """A line of a drawing. `filter` is empty where the line only states how many more there are."""
 
     guide: str
     filter: str
@@ -50,7 +50,7 @@ class TreeLine:
 
 
 def view(structure: Structure[T], first: int | None = None, depth: int | None = None) -> OrderView[T]:
-    """All of it, or the nodes that have most below them, or so many levels. Cost: O(n log n)."""
+    """The whole structure, the nodes with the most below them, or a number of levels. Cost: O(n log n)."""
     chosen: dict[Node[T], None] = {}
     children: dict[Node[T], list[Node[T]]] = {}
     order = count()
@@ -79,8 +79,8 @@ def view(structure: Structure[T], first: int | None = None, depth: int | None = 
 
 
 def tree(shown: OrderView[Any], ascii_only: bool = False) -> Iterator[TreeLine]:
-    """The view as lines, children indented below the filter that covers them. A poset's filter that has been shown
-    below another is only named again.
+    """The view as lines, with children indented below the filter that covers them. In a poset, a filter that was
+    already shown below another one is only named again.
 
     >>> from weft import parse
     >>> from weft.order import FilterRelation, Poset
@@ -96,7 +96,7 @@ def tree(shown: OrderView[Any], ascii_only: bool = False) -> Iterator[TreeLine]:
     """
     fork, last, bar, gap = ("|- ", "`- ", "|  ", "   ") if ascii_only else ("├─ ", "└─ ", "│  ", "   ")
     seen: set[Node[Any]] = set()
-    # the guide of its line, of those below it, and what is there
+    # the guide of its line, the guide of the lines below, and the content
     open_: list[tuple[str, str, Node[Any] | TreeLine]] = []
 
     def push(node: Node[Any], guide: str) -> None:
@@ -125,7 +125,7 @@ def tree(shown: OrderView[Any], ascii_only: bool = False) -> Iterator[TreeLine]:
 
 
 def dot(shown: OrderView[Any]) -> str:
-    """The view in Graphviz's language: a line leads from a filter to those that it covers.
+    """The view in the DOT language of Graphviz: an edge leads from a filter to those that it covers.
 
     >>> from weft import parse
     >>> from weft.order import FilterRelation, Forest
@@ -160,7 +160,7 @@ def label(node: Node[Any]) -> str:
 
 
 def wanted(node: Node[Any], named: int = _NAMED) -> str:
-    """The interfaces that want a node; of many, the first few and their number."""
+    """The interfaces that want a node; if there are many, the first few and their number."""
     names = sorted(map(str, node.interfaces), key=lambda name: (len(name), name))
     if len(names) <= named + 1:
         return ", ".join(names)
@@ -168,16 +168,16 @@ def wanted(node: Node[Any], named: int = _NAMED) -> str:
 
 
 def more(children: int, in_all: int) -> str:
-    """That there are more."""
+    """How many more there are, as text."""
     return f"{children:,} more" if in_all == children else f"{children:,} more, {in_all:,} with those below"
 
 
 def _importance(node: Node[Any]) -> int:
-    """How much hangs below: a poset does not know, and counts children."""
+    """The number of nodes below. A poset does not store it, so its children are counted."""
     return max(node.size, 1 + len(node.children))
 
 
 def _escaped(text: str) -> str:
-    """A text in a quoted string of Graphviz, as it is."""
-    shown = "".join(sign if sign.isprintable() or sign == "\n" else f"\\u{ord(sign):04x}" for sign in text)
+    """A text as the content of a quoted Graphviz string."""
+    shown = "".join(char if char.isprintable() or char == "\n" else f"\\u{ord(char):04x}" for char in text)
     return shown.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -1,5 +1,5 @@
-"""A covering order as a picture: SVG that any browser shows, made without other programs. Laws: it is well-formed
-whatever the filters' texts hold; a text that is cut is whole in its tooltip.
+"""A covering order as an SVG picture for any browser, created without other programs. Laws: it is well-formed whatever
+the filters contain; a text that is cut is shown in full in its tooltip.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from weft.drawing.layout import Drawing, Point, Spacing, place
 from weft.drawing.order_view import OrderView, label, more, wanted
 from weft.order.node import Node
 
-_SIGN = 7.0  # the width of a sign of a filter
+_CHARACTER = 7.0  # width of a character of a filter
 _SMALL = 5.6  # and of an interface
 _PAD = 9.0
 _MARGIN = 18.0
 _HEAD = 46.0
 _ROOM = Spacing()
-_CUT = 68  # signs of a text that are shown
+_CUT = 68  # characters of a text that are shown
 
 _STYLE = """
   svg { background: #fff; font-family: ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace; }
@@ -46,7 +46,7 @@ def svg(shown: OrderView[Any], title: str = "Covering order", subtitle: str = ""
     >>> "<title>x &lt; 10, wanted by north</title>" in svg(view(forest))
     True
     """
-    boxes: list[Node[Any] | None] = list(shown.nodes)  # None: what is not shown
+    boxes: list[Node[Any] | None] = list(shown.nodes)  # None: a place for what is hidden
     numbers = {node: at for at, node in enumerate(shown.nodes)}
     below = [[numbers[child] for child in shown.children[node]] for node in shown.nodes]
     notes: dict[int, str] = {}
@@ -104,7 +104,7 @@ def _box(at: Point, width: float, kind: str, text: str, interfaces: str) -> str:
 
 
 def _path(points: list[Point], kind: str) -> str:
-    """Straight along boxes, curved between layers."""
+    """A path that is straight along boxes and curved between layers."""
     (x, y), *rest = points
     steps = [f"M{x:.1f} {y:.1f}"]
     for a, b in rest:
@@ -117,28 +117,28 @@ def _path(points: list[Point], kind: str) -> str:
 
 
 def _width(text: str, interfaces: str) -> float:
-    signs = max(_SIGN * _signs(_cut(text, _CUT)), _SMALL * _signs(_cut(interfaces, _CUT)))
-    return signs + 2 * _PAD
+    columns = max(_CHARACTER * _columns(_cut(text, _CUT)), _SMALL * _columns(_cut(interfaces, _CUT)))
+    return columns + 2 * _PAD
 
 
 def _cut(text: str, most: int) -> str:
-    """At most so many columns of a text."""
-    if _signs(text) <= most:
+    """At most this many columns of a text."""
+    if _columns(text) <= most:
         return text
     kept, room = "", most - 1
-    for sign in text:
-        room -= _signs(sign)
+    for char in text:
+        room -= _columns(char)
         if room < 0:
             break
-        kept += sign
+        kept += char
     return kept + "…"
 
 
-def _signs(text: str) -> int:
-    """The columns that a text takes: wide signs take two."""
-    return sum(2 if unicodedata.east_asian_width(sign) in "WF" else 1 for sign in text)
+def _columns(text: str) -> int:
+    """The number of columns of a text; wide characters take two."""
+    return sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text)
 
 
 def _clean(text: str) -> str:
-    """A text that XML can hold: what it cannot, and line ends, as their numbers."""
-    return "".join(sign if sign.isprintable() else f"\\u{ord(sign):04x}" for sign in text)
+    """A text that XML can contain: unprintable characters and line ends are escaped."""
+    return "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in text)

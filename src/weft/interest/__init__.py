@@ -1,1 +1,1 @@
-"""Interest as ranges, labels and uncovered space: the models of the papers as library pieces."""
+"""Interest as ranges, labels and uncovered space: the models of the papers as library components."""

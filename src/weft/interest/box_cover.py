@@ -1,7 +1,7 @@
-"""What active subscriptions cover, together as tiles and each by itself, and the passive ones. Laws: `tiled` and
-`compare` are True only for what the active ones cover; what cannot be subtracted subtracts nothing.
+"""What active subscriptions cover, together as tiles and each by itself, and the passive subscriptions. Laws: `tiled`
+and `compare` are True only for what the active ones cover; a filter that cannot be subtracted subtracts nothing.
 
-It says what is covered; who becomes active, and when, is `negative`'s to decide.
+This module determines what is covered. `negative_space` decides which subscriptions become active, and when.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from weft.algebra.box import Box, NormalForm
+from weft.errors import OptionError
 from weft.interest.coverers import ActiveSubscription, Comparison, Coverers
 from weft.interest.label_axes import TileRows
 from weft.interest.owned_rows import OwnedRows
@@ -20,16 +21,16 @@ from weft.interest.tiles import Owner, SplitChoice, Tiles
 from weft.kernels.tiles import FREE, NO_LIMIT
 
 _NOBODY = Owner(FREE)
-_FEW = 8  # rows of one that went, each of which is searched for by itself
-_TOGETHER = 1024  # passive ones that are looked at together
+_FEW = 8  # rows of a removed subscription, each of which is searched for separately
+_TOGETHER = 1024  # passive subscriptions that are compared together
 _NODES, _ROWS, _COMPARISONS = 2048, 8192, 8  # how many of them cost as much as one subscription
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """How many negative boxes more a subscription may make (section 4).
+    """How many additional negative boxes a subscription may create (section 4).
 
-    With `dynamic`, it may also make those that earlier ones did not: zeta(i) = k i - m(i - 1).
+    With `dynamic`, it may also create those that earlier subscriptions did not use: zeta(i) = k i - m(i - 1).
     """
 
     k: int
@@ -38,10 +39,10 @@ class Limit:
 
     def __post_init__(self) -> None:
         if self.k < 0:
-            raise ValueError(f"a limit is 0 or more, not {self.k}")
+            raise OptionError(f"the limit is {self.k} boxes; give 0 or more")
 
     def most(self, active: int, boxes: int) -> int:
-        """The limit of a subscription that becomes active after `active` others, when there are so many boxes."""
+        """The limit of a subscription that becomes active after `active` others, when there are `boxes` boxes."""
         return max(0, self.k * (active + 1) - boxes) if self.dynamic else self.k
 
 
@@ -52,22 +53,22 @@ class BoxCover:
         self.tiles, self.limit = tiles, limit
         self.axes = tiles.axes
         self.active, self.passive = Coverers(self.axes), OwnedRows(self.axes)
-        self.exact = True  # the free tiles are just what no active subscription covers, as far as rows can say
+        self.exact = True  # as far as rows can express it, the free tiles are exactly what no active one covers
 
     @property
     def work(self) -> int:
-        """How much was looked at in all, in subscriptions."""
+        """The total work so far, in units of subscriptions."""
         scanned = self.active.scanned + self.passive.scanned
         return self.tiles.looked // _NODES + scanned // _ROWS + self.active.comparisons // _COMPARISONS
 
     # -- changes ----------------------------------------------------------------------------------
 
     def make(self, form: NormalForm, owner: Owner = _NOBODY, *, widen: bool = True) -> ActiveSubscription:
-        """A form as a subscription of this space."""
+        """A normal form as a subscription of this space."""
         return ActiveSubscription.of(form, owner, self.axes, widen=widen)
 
     def activate(self, made: ActiveSubscription) -> None:
-        """Take what a subscription covers from the negative space, as far as the limit and the bound let it."""
+        """Subtract a subscription from the negative space, as far as the limit and the bound allow."""
         choice, left = SplitChoice.RATIO, NO_LIMIT
         if self.limit is not None:
             choice, left = self.limit.choice, self.limit.most(len(self.active), self.tiles.free)
@@ -78,25 +79,25 @@ class BoxCover:
         self.active.add(made)
 
     def subsume(self, made: ActiveSubscription) -> None:
-        """Keep a subscription that is passive now."""
+        """Store a subscription that is now passive."""
         self.passive.add(made.owner, self.axes.rows(made.hull))
 
     def release(self, made: ActiveSubscription) -> None:
-        """An active subscription goes: what it took is negative."""
+        """Remove an active subscription: what it took becomes negative."""
         self.active.discard(made.owner)
         self.tiles.release(made.owner)
 
     def retake(self, gone: ActiveSubscription) -> None:
-        """Figure 7, lines 6 to 20: what other active ones cover of what went is theirs now.
+        """Figure 7, lines 6 to 20: assign to other active subscriptions what they cover of the removed one.
 
-        With a limit it stays negative (figure 9); past the bound it may.
+        With a limit, it stays negative (figure 9). Beyond the bound, it may.
         """
         for low, high in zip(*self.axes.rows(gone.cuts), strict=True):
             for owner, start, end in self.active.meeting(low, high) if self.exact else ():
                 self.exact = self.exact and self.limit is None and self.tiles.take(start, end, owner).whole
 
     def met(self, gone: ActiveSubscription) -> list[Owner]:
-        """The passive ones that may be covered no longer, now that one went."""
+        """The passive subscriptions that may no longer be covered after one was removed."""
         lows, highs = self.axes.rows(gone.hull)
         if len(lows) > _FEW:  # one search around all of them
             lows, highs = lows.min(axis=0, keepdims=True), highs.max(axis=0, keepdims=True)
@@ -110,19 +111,20 @@ class BoxCover:
     # -- questions --------------------------------------------------------------------------------
 
     def tiled(self, made: ActiveSubscription) -> bool:
-        """Whether no negative box meets a subscription, or an active one holds each row that is met: pairwise covering,
-        which the paper has beside it (section 5) and which finds more where the negative space is too large.
+        """Whether no negative box meets a subscription, or an active one contains each row that is met. The latter is
+        pairwise covering, which the paper uses in addition (section 5) and which finds more where the negative space is
+        too large.
         """
         lows, highs = self.axes.rows(made.hull)
         free = self.tiles.are_free(lows, highs)
         return not free.any() or (not self.exact and self.active.hold(lows[free], highs[free]))
 
     def comparison(self, made: ActiveSubscription) -> Comparison:
-        """A subscription that is not `tiled` with the active ones that may cover it all the same."""
+        """A subscription that is not `tiled`, with the active ones that may cover it nevertheless."""
         return self.active.comparison(made, odd=self.exact)
 
     def compare(self, made: ActiveSubscription, comparison: Comparison, budget: int) -> bool | None:
-        """Whether an active one covers the subscription by itself; None if the budget ends before that is known."""
+        """Whether an active subscription covers this one by itself; None if the budget ends before that is known."""
         return self.active.compare(made, comparison, budget * _COMPARISONS, odd=self.exact)
 
     def redundant(self, made: ActiveSubscription) -> bool:
@@ -134,12 +136,12 @@ class BoxCover:
         return covered
 
     def boxes(self, owner: int) -> list[Box]:
-        """The tiles of an owner, or with FREE the free ones. Cost: O(tiles)."""
+        """The tiles of an owner, or the free tiles for FREE. Cost: O(tiles)."""
         low, high, owners = self.tiles.tiles()
         return [self.axes.box(low[at], high[at]) for at in np.flatnonzero(owners == owner).tolist()]
 
     def size(self, form: NormalForm) -> float:
-        """The volume of a form's hull, as labels measure it."""
+        """The volume of a form's hull, measured by labels."""
         low, high = self.axes.rows(self.make(form).hull)
         whole_low, whole_high = self.axes.whole(1)
         shares = (high.astype(float) - low) / (whole_high.astype(float) - whole_low)

@@ -1,8 +1,9 @@
-"""Active subscriptions, and which of them may cover another one by itself. Law: every active subscription that `covers`
-another is among its candidates, or holds each of its rows.
+"""Active subscriptions, and which of them may cover another one by themselves. Law: every active subscription that
+`covers` another is among its candidates, or contains each of its rows.
 
-A subscription cuts out of the negative space the boxes that rows to_filter, and it is found by a hull around all of it:
-what has residuals or patterns cuts nothing, but its hull may be covered, and `covers` may prove what rows cannot.
+A subscription cuts out of the negative space the boxes that rows can express, and it is found by a hull around all of
+it. A filter with residuals or patterns cuts nothing, but its hull may be covered, and `covers` may prove what rows
+cannot.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ class ActiveSubscription:
     form: NormalForm
     cuts: list[TileSpans]
     hull: list[TileSpans]
-    whole: bool  # the hull is all of it, so that it cuts out what it is
+    whole: bool  # the hull is exact, so the subscription cuts out all of itself
 
     @staticmethod
     def of(form: NormalForm, owner: Owner, axes: LabelAxes, *, widen: bool = True) -> ActiveSubscription:
-        """A form by the axes of a space; its attributes become axes if they may `widen` it.
+        """A normal form by the axes of a space. Its attributes become axes if they may `widen` the space.
 
-        There are at most `most_rows` cuts; beyond, each box has a hull of one.
+        There are at most `most_rows` cuts; beyond that, each box gets a hull of one.
         """
         cuts: list[TileSpans] = []
         hull: list[TileSpans] = []
@@ -47,10 +48,10 @@ class ActiveSubscription:
 
 @dataclass(slots=True)
 class Comparison:
-    """The active subscriptions that one is still to be compared with, and all those that it was to be compared with."""
+    """The active subscriptions that one still has to be compared with, and all that it was ever to be compared with."""
 
     left: list[int]
-    latest: int  # how many had ever been active
+    latest: int  # number of subscriptions that had ever been active
     seen: set[int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -61,12 +62,12 @@ class Coverers:
     """The active subscriptions of one space."""
 
     def __init__(self, axes: LabelAxes) -> None:
-        self.comparisons = 0  # in all
+        self.comparisons = 0  # total
         self._axes = axes
-        self._latest = 0  # how many were ever active
+        self._latest = 0  # number of subscriptions that were ever active
         self._active: dict[int, ActiveSubscription] = {}
         self._rows, self._hulls = OwnedRows(axes), OwnedRows(axes)
-        self._several: set[int] = set()  # those that are more than one row: together, rows may cover more than each
+        self._several: set[int] = set()  # those with several rows: together, rows may cover more than each alone
         self._odd: set[int] = set()  # those that are more than their rows
 
     def __len__(self) -> int:
@@ -76,7 +77,7 @@ class Coverers:
         return owner in self._active
 
     def add(self, made: ActiveSubscription) -> None:
-        """Keep a subscription that is active now."""
+        """Store a subscription that is now active."""
         self._latest += 1
         self._active[made.owner] = made
         self._rows.add(made.owner, self._axes.rows(made.cuts))
@@ -88,7 +89,7 @@ class Coverers:
             self._several.add(made.owner)
 
     def discard(self, owner: Owner) -> None:
-        """Forget a subscription."""
+        """Remove a subscription."""
         del self._active[owner]
         self._rows.discard(owner)
         self._hulls.discard(owner)
@@ -97,7 +98,7 @@ class Coverers:
 
     @property
     def scanned(self) -> int:
-        """Rows that were looked at, in all."""
+        """The total number of rows examined."""
         return self._rows.scanned + self._hulls.scanned
 
     # -- by rows ----------------------------------------------------------------------------------
@@ -107,37 +108,37 @@ class Coverers:
         return self._rows.of(owner)
 
     def meeting(self, low: Labels, high: Labels) -> Iterator[tuple[Owner, Labels, Labels]]:
-        """The owners of the cuts that meet a row, and what they share with it. Cost: O(rows)."""
+        """The owners of the cuts that meet a row, and the intersections. Cost: O(rows)."""
         owners, lows, highs = self._rows.meeting(low, high)
         return zip(map(Owner, owners.tolist()), lows, highs, strict=True)
 
     def hold(self, lows: Labels, highs: Labels) -> bool:
-        """Whether each row is in a cut of somebody. Cost: O(rows) each."""
+        """Whether each row lies in a single cut. Cost: O(rows) each."""
         return all(map(self._rows.holds, lows, highs))
 
     # -- by comparing -----------------------------------------------------------------------------
 
     def comparison(self, made: ActiveSubscription, *, odd: bool = False) -> Comparison:
-        """A subscription with those that may cover it though they do not hold its rows; with `odd` only those that are
-        more than their cuts. Cost: O(active).
+        """A subscription with the candidates that may cover it although they do not contain its rows; with `odd`, only
+        candidates that are more than their cuts. Cost: O(active).
         """
         return Comparison(self._candidates(made, self._odd if odd else self._several), self._latest)
 
     def _candidates(self, made: ActiveSubscription, among: set[int]) -> list[int]:
-        """Those whose hull is around all that the subscription surely has, in order."""
+        """The candidates whose hull contains everything that the subscription certainly has, in order."""
         if made.whole and not among:
             return []
         lows, highs = self._axes.rows(made.hull)
         low, high = lows.min(axis=0), highs.max(axis=0)
         patterns = {name for box in made.form.boxes for name, values in box.sets.items() if values.strings.terms}
         for axis, name in enumerate(self._axes):
-            if name in patterns:  # they may let much less through than the hull has: nothing need be around it
+            if name in patterns:  # a pattern may match much less than its hull, so nothing need contain it
                 high[axis], low[axis] = self._axes.ends(axis)
         owners: list[int] = self._hulls.surrounding(low, high).tolist()
         return [owner for owner in owners if owner in among] if made.whole else owners
 
     def compare(self, made: ActiveSubscription, comparison: Comparison, most: int, *, odd: bool = False) -> bool | None:
-        """Whether one of them covers the subscription; None if `most` comparisons do not tell: compare further."""
+        """Whether one of them covers the subscription; None if `most` comparisons do not decide, so call it again."""
         while True:
             while comparison.left:
                 if most <= 0:
@@ -156,7 +157,7 @@ class Coverers:
             comparison.latest = since.latest
 
     def check(self, made: ActiveSubscription) -> None:
-        """Raise AssertionError if an active subscription is not known as it is."""
+        """Raise AssertionError if an active subscription is not stored correctly."""
         for mine, theirs in zip(self._rows.of(made.owner), self._axes.rows(made.cuts), strict=True):
             assert (mine == theirs).all(), "the rows follow the labels"
         assert self._active[made.owner] is made

@@ -1,4 +1,4 @@
-"""A range of one curve, as brokers tell it."""
+"""A range of one curve, as brokers send it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class CurveRange(msgspec.Struct, frozen=True, order=True):
 
     @property
     def units(self) -> int:
-        """It is one item of its space."""
+        """One item of its space."""
         return 1
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """The item in numbers, as it is sent."""
+        """The item as numbers, in the form in which it is sent."""
         return (self.group, self.start, self.end)

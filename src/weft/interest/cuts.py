@@ -1,13 +1,13 @@
-"""An attribute as one line of cuts with whole-number labels. Laws: labels are ordered as their cuts are, exactly; every
-set without patterns is a union of intervals of the line.
+"""An attribute as one line of cuts with integer labels. Laws: labels have exactly the order of their cuts; every set
+without patterns is a union of intervals of the line.
 
-The line has a place for "absent", then the numbers, strings, bools and timestamps, or only those of the declared type;
-a value of another type is absent then (MICS 6 of the errata: a full-domain range does not hold the absent). Ends are
-half-open, so that integers and reals, points and rays are alike (errata, negative space 2).
+The line has a position for "absent", then the numbers, strings, bools and timestamps, or only those of the declared
+type. In the latter case, a value of another type is absent (MICS 6 of the errata: a full-domain range does not contain
+absence). Ends are half-open, so that integers and reals, points and rays are treated alike (errata, negative space 2).
 
-A label is where its cut lies within the attribute's bounds, so that a difference of labels measures an interval; where
-there are no bounds, or no room, it lies amid its neighbours'. When there is no room at all, labels around the place are
-spread anew, as many as it takes.
+A label is the position of its cut within the attribute's bounds, so that a difference of labels measures an interval.
+Where there are no bounds, or no room, it lies between those of its neighbours. When there is no room at all, the labels
+around the position are spread again, as many as needed.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ _SEGMENT = {
 }
 
 REACH = 1 << 62
-_CROWD = 32  # cuts to either side that are spread together, at least
-_ROOM = 24  # bits between two labels, so many that the next cuts find room
+_CROWD = 32  # minimal number of cuts on either side that are spread together
+_ROOM = 24  # bits between two labels, enough for the next cuts to find room
 
 
 class CutLine:
-    """The cuts of one attribute that were asked for, and their labels; `reach` bounds the labels.
+    """The requested cuts of one attribute, and their labels; `reach` bounds the labels.
 
     >>> line = CutLine()
     >>> low, high = line.intervals(ValueSet(numbers=((5, 0), (9, 1))))[0]
@@ -69,12 +69,12 @@ class CutLine:
         self._after = dict(pairwise([*segments, _END[0]]))
         if attribute is None:
             self._labels = [-reach + 2 * reach * n // len(segments) for n in range(len(self._cuts))]
-        else:  # what is out of bounds, or absent, is a little more than nothing
+        else:  # what is out of bounds, or absent, counts a little more than nothing
             self._labels = [-reach // 2 - reach // 8, -reach // 2 - reach // 16, reach // 2 + reach // 16]
         self.lowest, self.highest = self._labels[0], self._labels[-1]
         self._known = dict(zip(self._cuts, self._labels, strict=True))
-        self._last = 0  # the place of the newest cut
-        self._tight = 0  # the place where there was no room
+        self._last = 0  # the position of the newest cut
+        self._tight = 0  # the position where there was no room
 
     def __len__(self) -> int:
         return len(self._cuts)
@@ -82,7 +82,7 @@ class CutLine:
     # -- sets -------------------------------------------------------------------------------------
 
     def intervals(self, values: ValueSet) -> list[CutInterval] | None:
-        """The set as disjoint intervals that do not touch, in order; None if a pattern is in it."""
+        """The set as disjoint intervals that do not touch, in order; None if it contains a pattern."""
         if values.strings.terms:
             return None
         found: list[CutInterval] = []
@@ -95,7 +95,7 @@ class CutLine:
             (_TIMESTAMPS, values.timestamps),
         ):
             if segment not in self._after:
-                continue  # of another type than declared: no event has it
+                continue  # of another type than declared, so no event has it
             for low, high in interval.intervals(line):
                 start, end = (segment, *low), self._top(segment) if high is None else (segment, *high)
                 if found and found[-1][1] == start:
@@ -126,7 +126,7 @@ class CutLine:
     # -- labels -----------------------------------------------------------------------------------
 
     def label(self, cut: LineCut) -> int | None:
-        """The cut's label, a new one if it has none; None if there is no room: spread the labels first."""
+        """The label of a cut, a new one if necessary; None if there is no room, so spread the labels first."""
         label = self._known.get(cut)
         if label is not None:
             return label
@@ -145,16 +145,16 @@ class CutLine:
         return label
 
     def _amid(self, below: int, above: int, place: int) -> int:
-        """A label between two; where cuts come in a row, near the last one, so that the room lasts."""
+        """A label between two others. Consecutive cuts get labels near the previous one, so that the room lasts."""
         near = (above - below) >> 10
         if near and place == self._last + 1:
             return below + near
         return above - near if near and place == self._last else (below + above) // 2
 
     def spread(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Give the cuts around the place without room labels that lie evenly; the old ones and the new, in order.
+        """Spread the labels evenly around the position without room; returns the old labels and the new ones, in order.
 
-        Labels beyond the first and the last of them stay. Cost: O(their number), few unless the line is full.
+        Labels outside this section stay. Cost: O(labels moved), which are few unless the line is full.
         """
         first, last = self._crowd()
         low, width, steps = self._labels[first], self._labels[last] - self._labels[first], last - first
@@ -167,7 +167,7 @@ class CutLine:
         return np.array(old, np.int64), np.array(new, np.int64)
 
     def _crowd(self) -> tuple[int, int]:
-        """The first and the last of the few cuts around the place without room that have room when they lie evenly."""
+        """The first and last of the few cuts around the position without room that have room when spread evenly."""
         around, end = _CROWD, len(self._cuts) - 1
         while True:
             first, last = max(0, self._tight - around), min(end, self._tight + around)
@@ -188,19 +188,19 @@ class CutLine:
 
 
 class _Natural:
-    """Where cuts lie within the bounds of their attribute, from -reach / 2 to reach / 2."""
+    """The positions of cuts within the bounds of their attribute, from -reach / 2 to reach / 2."""
 
     def __init__(self, attribute: Attribute, reach: int) -> None:
         self._reach = reach
         self._categories = sorted(attribute.categories)
         self._bounds: tuple[Any, Any] | None = None
         if attribute.low is not None and attribute.high is not None:
-            last = 0 if attribute.type is Type.FLOAT else 1  # the last whole number is a place, too
+            last = 0 if attribute.type is Type.FLOAT else 1  # the last integer has a position, too
             low, high = _number(attribute.low), _number(attribute.high) + last
             self._bounds = (low, high) if low < high else None
 
     def label(self, cut: LineCut) -> int | None:
-        """None where there are no bounds or the cut lies outside."""
+        """None if there are no bounds, or the cut lies outside."""
         if cut[0] == _STRINGS and self._categories:
             share = bisect_left(self._categories, cut[1]) / len(self._categories)
         elif cut[0] in (_NUMBERS, _TIMESTAMPS) and self._bounds is not None:

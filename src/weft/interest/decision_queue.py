@@ -1,5 +1,5 @@
-"""What a negative space has still to decide, and what it tells. Law: a subscription that went is withdrawn only when
-all those that it may have subsumed are decided; first come, first decided.
+"""What a negative space still has to decide, and what it tells its neighbour. Law: a removed subscription is withdrawn
+only after all those that it may have subsumed are decided; decisions are first in, first out.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class Telling(Generic[Key]):
-    """What a neighbour is to be told in one update: what comes and goes within it is not told at all.
+    """What a neighbour must be told in one update. A subscription added and removed within it is not told at all.
 
     >>> telling = Telling()
     >>> telling.add("new"), telling.drop("old", "new")
@@ -34,7 +34,7 @@ class Telling(Generic[Key]):
         self._add[key] = None
 
     def drop(self, *keys: Key) -> None:
-        """Tell some no longer."""
+        """Withdraw some subscriptions."""
         for key in keys:
             if key in self._add:
                 del self._add[key]
@@ -42,19 +42,19 @@ class Telling(Generic[Key]):
                 self._drop[key] = None
 
     def change(self) -> Change[list[Key], list[Key]]:
-        """All of it."""
+        """The whole update."""
         return Change(list(self._drop), list(self._add))
 
 
 @dataclass(frozen=True, slots=True)
 class Farewell(Generic[Key]):
-    """Those that may be withdrawn when everything before this is decided."""
+    """Subscriptions that may be withdrawn once everything before this is decided."""
 
     keys: tuple[Key, ...]
 
 
 class Undecided(Generic[Key]):
-    """The owners that are to be decided, in order, and among them the farewells."""
+    """The owners to be decided, in order, with the farewells among them."""
 
     def __init__(self) -> None:
         self._queue: deque[Owner | Farewell[Key]] = deque()
@@ -68,20 +68,20 @@ class Undecided(Generic[Key]):
 
     @property
     def first(self) -> Owner | Farewell[Key] | None:
-        """What is next, if anything is."""
+        """The next entry, or None."""
         return self._queue[0] if self._queue else None
 
     def put(self, owner: Owner) -> None:
-        """One more is to be decided."""
+        """Append an owner to be decided."""
         self._queue.append(owner)
 
     def leave(self, owners: Iterable[Owner], keys: Iterable[Key]) -> None:
-        """Some go, when others are decided."""
+        """Schedule the removal of `keys` after the `owners` are decided."""
         leaving = tuple(keys)
         self._queue += owners
         self._queue.append(Farewell(leaving))
         self.leaving.update(dict.fromkeys(leaving))
 
     def pop(self) -> None:
-        """The first is decided."""
+        """Remove the first entry, which is decided."""
         self._queue.popleft()

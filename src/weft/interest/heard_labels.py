@@ -1,8 +1,8 @@
-"""The labels that a neighbour wants, to look events up in. Laws: an event that it wants is found; with exact labels
-nothing else is, with a filter a little more.
+"""The labels that a neighbour wants, for looking up events. Laws: every event that it wants is found; with exact labels
+nothing else is, with a filter slightly more.
 
-A filter's size is the neighbour's to choose, and switched with the update that says so (`label_twin`): its owner keeps
-the exact labels, from which a filter is made anew.
+The neighbour chooses the size of the filter and switches it with the update that announces it (`label_twin`). The owner
+of this object keeps the exact labels, from which a filter is rebuilt.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ class HeardLabels:
         self.twin = None if shape is None else TwinFilter(shape, rate)
         self._exact = LabelCounts()
         self._levels: Counter[int] = Counter()
-        self.levels: Ints = np.zeros(0, np.int64)  # those in use, ascending
+        self.levels: Ints = np.zeros(0, np.int64)  # levels in use, ascending
 
     @property
     def held(self) -> LabelCounts | CountingFilter:
-        """What events are looked up in."""
+        """The structure in which events are looked up."""
         return self._exact if self.twin is None else self.twin.held
 
     def change(self, drop: Ints, add: Ints) -> None:
-        """Take labels out and in. Cost: O(1) a label."""
+        """Remove and add labels. Cost: O(1) per label."""
         self.held.remove(drop)
         self.held.add(add)
         for labels, sign in ((drop, -1), (add, 1)):
@@ -57,29 +57,29 @@ class HeardLabels:
         self.levels = np.array(sorted(self._levels), np.int64)
 
     def switch(self, switch: Switch | None, labels: Ints) -> None:
-        """Make a filter anew, of all labels: those of the update that carries the switch are among them."""
+        """Rebuild the filter from all labels, including those of the update that carries the switch."""
         if self.twin is not None:
             self.twin.switch(switch, labels)
 
     @property
     def saturated(self) -> int:
-        """How many counters are full for ever; exact counts have none."""
+        """The number of counters that are permanently full; exact counts have none."""
         return 0 if self.twin is None else self.twin.held.saturated
 
     def matches(self, event: AnyEvent) -> bool:
-        """Whether the neighbour wants an event. Cost: a look-up for each level in use."""
+        """Whether the neighbour wants an event. Cost: one look-up per level in use."""
         return len(self.levels) > 0 and bool(self.held.contains(self.space.of_event(event, self.levels)).any())
 
     def match_batch(self, events: Sequence[AnyEvent]) -> NDArray[np.bool_]:
-        """Whether it wants each event."""
+        """Whether the neighbour wants each event."""
         return self.match_labels(self.space.of_events(events, self.levels))
 
     def match_labels(self, labels: Ints) -> NDArray[np.bool_]:
-        """Whether it wants each row of labels, a column for each level in use."""
+        """Whether the neighbour wants each row of labels, with one column per level in use."""
         return np.asarray(self.held.contains(labels).reshape(labels.shape).any(axis=1))
 
     def check(self, labels: Ints) -> None:
-        """Raise AssertionError unless just these labels are held."""
+        """Raise AssertionError unless exactly these labels are held."""
         if self.twin is None:
             self._exact.check()
             assert np.array_equal(self._exact.labels(), np.unique(labels)), "other labels than were heard"

@@ -1,6 +1,6 @@
 """Very many subscriptions reduced at once, by what several cover together and by what they cover on a curve. Laws: the
-subscriptions that stand for one are kept themselves, and together they admit all that it admits; that is proven apart
-from the structure that found it.
+subscriptions that stand for another are kept themselves, and together they admit everything that it admits; this is
+proven independently of the structure that found it.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from weft.kernels.arrays import Ints
 from weft.model.schema import Schema
 from weft.space.range_sets import RangeSets
 
-JointCoverers = list[tuple[int, ...]]  # for each subscription those that stand for it together; none, if it is kept
+JointCoverers = list[tuple[int, ...]]  # for each subscription, those that stand for it together; empty if it is kept
 
 _MOST_PIECES = 1024
-_MOST_BOXES = 1 << 18  # of one space, which is there for a moment only
-_TOGETHER = 512  # questions that are answered at once
+_MOST_BOXES = 1 << 18  # of one temporary space
+_TOGETHER = 512  # queries that are answered at once
 
 
 def subsumption(forms: Sequence[NormalForm], schema: Schema) -> JointCoverers:
-    """Which subscriptions others cover together, by negative space, the largest first so that few are kept.
+    """Which subscriptions are covered by others together, by negative space, the largest first so that few are kept.
 
-    Cost: that of the space, which grows with dimensions and faster than the subscriptions, up to a bound on its boxes,
-    beyond which some are kept though others cover them together: give it few.
+    Cost: that of the space, which grows with dimensions and faster than the subscriptions, up to a bound on its boxes.
+    Beyond it, some subscriptions are kept although others cover them together, so pass only a few.
 
     >>> from weft import normalize, parse
     >>> schema = Schema.from_dict({"attributes": {"x": {"type": "float", "bounds": [0, 10]}}})
@@ -55,7 +55,9 @@ def subsumption(forms: Sequence[NormalForm], schema: Schema) -> JointCoverers:
 def _together(
     form: NormalForm, others: Sequence[tuple[int, Box]], columns: BoxColumns, schema: Schema
 ) -> tuple[int, ...]:
-    """The first ones that leave nothing of a form; none if they leave something, or it takes too long to say."""
+    """The first subscriptions that leave nothing of a form; empty if they leave something, or if deciding takes too
+    long.
+    """
     used: dict[int, None] = {}
     for box in form.boxes:
         pieces = [box]
@@ -83,9 +85,9 @@ def _size(form: NormalForm, schema: Schema) -> float:
 
 
 def range_cover(sets: RangeSets) -> Ints:
-    """For each set one that has all of its points and is kept; itself, if it is kept. Of equal ones the first is.
+    """For each set, a kept set that has all of its points: itself if it is kept. The first of equal sets is kept.
 
-    The largest set around one is kept: what is around it is around that one too.
+    The largest set around each set is kept: a set around that one would also be around the first, and larger.
 
     >>> from weft.space.range_set import RangeSet
     >>> range_cover(RangeSets.of([RangeSet.of((1, 3)), RangeSet.of((0, 5), (8, 9)), RangeSet.of((2, 6))])).tolist()
@@ -97,12 +99,12 @@ def range_cover(sets: RangeSets) -> Ints:
     index.add_batch(np.arange(number), sets)
     lengths = np.append(0, np.cumsum((sets.ends - sets.starts).astype(np.float64) + 1))
     sizes = lengths[sets.offsets[1:]] - lengths[sets.offsets[:-1]]
-    rank = np.empty(number, np.int64)  # the larger the set, and of equal ones the earlier, the higher
+    rank = np.empty(number, np.int64)  # larger sets rank higher, and of equal ones the earlier
     rank[np.lexsort((-np.arange(number), sizes))] = np.arange(number)
     ranked = np.argsort(rank)
     for start in range(0, number, _TOGETHER):
         rows = np.arange(start, min(start + _TOGETHER, number))
         found = index.covering_batch(sets.taken(rows))
-        best = np.maximum.reduceat(rank[found.ids], found.offsets[:-1])  # each is around itself
+        best = np.maximum.reduceat(rank[found.ids], found.offsets[:-1])  # each set contains itself
         coverers[rows] = ranked[best]
     return coverers

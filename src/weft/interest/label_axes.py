@@ -1,7 +1,8 @@
-"""Boxes as rows of whole-number labels, one axis for each attribute. Laws: `spans` are exactly the box; `hull` is all
-of it and perhaps more; rows are ordered on every axis as the values are.
+"""Boxes as rows of integer labels, one axis per attribute. Laws: `spans` are exactly the box; `hull` is all of it and
+possibly more; on every axis, rows have the order of the values.
 
-An attribute becomes an axis when a box first restricts it; on the others a box is everything, absence included.
+An attribute becomes an axis when a box first restricts it. On all other attributes a box is everything, including
+absence.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from weft.model.schema import Schema
 
 Labels = NDArray[np.int64]
 TileRows = tuple[Labels, Labels]  # boxes: low and high, int64[boxes, axes]
-TileSpans = dict[str, CutInterval]  # a product of intervals; an attribute that is not in it is anything
+TileSpans = dict[str, CutInterval]  # a product of intervals; a missing attribute is unrestricted
 
 MOST_AXES, MOST_ROWS = 32, 256
 
 
 class LabelAxes:
-    """The axes of one space. There are at most `most_axes`; a filter should be at most `most_rows` rows.
+    """The axes of one space. There are at most `most_axes`; a filter should have at most `most_rows` rows.
 
     >>> axes = LabelAxes()
     >>> box = Box({"x": ValueSet(numbers=((0, 0), (5, 0), (7, 0), (9, 0)))})
@@ -68,9 +69,11 @@ class LabelAxes:
     # -- boxes as products of intervals -----------------------------------------------------------
 
     def spans(self, box: Box, *, most: int = MOST_ROWS, widen: bool = True) -> list[TileSpans] | None:
-        """The box as products of intervals, disjoint; None if it has patterns or residuals, or is more than `most`.
+        """The box as disjoint products of intervals; None if it has patterns or residuals, or more than `most`
+        products.
 
-        New attributes become axes; unless they may `widen` the space, they are left out: no row is restricted there.
+        New attributes become axes. Unless they may `widen` the space, they are left out, because no row is restricted
+        there.
         """
         new = sum(name not in self._lines for name in box.sets) if widen else 0
         if box.residuals or (new and len(self._lines) + new > self._most_axes):
@@ -83,7 +86,7 @@ class LabelAxes:
         return _products(sides)
 
     def hull(self, box: Box, *, most: int = MOST_ROWS, widen: bool = True) -> list[TileSpans]:
-        """Products of intervals around the box, without residuals and patterns: at most `most`, but one at least."""
+        """At least one and at most `most` products of intervals around the box, ignoring residuals and patterns."""
         sides = self._sides({name: _without_patterns(values) for name, values in box.sets.items()}, widen)
         while math.prod(map(len, sides.values())) > max(1, most):
             name = max(sides, key=lambda name: len(sides[name]))
@@ -91,7 +94,7 @@ class LabelAxes:
         return _products(sides)
 
     def _sides(self, sets: Mapping[str, ValueSet], widen: bool) -> dict[str, list[CutInterval]]:
-        """The intervals of each set, but for those that are no axis and may not become one."""
+        """The intervals of each set, except for attributes that are not axes and may not become one."""
         sides: dict[str, list[CutInterval]] = {}
         for name, values in sets.items():
             if name in self._lines or (widen and len(self._lines) < self._most_axes):
@@ -114,14 +117,16 @@ class LabelAxes:
     # -- products of intervals as rows ------------------------------------------------------------
 
     def rows(self, spans: Sequence[TileSpans]) -> TileRows:
-        """Products of intervals as rows of labels. Cost: O(axes log cuts) a row."""
+        """Products of intervals as rows of labels. Cost: O(axes log cuts) per row."""
         while True:
             low, high = self.whole(len(spans))
             if all(self._write(low[row], high[row], each) for row, each in enumerate(spans)):
                 return low, high
 
     def _write(self, low: Labels, high: Labels, spans: TileSpans) -> bool:
-        """Write the labels of one product; False if some were spread anew meanwhile, so that none before holds."""
+        """Write the labels of one product; False if labels were spread meanwhile, so that all rows must be written
+        again.
+        """
         for axis, (name, line) in enumerate(self._lines.items()):
             ends = spans.get(name)
             if ends is None:
@@ -137,7 +142,7 @@ class LabelAxes:
         return True
 
     def whole(self, size: int) -> TileRows:
-        """Rows that are everything."""
+        """Rows that contain everything."""
         return self._lowest.repeat(size, axis=0), self._highest.repeat(size, axis=0)
 
     def box(self, low: Labels, high: Labels) -> Box:
@@ -149,7 +154,7 @@ class LabelAxes:
         return Box(sets)
 
     def follow(self, relabelled: Callable[[int, Labels, Labels], None], widened: Callable[[], None]) -> None:
-        """Be told of an axis whose old labels are now others, and of a new axis."""
+        """Register callbacks for an axis whose labels changed, and for a new axis."""
         self._relabelled.append(relabelled)
         self._widened.append(widened)
 
@@ -161,7 +166,7 @@ class LabelAxes:
 
 
 def relabel(labels: Labels, old: Labels, new: Labels) -> None:
-    """Write new labels for old ones (both in order) into an array; what lies beyond them stays."""
+    """Replace old labels with new ones (both in order) in an array; labels outside of them stay."""
     moved = (labels >= old[0]) & (labels <= old[-1])
     labels[moved] = new[np.searchsorted(old, labels[moved])]
 

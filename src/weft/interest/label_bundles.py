@@ -1,7 +1,7 @@
-"""The labels told to one neighbour, in bundles: one item for many labels. Law: each label is in just one bundle.
+"""The labels told to one neighbour, in bundles: one item for many labels. Law: each label is in exactly one bundle.
 
-A bundle that loses a label is told anew without it, so bundles are small; new labels come in bundles of their own, and
-`renew` makes few of many when somebody has time.
+A bundle that loses a label is sent again without it, so bundles are small. New labels come in new bundles, and `renew`
+combines many into few when there is time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class LabelBundles:
         self._where: dict[int, int] = {}
 
     def revise(self, drop: Iterable[int], add: Iterable[int]) -> BundleChange:
-        """Take labels out and in: the bundles that went and that came. Cost: O(labels x most)."""
+        """Remove and add labels; returns the removed and the new bundles. Cost: O(labels x most)."""
         gone = list(drop)
         touched = dict.fromkeys(self._where[label] for label in gone)
         lost = set(gone)
@@ -43,7 +43,7 @@ class LabelBundles:
         return Change(old, self._pack([*left, *add]))
 
     def renew(self) -> BundleChange:
-        """The same labels in as few bundles as there can be."""
+        """Move the same labels into as few bundles as possible."""
         old, labels = [*self._bundles.values()], [*self._where]
         self._bundles.clear()
         return Change(old, self._pack(labels))
@@ -60,7 +60,7 @@ class LabelBundles:
 
     @property
     def scattered(self) -> bool:
-        """Whether half of the bundles could be spared."""
+        """Whether half of the bundles could be saved."""
         return len(self._bundles) > 2 * -(-len(self._where) // self._most)
 
     def bundles(self) -> list[LabelSet]:
@@ -72,7 +72,7 @@ class LabelBundles:
         return iter(self._where)
 
     def __len__(self) -> int:
-        """How many bundles there are."""
+        """The number of bundles."""
         return len(self._bundles)
 
     def check(self) -> None:

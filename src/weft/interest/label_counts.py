@@ -1,9 +1,9 @@
-"""How many want each label, exactly. Laws: what is new, or gone, is what one count before, or after, was 0; a failed
-change changes nothing.
+"""How many subscriptions want each label, exactly. Laws: a label is new if its count was 0 before, and gone if it is 0
+after; a failed change changes nothing.
 
-The paper lets a counting Bloom filter decide what is forwarded and withdrawn; then a label that was held back because
-of a collision is lost when the other label goes (errata, DLS 3). Exact counts decide here: one table for each
-neighbour, without what came from it (errata, DLS 5).
+The paper lets a counting Bloom filter decide what is forwarded and withdrawn. A label that was held back because of a
+collision is then lost when the other label is removed (errata, DLS 3). Here exact counts decide, with one table per
+neighbour that excludes what came from it (errata, DLS 5).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from weft.space.labels import as_labels
 
 
 class LabelCounts:
-    """Reference counts of labels, in `slots` slots at first.
+    """Reference counts of labels, initially in `slots` slots.
 
     >>> wanted = LabelCounts()
     >>> wanted.add([3, 5]).tolist(), wanted.add([5, 7]).tolist(), wanted.remove([3, 5]).tolist()
@@ -27,7 +27,7 @@ class LabelCounts:
 
     def __init__(self, *, slots: int = 16) -> None:
         if slots < 2 or slots & (slots - 1):
-            raise LabelError(f"the number of slots is a power of two, not {slots}")
+            raise LabelError(f"the number of slots is {slots}; give a power of two")
         self._least = slots
         self._head = np.zeros(1, np.int64)
         self._keys: Ints = np.full(slots, kernel.EMPTY, np.int64)
@@ -36,7 +36,7 @@ class LabelCounts:
     # -- changes -----------------------------------------------------------------------------------
 
     def add(self, labels: ArrayLike) -> Ints:
-        """Count labels in; those that nobody wanted before, in their order. Cost: O(1) a label."""
+        """Add labels; returns those that were not present before, in their order. Cost: O(1) per label."""
         some = as_labels(labels)
         new = np.empty(some.size, np.int64)
         done, found = 0, 0
@@ -47,22 +47,22 @@ class LabelCounts:
         return new[:found]
 
     def remove(self, labels: ArrayLike) -> Ints:
-        """Count labels out, all or none; those that nobody wants any more. Cost: O(1) a label.
+        """Remove labels, all or none; returns those that are no longer present. Cost: O(1) per label.
 
-        Raises LabelError if one is not there: only what was added goes (errata, DLS 2).
+        Raises LabelError if a label is not present: only what was added can be removed (errata, DLS 2).
         """
         some = as_labels(labels)
         gone = np.empty(some.size, np.int64)
         done, found = kernel.remove(self._keys, self._counts, self._head, some, gone)
         if done < some.size:
             self.add(some[:done])
-            raise LabelError(f"nobody wants label {some[done]} any more: remove only what was added, and only once")
+            raise LabelError(f"label {some[done]} is not present; remove only what was added, and only once")
         if self._keys.size > self._least and 8 * len(self) < self._keys.size:
             self._resize(max(self._least, self._keys.size // 4))
         return gone[:found]
 
     def change(self, drop: ArrayLike, add: ArrayLike) -> tuple[Ints, Ints]:
-        """Drop and add as one change, all or none; the labels that went and that came, all in all, ascending."""
+        """Remove and add as one change, all or none; returns the labels removed and added in total, ascending."""
         lost = self.remove(drop)
         gained = self.add(add)
         return np.setdiff1d(lost, gained), np.setdiff1d(gained, lost)
@@ -72,25 +72,25 @@ class LabelCounts:
         kernel.moved(self._keys, self._counts, keys, counts)
         self._keys, self._counts = keys, counts
 
-    # -- questions ---------------------------------------------------------------------------------
+    # -- queries -----------------------------------------------------------------------------------
 
     def contains(self, labels: ArrayLike) -> NDArray[np.bool_]:
-        """Whether somebody wants each label. Cost: one look-up each."""
+        """Whether each label is wanted. Cost: one look-up each."""
         return self.counts(labels) > 0
 
     def counts(self, labels: ArrayLike) -> NDArray[np.int32]:
-        """How many want each label."""
+        """How many subscriptions want each label."""
         some = as_labels(labels)
         out = np.zeros(some.size, np.int32)
         kernel.held(self._keys, self._counts, some, out)
         return out
 
     def labels(self) -> Ints:
-        """All labels that somebody wants, ascending. Cost: O(n log n)."""
+        """All labels that are wanted, ascending. Cost: O(n log n)."""
         return np.sort(self._keys[self._keys != kernel.EMPTY])
 
     def __len__(self) -> int:
-        """How many different labels there are."""
+        """The number of different labels."""
         return int(self._head[0])
 
     @property

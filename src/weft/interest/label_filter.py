@@ -1,8 +1,8 @@
-"""A counting Bloom filter of labels (DLS 3.2). Laws: what is in is found; two filters of one shape that took in the
+"""A counting Bloom filter of labels (DLS 3.2). Laws: every label in it is found; two filters of the same shape with the
 same labels are equal, so filters can be sent and merged.
 
-A counter that is full stays full for ever (errata, DLS 6): it can make false positives, never false negatives. How many
-there are is told by `saturated`; only a filter made anew from the labels is rid of them.
+A full counter stays full (errata, DLS 6): it can cause false positives, never false negatives. `saturated` counts them.
+Only rebuilding the filter from its labels removes them.
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ _MOST_HASHES = 32
 
 @dataclass(frozen=True, slots=True)
 class FilterShape:
-    """All that two ends must agree on: size is not enough, the hashes must be the same ones (errata, DLS 4).
+    """Everything that two ends must agree on: the size is not enough, the hashes must be the same (errata, DLS 4).
 
     >>> FilterShape(1 << 16, hashes=4).rate(8000) < 0.025
     True
     """
 
-    size: int  # counters: m
+    size: int  # number of counters: m
     hashes: int = 4
-    bits: Literal[4, 8] = 4  # of a counter
+    bits: Literal[4, 8] = 4  # per counter
     seed: int = 0
 
     def __post_init__(self) -> None:
         if self.bits not in (4, 8):
-            raise LabelError(f"a counter has 4 or 8 bits, not {self.bits}")
+            raise LabelError(f"a counter of {self.bits} bits is not supported; use 4 or 8")
         if not 1 <= self.hashes <= _MOST_HASHES:
-            raise LabelError(f"a filter has between 1 and {_MOST_HASHES} hashes, not {self.hashes}")
+            raise LabelError(f"the filter has {self.hashes} hashes; give 1 to {_MOST_HASHES}")
         if self.size & (self.size - 1) or not max(2, self.hashes) <= self.size <= 1 << 32:
-            raise LabelError(f"the number of counters is a power of two, and at least that of hashes: not {self.size}")
+            raise LabelError(f"the filter has {self.size} counters; give a power of two, at least the number of hashes")
         if not 0 <= self.seed < 1 << 32:
-            raise LabelError(f"a seed has 32 bits: {self.seed} has not")
+            raise LabelError(f"the seed {self.seed} does not fit in 32 bits; give one from 0 to {2**32 - 1}")
 
     @staticmethod
     def fitting(labels: int, rate: float = 0.01, *, bits: Literal[4, 8] = 4, seed: int = 0) -> FilterShape:
-        """The smallest shape that takes so many labels with at most such a rate of false positives."""
+        """The smallest shape that holds this many labels with at most this rate of false positives."""
         if not 0 < rate < 1:
-            raise LabelError(f"a rate is between 0 and 1, not {rate}")
+            raise LabelError(f"the rate is {rate}; give a number between 0 and 1")
         size = 2
         while True:
             best = round(size / max(labels, 1) * math.log(2))
@@ -63,11 +63,11 @@ class FilterShape:
             size *= 2
 
     def rate(self, labels: int) -> float:
-        """The expected rate of false positives with so many different labels (DLS, equation 1)."""
+        """The expected rate of false positives with this many different labels (DLS, equation 1)."""
         return (1 - (1 - 1 / self.size) ** (self.hashes * labels)) ** self.hashes
 
     def resized(self, size: int) -> FilterShape:
-        """The same with so many counters."""
+        """The same with another number of counters."""
         return FilterShape(size, self.hashes, self.bits, self.seed)
 
     @property
@@ -77,12 +77,12 @@ class FilterShape:
 
     @property
     def parameters(self) -> tuple[int, ...]:
-        """As JSON's types."""
+        """The shape as JSON types."""
         return (self.size, self.hashes, self.bits, self.seed)
 
 
 class CountingFilter:
-    """Labels in, out, and asked for.
+    """A set of labels that supports adding, removing and looking up.
 
     >>> some = CountingFilter(FilterShape(64))
     >>> some.add([3, 5, 5])
@@ -111,45 +111,45 @@ class CountingFilter:
     # -- changes -----------------------------------------------------------------------------------
 
     def add(self, labels: ArrayLike) -> None:
-        """Count labels in. Cost: O(hashes) a label."""
+        """Add labels. Cost: O(hashes) per label."""
         some = as_labels(labels)
         kernel.add(*self._how, some)
         self._labels += some.size
 
     def remove(self, labels: ArrayLike) -> None:
-        """Count labels out, all or none; who does it knows that they are in, for a filter cannot be sure.
+        """Remove labels, all or none. The caller must know that they are present, because a filter cannot be certain.
 
-        Raises LabelError if one is certainly not.
+        Raises LabelError if a label is certainly not present.
         """
         some = as_labels(labels)
         done = kernel.remove(*self._how, some)
         if done < some.size:
             kernel.add(*self._how, some[:done])
-            raise LabelError(f"label {some[done]} is not in the filter: remove only what was added, and only once")
+            raise LabelError(f"label {some[done]} is not in the filter; remove only what was added, and only once")
         self._labels -= some.size
 
     def merge(self, other: CountingFilter) -> None:
-        """Take in all that another filter of the same shape holds. Raises LabelError if its shape is another."""
+        """Add everything in another filter of the same shape. Raises LabelError if its shape differs."""
         if other.shape != self.shape:
-            raise LabelError(f"filters of {self.shape} and of {other.shape} cannot be merged: make them alike")
+            raise LabelError(f"filters of {self.shape} and of {other.shape} cannot be merged; give both the same shape")
         kernel.merge(self._counters, self.shape.bits == 8, other._counters.copy())
         self._labels += other._labels
 
-    # -- questions ---------------------------------------------------------------------------------
+    # -- queries -----------------------------------------------------------------------------------
 
     def contains(self, labels: ArrayLike) -> NDArray[np.bool_]:
-        """Whether each label may be in. Cost: O(hashes) each, less for one that is not."""
+        """Whether each label may be present. Cost: O(hashes) each, less for one that is not."""
         return self.counts(labels) > 0
 
     def counts(self, labels: ArrayLike) -> NDArray[np.uint8]:
-        """The least of each label's counters: how often it is in at most, unless that is full."""
+        """The smallest counter of each label: unless it is full, the label was added at most that often."""
         some = as_labels(labels)
         out = np.zeros(some.size, np.uint8)
         kernel.counts(*self._how, some, out)
         return out
 
     def __len__(self) -> int:
-        """How many labels are in, each as often as it was added."""
+        """The number of labels, each counted as often as it was added."""
         return self._labels
 
     def _census(self) -> tuple[int, int]:
@@ -159,12 +159,14 @@ class CountingFilter:
 
     @property
     def likely(self) -> float:
-        """The rate of false positives as its counters are now: all of a stranger's are above 0. Cost: O(size)."""
+        """The rate of false positives with the current counters: the chance that all of another label's are above 0.
+        Cost: O(size).
+        """
         return float((self._census()[0] / self.shape.size) ** self.shape.hashes)
 
     @property
     def saturated(self) -> int:
-        """How many counters are full, and stay so. Cost: O(size)."""
+        """The number of full counters, which stay full. Cost: O(size)."""
         return self._census()[1]
 
     @property
@@ -181,7 +183,7 @@ class CountingFilter:
             and np.array_equal(self._counters, other._counters)
         )
 
-    __hash__ = None  # type: ignore[assignment]  # it changes
+    __hash__ = None  # type: ignore[assignment]  # mutable
 
     # -- on the wire -------------------------------------------------------------------------------
 
@@ -194,16 +196,16 @@ class CountingFilter:
 
     @staticmethod
     def from_bytes(data: bytes) -> CountingFilter:
-        """The filter that these bytes are. Raises LabelError for what is none."""
+        """The filter in these bytes. Raises LabelError if they are not a filter."""
         if len(data) < _HEAD.size + 4 or zlib.crc32(data[:-4]) != struct.unpack("<I", data[-4:])[0]:
-            raise LabelError("these bytes are no counting filter, or torn: send it again")
+            raise LabelError("these bytes are not a counting filter, or they are damaged; send it again")
         name, version, bits, hashes, seed, size, labels = _HEAD.unpack_from(data)
         if name != _NAME or version != 1:
-            raise LabelError(f"these bytes are no counting filter of version 1: {name!r}, {version}")
+            raise LabelError(f"these bytes are not a counting filter of version 1: {name!r}, {version}; send one")
         made = CountingFilter(FilterShape(size, hashes, cast("Any", bits), seed))
         counters = np.frombuffer(data[_HEAD.size : -4], np.uint8)
         if counters.size != made._counters.size:
-            raise LabelError(f"a filter of {size} counters cannot have {counters.size} bytes of them")
+            raise LabelError(f"a filter of {size} counters cannot have {counters.size} bytes of them; send it again")
         made._counters[:] = counters
         made._labels = labels
         return made

@@ -1,4 +1,6 @@
-"""What brokers tell of labels: sets of them as items, and notes that go with an update and hold from it on."""
+"""What brokers send about labels: sets of labels as items, and notes that take effect with the update that carries
+them.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ import msgspec
 
 
 class LabelSet(msgspec.Struct, frozen=True, order=True):
-    """Labels of one label space, ascending, each once, and one at least."""
+    """Labels of one label space: at least one, ascending, without duplicates."""
 
     labels: tuple[int, ...]
 
@@ -19,29 +21,29 @@ class LabelSet(msgspec.Struct, frozen=True, order=True):
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """The item in numbers, as it is sent."""
+        """The item as numbers, in the form in which it is sent."""
         return self.labels
 
 
 class Switch(msgspec.Struct, frozen=True, tag=True):
-    """The filters at both ends of this direction have so many counters from here on, and are made anew."""
+    """From here on, the filters at both ends of this direction have this many counters. Both are rebuilt."""
 
-    number: int  # one more than that of the switch before, so that none is missed; a link begins with 0
+    number: int  # one more than the previous switch, so that none is missed; a link begins with 0
     counters: int
 
 
 class Stage(IntEnum):
-    """How far a broker has come with a new label space; a neighbour hears of each stage once."""
+    """How far a broker has adopted a new label space. A neighbour is told each stage once."""
 
     UNAWARE = 0
-    OFFERED = 1  # it understands new labels, and tells what is wanted at its own clients' in them
-    DONE = 2  # it passes no old labels on either
+    OFFERED = 1  # it understands new labels, and sends those of its own clients
+    DONE = 2  # it no longer passes old labels on, either
 
 
 class Retuning(msgspec.Struct, frozen=True, tag=True):
-    """A label space that is to follow the one in use, and how far the teller is with it."""
+    """The label space that follows the one in use, and how far the sender has adopted it."""
 
-    space: str  # as LabelSpace.to_json writes it
+    space: str  # written by LabelSpace.to_json
     stage: Stage
 
 

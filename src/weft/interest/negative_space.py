@@ -1,11 +1,11 @@
 """Negative space: what no forwarded subscription covers, as disjoint boxes (Jafarpour et al.). Laws: after every call,
-what is told covers what is wanted; a subscription that one active subscription covers is passive, exact, also one that
-all of them together cover; the negative boxes and those covered by each active subscription tile the space of all
-events, always (errata, negative space 5).
+what is told covers what is wanted; a subscription that one active subscription covers is passive and, if the space is
+exact, so is one that all of them together cover; the negative boxes and those covered by each active subscription
+always tile the space of all events (errata, negative space 5).
 
-There is a bound on the boxes, beyond which the space is approximate: what cannot be subtracted stays negative. What no
-box expresses, a pattern or a comparison of attributes, subtracts nothing. State is per neighbour (footnote 2): one
-space for what all others want.
+The number of boxes is bounded. Beyond the bound, the space is approximate: what cannot be subtracted stays negative. A
+condition that boxes cannot express, such as a pattern or a comparison of attributes, subtracts nothing. State is per
+neighbour (footnote 2): one space for what all others want.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Generic, TypeVar
 from weft.algebra.box import Box, NormalForm
 from weft.algebra.measure import volume
 from weft.algebra.relate import Region, as_form
-from weft.errors import FilterError, LocalProtocolError, SchemaError
+from weft.errors import FilterError, LocalProtocolError, OptionError, SchemaError
 from weft.interest.box_cover import BoxCover, Limit
 from weft.interest.coverers import ActiveSubscription, Comparison
 from weft.interest.decision_queue import Farewell, Telling, Undecided
@@ -34,10 +34,10 @@ MOST_BOXES = MOST_TILES
 
 
 class NegativeSpace(Generic[Key]):
-    """Subscriptions by any keys; without a limit exact, as long as there are at most `most_boxes` boxes, negative and
-    covered ones (None: no bound).
+    """Subscriptions by key. Without a limit, the space is exact as long as there are at most `most_boxes` boxes,
+    negative and covered (None: no bound).
 
-    `order` says how boxes are split. A change looks at `at_once` subscriptions for each one that comes or goes, and
+    `order` determines how boxes are split. A change examines `at_once` subscriptions for each one added or removed, and
     leaves the rest to `step`.
 
     >>> from weft import Schema, parse
@@ -64,9 +64,9 @@ class NegativeSpace(Generic[Key]):
         make_tiles: Callable[..., Tiles] = Tiles,
     ) -> None:
         if most_boxes is not None and most_boxes < 1:
-            raise ValueError(f"most_boxes is 1 or more, or None for no bound, not {most_boxes}")
+            raise OptionError(f"most_boxes is {most_boxes}; give 1 or more, or None for no bound")
         if at_once < 0:
-            raise ValueError(f"at_once is 0 or more, not {at_once}")
+            raise OptionError(f"at_once is {at_once}; give 0 or more")
         self.schema, self.limit, self.most_boxes = schema, limit, most_boxes
         self._order, self._make, self._at_once = order, make_tiles, at_once
         self._subscriptions: dict[Key, ActiveSubscription] = {}
@@ -75,11 +75,11 @@ class NegativeSpace(Generic[Key]):
         self._clear()
 
     def _clear(self) -> None:
-        self._active: dict[Key, None] = {}  # in the order in which they became so
+        self._active: dict[Key, None] = {}  # in the order of activation
         self._passive: dict[Key, None] = {}
         self._undecided: Undecided[Key] = Undecided()
         self._newcomers = 0  # active ones that are undecided
-        self._comparison: Comparison | None = None  # of the first that is undecided, if it has begun
+        self._comparison: Comparison | None = None  # of the first undecided one, if it has begun
         most = sys.maxsize if self.most_boxes is None else self.most_boxes
         self._cover = BoxCover(self._make(self.schema, order=self._order, most=most), self.limit)
 
@@ -97,25 +97,27 @@ class NegativeSpace(Generic[Key]):
 
     @property
     def told(self) -> Collection[Key]:
-        """What the neighbour knows: the active ones and, while work is pending, those that went but are told still."""
+        """What the neighbour knows: the active subscriptions and, while work is pending, removed ones not yet
+        withdrawn.
+        """
         return dict.fromkeys([*self._active, *self._undecided.leaving]).keys()
 
     @property
     def pending(self) -> bool:
-        """Whether there is something left to do: call `step`."""
+        """Whether there is work left to do: call `step`."""
         return bool(self._undecided)
 
     @property
     def exact(self) -> bool:
-        """Whether the negative boxes are just what no active subscription covers, as far as boxes can say.
+        """Whether the negative boxes are exactly what no active subscription covers, as far as boxes can express it.
 
-        False once a limit or the bound has kept one from being subtracted, until a rebuild finds room for all.
+        False once a limit or the bound has prevented a subtraction, until a rebuild finds room for all.
         """
         return self._cover.exact
 
     @property
     def boxes(self) -> int:
-        """How many negative boxes there are."""
+        """The number of negative boxes."""
         return self._cover.tiles.free
 
     @property
@@ -124,7 +126,7 @@ class NegativeSpace(Generic[Key]):
         return self._cover.tiles.nbytes
 
     def __len__(self) -> int:
-        """How many subscriptions there are."""
+        """The number of subscriptions."""
         return len(self._subscriptions)
 
     def __contains__(self, key: Key) -> bool:
@@ -135,17 +137,18 @@ class NegativeSpace(Generic[Key]):
         return self._cover.boxes(FREE)
 
     def covered_by(self, key: Key) -> list[Box]:
-        """The boxes that are accounted to an active subscription, CoveredBy; of a passive one there are none."""
+        """The boxes assigned to an active subscription (CoveredBy); a passive one has none."""
         return self._cover.boxes(self._subscriptions[key].owner)
 
     def volume(self) -> float:
-        """The negative volume within the schema's bounds. Raises SchemaError if it has none."""
+        """The negative volume within the schema's bounds. Raises SchemaError if there are none."""
         if self.schema is None:
-            raise SchemaError("a volume needs a schema with bounds: make the space with one")
+            raise SchemaError("a volume needs a schema with bounds; create the space with one")
         return float(sum(volume(box, self.schema) for box in self.negative()))
 
     def subsumes(self, region: Region) -> bool:
-        """True only if the active subscriptions together cover it; in an exact space also if, where boxes can say it.
+        """True only if the active subscriptions together cover the filter. In an exact space, True whenever boxes can
+        express it.
 
         Cost: that of finding a negative box that meets it, and a subscription that covers it.
         """
@@ -155,33 +158,35 @@ class NegativeSpace(Generic[Key]):
     # -- changes ----------------------------------------------------------------------------------
 
     def add(self, key: Key, region: Region) -> bool:
-        """Take in a subscription (figures 6 and 8); whether it must be forwarded. Raises as `change`.
+        """Add a subscription (figures 6 and 8); returns whether it must be forwarded. Raises as `change`.
 
-        Only for a space without pending work: `change` says everything.
+        Use it only while nothing is pending; `change` returns the whole update.
         """
         return key in self.change({key: region}).add
 
     def discard(self, key: Key) -> Change[list[Key], list[Key]]:
-        """Let a subscription go (figures 7 and 9); what it had subsumed may have to be forwarded. As `change`."""
+        """Remove a subscription (figures 7 and 9). What it had subsumed may have to be forwarded. As `change`."""
         return self.change({}, [key])
 
     def change(self, add: Mapping[Key, Region], drop: Collection[Key] = ()) -> Change[list[Key], list[Key]]:
-        """Drop some, then add some; what the neighbour must be told, as one update.
+        """Remove some subscriptions, then add some; returns what the neighbour must be told, as one update.
 
-        What takes long is `pending` afterwards. An active subscription that is dropped stays told until those that it
-        had subsumed are; if its key is added again, all that is pending is done at once: a new key avoids that.
+        Long work is left `pending`. An active subscription that is removed remains told until those that it had
+        subsumed are told. If its key is added again, all pending work is done at once; use a new key to avoid that.
 
-        Raises FilterError for a filter that matches nothing, LocalProtocolError for a key that is known or unknown;
-        then nothing has changed.
+        Raises FilterError for a filter that never matches, and LocalProtocolError for a key that already exists or does
+        not exist. Nothing has changed in that case.
         """
         forms = {key: self._satisfiable(key, region) for key, region in add.items()}
         gone = dict.fromkeys(drop)
         for key in gone:
             if key not in self._subscriptions:
-                raise LocalProtocolError(f"there is no subscription {key!r} to drop")
+                raise LocalProtocolError(f"there is no subscription {key!r} to drop; drop only what was added")
         for key in forms:
             if key in self._subscriptions and key not in gone:
-                raise LocalProtocolError(f"subscription {key!r} is known: drop it in the same change to replace it")
+                raise LocalProtocolError(
+                    f"subscription {key!r} already exists; drop it in the same change to replace it"
+                )
         telling: Telling[Key] = Telling()
         freed = {key: made for key in gone if (made := self._forget(key, telling)) is not None}
         if not self._subscriptions:
@@ -204,9 +209,9 @@ class NegativeSpace(Generic[Key]):
         return telling.change()
 
     def step(self, budget: int) -> Change[list[Key], list[Key]]:
-        """Go on with what is pending; what the neighbour must be told now, as one update.
+        """Continue with pending work; returns what the neighbour must be told now, as one update.
 
-        `budget` is how many subscriptions may be looked at, about; 1 is enough to come to an end.
+        `budget` is approximately how many subscriptions may be examined; 1 suffices to finish eventually.
         """
         telling: Telling[Key] = Telling()
         self._work(max(1, budget), telling)
@@ -215,11 +220,11 @@ class NegativeSpace(Generic[Key]):
     def _satisfiable(self, key: Key, region: Region) -> NormalForm:
         form = as_form(region, self.schema)
         if not form:
-            raise FilterError(f"subscription {key!r} matches no event, so it covers nothing: do not forward it")
+            raise FilterError(f"subscription {key!r} never matches, so it covers nothing; do not forward it")
         return form
 
     def _forget(self, key: Key, telling: Telling[Key]) -> ActiveSubscription | None:
-        """Let a subscription go; it, if others may have been subsumed by it."""
+        """Remove a subscription; returns it if others may have been subsumed by it."""
         made = self._subscriptions.pop(key)
         del self._keys[made.owner]
         if key in self._passive:
@@ -227,7 +232,7 @@ class NegativeSpace(Generic[Key]):
             self._cover.passive.discard(made.owner)
             return None
         del self._active[key]
-        if made.owner not in self._cover.active:  # it is not decided, so nobody relies on it
+        if made.owner not in self._cover.active:  # it is undecided, so no other relies on it
             self._newcomers -= 1
             telling.drop(key)
             return None
@@ -235,13 +240,13 @@ class NegativeSpace(Generic[Key]):
         return made
 
     def _left(self, freed: Collection[ActiveSubscription]) -> list[Owner]:
-        """Some active ones have left; the passive ones that are to be decided anew, in order."""
+        """Update after active subscriptions were removed; returns the passive ones to be decided again, in order."""
         for gone in freed:
             self._cover.retake(gone)
         return sorted({owner for gone in freed for owner in self._cover.met(gone)})
 
     def _work(self, budget: int, telling: Telling[Key]) -> None:
-        """Decide what is undecided, in order, as far as the budget of subscriptions goes."""
+        """Decide what is undecided, in order, as far as the budget of subscriptions allows."""
         while (first := self._undecided.first) is not None:
             if isinstance(first, Farewell):
                 for key in first.keys:
@@ -260,7 +265,9 @@ class NegativeSpace(Generic[Key]):
             self._comparison = None
 
     def _decide(self, owner: Owner, budget: int, telling: Telling[Key]) -> bool:
-        """Make a passive one active that is not subsumed, or a new one passive that is; False if the budget ends."""
+        """Activate a passive subscription that is not subsumed, or make a new one passive that is; False if the budget
+        ends.
+        """
         if owner not in self._keys or owner in self._cover.active:
             return True
         key = self._keys[owner]
@@ -283,7 +290,7 @@ class NegativeSpace(Generic[Key]):
         return True
 
     def _covered(self, made: ActiveSubscription, budget: int, *, resume: bool = False) -> bool | None:
-        """Whether a subscription is covered; None if the budget ends before that is known: then it is to `resume`."""
+        """Whether a subscription is covered; None if the budget ends before that is known, so `resume` later."""
         comparison = self._comparison if resume else None
         if comparison is None:
             if self._cover.tiled(made):
@@ -294,7 +301,7 @@ class NegativeSpace(Generic[Key]):
         return self._cover.compare(made, comparison, budget)
 
     def _take_in(self, key: Key, form: NormalForm, telling: Telling[Key], budget: int | None = None) -> None:
-        """Figures 6 and 8: active if it meets the negative space, which it is then taken from."""
+        """Figures 6 and 8: activate a subscription that meets the negative space, and subtract it from that."""
         made = self._subscriptions[key] = self._cover.make(form, Owner(self._next))
         self._keys[self._next] = key
         self._next += 1
@@ -305,7 +312,7 @@ class NegativeSpace(Generic[Key]):
             return
         telling.add(key)
         self._active[key] = None
-        if covered is None:  # those that come meanwhile wait for it, for it may cover them
+        if covered is None:  # later ones wait for it, because it may cover them
             self._undecided.put(made.owner)
             self._newcomers += 1
         else:
@@ -315,12 +322,13 @@ class NegativeSpace(Generic[Key]):
         self._passive[key] = None
         self._cover.subsume(made)
 
-    # -- making it better -------------------------------------------------------------------------
+    # -- optimising -------------------------------------------------------------------------------
 
     def rebuild(self) -> Change[list[Key], list[Key]]:
-        """All sets anew, from ALL subscriptions (errata, negative space 8), the largest first, so that few are active.
+        """Rebuild all sets from ALL subscriptions (errata, negative space 8), the largest first, so that few are
+        active.
 
-        Nothing is pending then. Cost: that of adding all.
+        Nothing is pending afterwards. Cost: that of adding all.
         """
         before = dict.fromkeys(self.told)
         subscriptions = self._subscriptions
@@ -334,7 +342,7 @@ class NegativeSpace(Generic[Key]):
         return Change([k for k in before if k not in self._active], [k for k in self._active if k not in before])
 
     def _thin(self) -> None:
-        """Make those passive that one which became active later covers, until there is none."""
+        """Make active subscriptions passive that a later one covers, until there are none."""
         thinned: dict[Key, None] = {}
         while some := [key for key in self._active if key not in thinned and self._cover.redundant(self._made(key))]:
             for key in some:
@@ -350,7 +358,7 @@ class NegativeSpace(Generic[Key]):
         return self._subscriptions[key]
 
     def coalesce(self, budget: int, stop: Callable[[], bool] = lambda: False) -> int:
-        """Make one of adjacent boxes that are a box together (section 7); how many negative boxes it saved.
+        """Combine adjacent boxes that form a box together (section 7); returns how many negative boxes that saved.
 
         `budget` and `stop`: see `Tiles.coalesce`.
         """

@@ -1,7 +1,7 @@
-"""The boxes of subscriptions as rows of labels. Law: every row that meets a box is found, and no other, and so is one
-that holds it.
+"""The boxes of subscriptions as rows of labels. Law: a search finds exactly the rows that meet a box, or that contain
+it.
 
-Rows follow the labels of their axes, which may be spread anew; there may be one more axis.
+Rows follow the labels of their axes, which may be spread again. Axes may be added.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class OwnedRows:
 
     def __init__(self, axes: LabelAxes) -> None:
         self._axes = axes
-        self.scanned = 0  # rows, in all
+        self.scanned = 0  # total number of rows
         self._used = 0
         self._places: dict[Owner, RowPlaces] = {}
         self._low, self._high = axes.whole(8)
@@ -29,18 +29,18 @@ class OwnedRows:
         axes.follow(self._relabel, lambda: self._resize(len(self._owners)))
 
     def add(self, owner: Owner, rows: TileRows) -> None:
-        """Keep an owner's rows."""
+        """Store the rows of an owner."""
         places = [self._place() for _ in rows[0]]
         self._low[places], self._high[places] = rows
         self._owners[places] = owner
         self._places[owner] = np.array(places, np.int64)
 
     def discard(self, owner: Owner) -> None:
-        """Forget an owner's rows. Cost: O(its rows)."""
+        """Remove the rows of an owner. Cost: O(its rows)."""
         for place in sorted(self._places.pop(owner).tolist(), reverse=True):
             self._used -= 1
             last, moved = self._used, int(self._owners[self._used])
-            if place != last:  # the last row moves to the place that is free now
+            if place != last:  # the last row moves to the free position
                 self._low[place], self._high[place], self._owners[place] = self._low[last], self._high[last], moved
                 places = self._places[Owner(moved)]
                 places[places == last] = place
@@ -49,19 +49,19 @@ class OwnedRows:
         return owner in self._places
 
     def of(self, owner: Owner) -> TileRows:
-        """An owner's rows."""
+        """The rows of an owner."""
         places = self._places[owner]
         return self._low[places], self._high[places]
 
     def meeting(self, low: Labels, high: Labels) -> tuple[NDArray[np.int64], Labels, Labels]:
-        """The owners of the rows that meet the box, and what they share. Cost: O(rows)."""
+        """The owners of the rows that meet the box, and the intersections. Cost: O(rows)."""
         out = np.empty(self._used, np.int64)
         self.scanned += self._used
         found = out[: kernel.touching(self._low, self._high, self._used, low, high, out)]
         return self._owners[found], np.maximum(self._low[found], low), np.minimum(self._high[found], high)
 
     def surrounding(self, low: Labels, high: Labels) -> NDArray[np.int64]:
-        """The owners of the rows that have all of the box, in order. Cost: O(rows)."""
+        """The owners of the rows that contain the whole box, in order. Cost: O(rows)."""
         out = np.empty(self._used, np.int64)
         self.scanned += self._used
         found = out[: kernel.surrounding(self._low, self._high, self._used, low, high, out)]
@@ -70,7 +70,7 @@ class OwnedRows:
         return owners
 
     def holds(self, low: Labels, high: Labels) -> bool:
-        """Whether a row has all of the box. Cost: O(rows)."""
+        """Whether a row contains the whole box. Cost: O(rows)."""
         self.scanned += self._used
         return bool(kernel.around(self._low, self._high, self._used, low, high) >= 0)
 

@@ -3,7 +3,7 @@ only: these brokers LOSE EVENTS after unsubscriptions (errata, DLS 3), and no ro
 
 A label that collides with others in the broker's filter is never forwarded. The neighbour finds it by the same
 collision, until one of the others is withdrawn; from then on its events are lost. `told_labels` decides by exact counts
-instead, and loses none. What the paper saves is memory: `weft bench dls` measures both.
+instead and loses none. What the paper saves is memory: `weft bench dls` measures both.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Forwarded = Change[list[int], list[int]]
 
 
 class FilterReceiver:
-    """What a neighbour wants, as an event routing table holds it: a counting filter, and no labels beside it.
+    """What a neighbour wants, as an event routing table stores it: a counting filter, without the labels.
 
-    Behind a sender that decides by exact counts it finds every label that is wanted. It cannot be made anew in another
-    size, nor told which labels it holds: both need the labels.
+    Behind a sender that decides by exact counts, it finds every label that is wanted. It cannot be resized, nor can it
+    list its labels: both require the labels.
 
     >>> receiver = FilterReceiver(FilterShape(64))
     >>> receiver.change(drop=[], add=[3, 5])
@@ -39,7 +39,7 @@ class FilterReceiver:
         self.held = CountingFilter(shape)
 
     def change(self, drop: Iterable[int], add: Iterable[int]) -> None:
-        """Take labels out, each if it is found as the paper has it, and take others in. Cost: O(hashes) a label."""
+        """Remove labels, each if it is found, as in the paper, and add others. Cost: O(hashes) per label."""
         for label in drop:
             _remove(self.held, label)
         self.held.add(list(add))
@@ -70,7 +70,7 @@ class FilterBroker(Generic[Client]):
         self._client_shape = client_shape
 
     def subscribe(self, client: Client, labels: Iterable[int]) -> Forwarded:
-        """Algorithm 2: the labels that seem new are forwarded."""
+        """Algorithm 2: forward the labels that seem new."""
         mine = self.clients.get(client)
         if mine is None:
             mine = self.clients[client] = CountingFilter(self._client_shape)
@@ -83,13 +83,13 @@ class FilterBroker(Generic[Client]):
         return forwarded
 
     def unsubscribe(self, client: Client, labels: Iterable[int]) -> Forwarded:
-        """Algorithm 3 over the labels that it is given (errata, DLS 1): those that seem to be the last are withdrawn.
+        """Algorithm 3 over the given labels (errata, DLS 1): withdraw those that seem to be the last.
 
         Raises LabelError for a client without subscriptions.
         """
         mine = self.clients.get(client)
         if mine is None:
-            raise LabelError(f"{client!r} has no subscriptions: there is nothing to take back")
+            raise LabelError(f"{client!r} has no subscriptions; unsubscribe only what was subscribed")
         forwarded: Forwarded = Change([], [])
         for label in labels:
             if self.all.counts([label])[0] == 1:
@@ -99,9 +99,9 @@ class FilterBroker(Generic[Client]):
         return forwarded
 
     def clients_of(self, label: int, publisher: Client | None = None) -> list[Client]:
-        """Algorithm 4: the clients that seem to want an event of this label, its publisher not among them.
+        """Algorithm 4: the clients that seem to want an event of this label, except its publisher.
 
-        Cost: O(clients), a look-up in each one's filter.
+        Cost: O(clients), with one look-up in each filter.
         """
         return [client for client, held in self.clients.items() if client != publisher and held.contains([label])[0]]
 
@@ -112,6 +112,6 @@ class FilterBroker(Generic[Client]):
 
 
 def _remove(held: CountingFilter, label: int) -> None:
-    """Count a label out if it is found, though it may be another's counters that are found."""
+    """Remove a label if it is found, even though the counters may belong to others."""
     if held.counts([label])[0]:
         held.remove([label])

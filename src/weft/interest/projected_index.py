@@ -1,8 +1,8 @@
-"""Subscriptions of many attributes, found by the few that tell most (MICS 5). Law: answers are exact; the curve only
-says who need not be asked.
+"""Subscriptions of many attributes, found by the few most selective ones (MICS 5). Law: answers are exact; the curve
+only excludes subscriptions that need not be compared.
 
 Attributes are chosen greedily by how many pairs of sample subscriptions and events they rule out. Candidates come from
-one look-up on the curve over these, and each is then compared as it is.
+one look-up on the curve over these attributes, and each is then compared exactly.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class ProjectedIndex:
         count: int = 3,
         cells: int = 64,
     ) -> ProjectedIndex:
-        """Choose `count` attributes of the schema by samples of both, and take the subscriptions in."""
+        """Choose `count` attributes of the schema by samples of both, and add the subscriptions."""
         forms = {sub: as_form(region) for sub, region in subscriptions.items()}
         names = chosen_names(schema, list(forms.values())[:_SAMPLE], events[:_SAMPLE], count, cells)
         index = ProjectedIndex(ContentSpace(Grid.uniform(schema, cells, names)))
@@ -62,13 +62,13 @@ class ProjectedIndex:
         return len(self._forms)
 
     def add(self, sub: SubId, region: Region) -> None:
-        """Take in a subscription. Raises FilterError if it matches nothing, KeyError if its id is known."""
+        """Add a subscription. Raises FilterError if it never matches, KeyError if its id already exists."""
         form = as_form(region)
         self._curve.add(sub, self.space.ranges(form))
         self._forms[sub] = form
 
     def discard(self, sub: SubId) -> None:
-        """Forget a subscription, if it is known."""
+        """Remove a subscription, if it exists."""
         self._curve.discard(sub)
         self._forms.pop(sub, None)
 
@@ -87,7 +87,7 @@ class ProjectedIndex:
         return self._exact(self._curve.within(self.space.ranges(form)).tolist(), lambda narrow: covers(form, narrow))
 
     def subsumes(self, region: Region) -> bool:
-        """Whether the subscriptions together are proven to cover a filter; only those that overlap it are asked."""
+        """Whether the subscriptions together are proven to cover a filter. Only those that overlap it are compared."""
         form = as_form(region)
         near = self._curve.overlapping(self.space.ranges(form)).tolist()
         self.asked += len(near)
@@ -102,10 +102,10 @@ class ProjectedIndex:
 def chosen_names(
     schema: Schema, forms: Sequence[NormalForm], events: Sequence[AnyEvent], count: int, cells: int
 ) -> list[str]:
-    """The attributes that rule out most pairs of sample subscriptions and events, the most telling first."""
+    """The attributes that rule out most pairs of sample subscriptions and events, the most selective first."""
     boxes = [box for form in forms for box in form.boxes]
     if not boxes:
-        raise FilterError("attributes are chosen by a sample: give some subscriptions that match something")
+        raise FilterError("attributes are chosen by a sample; give some subscriptions that can match")
     grid = Grid.uniform(schema, cells)
     found: DimensionChoice = choose(
         grid.boxes_of_columns(BoxColumns.of(boxes)), grid.cells(events), min(count, len(grid.names))

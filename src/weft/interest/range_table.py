@@ -1,10 +1,10 @@
-"""The range table of MICS: how many subscriptions need each point of the curve. Laws: what is told is always what
-somebody needs, with gaps closed, as if computed anew; taking back is inserting run backwards.
+"""The range table of MICS: how many subscriptions need each point of the curve. Laws: what is told always equals what
+is needed with gaps closed, as if computed from scratch; removing is inserting run backwards.
 
-It holds counts, not whose they are: one table for each neighbour, without what came from it (errata, MICS 3 and 4).
-On the curve, covering by the union of all is subsumption, so one walk answers both (MICS 3.7); ranges are looked at one
-by one, so both are partial as well, and so is merging: what is covered is not told, what is adjacent unites, whichever
-subscription it came with. Algorithm 1 forwards the merged range; we tell the new parts only (errata, MICS 1 and 2).
+It holds counts, not who needs a point: one table per neighbour, without what came from it (errata, MICS 3 and 4). On
+the curve, covering by the union of all is subsumption, so one walk answers both (MICS 3.7). Ranges are examined one by
+one, so both are also partial, and so is merging: covered parts are not told, and adjacent parts unite, whichever
+subscription they came with. Algorithm 1 forwards the merged range; we tell only the new parts (errata, MICS 1 and 2).
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _SLOTS = 8  # of an empty table
 
 @dataclass(frozen=True, slots=True)
 class RangeChange:
-    """What a change of the table means.
+    """The effect of a change of the table.
 
-    `parts` has a set for each subscription of the change, in their order: what is newly needed with it, or no longer
-    needed without it. `drop` and `add` are what a neighbour must hear of, all in all.
+    `parts` has one set per subscription of the change, in order: what is newly needed with it, or no longer needed
+    without it. `drop` and `add` are what a neighbour must be told in total.
     """
 
     parts: RangeSets
@@ -38,7 +38,7 @@ class RangeChange:
 
     @property
     def covered(self) -> NDArray[np.bool_]:
-        """Of each subscription, whether all of it was (or still is) needed by others: nothing to forward."""
+        """For each subscription, whether others need (or still need) all of it, so that there is nothing to forward."""
         return np.equal(self.parts.offsets[1:], self.parts.offsets[:-1])
 
     @property
@@ -51,7 +51,7 @@ class RangeTable:
     """Reference counts of curve points, as steps in sorted blocks of `block_size`.
 
     Gaps of up to `gap` points between needed ranges are told as well: imperfect merging (MICS 3.6), which saves ranges
-    for points that nobody needs (`needless`).
+    at the cost of points that no subscription needs (`needless`).
 
     >>> table = RangeTable()
     >>> table.insert(RangeSet.of((10, 19))).add
@@ -64,9 +64,9 @@ class RangeTable:
 
     def __init__(self, *, gap: int = 0, block_size: int = 192) -> None:
         if not 0 <= gap <= LAST:
-            raise RangeError(f"a gap is a number of points between 0 and {LAST}, not {gap}")
+            raise RangeError(f"the gap is {gap}; give a number of points from 0 to {LAST}")
         if not 4 <= block_size <= 1 << 16:
-            raise RangeError(f"a block has between 4 and 65536 steps, not {block_size}")
+            raise RangeError(f"the block size is {block_size}; give 4 to 65536 steps")
         self.gap = gap
         self._blocks = steps.empty(block_size, _SLOTS)
         self._needed = 0
@@ -75,19 +75,19 @@ class RangeTable:
     # -- changes -----------------------------------------------------------------------------------
 
     def insert(self, ranges: RangeSet) -> RangeChange:
-        """Count a subscription in. Cost: O(log n + k) a range, k the steps it meets."""
+        """Add a subscription. Cost: O(log n + k) per range, where k is the number of steps that it meets."""
         return self.insert_batch(RangeSets.of([ranges]))
 
     def remove(self, ranges: RangeSet) -> RangeChange:
-        """Count a subscription out that was counted in. Cost: as `insert`.
+        """Remove a subscription that was added. Cost: as `insert`.
 
-        Raises RangeError, and changes nothing, if nobody needs some point of it; whether just this set was counted in
-        is the caller's to know.
+        Raises RangeError, and changes nothing, if some point of it has no count. The caller must know that exactly this
+        set was added.
         """
         return self.remove_batch(RangeSets.of([ranges]))
 
     def insert_batch(self, sets: RangeSets) -> RangeChange:
-        """Count subscriptions in, one after another."""
+        """Add subscriptions one after another."""
         parts, told, marks, _ = self._run(1, sets.starts, sets.ends)
         added = RangeSet.union_of(told[:, 0], told[:, 1])
         self._needed += _points(parts)
@@ -95,12 +95,12 @@ class RangeTable:
         return RangeChange(_by_set(parts, marks[sets.offsets]), NOTHING, added)
 
     def remove_batch(self, sets: RangeSets) -> RangeChange:
-        """Count subscriptions out, one after another, all or none: see `remove`."""
+        """Remove subscriptions one after another, all or none: see `remove`."""
         parts, told, marks, done = self._run(-1, sets.starts, sets.ends)
         if done < sets.starts.size:
             self._run(1, sets.starts[:done], sets.ends[:done])
             raise RangeError(
-                f"nobody needs all of [{sets.starts[done]}, {sets.ends[done]}] any more: "
+                f"[{sets.starts[done]}, {sets.ends[done]}] is not entirely in the table; "
                 "remove only what was inserted, and only once"
             )
         dropped = RangeSet.union_of(told[:, 0], told[:, 1])
@@ -109,10 +109,10 @@ class RangeTable:
         return RangeChange(_by_set(parts, marks[sets.offsets]), dropped, NOTHING)
 
     def change(self, drop: RangeSets, add: RangeSets) -> RangeChange:
-        """Drop and add as one change, all or none; what is dropped must be in the table before.
+        """Remove and add as one change, all or none. What is removed must be in the table before the change.
 
-        `parts` has the sets dropped, then those added; what a neighbour must hear of is the difference of before and
-        after, so a subscription that moves a little tells a little.
+        `parts` has the removed sets, then the added ones. What a neighbour must be told is the difference between
+        before and after, so a subscription that moves a little causes little to be told.
         """
         lost = self.remove_batch(drop)
         gained = self.insert_batch(add)
@@ -122,7 +122,7 @@ class RangeTable:
     def _run(
         self, change: int, starts: Points, ends: Points
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], Points, int]:
-        """Count ranges in (1) or out (-1), with more slots as they are needed; the parts, what is told, the ends of the
+        """Add (1) or remove (-1) ranges, allocating slots as needed; returns the parts, what is told, the ends of the
         parts of each range, and how many ranges are done.
         """
         parts, told = np.empty((64, 2), np.int64), np.empty((64, 2), np.int64)
@@ -142,30 +142,30 @@ class RangeTable:
         parts = parts[:found]
         return parts, told[:said] if self.gap else parts, marks, done
 
-    # -- questions ---------------------------------------------------------------------------------
+    # -- queries -----------------------------------------------------------------------------------
 
     def covers(self, ranges: RangeSet) -> bool:
-        """Whether all of it is needed already, by one subscription or by several. Cost: O(log n + k) a range."""
+        """Whether all of it is already needed, by one subscription or by several. Cost: O(log n + k) per range."""
         return bool(self.covers_batch(RangeSets.of([ranges]))[0])
 
     def covers_batch(self, sets: RangeSets) -> NDArray[np.bool_]:
-        """Whether all of each set is needed already."""
+        """Whether all of each set is already needed."""
         out = np.zeros(len(sets), np.bool_)
         kernel.covers(self._blocks, sets.offsets, sets.starts, sets.ends, out)
         return out
 
     def uncovered(self, ranges: RangeSet) -> RangeSet:
-        """What nobody needs of it: what partial covering leaves to forward. Cost: O(log n + k) a range."""
+        """What no subscription needs of it: what partial covering leaves to forward. Cost: O(log n + k) per range."""
         return self.uncovered_batch(RangeSets.of([ranges]))[0]
 
     def uncovered_batch(self, sets: RangeSets) -> RangeSets:
-        """What nobody needs of each set; the table stays as it is."""
+        """What no subscription needs of each set. The table is not changed."""
         marks = np.zeros(sets.starts.size + 1, np.int64)
         parts, found = kernel.uncovered(self._blocks, sets.starts, sets.ends, np.empty((64, 2), np.int64), marks)
         return _by_set(parts[:found], marks[sets.offsets])
 
     def overlaps(self, ranges: RangeSet) -> bool:
-        """Whether somebody needs a point of it."""
+        """Whether a subscription needs a point of it."""
         return self.uncovered(ranges) != ranges
 
     def within(self, ranges: RangeSet) -> RangeSet:
@@ -179,11 +179,11 @@ class RangeTable:
         return RangeSet(held.starts[whole], held.ends[whole])
 
     def matches(self, point: int) -> bool:
-        """Whether somebody needs a point. Cost: O(log n), one look-up (MICS 4.3)."""
+        """Whether a subscription needs a point. Cost: O(log n), one look-up (MICS 4.3)."""
         return bool(self.match_batch([point])[0])
 
     def match_batch(self, points: ArrayLike) -> NDArray[np.bool_]:
-        """Whether somebody needs each point."""
+        """Whether a subscription needs each point."""
         return self.count_batch(points) > 0
 
     def count_batch(self, points: ArrayLike) -> Points:
@@ -193,32 +193,32 @@ class RangeTable:
         kernel.needs(self._blocks, asked, out)
         return out
 
-    # -- what is there -----------------------------------------------------------------------------
+    # -- contents ----------------------------------------------------------------------------------
 
     def steps(self) -> tuple[Points, Points]:
-        """Where counts change, from point 0 on, and the counts from there on. Cost: O(n)."""
+        """The points where counts change, from point 0 on, and the counts from there on. Cost: O(n)."""
         keys, counts = np.zeros(len(self), np.int64), np.zeros(len(self), np.int64)
         steps.write(self._blocks, keys, counts)
         return keys, counts
 
     def needed(self) -> RangeSet:
-        """All that somebody needs: the perfect merger of all subscriptions. Cost: O(n)."""
+        """Everything that is needed: the perfect merger of all subscriptions. Cost: O(n)."""
         keys, counts = self.steps()
         ends = np.append(keys[1:] - 1, LAST)
         return RangeSet.union_of(keys[counts > 0], ends[counts > 0])
 
     def told(self) -> RangeSet:
-        """All that a neighbour has to know: what is needed, with gaps closed. Cost: O(n)."""
+        """Everything that a neighbour must know: what is needed, with gaps closed. Cost: O(n)."""
         return self.needed().closed(self.gap)
 
     @property
     def needless(self) -> int:
-        """How many points are told that nobody needs: room for false positives, the price of imperfect merging."""
+        """How many points are told that no subscription needs: the false positives that imperfect merging allows."""
         return self._told - self._needed
 
     @property
     def blocks(self) -> int:
-        """How many blocks there are."""
+        """The number of blocks."""
         return int(self._blocks.head[steps.USED])
 
     @property
@@ -227,7 +227,7 @@ class RangeTable:
         return sum(array.nbytes for array in self._blocks)
 
     def __len__(self) -> int:
-        """How many steps there are."""
+        """The number of steps."""
         return int(self._blocks.head[steps.STEPS])
 
     def check(self) -> None:
@@ -252,7 +252,7 @@ class RangeTable:
 
 
 def _points(parts: NDArray[np.int64]) -> int:
-    """How many points there are in parts that do not overlap."""
+    """The number of points in disjoint parts."""
     return int((parts[:, 1] - parts[:, 0]).astype(np.uint64).sum()) + len(parts)
 
 

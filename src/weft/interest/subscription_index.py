@@ -1,7 +1,9 @@
-"""Candidates from the curve (MICS 5, subscription indexing). Law: whoever the exact check would find is a candidate.
+"""Candidates from the curve (MICS 5, subscription indexing). Law: everything that the exact check would find is a
+candidate.
 
-The cells of a subscription hold all its points, and those of a covered one lie among those of the covering one. So what
-the cells rule out is out; what they leave, the caller checks exactly. In terms of cells every answer is exact.
+The cells of a subscription contain all its points, and those of a covered subscription lie among those of the covering
+one. What the cells rule out is therefore excluded, and the caller checks the rest exactly. In terms of cells, every
+answer is exact.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import ArrayLike
 
+from weft.errors import RangeError
 from weft.index.base import Ids, Matches, SubId
 from weft.interest.range_layer import RangeLayer, RowPairs
 from weft.space.range_set import NOTHING, Points, RangeSet
@@ -19,9 +22,9 @@ from weft.space.range_sets import RangeSets, for_kernels
 
 
 class SubscriptionIndex:
-    """Subscriptions by their ranges on the curve; answers are ids in no order, each once.
+    """Subscriptions by their ranges on the curve. Answers are ids in no order, each once.
 
-    Layers grow by a factor of `fan` at least, so a subscription is sorted anew O(log n) times.
+    Layers grow by a factor of at least `fan`, so a subscription is sorted again O(log n) times.
 
     >>> index = SubscriptionIndex()
     >>> index.add(SubId(7), RangeSet.of((10, 30)))
@@ -37,37 +40,39 @@ class SubscriptionIndex:
     # -- changes -----------------------------------------------------------------------------------
 
     def add(self, sub: SubId, ranges: RangeSet) -> None:
-        """Take in a subscription. Raises KeyError if it is known. Cost: O(log n) sorts of its ranges, amortised."""
+        """Add a subscription. Raises KeyError if its id already exists. Amortised cost: O(log n) sorts of its
+        ranges.
+        """
         self.add_batch(np.array([sub], np.int64), RangeSets.of([ranges]))
 
     def add_batch(self, subs: Ids, sets: RangeSets) -> None:
-        """Take in many subscriptions, all or none."""
+        """Add many subscriptions, all or none."""
         ids = np.asarray(subs, np.int64)
         if ids.size != len(sets):
-            raise ValueError(f"{ids.size} subscriptions for {len(sets)} sets")
+            raise RangeError(f"{ids.size} subscriptions do not fit {len(sets)} sets; give one set for each")
         if np.unique(ids).size != ids.size:
-            raise KeyError("a subscription comes twice in one call")
+            raise KeyError("duplicate id in one call; add each subscription once")
         for layer in self._layers:
             known = ids[layer.rows(ids) >= 0]
             if known.size:
-                raise KeyError(f"subscription {known[0]} is known: discard it first")
+                raise KeyError(f"subscription {known[0]} already exists; discard it first")
         if ids.size:
             self._layers.append(RangeLayer(ids, sets))
             self._settle()
 
     def discard(self, sub: SubId) -> None:
-        """Forget a subscription, if it is known."""
+        """Remove a subscription, if it exists."""
         self.discard_batch(np.array([sub], np.int64))
 
     def discard_batch(self, subs: Ids) -> None:
-        """Forget those subscriptions that are known."""
+        """Remove those of the subscriptions that exist."""
         ids = np.asarray(subs, np.int64)
         for layer in self._layers:
             layer.discard(ids)
         self._settle()
 
     def _settle(self) -> None:
-        """Make layers without their dead where these are the half, and one of two that are too much alike in size."""
+        """Rebuild layers of which half are dead, and combine layers of similar size."""
         kept: list[RangeLayer] = []
         for layer in self._layers:
             if layer.alive:
@@ -76,43 +81,43 @@ class SubscriptionIndex:
                 kept[-2:] = [_joined(kept[-2:])]
         self._layers = kept
 
-    # -- questions ---------------------------------------------------------------------------------
+    # -- queries -----------------------------------------------------------------------------------
 
     def at(self, point: int) -> Ids:
-        """Who may match an event at this point. Cost: O(log n + k log n), k the answers."""
+        """The subscriptions that may match an event at this point. Cost: O(log n + k log n) for k answers."""
         return self.at_batch([point])[0]
 
     def covering(self, ranges: RangeSet) -> Ids:
-        """Who may cover a subscription of these ranges: all of them are theirs."""
+        """The subscriptions that may cover one with these ranges: they contain all of them."""
         return self.covering_batch(RangeSets.of([ranges]))[0]
 
     def within(self, ranges: RangeSet) -> Ids:
-        """Who may be covered by a subscription of these ranges: all of theirs are in them."""
+        """The subscriptions that one with these ranges may cover: all of theirs are among them."""
         return self.within_batch(RangeSets.of([ranges]))[0]
 
     def overlapping(self, ranges: RangeSet) -> Ids:
-        """Who may overlap, merge with, or help to subsume a subscription of these ranges."""
+        """The subscriptions that may overlap, merge with, or help to subsume one with these ranges."""
         return self.overlapping_batch(RangeSets.of([ranges]))[0]
 
     def at_batch(self, points: ArrayLike) -> Matches:
-        """Who may match at each point."""
+        """The subscriptions that may match at each point."""
         asked = for_kernels(points)
         return self._gathered(asked.size, lambda layer: layer.at(asked))
 
     def covering_batch(self, sets: RangeSets) -> Matches:
-        """Who may cover each set."""
+        """The subscriptions that may cover each set."""
         return self._gathered(len(sets), lambda layer: layer.covering(sets))
 
     def within_batch(self, sets: RangeSets) -> Matches:
-        """Who may be covered by each set."""
+        """The subscriptions that each set may cover."""
         return self._gathered(len(sets), lambda layer: layer.within(sets))
 
     def overlapping_batch(self, sets: RangeSets) -> Matches:
-        """Who may overlap each set."""
+        """The subscriptions that may overlap each set."""
         return self._gathered(len(sets), lambda layer: layer.overlapping(sets))
 
     def _gathered(self, size: int, ask: Callable[[RangeLayer], RowPairs]) -> Matches:
-        """The answers of all layers, by question."""
+        """The answers of all layers, by query."""
         found = [(asked, layer.ids[rows]) for layer in self._layers for asked, rows in (ask(layer),)]
         none = np.zeros(0, np.int64)
         questions = np.concatenate([none, *(asked for asked, _ in found)])
@@ -120,10 +125,10 @@ class SubscriptionIndex:
         offsets = np.append(0, np.cumsum(np.bincount(questions, minlength=size)))
         return Matches(offsets, ids[np.argsort(questions, kind="stable")])
 
-    # -- what is there -----------------------------------------------------------------------------
+    # -- contents ----------------------------------------------------------------------------------
 
     def ranges(self, sub: SubId) -> RangeSet:
-        """The ranges of a subscription; none if it is unknown."""
+        """The ranges of a subscription; empty if it does not exist."""
         for layer in self._layers:
             row = int(layer.rows(np.array([sub], np.int64))[0])
             if row >= 0:
@@ -150,7 +155,7 @@ class SubscriptionIndex:
 
 
 def _joined(layers: list[RangeLayer]) -> RangeLayer:
-    """One layer of all that is live."""
+    """One layer of everything that is live."""
     parts: list[tuple[Points, RangeSets]] = []
     for layer in layers:
         rows = np.flatnonzero(layer.live)

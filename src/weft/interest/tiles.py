@@ -1,7 +1,7 @@
-"""Disjoint boxes that tile the space of all events, each free or taken by an owner. Laws: they tile it exactly, always;
-an owner's tiles lie in the owner's boxes; there are never more of them than `most`.
+"""Disjoint boxes that tile the space of all events, each free or owned. Laws: they always tile it exactly; an owner's
+tiles lie in the owner's boxes; there are never more than `most` tiles.
 
-Boxes are rows of labels (`label_axes`); the tree that finds the free tiles is a kernel's.
+Boxes are rows of labels (`label_axes`). A kernel provides the tree that finds the free tiles.
 """
 
 from __future__ import annotations
@@ -23,35 +23,37 @@ from weft.model.schema import Schema
 
 Owner = NewType("Owner", int)
 Nodes = NDArray[np.int32]
-_BAD = 8  # a search that looks at one of so many tiles is a bad one
+_BAD = 8  # a search that visits more than one in this many tiles is a bad one
 MOST_TILES = 1 << 17
 
 
 class SplitChoice(IntEnum):
     """What makes a tile worth splitting (section 4, figures 14 and 15)."""
 
-    RATIO = kernel.RATIO  # the volume that is covered, for each tile more
-    BENEFIT = kernel.BENEFIT  # the volume that is covered
-    COST = kernel.COST  # few tiles more
+    RATIO = kernel.RATIO  # covered volume per additional tile
+    BENEFIT = kernel.BENEFIT  # covered volume
+    COST = kernel.COST  # few additional tiles
 
 
 class SplitOrder(IntEnum):
-    """Which axis a tile is cut on first. A split makes equally many pieces in any order; later ones do not."""
+    """The axis on which a tile is cut first. A split makes equally many pieces in any order, but later splits
+    may not.
+    """
 
-    GIVEN = kernel.GIVEN  # as the axes came
-    LEAST_OUTSIDE = kernel.LEAST  # on which the least part of the tile remains
-    MOST_OUTSIDE = kernel.MOST  # on which the most remains
+    GIVEN = kernel.GIVEN  # in the order of the axes
+    LEAST_OUTSIDE = kernel.LEAST  # where the smallest part of the tile remains
+    MOST_OUTSIDE = kernel.MOST  # where the largest part remains
 
 
 class Took(NamedTuple):
-    """What an owner took of a row: how many free tiles more there are now, and whether it took all that was free."""
+    """What an owner took of a row: how many more free tiles there are now, and whether it took all that was free."""
 
     made: int
     whole: bool
 
 
 class Tiles:
-    """The tiles of one space; an owner takes what is free in its boxes, and gives it back.
+    """The tiles of one space. An owner takes what is free in its boxes, and releases it.
 
     There are never more than `most` tiles, free and taken: what an owner cannot take stays free. A tree of more than
     `small` tiles is balanced only when it is coalesced, so that no change takes long. For the other constants see
@@ -73,9 +75,9 @@ class Tiles:
     ) -> None:
         self.axes = LabelAxes(schema, most_axes=most_axes, most_rows=most_rows, reach=reach)
         self.order, self.most, self._small = order, most, small
-        self._spare = spare  # nodes that may lie idle before the tree is built anew
-        self._patience = patience  # how many nodes may be looked at in vain, for each tile, before it is
-        self.looked = 0  # nodes that were looked at, in all
+        self._spare = spare  # unused nodes that trigger a rebuild of the tree
+        self._patience = patience  # fruitless visits per tile that trigger a rebuild
+        self.looked = 0  # total number of nodes visited
         self._taken: dict[int, int] = {}  # the first tile of each owner, which leads to the others
         self._tree = kernel.empty(64, 0)
         self._build(*self.axes.whole(1), np.full(1, FREE, np.int32))
@@ -85,11 +87,11 @@ class Tiles:
 
     @property
     def free(self) -> int:
-        """How many tiles are free."""
+        """The number of free tiles."""
         return int(self._tree.head[kernel.FREE_LEAVES])
 
     def __len__(self) -> int:
-        """How many tiles there are."""
+        """The number of tiles."""
         return int(self._tree.head[kernel.LEAVES])
 
     @property
@@ -97,10 +99,10 @@ class Tiles:
         """The memory of the tree."""
         return sum(array.nbytes for array in self._tree)
 
-    # -- questions --------------------------------------------------------------------------------
+    # -- queries ----------------------------------------------------------------------------------
 
     def are_free(self, lows: Labels, highs: Labels) -> NDArray[np.bool_]:
-        """Whether a free tile meets each row. Cost: O(nodes that meet it) a row, a few where little is free."""
+        """Whether a free tile meets each row. Cost: O(nodes that meet it) per row, few where little is free."""
         out = np.zeros(len(lows), np.bool_)
         self._look(kernel.each_meeting(self._tree, lows, highs, out), len(lows))
         return out
@@ -144,10 +146,10 @@ class Tiles:
     def take(
         self, low: Labels, high: Labels, owner: Owner, most: int = NO_LIMIT, choice: SplitChoice = SplitChoice.RATIO
     ) -> Took:
-        """Give the owner what is free in the row, making at most `most` free tiles more, as far as there is room."""
+        """Give the owner what is free in the row, creating at most `most` more free tiles, as far as there is room."""
         tiles = len(self)
         if self._patience * tiles < self._idle > self._searches * tiles // _BAD and tiles <= self._small:
-            self._build(*self.tiles())  # the searches have cost as much as a balanced tree does
+            self._build(*self.tiles())  # the searches have cost as much as building a balanced tree
         found = self.meeting(low, high)
         if not found.size:
             return Took(0, True)
@@ -164,16 +166,16 @@ class Tiles:
         return Took(int(made), int(given) == found.size)
 
     def release(self, owner: Owner) -> None:
-        """Make the owner's tiles free. Cost: O(depth) a tile."""
+        """Free the owner's tiles. Cost: O(depth) per tile."""
         kernel.release(self._tree, self._taken.pop(owner, NONE))
         if len(self) <= self._small and self._tree.head[SPARE] > max(self._spare, int(self._tree.head[USED]) // 2):
             self._build(*self.tiles())
 
     def coalesce(self, budget: int, stop: Callable[[], bool] = lambda: False) -> int:
-        """Make one of adjacent free tiles that are a box together; how many it saved.
+        """Combine adjacent free tiles that form a box together; returns how many tiles that saved.
 
-        `budget` is how many tiles may be looked at, counting each once an axis; `stop` is asked before each axis.
-        Afterwards the tree is balanced: O(tiles log^2 tiles) more.
+        `budget` is the number of tiles that may be examined, counted once per axis; `stop` is called before each axis.
+        Afterwards the tree is balanced, which costs O(tiles log^2 tiles) more.
         """
         low, high, owner = self.tiles()
         before, axes = len(owner), len(self.axes)
@@ -210,7 +212,7 @@ class Tiles:
     # ---------------------------------------------------------------------------------------------
 
     def check(self, boxes: Callable[[Owner], TileRows]) -> None:
-        """Raise AssertionError unless tiles are disjoint, make up everything and lie in their owners' boxes.
+        """Raise AssertionError unless tiles are disjoint, cover everything and lie in their owners' boxes.
 
         Cost: O(tiles^2).
         """
@@ -234,7 +236,7 @@ class Tiles:
 
 
 def _merged(low: Labels, high: Labels, owner: Nodes, axis: int) -> tuple[Labels, Labels, Nodes]:
-    """Tiles with those free ones made one that are alike but on one axis, and touch there."""
+    """Combine free tiles that differ only on one axis and touch there."""
     others = [each for each in range(low.shape[1]) if each != axis]
     keys: list[NDArray[Any]] = [low[:, axis], *(side[:, each] for each in others for side in (low, high)), owner]
     order = np.lexsort(keys)
@@ -250,6 +252,6 @@ def _merged(low: Labels, high: Labels, owner: Nodes, axis: int) -> tuple[Labels,
 
 
 def _volume(low: Labels, high: Labels) -> int:
-    """The volume of boxes, in labels: exactly, so that nothing can hide in rounding."""
+    """The volume of boxes, in labels: exact, so that rounding hides nothing."""
     rows: Iterable[list[int]] = (high.astype(object) - low.astype(object)).tolist()
     return sum(math.prod(row) for row in rows)

@@ -1,8 +1,8 @@
-"""The labels that one neighbour is told: those that all others want. Laws: each label is in just one bundle; a label is
-told when its count leaves 0, and withdrawn when it comes back to it.
+"""The labels that one neighbour is told: those that all others want. Laws: each label is in exactly one bundle; a label
+is told when its count leaves 0, and withdrawn when it returns to 0.
 
-Where the neighbour looks events up in a filter, there is its twin here, which has taken in all that was told. Several
-changes may become one update: `notes` closes it, and says what must go along.
+If the neighbour looks events up in a filter, its twin is stored here, with everything that was told. Several changes
+can become one update: `notes` closes it, and returns what must accompany it.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class ToldLabels:
         self.twin = None if shape is None else TwinFilter(shape, rate)
         self._lost: set[int] = set()  # since the last update
         self._gained: set[int] = set()
-        self.renewing = False  # the filter is to be made anew with the next update
+        self.renewing = False  # whether the filter is rebuilt with the next update
 
     def change(self, drop: Ints, add: Ints) -> BundleChange:
-        """Others want some labels no more, and others now: the bundles that go and come."""
+        """Remove and add labels that others want; returns the removed and the new bundles."""
         lost, gained = (some.tolist() for some in self.needs.change(drop, add))
         if self.twin is not None:
             for label in lost:
@@ -47,14 +47,14 @@ class ToldLabels:
         return self.bundles.revise(lost, gained)
 
     def improve(self) -> BundleChange:
-        """Few bundles in the place of many small ones; the filter is rid of counters that are full for ever."""
+        """Replace many small bundles with few, and rid the filter of permanently full counters."""
         self.renewing = self.twin is not None and self.twin.renewal(self.labels()) is not None
         return self.bundles.renew() if self.bundles.scattered else Change([], [])
 
     def notes(self, *, fresh: bool = False) -> tuple[Switch, ...]:
-        """What must go with an update of all that changed since the last one; the twin becomes what the other end will.
+        """What must accompany an update of all changes since the last one. The twin becomes what the other end will be.
 
-        With a fresh update the other end makes its filter anew, and so does this one.
+        With a fresh update, the other end rebuilds its filter, and so does this one.
         """
         if self.twin is None:
             return ()
@@ -69,12 +69,12 @@ class ToldLabels:
         if fresh or switch is not None:
             self.twin.switch(switch, self.labels())
         else:
-            # The neighbour also takes out and in what moved to another bundle: the counters end up the same.
+            # The neighbour also removes and adds labels that moved to another bundle; the counters end up the same.
             self.twin.change(lost, gained)
         return () if switch is None else (switch,)
 
     def labels(self) -> Ints:
-        """All that is told, in no order."""
+        """Everything that is told, in no order."""
         return np.array([*self.bundles], np.int64)
 
     @property
@@ -83,7 +83,7 @@ class ToldLabels:
         return self.needs.nbytes + (0 if self.twin is None else self.twin.held.nbytes)
 
     def check(self, labels: Ints) -> None:
-        """Raise AssertionError unless it is these labels that others want, each as often as it is here."""
+        """Raise AssertionError unless others want exactly these labels, each as often as it is given."""
         wanted, counts = np.unique(labels, return_counts=True)
         self.needs.check()
         assert np.array_equal(self.needs.labels(), wanted), "others need something else"

@@ -1,4 +1,4 @@
-"""Arrays by what they hold, as annotations name them."""
+"""Array types, named after what they hold."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Counting Bloom filters. Laws: what was added and not removed is found; a full counter never counts down again, so it
-errs on the safe side for ever (errata, DLS 6); removing, undone by adding, leaves what was there.
+"""Counting Bloom filters. Laws: a label that was added and not removed is found; a full counter is never decremented,
+so it stays on the safe side (errata, DLS 6); removing a label and adding it again restores the counters.
 
-Counters are uint8[m], or uint8[m / 2] with two counters of 4 bits a byte if not `wide`; m is a power of two and not
-less than `hashes`, so a label's counters are all different. Labels are int64[n], not negative.
+Counters are uint8[m] if `wide`, else uint8[m / 2] with two 4-bit counters per byte. m is a power of two and at least
+`hashes`, so the counters of one label are all different. Labels are int64[n] and never negative.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from weft.kernels.jit import jit
 
 @jit
 def _count(counters, wide, at):
-    """The counter at a place."""
+    """The counter at a position."""
     if wide:
         return int(counters[at])
     return (int(counters[at >> 1]) >> ((at & 1) << 2)) & 15
@@ -21,7 +21,7 @@ def _count(counters, wide, at):
 
 @jit
 def _put(counters, wide, at, count):
-    """Set the counter at a place."""
+    """Set the counter at a position."""
     if wide:
         counters[at] = count
     else:
@@ -31,7 +31,7 @@ def _put(counters, wide, at, count):
 
 @jit
 def _least(counters, wide, mask, hashes, first, second):
-    """The least of a label's counters."""
+    """The smallest counter of a label."""
     least = 255
     for i in range(hashes):
         count = _count(counters, wide, (first + i * second) & mask)
@@ -44,7 +44,7 @@ def _least(counters, wide, mask, hashes, first, second):
 
 @jit
 def add(counters, wide, hashes, seed, labels):
-    """Count labels in; counters that are full stay full."""
+    """Increment the counters of each label. Full counters stay full."""
     mask = (counters.size if wide else 2 * counters.size) - 1
     full = 255 if wide else 15
     for label in labels:
@@ -58,7 +58,7 @@ def add(counters, wide, hashes, seed, labels):
 
 @jit
 def remove(counters, wide, hashes, seed, labels):
-    """Count labels out, until one is not there; returns how many are done."""
+    """Decrement the counters of each label, up to the first one that is not present; returns how many were removed."""
     mask = (counters.size if wide else 2 * counters.size) - 1
     full = 255 if wide else 15
     for done in range(labels.size):
@@ -75,7 +75,9 @@ def remove(counters, wide, hashes, seed, labels):
 
 @jit
 def counts(counters, wide, hashes, seed, labels, out):
-    """Write to `out` (uint8[n]) the least counter of each label: at least how often it is in, if not full."""
+    """Write the smallest counter of each label to `out` (uint8[n]). Unless it is full, the label was added at most that
+    often.
+    """
     mask = (counters.size if wide else 2 * counters.size) - 1
     for i in range(labels.size):
         first, second = two(int(labels[i]), seed)
@@ -84,7 +86,7 @@ def counts(counters, wide, hashes, seed, labels, out):
 
 @jit
 def merge(counters, wide, more):
-    """Add the counters of another filter of the same shape; sums past the top are full."""
+    """Add the counters of another filter of the same shape. A sum past the maximum becomes a full counter."""
     full = 255 if wide else 15
     for at in range(counters.size if wide else 2 * counters.size):
         count = _count(counters, wide, at) + _count(more, wide, at)
@@ -93,7 +95,7 @@ def merge(counters, wide, more):
 
 @jit
 def census(counters, wide, out):
-    """Write to `out` (int64[2]) how many counters are above 0, and how many are full."""
+    """Write to `out` (int64[2]) how many counters are above 0 and how many are full."""
     full = 255 if wide else 15
     out[0] = out[1] = 0
     for at in range(counters.size if wide else 2 * counters.size):

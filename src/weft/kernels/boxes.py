@@ -1,8 +1,8 @@
-"""One interval against a column of intervals. Law: exact on the real line, open and closed ends included.
+"""One interval compared with a column of intervals. Law: exact on the real line, including open and closed ends.
 
-A column is `low`, `high` (float64[n]) and `marks` (uint8[n]): bit 0 the low end is open, bit 1 the high end is open,
-bit 2 the row has an interval at all; a row without one is (-inf, inf, 0). The interval asked about has the same three
-as scalars. Nothing is mutated; each function returns bool[n].
+A column is `low`, `high` (float64[n]) and `marks` (uint8[n]): bit 0 means that the low end is open, bit 1 that the high
+end is open, bit 2 that the row has an interval at all. A row without an interval is (-inf, inf, 0). The query interval
+is given as the same three values, as scalars. Nothing is mutated; each function returns bool[n].
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Marks = NDArray[np.uint8]
 
 
 def within(low: Floats, high: Floats, marks: Marks, a: float, b: float, mark: int) -> Mask:
-    """Rows whose interval lies in the given one."""
+    """Rows whose interval lies within the query interval."""
     starts = low >= a
     if mark & LOW_OPEN:
         starts &= (low != a) | (marks & LOW_OPEN).astype(bool)
@@ -31,7 +31,7 @@ def within(low: Floats, high: Floats, marks: Marks, a: float, b: float, mark: in
 
 
 def around(low: Floats, high: Floats, marks: Marks, a: float, b: float, mark: int) -> Mask:
-    """Rows without an interval, or with one that holds all of the given one."""
+    """Rows without an interval, or whose interval contains the query interval."""
     if not mark & BOUNDED:
         return unbounded(marks)
     starts = low <= a
@@ -46,7 +46,7 @@ def around(low: Floats, high: Floats, marks: Marks, a: float, b: float, mark: in
 
 
 def meeting(low: Floats, high: Floats, marks: Marks, a: float, b: float, mark: int) -> Mask:
-    """Rows without an interval, or with one that shares a point with the given one."""
+    """Rows without an interval, or whose interval shares a point with the query interval."""
     starts = low <= b
     touching = low == b
     if touching.any():

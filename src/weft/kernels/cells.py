@@ -1,4 +1,4 @@
-"""Cells against boxes of cells. Law: exact; nothing is mutated but `out`.
+"""Cells compared with boxes of cells. Law: exact; only `out` and `passing` are mutated.
 
 Boxes are `lows` and `highs` (int64[n, dims], inclusive), cells are int64[m, dims].
 """
@@ -10,7 +10,9 @@ from weft.kernels.jit import jit
 
 @jit
 def pass_rates(lows, highs, cells, passing, out):
-    """Write to `out` (int64[dims]) how many pairs (box, cell) of `passing` (bool[n, m]) pass each dimension too."""
+    """Count, for each dimension, the pairs (box, cell) of `passing` (bool[n, m]) that pass it, into `out`
+    (int64[dims]).
+    """
     for dim in range(lows.shape[1]):
         count = 0
         for row in range(lows.shape[0]):
@@ -23,7 +25,7 @@ def pass_rates(lows, highs, cells, passing, out):
 
 @jit
 def keep_passing(lows, highs, cells, dim, passing):
-    """Take from `passing` (bool[n, m]) the pairs that do not pass a dimension."""
+    """Clear the pairs of `passing` (bool[n, m]) that fail one dimension."""
     for row in range(lows.shape[0]):
         low, high = lows[row, dim], highs[row, dim]
         for at in range(cells.shape[0]):
@@ -33,7 +35,7 @@ def keep_passing(lows, highs, cells, dim, passing):
 
 @jit
 def any_box(lows, highs, cells, dims, out):
-    """Write to `out` (bool[m]) whether some box holds each cell in all of the dimensions `dims` (int64[k])."""
+    """Write to `out` (bool[m]) whether some box contains each cell in all of the dimensions `dims` (int64[k])."""
     for at in range(cells.shape[0]):
         found = False
         for row in range(lows.shape[0]):

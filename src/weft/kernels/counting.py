@@ -1,7 +1,7 @@
-"""The counting algorithm over rows of ranges. Law: a row is found just if all its constraints hold.
+"""The counting algorithm over rows of ranges. Law: a row is found if and only if all its constraints hold.
 
-For each dimension there is an equality table (rows with low = high = code, by code), and rows sorted by low and by
-high. An event counts, for each row, the lows at or below its code less the highs below it.
+Each dimension has an equality table (rows with low = high = code, by code) and its remaining rows sorted by low and by
+high. For each row, an event counts the lows at or below its code, minus the highs below it.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from weft.kernels.jit import jit
 
 
 class Tables(NamedTuple):
-    """The arrays of n rows.
+    """The arrays for n rows.
 
-    Dimension d has its equality table at table_starts[d] (offsets of its codes into `tables`' rows) and its sorted
-    bounds at starts[d]:starts[d + 1].
+    The equality table of dimension d begins at table_starts[d] (offsets of its codes into the rows of `tables`); its
+    sorted bounds are at starts[d]:starts[d + 1].
     """
 
-    needed: NDArray[np.int32]  # constraints of each row
+    needed: NDArray[np.int32]  # number of constraints of each row
     tables: NDArray[np.int64]
     table_starts: NDArray[np.int64]
     low_rows: NDArray[np.int32]
@@ -33,9 +33,9 @@ class Tables(NamedTuple):
 
 @jit
 def count_event(t, codes, counter, out):
-    """Rows of whose constraints all hold for the codes (int32[d]), into `out` (int32[n]); returns how many.
+    """Write the rows whose constraints all hold for `codes` (int32[d]) to `out` (int32[n]); returns how many there are.
 
-    `counter` (int32[n]) is zero before and after.
+    `counter` (int32[n]) is zero before and after the call.
     """
     dims, tables, starts, needed = codes.size, t.tables, t.starts, t.needed
     for dim in range(dims):

@@ -1,13 +1,13 @@
-"""Space-filling curves, followed one bit of the index at a time. Laws: index and cell are each other's inverse; the
-ranges of a box hold all its cells, and without a cap nothing else.
+"""Space-filling curves, followed one bit of the index at a time. Laws: index and cell are inverses of each other; the
+ranges of a box contain all its cells, and without a cap nothing else.
 
-A curve runs through the cells of `dims` dimensions of 2^bits cells each, dims * bits <= 63. Each bit of the index
-halves the cells that are left in one dimension; which one, and which half comes first, is all that a curve decides: the
-Z-order takes the dimensions in turn and the lower half first, the Gray code begins with the half in which it is, and
-Hilbert's curve is a Gray code whose axes turn from level to level. So one loop serves all three.
+A curve visits the cells of `dims` dimensions of 2^bits cells each, with dims * bits <= 63. Each bit of the index halves
+the remaining cells in one dimension. A curve only decides which dimension that is and which half comes first: Z-order
+takes the dimensions in turn and the lower half first, the Gray code begins with the half in which it already is, and
+Hilbert's curve is a Gray code whose axes turn from level to level. One loop therefore serves all three.
 
-`kind` is HILBERT, Z_ORDER or GRAY. Cells are int64[n, dims], indexes int64[n], ranges two int64 arrays of starts and
-ends: both inclusive, sorted, and never adjacent.
+`kind` is HILBERT, Z_ORDER or GRAY. Cells are int64[n, dims], indexes int64[n]. Ranges are two int64 arrays of starts
+and ends, both inclusive, sorted, and never adjacent.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def index_cells(cells, bits, kind, out):
         for level in range(bits - 1, -1, -1):
             for dim in range(dims):
                 index = (index << 1) | ((cell[dim] >> level) & 1)
-        if kind != Z_ORDER:  # from the Gray code to its place in it
+        if kind != Z_ORDER:  # from a Gray code to its rank
             for shift in (1, 2, 4, 8, 16, 32):
                 index ^= index >> shift
         out[row] = index
@@ -67,7 +67,7 @@ def cells_at(indexes, bits, kind, out):
 
 @jit
 def _unturned(bits, dims):
-    """Axes and mirrors of all levels before any turn."""
+    """The axes and mirrors of all levels before any turn."""
     axes = np.empty((bits + 1, dims), np.int64)
     for level in range(bits + 1):
         for dim in range(dims):
@@ -77,7 +77,7 @@ def _unturned(bits, dims):
 
 @jit
 def _gaps_from(starts, ends, count, size):
-    """How many gaps between the first `count` ranges are of this size or larger."""
+    """How many gaps between the first `count` ranges have at least this size."""
     found = 0
     for at in range(1, count):
         found += starts[at] - ends[at - 1] >= size
@@ -86,23 +86,24 @@ def _gaps_from(starts, ends, count, size):
 
 @jit
 def close_gaps(starts, ends, count, most):
-    """Leave at most `most` of the first `count` ranges by closing the smallest gaps, of equal ones the last; in place.
+    """Reduce the first `count` ranges to at most `most` by closing the smallest gaps, in place; the last of equal gaps
+    go first.
 
-    Returns how many are left. Cost: O(count) for each bit of a gap.
+    Returns how many ranges are left. Cost: O(count) per bit of a gap.
     """
     if count <= most:
         return count
     if most == 1:
         ends[0] = ends[count - 1]
         return 1
-    limit, above = np.int64(1), ends[count - 1] - starts[0]  # the least gap that stays: by halving
+    limit, above = np.int64(1), ends[count - 1] - starts[0]  # binary search for the smallest gap that stays
     while above - limit > 1:
         middle = limit + ((above - limit) >> 1)
         if _gaps_from(starts, ends, count, middle) >= most - 1:
             limit = middle
         else:
             above = middle
-    ties = most - 1 - _gaps_from(starts, ends, count, limit + 1)  # of the gaps at the limit so many stay
+    ties = most - 1 - _gaps_from(starts, ends, count, limit + 1)  # how many gaps of exactly this size stay
     left = 0
     for at in range(1, count):
         gap = starts[at] - ends[at - 1]
@@ -117,32 +118,33 @@ def close_gaps(starts, ends, count, most):
 
 
 class _Room(NamedTuple):
-    """What a descent writes to; used again for every box."""
+    """The buffers that a descent writes to, reused for every box."""
 
-    starts: NDArray[np.int64]  # [2 * most]: the ranges found, with `ends`
+    starts: NDArray[np.int64]  # [2 * most]: with `ends`, the ranges found
     ends: NDArray[np.int64]
-    axes: NDArray[np.int64]  # how the curve is turned at each level, with `mirrors`
+    axes: NDArray[np.int64]  # with `mirrors`, how the curve is turned at each level
     mirrors: NDArray[np.int64]
-    stack: NDArray[np.int64]  # [dims * bits, 4]: the halves above the present one
-    corner: NDArray[np.int64]  # [dims]: its first cell, and how far it reaches beyond it in `span`
+    stack: NDArray[np.int64]  # [dims * bits, 4]: the halves above the current one
+    corner: NDArray[np.int64]  # [dims]: the first cell of the current half; `span` is its extent beyond that
     span: NDArray[np.int64]
 
 
 @jit
 def _descend(low, high, bits, kind, limit, patience, most, room):
-    """Ranges of the box `low`..`high` (int64[dims], inclusive), halving no more than `limit` times.
+    """Find the ranges of the box `low`..`high` (int64[dims], inclusive), halving at most `limit` times.
 
-    Depth first, along the curve, only into halves that are partly in the box; a half at the limit counts as in. Writes
-    to the room's `starts` and `ends` and returns how many, or -1 if more than `patience` halves were looked at.
-    Closing gaps whenever the room is full leaves the same ranges as closing them at the end.
+    The descent is depth first, along the curve, and enters only halves that are partly in the box. A half at the limit
+    counts as inside. Ranges are written to `starts` and `ends` of the room. Returns how many there are, or -1 if more
+    than `patience` halves were visited. Closing gaps whenever the room is full gives the same ranges as closing them at
+    the end.
     """
     starts, ends, axes, mirrors = room.starts, room.ends, room.axes, room.mirrors
     stack, corner, span = room.stack, room.corner, room.span
     dims = low.size
     whole = dims * bits
-    cut = 0  # dimensions in which the box does not hold all that is left
+    cut = 0  # dimensions in which the box does not contain the whole current half
     for dim in range(dims):
-        corner[dim], span[dim] = 0, (((1 << (bits - 1)) - 1) << 1) | 1  # 2^63 - 1 without passing it
+        corner[dim], span[dim] = 0, (((1 << (bits - 1)) - 1) << 1) | 1  # 2^63 - 1 without overflow
         if low[dim] > 0 or high[dim] < span[dim]:
             cut += 1
     if cut == 0 or limit == 0:
@@ -208,11 +210,12 @@ def _descend(low, high, bits, kind, limit, patience, most, room):
 
 @jit
 def cover_boxes(lows, highs, bits, kind, most, patience, row, offsets, starts, ends):
-    """The ranges of many boxes (int64[n, dims] each, inclusive) from `row` on: offsets (int64[n + 1]), starts, ends.
+    """Write the ranges of the boxes (int64[n, dims] each, inclusive) from `row` on to offsets (int64[n + 1]), starts
+    and ends.
 
-    At most `most` ranges a box, after looking at about `patience` (int64[n]) halves: where that is not enough the
-    descent stops at the greatest depth for which it is, and what is partly in the box there counts as in. Returns the
-    row at which the room in `starts` and `ends` was used up, n when there was enough.
+    Each box gets at most `most` ranges, after visiting about `patience` (int64[n]) halves. If that does not suffice,
+    the descent stops at the greatest depth for which it does, and a half that is partly in the box there counts as
+    inside. Returns the row at which `starts` and `ends` ran full, or n if they did not.
     """
     dims = lows.shape[1]
     whole = dims * bits
@@ -223,7 +226,7 @@ def cover_boxes(lows, highs, bits, kind, most, patience, row, offsets, starts, e
     room = _Room(some_starts, some_ends, axes, mirrors, stack, corner, span)
     while row < lows.shape[0]:
         low, high = lows[row], highs[row]
-        good, bad, depth = 0, whole + 1, whole  # by halving, since a greater depth looks at no fewer halves
+        good, bad, depth = 0, whole + 1, whole  # binary search: a greater depth visits no fewer halves
         count = -1
         while count < 0 or bad - good > 1:
             count = _descend(low, high, bits, kind, depth, patience[row], most, room)

@@ -1,12 +1,13 @@
-"""Boxes around and within a box, among very many. Law: every row that answers is given, and each once.
+"""Boxes that contain, lie within or meet a box, among very many. Law: every row that qualifies is returned exactly
+once.
 
-Rows are boxes over `axes` (low, high float64[rows, axes], marks uint8[rows, axes] as in kernels.boxes), and `state`
-(uint8[rows]): DEAD, HULL (the row is only a hull of what it stands for, so that equal ends decide nothing) or EXACT;
-`tags` (uint64[rows]) are bits that may stop a search. `order` (int64[n]) holds rows in runs: run r is
-order[runs[r]:runs[r + 1]] (`runs` is int64). Each run but the last, which is scanned, is a tree: halves of halves down
-to `leaf` rows, its nodes numbered from FAN * runs[r] // leaf on. `left` (int64[nodes]) is a node's first child, the
-second is next to it, and 0 says leaf; `bounds` (float64[nodes, 4, axes]) are the least and greatest low end and the
-least and greatest high end below each node.
+Rows are boxes over `axes` (low, high float64[rows, axes], marks uint8[rows, axes] as in kernels.boxes) with a `state`
+(uint8[rows]): DEAD, EXACT, or HULL. A HULL row only encloses what it stands for, so equal ends prove nothing. `tags`
+(uint64[rows]) are bits that can stop a search. `order` (int64[n]) holds the rows in runs: run r is order[runs[r]:runs[r
++ 1]] (`runs` is int64). The last run is scanned. Every other run is a tree that is halved down to `leaf` rows, with
+nodes numbered from FAN * runs[r] // leaf on. `left` (int64[nodes]) is the first child of a node, the second child
+follows it, and 0 marks a leaf. `bounds` (float64[nodes, 4, axes]) are the least and greatest low end and the least and
+greatest high end below each node.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from weft.kernels.boxes import BOUNDED, HIGH_OPEN, LOW_OPEN
 from weft.kernels.jit import jit
 
 DEAD, HULL, EXACT = 0, 1, 2
-AROUND, WITHIN, MEETING = 0, 1, 2  # what is asked: rows that cover, that are covered, that overlap
-FAN = 4  # a leaf is at least half full, so there are fewer nodes than this for each full leaf
+AROUND, WITHIN, MEETING = 0, 1, 2  # the query: rows that cover, are covered, or overlap
+FAN = 4  # a leaf is at least half full, so there are fewer than this many nodes per full leaf
 _DEPTH = 128
 
 
 class Rows(NamedTuple):
-    """The arrays of rows and of the trees over them."""
+    """The arrays of the rows and of the trees over them."""
 
     low: NDArray[np.float64]
     high: NDArray[np.float64]
@@ -39,7 +40,7 @@ class Rows(NamedTuple):
 
 
 class Sides(NamedTuple):
-    """The box that is asked about: its ends and marks on every axis (float64[axes] and uint8[axes])."""
+    """The query box: its ends and marks on every axis (float64[axes] and uint8[axes])."""
 
     low: NDArray[np.float64]
     high: NDArray[np.float64]
@@ -47,7 +48,7 @@ class Sides(NamedTuple):
 
 
 def empty(rows: int, axes: int, leaf: int) -> Rows:
-    """Room for so many rows, all open on every axis, dead and in no run."""
+    """Room for this many rows. All are unbounded on every axis, dead, and in no run."""
     nodes = FAN * (rows // leaf + 1)
     return Rows(
         np.full((rows, axes), -np.inf),
@@ -69,7 +70,7 @@ def tree_over(
     tags: NDArray[np.uint64],
     leaf: int,
 ) -> Rows:
-    """Rows that are all in one run, with the tree over it."""
+    """Rows that form a single run, with the tree over it."""
     size, axes = low.shape
     nodes = FAN * (size // leaf + 1)
     left, bounds = np.zeros(nodes, np.int64), np.zeros((nodes, 4, axes))
@@ -88,14 +89,14 @@ def resized(rows: Rows, size: int, axes: int, leaf: int) -> Rows:
         getattr(new, name)[:kept] = getattr(rows, name)
     new.left[:nodes] = rows.left
     new.bounds[:nodes, :, :width] = rows.bounds
-    # an axis that the trees do not know yet is open on all their rows
+    # an axis that the trees do not have yet is unbounded on all their rows
     new.bounds[:nodes, :2, width:], new.bounds[:nodes, 2:, width:] = -np.inf, np.inf
     return new
 
 
 @jit
 def _around(rows, row, box, strict):
-    """Whether the row's interval holds the asked one on every axis."""
+    """Whether the row's interval contains the query interval on every axis."""
     for axis in range(box.low.shape[0]):
         its, mark = rows.marks[row, axis], box.marks[axis]
         if its & BOUNDED == 0:
@@ -113,7 +114,7 @@ def _around(rows, row, box, strict):
 
 @jit
 def _within(rows, row, box, strict):
-    """Whether the asked interval holds the row's on every axis."""
+    """Whether the query interval contains the row's on every axis."""
     for axis in range(box.low.shape[0]):
         its, mark = rows.marks[row, axis], box.marks[axis]
         if mark & BOUNDED == 0:
@@ -131,7 +132,7 @@ def _within(rows, row, box, strict):
 
 @jit
 def _meeting(rows, row, box, strict):
-    """Whether the row's interval and the asked one share a point on every axis."""
+    """Whether the row's interval and the query interval share a point on every axis."""
     for axis in range(box.low.shape[0]):
         its, mark = rows.marks[row, axis], box.marks[axis]
         if its & BOUNDED == 0 or mark & BOUNDED == 0:
@@ -158,7 +159,7 @@ def _holds(asked, rows, row, box, strict):
 
 @jit
 def _hopeless(asked, bounds, node, box):
-    """Whether no row below a node can answer."""
+    """Whether no row below a node can qualify."""
     for axis in range(box.low.shape[0]):
         a, b = box.low[axis], box.high[axis]
         if asked == AROUND:
@@ -175,12 +176,14 @@ def _hopeless(asked, bounds, node, box):
 
 @jit
 def search(low, high, marks, state, tags, order, left, bounds, a, b, mark, runs, leaf, asked, exact, tag, only, out):
-    """Rows that answer, into `out` (int64[rows]); returns how many, how many were compared, and whether it was stopped.
+    """Write the qualifying rows to `out` (int64[rows]); returns how many, how many were compared, and whether it was
+    stopped.
 
-    Called as search(*rows, *box, ...), since named tuples of eleven arrays would cost numba some microseconds a call,
-    as long as a search among few rows. `asked` is AROUND, WITHIN or MEETING; `exact` is False if the box is only
-    a hull. A row that answers and has one of the bits of `tag` (uint64) stops the search; with `only`, rows with none
-    of the bits do not answer, and what stops a search AROUND is a row that has all of them and surely covers.
+    Called as search(*rows, *box, ...): passing named tuples of eleven arrays would cost numba some microseconds per
+    call, as much as a search among a few rows. `asked` is AROUND, WITHIN or MEETING. `exact` is False if the box is
+    only a hull. A qualifying row with one of the bits of `tag` (uint64) stops the search. With `only`, rows with none
+    of the bits do not qualify, and a search AROUND is stopped by a row that has all of the bits and certainly covers
+    the box.
     """
     rows, box = Sides(low, high, marks), Sides(a, b, mark)
     found = compared = 0
@@ -222,7 +225,7 @@ def search(low, high, marks, state, tags, order, left, bounds, a, b, mark, runs,
 
 @jit
 def build(rows, start, end, leaf):
-    """Make the tree of the run order[start:end], which is reordered. Cost: O(n log n)."""
+    """Build the tree of the run order[start:end], which is reordered. Cost: O(n log n)."""
     low, high, order, left, bounds = rows.low, rows.high, rows.order, rows.left, rows.bounds
     axes = low.shape[1]
     keys = np.empty(end - start, np.float64)
@@ -283,7 +286,7 @@ def _extremes(low, high, order, start, end):
 
 @jit
 def _near(value, floor, ceiling):
-    """An end's place on the axis, 0 to 1; infinite ones lie as far outside again."""
+    """The position of an end on its axis, from 0 to 1. Infinite ends lie equally far outside."""
     if floor > ceiling:
         return 0.0
     if not np.isfinite(value):
@@ -293,7 +296,7 @@ def _near(value, floor, ceiling):
 
 @jit
 def _halve(keys, order, base, first, last, middle):
-    """Reorder so that no key before the middle is greater than one after it (Hoare's selection)."""
+    """Reorder so that no key before the middle is greater than a key after it (Hoare's selection)."""
     low, high = first, last - 1
     while low < high:
         pivot = keys[(low + high) // 2 - base]

@@ -1,7 +1,7 @@
-"""Values to codes: how many cuts of a sorted line lie below each. Law: exact for every float64 that is a number.
+"""Values to codes: the number of cuts of a sorted line below each value. Law: exact for every float64 except NaN.
 
-`values` (float64[k]) and `sides` (uint8[k]) are the cuts, sorted by value and then side; `table` (int32) has for each
-bucket of the range of values where to start looking (see `lookup`). NaN is coded 0.
+`values` (float64[k]) and `sides` (uint8[k]) are the cuts, sorted by value and then side. `table` (int32) gives, for
+each bucket of the range of values, where the search starts (see `lookup`). NaN is coded 0.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def count_below(values, sides, value):
 
 @jit
 def lookup(values, buckets):
-    """The table for `encode_floats`: for bucket b of `buckets` even ones between the first and the last value, the
-    number of values before it; the last entry is the number of all.
+    """The table for `encode_floats`: the number of values before each of `buckets` equal buckets between the first and
+    the last value. The last entry is the number of all values.
     """
     table = np.empty(buckets + 1, np.int32)
     first, scale = values[0], buckets / (values[-1] - values[0])
@@ -44,7 +44,7 @@ def lookup(values, buckets):
 
 @jit
 def encode_floats(values, sides, table, column, base, codes, dim):
-    """Write base + the count of cuts below each value of `column` (float64[n]) to codes[:, dim]; NaN gives 0."""
+    """Write base + the number of cuts below each value of `column` (float64[n]) to codes[:, dim]. NaN gives 0."""
     n, k = column.size, values.size
     buckets = table.size - 1
     first, last = 0.0, 0.0
@@ -67,7 +67,7 @@ def encode_floats(values, sides, table, column, base, codes, dim):
                         low = middle + 1
                     else:
                         high = middle
-            while low > 0 and values[low - 1] >= value:  # rounding may put a value one bucket off
+            while low > 0 and values[low - 1] >= value:  # rounding may be one bucket off
                 low -= 1
             while low < k and values[low] < value:
                 low += 1

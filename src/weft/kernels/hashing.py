@@ -1,6 +1,6 @@
-"""Two hashes of a label, from which any number follow. Law: the same on every machine, compiled or not.
+"""Two hashes of a label, from which any number of hashes follow. Law: the same on every machine, compiled or not.
 
-All steps are products of 32 and 31 bits, so that signed 64 bits never overflow: plain Python counts the same.
+Every step is a product of 32 and 31 bits. Signed 64-bit integers never overflow, so plain Python gives the same result.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ _LOW = 0xFFFFFFFF
 
 @jit
 def mix(h):
-    """32 bits, each of which depends on all of the given 32."""
+    """A mix of 32 bits: every output bit depends on all input bits."""
     h ^= h >> 16
     h = (h * 0x21F0AAAD) & _LOW
     h ^= h >> 15
@@ -24,10 +24,10 @@ def mix(h):
 
 @jit
 def two(label, seed):
-    """Two hashes of 32 bits of a label (not negative) and a seed (32 bits); the second is odd.
+    """Two 32-bit hashes of a nonnegative label and a 32-bit seed. The second one is odd.
 
-    The first plus i times the second, for i = 0, 1, ..., serve as well as independent hashes (DLS 3.2), and on a power
-    of two an odd step never comes back too early.
+    The first plus i times the second, for i = 0, 1, ..., works as well as independent hashes (DLS 3.2). Modulo a power
+    of two, an odd step does not repeat early.
     """
     first = mix((label & _LOW) ^ seed)
     first = mix(first ^ (label >> 32))

@@ -1,5 +1,5 @@
-"""The compiler, and the only module that names numba. Laws: compiled code is cached wherever a cache can be kept; with
-NUMBA_DISABLE_JIT=1 every kernel runs as plain Python, with plain twins of the intrinsics.
+"""The compiler, and the only module that imports numba. Laws: compiled code is cached wherever a cache can be written;
+with NUMBA_DISABLE_JIT=1 every kernel runs as plain Python, with plain twins of the intrinsics.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from typing import Any
 
 
 def _keep_cache() -> None:
-    """Say where compiled code goes, unless the user did: beside the source, else where it can be written.
+    """Choose the cache folder unless the user did: beside the source if possible, else wherever it can be written.
 
-    The folder is named by the sources of all kernels, for one is compiled into another: a changed one makes all anew.
+    The folder is named after the sources of all kernels, because kernels are compiled into one another: changing one
+    recompiles all.
     """
     if "NUMBA_CACHE_DIR" in os.environ:
         return
@@ -48,6 +49,6 @@ COMPILED = not getattr(numba.config, "DISABLE_JIT", False)
 
 
 def jit(kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a kernel when it is first called; it runs without the GIL, and never raises on overflow."""
+    """Compile a kernel on its first call. It runs without the GIL and never raises on overflow."""
     compiled: Callable[..., Any] = numba.njit(cache=True, nogil=True, error_model="numpy")(kernel)
     return compiled

@@ -1,8 +1,8 @@
-"""Labels with counts, exactly: open addressing. Laws: a label is in the run of slots from its hash on, without a gap;
-taking the last of a label out closes the gap, so there are no graves and a table never grows slower.
+"""Exact counts of labels, by open addressing. Laws: a label lies in the run of used slots that begins at its hash;
+removing the last copy of a label closes the gap, so there are no tombstones and a table never slows down with age.
 
-`keys` is int64[m], EMPTY where there is none, `counts` int32[m]; m is a power of two. `head` (int64[1]) is how many
-labels there are. Labels are not negative.
+`keys` is int64[m], EMPTY where a slot is unused, `counts` is int32[m], and m is a power of two. `head` (int64[1]) is
+the number of labels. Labels are never negative.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def _home(label, mask):
 
 @jit
 def find(keys, label):
-    """The slot of a label, or the empty one where it would be put."""
+    """The slot of a label, or the empty slot where it would go."""
     mask = keys.size - 1
     at = _home(int(label), mask)
     while keys[at] != label and keys[at] != EMPTY:
@@ -30,9 +30,10 @@ def find(keys, label):
 
 @jit
 def add(keys, counts, head, labels, begin, new, found):
-    """Count labels in from number `begin` on, until half of the slots are taken.
+    """Add labels from number `begin` on, until half of the slots are used.
 
-    Appends to `new` (int64[n]), after `found`, those that were not there; returns how many are done, and its end.
+    Labels that were not present are appended to `new` (int64[n]) after `found`. Returns how many labels were added and
+    the new end of `new`.
     """
     for i in range(begin, labels.size):
         if 2 * head[0] >= keys.size:
@@ -51,7 +52,7 @@ def add(keys, counts, head, labels, begin, new, found):
 
 @jit
 def _close(keys, counts, at):
-    """Empty a slot, and move up what the gap would cut off."""
+    """Empty a slot and move up the entries that the gap would cut off."""
     mask = keys.size - 1
     following = (at + 1) & mask
     while keys[following] != EMPTY:
@@ -67,8 +68,8 @@ def _close(keys, counts, at):
 
 @jit
 def remove(keys, counts, head, labels, gone):
-    """Count labels out, until one is not there; returns how many are done, and the end of `gone` (int64[n]), to which
-    those are written that nobody holds any more.
+    """Remove labels, up to the first one that is not present. Labels whose count drops to 0 are written to `gone`
+    (int64[n]). Returns how many labels were removed and the end of `gone`.
     """
     found = 0
     for i in range(labels.size):
@@ -86,7 +87,7 @@ def remove(keys, counts, head, labels, gone):
 
 @jit
 def moved(keys, counts, more_keys, more_counts):
-    """Put all into larger or smaller slots, which are empty."""
+    """Move all labels into larger or smaller slots, which must be empty."""
     for i in range(keys.size):
         if keys[i] != EMPTY:
             at = find(more_keys, keys[i])

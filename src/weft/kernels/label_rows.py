@@ -1,6 +1,6 @@
-"""One box against rows of boxes, all half-open on whole-number axes. Law: exact; the rows are scanned in order.
+"""One box compared with rows of boxes, all half-open on integer axes. Law: exact; the rows are scanned in order.
 
-Rows are low, high (int64[rows, axes]), of which the first `used` count; the box is [a, b) (int64[axes]).
+Rows are low, high (int64[rows, axes]), of which the first `used` are valid. The query box is [a, b) (int64[axes]).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from weft.kernels.jit import jit
 
 @jit
 def touching(low, high, used, a, b, out):
-    """The rows that meet the box, into `out` (int64[used]); how many."""
+    """Write the rows that meet the box to `out` (int64[used]); returns how many."""
     found = 0
     for row in range(used):
         meets = True
@@ -26,7 +26,7 @@ def touching(low, high, used, a, b, out):
 
 @jit
 def around(low, high, used, a, b):
-    """The first row that holds all of the box, or -1."""
+    """The first row that contains the whole box, or -1."""
     for row in range(used):
         holds = True
         for axis in range(a.shape[0]):
@@ -40,7 +40,7 @@ def around(low, high, used, a, b):
 
 @jit
 def surrounding(low, high, used, a, b, out):
-    """All rows that hold all of the box, into `out` (int64[used]); how many."""
+    """Write all rows that contain the whole box to `out` (int64[used]); returns how many."""
     found = 0
     for row in range(used):
         holds = True

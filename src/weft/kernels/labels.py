@@ -1,9 +1,9 @@
-"""Boxes of cells as labels, cells as labels, and back (DLS 3.2). Law: the label of a cell is among those of every box
-that holds the cell, whatever bits both drop, as long as they drop the same.
+"""Boxes of cells to labels, cells to labels, and back (DLS 3.2). Law: the label of a cell is among the labels of every
+box that contains the cell, whatever bits are dropped, as long as both drop the same ones.
 
-A label has a field for each dimension, `bits` (int64[dims]) long and from `places` (int64[dims]) on upwards; where bits
-may be dropped a field has one more, the mark: the highest bit set, above those of the cell that are left. `mark` is 1
-there, else 0. Boxes are `lows` and `highs` (int64[n, dims], inclusive), dropped bits `drops` (int64[n, dims]).
+A label has one field per dimension, `bits` (int64[dims]) long and starting at bit `places` (int64[dims]). Where bits
+can be dropped, the field has one more bit, the mark: the highest bit set, above the remaining bits of the cell. `mark`
+is then 1, else 0. Boxes are `lows` and `highs` (int64[n, dims], inclusive), dropped bits are `drops` (int64[n, dims]).
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ def _covered(low, high, granules, drop):
 
 @jit
 def choose(lows, highs, bits, granules, steps, room, drops, counts):
-    """Write to `drops` how many bits each box drops, a step (int64[dims]) at a time, so that it has room[row] labels
-    at most, if it can be so, and to `counts` (int64[n]) how many it has then.
+    """Write to `drops` how many bits each box drops, one step (int64[dims]) at a time, so that it has at most room[row]
+    labels if possible. Write the resulting number of labels to `counts` (int64[n]).
 
-    Next drops the dimension that covers the least more for what it saves: one without a predicate costs nothing.
+    The next dimension to drop a step is the one that adds the least coverage for what it saves. A dimension without a
+    predicate costs nothing.
     """
     dims = bits.size
     for row in range(lows.shape[0]):
@@ -39,7 +40,7 @@ def choose(lows, highs, bits, granules, steps, room, drops, counts):
                 old = int(drops[row, dim])
                 before = (high >> old) - (low >> old) + 1
                 drop, after = old, before
-                if low == 0 and high == granules[dim] - 1:  # all of it: then at once, for few levels are wanted
+                if low == 0 and high == granules[dim] - 1:  # unconstrained: drop it at once, to keep levels few
                     drop, after = int(bits[dim]), 1
                 while drop < bits[dim] and after == before:
                     drop = min(drop + int(steps[dim]), int(bits[dim]))
@@ -62,7 +63,9 @@ def choose(lows, highs, bits, granules, steps, room, drops, counts):
 
 @jit
 def of_boxes(lows, highs, drops, bits, places, mark, base, offsets, out):
-    """Write to out[offsets[row]:offsets[row + 1]] (int64) the labels of each box, ascending; `base` is above all."""
+    """Write the labels of each box, ascending, to out[offsets[row]:offsets[row + 1]] (int64); `base` is above all of
+    them.
+    """
     dims = bits.size
     at = np.empty(dims, np.int64)
     for row in range(lows.shape[0]):
@@ -86,7 +89,9 @@ def of_boxes(lows, highs, drops, bits, places, mark, base, offsets, out):
 
 @jit
 def of_cells(cells, drops, bits, places, mark, base, out):
-    """Write to `out` (int64[n, levels]) the label of each cell (int64[n, dims]) at each level (`drops`, a row each)."""
+    """Write to `out` (int64[n, levels]) the label of each cell (int64[n, dims]) at each level (one row of `drops`
+    each).
+    """
     for level in range(drops.shape[0]):
         empty = base
         for dim in range(bits.size):
@@ -100,7 +105,7 @@ def of_cells(cells, drops, bits, places, mark, base, out):
 
 @jit
 def levels(labels, bits, places, out):
-    """Write to `out` (int64[n]) the marks alone of labels that have them: equal for labels that drop the same bits."""
+    """Write only the marks of each marked label to `out` (int64[n]): equal for labels that drop the same bits."""
     for i in range(labels.size):
         marks = 0
         for dim in range(bits.size):
@@ -115,7 +120,7 @@ def levels(labels, bits, places, out):
 
 @jit
 def sound(labels, bits, places, granules, steps, out):
-    """Write to `out` (bool[n]) whether labels with marks name cells that there are, and drop bits by steps."""
+    """Write to `out` (bool[n]) whether marked labels name existing cells and drop whole steps."""
     for i in range(labels.size):
         good = True
         for dim in range(bits.size):

@@ -1,7 +1,7 @@
 """The leaves of a partition tree. Law: a block holds its rows, each with every test that the path leaves open.
 
-The constraints of row r are `ranges[3 * starts[r] : 3 * starts[r + 1]]` (int32): dimension, low and high of each after
-each other, so that reading a row misses the cache once, not thrice. The arrays that are written are `partition`'s.
+The constraints of row r are `ranges[3 * starts[r] : 3 * starts[r + 1]]` (int32): dimension, low and high of each,
+interleaved, so that reading a row costs one cache miss instead of three. The output arrays are those of `partition`.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from weft.kernels.jit import jit
 from weft.kernels.simd import prefetch
 
 SPECIAL = 1 << 20
-BYTES, NARROW, WIDE = 0, 1, 2  # kinds of columns: how many bits tell apart the codes that the leaf's path leaves open
+BYTES, NARROW, WIDE = 0, 1, 2  # column kinds: how many bits distinguish the codes that the leaf's path leaves open
 _SPECIAL_BIT = 62
 _AHEAD = 8  # rows
 
 
 @jit
 def grown(array, size):
-    """The array, or a copy at least twice as long that holds `size` items."""
+    """The array itself, or a copy of at least twice its length that holds `size` items."""
     if size <= array.size:
         return array
     longer = np.empty(max(size, 2 * array.size), array.dtype)
@@ -29,7 +29,7 @@ def grown(array, size):
 
 @jit
 def fetch(starts, ranges, rows, at):
-    """Ask for the constraints of rows a little ahead: they lie anywhere."""
+    """Prefetch the constraints of rows a little ahead, since they are scattered in memory."""
     if at + 2 * _AHEAD < rows.size:
         prefetch(starts, np.int64(rows[at + 2 * _AHEAD]))
         place = 3 * starts[rows[at + _AHEAD]]
@@ -39,7 +39,7 @@ def fetch(starts, ranges, rows, at):
 
 @jit
 def _descending(items, size, by):
-    """Sort the first items by `by[item]`, the largest first; equal ones stay as they are."""
+    """Sort the first items by `by[item]`, largest first. The sort is stable."""
     for at in range(1, size):
         item, to = items[at], at
         while to > 0 and by[items[to - 1]] < by[item]:
@@ -50,8 +50,8 @@ def _descending(items, size, by):
 
 @jit
 def _alike_together(starts, ranges, ids, rows, path_low, path_high, scratch):
-    """The rows, those with the same set of needed columns side by side; the rarest column decides first, and whether
-    a row is special before all.
+    """The rows, grouped by the set of columns that they need. Special rows are separated first, then rows are split by
+    the rarest column.
     """
     count, touched, _, bit, _ = scratch
     n, found, special = rows.size, 0, 0
@@ -84,7 +84,9 @@ def _alike_together(starts, ranges, ids, rows, path_low, path_high, scratch):
 
 @jit
 def _without_first(keys, order, bit, later_keys, later):
-    """Sort both by a bit of the keys; equal ones stay as they are. Without branches, which nobody could foretell."""
+    """Sort both arrays by one bit of the keys. The sort is stable, and free of branches, which would be
+    unpredictable.
+    """
     to, with_it = 0, 0
     for at in range(keys.size):
         key, row = keys[at], order[at]
@@ -98,7 +100,7 @@ def _without_first(keys, order, bit, later_keys, later):
 
 @jit
 def _kind(low, high):
-    """The kind of a column for the codes of a path: of bytes, if they differ in their last eight bits only."""
+    """The kind of a column for the codes of a path: BYTES if they differ in their last eight bits only."""
     if low >> 8 == high >> 8:
         return BYTES
     return NARROW if low >> 16 == high >> 16 else WIDE
@@ -106,7 +108,7 @@ def _kind(low, high):
 
 @jit
 def write_leaf(starts, ranges, ids, rows, path_low, path_high, scratch, leaves, ends):
-    """Append a leaf's blocks; returns the grown arrays and the new ends."""
+    """Append the blocks of a leaf; returns the grown arrays and the new ends."""
     count, touched, score, _, where = scratch
     columns, data, leaf_ids, live = leaves
     at_column, at_data, block = ends
@@ -146,7 +148,7 @@ def write_leaf(starts, ranges, ids, rows, path_low, path_high, scratch, leaves, 
             kind = _kind(path_low[dim], path_high[dim])
             columns[at_column + 2 + column] = 4 * dim + kind
             where[dim] = to
-            count[dim] = kind  # counted they are; from here on it is the kind
+            count[dim] = kind  # the counts are no longer needed; from here on the array holds the kind
             if kind == BYTES:
                 octets[2 * to : 2 * to + 32] = 0
                 octets[2 * to + 32 : 2 * to + 64] = 255
@@ -185,9 +187,9 @@ def write_leaf(starts, ranges, ids, rows, path_low, path_high, scratch, leaves, 
 
 @jit
 def rename(ids, live, new_slot):
-    """Number the slots in the order in which the tree first has them, and name its rows by the new numbers.
+    """Renumber the slots in the order in which the tree first mentions them, and rename its rows accordingly.
 
-    `new_slot` (int32, a slot each) must be -1 everywhere; slots that are nowhere come last.
+    `new_slot` (int32, one per slot) must be -1 everywhere. Slots that do not occur come last.
     """
     met = 0
     for block in range(live.size):

@@ -1,18 +1,18 @@
 """Building a partition tree over boxes of codes. Law: a row lies in every leaf that an event inside it can reach.
 
-Rows come as constraints, sorted by row: `starts` (int64[n+1]) into `dims`, `lows`, `highs` (int32, ends included).
-`ids` (int32) names the rows; negative names are special, and are kept together at the end of a leaf.
-`sizes` (int64[d]) has the number of codes of each dimension.
+Rows are given as constraints, sorted by row: `starts` (int64[n+1]) into `dims`, `lows`, `highs` (int32, ends included).
+`ids` (int32) names the rows. Negative names are special and are grouped at the end of a leaf.
+`sizes` (int64[d]) is the number of codes of each dimension.
 
 A `PartitionTree` is six arrays:
-- `nodes` (int32, eight a node). Inner: dimension, shift, child for rows too wide to cut or -1, first place in
+- `nodes` (int32, eight per node). Inner: dimension, shift, child for rows too wide to cut or -1, first position in
   `children`, most cells of a row, cells. Leaf: -1, first block, blocks, start in `columns`, start in `data`
   (units of 32).
 - `children` (int32): the node of each cell, or -1.
 - `columns` (int32), for each block: number of columns, units of data, then 4 * dimension + kind (see `leaves`) of each.
-  The number has SPECIAL added if a row of the block is special.
+  SPECIAL is added to the number if a row of the block is special.
 - `data` (uint16): the bounds of each column, as in `simd`.
-- `ids` (int32) and `live` (uint32): the names of the 32 rows of each block, and a mask of those that live.
+- `ids` (int32) and `live` (uint32): the names of the 32 rows of each block, and a mask of the live ones.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from weft.kernels.leaves import fetch, grown, write_leaf
 
 NODE = 8
 _SAMPLE = 2000
-_WORTH = 0.15  # a cut must spare a node this share of its rows
+_WORTH = 0.15  # a cut must save a node this share of its rows
 _WIDE_RANGE = 0.6  # ranges wider than this share of a dimension are not worth cutting
 _LANES = np.arange(32, dtype=np.uint32)
 
@@ -43,14 +43,14 @@ class PartitionTree(NamedTuple):
     live: NDArray[np.uint32]
 
     def places(self) -> NDArray[np.int64]:
-        """Where in `ids` rows are that are not special; a block's last lanes may be empty."""
+        """The positions in `ids` of rows that are not special; the last lanes of a block may be empty."""
         filled = np.repeat(self.live, 32) >> np.tile(_LANES, len(self.live)) & 1 == 1
         return np.flatnonzero((self.ids >= 0) & filled)
 
 
 @jit
 def _side_by_side(dims, lows, highs):
-    """The constraints as dimension, low, high after each other, as `leaves` has them."""
+    """The constraints as dimension, low, high, interleaved as `leaves` expects them."""
     ranges = np.empty(3 * dims.size, np.int32)
     for place in range(dims.size):
         ranges[3 * place] = dims[place]
@@ -61,7 +61,9 @@ def _side_by_side(dims, lows, highs):
 
 @jit
 def _best_dimension(starts, ranges, sizes, rows, used, scratch):
-    """The unused dimension that spares most, by a sample of the rows, and the mean width there; -1 if none does."""
+    """The unused dimension that saves most, judged by a sample of the rows, and the mean width there; -1 if none saves
+    enough.
+    """
     count, touched, benefit, width = scratch
     seen = 0
     step = max(1, rows.size // _SAMPLE)
@@ -96,9 +98,9 @@ def _best_dimension(starts, ranges, sizes, rows, used, scratch):
 
 @jit
 def _cut(starts, ranges, rows, dim, shift, most, cells, from_cell, to_cell):
-    """Which cells each row meets on a dimension, the first -1 for rows that meet too many; adds them up in `cells`.
+    """Write the first and last cell that each row meets on a dimension to `from_cell` and `to_cell`; count in `cells`.
 
-    Returns how many rows are too wide, and how many entries the cells have.
+    The first cell is -1 for a row that is too wide. Returns the number of such rows and the total of `cells`.
     """
     wide, total = 0, 0
     for at in range(rows.size):
@@ -122,10 +124,10 @@ def _cut(starts, ranges, rows, dim, shift, most, cells, from_cell, to_cell):
 
 @jit
 def build(starts, dims, lows, highs, ids, sizes, leaf, alpha, most_cells):
-    """The tree of all rows.
+    """The tree over all rows.
 
-    `leaf`: rows that need no further cut. `alpha`: a cell is about so many mean ranges wide. `most_cells`: a row that
-    touches more cells than this, and than a third of them, goes to the node's child for wide rows.
+    `leaf`: number of rows that need no further cut. `alpha`: width of a cell, in mean ranges. `most_cells`: a row that
+    touches more cells than this, and more than a third of all, goes to the node's child for wide rows.
     """
     n, d = starts.size - 1, sizes.size
     ranges = _side_by_side(dims, lows, highs)
@@ -176,7 +178,7 @@ def build(starts, dims, lows, highs, ids, sizes, leaf, alpha, most_cells):
             cells[: n_cells + 1] = 0
             wide, total = _cut(starts, ranges, pool[start : start + c], best, shift, most, cells, from_cell, to_cell)
         if best >= 0 and wide < c:
-            # The node's rows stay where they are until its children are done: these go on top of the pool.
+            # The rows of the node stay in place until its children are done; the children's rows go on top of the pool.
             top = start + c
             pool = grown(pool, top + wide + total)
             to_wide, to_next = top, top + wide
@@ -251,7 +253,7 @@ def build(starts, dims, lows, highs, ids, sizes, leaf, alpha, most_cells):
 
 @jit
 def regroup(starts, dims, lows, highs, order):
-    """The constraints of rows in another order: starts, dims, lows, highs."""
+    """The constraints of the rows in another order: starts, dims, lows, highs."""
     new_starts = np.empty(starts.size, np.int64)
     new_dims, new_lows, new_highs = np.empty_like(dims), np.empty_like(lows), np.empty_like(highs)
     to = 0

@@ -1,7 +1,7 @@
-"""Ranges counted in and out of steps (see `steps`). Laws: each is found by one descent; taking out is putting in, run
-backwards; a failed range changes nothing.
+"""Ranges added to and removed from steps (see `steps`). Laws: each is located by one descent; removing is adding, run
+backwards; a range that cannot be removed changes nothing.
 
-Ranges are `starts` and `ends` (int64[n], both included). Parts found are rows of an int64[m, 2], start and end.
+Ranges are `starts` and `ends` (int64[n], both inclusive). The parts found are rows of an int64[m, 2]: start and end.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from weft.kernels.steps import (
 )
 
 ROOM = 2  # free slots that one range may need
-_AHEAD = 4  # ranges, or points, whose block is fetched before its turn
+_AHEAD = 4  # ranges, or points, whose block is prefetched
 
 
 @jit
 def _add(t, at, place, a, b, change):
-    """Add 1 or -1 to the counts of all points from a, which the step at `place` holds, to b."""
+    """Add 1 or -1 to the counts of all points from a, which lies in the step at `place`, to b."""
     size = t.head[SIZE]
     slot = np.int64(t.order[at])
     count = count_of(t, at, place)
@@ -86,7 +86,7 @@ def _add(t, at, place, a, b, change):
 
 @jit
 def _longer(parts, size):
-    """The parts, or a copy at least twice as long with room for `size`."""
+    """The parts, or a copy of at least twice the length with room for `size`."""
     if size <= parts.shape[0]:
         return parts
     more = np.empty((max(size, 2 * parts.shape[0]), 2), np.int64)
@@ -96,8 +96,8 @@ def _longer(parts, size):
 
 @jit
 def _difference(t, at, place, a, b, gap, parts, found, told, said):
-    """Append what [a, b] adds to a table without it: to `parts` the points that nobody needs, to `told` what gaps of up
-    to `gap` points add or spare. Both arrays are returned, or longer ones, with their new ends.
+    """Append what [a, b] adds to a table without it: to `parts`, the points that no other range needs; to `told`, what
+    changes once gaps of up to `gap` points are closed. Returns both arrays, possibly reallocated, with their new ends.
     """
     at, place = bare(t, at, place, b)
     while place >= 0:
@@ -105,7 +105,7 @@ def _difference(t, at, place, a, b, gap, parts, found, told, said):
         parts = _longer(parts, found + 1)
         parts[found, 0], parts[found, 1] = max(low, a), min(high, b)
         found += 1
-        inside = low > 0 and high < LAST  # a run at either end of the curve is no gap
+        inside = low > 0 and high < LAST  # a run at either end of the curve is not a gap
         if gap > 0 and not (inside and high - low < gap):
             told = _longer(told, said + 1)
             told[said, 0], told[said, 1] = max(low, a), min(high, b)
@@ -123,12 +123,13 @@ def _difference(t, at, place, a, b, gap, parts, found, told, said):
 
 @jit
 def count(t, starts, ends, begin, change, gap, parts, found, told, said, marks):
-    """Count ranges in (change 1) or out (-1), from number `begin` on, one after another, until slots run out.
+    """Add (change 1) or remove (change -1) ranges one after another, from number `begin` on, until slots run out.
 
-    Returns how many are done; `parts` with all points newly needed, or no longer, and `told` (if gap > 0) with all
-    newly told, or no longer, each with its end. marks[r + 1] (int64[n + 1]) is the end of the parts of range r. What a
-    range adds is asked without it, before it comes or after it went: so both ways say the same. A range that has a
-    point that nobody needs cannot go: then -1 - r is returned, and r and those after it are left as they are.
+    Returns how many are done; `parts` with all points that are newly needed, or no longer needed; and `told` (if gap >
+    0) with all points newly announced, or no longer announced; each with its end. marks[r + 1] (int64[n + 1]) is the
+    end of the parts of range r. The difference is computed without the range itself, before it is added or after it is
+    removed, so both directions give the same result. A range with a point that has no count cannot be removed: the
+    function then returns -1 - r and leaves r and all later ranges as they are.
     """
     for r in range(begin, starts.size):
         if t.head[FREE] < ROOM:
@@ -151,7 +152,9 @@ def count(t, starts, ends, begin, change, gap, parts, found, told, said, marks):
 
 @jit
 def uncovered(t, starts, ends, parts, marks):
-    """The points of the ranges that nobody needs: `parts`, or a longer array, with its end; `marks` as in `count`."""
+    """The points of the ranges that nothing needs: `parts`, possibly reallocated, with its end; `marks` as in
+    `count`.
+    """
     found = 0
     for r in range(starts.size):
         if r + _AHEAD < starts.size:
@@ -178,7 +181,7 @@ def covers(t, offsets, starts, ends, out):
 
 @jit
 def needs(t, points, out):
-    """Write to `out` (int64[n]) how many need each point: one look-up each."""
+    """Write to `out` (int64[n]) how many ranges need each point. Cost: one look-up per point."""
     size = t.head[SIZE]
     slots = np.empty(_AHEAD, np.int64)
     for i in range(min(_AHEAD, points.size)):

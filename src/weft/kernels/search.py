@@ -1,9 +1,9 @@
-"""Searching a partition tree (see `partition.Tree`). Law: a row is found just if all codes of the event are in its
-ranges.
+"""Searching a partition tree (see `partition.PartitionTree`). Law: a row is found if and only if all codes of the event
+are in its ranges.
 
-`codes` (int32[events, d]) has an event a row. Results are in CSR form: `offsets` (int64[events+1]) into found ids.
-`event_by_event` is best when an event reaches few leaves, `all_together` when it reaches many: it sends the whole batch
-down the tree, and so reads each leaf once.
+`codes` (int32[events, d]) has one row per event. Results are in CSR form: `offsets` (int64[events+1]) into the found
+ids. `event_by_event` is best when an event reaches few leaves. `all_together` is best when it reaches many: it sends
+the whole batch down the tree and so reads each leaf once.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _scan_leaf(tree, codes, event, leaf, found, out, mode):
         for c in range(column + 2, end):
             kind = np.int64(columns[c])
             code = codes[event, kind >> 2]
-            if kind & 3 == BYTES:  # quicker tested than asked whether it must be
+            if kind & 3 == BYTES:  # testing is cheaper than deciding whether to test
                 mask &= byte_mask(data, at, np.uint8(code & 255))
                 at += 32
             elif mask == 0:
@@ -86,12 +86,12 @@ def _scan_leaf(tree, codes, event, leaf, found, out, mode):
 
 @jit
 def event_by_event(nodes, children, columns, data, ids, live, codes, out, offsets, counts, mode):
-    """Search for each event on its own; fills `offsets`, and `counts` if not FIND. Returns `out`, or a longer array in
-    its place, and how many ids are found in it.
+    """Search for each event on its own. Fills `offsets`, and `counts` unless the mode is FIND. Returns `out`, possibly
+    reallocated, and the number of ids in it.
 
-    COUNT counts what is not special in `counts`, ANY stops at the first; both give special rows as found. The arrays of
-    the tree come one by one (`*tree`), for this is how single events are searched: to take a named tuple of six costs
-    numba more than two microseconds a call, as long as many a search.
+    COUNT adds rows that are not special to `counts`; ANY stops at the first. Both return special rows as found. The
+    arrays of the tree are passed one by one (`*tree`), because single events are searched this way: a named tuple of
+    six costs numba more than two microseconds per call, as much as many a search.
     """
     tree = PartitionTree(nodes, children, columns, data, ids, live)
     stack, leaves = np.empty(64, np.int64), np.empty(64, np.int64)
@@ -144,10 +144,10 @@ def event_by_event(nodes, children, columns, data, ids, live, codes, out, offset
 
 @jit
 def all_together(tree, codes, out, whose, offsets, counts, mode):
-    """Search for all events at once; fills `offsets`, and `counts` if not FIND. Returns `out` and `whose`, or longer
-    arrays in their place, with the found ids in no order and the event of each, and how many there are.
+    """Search for all events at once. Fills `offsets`, and `counts` unless the mode is FIND. Returns `out` and `whose`,
+    possibly reallocated, with the found ids in no particular order and the event of each, and how many there are.
 
-    COUNT counts what is not special in `counts`, which must be zeros, and gives special rows as found.
+    COUNT adds rows that are not special to `counts`, which must be zeros, and returns special rows as found.
     """
     nodes, events = tree.nodes, codes.shape[0]
     pool = np.empty(max(4 * events, 64), np.int32)
@@ -192,7 +192,7 @@ def all_together(tree, codes, out, whose, offsets, counts, mode):
             stack = grown(stack, depth + met + 1)
             begins, sizes = grown(begins, stack.size), grown(sizes, stack.size)
         wide = np.int64(nodes[place + 2])
-        if wide >= 0:  # the same events; they lie below what the other children get, and so are met last
+        if wide >= 0:  # the same events, below those of the other children, so they are visited last
             stack[depth], begins[depth], sizes[depth] = wide, begin, size
             depth += 1
         to = top
@@ -228,7 +228,7 @@ def take(values, places, out):
 
 @jit
 def by_event(values, whose, offsets, out):
-    """Put the values of each event side by side in `out`, from its offset on."""
+    """Group the values by event in `out`, each group at its event's offset."""
     free = offsets[:-1].copy()
     for hit in range(values.size):
         event = whose[hit]
@@ -238,7 +238,7 @@ def by_event(values, whose, offsets, out):
 
 @jit
 def reach(tree, codes):
-    """How many leaves the events reach, all in all."""
+    """The total number of leaves that the events reach."""
     nodes = tree.nodes
     stack = np.empty(64, np.int64)
     leaves = 0
@@ -266,7 +266,7 @@ def reach(tree, codes):
 def kill(tree, dims, lows, highs, name):
     """Clear the live bits of the row with these constraints and this name in all leaves that hold it; returns how many.
 
-    It walks the row's own cells, as the tree was built.
+    Walks the cells of the row in the way the tree was built.
     """
     nodes, live = tree.nodes, tree.live
     stack = np.empty(64, np.int64)

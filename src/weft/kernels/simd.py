@@ -1,8 +1,8 @@
-"""Thirty-two comparisons at once. Law: each intrinsic has a plain twin that gives the same.
+"""Thirty-two comparisons at once. Law: each intrinsic has a plain twin that gives the same result.
 
 A lane is a row of a block. Bounds lie in `data` (uint16): 32 lows and then 32 widths (high - low), in bytes or in 16
-bits; for codes beyond 16 bits the upper halves and the lower halves of 32 lows and then of 32 highs. A mask has bit i
-set for lane i.
+bits. For codes beyond 16 bits, they are the upper halves and the lower halves of 32 lows and then of 32 highs. A mask
+has bit i set for lane i.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if COMPILED:
         return builder.shuffle_vector(first, ir.Constant(vector, ir.Undefined), zeros)
 
     def _inside(context, builder, signature, arguments, bits):
-        """Lanes with code - low <= width, where what is negative wraps around and is large."""
+        """Lanes with code - low <= width, where a negative difference wraps around and becomes large."""
         array, at, code = arguments
         low = _lanes(context, builder, signature.args[0], array, at, 0, bits)
         width = _lanes(context, builder, signature.args[0], array, at, LANES * bits // 16, bits)
@@ -81,7 +81,7 @@ if COMPILED:
 
     @intrinsic
     def lowest(typing, mask):
-        """The place of the lowest set bit of a mask that has one."""
+        """The position of the lowest set bit of a nonzero mask."""
         signature = types.int64(types.uint32)
 
         def generate(context, builder, signature, arguments):
@@ -104,7 +104,7 @@ if COMPILED:
     def compress(typing, ids, at, out, to, mask):
         """Store those of the 16 ids (int32) at ids[at:at+16] whose bit is set, side by side from out[to].
 
-        All of out[to:to+16] is written: what comes after the ids is of no meaning.
+        All of out[to:to+16] is written; what follows the ids is meaningless.
         """
         signature = types.void(ids, types.int64, out, types.int64, types.uint16)
 
@@ -113,7 +113,7 @@ if COMPILED:
             vector, bits = ir.VectorType(ir.IntType(32), 16), ir.VectorType(ir.IntType(1), 16)
             source = builder.bitcast(_pointer(context, builder, signature.args[0], array, at), vector.as_pointer())
             pointer = builder.bitcast(_pointer(context, builder, signature.args[2], target, to), vector.as_pointer())
-            # In a register, then stored whole: a compressing store is much dearer on some processors.
+            # Compress in a register and store it whole: a compressing store is much more expensive on some processors.
             kind = ir.FunctionType(vector, [vector, bits, vector])
             squeeze = cgutils.get_or_insert_function(builder.module, kind, "llvm.experimental.vector.compress.v16i32")
             rest = ir.Constant(vector, ir.Undefined)
@@ -125,7 +125,7 @@ if COMPILED:
 
     @intrinsic
     def prefetch(typing, array, at):
-        """Ask for array[at] to be brought near; any place is safe to ask for."""
+        """Prefetch array[at]. Any position is safe."""
         signature = types.void(array, types.int64)
 
         def generate(context, builder, signature, arguments):
@@ -158,7 +158,7 @@ else:
         return np.uint32(_BITS[(low <= code) & (code <= high)].sum())
 
     def lowest(mask):
-        """The place of the lowest set bit of a mask that has one."""
+        """The position of the lowest set bit of a nonzero mask."""
         return (int(mask) & -int(mask)).bit_length() - 1
 
     def ones(mask):
@@ -171,4 +171,4 @@ else:
         out[to : to + len(kept)] = kept
 
     def prefetch(array, at):
-        """Ask for array[at] to be brought near; any place is safe to ask for."""
+        """Prefetch array[at]. Any position is safe."""

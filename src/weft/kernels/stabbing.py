@@ -1,8 +1,8 @@
-"""Which of many ranges reach over a place. Law: exact; what is found comes in the order of the starts.
+"""Which of many ranges extend over a position. Law: exact; results come in the order of the starts.
 
-Ranges are sorted by `starts`; `ends` is any (int64[n] both). `peaks` (int64) has the highest end of each 8 ranges, then
-of each 64, and so on up to one group; `bases` (int64[levels]) says where each level begins. So ranges that end too
-early are passed over in groups, however wide the others are.
+Ranges are sorted by `starts`; `ends` are in any order (int64[n] both). `peaks` (int64) holds the highest end of each 8
+ranges, then of each 64, and so on up to one group; `bases` (int64[levels]) is where each level begins. Ranges that end
+too early are thus skipped in groups, however wide the others are.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SHIFT = 3  # groups of 8
 
 
 def peaks_of(ends: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The peaks of these ends, and the bases of their levels."""
+    """The peaks of these ends and the bases of their levels."""
     levels, bases, size, level = [np.zeros(0, np.int64)], [], 0, ends
     while level.size > 1:
         level = np.maximum.reduceat(level, np.arange(0, level.size, 1 << SHIFT))
@@ -28,7 +28,7 @@ def peaks_of(ends: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int
 
 @jit
 def _reaching(ends, peaks, bases, at, stop, high):
-    """The first place from `at` on and before `stop` whose end is `high` or more; else `stop` or more."""
+    """The first position from `at` on and before `stop` whose end is at least `high`; otherwise `stop` or more."""
     while at < stop:
         level = 0
         while level < bases.size and at & ((1 << SHIFT * (level + 1)) - 1) == 0:
@@ -43,10 +43,10 @@ def _reaching(ends, peaks, bases, at, stop, high):
 
 @jit
 def reaching(starts, ends, peaks, bases, lows, highs, out, offsets):
-    """Find, for each i, the ranges that start at lows[i] or before and end at highs[i] or after.
+    """Find, for each i, the ranges that start at or before lows[i] and end at or after highs[i].
 
-    With (a, b) these are the ranges that cover [a, b], with (b, a) those that overlap it. Their places are written to
-    `out` (int64), those of i from offsets[i] (int64[n + 1]) on. Returns `out`, or a longer array in its place.
+    With (a, b) these are the ranges that cover [a, b]; with (b, a), the ranges that overlap it. The positions for i are
+    written to `out` (int64) from offsets[i] (int64[n + 1]) on. Returns `out`, possibly reallocated.
     """
     found = 0
     offsets[0] = 0

@@ -1,11 +1,12 @@
-"""A step function over the curve, in sorted blocks: how many need each point. Laws: exact; neighbouring steps differ.
+"""A step function over the curve, in sorted blocks: how many ranges need each point. Laws: exact; neighbouring steps
+differ.
 
-A step begins at its key and lasts to the next key, the last one to LAST; the first key is always 0. Since neighbours
-differ, a run of points that nobody needs is one step: how far it reaches is known where it is found. Steps lie in
-blocks of `SIZE`, in slots of one pool; `firsts` and `order` say in which order (a B+-tree of two levels, MICS 4.1).
-A block holds what is to be added to all its counts and its lowest count, so that a wide range is one addition, and one
-comparison, a block. A split moves the directory up, n / SIZE entries for each SIZE / 2 new steps: little up to many
-millions of steps.
+A step begins at its key and lasts to the next key, the last one to LAST. The first key is always 0. Because neighbours
+differ, a run of points that nothing needs is one step, so its extent is known wherever it is found. Steps lie in blocks
+of `SIZE`, in slots of one pool; `firsts` and `order` give their order (a B+-tree of two levels, MICS 4.1). A block
+stores an amount to be added to all its counts, and its lowest count, so a wide range costs one addition and one
+comparison per block. A split shifts the directory: n / SIZE entries for each SIZE / 2 new steps, which is cheap up to
+many millions of steps.
 """
 
 from __future__ import annotations
@@ -19,25 +20,25 @@ from weft.kernels.jit import jit
 from weft.kernels.simd import prefetch
 
 LAST = 2**63 - 1  # the last point of any curve
-USED, STEPS, FREE, SIZE = 0, 1, 2, 3  # places in `head`
+USED, STEPS, FREE, SIZE = 0, 1, 2, 3  # positions in `head`
 
 
 class Blocks(NamedTuple):
-    """The arrays of one table; only the kernels change them."""
+    """The arrays of one table. Only the kernels change them."""
 
-    keys: NDArray[np.int64]  # SIZE a slot: where steps begin
-    counts: NDArray[np.int32]  # SIZE a slot: the step's count, less `pending`
-    sizes: NDArray[np.int32]  # of each slot: how many steps
-    pending: NDArray[np.int32]  # of each slot: what is to be added to each count
-    lowest: NDArray[np.int32]  # of each slot: the lowest count
+    keys: NDArray[np.int64]  # SIZE per slot: where steps begin
+    counts: NDArray[np.int32]  # SIZE per slot: the step's count, less `pending`
+    sizes: NDArray[np.int32]  # per slot: number of steps
+    pending: NDArray[np.int32]  # per slot: amount to be added to each count
+    lowest: NDArray[np.int32]  # per slot: the lowest count
     order: NDArray[np.int32]  # the slots in use, in the order of their keys
     firsts: NDArray[np.int64]  # the first key of each, in the same order
     free: NDArray[np.int32]  # a stack of slots not in use
-    head: NDArray[np.int64]  # slots in use, steps, free slots, steps a block
+    head: NDArray[np.int64]  # slots in use, steps, free slots, steps per block
 
 
 def empty(size: int, slots: int) -> Blocks:
-    """Blocks of one step: nobody needs anything."""
+    """Blocks with a single step: no point is needed."""
     keys, counts = np.zeros(slots * size, np.int64), np.zeros(slots * size, np.int32)
     sizes, pending, lowest, order = (np.zeros(slots, np.int32) for _ in range(4))
     sizes[0] = 1
@@ -47,7 +48,7 @@ def empty(size: int, slots: int) -> Blocks:
 
 
 def resized(blocks: Blocks, slots: int) -> Blocks:
-    """The same steps in another number of slots, at least those in use; block after block, as they come."""
+    """The same steps in another number of slots, at least as many as are in use; blocks are stored in order."""
     used, size = int(blocks.head[USED]), int(blocks.head[SIZE])
     order = blocks.order[:used]
     new = empty(size, slots)
@@ -63,7 +64,7 @@ def resized(blocks: Blocks, slots: int) -> Blocks:
 
 @jit
 def floor(values, begin, size, x):
-    """The last place, of `size` from `begin` on, whose value is x or less; the first one is."""
+    """The last of `size` positions from `begin` on whose value is at most x. The first one always qualifies."""
     while size > 1:
         half = size >> 1
         if values[begin + half] <= x:
@@ -74,7 +75,7 @@ def floor(values, begin, size, x):
 
 @jit
 def locate(t, x):
-    """The block of the step that holds a point (its place in the order), and the step's place."""
+    """The block of the step that contains a point (its position in the order), and the position of the step."""
     at = floor(t.firsts, 0, t.head[USED], x)
     slot = np.int64(t.order[at])
     return at, floor(t.keys, slot * t.head[SIZE], np.int64(t.sizes[slot]), x)
@@ -82,7 +83,7 @@ def locate(t, x):
 
 @jit
 def fetch(t, x):
-    """Ask for the memory of the block that holds a point; returns its slot."""
+    """Prefetch the block that contains a point; returns its slot."""
     slot = np.int64(t.order[floor(t.firsts, 0, t.head[USED], x)])
     base, size = slot * t.head[SIZE], np.int64(t.sizes[slot])
     for at in range(base, base + size, 8):
@@ -94,7 +95,7 @@ def fetch(t, x):
 
 @jit
 def count_of(t, at, place):
-    """How many need the points of a step."""
+    """How many ranges need the points of a step."""
     return t.counts[place] + t.pending[t.order[at]]
 
 
@@ -111,7 +112,7 @@ def last_of(t, at, place):
 
 @jit
 def following(t, at, place):
-    """The step after this one, which is not the last."""
+    """The step after this one, which must not be the last."""
     slot = np.int64(t.order[at])
     if place + 1 < slot * t.head[SIZE] + t.sizes[slot]:
         return at, place + 1
@@ -120,9 +121,10 @@ def following(t, at, place):
 
 @jit
 def bare(t, at, place, b):
-    """The first step from here on that nobody needs and that begins at b or before; its place is -1 if there is none.
+    """The first step from here on that nothing needs and that begins at or before b; its position is -1 if there is
+    none.
 
-    Blocks in which everything is needed are passed over.
+    Blocks in which every point is needed are skipped.
     """
     size = t.head[SIZE]
     while True:
@@ -144,7 +146,7 @@ def bare(t, at, place, b):
 
 @jit
 def settle(t, slot):
-    """Find a block's lowest count again."""
+    """Recompute the lowest count of a block."""
     base = slot * t.head[SIZE]
     low = t.counts[base]
     for place in range(base + 1, base + t.sizes[slot]):
@@ -154,7 +156,7 @@ def settle(t, slot):
 
 @jit
 def _split(t, at):
-    """Move the upper half of a full block to a new one behind it."""
+    """Move the upper half of a full block to a new block behind it."""
     size, used = t.head[SIZE], t.head[USED]
     slot = np.int64(t.order[at])
     t.head[FREE] -= 1
@@ -176,7 +178,7 @@ def _split(t, at):
 
 @jit
 def _join(t, at):
-    """Move the steps of the block behind this one here, and free its slot; there is room."""
+    """Move the steps of the next block into this one and free its slot. There must be room."""
     size = t.head[SIZE]
     slot, old = np.int64(t.order[at]), np.int64(t.order[at + 1])
     end, more = slot * size + t.sizes[slot], t.pending[old] - t.pending[slot]
@@ -198,7 +200,7 @@ def _join(t, at):
 
 @jit
 def put(t, at, place, key, count):
-    """Begin a step within the one at `place`; returns whether blocks were moved."""
+    """Begin a new step within the one at `place`; returns whether blocks were moved."""
     size = t.head[SIZE]
     slot = np.int64(t.order[at])
     moved = t.sizes[slot] == size
@@ -220,7 +222,7 @@ def put(t, at, place, key, count):
 
 @jit
 def take(t, at, place):
-    """Let the step before go on through this one, which is not the first; returns whether blocks were moved."""
+    """Remove this step, which must not be the first, by extending the one before; returns whether blocks were moved."""
     size = t.head[SIZE]
     slot = np.int64(t.order[at])
     base = slot * size
@@ -250,7 +252,7 @@ def take(t, at, place):
 
 @jit
 def write(t, keys, counts):
-    """Write all steps, in order, to `keys` (int64) and `counts` (int64), as many as there are."""
+    """Write all steps, in order, to `keys` (int64) and `counts` (int64), which have one entry per step."""
     to = 0
     for at in range(t.head[USED]):
         slot = np.int64(t.order[at])

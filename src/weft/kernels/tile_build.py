@@ -1,4 +1,4 @@
-"""A balanced tree of disjoint boxes, as in `tiles`. Law: its leaves are the boxes, a node is around its children."""
+"""A balanced tree of disjoint boxes, as in `tiles`. Law: its leaves are the boxes; every node encloses its children."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from weft.kernels.jit import jit
 from weft.kernels.tiles import FAN, FREE, FREE_LEAVES, GROUP, LEAVES, USED
 
 _DEPTH = 128
-_SAMPLE = 24  # boxes that are looked at to choose an axis
+_SAMPLE = 24  # boxes that are examined to choose an axis
 
 
 @jit
 def build(tree, low, high, owner, order):
-    """Make a balanced tree of disjoint boxes, in an empty one with room for two nodes each.
+    """Build a balanced tree of disjoint boxes in an empty tree with room for two nodes per box.
 
     The boxes are low, high (int64[n, axes]), n > 0; `order` (int64[n]) is 0..n-1 and is reordered. Cost: O(n log n).
     """
@@ -70,7 +70,7 @@ def _surround(tree, node):
 
 @jit
 def _widest(low, high, order, start, end):
-    """The axis on which the centres of some of the boxes lie farthest apart."""
+    """The axis on which the centres of a sample of the boxes lie farthest apart."""
     step = max(1, (end - start) // _SAMPLE)
     widest, best = -1.0, 0
     for axis in range(low.shape[1]):
@@ -90,7 +90,7 @@ def _centre(low, high, row, axis):
 
 @jit
 def _halve(keys, order, first, last, middle):
-    """Reorder so that no key before the middle is greater than one after it (Hoare's selection)."""
+    """Reorder so that no key before the middle is greater than a key after it (Hoare's selection)."""
     low, high = first, last - 1
     while low < high:
         pivot = keys[(low + high) // 2]

@@ -1,12 +1,12 @@
-"""Disjoint boxes in a tree, each free or taken by an owner. Laws: the leaves tile what the root is, whatever is taken
-or given back; a node holds all that is below it.
+"""Disjoint boxes in a tree, each free or owned. Laws: the leaves tile the root, whatever is taken or released; a node
+contains everything below it.
 
 Boxes are half-open on every axis: `low`, `high` (int64[nodes, axes]). Node 0 is the root. The children of a node are
-`many` (int16[nodes]) nodes from `first` (int32[nodes]) on, 0 at a leaf; `parent` is int32[nodes]. `owner`, as large,
-is FREE or an owner's number at a leaf, SPLIT at a node that is just the union of its children, GROUP at one that is
-only around them. `live` (int16[nodes]) is 1 at a free leaf, else how many children are live: a search passes by what is
-not. `chain` (int32[nodes]) leads from a leaf to the next one of its owner, NONE at the last. `head` (int64[HEAD +
-largest block]) has the counters below, then the first unused block of each size.
+`many` (int16[nodes]) nodes from `first` (int32[nodes]) on, 0 at a leaf; `parent` is int32[nodes]. `owner`
+(int32[nodes]) is FREE or an owner's number at a leaf, SPLIT at a node that is exactly the union of its children, and
+GROUP at a node that only encloses them. `live` (int16[nodes]) is 1 at a free leaf, else the number of live children; a
+search skips nodes that are not live. `chain` (int32[nodes]) leads from a leaf to the next one of its owner, NONE at the
+last. `head` (int64[HEAD + largest block]) has the counters below, then the first unused block of each size.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from weft.kernels.jit import jit
 
 FREE, SPLIT, GROUP = -1, -2, -3
 NONE = -1
-USED, FREE_LEAVES, LEAVES, SPARE, HEAD = 0, 1, 2, 3, 4  # nodes handed out; free leaves; leaves; nodes in unused blocks
+USED, FREE_LEAVES, LEAVES, SPARE, HEAD = 0, 1, 2, 3, 4  # nodes allocated; free leaves; leaves; nodes in unused blocks
 RATIO, BENEFIT, COST = 0, 1, 2  # what makes a box worth splitting
-GIVEN, LEAST, MOST = 0, 1, 2  # which axis is cut first: the first, or that on which least or most lies outside
+GIVEN, LEAST, MOST = 0, 1, 2  # which axis is cut first: the first, or where least or most lies outside
 NO_LIMIT = 1 << 62
-FAN = 8  # leaves of a group, at most
+FAN = 8  # maximal number of leaves in a group
 
 
 class TileTree(NamedTuple):
@@ -42,7 +42,7 @@ class TileTree(NamedTuple):
 
 
 def empty(nodes: int, axes: int) -> TileTree:
-    """Room for so many nodes; the root is yet to be made."""
+    """Room for this many nodes; the root has yet to be made."""
     return TileTree(
         np.zeros((nodes, axes), np.int64),
         np.zeros((nodes, axes), np.int64),
@@ -57,7 +57,7 @@ def empty(nodes: int, axes: int) -> TileTree:
 
 
 def resized(tree: TileTree, nodes: int, axes: int, lowest: int, highest: int) -> TileTree:
-    """The same tree with other room; on an axis that it does not have yet, every box is [lowest, highest)."""
+    """The same tree with a different capacity; on an axis that it does not have yet, every box is [lowest, highest)."""
     new = empty(nodes, axes)
     used, width = int(tree.head[USED]), tree.low.shape[1]
     new.low[:used, :width], new.high[:used, :width] = tree.low[:used], tree.high[:used]
@@ -73,7 +73,7 @@ def resized(tree: TileTree, nodes: int, axes: int, lowest: int, highest: int) ->
 
 @jit
 def _next(tree, node):
-    """The node after all below this one, in depth first order; 0 at the end."""
+    """The next node in depth-first order that is not below this one; 0 at the end."""
     while node != 0:
         parent = tree.parent[node]
         if node + 1 < tree.first[parent] + tree.many[parent]:
@@ -84,9 +84,9 @@ def _next(tree, node):
 
 @jit
 def meeting(tree, a, b, out):
-    """The free leaves that meet the box [a, b) (int64[axes]), into `out` (int32[wanted]) until it is full.
+    """Write the free leaves that meet the box [a, b) (int64[axes]) to `out` (int32[wanted]) until it is full.
 
-    Returns how many, and how many nodes were looked at.
+    Returns how many there are and how many nodes were visited.
     """
     found, node, axes, looked = 0, 0, a.shape[0], 0
     while True:
@@ -111,7 +111,9 @@ def meeting(tree, a, b, out):
 
 @jit
 def each_meeting(tree, lows, highs, out):
-    """Whether a free leaf meets each of the boxes (int64[n, axes]), into `out` (bool[n]); nodes looked at, in all."""
+    """Write to `out` (bool[n]) whether a free leaf meets each of the boxes (int64[n, axes]); returns the
+    nodes visited.
+    """
     one, looked = np.empty(1, np.int32), 0
     for row in range(lows.shape[0]):
         found, some = meeting(tree, lows[row], highs[row], one)
@@ -122,7 +124,7 @@ def each_meeting(tree, lows, highs, out):
 
 @jit
 def leaves(tree, out):
-    """All leaves, depth first, into `out` (int32[leaves]); how many."""
+    """Write all leaves, depth first, to `out` (int32[leaves]); returns how many."""
     found, node = 0, 0
     while True:
         if tree.first[node] != 0:
@@ -135,12 +137,12 @@ def leaves(tree, out):
             return found
 
 
-# -- taking and giving back --------------------------------------------------------------------------
+# -- taking and releasing ----------------------------------------------------------------------------
 
 
 @jit
 def _pieces(tree, leaf, a, b):
-    """Into how many boxes the rest of a leaf falls when [a, b) is cut out: one for each face that cuts it."""
+    """The number of boxes that the rest of a leaf falls into when [a, b) is cut out: one per face that cuts it."""
     found = 0
     for axis in range(a.shape[0]):
         if tree.low[leaf, axis] < a[axis]:
@@ -152,7 +154,7 @@ def _pieces(tree, leaf, a, b):
 
 @jit
 def _benefit(tree, leaf, a, b):
-    """The volume of what a leaf and [a, b) share."""
+    """The volume of the intersection of a leaf and [a, b)."""
     volume = 1.0
     for axis in range(a.shape[0]):
         low, high = max(tree.low[leaf, axis], a[axis]), min(tree.high[leaf, axis], b[axis])
@@ -175,7 +177,7 @@ def _block(tree, size):
 
 @jit
 def _fade(tree, node):
-    """A leaf is no longer free."""
+    """Mark a leaf as no longer free."""
     tree.live[node] = 0
     while node != 0:
         node = tree.parent[node]
@@ -186,7 +188,9 @@ def _fade(tree, node):
 
 @jit
 def _sorted_axes(tree, leaf, a, b, by, axes, outside):
-    """The axes in the order in which they are to be cut, into `axes` (int64); `outside` is room for as many floats."""
+    """Write the axes to `axes` (int64) in the order in which they are cut; `outside` is scratch space for as many
+    floats.
+    """
     for axis in range(a.shape[0]):
         low, high = tree.low[leaf, axis], tree.high[leaf, axis]
         inside = float(min(high, b[axis])) - float(max(low, a[axis]))
@@ -201,7 +205,7 @@ def _sorted_axes(tree, leaf, a, b, by, axes, outside):
 
 @jit
 def _take(tree, leaf, pieces, a, b, owner, by, axes, outside):
-    """Give an owner what a free leaf and [a, b) share; the leaf that this is."""
+    """Give an owner the intersection of a free leaf and [a, b); returns the leaf that it becomes."""
     head = tree.head
     if pieces == 0:
         tree.owner[leaf] = owner
@@ -236,12 +240,12 @@ def _take(tree, leaf, pieces, a, b, owner, by, axes, outside):
 
 @jit
 def take(tree, found, a, b, owner, chain, most, room, choice, by):
-    """Give an owner what the free leaves `found` (int32) and [a, b) share.
+    """Give an owner the intersection of the free leaves `found` (int32) and [a, b).
 
-    It makes at most `most` more free leaves and `room` more leaves: what costs nothing is given first, then what is
+    Creates at most `most` more free leaves and `room` more leaves. Pieces that cost nothing are taken first, then those
     worth most by `choice`. `chain` is the owner's first leaf so far, or NONE. Returns the first leaf now, how many more
-    free leaves were made, and how many of those found were given. There must be memory for `room` more leaves and
-    their parents.
+    free leaves were created, and how many of the found leaves were taken. There must be memory for `room` more leaves
+    and their parents.
     """
     size = a.shape[0]
     axes, outside = np.zeros(size, np.int64), np.zeros(size, np.float64)
@@ -291,7 +295,7 @@ def _push(heap, worth, size, leaf, value):
 
 @jit
 def _pop(heap, worth, size):
-    """Remove the best; `size` is how many are left."""
+    """Remove the best entry; `size` is the number that remains."""
     leaf, value = heap[size], worth[size]
     at = 0
     while 2 * at + 1 < size:
@@ -307,9 +311,9 @@ def _pop(heap, worth, size):
 
 @jit
 def release(tree, leaf):
-    """Make a leaf and those that it leads to free again; a split of which all is free is undone.
+    """Free a leaf and all leaves chained to it. A split whose parts are all free is undone.
 
-    Cost: O(depth) a leaf.
+    Cost: O(depth) per leaf.
     """
     while leaf != NONE:
         after = tree.chain[leaf]
@@ -331,9 +335,10 @@ def release(tree, leaf):
 
 @jit
 def linked(tree, nodes, heads):
-    """Chain leaves (int32) that are in order of their owners; the first of each owner into `heads` (int32); how many.
+    """Chain leaves (int32) that are sorted by owner; writes the first of each owner to `heads` (int32), returns how
+    many.
 
-    Free leaves must not be among them.
+    None of the leaves may be free.
     """
     found = 0
     for place in range(nodes.shape[0]):
@@ -348,7 +353,7 @@ def linked(tree, nodes, heads):
 
 @jit
 def _undone(tree, node):
-    """Make a node a free leaf if all its children are, and it is their union."""
+    """Make a node a free leaf if all its children are free leaves and it is their union."""
     first, many = tree.first[node], tree.many[node]
     if tree.owner[node] != SPLIT or tree.live[node] != many:
         return False

@@ -1,9 +1,9 @@
-"""Whether a partition tree is one of some rows. Laws: after FINE no search of the tree reads outside its arrays or runs
-for ever, and it finds a row just if all codes of the event are in the row's ranges; the check itself reads nothing
-outside its arrays, whatever is in them, and its work is linear in their sizes.
+"""Whether a partition tree is valid for some rows. Laws: after FINE, no search of the tree reads outside its arrays or
+fails to terminate, and it finds a row if and only if all codes of the event are in the row's ranges; the check itself
+reads nothing outside its arrays, whatever their contents, and its work is linear in their sizes.
 
-The arrays are those of `partition`; `nodes` and `live` may hold anything, and so may all others. Rows come as `starts`
-(int64[n+1]), `dims`, `lows` and `highs` (int32), which must be sound: see `rows_fault`.
+The arrays are those of `partition` and may all hold anything. Rows are given as `starts` (int64[n+1]), `dims`, `lows`
+and `highs` (int32), which must be valid: see `rows_fault`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FAULTS = (
     "a node is cut by a dimension twice, or lies too deep",
     "a leaf's blocks are outside their arrays",
     "a block's columns are not those of its leaf",
-    "a block names a row that there is not",
+    "a block names a row that does not exist",
     "a row's bounds in a leaf are not its own",
     "a row is in a leaf where it does not belong, or twice in one",
     "a row is missing in a leaf",
@@ -30,12 +30,12 @@ FAULTS = (
 _NODE, _CHILD, _DEPTH, _BLOCKS, _COLUMNS, _NAME, _BOUNDS, _PLACE, _MISSING = range(1, 10)
 _DEEPEST = 4096
 _CELLS = 64  # that a row may lie in
-_MOST_ROWS = 64  # of a slot under one name
+_MOST_ROWS = 64  # per slot under one name
 
 
 @jit
 def rows_fault(starts, dims, lows, highs, sizes):
-    """Whether a row's constraints are out of order, outside their dimensions, two of one dimension, or no test."""
+    """Whether a row's constraints are out of order, outside their dimensions, repeat a dimension, or test nothing."""
     seen = np.full(sizes.size, -1, np.int64)
     if starts[0] != 0 or starts[starts.size - 1] != dims.size:
         return True
@@ -54,7 +54,7 @@ def rows_fault(starts, dims, lows, highs, sizes):
 
 @jit
 def _nodes_fault(nodes, children, blocks, sizes, parent, cell):
-    """Fill `parent` and `cell` (int32, one a node; the cell of a child for wide rows is -1), and say what is wrong."""
+    """Fill `parent` and `cell` (int32, one per node; -1 for a child for wide rows); returns what is wrong."""
     n = parent.size
     total_cells, total_blocks = np.int64(0), np.int64(0)
     for node in range(1, n):
@@ -94,9 +94,9 @@ def _nodes_fault(nodes, children, blocks, sizes, parent, cell):
 
 @jit
 def _enter(nodes, parent, cell, sizes, leaf, path, dims_of_path):
-    """Write the path of a leaf to `path`: for each of its dimensions low, high, shift, most and cell.
+    """Write the path of a leaf to `path`: low, high, shift, most and cell of each of its dimensions.
 
-    Returns how many dimensions it has, or -1 if one comes twice or they are too many.
+    Returns the number of dimensions, or -1 if one occurs twice or there are too many.
     """
     depth, node = 0, leaf
     while parent[node] >= 0:
@@ -124,7 +124,7 @@ def _kind_of(low, high):
 
 @jit
 def _bounds_differ(data, octets, at, lane, kind, low, high):
-    """Whether a lane's bounds are others than these; low > high stands for no bounds."""
+    """Whether a lane's bounds differ from these; low > high stands for no bounds."""
     none = low > high
     if kind == BYTES:
         first, width = (0, 255) if none else (low & 255, high - low)
@@ -144,7 +144,7 @@ def _bounds_differ(data, octets, at, lane, kind, low, high):
 
 @jit
 def _lane_fault(rows, row, data, octets, lane, block_dims, found, path, depth, where, kinds, met):
-    """What is wrong with a lane as the row: its bounds, or that it is here at all."""
+    """What is wrong with a lane that should hold the row: its bounds, or that it is here at all."""
     starts, dims, lows, highs = rows
     cells_met = 0
     fault = FINE
@@ -192,7 +192,7 @@ def tree_fault(nodes, children, columns, data, ids, live, rows, first_row, speci
     """FINE, or which of FAULTS the tree has.
 
     `rows` are starts, dims, lows, highs; the rows of slot s are first_row[s] to first_row[s + 1] (int64). `special`
-    (int32) has the rows with names of their own, in order, and `is_special` (bool) marks them.
+    (int32) lists the rows with names of their own, in order, and `is_special` (bool) marks them.
     """
     n, d, n_rows = nodes.size // NODE, sizes.size, rows[0].size - 1
     parent, cell = np.empty(n, np.int32), np.empty(n, np.int32)
@@ -292,7 +292,7 @@ def tree_fault(nodes, children, columns, data, ids, live, rows, first_row, speci
 
 @jit
 def _missing(nodes, children, rows, copies, d):
-    """Walk each row's own cells, and count its leaves."""
+    """Walk the cells of each row and count its leaves."""
     starts, dims, lows, highs = rows
     low_of, high_of = np.full(d, -1, np.int64), np.full(d, -1, np.int64)
     stack = np.empty(64, np.int64)

@@ -1,10 +1,10 @@
-"""Merging of what neighbours are told (thesis 8.3.3, 8.4). Laws: each neighbour is told what lets through exactly what
-it would be told unmerged, if mergers are perfect; the structure itself is not touched.
+"""Merging of the filters that neighbours are told (thesis 8.3.3, 8.4). Laws: with perfect mergers, each neighbour is
+told filters that let through exactly what the unmerged ones would; the structure itself is not changed.
 
-Filters with equal forwards sets are merged once for all the neighbours in the set. What a neighbour is told is then
-what all sets that it is in give, without what another of those covers (Equation 8.1); and if filters whose forwards
-sets merely overlap are to merge, these are merged once more for each neighbour that both go to, so that the merger goes
-to the intersection (Definition 8.2) and each part stays for the others.
+Filters with equal forwards sets are merged once for all neighbours in the set. A neighbour is then told the results of
+all sets that it belongs to, except those that another of them covers (Equation 8.1). If filters whose forwards sets
+merely overlap may merge, the results are merged once more for each neighbour. The merger then goes to the intersection
+(Definition 8.2), and each part remains for the other neighbours.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ Forwards = frozenset[Interface]
 
 
 class AggregateMerging(Generic[T]):
-    """Forwarded filters, merged for each neighbour; `overlapping` merges across different forwards sets too.
+    """Forwarded filters, merged for each neighbour; `overlapping` also merges across different forwards sets.
 
-    With `patience` a merger that lost a component stays until `tidy`, as in `MergedSet`.
+    With `patience`, a merger that lost a component stays until `tidy`, as in `MergedSet`.
 
     >>> from weft import to_filter, parse
     >>> from weft.order import FilterRelation, Forwarding, Poset
@@ -53,37 +53,39 @@ class AggregateMerging(Generic[T]):
         self._regroup(forwarding.structure)
 
     def add(self, thing: T, interface: Interface) -> dict[Interface, MergeChange[T]]:
-        """Take in a filter; how what each neighbour is told changes."""
+        """Add a filter; returns how the filters told to each neighbour change."""
         return self.apply(self.forwarding.add(thing, interface))
 
     def discard(self, thing: T, interface: Interface) -> dict[Interface, MergeChange[T]]:
-        """Let a filter go."""
+        """Remove a filter; returns how the filters told to each neighbour change."""
         return self.apply(self.forwarding.discard(thing, interface))
 
     def change(
         self, add: Iterable[tuple[T, Interface]], drop: Iterable[tuple[T, Interface]]
     ) -> dict[Interface, MergeChange[T]]:
-        """Drops, then additions, told as one change."""
+        """Apply removals, then additions, as one change."""
         return self.apply(self.forwarding.change(add, drop))
 
     def attach(self, neighbour: Interface) -> dict[Interface, MergeChange[T]]:
-        """A new neighbour; what it must be told, and how that of others changes. Cost: O(nodes)."""
+        """Add a neighbour; returns what it must be told, and how the filters told to others change. Cost: O(nodes)."""
         self.forwarding.attach(neighbour)
         self._listen(neighbour)
         return self._regroup(self.forwarding.structure)
 
     def detach(self, neighbour: Interface) -> dict[Interface, MergeChange[T]]:
-        """A neighbour is gone, with all that it wanted. Cost: O(nodes)."""
+        """Remove a neighbour and everything that it wanted. Cost: O(nodes)."""
         self.forwarding.detach(neighbour)
         self._told.pop(neighbour, None)
         return self._regroup([*self._places, *self.forwarding.structure])
 
     def apply(self, changes: dict[Interface, ForwardChange[T]]) -> dict[Interface, MergeChange[T]]:
-        """Forwards sets changed so; how what is told changes. For whoever changes the forwarding without this."""
+        """Update after changes made directly to the forwarding; returns how the filters told to each
+        neighbour change.
+        """
         return self._regroup(node for told in changes.values() for node in (*told.drop, *told.add))
 
     def tidy(self, everything: bool = False) -> dict[Interface, MergeChange[T]]:
-        """Merge anew what lost components, where too many false positives were counted, or everywhere."""
+        """Merge again whatever lost components, where too many false positives were counted, or everywhere."""
         return self._spread({forwards: group.tidy(everything) for forwards, group in self._groups.items()})
 
     def told(self, neighbour: Interface) -> list[MergeItem[T]]:
@@ -110,7 +112,7 @@ class AggregateMerging(Generic[T]):
         self._told[neighbour] = MergedSet(self._relation, self.merging if self.overlapping else never())
 
     def _regroup(self, nodes: Iterable[Node[T]]) -> dict[Interface, MergeChange[T]]:
-        """Move nodes to the groups of their forwards sets, and tell each neighbour what came of it."""
+        """Move nodes to the groups of their forwards sets; returns the resulting change for each neighbour."""
         joins: dict[Forwards, list[tuple[Hashable, T]]] = {}
         leaves: dict[Forwards, list[Hashable]] = {}
         for node in dict.fromkeys(nodes):
@@ -131,7 +133,7 @@ class AggregateMerging(Generic[T]):
         )
 
     def _spread(self, groups: dict[Forwards, MergeChange[T]]) -> dict[Interface, MergeChange[T]]:
-        """What changes of groups make of what each neighbour is told."""
+        """Turn changes of groups into changes of what each neighbour is told."""
         added: dict[Interface, list[tuple[Hashable, T]]] = {}
         dropped: dict[Interface, list[Hashable]] = {}
         for forwards, change in groups.items():

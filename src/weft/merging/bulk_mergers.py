@@ -1,5 +1,6 @@
-"""Very many filters merged at once. Laws: a merger matches all that its components and what it covers match, and with
-no budget nothing else; every filter is in one of them, once; each can be written as text and read again.
+"""Very many filters merged at once. Laws: a merger matches every event that its components and the filters it covers
+match, and without a budget no others; every filter is in exactly one merger; every merger can be written as text and
+parsed again.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from weft.order.filter_relation import FilterRelation
 
 @dataclass(frozen=True, slots=True)
 class BulkMerger:
-    """What some filters are told as: those that it is made of, the first one first, and what else it covers.
+    """A filter that stands for several: its components, the first one first, and the other filters that it covers.
 
-    A filter that nothing merges with is its own only component, and has no text but its own: None.
+    A filter that merges with no other is its own only component, and its text is None.
     """
 
     text: str | None
@@ -31,7 +32,7 @@ class BulkMerger:
 
 
 def merge_all(forms: Sequence[NormalForm], schema: Schema | None = None, budget: float = 0.0) -> list[BulkMerger]:
-    """Filters, none of which matches nothing, as few mergers; `budget` is the share of the domain they may add.
+    """Merge satisfiable filters into few mergers; `budget` is the share of the domain that these may add.
 
     >>> from weft import normalize, parse
     >>> texts = ["x < 10", "y = 1", "x >= 5 AND x < 20", "x > 3 AND y = 1"]
@@ -40,7 +41,7 @@ def merge_all(forms: Sequence[NormalForm], schema: Schema | None = None, budget:
     """
     merging = FilterMerging(schema, MergeBudget(budget) if budget > 0 else None)
     told: MergedSet[Region] = MergedSet(FilterRelation(schema), merging)
-    things = [NormalForm(form.boxes, form.schema) for form in forms]  # each one object, however many are equal
+    things = [NormalForm(form.boxes, form.schema) for form in forms]  # one object each, even for equal forms
     places = {id(thing): place for place, thing in enumerate(things)}
     told.change(enumerate(things), ())
     mergers: list[BulkMerger] = []
@@ -48,7 +49,7 @@ def merge_all(forms: Sequence[NormalForm], schema: Schema | None = None, budget:
         components = tuple(sorted(places[id(thing)] for thing in told.components(item)))
         covered = tuple(sorted(places[id(thing)] for thing in told.covered(item)))
         text = None if len(components) == 1 else _text(item.thing)
-        if len(components) > 1 and text is None:  # it cannot be written: each as it is
+        if len(components) > 1 and text is None:  # it cannot be written as text: keep each filter as it is
             mergers += [BulkMerger(None, (place,)) for place in (*components, *covered)]
         else:
             mergers.append(BulkMerger(text, components, covered))
@@ -56,7 +57,7 @@ def merge_all(forms: Sequence[NormalForm], schema: Schema | None = None, budget:
 
 
 def _text(thing: Region) -> str | None:
-    """The merger as text that can be read again, if it can be written so."""
+    """The merger as text that can be parsed again, or None if it cannot be written that way."""
     if not isinstance(thing, NormalForm):
         return None
     try:

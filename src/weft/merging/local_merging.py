@@ -1,9 +1,9 @@
-"""Merging inside a structure (thesis 8.3.1, 8.3.2). Laws: only filters of one interface merge (Definition 8.1); filters
-may be added and discarded as if nothing merged; the structure lets through what it would without merging.
+"""Merging inside a structure (thesis 8.3.1, 8.3.2). Laws: only filters of the same interface merge (Definition 8.1);
+filters are added and discarded as if nothing merged; the structure lets through what it would without merging.
 
-The six rules hold for each interface: what one of its filters or mergers covers is taken out of the structure and
-remembered (rules 1 to 4), and comes back when that goes (rule 5); a merger that is covered goes with its components,
-which are remembered too (rule 6).
+The six rules hold for each interface. A filter that another filter or merger of the interface covers is removed from
+the structure and remembered (rules 1 to 4), and it returns when the covering one is removed (rule 5). A merger that is
+covered is removed together with its components, which are remembered too (rule 6).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class LocalMerging(Generic[T]):
-    """A structure that holds, for each interface, its filters merged.
+    """A structure that holds the merged filters of each interface.
 
     >>> from weft import to_filter, parse
     >>> from weft.order import FilterRelation, Forest
@@ -40,15 +40,15 @@ class LocalMerging(Generic[T]):
         self._merged: dict[Interface, MergedSet[T]] = {}
 
     def add(self, thing: T, interface: Interface = 0) -> RootChange[T]:
-        """Take in a filter that an interface wants; how the root set changed."""
-        key = self._key(thing)  # refuses what has no place, before anything changes
+        """Add a filter that an interface wants; returns how the root set changed."""
+        key = self._key(thing)  # rejects a filter that matches nothing, before anything changes
         merged = self._merged.get(interface)
         if merged is None:
             merged = self._merged[interface] = MergedSet(self.structure.relation, self.merging)
         return self._place(interface, merged.add(key, thing))
 
     def discard(self, thing: T, interface: Interface = 0) -> RootChange[T]:
-        """An interface no longer wants a filter, merged or not; one that it did not have is no error."""
+        """Remove an interface's filter, merged or not. Removing one that it did not have is not an error."""
         merged = self._merged.get(interface)
         if merged is None:
             return Change((), ())
@@ -58,7 +58,7 @@ class LocalMerging(Generic[T]):
         return change
 
     def discard_interface(self, interface: Interface) -> RootChange[T]:
-        """An interface no longer wants anything. Cost: O(nodes)."""
+        """Remove everything that an interface wants. Cost: O(nodes)."""
         self._merged.pop(interface, None)
         return self.structure.discard_interface(interface)
 
@@ -81,16 +81,19 @@ class LocalMerging(Generic[T]):
             assert held[interface] == keys or not self.structure.redundant, "and all of them"
 
     def _place(self, interface: Interface, change: MergeChange[T]) -> RootChange[T]:
-        """Drops first: a structure without redundancy takes in no part while its merger is there."""
+        """Apply a change, removals first: a structure without redundancy accepts no part while its merger is
+        present.
+        """
         changes = [self.structure.discard(item.thing, interface) for item in change.drop]
         changes += [self.structure.add(item.thing, interface) for item in change.add]
         if change.drop and not self.structure.redundant:
-            # such a structure may have let go more than a comparison of two shows, where covering is not transitive
+            # Such a structure may have removed more than a pairwise comparison shows, because covering need not be
+            # transitive.
             changes += [self.structure.add(item.thing, interface) for item in self.items(interface)]
         return self._net([each for each in changes if each])
 
     def _net(self, changes: Iterable[RootChange[T]]) -> RootChange[T]:
-        """Many changes of the root set as one."""
+        """Combine many changes of the root set into one."""
         changes = list(changes)
         if len(changes) < 2:
             return changes[0] if changes else Change((), ())

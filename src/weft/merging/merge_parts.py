@@ -1,5 +1,5 @@
-"""What is told: by what covers what, and by what may merge. Laws: an item keeps its identity as long as something of
-the same canonical form is told; a change never tells what it also drops.
+"""The parts that neighbours are told, found by covering and by mergeability. Laws: an item keeps its identity as long
+as something of the same canonical form is told; a change never adds what it also drops.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MergeItem(Generic[T]):
-    """Something that is told, with an identity of its own: a filter, or a merger of several."""
+    """Something that neighbours are told, with an identity of its own: a filter, or a merger of several filters."""
 
     thing: T
 
 
-MergeChange = Change[tuple[MergeItem[T], ...], tuple[MergeItem[T], ...]]  # what to tell no longer, and what from now on
+MergeChange = Change[tuple[MergeItem[T], ...], tuple[MergeItem[T], ...]]  # items to withdraw, and items to tell
 
 
 class MergePart(Generic[T]):
-    """A filter, or a merger of two parts, and what it covers. The whole that nobody owns is told."""
+    """A filter, or a merger of two parts, and what it covers. A part without an owner is a whole, and is told."""
 
     __slots__ = (
         *("breadth", "covered", "false", "ghost", "item", "key", "kind", "live", "made"),
@@ -43,11 +43,11 @@ class MergePart(Generic[T]):
         self.parts = parts
         self.covered: dict[MergePart[T], None] = {}
         self.owner: MergePart[T] | None = None
-        self.waste: float = waste + sum(part.waste for part in parts)  # at most, as a share of all events
-        self.false: float = sum(part.false for part in parts)  # positives that were counted
-        self.live: int = sum(part.live for part in parts) if parts else 1  # filters in it that are still wanted
-        self.breadth: float | None = None  # where somebody asked
-        self.ghost = False  # a filter that is no longer wanted, in a merger that is kept for a while
+        self.waste: float = waste + sum(part.waste for part in parts)  # upper bound, as a share of all events
+        self.false: float = sum(part.false for part in parts)  # false positives that were counted
+        self.live: int = sum(part.live for part in parts) if parts else 1  # its filters that are still wanted
+        self.breadth: float | None = None  # None until it is computed
+        self.ghost = False  # a filter that is no longer wanted, in a merger that stays for a while
         self.signatures: tuple[Hashable, ...] = ()
         self.node: Node[T] | None = None
         self.item: MergeItem[T] | None = None
@@ -65,7 +65,7 @@ class MergePart(Generic[T]):
                 yield part
 
     def everything(self) -> Iterator[MergePart[T]]:
-        """All parts in it, and in what it covers."""
+        """All parts in it, including those in what it covers."""
         open_ = [self]
         while open_:
             part = open_.pop()
@@ -74,26 +74,26 @@ class MergePart(Generic[T]):
 
     @property
     def whole(self) -> MergePart[T]:
-        """The part that this is in and that nobody owns."""
+        """The part without an owner that contains this one."""
         part = self
         while part.owner is not None:
             part = part.owner
         return part
 
     def adopt(self, part: MergePart[T]) -> None:
-        """Keep what lies in this one."""
+        """Store a part that this one covers."""
         part.owner = self
         self.covered[part] = None
         self.weigh(part.live)
 
     def disown(self, part: MergePart[T]) -> None:
-        """Let go what was covered."""
+        """Release a part that this one covers."""
         part.owner = None
         del self.covered[part]
         self.weigh(-part.live)
 
     def weigh(self, live: int) -> None:
-        """So many more filters in this one are wanted, or fewer. Cost: O(depth)."""
+        """Change the number of wanted filters in this part and its owners. Cost: O(depth)."""
         part: MergePart[T] | None = self
         while part is not None:
             part.live += live
@@ -101,7 +101,7 @@ class MergePart(Generic[T]):
 
 
 class ToldParts(Generic[T]):
-    """The wholes that are told. Cost of a change and of a question: as those of the relation's places."""
+    """The wholes that are told. A change or a query costs as much as it does in the relation's places."""
 
     def __init__(self, relation: Relation[T]) -> None:
         self.waste = 0.0
@@ -121,20 +121,20 @@ class ToldParts(Generic[T]):
         return iter(self._parts.values())
 
     def around(self, part: MergePart[T]) -> tuple[MergePart[T] | None, list[MergePart[T]]]:
-        """One whole that covers a part; if there is none, those that it covers."""
+        """One whole that covers a part; if there is none, the wholes that the part covers."""
         standing = self._places.standing(part.made, part.kind)
         for node in standing.all_above(self._top):
             return self._parts[node], []
         return None, [self._parts[node] for node in standing.all_below(self._top)]
 
     def alike(self, signatures: Iterable[Hashable], tries: int) -> Iterator[MergePart[T]]:
-        """The wholes with a signature in common, of each at most so many, the latest first."""
+        """The wholes that share a signature: at most `tries` for each, the latest first."""
         for signature in signatures:
             for part, _ in zip(reversed(self._alike.get(signature, {})), range(tries), strict=False):
                 yield part
 
     def tell(self, part: MergePart[T]) -> None:
-        """Take in a whole."""
+        """Add a whole."""
         node = part.node = Node(part.thing, part.made, part.kind)
         node.parents[self._top] = None
         self._top.children.put(node)
@@ -149,7 +149,7 @@ class ToldParts(Generic[T]):
             self._appeared[part] = None
 
     def withdraw(self, part: MergePart[T]) -> None:
-        """Let a whole go."""
+        """Remove a whole."""
         node, part.node = part.node, None
         assert node is not None
         self._top.children.take(node)
@@ -167,7 +167,9 @@ class ToldParts(Generic[T]):
             self._gone[part] = None
 
     def changes(self) -> MergeChange[T]:
-        """What changed; an item that another part now stands for, of the same canonical form, is not told again."""
+        """The changes since the last call. An item that passes to another part of the same canonical form is not told
+        again.
+        """
         if not self._appeared and not self._gone:
             return Change((), ())
         left: dict[Hashable, list[MergeItem[T]]] = {}

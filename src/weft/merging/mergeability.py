@@ -1,8 +1,8 @@
-"""Which two filters merge, into what (thesis 8.3.1, Appendix A). Laws: a merger covers both; a perfect one matches
-nothing else; what imperfect ones add stays within a budget.
+"""Which two filters merge, and into what (thesis 8.3.1, Appendix A). Laws: a merger covers both; a perfect merger
+matches nothing else; what imperfect mergers add stays within a budget.
 
-Two boxes merge perfectly only if they are alike in all but one attribute (Definition A.2). So the filters that may
-merge with one are found by its signatures, all of it but one attribute for each, and not by trying every pair.
+Two boxes merge perfectly only if they differ in at most one attribute (Definition A.2). Candidates are therefore found
+by signatures (all of the filter except one attribute, for each attribute), not by trying every pair.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from weft.algebra.measure import volume
 from weft.algebra.merge import Merger, merge_attributes, merge_bounding, merge_perfect
 from weft.algebra.relate import Region
 from weft.algebra.valueset import ValueSet
-from weft.errors import FilterTooComplexError, SchemaError
+from weft.errors import FilterTooComplexError, OptionError, SchemaError
 from weft.model.schema import Schema
 from weft.order.filter_relation import Boxed
 
@@ -29,7 +29,7 @@ _MAX_LETTERS = 16_384
 
 @dataclass(frozen=True, slots=True)
 class Merged(Generic[T]):
-    """What two things merge into, and the share of all events that neither of them has: 0 if it is perfect."""
+    """What two things merge into, and the share of all events that it adds to them: 0 for a perfect merger."""
 
     thing: T
     waste: float = 0.0
@@ -37,9 +37,10 @@ class Merged(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class MergeBudget:
-    """The share of the domain's volume that all mergers together may add; all of it from `saturation` items on.
+    """The share of the domain's volume that all mergers together may add. It grows to its full size at `saturation`
+    items.
 
-    Few filters stay precise, and become more general as the space fills (thesis 8.8).
+    A few filters stay precise; they become more general as the space fills (thesis 8.8).
 
     >>> MergeBudget(0.1, saturation=50).at(25), MergeBudget(0.1, saturation=50).at(80), MergeBudget(0.1).at(1)
     (0.05, 0.1, 0.1)
@@ -50,19 +51,23 @@ class MergeBudget:
 
     def __post_init__(self) -> None:
         if not 0 <= self.share <= 1 or self.saturation < 0:
-            raise ValueError("a budget is a share from 0 to 1, and its saturation a number of items")
+            raise OptionError(
+                f"MergeBudget({self.share}, saturation={self.saturation}) is not a budget; "
+                "give a share from 0 to 1 and a saturation of 0 or more items"
+            )
 
     def at(self, items: int) -> float:
-        """What may be added while so many items are told."""
+        """What may be added while this many items are told."""
         return self.share * min(1.0, items / self.saturation) if self.saturation else self.share
 
 
 class Merging(Generic[T]):
-    """How things of any type merge: `merge` takes two, as their relation compares them, and gives a thing or None.
+    """How things of any type merge: `merge` takes two things, as their relation compares them, and returns a thing or
+    None.
 
-    Things without a `signature` in common are never tried; without `signatures` all are alike. Of each signature at
-    most `tries` are tried, the latest first. `choice` takes the first merger that is found, or the widest: that with
-    the least waste and then the largest `breadth` (thesis A.5).
+    Things without a common signature are never tried; without `signatures`, all things are candidates. For each
+    signature at most `tries` candidates are tried, the latest first. `choice` selects the first merger found, or the
+    widest: the one with the least waste and then the largest `breadth` (thesis A.5).
 
     >>> touching = Merging(lambda a, b: (min(a[0], b[0]), max(a[1], b[1])) if a[0] <= b[1] and b[0] <= a[1] else None)
     >>> touching.merged((0, 5), (4, 9), room=0.0), touching.merged((0, 3), (5, 9), room=0.0)
@@ -79,9 +84,9 @@ class Merging(Generic[T]):
         tries: int = 8,
     ) -> None:
         if choice not in ("first", "widest"):
-            raise ValueError(f"choice is 'first' or 'widest', not {choice!r}")
+            raise OptionError(f"choice is {choice!r}; use 'first' or 'widest'")
         if tries < 1:
-            raise ValueError("a merger must be tried at least once")
+            raise OptionError(f"tries is {tries}; at least one candidate must be tried")
         self.choice = choice
         self.tries = tries
         self._merge = merge
@@ -89,24 +94,24 @@ class Merging(Generic[T]):
         self._breadth = breadth
 
     def signatures(self, made: Any) -> Iterable[Hashable]:
-        """Where a thing is found by those that it may merge with."""
+        """The keys under which merge candidates find a thing."""
         return (None,) if self._signatures is None else self._signatures(made)
 
-    def merged(self, one: Any, other: Any, room: float) -> Merged[T] | None:  # noqa: ARG002 - for those with a budget
-        """What two things merge into, adding no more than there is room for."""
+    def merged(self, one: Any, other: Any, room: float) -> Merged[T] | None:  # noqa: ARG002 - for subclasses
+        """What two things merge into, adding no more than `room`; None if they do not merge."""
         thing = self._merge(one, other)
         return None if thing is None else Merged(thing)
 
     def breadth(self, made: Any) -> float:
-        """How much a thing lets through, to choose by."""
+        """How much a thing lets through, as a basis for the choice."""
         return 0.0 if self._breadth is None else self._breadth(made)
 
     def room(self, items: int, spent: float) -> float:  # noqa: ARG002
-        """What may still be added while so many items are told that have added so much already."""
+        """What may still be added while this many items are told that have already added `spent`."""
         return 0.0
 
     def best(self, found: Iterator[tuple[Any, Merged[T], Any]]) -> tuple[Any, Merged[T], Any] | None:
-        """The chosen one of candidates, mergers and these as they are compared."""
+        """Choose among triples of a candidate, its merger, and the merger as it is compared."""
         if self.choice == "first":
             return next(found, None)
         return min(found, key=lambda each: (each[1].waste, -self.breadth(each[2])), default=None)
@@ -118,12 +123,12 @@ def never() -> Merging[Any]:
 
 
 class FilterMerging(Merging[Region]):
-    """How filters merge: perfectly, and with a `budget` also imperfectly where they test the same attributes (A.6).
+    """How filters merge: perfectly, and with a `budget` also imperfectly if they test the same attributes (A.6).
 
-    What is added is measured in volume under the schema's bounds; where these do not measure a filter, it merges
-    perfectly only. No merger is written with more than `pieces` intervals, points and patterns, or than its larger
-    part, and what has as many is left as it is: else every new value of an attribute would tell all values again. Nor
-    are filters of more than `boxes` boxes tried.
+    Added volume is measured under the schema's bounds; a filter that they cannot measure merges only perfectly. A
+    merger has at most `pieces` intervals, points and patterns, or as many as its larger part, and a filter that has as
+    many already is left as it is: otherwise every new value of an attribute would tell all values again. Filters of
+    more than `boxes` boxes are not tried.
 
     >>> from weft import to_filter, parse
     >>> from weft.order import FilterRelation
@@ -151,10 +156,10 @@ class FilterMerging(Merging[Region]):
         self._domain = self._measured(NormalForm((EVERYTHING,), schema))
 
     def signatures(self, made: Boxed) -> Iterable[Hashable]:
-        """Each box but one attribute or comparison; with a budget, the structure too."""
+        """Each box without one of its attributes or comparisons; with a budget, also the structure."""
         boxes = made.form.boxes
         if len(boxes) > self.boxes or _pieces(made.form) >= self.pieces:
-            return  # hardly anything fits into what is full already
+            return  # hardly anything can merge with a filter that is already full
         for box in boxes:
             hashes = {part: hash((part, held)) for part, held in (*box.sets.items(), *box.residuals.items())}
             whole = reduce(int.__xor__, hashes.values(), 0)
@@ -164,7 +169,7 @@ class FilterMerging(Merging[Region]):
             yield frozenset(boxes[0].sets), frozenset(boxes[0].residuals)
 
     def merged(self, one: Boxed, other: Boxed, room: float) -> Merged[Region] | None:
-        """The perfect merger, or else one that adds no more than there is room for."""
+        """The perfect merger, or else one that adds no more than `room`; None if there is neither."""
         try:
             perfect = self._perfect(one, other)
             if perfect is not None:
@@ -174,12 +179,12 @@ class FilterMerging(Merging[Region]):
             return None
 
     def breadth(self, made: Boxed) -> float:
-        """Its share of the domain; where that cannot be measured, the fewer attributes it tests the broader it is."""
+        """Its share of the domain. Where that cannot be measured, a filter with fewer attributes is broader."""
         share = self.share(made)
         return -min(len(box.sets) for box in made.form.boxes) if share is None else share
 
     def share(self, made: Boxed) -> float | None:
-        """The part of the domain that it holds, if the schema measures it."""
+        """Its share of the domain, or None if the schema cannot measure it."""
         size = self._measured(made.form)
         return size / self._domain if size is not None and self._domain else None
 
@@ -198,7 +203,7 @@ class FilterMerging(Merging[Region]):
         return form if form is not None and self._fits(form, one.form, other.form) else None
 
     def _imperfect(self, one: NormalForm, other: NormalForm, room: float) -> Merged[Region] | None:
-        """Attribute by attribute; if that has too many pieces, the box around both."""
+        """Merge attribute by attribute; if that has too many pieces, use the box around both."""
         if not self._domain:
             return None
         merger: Merger | None = merge_attributes((one, other), self.schema)
@@ -221,7 +226,7 @@ class FilterMerging(Merging[Region]):
 
 
 def _joined(one: Box, other: Box, schema: Schema | None) -> Box | None:
-    """The union of two boxes that are alike in all but one attribute or comparison; None of others."""
+    """The union of two boxes that differ in at most one attribute or comparison; None for other boxes."""
     if one.sets.keys() != other.sets.keys() or one.residuals.keys() != other.residuals.keys():
         return None
     names = [name for name, values in one.sets.items() if values != other.sets[name]]
@@ -241,7 +246,7 @@ def _pieces(form: NormalForm) -> int:
 
 
 def _letters(form: NormalForm) -> int:
-    """How much text its strings take: a merger must not outgrow what can be written as one filter."""
+    """The total length of its strings: a merger must not exceed the size of a filter that can be written."""
     texts = (cut[0] for box in form.boxes for values in box.sets.values() for cut in values.strings.line)
     return sum(map(len, texts))
 

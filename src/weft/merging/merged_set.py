@@ -1,10 +1,11 @@
-"""Sets of filters in which some are told as one (thesis 8.3, 8.5). Laws: what is told lets through all that is in the
-set, and with perfect mergers nothing else; a merger goes with its components; when nothing is in, nothing is told.
+"""Sets of filters in which several can be told as one (thesis 8.3, 8.5). Laws: the items told let through everything
+that the set matches, and with perfect mergers nothing else; a merger is removed with its components; an empty set tells
+nothing.
 
-A merger keeps the two parts that it was made of, filters or mergers (CO), and whatever else it covers (CV). So when a
-component goes only the mergers on the way up to it dissolve, and what hung on them is told or merged anew: the
-components of a part are components of the whole, never the part (Algorithm 14, erratum), and what is left of a merger
-does not go with it (rules 5 and 6, erratum).
+A merger keeps the two parts that it was made of, filters or mergers (CO), and whatever else it covers (CV). When a
+component is removed, only the mergers on the way up from it dissolve, and what they contained is told or merged again.
+The components of a part are components of the whole, but the part itself is not (Algorithm 14, erratum), and what is
+left of a merger is not removed with it (rules 5 and 6, erratum).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
+from weft.errors import OptionError
 from weft.merging.merge_parts import MergeChange, MergeItem, MergePart, ToldParts
 from weft.merging.mergeability import Merged, Merging
 from weft.order.relation import Relation
@@ -20,10 +22,11 @@ T = TypeVar("T")
 
 
 class MergedSet(Generic[T]):
-    """Filters by keys, told as few items.
+    """Filters by key, told as few items.
 
-    `patience` above 0 keeps a merger that lost a component until so many false positives are counted, and then `tidy`
-    merges anew (thesis 8.8). The caller reports them, or `estimate` says how many a component that went will cause.
+    With `patience` above 0, a merger that lost a component stays until this many false positives are counted; `tidy`
+    then merges again (thesis 8.8). The caller reports false positives, or `estimate` returns how many a removed
+    component will cause.
 
     >>> from weft import to_filter, parse
     >>> from weft.order import FilterRelation
@@ -45,15 +48,15 @@ class MergedSet(Generic[T]):
         estimate: Callable[[Any], float] | None = None,
     ) -> None:
         if patience < 0:
-            raise ValueError("patience is a number of false positives, 0 for none")
+            raise OptionError(f"patience is {patience}; give a number of false positives, or 0 for none")
         self.relation = relation
         self.merging = merging
         self.patience = patience
         self._estimate = estimate
         self._told: ToldParts[T] = ToldParts(relation)
         self._filters: dict[Hashable, MergePart[T]] = {}
-        self._ghosts: dict[MergePart[T], Hashable] = {}  # filters that are gone, in mergers that are not
-        self._loose: dict[MergePart[T], None] = {}  # wholes that a change left untold
+        self._ghosts: dict[MergePart[T], Hashable] = {}  # removed filters in mergers that stay
+        self._loose: dict[MergePart[T], None] = {}  # wholes that a change has not placed yet
 
     def __len__(self) -> int:
         return len(self._told)
@@ -66,26 +69,28 @@ class MergedSet(Generic[T]):
 
     @property
     def waste(self) -> float:
-        """What is told beyond what was merged, at most, as a share of all events: never more than the budget."""
+        """Upper bound of what is told beyond the filters, as a share of all events; never more than the budget."""
         return self._told.waste
 
     @property
     def filters(self) -> int:
-        """How many filters are in."""
+        """The number of filters in the set."""
         return len(self._filters) - len(self._ghosts)
 
     # -- changes --------------------------------------------------------------------------------------
 
     def add(self, key: Hashable, thing: T) -> MergeChange[T]:
-        """Take in a filter; nothing changes if there is one with the key."""
+        """Add a filter. Nothing changes if the key is already present."""
         return self.change([(key, thing)], ())
 
     def discard(self, key: Hashable) -> MergeChange[T]:
-        """Let a filter go; a key that is not in is no error. Cost: O(what its mergers have covered), at worst."""
+        """Remove a filter. A missing key is not an error. Worst-case cost: O(what its mergers have covered)."""
         return self.change((), [key])
 
     def change(self, add: Iterable[tuple[Hashable, T]], drop: Iterable[Hashable]) -> MergeChange[T]:
-        """Additions and then drops, told as one change: so what a new filter covers goes without a trace."""
+        """Apply additions, then removals, as one change, so that a filter covered by a new one is never told
+        separately.
+        """
         for key, thing in add:
             known = self._filters.get(key)
             if known is None:
@@ -106,15 +111,17 @@ class MergedSet(Generic[T]):
         return self._told.changes()
 
     def report(self, item: MergeItem[T], times: float = 1.0) -> None:
-        """An event that nobody wanted was let through by an item, so many times."""
+        """Count an item's false positives: events that it let through and that no filter matches."""
         part = self._told.items.get(item)
         if part is not None:
             part.false += times
 
     def tidy(self, everything: bool = False) -> MergeChange[T]:
-        """Merge anew what has let through too many false positives since a component went, or all such mergers."""
+        """Merge again the mergers with too many false positives since a component was removed, or all mergers that lost
+        one.
+        """
         for ghost in [ghost for ghost in self._ghosts if everything or ghost.whole.false >= self.patience]:
-            if ghost in self._ghosts:  # not forgotten with another
+            if ghost in self._ghosts:  # not already removed together with another
                 self._forget(ghost, self._ghosts[ghost])
                 self._take(ghost)
         self._settle_loose()
@@ -123,11 +130,11 @@ class MergedSet(Generic[T]):
     # -- questions ------------------------------------------------------------------------------------
 
     def components(self, item: MergeItem[T]) -> list[T]:
-        """What an item is made of (CO): itself, if it is no merger."""
+        """What an item is made of (CO): itself, unless it is a merger."""
         return [part.thing for part in self._told.items[item].filters()]
 
     def covered(self, item: MergeItem[T]) -> list[T]:
-        """What else lies in an item (CV): filters that are neither told nor part of it."""
+        """What else an item covers (CV): filters that are neither told nor components."""
         whole = self._told.items[item]
         parts = set(whole.filters())
         return [part.thing for part in whole.everything() if not part.parts and part not in parts]
@@ -153,7 +160,9 @@ class MergedSet(Generic[T]):
     # -- merging --------------------------------------------------------------------------------------
 
     def _settle(self, part: MergePart[T]) -> None:
-        """Algorithms 14 and 15: below what covers it, or above what it covers; merged as long as that goes."""
+        """Algorithms 14 and 15: place a part below what covers it, or above what it covers; merge as long as
+        possible.
+        """
         while True:
             wider, narrower = self._told.around(part)
             if wider is not None:
@@ -179,7 +188,7 @@ class MergedSet(Generic[T]):
                 yield other, merged, self.relation.make(merged.thing) if self.merging.choice == "widest" else None
 
     def _settle_loose(self) -> None:
-        """Settle the wholes that a change left, the widest first: a few of them then cover the rest."""
+        """Place the wholes that a change left over, the widest first, because a few of those cover the rest."""
         loose, self._loose = self._loose, {}
         for part in sorted(loose, key=self._narrowness) if len(loose) > 1 else loose:
             self._settle(part)
@@ -190,7 +199,7 @@ class MergedSet(Generic[T]):
         return -part.breadth, not part.parts
 
     def _take(self, part: MergePart[T]) -> None:
-        """Algorithm 16, rule 5: let a filter go, and with it the mergers that it is a component of, but no more."""
+        """Algorithm 16, rule 5: remove a filter and the mergers that it is a component of, but nothing more."""
         loose = self._living(part.covered)
         while (owner := part.owner) is not None:
             if part in owner.covered:
@@ -210,10 +219,10 @@ class MergedSet(Generic[T]):
             other.owner = None
             self._loose[other] = None
 
-    # -- filters that are gone, in mergers that are kept -----------------------------------------------
+    # -- removed filters in mergers that stay ------------------------------------------------------------
 
     def _is_component(self, part: MergePart[T]) -> bool:
-        """Whether what is told would have to change for the filter to go."""
+        """Whether removing the filter would change what is told."""
         if part.owner is None:
             return False
         while (owner := part.owner) is not None:
@@ -237,7 +246,7 @@ class MergedSet(Generic[T]):
         part.weigh(1)
 
     def _living(self, parts: Iterable[MergePart[T]]) -> list[MergePart[T]]:
-        """The parts that somebody wants; of a ghost, what it covers."""
+        """The parts that are still wanted; for a ghost, the parts that it covers."""
         living = []
         open_ = list(parts)
         while open_:
@@ -252,7 +261,7 @@ class MergedSet(Generic[T]):
         return living
 
     def _lapse(self, whole: MergePart[T]) -> None:
-        """Let go at once what nobody wants any part of."""
+        """Remove at once a whole of which nothing is wanted."""
         if not whole.live:
             if whole in self._loose:
                 del self._loose[whole]

@@ -1,4 +1,4 @@
-"""Merging of a root set (thesis 8.5). Law: what is told lets through what the structure does, and with perfect mergers
+"""Merging of a root set (thesis 8.5). Law: the items told let through what the structure does, and with perfect mergers
 nothing else.
 """
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class RootMerging(Generic[T]):
-    """The merged root set of a structure (thesis 8.5): what a router tells the only one it tells.
+    """The merged root set of a structure (thesis 8.5): what a router with a single upstream neighbour tells it.
 
     >>> from weft import to_filter, parse
     >>> from weft.order import FilterRelation, Forest
@@ -42,19 +42,19 @@ class RootMerging(Generic[T]):
         self.apply(Change((), tuple(node.thing for node in structure.roots if node.thing is not None)))
 
     def add(self, thing: T, interface: Interface = 0) -> MergeChange[T]:
-        """Take in a filter that an interface wants; how what is told changes."""
+        """Add a filter that an interface wants; returns how the items told change."""
         return self.apply(self.structure.add(thing, interface))
 
     def discard(self, thing: T, interface: Interface = 0) -> MergeChange[T]:
-        """An interface no longer wants a filter."""
+        """Remove a filter that an interface wanted."""
         return self.apply(self.structure.discard(thing, interface))
 
     def discard_interface(self, interface: Interface) -> MergeChange[T]:
-        """An interface no longer wants anything. Cost: O(nodes)."""
+        """Remove everything that an interface wants. Cost: O(nodes)."""
         return self.apply(self.structure.discard_interface(interface))
 
     def apply(self, change: RootChange[T]) -> MergeChange[T]:
-        """The root set changed so; how what is told changes. For whoever changes the structure without this."""
+        """Update after a change made directly to the structure; returns how the items told change."""
         if not change:
             return Change((), ())
         return self.merged.change([(self._key(thing), thing) for thing in change.add], map(self._key, change.drop))

@@ -1,8 +1,8 @@
-"""Boxes by what they cover: around, within and meeting a box, among very many. Laws: an answer holds every box that
-truly answers; where both sides are exact it holds no other.
+"""Boxes by covering: those around, within and meeting a box, among very many. Laws: an answer contains every box that
+truly qualifies; if both sides are exact, it contains no other.
 
-A box is a row of ends on axes, one for each attribute and type. Rows lie in runs, each a balanced tree over all ends
-(the logarithmic method): a full buffer and every run that is not larger become one new run.
+A box is a row of ends on axes, with one axis per attribute and type. Rows are stored in runs, each a balanced tree over
+all ends (the logarithmic method): a full buffer and every run that is not larger are combined into a new run.
 """
 
 from __future__ import annotations
@@ -12,18 +12,19 @@ from collections.abc import Hashable, Iterable
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.errors import OptionError
 from weft.kernels import dominance as kernel
 
-CoverAxis = Hashable  # an attribute and a type, or whatever the caller names its axes by
+CoverAxis = Hashable  # an attribute and a type, or anything else by which the caller names axes
 CoverSpan = tuple[CoverAxis, float, float, int]  # the axis, low, high and marks, as in kernels.boxes
 CoverRow = int
 
 _MAX_AXES = 64
-_MAX_RUN = 1 << 14  # rows of one tree, unless rows are packed: a tree of more takes too long to build at once
+_MAX_RUN = 1 << 14  # rows per tree, except when packing: a larger tree takes too long to build at once
 
 
 class CoverIndex:
-    """Rows by their spans. An axis that a row does not name is open on it.
+    """Rows by their spans. A row is unbounded on every axis that it does not name.
 
     >>> from weft.kernels.boxes import BOUNDED
     >>> index, x = CoverIndex(), "x"
@@ -36,19 +37,19 @@ class CoverIndex:
 
     def __init__(self, buffer: int = 256, leaf: int = 16) -> None:
         if not 1 <= leaf <= buffer:
-            raise ValueError("a buffer must hold at least a leaf")
-        self.compared = 0  # rows that were compared, in all
-        self.hulls: set[CoverRow] = set()  # the rows that are not all that they stand for
+            raise OptionError(f"buffer is {buffer} and leaf is {leaf}; give 1 <= leaf <= buffer")
+        self.compared = 0  # total number of rows compared
+        self.hulls: set[CoverRow] = set()  # rows that only enclose what they stand for
         self._buffer = buffer
         self._leaf = leaf
         self._axes: dict[CoverAxis, int] = {}
-        self._used = 0  # rows handed out since the last packing
+        self._used = 0  # rows allocated since the last packing
         self._live = 0
         self._free: list[CoverRow] = []  # rows in no run
         self._runs = [0, 0]
-        self._ends: NDArray[np.int64] | None = None  # the runs, as the kernel takes them
+        self._ends: NDArray[np.int64] | None = None  # the runs, as the kernel expects them
         self._count = 0  # rows that the last search found
-        self._asked_axes: list[int] = []  # that it set
+        self._asked_axes: list[int] = []  # axes that it set
         self._rows = kernel.empty(buffer, 4, leaf)
         self._make_room()
 
@@ -56,7 +57,7 @@ class CoverIndex:
         return self._live
 
     def add(self, spans: Iterable[CoverSpan], exact: bool) -> CoverRow:
-        """Take in a box, or with `exact` False the hull of something; its row. Cost: O(log^2 n), amortised."""
+        """Add a box, or with `exact` False the hull of something; returns its row. Amortised cost: O(log^2 n)."""
         places = [(self._axis(axis), low, high, marks) for axis, low, high, marks in spans]
         exact = exact and all(place >= 0 for place, *_ in places)
         row = self._free.pop() if self._free else self._new_row()
@@ -76,7 +77,7 @@ class CoverIndex:
         return row
 
     def discard(self, row: CoverRow) -> None:
-        """Let a row go. Cost: O(1), amortised."""
+        """Remove a row. Amortised cost: O(1)."""
         self._rows.state[row] = kernel.DEAD
         self.hulls.discard(row)
         self._live -= 1
@@ -84,26 +85,26 @@ class CoverIndex:
             self._pack()
 
     def around(self, spans: Iterable[CoverSpan], exact: bool) -> list[CoverRow]:
-        """Rows that cover the box. Cost: O(log^2 n + found) where few rows reach across the box's ends."""
+        """Rows that cover the box. Cost: O(log^2 n + found) if few rows extend across the ends of the box."""
         return self._search(kernel.AROUND, spans, exact) or []
 
     def around_until(self, spans: Iterable[CoverSpan], exact: bool, tag: int) -> list[CoverRow] | None:
-        """Rows that cover the box; None as soon as one of them has one of the tag's bits."""
+        """Rows that cover the box, or None as soon as one of them has one of the bits of the tag."""
         return self._search(kernel.AROUND, spans, exact, tag)
 
     def tag(self, row: CoverRow, tag: int) -> None:
-        """Give a row a tag of 64 bits."""
+        """Set the 64-bit tag of a row."""
         self._rows.tags[row] = tag
 
     def around_tagged(self, spans: Iterable[CoverSpan], exact: bool, tag: int) -> list[CoverRow]:
-        """Rows that cover the box and have one of the tag's bits; if one surely covers it and has all, that comes last,
-        and some others may be missing.
+        """Rows that cover the box and have one of the bits of the tag. If a row certainly covers the box and has all
+        bits, it comes last, and some others may be missing.
         """
         self._search(kernel.AROUND, spans, exact, tag, only=True)
         return self._found()
 
     def within_tagged(self, spans: Iterable[CoverSpan], exact: bool, tag: int) -> list[CoverRow]:
-        """Rows that the box covers and that have one of the tag's bits. Cost: as `around`."""
+        """Rows that the box covers and that have one of the bits of the tag. Cost: as `around`."""
         return self._search(kernel.WITHIN, spans, exact, tag, only=True) or []
 
     def within(self, spans: Iterable[CoverSpan], exact: bool) -> list[CoverRow]:
@@ -111,19 +112,19 @@ class CoverIndex:
         return self._search(kernel.WITHIN, spans, exact) or []
 
     def meeting(self, spans: Iterable[CoverSpan], exact: bool) -> list[CoverRow]:
-        """Rows that overlap the box on every axis that both are bounded on. Cost: as `around`.
+        """Rows that overlap the box on every axis on which both are bounded. Cost: as `around`.
 
-        A number and a string of one attribute lie on two axes, so such rows are among them.
+        A number and a string of the same attribute lie on two axes, so such rows are included.
         """
         return self._search(kernel.MEETING, spans, exact) or []
 
     def knows(self, axes: Iterable[CoverAxis]) -> bool:
-        """Whether rows have all of these axes."""
+        """Whether all of these axes are in use."""
         return all(axis in self._axes for axis in axes)
 
     @property
     def full(self) -> bool:
-        """Whether further axes are left out of rows: what is asked about them, answers do not heed."""
+        """Whether further axes are ignored. Constraints on those do not affect the answers."""
         return len(self._axes) == _MAX_AXES
 
     def check(self) -> None:
@@ -180,7 +181,7 @@ class CoverIndex:
         return self._used - 1
 
     def _settle(self) -> None:
-        """Make the buffer and every run that is not larger one run, as long as that is not too large."""
+        """Combine the buffer and every run that is not larger into one run, unless that would be too large."""
         runs, end = self._runs, self._runs[-1]
         start = runs[-2]
         del runs[-2:]
@@ -190,7 +191,7 @@ class CoverIndex:
         runs += [start, end, end]
 
     def _pack(self) -> None:
-        """Drop the dead rows; they are used again."""
+        """Reclaim dead rows for reuse."""
         rows = self._rows
         order = rows.order[: self._runs[-1]]
         alive = order[rows.state[order] != kernel.DEAD]
@@ -208,7 +209,7 @@ class CoverIndex:
         self._make_room()
 
     def _make_room(self) -> None:
-        """Make what searches write to as large as the rows."""
+        """Resize the search buffers to the number of rows."""
         rows, axes = self._rows.low.shape
         self._out = np.zeros(rows, np.int64)
         self._asked = kernel.Sides(np.full(axes, -np.inf), np.full(axes, np.inf), np.zeros(axes, np.uint8))

@@ -1,5 +1,6 @@
-"""Matching on the covering order (thesis 3.7): an event is compared only with children of what it matches. Laws: every
-interface that wants the event is found; with a bound some may be found that do not want it, and none is missed.
+"""Matching on the covering order (thesis 3.7): an event is compared only with the children of filters that it matches.
+Laws: every interface that wants the event is found; with a bound, some interfaces may be found that do not want it, but
+none is missed.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from weft.order.node import Interface, Node, Roots
 from weft.order.structure import Structure
 
 T = TypeVar("T")
-MatchTest = Callable[[Any, Any], bool]  # of a filter as its relation makes it, and an event
+MatchTest = Callable[[Any, Any], bool]  # arguments: a filter as its relation makes it, and an event
 
 
 def in_form(made: Any, event: Any) -> bool:
@@ -23,7 +24,7 @@ def in_form(made: Any, event: Any) -> bool:
 
 
 def type_of_event(event: Any) -> Hashable | None:
-    """The event's type, if it has one."""
+    """The event's type, or None if it has none."""
     kind = attributes_of(event).get(TYPE)
     return kind if isinstance(kind, str) else None
 
@@ -37,11 +38,12 @@ def match(  # noqa: PLR0913 - what may differ is named
     interfaces: Collection[Interface] | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> set[Interface]:
-    """The interfaces that want an event (Algorithm 6); given all `interfaces` there are, it ends when it has them.
+    """The interfaces that want an event (Algorithm 6). Given all existing `interfaces`, the search ends once it has
+    them.
 
-    A filter whose interfaces are all chosen already is not compared, nor, where nodes know the interfaces below them,
-    is anything below it if those are chosen too. Once `stop` says so, what was not yet looked at counts as matching
-    (false positives only).
+    A filter is skipped if all its interfaces are already selected. Where nodes know the interfaces below them, the
+    subtree is skipped too if those are selected. As soon as `stop` returns True, everything not yet visited counts as
+    matching, which causes only false positives.
 
     >>> from weft import parse
     >>> from weft.order import FilterRelation, Forest, match
@@ -54,7 +56,7 @@ def match(  # noqa: PLR0913 - what may differ is named
     ['a', 'b', 'c', 'd']
     """
     chosen: set[Interface] = set()
-    seen: set[Node[T]] = set()  # a poset leads to a node more than once
+    seen: set[Node[T]] = set()  # a poset can reach a node more than once
     stopped = False
     waiting = deque([_children(structure.top, kind(event))])
     while waiting:

@@ -1,5 +1,5 @@
-"""The covering relation of filters, with an index where they are boxes. Law: it gives what `covers` gives, node by
-node, but compares a filter with few of very many.
+"""The covering relation of filters, with an index for filters that are boxes. Law: it gives the result of `covers` for
+every node, but compares a filter with only a few of very many.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from weft.order.cover_index import CoverIndex, CoverRow
 from weft.order.node import Interface, Node
 from weft.order.relation import NodePlaces, Relation, Standing, reaches
 
-_OTHERS = 63  # interfaces with a bit of their own
+_OTHERS = 63  # interfaces with their own bit
 _OTHER = 1 << _OTHERS
-_ALL = (1 << 64) - 1  # of a node that very many want
+_ALL = (1 << 64) - 1  # the tag of a node that very many interfaces want
 
-TYPE = "type"  # the attribute that parts the roots
+TYPE = "type"  # the attribute by which the roots are partitioned
 
 
 @dataclass(frozen=True, slots=True)
 class Boxed:
-    """A filter's normal form, and its hull as spans; `exact` if the hull is all of it."""
+    """A filter's normal form and the spans of its hull; `exact` means that the hull is the whole filter."""
 
     form: NormalForm
     spans: tuple[Span, ...]
@@ -36,10 +36,10 @@ class Boxed:
 
 
 class FilterRelation(Relation[Region]):
-    """Filters by covering; `indexed` False compares them one by one, as things of any other type.
+    """Filters by covering; with `indexed` False they are compared one by one, like things of any other type.
 
-    A filter that matches nothing has no place in the order: it raises FilterError. `numbers` are those of strings, for
-    who compares spans with others'; new ones join.
+    A filter that matches nothing has no place in the order and raises FilterError. `numbers` maps strings to numbers on
+    their axes; pass it to share spans with another relation. New strings are added to it.
 
     >>> from weft import parse
     >>> filters = FilterRelation()
@@ -50,17 +50,17 @@ class FilterRelation(Relation[Region]):
     def __init__(
         self, schema: Schema | None = None, indexed: bool = True, numbers: dict[str, float] | None = None
     ) -> None:
-        # patterns and residuals are not transitive
+        # covering of patterns and residuals is not transitive
         super().__init__(_covers, transitive=False)
         self.schema = schema
         self._indexed = indexed
-        self._numbers: dict[str, float] = {} if numbers is None else numbers  # of strings
+        self._numbers: dict[str, float] = {} if numbers is None else numbers  # the numbers of strings
 
     def make(self, thing: Region) -> Boxed:
         """The filter's normal form and hull."""
         form = as_form(thing, self.schema)
         if not form.boxes:
-            raise FilterError(f"{thing} matches nothing, so it has no place in the covering order: leave it out")
+            raise FilterError(f"{thing} never matches, so it has no place in the covering order; leave it out")
         if len(form.boxes) == 1:
             spans, exact = self._hull(form.boxes[0])
             return Boxed(form, tuple(spans), exact)
@@ -70,20 +70,20 @@ class FilterRelation(Relation[Region]):
         return Boxed(form, tuple((axis, min(low), max(high), BOUNDED) for axis, (low, high) in ends.items()), False)
 
     def key(self, made: Boxed) -> Hashable:
-        """The canonical form: the spans of a box, else the normal form."""
+        """The canonical form: the spans of a box, otherwise the normal form."""
         return frozenset(made.spans) if made.exact else made.form
 
     def kind(self, made: Boxed) -> Hashable | None:
-        """The event type, if the filter asks for one: `type = 'A'`."""
+        """The event type that the filter requires, if it requires one: `type = 'A'`."""
         kinds = {_only_type(box) for box in made.form.boxes}
         return kinds.pop() if len(kinds) == 1 else None
 
     def places(self) -> NodePlaces[Region]:
-        """An index for each structure, unless it is not wanted."""
+        """An index for each structure, unless indexing is disabled."""
         return IndexedPlaces(self) if self._indexed else super().places()
 
     def _hull(self, box: Box) -> tuple[list[Span], bool]:
-        """The spans around a box, and whether they are all of it."""
+        """The spans around a box, and whether they describe all of it."""
         spans, exact, number = [], not box.residuals, self._number
         for name, values in box.sets.items():
             span, whole = span_of(name, values, number)
@@ -97,7 +97,7 @@ class FilterRelation(Relation[Region]):
 
 
 class IndexedPlaces:
-    """The nodes of one structure, in an index of the boxes that they are."""
+    """The nodes of one structure, in an index of their boxes."""
 
     def __init__(self, filters: FilterRelation) -> None:
         self._filters = filters
@@ -105,20 +105,20 @@ class IndexedPlaces:
         self._nodes: dict[CoverRow, Node[Region]] = {}
         self._rows: dict[Node[Region], CoverRow] = {}
         self._bits: dict[Interface, int] = {}
-        self._popular: set[Node[Region]] = set()  # those with every tag
+        self._popular: set[Node[Region]] = set()  # nodes with every tag
 
-    def standing(self, made: Boxed, kind: Hashable | None) -> Standing[Region]:  # noqa: ARG002 - the boxes say it
-        """Where a filter stands, by the index."""
+    def standing(self, made: Boxed, kind: Hashable | None) -> Standing[Region]:  # noqa: ARG002 - the boxes contain it
+        """Where a filter stands, according to the index."""
         return _Looked(self, made)
 
     def placed(self, node: Node[Region]) -> None:
-        """Keep the node in the index. Cost: O(log^2 n), amortised."""
+        """Add a node to the index. Amortised cost: O(log^2 n)."""
         row = self._index.add(node.made.spans, node.made.exact)
         self._nodes[row], self._rows[node] = node, row
         self.rewanted(node)
 
     def rewanted(self, node: Node[Region]) -> None:
-        """Tag the node with its interfaces: a bit for each of the first, and one for all others."""
+        """Tag a node with its interfaces: the first interfaces have a bit each, all others share one."""
         bits = self._bits
         tag = 0
         for interface in islice(node.interfaces, _OTHERS):
@@ -131,24 +131,24 @@ class IndexedPlaces:
         self._index.tag(self._rows[node], tag)
 
     def removed(self, node: Node[Region]) -> None:
-        """Let the node go from the index."""
+        """Remove a node from the index."""
         row = self._rows.pop(node)
         del self._nodes[row]
         self._popular.discard(node)
         self._index.discard(row)
 
     def above(self, made: Boxed, tag: int = 0) -> _Found | None:
-        """The nodes that cover a filter; with a tag None if one of them has it."""
+        """The nodes that cover a filter; with a tag, None if one of them has it."""
         covers = self._filters.covers
         rows = self._asked(lambda spans, exact: self._index.around_until(spans, exact, tag), made)
         return None if rows is None else self._found(rows, made.exact, lambda node: covers(node.made, made))
 
     def tag(self, interface: Interface) -> int:
-        """The tag of an interface's nodes: none if it has none."""
+        """The tag of the nodes of an interface; the shared tag if it has no bit of its own."""
         return self._bits.get(interface, _OTHER)
 
     def decides(self, made: Boxed, tag: int) -> bool:
-        """Whether a tag found above a filter is surely the interface's own, and surely above."""
+        """Whether a tag found above a filter proves that the interface wants a node that covers it."""
         return tag != _OTHER and made.exact and not self._index.hulls and not self._popular
 
     def below(self, made: Boxed) -> _Found:
@@ -158,13 +158,15 @@ class IndexedPlaces:
         return self._found(self._asked(self._index.within, made) or [], exact, lambda node: covers(made, node.made))
 
     def meeting(self, made: Boxed, overlaps: Callable[[Boxed, Boxed], bool]) -> Iterator[Node[Region]]:
-        """The nodes that overlap a filter; where the index cannot decide, `overlaps` does, which counts for itself."""
+        """The nodes that overlap a filter. Where the index cannot decide, `overlaps` does, which counts its own
+        comparisons.
+        """
         nodes = map(self._nodes.__getitem__, self._asked(self._index.meeting, made) or [])
         mixed = any(
             self._index.knows([(name, part)])
             for (name, own), *_ in made.spans
             for part in ColumnPart
-            if part is not own  # a number and a string never meet, but they are on two axes
+            if part is not own  # a number and a string never meet, but they lie on two axes
         )
         if made.exact and not mixed and not self._index.hulls:
             return nodes
@@ -187,7 +189,7 @@ class IndexedPlaces:
 
 
 class _Found:
-    """Nodes that answer, as far as hulls can say; those that only hulls speak for are compared when somebody asks."""
+    """Candidate nodes from hulls. Nodes that the hulls cannot decide are compared when they are needed."""
 
     def __init__(self, known: Mapping[Node[Region], bool | None], holds: Callable[[Node[Region]], bool]) -> None:
         self._known = dict(known)
@@ -197,7 +199,7 @@ class _Found:
         return filter(self._answers, list(self._known))
 
     def among(self, parent: Node[Region], key: Callable[[Node[Region]], Any] | None = None) -> Iterator[Node[Region]]:
-        """The children of a node that answer, in order of the key."""
+        """The children of a node that qualify, sorted by the key."""
         if len(self._known) > len(parent.children):
             found = [child for child in parent.children if child in self._known]
         else:
@@ -214,7 +216,7 @@ class _Found:
 
 
 class _Looked:
-    """A filter looked up, once for what is above it and once for what is below."""
+    """A filter that is looked up at most once upwards and once downwards."""
 
     def __init__(self, places: IndexedPlaces, made: Boxed) -> None:
         self._places = places
@@ -259,7 +261,7 @@ class _Looked:
 
 
 def _covers(wide: Boxed, narrow: Boxed) -> bool:
-    """As `covers`; where one box in one box decides, without looking further."""
+    """As `covers`, with a shortcut where comparing one box with one box decides."""
     mine, theirs = wide.form.boxes, narrow.form.boxes
     if len(mine) == len(theirs) == 1:
         if mine[0].covers(theirs[0]):

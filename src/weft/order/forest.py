@@ -1,5 +1,5 @@
-"""Poset-derived forests (thesis 3.3): each filter hangs below one that covers it. Laws: siblings are incomparable
-(sibling purity), so that the roots are the minimal cover whatever came in whatever order.
+"""Poset-derived forests (thesis 3.3): each filter is placed below one that covers it. Law: siblings are incomparable
+(sibling purity), so the roots are the minimal cover, whatever the order of insertion.
 """
 
 from __future__ import annotations
@@ -8,16 +8,17 @@ from collections import Counter
 from collections.abc import Hashable
 from typing import Any, Generic, Literal, TypeVar
 
+from weft.errors import OptionError
 from weft.order.node import Interface, Node
 from weft.order.relation import Relation, Standing
 from weft.order.structure import RootChange, Structure
 
 T = TypeVar("T")
-Weight = tuple[int, dict[Interface, int] | None]  # a subtree's nodes, and how often each interface wants one of them
+Weight = tuple[int, dict[Interface, int] | None]  # size of a subtree, and how often each interface wants a node in it
 
 
 class Forest(Structure[T], Generic[T]):
-    """The poset-derived forest (PF): quick additions and deletions, redundant filters kept; for local clients.
+    """The poset-derived forest (PF): fast additions and deletions, keeps redundant filters; meant for local clients.
 
     >>> from weft import parse
     >>> from weft.order import FilterRelation, Forest
@@ -32,13 +33,15 @@ class Forest(Structure[T], Generic[T]):
         self._hang(node, standing, self.top)
 
     def _hang(self, node: Node[T], standing: Standing[T], current: Node[T]) -> None:
-        """Algorithm 3, from step 2: below the last node of one way down, above what it covers there."""
+        """Algorithm 3, from step 2: place the node below the last node of one path down, and above what it covers
+        there.
+        """
         inside = self._choose(standing, current, node)
         while inside is not None:
             current = inside
             inside = self._choose(standing, current, node)
         own = _weight(node)
-        for smaller in list(standing.below(current)):  # all compared before anything moves
+        for smaller in list(standing.below(current)):  # compare all before anything moves
             if smaller is not node:
                 self._unlink(current, smaller)
                 self._link(node, smaller)
@@ -50,9 +53,9 @@ class Forest(Structure[T], Generic[T]):
         return next((child for child in standing.above(current) if child is not node), None)
 
     def _displace(self, node: Node[T]) -> None:
-        """Algorithm 3, del: what hung below is hung anew from the parent on, each with all that is below it.
+        """Algorithm 3, del: place every child of the node again, starting at the parent, each with its subtree.
 
-        None of it covers a sibling of the node, for the node would have covered that too.
+        No child covers a sibling of the node, because then the node would cover that sibling too.
         """
         parent = node.parent
         self._unlink(parent, node)
@@ -73,7 +76,7 @@ class Forest(Structure[T], Generic[T]):
         self._carry(parent, weight, sign=1)
 
     def _carry(self, node: Node[T], weight: Weight, sign: int) -> None:
-        """Carry what changed below a node up to its root."""
+        """Propagate a change below a node up to its root."""
         while node is not self.top:
             above = node.parent
             above.children.take(node)
@@ -91,7 +94,7 @@ class Forest(Structure[T], Generic[T]):
 
 class BalancedForest(Forest[T], Generic[T]):
     """The balanced forest (BF): every node knows which interfaces want something below it (Definition 3.11), so that
-    filters of one interface hang near each other and are found quickly.
+    filters of one interface are placed close together and are found quickly.
     """
 
     def _node(self, thing: T, made: Any, kind: Hashable | None) -> Node[T]:
@@ -100,7 +103,7 @@ class BalancedForest(Forest[T], Generic[T]):
         return node
 
     def _choose(self, standing: Standing[T], current: Node[T], node: Node[T]) -> Node[T] | None:
-        """A child that covers the node: first one that leads to the same interface, then the smallest."""
+        """A child that covers the node: preferably one that leads to the same interface, then the smallest."""
         interface = next(iter(node.interfaces), None)
         return next((child for child in standing.above(current, interface) if child is not node), None)
 
@@ -122,10 +125,11 @@ class BalancedForest(Forest[T], Generic[T]):
 
 
 class NonRedundantForest(BalancedForest[T], Generic[T]):
-    """The non-redundant forest (NRF): holds no filter that its interface has a wider one for; for routers.
+    """The non-redundant forest (NRF): drops filters that a wider filter of the same interface covers; meant for
+    routers.
 
-    `spare_on` says when what a wider filter made needless goes: with the addition ("add", the size is that of the
-    filters poset), or when the wider one is discarded ("discard": additions are simpler, the forest larger).
+    `spare_on` determines when a redundant filter is removed: when the wider filter is added ("add"; the size is that of
+    the filters poset), or when the wider one is discarded ("discard"; additions are simpler, the forest is larger).
 
     >>> from weft import parse
     >>> from weft.order import FilterRelation, NonRedundantForest
@@ -140,7 +144,7 @@ class NonRedundantForest(BalancedForest[T], Generic[T]):
 
     def __init__(self, relation: Relation[T], spare_on: Literal["add", "discard"] = "add") -> None:
         if spare_on not in ("add", "discard"):
-            raise ValueError(f"spare_on is 'add' or 'discard', not {spare_on!r}")
+            raise OptionError(f"spare_on is {spare_on!r}; use 'add' or 'discard'")
         super().__init__(relation)
         self.spare_on = spare_on
 
@@ -149,7 +153,7 @@ class NonRedundantForest(BalancedForest[T], Generic[T]):
             super()._spare(node, standing, interface)
 
     def discard(self, thing: T, interface: Interface = 0) -> RootChange[T]:
-        """An interface no longer wants a filter, nor what it made needless."""
+        """Remove an interface's filter, and with it the filters that it made redundant."""
         node = self.find(thing) if self.spare_on == "discard" else None
         if node is not None and interface in node.interfaces:
             super()._spare(node, self._places.standing(node.made, node.kind), interface)

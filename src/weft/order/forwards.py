@@ -1,10 +1,11 @@
-"""Forwards sets (thesis 3.2.1, 3.5): which filters each neighbour must hear of. Laws: exactly, what is forwarded to a
-neighbour is the minimal cover of what all others want (Theorem 3.1); approximately, that and at most a few more.
+"""Forwards sets (thesis 3.2.1, 3.5): which filters each neighbour must be told. Laws: if exact, the filters forwarded
+to a neighbour are the minimal cover of what all others want (Theorem 3.1); if approximate, they are that and at most a
+few more.
 
-By Equation 3.1 a neighbour is not told of a filter that it alone wants, nor of one that is covered by another that it
-is told of. So a filter that others cover is forwarded only if one neighbour alone wants all of those, and to that one:
-only roots and what they directly cover can be (Theorem 3.4; a root that its only subscriber is the only neighbour of
-is forwarded to nobody, an erratum).
+By Equation 3.1, a neighbour is not told a filter that only it wants, nor one that is covered by another filter that it
+is told. A filter that others cover is therefore forwarded only if a single neighbour wants all of those, and only to
+that neighbour. Only roots and the filters directly below them can be forwarded (Theorem 3.4; a root whose only
+subscriber is the only neighbour is forwarded to no one, an erratum).
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from weft.order.poset import Poset
 from weft.order.structure import Structure
 
 T = TypeVar("T")
-ForwardChange = Change[list[Node[T]], list[Node[T]]]  # what one neighbour is to be told
+ForwardChange = Change[list[Node[T]], list[Node[T]]]  # what one neighbour must be told
 _NOBODY: frozenset[Interface] = frozenset()
 
 
 class Forwarding(Generic[T]):
     """A structure whose filters are forwarded to neighbours; other interfaces are local clients.
 
-    `exact` False takes the forest's own relations for all there are (thesis 4.5): quicker, and now and then a filter
-    is forwarded that need not be.
+    With `exact` False, only the relations stored in the forest are considered (thesis 4.5): this is faster, and
+    occasionally forwards a filter that is not needed.
 
     >>> from weft import parse
     >>> from weft.order import FilterRelation, Forwarding, Poset
@@ -43,25 +44,25 @@ class Forwarding(Generic[T]):
         self.structure = structure
         self.exact = exact
         self.neighbours: dict[Interface, None] = {}
-        self.touched = structure.touched()  # what the last change hung elsewhere, or made wanted by others
+        self.touched = structure.touched()  # nodes that the last change moved, or that other interfaces want since
         self._told: dict[Interface, dict[Node[T], None]] = {}
         for neighbour in neighbours:
             self.attach(neighbour)
 
     def add(self, thing: T, interface: Interface) -> dict[Interface, ForwardChange[T]]:
-        """Take in a filter; what each neighbour must now be told."""
+        """Add a filter; returns what each neighbour must now be told."""
         self.structure.add(thing, interface)
         return self._settle()
 
     def discard(self, thing: T, interface: Interface) -> dict[Interface, ForwardChange[T]]:
-        """Let a filter go; with it go out the filters that it alone had covered (the uncovered set)."""
+        """Remove a filter. Filters that only it had covered are forwarded in the same change (the uncovered set)."""
         self.structure.discard(thing, interface)
         return self._settle()
 
     def change(
         self, add: Iterable[tuple[T, Interface]], drop: Iterable[tuple[T, Interface]]
     ) -> dict[Interface, ForwardChange[T]]:
-        """Drops, then additions, told as one change."""
+        """Apply removals, then additions, as one change."""
         for thing, interface in drop:
             self.structure.discard(thing, interface)
         for thing, interface in add:
@@ -69,13 +70,13 @@ class Forwarding(Generic[T]):
         return self._settle()
 
     def attach(self, neighbour: Interface) -> ForwardChange[T]:
-        """A new neighbour: what it must be told. Cost: O(nodes)."""
+        """Add a neighbour; returns what it must be told. Cost: O(nodes)."""
         self.neighbours[neighbour] = None
         self._told[neighbour] = {}
         return self._settle(everything=True).get(neighbour, Change([], []))
 
     def detach(self, neighbour: Interface) -> dict[Interface, ForwardChange[T]]:
-        """A neighbour, or a client, is gone with all that it wanted. Cost: O(nodes)."""
+        """Remove a neighbour, or a client, and everything that it wanted. Cost: O(nodes)."""
         self.neighbours.pop(neighbour, None)
         self._told.pop(neighbour, None)
         for node in self.structure:
@@ -84,13 +85,13 @@ class Forwarding(Generic[T]):
         return self._settle(everything=True)
 
     def told(self, neighbour: Interface) -> list[Node[T]]:
-        """Everything that a neighbour is told of. Cost: O(told)."""
+        """Everything that a neighbour is told. Cost: O(told)."""
         return list(self._told[neighbour])
 
     def forwards(self, node: Node[T]) -> frozenset[Interface]:
-        """The neighbours that a node must be forwarded to (Equation 3.1)."""
+        """The neighbours to which a node must be forwarded (Equation 3.1)."""
         if not node.parents:
-            return _NOBODY  # gone
+            return _NOBODY  # removed
         if self.structure.top in node.parents:
             return frozenset(self.neighbours) - (node.interfaces if len(node.interfaces) == 1 else _NOBODY)
         only = _sole(next(iter(node.parents)))
@@ -109,7 +110,7 @@ class Forwarding(Generic[T]):
         self.structure.relation.comparisons = before
 
     def _wanted_by_one(self, node: Node[T], neighbour: Interface) -> bool:
-        """Whether only one neighbour wants each of the nodes that cover this one."""
+        """Whether a single neighbour wants all of the nodes that cover this one."""
         if not all(_sole(parent) == neighbour for parent in node.above()):
             return False
         if not self.exact or isinstance(self.structure, Poset):
@@ -122,7 +123,9 @@ class Forwarding(Generic[T]):
         )
 
     def _settle(self, everything: bool = False) -> dict[Interface, ForwardChange[T]]:
-        """Compute anew the forwards sets that may have changed: of all nodes, or by what changed and what it covers."""
+        """Recompute the forwards sets that may have changed: those of all nodes, or of what changed and what
+        it covers.
+        """
         self.touched = touched = self.structure.touched()
         nodes = dict.fromkeys(touched)
         if everything:
@@ -145,7 +148,9 @@ class Forwarding(Generic[T]):
         return changes
 
     def _below(self, touched: Iterable[Node[T]]) -> dict[Node[T], None]:
-        """What nodes directly cover; with redundancy, also what a neighbour alone wants a whole chain above."""
+        """The nodes directly covered; with redundancy, also those below a chain of nodes that a single
+        neighbour wants.
+        """
         found: dict[Node[T], None] = {}
         open_ = list(touched)
         while open_:
@@ -159,7 +164,7 @@ class Forwarding(Generic[T]):
         return found
 
     def _near_roots(self, changed: Node[T]) -> list[Node[T]]:
-        """The roots and their children that a node covers, which a forest need not have hung below it."""
+        """The roots and their children that a node covers; a forest need not have placed them below it."""
         top = self.structure.top
         assert changed.thing is not None
         covered = self.structure.standing(changed.thing).all_below(top)

@@ -1,9 +1,10 @@
-"""The minimal cover of very many filters at once. Laws: whatever is left out is covered by one that is kept, and that
-is proven; of filters that are boxes none is kept that another one covers.
+"""The minimal cover of very many filters at once. Laws: every filter that is left out is proven to be covered by one
+that is kept; among filters that are boxes, none is kept that another one covers.
 
-Rows are parted by the axes that they are bounded on: a box covers only what is bounded on all of its own. Each part is
-one tree of `kernels.dominance`, asked for each row in turn; a row that is covered dies at once, so that nothing is ever
-covered by what went before it. Covering is transitive in truth, so the chain of who covered whom ends in what is kept.
+Rows are partitioned by the axes that they bound: a box covers only rows that bound all of its own axes. Each part is
+one tree of `kernels.dominance`, searched for each row in turn. A covered row is removed at once, so that nothing is
+ever covered by a row removed earlier. Covering itself is transitive, so the chain of coverers ends in a row that is
+kept.
 """
 
 from __future__ import annotations
@@ -27,18 +28,18 @@ from weft.order.filter_relation import FilterRelation
 
 Masks = NDArray[np.uint64]
 
-NOTHING = -1  # in place of a coverer: the filter matches nothing
-EVERY = np.uint64(0)  # the mask of a part whose rows are bounded on any axes
+NOTHING = -1  # in place of a coverer: the filter never matches
+EVERY = np.uint64(0)  # the mask of a part whose rows may bound any axes
 
 _OPEN = np.uint8(BOUNDED | LOW_OPEN | HIGH_OPEN)
-_SURE, _ALL = np.uint64(1), np.uint64(0)  # stop at a row that needs no second look; at none
+_SURE, _ALL = np.uint64(1), np.uint64(0)  # stop at a row that needs no further check; never stop
 
 
 @dataclass(frozen=True, slots=True)
 class Cover:
-    """For each filter the one that stands for it: itself if it is kept, or NOTHING if it matches nothing.
+    """For each filter, the one that stands for it: itself if it is kept, or NOTHING if it never matches.
 
-    `unsure` are the filters for which too many would have had to be compared: another may cover one that is kept.
+    `unsure` is the number of filters with more candidates than were compared: a kept filter may be covered by another.
     """
 
     coverers: Ints
@@ -51,7 +52,7 @@ class Cover:
 
 
 def forms_of(columns: BoxColumns, filters: Ints, schema: Schema | None = None) -> list[NormalForm]:
-    """The normal forms of these filters; one that matches nothing has no box."""
+    """The normal forms of these filters; one that never matches has no box."""
     starts = np.searchsorted(columns.owners, filters).tolist()
     ends = np.searchsorted(columns.owners, filters, "right").tolist()
     return [
@@ -70,10 +71,11 @@ def minimal_cover(  # noqa: PLR0913 - structural constants
     small: int = 8,
     leaf: int = 16,
 ) -> Cover:
-    """Which of so many filters, whose boxes the columns are, stand for all; of equal ones the first.
+    """The filters that together cover all, where `columns` holds the boxes of all filters; the first of equal filters
+    is kept.
 
-    A filter that is no box is in with its hull, and compared with `tries` others at most that its hull leaves. Cost: a
-    few microseconds for a box and each part that may cover it, of which there are few unless attributes are many.
+    A filter that is not a box is represented by its hull and compared with at most `tries` candidates. Cost: a few
+    microseconds per box and part that may cover it; parts are few unless there are many attributes.
 
     >>> from weft.algebra.bulk import columns_of_texts
     >>> texts = ["x > 5", "x > 7 AND y = 1", "x > 1 AND x < 0", "x > 5", "x > 9 OR y > 2"]
@@ -88,7 +90,7 @@ def minimal_cover(  # noqa: PLR0913 - structural constants
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """A row for each filter, a box or the hull of what is none, and the axes that it is bounded on as bits."""
+    """One row per filter: a box, or the hull of a filter that is not one, with the axes that it bounds as bits."""
 
     columns: BoxColumns
     schema: Schema | None
@@ -117,7 +119,7 @@ class _Rows:
                 at = axes[key]
                 low[owners, at], high[owners, at], marks[owners, at] = column.low, column.high, column.marks
             else:
-                state[owners[bounded[key]]] = kernel.HULL  # what is left of it is larger than it is
+                state[owners[bounded[key]]] = kernel.HULL  # ignoring an axis makes the row larger than the filter
         for each, boxed in made.items():
             low[each], high[each], marks[each], state[each] = -np.inf, np.inf, 0, kernel.HULL
             for axis, start, end, mark in boxed.spans:
@@ -132,7 +134,7 @@ class _Rows:
 
 
 def _parts(rows: _Rows, most: int) -> Iterator[tuple[np.uint64, Ints]]:
-    """Rows that are bounded on the same axes, with these; past so many parts the smallest ones are one together."""
+    """Rows that bound the same axes, with the mask of those; beyond `most` parts, the smallest ones are combined."""
     alive = np.flatnonzero(rows.state != kernel.DEAD)
     masks, part, counts = np.unique(rows.masks[alive], return_inverse=True, return_counts=True)
     order = np.argsort(part, kind="stable")
@@ -149,7 +151,7 @@ def _parts(rows: _Rows, most: int) -> Iterator[tuple[np.uint64, Ints]]:
 
 
 class _Reduction:
-    """Rows that die one by one, each with the row that covers it."""
+    """Rows that are removed one by one, each with the row that covers it."""
 
     def __init__(self, rows: _Rows, tries: int, small: int, leaf: int) -> None:
         self.rows = rows
@@ -160,7 +162,7 @@ class _Reduction:
         self._forms: dict[int, NormalForm] = {}
 
     def reduce(self, mask: np.uint64, members: Ints) -> None:
-        """Let die whatever one of these rows covers; those of a mask are bounded on just its axes."""
+        """Remove every row that one of these rows covers; the rows of a mask bound exactly its axes."""
         rows = self.rows
         members = members[rows.state[members] != kernel.DEAD]
         asked = np.flatnonzero((rows.masks & mask == mask) & (rows.state != kernel.DEAD))
@@ -176,14 +178,14 @@ class _Reduction:
                 self._spread(wide, asked, axes)
 
     def _spread(self, wide: int, asked: Ints, axes: Ints) -> None:
-        """All rows that one box covers; hulls are looked at as they are."""
+        """Remove all rows that one box covers; hulls are compared individually."""
         rows = self.rows
         inside = asked[(rows.state[asked] != kernel.DEAD) & (asked != wide)]
         for at in axes.tolist():
             if not rows.marks[wide, at] & BOUNDED:
                 continue
             span = float(rows.low[wide, at]), float(rows.high[wide, at]), int(rows.marks[wide, at])
-            hulls = rows.state[inside] == kernel.HULL  # whose ends may be open where they are not
+            hulls = rows.state[inside] == kernel.HULL  # whose ends may be open although the filter's are not
             marks = np.where(hulls & (rows.marks[inside, at] > 0), _OPEN, rows.marks[inside, at])
             inside = inside[row_kernel.within(rows.low[inside, at], rows.high[inside, at], marks, *span)]
         for row in inside.tolist():
@@ -191,7 +193,7 @@ class _Reduction:
                 self._die(row, wide)
 
     def _search(self, members: Ints, asked: Ints, axes: Ints) -> None:
-        """Each row in a tree of the members; the last first, so that the first of equal ones is left."""
+        """Search each row in a tree of the members, the last row first, so that the first of equal rows is kept."""
         rows, leaf = self.rows, self._leaf
         size = len(members)
         here = np.ix_(members, axes)
@@ -227,7 +229,7 @@ class _Reduction:
                     state[place] = kernel.DEAD
 
     def _first(self, candidates: Ints, row: int) -> int:
-        """The first of some that their hulls let cover a row that is proven to do so; -1 if none is."""
+        """The first candidate that is proven to cover a row; -1 if there is none."""
         others = [wide for wide in candidates.tolist() if wide != row]
         if len(others) > self._tries:
             self.unsure.add(row)
@@ -249,7 +251,7 @@ class _Reduction:
 
 
 def _followed(coverers: Ints) -> Ints:
-    """Who stands for each at the end of its chain."""
+    """The filter at the end of each chain of coverers."""
     while True:
         further = np.where(coverers >= 0, coverers[coverers], coverers)
         if np.array_equal(further, coverers):

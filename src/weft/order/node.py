@@ -1,5 +1,5 @@
-"""A filter's place in a covering order. Laws: a node covers what hangs below it; siblings are asked smallest subtree
-first (thesis 3.4), and of the roots only those whose kind can matter (thesis 6.3).
+"""A filter's position in a covering order. Laws: a node covers everything below it; siblings are visited smallest
+subtree first (thesis 3.4), and of the roots only those whose kind can matter (thesis 6.3).
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from collections.abc import Hashable, Iterator
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
-Interface = Hashable  # who wants a filter: a neighbour, or a local client
+Interface = Hashable  # who wants a filter: a neighbour or a local client
 
 
 class Children(Generic[T]):
-    """Nodes in the order of their subtrees' sizes. Cost: O(1) to put in, take out or move by one size."""
+    """Nodes sorted by the size of their subtrees. Cost: O(1) to add, to remove, or to move by one size."""
 
     __slots__ = ("_by_size", "_count")
 
@@ -31,12 +31,12 @@ class Children(Generic[T]):
             yield from self._by_size[size]
 
     def put(self, node: Node[T]) -> None:
-        """Take a node in."""
+        """Add a node."""
         self._by_size.setdefault(node.size, {})[node] = None
         self._count += 1
 
     def take(self, node: Node[T]) -> None:
-        """Take a node out; its size must not have changed since it was put in."""
+        """Remove a node. Its size must not have changed since it was added."""
         same = self._by_size[node.size]
         del same[node]
         if not same:
@@ -45,10 +45,11 @@ class Children(Generic[T]):
 
 
 class Node(Generic[T]):
-    """A filter, whoever wants it, and what hangs below it.
+    """A filter, the interfaces that want it, and the nodes below it.
 
-    `made` is the filter as its relation compares it, `kind` the event type that it is confined to, or None. A poset's
-    node has many parents, a forest's one, and a root the imaginary root (thesis 3.3), whose `thing` is None.
+    `made` is the filter as its relation compares it; `kind` is the event type that it is confined to, or None. A node
+    of a poset has many parents, a node of a forest one. The parent of a root is the imaginary root (thesis 3.3), whose
+    `thing` is None.
     """
 
     __slots__ = ("children", "forwards", "interfaces", "kind", "made", "parents", "reach", "size", "thing")
@@ -60,9 +61,9 @@ class Node(Generic[T]):
         self.interfaces: set[Interface] = set()
         self.parents: dict[Node[T], None] = {}
         self.children: Children[T] | Roots[T] = Children()
-        self.size = 1  # of the subtree; a poset leaves it at 1
-        self.reach: dict[Interface, int] | None = None  # the interfaces below and how often, where that is kept
-        self.forwards: frozenset[Interface] = frozenset()  # the neighbours that it is forwarded to
+        self.size = 1  # of the subtree; always 1 in a poset
+        self.reach: dict[Interface, int] | None = None  # the interfaces below, with counts, if tracked
+        self.forwards: frozenset[Interface] = frozenset()  # the neighbours to which it is forwarded
 
     def __repr__(self) -> str:
         return f"Node({self.thing!s}, {sorted(map(str, self.interfaces))})"
@@ -85,7 +86,7 @@ class Node(Generic[T]):
                 open_ += node.children
 
     def above(self) -> Iterator[Node[T]]:
-        """Every node above but the imaginary root, each once. Cost: O(nodes above)."""
+        """Every node above except the imaginary root, each once. Cost: O(nodes above)."""
         seen: set[Node[T]] = set()
         open_ = list(self.parents)
         while open_:
@@ -97,7 +98,7 @@ class Node(Generic[T]):
 
 
 class Roots(Generic[T]):
-    """The root set, parted by the event types that its filters are confined to."""
+    """The root set, partitioned by the event types that its filters are confined to."""
 
     __slots__ = ("_by_kind", "_count")
 
@@ -113,7 +114,7 @@ class Roots(Generic[T]):
             yield from roots
 
     def of_kind(self, kind: Hashable | None) -> Iterator[Node[T]]:
-        """The roots that a filter, or an event, of a type can lie below: those of the type, and those of any."""
+        """The roots below which a filter or an event of a type can be: those of the type, and those of any type."""
         for wanted in dict.fromkeys((kind, None)):
             yield from self._by_kind.get(wanted, ())
 
@@ -122,12 +123,12 @@ class Roots(Generic[T]):
         yield from self if kind is None else self._by_kind.get(kind, ())
 
     def put(self, node: Node[T]) -> None:
-        """Take a root in."""
+        """Add a root."""
         self._by_kind.setdefault(node.kind, Children()).put(node)
         self._count += 1
 
     def take(self, node: Node[T]) -> None:
-        """Take a root out."""
+        """Remove a root."""
         same = self._by_kind[node.kind]
         same.take(node)
         self._count -= 1

@@ -1,6 +1,6 @@
-"""The filters poset of Siena (thesis 3.2): every node knows its immediate predecessors and successors. Law: a way down
-leads from one node to another only if the first covers the second, and always if that is proven, where covering is
-transitive.
+"""The filters poset of Siena (thesis 3.2): every node knows its immediate predecessors and successors. Law: a path
+leads down from one node to another only if the first covers the second; if covering is transitive, there is a path
+whenever covering is proven.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Poset(Structure[T], Generic[T]):
-    """The filters poset (FP): the whole covering relation, without redundancy; dearer to add to than a forest.
+    """The filters poset (FP): the whole covering relation, without redundancy; additions cost more than in a forest.
 
     >>> from weft import parse
     >>> from weft.order import FilterRelation, Poset
@@ -42,7 +42,7 @@ class Poset(Structure[T], Generic[T]):
             self._link(node, child)
 
     def _predecessors(self, standing: Standing[T]) -> tuple[list[Node[T]], set[Node[T]]]:
-        """The last covering node on every way down, and all on the way."""
+        """The last covering node on every path down, and all covering nodes on the way."""
         seen: set[Node[T]] = set()
         last = []
         open_ = [self.top]
@@ -58,7 +58,7 @@ class Poset(Structure[T], Generic[T]):
         return last, seen
 
     def _displace(self, node: Node[T]) -> None:
-        """Connect predecessors and successors, where no other way down connects them."""
+        """Connect predecessors with successors where no other path connects them."""
         parents = [parent for parent in node.parents if parent is not self.top]
         children = list(node.children)
         for parent in list(node.parents):

@@ -1,8 +1,8 @@
-"""Rate control on the covering order (thesis 3.8). Laws: a larger rate covers a smaller one; each filter has a counter
-of its own, so that an exhausted one is not sent while those below it are still examined.
+"""Rate control on the covering order (thesis 3.8). Laws: a larger rate covers a smaller one; each filter has its own
+counter, so an exhausted filter is not sent while those below it are still examined.
 
-The thesis skips what is below an exhausted filter; that loses events (erratum): twenty events with x = 1 exhaust
-(x > 0, 20 a second), and the first with x = 101 would not reach (x > 100, 10 a second).
+The thesis skips everything below an exhausted filter, which loses events (erratum): twenty events with x = 1 exhaust (x
+> 0, 20 per second), and the first event with x = 101 would not reach (x > 100, 10 per second).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from weft.order.node import Interface, Node, Roots
 from weft.order.relation import Relation, Standing
 from weft.order.structure import RootChange
 
-_MEMORY = 0.25  # how much of the moving average the newest period is
+_MEMORY = 0.25  # weight of the newest period in the moving average
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """At most so many events in a period of seconds.
+    """At most this many events in a period of seconds.
 
     >>> Rate(20).covers(Rate(10)), Rate(20).covers(Rate(30, period=2)), Rate(20).covers(Rate(50, period=2))
     (True, True, False)
@@ -37,11 +37,14 @@ class Rate:
 
     def __post_init__(self) -> None:
         if self.events < 1 or not self.period > 0:
-            raise FilterError("a rate is at least one event in a period of more than 0 seconds")
+            raise FilterError(
+                f"{self.events} events in {self.period} seconds is not a rate; "
+                "give at least one event and a period of more than 0 seconds"
+            )
 
     @property
     def per_second(self) -> float:
-        """Events a second."""
+        """Events per second."""
         return self.events / self.period
 
     def covers(self, other: Rate) -> bool:
@@ -59,15 +62,15 @@ class Rated:
 
 @dataclass(slots=True)
 class Meter:
-    """Counts one filter's events: in this period, and as a moving average of earlier ones."""
+    """Counts the events of one filter: those of this period, and a moving average of earlier periods."""
 
     rate: Rate
     since: float
     sent: int = 0
-    average: float = 0.0  # events a second
+    average: float = 0.0  # events per second
 
     def admits(self, now: float) -> bool:
-        """Whether another event may pass now; it is counted if so."""
+        """Whether another event may pass now. If so, it is counted."""
         self.advance(now)
         if self.sent >= self.rate.events:
             return False
@@ -75,19 +78,19 @@ class Meter:
         return True
 
     def advance(self, now: float) -> None:
-        """Begin a new period if one is over. A clock that goes back changes nothing."""
+        """Begin a new period if the current one is over. A clock that goes backwards changes nothing."""
         if not math.isfinite(now):
-            raise EventError(f"a moment is a finite number of seconds, not {now}")
+            raise EventError(f"the time is {now}; pass a finite number of seconds")
         over = int((now - self.since) // self.rate.period)
         if over > 0:
             self.average += _MEMORY * (self.sent / self.rate.period - self.average)
-            self.average *= (1 - _MEMORY) ** (over - 1)  # periods in which nothing was sent
+            self.average *= (1 - _MEMORY) ** (over - 1)  # periods without events
             self.since += over * self.rate.period
             self.sent = 0
 
 
 class RateControl:
-    """Rated filters in a forest; each event goes to the interfaces that want it and whose filters are not exhausted.
+    """Rated filters in a forest. Each event goes to the interfaces that want it and whose filters are not exhausted.
 
     >>> from weft import parse
     >>> control = RateControl()
@@ -101,14 +104,14 @@ class RateControl:
         self._meters: dict[Node[Rated], Meter] = {}
 
     def add(self, rated: Rated, interface: Interface, now: float) -> None:
-        """An interface wants a filter's events at a rate."""
+        """Add a filter that an interface wants at a rate."""
         self.forest.add(rated, interface)
         node = self.forest.find(rated)
         assert node is not None
         self._meters.setdefault(node, Meter(rated.rate, now))
 
     def discard(self, rated: Rated, interface: Interface) -> RootChange[Rated]:
-        """An interface no longer wants it."""
+        """Remove a filter that an interface wanted."""
         node = self.forest.find(rated)
         change = self.forest.discard(rated, interface)
         if node is not None and not node.interfaces:
@@ -116,7 +119,7 @@ class RateControl:
         return change
 
     def deliver(self, event: Any, now: float) -> set[Interface]:
-        """The interfaces to send an event to. Every matching filter counts it, if it is not exhausted."""
+        """The interfaces to which an event is sent. Every matching filter that is not exhausted counts it."""
         chosen: set[Interface] = set()
         roots = self.forest.top.children
         assert isinstance(roots, Roots)
@@ -130,7 +133,7 @@ class RateControl:
         return chosen
 
     def load(self, now: float) -> dict[Rated, float]:
-        """The moving average of each filter's events a second, for whoever balances load."""
+        """The moving average of events per second of each filter, for load balancing."""
         loads = {}
         for node, meter in self._meters.items():
             meter.advance(now)
@@ -140,7 +143,7 @@ class RateControl:
 
 
 class _RatedForest(Forest[Rated]):
-    """A forest in which a filter goes below the covering one with the closest rate."""
+    """A forest in which a filter is placed below the covering filter with the closest rate."""
 
     def _choose(self, standing: Standing[Rated], current: Node[Rated], node: Node[Rated]) -> Node[Rated] | None:
         found = [child for child in standing.above(current) if child is not node]

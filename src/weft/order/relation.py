@@ -1,8 +1,9 @@
-"""What is ordered, and how two of it compare. Laws: `covers` says True only when proven; it need not be transitive;
-every comparison is counted.
+"""The things that are ordered, and how two of them compare. Laws: `covers` is True only when proven; it need not be
+transitive; every comparison is counted.
 
-A structure asks how a new thing stands among its nodes through a `Standing`: the plain one compares with node after
-node, from the roots down (thesis 3.2.2, 3.3); that of filters that are boxes asks an index once (`filter_relation`).
+A structure finds the position of a new thing among its nodes through a `Standing`. The plain one compares with node
+after node, from the roots down (thesis 3.2.2, 3.3). For filters that are boxes, it queries an index once
+(`filter_relation`).
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ T = TypeVar("T")
 
 
 class Standing(Protocol[T]):
-    """Where a thing stands among the nodes of one structure."""
+    """The position of a thing among the nodes of one structure."""
 
     def above(self, parent: Node[T], first: Interface | None = None) -> Iterator[Node[T]]:
-        """The children of a node that cover the thing, smallest subtree first; before them, those that lead to an
-        interface, if one is given.
+        """The children of a node that cover the thing, smallest subtree first. If an interface is given, children that
+        lead to it come first.
         """
 
     def below(self, parent: Node[T]) -> Iterator[Node[T]]:
@@ -33,7 +34,7 @@ class Standing(Protocol[T]):
         """Whether an interface wants a node that is found to cover the thing."""
 
     def all_below(self, top: Node[T], interface: Interface | None = None) -> Iterator[Node[T]]:
-        """Every node below `top` that the thing covers; with an interface only where the index of interfaces leads."""
+        """Every node below `top` that the thing covers; with an interface, only those that can lead to it."""
 
 
 class Relation(Generic[T]):
@@ -54,72 +55,72 @@ class Relation(Generic[T]):
         transitive: bool = True,
     ) -> None:
         self.comparisons = 0
-        self.transitive = transitive  # if not, what hangs below a node is in it, but `covers` may not prove it
+        self.transitive = transitive  # if False, a node's subtree lies in it, but `covers` may not prove that
         self._covers = covers
         self._make = make
         self._key = key
         self._kind = kind
 
     def make(self, thing: T) -> Any:
-        """The thing as it is compared, made once."""
+        """The thing in the form in which it is compared, computed once."""
         return thing if self._make is None else self._make(thing)
 
     def key(self, made: Any) -> Hashable:
-        """What finds a duplicate: things with equal keys are one node."""
+        """The identity of a thing: things with equal keys share one node."""
         return made if self._key is None else self._key(made)
 
     def kind(self, made: Any) -> Hashable | None:
-        """The event type that it is confined to, if it is to one; two of different kinds never cover each other."""
+        """The event type that a thing is confined to, or None. Things of different kinds never cover each other."""
         return None if self._kind is None else self._kind(made)
 
     def covers(self, wide: Any, narrow: Any) -> bool:
-        """True only if all of `narrow` is in `wide`."""
+        """True only if all of `narrow` is proven to be in `wide`."""
         self.comparisons += 1
         return self._covers(wide, narrow)
 
     def places(self) -> NodePlaces[T]:
-        """What a structure asks of where its nodes stand; each structure has its own."""
+        """The nodes of one structure by position; each structure has its own."""
         return Walks(self)
 
 
 class NodePlaces(Protocol[T]):
-    """The nodes of one structure, and where a thing stands among them."""
+    """The nodes of one structure, and the position of a thing among them."""
 
     def standing(self, made: Any, kind: Hashable | None) -> Standing[T]:
-        """Where a thing stands."""
+        """The position of a thing."""
 
     def placed(self, node: Node[T]) -> None:
-        """Told of every node that the structure takes in."""
+        """Called for every node that is added to the structure."""
 
     def rewanted(self, node: Node[T]) -> None:
-        """Told of every node that other interfaces want than before."""
+        """Called for every node whose interfaces change."""
 
     def removed(self, node: Node[T]) -> None:
-        """Told of every node that the structure lets go."""
+        """Called for every node that is removed from the structure."""
 
 
 class Walks(Generic[T]):
-    """Places that nothing is known of: every thing walks the structure."""
+    """Places without an index: every thing walks the structure."""
 
     def __init__(self, relation: Relation[T]) -> None:
         self._relation = relation
 
     def standing(self, made: Any, kind: Hashable | None) -> Standing[T]:
-        """A walk, not begun."""
+        """A walk that has not started."""
         return Walk(self._relation, made, kind)
 
     def placed(self, node: Node[T]) -> None:
-        """Nothing to keep."""
+        """Nothing to store."""
 
     def rewanted(self, node: Node[T]) -> None:
-        """Nothing to keep."""
+        """Nothing to store."""
 
     def removed(self, node: Node[T]) -> None:
-        """Nothing to let go."""
+        """Nothing to remove."""
 
 
 class Walk(Generic[T]):
-    """A thing compared with node after node, with each at most once in either direction."""
+    """A thing that is compared with node after node, at most once per node and direction."""
 
     def __init__(self, relation: Relation[T], made: Any, kind: Hashable | None) -> None:
         self._relation = relation
@@ -129,7 +130,7 @@ class Walk(Generic[T]):
         self._covering: dict[Node[T], bool] = {}
 
     def above(self, parent: Node[T], first: Interface | None = None) -> Iterator[Node[T]]:
-        """The children that cover the thing, asked when they are needed."""
+        """The children that cover the thing, compared lazily."""
         children: Iterable[Node[T]] = parent.children
         if isinstance(children, Roots):
             children = children.of_kind(self._kind)
@@ -147,7 +148,7 @@ class Walk(Generic[T]):
                 yield child
 
     def all_above(self, top: Node[T]) -> Iterator[Node[T]]:
-        """Whoever covers the thing, found along chains of such nodes: what lies above them covers it too."""
+        """All nodes that cover the thing, found along chains of such nodes: the nodes above them cover it too."""
         seen: set[Node[T]] = set()
         open_ = [top]
         while open_:
@@ -158,11 +159,11 @@ class Walk(Generic[T]):
                     open_.append(node)
 
     def has_above(self, top: Node[T], interface: Interface) -> bool:
-        """Whether an interface wants one of them."""
+        """Whether an interface wants one of the nodes that cover the thing."""
         return any(interface in node.interfaces for node in self.all_above(top))
 
     def all_below(self, top: Node[T], interface: Interface | None = None) -> Iterator[Node[T]]:
-        """Whatever the thing covers: what lies below such a node is covered too, and not compared."""
+        """All nodes that the thing covers. The nodes below one of them are covered too and are not compared."""
         seen: set[Node[T]] = set()
         children = top.children
         typed = isinstance(children, Roots) and self._kind is not None

@@ -1,5 +1,5 @@
-"""What posets and forests have in common: nodes by canonical form, the root set, who wants what. Laws: a node has at
-least one interface; the root set covers everything; `add` and `discard` say how the root set changed.
+"""What posets and forests have in common: nodes by canonical form, the root set, and interfaces. Laws: every node has
+at least one interface; the root set covers everything; `add` and `discard` return how the root set changed.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ from weft.order.node import Interface, Node, Roots
 from weft.order.relation import NodePlaces, Relation, Standing
 
 T = TypeVar("T")
-RootChange = Change[tuple[T, ...], tuple[T, ...]]  # the filters that ceased to be roots, and those that became some
+RootChange = Change[tuple[T, ...], tuple[T, ...]]  # the filters that stopped being roots, and the new roots
 
 
 class Structure(ABC, Generic[T]):
-    """Filters in their covering order; `redundant` says whether an interface keeps what another of its own covers.
+    """Filters in their covering order; `redundant` states whether an interface keeps a filter that another of its own
+    covers.
 
-    Without redundancy the minimum interface property holds (thesis, Property 3.2): no interface wants two nodes of
-    which one lies below the other. A filter that its interface does not need is not taken in, and one that it no
-    longer needs is let go: when the one that covers it is discarded, whoever wanted both adds it again.
+    Without redundancy, the minimum interface property holds (thesis, Property 3.2): no interface wants two nodes of
+    which one lies below the other. A filter that its interface does not need is not added, and a filter that it no
+    longer needs is removed. When the covering filter is discarded, the caller must add the covered one again.
     """
 
     redundant = True
@@ -34,7 +35,7 @@ class Structure(ABC, Generic[T]):
         self._nodes: dict[Hashable, Node[T]] = {}
         self._entered: dict[Node[T], None] = {}
         self._left: dict[Node[T], None] = {}
-        self._touched: dict[Node[T], bool] | None = None  # what changed, where somebody asks
+        self._touched: dict[Node[T], bool] | None = None  # changed nodes, if a caller tracks them
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -48,9 +49,9 @@ class Structure(ABC, Generic[T]):
     # -- changes --------------------------------------------------------------------------------------
 
     def add(self, thing: T, interface: Interface = 0) -> RootChange[T]:
-        """Take in a filter that an interface wants; one that is there already only gains the interface.
+        """Add a filter that an interface wants. A filter that is already present only gains the interface.
 
-        An interface wants a filter once, in whatever words and however often it is added.
+        An interface wants a filter once, however it is written and however often it is added.
         """
         made = self.relation.make(thing)
         key = self.relation.key(made)
@@ -75,14 +76,14 @@ class Structure(ABC, Generic[T]):
         return self._change()
 
     def discard(self, thing: T, interface: Interface = 0) -> RootChange[T]:
-        """An interface no longer wants a filter; one that it did not have is no error."""
+        """Remove an interface's filter. Removing one that it did not have is not an error."""
         node = self.find(thing)
         if node is not None:
             self._unwant(node, interface)
         return self._change()
 
     def discard_interface(self, interface: Interface) -> RootChange[T]:
-        """An interface no longer wants anything. Cost: O(nodes)."""
+        """Remove everything that an interface wants. Cost: O(nodes)."""
         for node in [node for node in self if interface in node.interfaces]:
             self._unwant(node, interface)
         return self._change()
@@ -95,25 +96,25 @@ class Structure(ABC, Generic[T]):
 
     @property
     def roots(self) -> Iterator[Node[T]]:
-        """The minimal cover: the filters that no other covers (thesis, Corollary 3.8)."""
+        """The minimal cover: the filters that no other filter covers (thesis, Corollary 3.8)."""
         return iter(self.top.children)
 
     def covering(self, thing: T) -> list[Node[T]]:
-        """The nodes that are found to cover a filter; one equal to it is among them."""
+        """The nodes that are found to cover a filter, including an equal one."""
         return list(self.standing(thing).all_above(self.top))
 
     def covered(self, thing: T) -> list[Node[T]]:
-        """The nodes that are found to be covered by a filter; one equal to it is among them."""
+        """The nodes that are found to be covered by a filter, including an equal one."""
         return list(self.standing(thing).all_below(self.top))
 
     def standing(self, thing: T) -> Standing[T]:
-        """Where a filter stands, or would stand, among the nodes."""
+        """The position that a filter has, or would have, among the nodes."""
         made = self.relation.make(thing)
         return self._places.standing(made, self.relation.kind(made))
 
     @property
     def depth(self) -> int:
-        """The nodes on the longest way down from a root. Cost: O(nodes and edges)."""
+        """The number of nodes on the longest path down from a root. Cost: O(nodes and edges)."""
         depths: dict[Node[T], int] = {}
         open_ = list(self)
         while open_:
@@ -143,24 +144,24 @@ class Structure(ABC, Generic[T]):
             assert node not in set(node.below()), "nothing hangs below itself"
         self.relation.comparisons = before
 
-    # -- what the structures do differently ------------------------------------------------------------
+    # -- differences between structures -------------------------------------------------------------------
 
     @abstractmethod
     def _place(self, node: Node[T], standing: Standing[T]) -> None:
-        """Hang a new node, which no other equals, in its place."""
+        """Insert a new node, which equals no other, at its position."""
 
     @abstractmethod
     def _displace(self, node: Node[T]) -> None:
-        """Take a node out, and hang what was below it in its new place."""
+        """Remove a node, and insert the nodes below it at their new positions."""
 
     def _node(self, thing: T, made: Any, kind: Hashable | None) -> Node[T]:
-        """A new node, hung nowhere."""
+        """A new node that is not linked yet."""
         return Node(thing, made, kind)
 
-    # -- who wants what -------------------------------------------------------------------------------
+    # -- interfaces ---------------------------------------------------------------------------------------
 
     def _spare(self, node: Node[T], standing: Standing[T], interface: Interface) -> None:
-        """Let an interface go from whatever the node covers (Algorithm 1, steps 2 and 3)."""
+        """Remove an interface from every node that the node covers (Algorithm 1, steps 2 and 3)."""
         covered = [other for other in standing.all_below(self.top, interface) if interface in other.interfaces]
         for other in covered:
             if other is not node:
@@ -172,7 +173,7 @@ class Structure(ABC, Generic[T]):
         self._touch(node, wanted=True)
 
     def _unwant(self, node: Node[T], interface: Interface) -> None:
-        """An interface no longer wants a node; if nobody does, it goes."""
+        """Remove an interface from a node, and the node itself if no interface is left."""
         if interface not in node.interfaces:
             return
         node.interfaces.discard(interface)
@@ -196,7 +197,7 @@ class Structure(ABC, Generic[T]):
     def _unlink(self, parent: Node[T], child: Node[T]) -> None:
         parent.children.take(child)
         del child.parents[parent]
-        self._touch(child)  # it may be that only one neighbour wants what still covers it
+        self._touch(child)  # perhaps only one neighbour still wants what covers it
         if parent is self.top:
             if child in self._entered:
                 del self._entered[child]
@@ -204,8 +205,8 @@ class Structure(ABC, Generic[T]):
                 self._left[child] = None
 
     def touched(self) -> dict[Node[T], bool]:
-        """The nodes that changed since this was asked last: True where others want them, or they came or went, and
-        False where they only hang elsewhere.
+        """The nodes that changed since the last call: True if their interfaces changed or they were added or removed,
+        False if they only moved.
         """
         nodes = self._touched or {}
         self._touched = {}

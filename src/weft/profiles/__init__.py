@@ -1,4 +1,4 @@
-"""Profiles and queries: which queries meet which profiles, kept up to date."""
+"""Profiles and queries: which queries match which profiles, kept up to date."""
 
 from weft.profiles.directory import Directory as Directory
 from weft.profiles.directory import Notification as Notification

@@ -1,6 +1,6 @@
-"""A directory of profiles that last, with continuous queries (thesis 6.7). Laws: every change of either side, and of
-the clock, tells exactly the pairs that appeared and vanished by it; a profile is there from its start until its end,
-at its end no more.
+"""A directory of profiles with a lifetime, and of continuous queries (thesis 6.7). Laws: every change of either side,
+and of the clock, reports exactly the pairs that it made appear and vanish; a profile is present from its start until
+just before its end.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Pair = tuple[Identity, ProfileId]  # a query and a profile
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """A query is to be told of a profile: that it appeared, or vanished."""
+    """Tells a query that a profile appeared or vanished."""
 
     query: Identity
     profile: ProfileId
@@ -34,9 +34,10 @@ class Notification:
 
 
 class Directory:
-    """Profiles and queries; each query says whether a profile must be covered or need only overlap.
+    """Profiles and queries. Each query states whether a profile must be covered or only needs to overlap.
 
-    Time passes only by `expire`. Queries of each meeting have a DoubleForest of their own, made with the first.
+    Time advances only through `expire`. Queries of each meeting have their own DoubleForest, created with the first of
+    them.
 
     >>> from weft import parse
     >>> directory = Directory()
@@ -56,19 +57,19 @@ class Directory:
         self._filters = FilterRelation(schema)
         self._forests: dict[Meeting, DoubleForest[Region]] = {}
         self._meetings: dict[Identity, Meeting] = {}  # of queries
-        self._profiles: dict[ProfileId, Profile] = {}  # there now, or to start
-        self._moments: list[tuple[float, int, Profile]] = []  # a heap of starts and ends to come
+        self._profiles: dict[ProfileId, Profile] = {}  # present now, or still to start
+        self._moments: list[tuple[float, int, Profile]] = []  # a heap of future starts and ends
         self._sequence = count()
 
     def __len__(self) -> int:
-        """The profiles that last now."""
+        """The number of profiles that are present now."""
         return sum(profile.lasts_at(self.clock) for profile in self._profiles.values())
 
     # -- changes --------------------------------------------------------------------------------------
 
     def add_query(self, identity: Identity, region: Region, meeting: Meeting = Meeting.COVERING) -> list[Notification]:
-        """Take in a query; one of the same identity gives way to it, and only the difference is told."""
-        self._filters.make(region)  # refused before anything changes
+        """Add a query. It replaces one with the same identity, and only the difference is reported."""
+        self._filters.make(region)  # raises before anything changes
         before = self._seen_by(identity)
         self._drop_query(identity)
         self._forest(meeting).add_query(region, identity)
@@ -77,16 +78,16 @@ class Directory:
         return _told(((identity, one) for one in before - after), ((identity, one) for one in after - before))
 
     def discard_query(self, identity: Identity) -> list[Notification]:
-        """Let a query go; one that is not there changes nothing."""
+        """Remove a query. A missing one changes nothing."""
         before = self._seen_by(identity)
         self._drop_query(identity)
         return _told(((identity, profile) for profile in before), ())
 
     def add_profile(self, profile: Profile) -> list[Notification]:
-        """Take in a profile, or let it wait for its start; one of the same identity gives way to it."""
+        """Add a profile, or schedule it for its start. It replaces one with the same identity."""
         if profile.schema != self.schema:
-            raise SchemaError("a profile must have the schema of the directory: make it with that schema")
-        self._filters.make(profile.form)  # refused before anything changes
+            raise SchemaError("the profile and the directory have different schemas; create both with the same schema")
+        self._filters.make(profile.form)  # raises before anything changes
         identity = profile.identity
         before = self._seers_of(identity)
         self._drop_profile(identity)
@@ -95,7 +96,7 @@ class Directory:
             for moment in (profile.start, profile.end):
                 if moment is not None and moment > self.clock:
                     heapq.heappush(self._moments, (moment, next(self._sequence), profile))
-            if len(self._moments) > max(64, 4 * len(self._profiles)):  # most are of profiles that gave way
+            if len(self._moments) > max(64, 4 * len(self._profiles)):  # most belong to replaced profiles
                 self._moments = [each for each in self._moments if self._profiles.get(each[2].identity) is each[2]]
                 heapq.heapify(self._moments)
             self._show(profile)
@@ -103,18 +104,19 @@ class Directory:
         return _told(((one, identity) for one in before - after), ((one, identity) for one in after - before))
 
     def discard_profile(self, identity: ProfileId) -> list[Notification]:
-        """Let a profile go; one that is not there changes nothing."""
+        """Remove a profile. A missing one changes nothing."""
         before = self._seers_of(identity)
         self._drop_profile(identity)
         return _told(((query, identity) for query in before), ())
 
     def expire(self, clock: float) -> list[Notification]:
-        """Let time pass: what has started by then appears, what has ended by then vanishes.
+        """Advance the clock: profiles that have started by then appear, profiles that have ended by then vanish.
 
-        What started and ended in between is not told. Cost: O(log n) for each start and end, and the changes.
+        A profile that started and ended in between is not reported. Cost: O(log n) for each start and end, and the
+        changes.
         """
         if _moment(clock) < self.clock:
-            raise EventError(f"the clock is at {self.clock} already: it cannot go back to {clock}")
+            raise EventError(f"the clock is at {self.clock} and cannot go back to {clock}; pass a later time")
         self.clock = clock
         due: dict[ProfileId, Profile] = {}
         while self._moments and self._moments[0][0] <= clock:
@@ -131,16 +133,16 @@ class Directory:
         return changes
 
     def preload(self, profiles: Iterable[Region], queries: Iterable[Region], meeting: Meeting) -> None:
-        """Match regions that are known before: adding and discarding them then compares nothing (thesis 7.1)."""
+        """Match regions in advance, so that adding and discarding them later compares nothing (thesis 7.1)."""
         self._forest(meeting).preload(profiles, queries)
 
     def merge(self, other: Directory) -> list[Notification]:
-        """Take in all of another directory, at this one's clock.
+        """Add everything in another directory, at this one's clock.
 
-        Who is in both must stand for the same: else FilterError, and no change.
+        An identity in both must stand for the same thing; otherwise FilterError is raised and nothing changes.
         """
         if other.schema != self.schema:
-            raise SchemaError("the directories have different schemas: make both with the same")
+            raise SchemaError("the directories have different schemas; create both with the same schema")
         profiles = [one for one in other._profiles.values() if self._profiles.get(one.identity) != one]
         queries = [
             (identity, node.thing, meeting)
@@ -151,11 +153,11 @@ class Directory:
         known: list[Identity] = [one.identity for one in profiles if one.identity in self._profiles]
         known += [identity for identity, *_ in queries if identity in self._meetings]
         if known:
-            raise FilterError(f"{known[0]!r} stands for two things: rename it in one of the two before merging")
+            raise FilterError(f"{known[0]!r} means two different things; rename it in one directory before merging")
         changes = [change for profile in profiles for change in self.add_profile(profile)]
         return changes + [change for query in queries for change in self.add_query(*query)]
 
-    # -- questions ------------------------------------------------------------------------------------
+    # -- queries --------------------------------------------------------------------------------------
 
     def profiles_of(self, query: Identity) -> set[ProfileId]:
         """The profiles that match a query now."""
@@ -170,7 +172,9 @@ class Directory:
         return {(query, profile) for query in self._meetings for profile in self._seen_by(query)}
 
     def forest(self, meeting: Meeting) -> DoubleForest[Region]:
-        """The profiles, and the queries of a meeting, in their order: for taxonomies and to preload. Not to change."""
+        """The profiles, and the queries of a meeting, in their order. Use it for taxonomies and preloading; do not
+        change it.
+        """
         return self._forest(meeting)
 
     def check(self) -> None:
@@ -222,7 +226,7 @@ class Directory:
         return {query for forest in self._forests.values() for query in forest.queries_of(profile)}
 
     def _asks(self, query: Identity, region: Region, meeting: Meeting) -> bool:
-        """Whether a query is there already, and is this."""
+        """Whether this query is already present, unchanged."""
         if self._meetings.get(query) is not meeting:
             return False
         known = self._forests[meeting].queries.held[query].thing
@@ -231,12 +235,12 @@ class Directory:
 
 
 def _told(vanished: Iterable[Pair], appeared: Iterable[Pair]) -> list[Notification]:
-    """Changes in an order that does not depend on hashes: what vanished first, each by its text."""
+    """Changes in an order that does not depend on hashes: vanished pairs first, sorted by their text."""
     gone = [Notification(query, profile, appeared=False) for query, profile in sorted(vanished, key=str)]
     return gone + [Notification(query, profile, appeared=True) for query, profile in sorted(appeared, key=str)]
 
 
 def _moment(clock: float) -> float:
     if math.isnan(clock):
-        raise EventError("the clock must be a number of seconds, not NaN")
+        raise EventError("the clock is NaN; pass a number of seconds")
     return clock

@@ -1,15 +1,16 @@
-"""Profiles and queries in two forests, and who matches whom (thesis, chapter 6). Laws, for `covers` that says True
-only when proven and `overlaps` that says False only when disproved:
+"""Profiles and queries in two forests, and which match (thesis, chapter 6). Laws, where `covers` is True only when
+proven and `overlaps` is False only when disproved:
 
-by covering, every pair that `covers` proves is there, and each that is there is truly contained, being proven or
-following from proven ones; by overlap, every pair that truly overlaps is there, and none that `overlaps` disproves. So
-nobody misses a notification. Where both decide, the pairs are exactly those of comparing each with each (`two_sets`).
+by covering, every pair that `covers` proves is present, and every pair present is truly contained, because it is proven
+or follows from proven pairs; by overlap, every pair that truly overlaps is present, and none that `overlaps` disproves.
+No notification is therefore missed. Where both comparisons decide, the pairs are exactly those of comparing each with
+each (`two_sets`).
 
-What is known of a new thing's parent and children bounds what it can match (Lemma 6.1, Table 6.1). Of the bounds some
-only add what follows, or leave out what is disproved; they always hold. The others need that comparisons decide: as
-long as one thing is there that is not `exact` they are not used, nor does a walk stop where covering is not proven.
-The imaginary root matches everything as an upper bound, and bounds nothing from below (erratum); of several children
-each is an upper bound by itself, so what they share is one.
+The parent and children of a new thing bound what it can match (Lemma 6.1, Table 6.1). Some of these bounds only add
+what follows, or leave out what is disproved; these always hold. The others require that comparisons decide. While
+something is present that is not `exact`, they are not used, and a walk does not stop where covering is not proven. As
+an upper bound, the imaginary root matches everything; from below, it bounds nothing (erratum). Each of several children
+is an upper bound by itself, so their intersection is one.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import numpy as np
 from weft.algebra.profile import Meeting
 from weft.algebra.relate import Region
 from weft.algebra.relate import overlaps as regions_overlap
-from weft.errors import FilterError
+from weft.errors import FilterError, OptionError
 from weft.model.schema import Schema
 from weft.order.filter_relation import FilterRelation
 from weft.order.node import Node
@@ -34,13 +35,13 @@ T = TypeVar("T")
 
 
 class DoubleForest(Generic[T]):
-    """Who matches whom, kept up to date as profiles and queries come and go.
+    """Which profiles and queries match, kept up to date as both come and go.
 
-    `overlaps` compares two things as the relation makes them; it is needed for Meeting.OVERLAP. `exact` tells of one
-    whether both comparisons decide between it and any other such; without it nothing is taken to be. `bounds` False
-    leaves the bounds out, `compact` keeps only the topmost covered profiles of a query (Meeting.COVERING). What is
-    between the bounds is gone through if it is at most a `sparse`th part of the other side, else the forest is walked;
-    where there is an index, it is asked about more than `few`.
+    `overlaps` compares two things as the relation makes them; it is required for Meeting.OVERLAP. `exact` states
+    whether both comparisons decide between a thing and any other exact one; by default nothing is exact. `bounds` False
+    disables the bounds. `compact` stores only the topmost covered profiles of a query (Meeting.COVERING). The
+    candidates between the bounds are visited one by one if they are at most one `sparse`th of the other side; otherwise
+    the forest is walked. Where there is an index, it is used for more than `few` candidates.
 
     >>> from weft import parse
     >>> forest = DoubleForest.of_filters()
@@ -65,9 +66,12 @@ class DoubleForest(Generic[T]):
         room: int = 64,
     ) -> None:
         if meeting is Meeting.OVERLAP and overlaps is None:
-            raise ValueError("to match by overlap, say how two things overlap")
+            raise OptionError("matching by overlap needs to know how two things overlap; pass overlaps=")
         if compact and meeting is Meeting.OVERLAP:
-            raise ValueError("what overlaps a thing need not overlap what is below it: compact is for covering only")
+            raise OptionError(
+                "compact=True is for covering only: what overlaps a thing need not overlap what is below it; "
+                "leave it out for overlap"
+            )
         self.relation = relation
         self.meeting = meeting
         self.bounds = bounds
@@ -91,7 +95,7 @@ class DoubleForest(Generic[T]):
         compact: bool = False,
         indexed: bool = True,
     ) -> DoubleForest[Region]:
-        """For filters; with `indexed` an index of boxes answers where the bounds leave much open."""
+        """For filters. With `indexed`, an index of boxes answers where the bounds leave many candidates."""
         return DoubleForest(
             FilterRelation(schema, indexed),
             overlaps=lambda one, other: regions_overlap(one.form, other.form, schema),
@@ -104,39 +108,41 @@ class DoubleForest(Generic[T]):
     # -- changes --------------------------------------------------------------------------------------
 
     def add_profile(self, thing: T, identity: Identity) -> None:
-        """Take in a profile; an identity that is there already raises FilterError."""
+        """Add a profile. Raises FilterError if the identity already exists."""
         self._add(PROFILES, thing, identity)
 
     def add_query(self, thing: T, identity: Identity) -> None:
-        """Take in a query; an identity that is there already raises FilterError."""
+        """Add a query. Raises FilterError if the identity already exists."""
         self._add(QUERIES, thing, identity)
 
     def discard_profile(self, identity: Identity) -> None:
-        """Let a profile go; one that is not there is no error."""
+        """Remove a profile. A missing one is not an error."""
         self._discard(PROFILES, identity)
 
     def discard_query(self, identity: Identity) -> None:
-        """Let a query go; one that is not there is no error."""
+        """Remove a query. A missing one is not an error."""
         self._discard(QUERIES, identity)
 
     def preload(self, profiles: Iterable[T] = (), queries: Iterable[T] = ()) -> None:
-        """Match things before anyone adds them: then adding and discarding them compares nothing (Theorem 7.1)."""
+        """Match things in advance, so that adding and discarding them later compares nothing (Theorem 7.1)."""
         for side, things in ((PROFILES, profiles), (QUERIES, queries)):
             for thing in things:
                 self._take(side, thing, PLACEHOLDER)
 
     def unload(self) -> None:
-        """Let go what was preloaded and nobody holds. Cost: O(nodes)."""
+        """Remove preloaded things that no identity uses. Cost: O(nodes)."""
         for side, forest in enumerate(self._sides):
             for node in [node for node in forest if PLACEHOLDER in node.interfaces]:
                 forest.release(node, PLACEHOLDER, self._pairs, side)
 
     def merge(self, other: DoubleForest[T]) -> None:
-        """Take in all of another (thesis 6.1). Who is in both must stand for the same: else FilterError, no change."""
+        """Add everything in another forest (thesis 6.1). An identity in both must stand for the same thing; otherwise
+        FilterError is raised and nothing changes.
+        """
         for mine, theirs in zip(self._sides, other._sides, strict=True):
             for identity in mine.held.keys() & theirs.held.keys():
                 if self._key(mine.held[identity].thing) != self._key(theirs.held[identity].thing):
-                    raise FilterError(f"{identity!r} stands for two things: rename it in one of the two before merging")
+                    raise FilterError(f"{identity!r} means two different things; rename it in one of them first")
         for side, theirs in enumerate(other._sides):
             for node in theirs.top_down():
                 assert node.thing is not None
@@ -144,14 +150,14 @@ class DoubleForest(Generic[T]):
                     if identity not in self._sides[side].held:
                         self._add(side, node.thing, identity)
 
-    # -- questions ------------------------------------------------------------------------------------
+    # -- queries --------------------------------------------------------------------------------------
 
     def queries_of(self, profile: Identity) -> set[Identity]:
-        """The queries that a profile matches; none if it is not there. Cost: O(queries / 8 + answer)."""
+        """The queries that a profile matches; empty if it is missing. Cost: O(queries / 8 + answer)."""
         return self._answer(PROFILES, profile)
 
     def profiles_of(self, query: Identity) -> set[Identity]:
-        """The profiles that match a query; none if it is not there. Cost: O(profiles / 8 + answer)."""
+        """The profiles that match a query; empty if it is missing. Cost: O(profiles / 8 + answer)."""
         return self._answer(QUERIES, query)
 
     def pairs(self) -> set[tuple[Identity, Identity]]:
@@ -160,7 +166,9 @@ class DoubleForest(Generic[T]):
 
     @property
     def comparisons(self) -> int:
-        """The coverings and overlaps that were asked, in all: to hang things in their forests, and to match them."""
+        """The total number of covering and overlap tests, both for placing things in their forests and for matching
+        them.
+        """
         return self.relation.comparisons
 
     def check(self) -> None:
@@ -191,7 +199,7 @@ class DoubleForest(Generic[T]):
     def _add(self, side: int, thing: T, identity: Identity) -> None:
         forest = self._sides[side]
         if identity in forest.held:
-            raise FilterError(f"{identity!r} is there already: discard it first")
+            raise FilterError(f"{identity!r} already exists; discard it first")
         forest.held[identity] = self._take(side, thing, identity)
 
     def _take(self, side: int, thing: T, identity: Identity) -> Node[T]:
@@ -201,7 +209,7 @@ class DoubleForest(Generic[T]):
             self._pairs.reserve(side, len(forest.nodes))
             try:
                 matched = self._result(side, node)
-            except BaseException:  # a node without its pairs would keep silent for whoever has the same region
+            except BaseException:  # a node without its pairs would hide matches from later things with the same region
                 forest.release(node, identity, self._pairs, side)
                 raise
             self._pairs.put(side, forest.slots[node], matched)
@@ -230,8 +238,8 @@ class DoubleForest(Generic[T]):
         if not left:
             return lower
         covering, asks = self.meeting is Meeting.COVERING, self._asks(side, node)
-        down = covering and side == QUERIES  # what hangs below a match is one
-        on = covering and not down and not self._decided  # what hangs below no match may be one
+        down = covering and side == QUERIES  # what is below a match also matches
+        on = covering and not down and not self._decided  # what is below a mismatch may match
         if other.index is not None and left > self._few:
             found = [other.slots[there] for there in self._looked_up(side, node)]
         elif down or left * self._sparse <= len(other):
@@ -243,7 +251,7 @@ class DoubleForest(Generic[T]):
         return lower
 
     def _bounds(self, side: int, node: Node[T]) -> tuple[Flags, Flags]:
-        """The slots that a new node can match at most, and those that it surely matches (Table 6.1)."""
+        """The slots that a new node can match at most, and those that it certainly matches (Table 6.1)."""
         forest, other = self._sides[side], self._sides[1 - side]
         upper, lower = self._pairs.nothing(side), self._pairs.nothing(side)
         upper[: len(other.nodes)] = True
@@ -272,7 +280,7 @@ class DoubleForest(Generic[T]):
         return index.below(node.made) if side == QUERIES else index.above(node.made) or ()
 
     def _asks(self, side: int, node: Node[T]) -> Asks:
-        """Compares a node with one of the other side, as the meeting has it."""
+        """A function that compares a node with one of the other side, according to the meeting."""
         made, covers = node.made, self.relation.covers
         if self.meeting is Meeting.OVERLAP:
             return lambda there: self._overlaps(made, there.made)
@@ -287,14 +295,14 @@ class DoubleForest(Generic[T]):
 
     @property
     def _decided(self) -> bool:
-        """Whether comparisons decide between all that is there."""
+        """Whether comparisons decide between all things present."""
         return not self.profiles.inexact and not self.queries.inexact
 
     def _key(self, thing: T | None) -> Hashable:
-        """What finds a duplicate among things of this relation, whoever made them."""
+        """The identity of a thing under this relation, whichever forest made it."""
         assert thing is not None
         return self.relation.key(self.relation.make(thing))
 
 
-def _never(made: Any) -> bool:  # noqa: ARG001 - whatever it is
+def _never(made: Any) -> bool:  # noqa: ARG001 - the same for everything
     return False

@@ -1,9 +1,9 @@
-"""Which profiles go with which queries, both ways (thesis 6.1: M_PQ and M_QP). Law: both directions say the same.
+"""Which profiles match which queries, in both directions (thesis 6.1: M_PQ and M_QP). Law: both directions agree.
 
-Each side numbers its nodes by slots. `BitPairs` keeps a bit for every two slots, in either direction: 25 MB for ten
-thousand by ten thousand, whatever is paired. `TopPairs`, for covering, keeps a pair only where the profile's parent is
-not paired with the same query, in sets, and derives the rest from the forest: small where taxonomies are deep; random
-boxes make shallow ones, which save little.
+Each side numbers its nodes by slots. `BitPairs` stores a bit for every two slots, in both directions: 25 MB for ten
+thousand by ten thousand, regardless of the number of pairs. `TopPairs`, for covering, stores a pair in sets only if the
+profile's parent is not paired with the same query, and derives the rest from the forest. It is small where taxonomies
+are deep; random boxes make shallow ones, which save little.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.errors import OptionError
 from weft.order.node import Node
 
 Slot = int
@@ -22,7 +23,7 @@ PROFILES, QUERIES = 0, 1
 
 
 class Slots(Protocol):
-    """The nodes of one side, by their slots."""
+    """The nodes of one side, by slot."""
 
     top: Node[Any]
     nodes: list[Node[Any] | None]
@@ -30,41 +31,41 @@ class Slots(Protocol):
 
 
 class ProfilePairs(Protocol):
-    """The pairs of two sides."""
+    """The pairs between two sides."""
 
     def reserve(self, side: int, slots: int) -> None:
         """Make room for this many slots of a side."""
 
     def nothing(self, side: int) -> Flags:
-        """The flags of a slot of a side that has no pairs."""
+        """The flags of a slot without pairs."""
 
     def matched(self, side: int, slot: Slot) -> Flags:
         """What a slot is paired with."""
 
     def shared(self, side: int, slots: Sequence[Slot]) -> Flags:
-        """What all of some slots, one at least, are paired with."""
+        """What all of the slots, at least one, are paired with."""
 
     def joined(self, side: int, slots: Sequence[Slot]) -> Flags:
-        """What any of some slots, one at least, is paired with."""
+        """What any of the slots, at least one, is paired with."""
 
     def put(self, side: int, slot: Slot, matched: Flags) -> None:
-        """Pair a slot that has no pairs yet."""
+        """Set the pairs of a slot that has none yet."""
 
     def drop(self, side: int, slot: Slot) -> None:
-        """Let all pairs of a slot go."""
+        """Remove all pairs of a slot."""
 
 
 class BitPairs:
-    """A bit for every two slots, in either direction."""
+    """A bit for every two slots, in both directions."""
 
     def __init__(self, room: int = 64) -> None:
         if room < 8 or room % 8:
-            raise ValueError("the room must be a multiple of 8")
+            raise OptionError(f"room is {room}; give a positive multiple of 8")
         self._room = [room, room]
         self._bits = [np.zeros((room, room // 8), np.uint8) for _ in (PROFILES, QUERIES)]
 
     def reserve(self, side: int, slots: int) -> None:
-        """Make room for this many slots of a side. Cost: O(1), amortised, for each pair of slots."""
+        """Make room for this many slots of a side. Amortised cost: O(1) for each pair of slots."""
         while self._room[side] < slots:
             more = self._room[side]
             self._room[side] += more
@@ -72,7 +73,7 @@ class BitPairs:
             self._bits[1 - side] = np.pad(self._bits[1 - side], ((0, 0), (0, more // 8)))
 
     def nothing(self, side: int) -> Flags:
-        """The flags of a slot of a side that has no pairs."""
+        """The flags of a slot without pairs."""
         return np.zeros(self._room[1 - side], np.bool_)
 
     def matched(self, side: int, slot: Slot) -> Flags:
@@ -80,30 +81,31 @@ class BitPairs:
         return _flags(self._bits[side][slot])
 
     def shared(self, side: int, slots: Sequence[Slot]) -> Flags:
-        """What all of some slots, one at least, are paired with."""
+        """What all of the slots, at least one, are paired with."""
         return _flags(np.bitwise_and.reduce(self._bits[side][slots], axis=0))
 
     def joined(self, side: int, slots: Sequence[Slot]) -> Flags:
-        """What any of some slots, one at least, is paired with."""
+        """What any of the slots, at least one, is paired with."""
         return _flags(np.bitwise_or.reduce(self._bits[side][slots], axis=0))
 
     def put(self, side: int, slot: Slot, matched: Flags) -> None:
-        """Pair a slot that has no pairs yet. Cost: O(other side / 8 + pairs)."""
+        """Set the pairs of a slot that has none yet. Cost: O(other side / 8 + pairs)."""
         self._bits[side][slot] = np.packbits(matched, bitorder="little")
         self._bits[1 - side][np.flatnonzero(matched), slot >> 3] |= np.uint8(1 << (slot & 7))
 
     def drop(self, side: int, slot: Slot) -> None:
-        """Let all pairs of a slot go. Cost: as `put`."""
+        """Remove all pairs of a slot. Cost: as `put`."""
         others = np.flatnonzero(self.matched(side, slot))
         self._bits[1 - side][others, slot >> 3] &= np.uint8(~(1 << (slot & 7)) & 255)
         self._bits[side][slot] = 0
 
 
 class TopPairs:
-    """For every query the topmost profiles that it covers, for every profile the queries that have it so.
+    """For every query, the topmost profiles that it covers; for every profile, the queries of which it is a topmost
+    one.
 
-    What hangs below a covered profile is covered, so a profile's queries are those of the profiles above it and its
-    own. While a node hangs nowhere it has all of its queries itself.
+    What is below a covered profile is covered, so the queries of a profile are its own and those of the profiles above
+    it. A node that is not linked to the forest stores all of its queries itself.
     """
 
     def __init__(self, profiles: Slots, room: int = 64) -> None:
@@ -112,7 +114,7 @@ class TopPairs:
         self._pairs: tuple[dict[Slot, set[Slot]], dict[Slot, set[Slot]]] = ({}, {})
 
     def __len__(self) -> int:
-        """The pairs that are kept."""
+        """The number of pairs stored."""
         return sum(map(len, self._pairs[QUERIES].values()))
 
     def reserve(self, side: int, slots: int) -> None:
@@ -121,7 +123,7 @@ class TopPairs:
             self._room[side] *= 2
 
     def nothing(self, side: int) -> Flags:
-        """The flags of a slot of a side that has no pairs."""
+        """The flags of a slot without pairs."""
         return np.zeros(self._room[1 - side], np.bool_)
 
     def matched(self, side: int, slot: Slot) -> Flags:
@@ -139,17 +141,17 @@ class TopPairs:
         return flags
 
     def shared(self, side: int, slots: Sequence[Slot]) -> Flags:
-        """What all of some slots, one at least, are paired with."""
+        """What all of the slots, at least one, are paired with."""
         flags: Flags = np.all([self.matched(side, slot) for slot in slots], axis=0)
         return flags
 
     def joined(self, side: int, slots: Sequence[Slot]) -> Flags:
-        """What any of some slots, one at least, is paired with."""
+        """What any of the slots, at least one, is paired with."""
         flags: Flags = np.any([self.matched(side, slot) for slot in slots], axis=0)
         return flags
 
     def put(self, side: int, slot: Slot, matched: Flags) -> None:
-        """Pair a slot that has no pairs yet."""
+        """Set the pairs of a slot that has none yet."""
         others: list[Slot] = np.flatnonzero(matched).tolist()
         if side == QUERIES:
             for at in others:
@@ -168,16 +170,16 @@ class TopPairs:
             self._part(self._profiles.slots[child], known.union(others))
 
     def drop(self, side: int, slot: Slot) -> None:
-        """Let all pairs of a slot go; of a profile, once it hangs nowhere and nothing below it."""
+        """Remove all pairs of a slot. A profile must be unlinked first and have nothing below it."""
         for other in self._pairs[side].pop(slot, ()):
             self._pairs[1 - side][other].discard(slot)
 
     def hung(self, parent: Node[Any], child: Node[Any]) -> None:
-        """Told that a profile hangs below another now."""
+        """Called after a profile is linked below another."""
         self._part(self._profiles.slots[child], self._queries(parent))
 
     def unhanging(self, child: Node[Any]) -> None:
-        """Told that a profile will hang nowhere in a moment."""
+        """Called before a profile is unlinked."""
         slot = self._profiles.slots[child]
         for query in self._queries(child):
             self._keep(slot, query)
@@ -201,7 +203,7 @@ class TopPairs:
 
 
 def slots_of(flags: Flags) -> Iterator[Slot]:
-    """The slots that are flagged."""
+    """The slots whose flag is set."""
     return iter(np.flatnonzero(flags).tolist())
 
 

@@ -1,5 +1,5 @@
-"""One side of a DoubleForest: profiles or queries in a forest, each node with a slot, each identity with a node. Law:
-a walk compares only where neither a bound nor the forest has decided (thesis, Algorithms 11 to 13).
+"""One side of a DoubleForest: profiles or queries in a forest; every node has a slot, every identity a node. Law: a
+walk compares only where neither a bound nor the forest has decided (thesis, Algorithms 11 to 13).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Asks = Callable[[Node[Any]], bool]  # compares the thing that is being matched w
 
 
 class _Placeholder:
-    """Whoever a preloaded thing is kept for (thesis 7.1)."""
+    """The identity that holds preloaded things (thesis 7.1)."""
 
     def __repr__(self) -> str:
         return "(preloaded)"
@@ -30,10 +30,10 @@ PLACEHOLDER: Final = _Placeholder()
 
 
 class Follow(Enum):
-    """When a node answers as the one that it hangs below: if that one does, if it does not, never."""
+    """When a node has the same answer as its parent: if the parent matches, if it does not match, or never."""
 
-    IN = True  # what hangs below a covered profile is covered
-    OUT = False  # what hangs below a query that does not match does not either
+    IN = True  # what is below a covered profile is covered
+    OUT = False  # what is below a query that does not match does not match either
     NEVER = "never"
 
 
@@ -45,8 +45,8 @@ class Side(Forest[T], Generic[T]):
         self.nodes: list[Node[T] | None] = []
         self.slots: dict[Node[T], Slot] = {}
         self.held: dict[Identity, Node[T]] = {}
-        self.inexact = 0  # nodes of which comparing does not decide all
-        self.tops: TopPairs | None = None  # to be told of every edge, if they are kept
+        self.inexact = 0  # nodes for which comparisons do not always decide
+        self.tops: TopPairs | None = None  # notified of every edge, if present
         self._exact = exact
         self._free: list[Slot] = []
         self._taken: Node[T] | None = None
@@ -60,7 +60,7 @@ class Side(Forest[T], Generic[T]):
     # -- changes --------------------------------------------------------------------------------------
 
     def take(self, thing: T, identity: Identity) -> tuple[Node[T], bool]:
-        """The node of a thing, taken in for an identity, and whether it is a new one."""
+        """Add a thing for an identity; returns its node, and whether the node is new."""
         self._taken, self._placed = None, False
         try:
             self.add(thing, identity)
@@ -73,7 +73,7 @@ class Side(Forest[T], Generic[T]):
         return node, self._placed
 
     def release(self, node: Node[T], identity: Identity, pairs: ProfilePairs, side: int) -> None:
-        """An identity lets a node go; with the last one the node goes, and its pairs."""
+        """Remove an identity from a node. The last identity removes the node and its pairs."""
         if len(node.interfaces) > 1:
             node.interfaces.discard(identity)
             return
@@ -102,7 +102,7 @@ class Side(Forest[T], Generic[T]):
         return node
 
     def _want(self, node: Node[T], interface: Interface) -> None:
-        node.interfaces.add(interface)  # and nobody else is told: O(1), however many have the region
+        node.interfaces.add(interface)  # no notification: O(1), however many identities share the region
         self._taken = node
 
     def _link(self, parent: Node[T], child: Node[T]) -> None:
@@ -115,10 +115,10 @@ class Side(Forest[T], Generic[T]):
             self.tops.unhanging(child)
         super()._unlink(parent, child)
 
-    # -- walks: the slots that answer -------------------------------------------------------------------
+    # -- walks: the slots that match --------------------------------------------------------------------
 
     def walk(self, kind: Hashable | None, asks: Asks, upper: bytes, lower: bytes, on: bool) -> list[Slot]:
-        """The nodes that answer, from the roots down, and below one that does not only if the walk is to go `on`."""
+        """The nodes that match, from the roots down. Below a mismatch, the walk continues only if `on` is set."""
         found, slots = [], self.slots
         roots = self.top.children
         open_ = list(roots.of_kind(kind) if kind is not None and isinstance(roots, Roots) else roots)
@@ -136,9 +136,10 @@ class Side(Forest[T], Generic[T]):
     def go_through(
         self, some: Iterable[Slot], kind: Hashable | None, asks: Asks, lower: bytes, follow: Follow
     ) -> list[Slot]:
-        """Those of some nodes that answer, wider ones compared first; the rest of `lower` answers, any other does not.
+        """Those of the given nodes that match, wider ones compared first. The rest of `lower` matches, all others do
+        not.
 
-        A node may answer as the one that it hangs below: `follow` says when.
+        `follow` states when a node has the same answer as its parent.
         """
         found, slots, top = [], self.slots, self.top
         answers = bytearray(lower)
@@ -156,10 +157,10 @@ class Side(Forest[T], Generic[T]):
                 found.append(slots[node])
         return found
 
-    # -- what it tells ----------------------------------------------------------------------------------
+    # -- contents ---------------------------------------------------------------------------------------
 
     def top_down(self) -> Iterator[Node[T]]:
-        """Every node, after those above it."""
+        """Every node, parents first."""
         open_ = list(self.roots)
         while open_:
             node = open_.pop()
@@ -167,11 +168,11 @@ class Side(Forest[T], Generic[T]):
             open_ += node.children
 
     def taxonomy(self) -> list[dict[str, Any]]:
-        """The forest as nested records of filter, identities and what is below, in the order of their texts."""
+        """The forest as nested records of filter, identities and the nodes below, sorted by their texts."""
         return _records(self.top)
 
     def outline(self) -> str:
-        """The forest as text, a line for each node, indented by its depth."""
+        """The forest as text, one line per node, indented by depth."""
         lines = []
         open_ = [(0, record) for record in reversed(self.taxonomy())]
         while open_:
@@ -183,7 +184,7 @@ class Side(Forest[T], Generic[T]):
 
 
 def identities(node: Node[T]) -> list[Identity]:
-    """Whoever a node is kept for; a placeholder is nobody."""
+    """The identities that hold a node, without the placeholder."""
     return [identity for identity in node.interfaces if identity is not PLACEHOLDER]
 
 
@@ -192,7 +193,7 @@ def _size(node: Node[Any]) -> int:
 
 
 def _may_meet(one: Hashable | None, other: Hashable | None) -> bool:
-    """Whether kinds allow that one covers or overlaps the other: those of two event types have no event in common."""
+    """Whether kinds allow one to cover or overlap the other: different event types have no event in common."""
     return one is None or other is None or one == other
 
 

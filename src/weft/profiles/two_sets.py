@@ -1,5 +1,5 @@
 """Profiles and queries in two plain sets: every addition is compared with all of the other side (thesis 6.8.1). Law:
-the pairs are those that `covers` proves, or that `overlaps` does not disprove. What DoubleForest is measured against.
+the pairs are those that `covers` proves, or that `overlaps` does not disprove. This is the baseline for DoubleForest.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from weft.algebra.profile import Meeting
-from weft.errors import FilterError
+from weft.errors import FilterError, OptionError
 from weft.order.relation import Relation
 from weft.profiles.pairs import PROFILES, QUERIES
 from weft.profiles.profile_forest import Identity
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class TwoSets(Generic[T]):
-    """Who matches whom, as DoubleForest tells it, without any order.
+    """Which profiles and queries match, with the interface of DoubleForest but without any order.
 
     >>> ranges = Relation(lambda wide, narrow: wide[0] <= narrow[0] and narrow[1] <= wide[1])
     >>> sets = TwoSets(ranges)
@@ -35,7 +35,7 @@ class TwoSets(Generic[T]):
         meeting: Meeting = Meeting.COVERING,
     ) -> None:
         if meeting is Meeting.OVERLAP and overlaps is None:
-            raise ValueError("to match by overlap, say how two things overlap")
+            raise OptionError("matching by overlap needs to know how two things overlap; pass overlaps=")
         self.relation = relation
         self.meeting = meeting
         self._overlap = overlaps
@@ -43,27 +43,27 @@ class TwoSets(Generic[T]):
         self._matched: tuple[dict[Identity, set[Identity]], dict[Identity, set[Identity]]] = ({}, {})
 
     def add_profile(self, thing: T, identity: Identity) -> None:
-        """Take in a profile; an identity that is there already raises FilterError. Cost: O(queries)."""
+        """Add a profile. Raises FilterError if the identity already exists. Cost: O(queries)."""
         self._add(PROFILES, thing, identity)
 
     def add_query(self, thing: T, identity: Identity) -> None:
-        """Take in a query; an identity that is there already raises FilterError. Cost: O(profiles)."""
+        """Add a query. Raises FilterError if the identity already exists. Cost: O(profiles)."""
         self._add(QUERIES, thing, identity)
 
     def discard_profile(self, identity: Identity) -> None:
-        """Let a profile go; one that is not there is no error."""
+        """Remove a profile. A missing one is not an error."""
         self._discard(PROFILES, identity)
 
     def discard_query(self, identity: Identity) -> None:
-        """Let a query go; one that is not there is no error."""
+        """Remove a query. A missing one is not an error."""
         self._discard(QUERIES, identity)
 
     def queries_of(self, profile: Identity) -> set[Identity]:
-        """The queries that a profile matches; none if it is not there."""
+        """The queries that a profile matches; empty if it is missing."""
         return set(self._matched[PROFILES].get(profile, ()))
 
     def profiles_of(self, query: Identity) -> set[Identity]:
-        """The profiles that match a query; none if it is not there."""
+        """The profiles that match a query; empty if it is missing."""
         return set(self._matched[QUERIES].get(query, ()))
 
     def pairs(self) -> set[tuple[Identity, Identity]]:
@@ -72,12 +72,12 @@ class TwoSets(Generic[T]):
 
     @property
     def comparisons(self) -> int:
-        """The coverings and overlaps that were asked, in all."""
+        """The total number of covering and overlap tests."""
         return self.relation.comparisons
 
     def _add(self, side: int, thing: T, identity: Identity) -> None:
         if identity in self._made[side]:
-            raise FilterError(f"{identity!r} is there already: discard it first")
+            raise FilterError(f"{identity!r} already exists; discard it first")
         made = self.relation.make(thing)
         found = {other for other, there in self._made[1 - side].items() if self._matches(side, made, there)}
         self._made[side][identity] = made

@@ -1,9 +1,9 @@
-"""Advertisements, which any table can wear (thesis 3.6, Algorithms 4 and 5). Law: told'(L) is told(L) restricted to the
-items that may overlap an advertisement heard from L.
+"""Advertisements, which can be added to any table (thesis 3.6, Algorithms 4 and 5). Law: told'(L) is told(L) restricted
+to the items that may overlap an advertisement heard from L.
 
-Advertisements travel by a routing table of their own, of any exact model: covering or merging them is a matter of that
-table. A master tells a slave nothing, so there is nothing to restrict by: it is told everything, as ever. Who may
-publish what is `admitted`; where an event goes does not depend on it.
+Advertisements travel by a routing table of their own, of any exact model; whether they are covered or merged is up to
+that table. A master tells a slave nothing, so there is nothing to restrict by, and the master is told everything as
+before. `admitted` decides who may publish what; where an event goes does not depend on it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from weft.space.label_space import LabelSpace
 as_advertisements = partial(msgspec.structs.replace, about=About.ADVERTISEMENTS)
 as_subscriptions = partial(msgspec.structs.replace, about=About.SUBSCRIPTIONS)
 
-_TOGETHER = 8  # comparisons of an item with an advertisement that are one piece of work
+_TOGETHER = 8  # comparisons of an item with an advertisement that form one piece of work
 
 
 @runtime_checkable
@@ -67,35 +67,37 @@ class Tunable(Protocol):
 
     @property
     def retuning(self) -> bool:
-        """Whether the old space is still there."""
+        """Whether the old space is still present."""
         ...
 
     def retune(self, space: LabelSpace) -> list[Tell]:
-        """Put another label space in the place of the one in use."""
+        """Replace the label space in use."""
         ...
 
 
 class _Seen(NamedTuple):
-    """An item or an advertisement, and what is compared of it."""
+    """An item or an advertisement, and the part of it that is compared."""
 
     item: Item
     seen: object
 
 
 class _Page:
-    """What is compared at one link: all that the table would tell it, suppressed or not, and what it advertises."""
+    """What is compared at one link: everything that the table would tell it, suppressed or not, and what it
+    advertises.
+    """
 
     def __init__(self, role: Role, numbers: Any) -> None:
         self.role = role
         self.items: dict[ItemId, _Seen] = {}
         self.adverts: dict[ItemId, _Seen] = {}
-        self.ledger: Ledger[ItemId] = Ledger(numbers)  # what of the items is really told, and by which id
+        self.ledger: Ledger[ItemId] = Ledger(numbers)  # the items that are really told, and their ids
 
 
 class Advertised:
     """A table that tells a neighbour only what the neighbour's side may publish.
 
-    `table` decides what is wanted, `advertisements` which advertisements are told; neither knows of the other.
+    `table` decides what is wanted, `advertisements` which advertisements are told; neither knows about the other.
 
     >>> from weft import parse
     >>> from weft.routing.simple import SimpleTable
@@ -130,29 +132,29 @@ class Advertised:
 
     @property
     def model(self) -> str:
-        """That of the table, with advertisements."""
+        """The model of the table, with advertisements."""
         return f"{self.table.model} with advertisements"
 
     @property
     def exactness(self) -> Exactness:
-        """That of the table."""
+        """The exactness of the table."""
         return self.table.exactness
 
     @property
     def fingerprint(self) -> str:
-        """Those of both tables."""
+        """The fingerprints of both tables."""
         both = [json.loads(each.fingerprint) for each in (self.table, self.advertisements)]
         return json.dumps({"table": both[0], "advertisements": both[1]}, sort_keys=True, separators=(",", ":"))
 
     @property
     def overlap(self) -> Overlap:
-        """That of the table."""
+        """The overlap of the table."""
         return self.table.overlap
 
     # -- links ----------------------------------------------------------------------------------
 
     def restore(self, kept: Kept) -> None:
-        """Take back what a broker kept, in both tables."""
+        """Restore what a broker stored, in both tables."""
         adverts = {advert: promised for some in kept.advertisements.values() for advert, promised in some.items()}
         subscribed = {link: heard._replace(advertisements={}) for link, heard in kept.links.items()}
         advertised = {
@@ -168,8 +170,8 @@ class Advertised:
             page.adverts = {each: self._promise(item) for each, item in self.advertisements.heard(link).items()}
 
     def attach(self, link: Link, role: Role = Role.PEER) -> list[Tell]:
-        """Our advertisements first, so that the neighbour answers with what it wants of them."""
-        tells = _advertised(self.advertisements.attach(link, role))  # refuses what the table would refuse
+        """Send our advertisements first, so that the neighbour answers with what it wants of them."""
+        tells = _advertised(self.advertisements.attach(link, role))  # rejects whatever the table would reject
         page = self._pages.setdefault(link, _Page(role, self._numbers))
         try:
             attached = self.table.attach(link, role)
@@ -181,7 +183,7 @@ class Advertised:
         return tells + self._restricted(attached)
 
     def detach(self, link: Link) -> list[Tell]:
-        """Withdraw what nobody else wants or advertises."""
+        """Withdraw what no other source wants or advertises."""
         tells = self.table.detach(link)
         del self._pages[link]
         return _advertised(self.advertisements.detach(link)) + self._restricted(tells)
@@ -193,7 +195,7 @@ class Advertised:
         return self._restricted(self.table.change(add, drop))
 
     def advertise(self, client: ClientId, add: Filters, drop: Collection[SubId]) -> list[Tell]:
-        """Change a client's advertisements; none is kept from a neighbour, for any may have somebody who wants it."""
+        """Change a client's advertisements. Every neighbour is told all of them, because any could want the events."""
         own = self._own.get(client, {})
         check_change(own, add, drop)
         forms = {advert: self._form(promised) for advert, promised in add.items()}
@@ -206,7 +208,9 @@ class Advertised:
         return _advertised(tells)
 
     def learn(self, link: Link, update: Update) -> list[Tell]:
-        """A neighbour wants or advertises something; what it may now publish, it is told."""
+        """Apply an update of a neighbour about what it wants or advertises. It is told what matches its new
+        advertisements.
+        """
         if update.about is About.SUBSCRIPTIONS:
             return self._restricted(self.table.learn(link, update))
         tells = _advertised(self.advertisements.learn(link, as_subscriptions(update)))
@@ -223,7 +227,7 @@ class Advertised:
         return tells + self._flush(link, page)
 
     def step(self, budget: int) -> list[Tell]:
-        """Continue what is pending here and in both tables, or improve both."""
+        """Continue pending work here and in both tables, or improve both."""
         if self._jobs:
             self._jobs.work(budget)
             return [tell for link, page in self._pages.items() for tell in self._flush(link, page)]
@@ -231,18 +235,18 @@ class Advertised:
 
     @property
     def pending(self) -> bool:
-        """Whether a change has consequences that are not yet told."""
+        """Whether a change has consequences that have not been told yet."""
         return bool(self._jobs) or self.table.pending or self.advertisements.pending
 
     def retune(self, space: LabelSpace) -> list[Tell]:
-        """Put another label space in the place of the table's. Raises LocalProtocolError if it has none."""
+        """Replace the label space of the table. Raises LocalProtocolError if it has none."""
         if not isinstance(self.table, Tunable):
             raise LocalProtocolError(f"a table of {self.table.model} has no label space; there is nothing to re-tune")
         return self._restricted(self.table.retune(space))
 
     @property
     def retuning(self) -> bool:
-        """Whether the table has two label spaces for a while."""
+        """Whether the table temporarily has two label spaces."""
         return isinstance(self.table, Tunable) and self.table.retuning
 
     # -- what is told ---------------------------------------------------------------------------
@@ -263,11 +267,11 @@ class Advertised:
                 if self._is_due(page, item_id):
                     page.ledger.tell(item_id)
         page.ledger.fresh = page.ledger.fresh or update.fresh
-        page.ledger.notes += update.notes  # whether or not items go with them
+        page.ledger.notes += update.notes  # even if no items accompany them
         return self._flush(link, page)
 
     def _compare(self, page: _Page, changed: Sequence[_Seen]) -> Job:
-        """Tell and withdraw what the changed advertisements make of the items. Cost: O(items x advertisements)."""
+        """Tell and withdraw items according to the changed advertisements. Cost: O(items x advertisements)."""
         compared = 0
         for item_id in [*page.items]:
             item = page.items.get(item_id)
@@ -300,15 +304,15 @@ class Advertised:
     # -- events ---------------------------------------------------------------------------------
 
     def route(self, event: AnyEvent, source: Source) -> set[Link]:
-        """As the table does."""
+        """As in the table."""
         return self.table.route(event, source)
 
     def route_batch(self, events: Sequence[AnyEvent], source: Source, places: Places | None = None) -> Routes:
-        """As the table does."""
+        """As in the table."""
         return self.table.route_batch(events, source, places)
 
     def place(self, events: Sequence[AnyEvent]) -> Places | None:
-        """As the table does."""
+        """As in the table."""
         return self.table.place(events)
 
     def admitted(self, events: Sequence[AnyEvent], client: ClientId) -> NDArray[np.bool_]:
@@ -325,10 +329,10 @@ class Advertised:
     # -- what is in it --------------------------------------------------------------------------
 
     def told(self, link: Link, about: About = About.SUBSCRIPTIONS) -> Items:
-        """What the neighbour knows from us."""
+        """What the neighbour was told."""
         if about is About.ADVERTISEMENTS:
             return self.advertisements.told(link)
-        self.table.told(link)  # raises for a link that is not there
+        self.table.told(link)  # raises for an unknown link
         page = self._pages[link]
         return page.ledger.told(lambda each: page.items[each].item)
 
@@ -338,11 +342,11 @@ class Advertised:
 
     @property
     def codec(self) -> UpdateCodec:
-        """That of the table, which knows advertisements too."""
+        """The codec of the table, which handles advertisements too."""
         return self.table.codec
 
     def digest(self, link: Link, about: About = About.SUBSCRIPTIONS) -> tuple[int, int]:
-        """Of what is really told, and heard."""
+        """The digests of what is really told, and heard."""
         if about is About.ADVERTISEMENTS:
             return self.advertisements.digest(link)
         kind = self.table.codec.kinds[about]
@@ -350,7 +354,7 @@ class Advertised:
 
     @property
     def settings(self) -> str:
-        """Those of the table."""
+        """The settings of the table."""
         return self.table.settings
 
     def check(self) -> None:

@@ -1,8 +1,9 @@
 """Tables whose items are cells of a space: ranges of curves, or labels. Laws: those of `table`, CELLS or wider: a link
-is told the cells of all others' filters; only new ones are told, and only what nobody else wants is withdrawn.
+is told the cells of all others' filters; only new cells are told, and only cells that no other source wants are
+withdrawn.
 
-For each listening link there are counts of what all others want, without what came from it, so that unsubscription is
-exact (errata, MICS 3 and 4, DLS 3 and 5). They are `outgoing`; what a link told is `incoming`.
+Each listening link has counts of what all others want, without what came from the link itself, so that unsubscription
+is exact (errata, MICS 3 and 4, DLS 3 and 5). They are `outgoing`; what a link told is `incoming`.
 """
 
 from __future__ import annotations
@@ -33,22 +34,22 @@ class Cells(Generic[C]):
 
     def __init__(self, cells: C, wanted: Any = None) -> None:
         self.cells = cells
-        self.wanted = wanted  # what they are the cells of, where cells may have to be made anew
+        self.wanted = wanted  # their source, if they may have to be recomputed
 
 
 class Outgoing(Protocol[C_contra, CellItem_co]):
-    """What one link is told: the cells that all others want, counted."""
+    """What one link is told: the cells that all others want, with counts."""
 
     def change(self, drop: Iterable[C_contra], add: Iterable[C_contra]) -> Told[CellItem_co]:
-        """Others want some cells no more, and others now: the items that go and come, and notes."""
+        """Remove and add cells that others want; returns the items removed and added, and notes."""
         ...
 
     def improve(self) -> Told[CellItem_co]:
-        """The same cells in fewer items, where that saves half of them."""
+        """Combine the same cells into fewer items, if that saves half of them."""
         ...
 
     def __len__(self) -> int:
-        """How many items there are."""
+        """The number of items."""
         ...
 
 
@@ -56,7 +57,7 @@ Told = tuple[Change[Collection[CellItem], Collection[CellItem]], tuple[Note, ...
 
 
 class CellTable(TableEngine[CellItem, Cells[C]], Generic[CellItem, C]):
-    """What tables of cells share; an item is its own key."""
+    """What tables of cells have in common; an item is its own key."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -67,7 +68,7 @@ class CellTable(TableEngine[CellItem, Cells[C]], Generic[CellItem, C]):
 
     @abstractmethod
     def make_outgoing(self) -> Outgoing[C, CellItem]:
-        """What a new link is told, nothing yet."""
+        """What a new link is told: nothing yet."""
 
     def item(self, key: CellItem) -> Item:
         """An item is its own key."""
@@ -79,10 +80,10 @@ class CellTable(TableEngine[CellItem, Cells[C]], Generic[CellItem, C]):
         drop: Sequence[Cells[C]],
         add: Sequence[Cells[C]],
     ) -> Job:
-        """The same for every link but the source, by its counts. Cost: O(links x cells that change)."""
+        """Update every link except the source, by its counts. Cost: O(links x cells that change)."""
         for interface in self.listening(source):
             if source.ended and interface.began > source.ended:
-                continue  # it came when the source was gone
+                continue  # it was attached after the source had left
             waiting = self._waiting.get(interface)
             known = drop
             if waiting:
@@ -126,7 +127,7 @@ class CellTable(TableEngine[CellItem, Cells[C]], Generic[CellItem, C]):
         return iter(())
 
     def improve(self, budget: int) -> None:
-        """Unite small items where that saves half of them."""
+        """Combine small items if that saves half of them."""
         for interface, outgoing in self.outgoing.items():
             if len(outgoing) <= budget:
                 self._tell(interface, outgoing.improve())

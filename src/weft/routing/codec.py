@@ -1,8 +1,8 @@
-"""Updates as bytes. Laws: decode(encode(update)) is the update, but for normal forms, which come back as filters of the
+"""Updates as bytes. Laws: decode(encode(update)) is the update, except that normal forms come back as filters of the
 same meaning; equal updates have equal bytes; any other bytes raise RemoteProtocolError and nothing else.
 
-An update is one MessagePack array: about (0 subscriptions, 1 advertisements), fresh, the ids that are dropped, the ids
-that are added, the items of these, and the notes. Ids are ascending. The link that sends it puts the length before it.
+An update is one MessagePack array: about (0 subscriptions, 1 advertisements), fresh, the dropped ids, the added ids,
+the items of the latter, and the notes. Ids ascend. The link that sends it adds a length prefix.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from weft.interest.label_set import Note
 from weft.routing.item_codec import MAX_INT, FilterItems, ItemCodec, LabelItems, RangeItems
 from weft.routing.table import About, ItemId, Update
 
-MAX_FRAME = 1 << 20  # bytes of one update
+MAX_FRAME = 1 << 20  # bytes per update
 
 _ABOUT = (About.SUBSCRIPTIONS, About.ADVERTISEMENTS)
 
 
 class _Frame(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """What was received, before its items are read: of which kind they are depends on what it is about."""
+    """A received update before its items are decoded; their kind depends on what it is about."""
 
     about: Literal[0, 1]
     fresh: bool
@@ -58,24 +58,26 @@ class Codec:
         }
 
     def encode(self, update: Update) -> bytes:
-        """The bytes of an update. Raises FilterTooComplexError, or LocalProtocolError for what is no valid update.
+        """The bytes of an update. Raises FilterTooComplexError, or LocalProtocolError for an invalid update.
 
-        An update larger than a frame is refused as well: who sends it must split it.
+        An update larger than a frame is rejected as well; the sender must split it.
         """
         kind = self.kinds[update.about]
         drop, ids = sorted(update.drop), sorted(update.add)
         if not _ascending(drop) or not _ascending(ids):
-            raise LocalProtocolError("the ids of an update are integers from 0 to 2**63 - 1, and each is in it once")
+            raise LocalProtocolError("the ids of an update are invalid; use different integers from 0 to 2**63 - 1")
         items = [kind.encode(update.add[item_id]) for item_id in ids]
         data = _encoder.encode((_ABOUT.index(update.about), update.fresh, drop, ids, items, update.notes))
         if len(data) > MAX_FRAME:
-            raise LocalProtocolError(f"an update of {len(data)} bytes does not fit in a frame of {MAX_FRAME}: split it")
+            raise LocalProtocolError(f"an update of {len(data)} bytes does not fit in a frame of {MAX_FRAME}; split it")
         return data
 
     def decode(self, data: bytes) -> Update:
-        """The update of some bytes. Raises RemoteProtocolError."""
+        """The update in some bytes. Raises RemoteProtocolError."""
         if len(data) > MAX_FRAME:
-            raise RemoteProtocolError(f"a frame of {len(data)} bytes is longer than {MAX_FRAME}")
+            raise RemoteProtocolError(
+                f"a frame of {len(data)} bytes exceeds the limit of {MAX_FRAME}; split the update"
+            )
         try:
             frame = _frames.decode(data)
             about = _ABOUT[frame.about]
@@ -83,16 +85,16 @@ class Codec:
         except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors, as is bad UTF-8
             raise RemoteProtocolError(f"these bytes are not an update: {error}") from None
         if not _ascending(frame.drop) or not _ascending(frame.ids):
-            raise RemoteProtocolError("the ids of an update must be ascending, and none negative")
+            raise RemoteProtocolError("the ids of an update must ascend, and none may be negative")
         if len(values) != len(frame.ids):
-            raise RemoteProtocolError(f"an update has {len(frame.ids)} ids and {len(values)} items")
+            raise RemoteProtocolError(f"an update has {len(frame.ids)} ids but {len(values)} items")
         decode = self.kinds[about].decode
         add = {ItemId(item_id): decode(value) for item_id, value in zip(frame.ids, values, strict=True)}
         return Update(about, frame.fresh, tuple(map(ItemId, frame.drop)), add, frame.notes)
 
 
 def _ascending(ids: Sequence[int]) -> bool:
-    """Whether ids are valid: each greater than the one before."""
+    """Whether ids are valid: each is greater than the previous one."""
     if not ids:
         return True
     return ids[0] >= 0 and ids[-1] <= MAX_INT and all(one < other for one, other in pairwise(ids))

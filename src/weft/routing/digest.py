@@ -1,8 +1,8 @@
-"""One number for a set of items. Law: equal sets have equal digests, in whatever order they came to be; of different
-sets one pair in 2**64 has, unless somebody looks for it.
+"""One number for a set of items. Law: equal sets have equal digests, however they were built; different sets collide
+with probability 2**-64, unless an attacker searches for a collision.
 
-The digest is the sum over all items of `mixed(id, hash)` modulo 2**64, where `mixed` is 64 bits of BLAKE2b over the
-id and the item's hash, eight bytes each, the highest first. A sum changes with one addition when an item comes or goes.
+The digest is the sum over all items of `mixed(id, hash)` modulo 2**64, where `mixed` is 64 bits of BLAKE2b over the id
+and the item's hash, eight big-endian bytes each. A sum changes by a single addition when an item is added or removed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MASK = (1 << 64) - 1
 
 
 class Digest:
-    """The digest of a set that changes: what one end was told, and what the other has heard.
+    """The digest of a changing set: what one end was told, and what the other has heard.
 
     >>> told, heard = Digest(), Digest()
     >>> told.add(ItemId(1), 77), told.add(ItemId(2), 78), heard.add(ItemId(2), 78), told == heard
@@ -33,17 +33,17 @@ class Digest:
         self.value = value
 
     def add(self, item: ItemId, hash: int) -> None:
-        """An item comes, with the hash that its `ItemCodec` gives it. Cost: about a microsecond."""
+        """Add an item with the hash that its `ItemCodec` computes. Cost: about a microsecond."""
         self.value = (self.value + _mixed(item, hash)) & _MASK
 
     def drop(self, item: ItemId, hash: int) -> None:
-        """An item goes; the caller knows that it is in."""
+        """Remove an item. The caller must know that it is present."""
         self.value = (self.value - _mixed(item, hash)) & _MASK
 
     def __eq__(self, other: object) -> bool:
         return self.value == other.value if isinstance(other, Digest) else NotImplemented
 
-    __hash__ = None  # type: ignore[assignment]  # it changes
+    __hash__ = None  # type: ignore[assignment]  # mutable
 
 
 class Digests(NamedTuple):
@@ -54,7 +54,7 @@ class Digests(NamedTuple):
 
 
 def digest(items: Mapping[ItemId, Item], kind: ItemCodec) -> int:
-    """The digest of a whole set. Cost: O(items), a hash each."""
+    """The digest of a whole set. Cost: O(items), one hash each."""
     whole = Digest()
     for item_id, item in items.items():
         whole.add(item_id, kind.hash(item))

@@ -1,8 +1,8 @@
-"""Local subscriptions of which most were found needless beforehand. Laws: the roots admit what all of them admit, no
-more; what is elided is not even read before what stood for it goes.
+"""Local subscriptions most of which were found redundant beforehand. Laws: the roots admit exactly what all
+subscriptions admit; an elided subscription is not even parsed before what stands for it is removed.
 
-A broker that starts with millions of subscriptions takes the few that stand for all, as one change. What stands behind
-a root comes back in the same change that takes the root away; a merger goes with the first of its components.
+A broker that starts with millions of subscriptions adds the few that stand for all, as one change. What is behind a
+root returns in the same change that removes the root. A merger is removed with the first of its components.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from weft.routing.local import RootSetChange, check_change
 
 @dataclass(frozen=True, slots=True)
 class Passive:
-    """A subscription's text, and the roots that admit all that it admits, together."""
+    """A subscription's text, and the roots that together admit everything that it admits."""
 
     text: str
     coverers: tuple[SubId, ...]
 
 
 class Elided:
-    """A local part with subscriptions behind roots; the roots themselves come with the first changes, by their ids.
+    """A local part with subscriptions behind roots; the roots themselves are added by the first changes, by their ids.
 
-    `components` are those of roots that are mergers: they bear the id of one of them, and are no subscription.
+    `components` are those of roots that are mergers. A merger has the id of one of them, and is not a subscription.
 
     >>> local = Elided({SubId(2): Passive("x > 5", (SubId(1),))}, roots=[SubId(1)])
     >>> sorted(local.change({SubId(1): parse("x > 0")}, ()).add)
@@ -46,7 +46,7 @@ class Elided:
         components: Mapping[SubId, Collection[SubId]] | None = None,
     ) -> None:
         self._roots: dict[SubId, Filter] = {}  # that are subscriptions
-        self._mergers: dict[SubId, Filter] = {}  # and that are not
+        self._mergers: dict[SubId, Filter] = {}  # that are not
         self._expected = set(roots)
         self._components = {root: frozenset(some) for root, some in (components or {}).items()}
         self._passive = dict(passive)
@@ -57,11 +57,13 @@ class Elided:
 
     @property
     def elided(self) -> int:
-        """How many subscriptions stand behind roots."""
+        """The number of subscriptions behind roots."""
         return len(self._passive)
 
     def change(self, add: Mapping[SubId, Filter], drop: Collection[SubId]) -> RootSetChange:
-        """Drop, then add; what loses a root that stood for it becomes one. Cost: O(what stood behind)."""
+        """Remove, then add. A subscription that loses a root that stood for it becomes a root. Cost: O(what was
+        behind).
+        """
         loaded = {sub for sub in add if sub in self._expected}
         known: ChainMap[SubId, object] = ChainMap(self._roots, self._passive)  # type: ignore[arg-type]
         check_change(known, [sub for sub in add if sub not in loaded], drop)
@@ -91,7 +93,7 @@ class Elided:
         return {**self._roots, **self._mergers}
 
     def _forget(self, sub: SubId) -> Passive:
-        """A subscription that stands behind nothing any more."""
+        """Remove and return a subscription that is no longer behind a root."""
         passive = self._passive.pop(sub)
         for root in passive.coverers:
             behind = self._behind[root]

@@ -1,9 +1,9 @@
-"""The engine of every routing table: links, roles, what is held, what is told. Law: a model says only what to tell a
-link and which links an event interests; everything else happens here, once.
+"""The engine of every routing table: links, roles, what is held, what is told. Law: a model only decides what to tell a
+link and which links want an event; everything else is implemented here, once.
 
 A model works in jobs: generators that call `tell` and `withdraw`, and yield after each small piece of work (`jobs`). A
-call works on its own job for some pieces; the rest is pending, and `step` continues it. What a job adds it tells before
-it first yields, and what it withdraws it withdraws last, so that nothing is lost in between (law 2).
+call works on its own job for some pieces; the rest is pending, and `step` continues it. A job tells its additions
+before it first yields, and withdraws last, so that nothing is lost in between (law 2).
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ from weft.routing.table import (
     Wanted,
 )
 
-K = TypeVar("K", bound=Hashable)  # what a model names the items by that it tells
+K = TypeVar("K", bound=Hashable)  # how a model names the items that it tells
 H = TypeVar("H")  # what a model holds of a subscription or of an item heard
 
-_CHUNK = 4  # items released together, as one piece of work
+_CHUNK = 4  # items released together as one piece of work
 
 
 class TableInterface(Generic[K, H]):
@@ -66,7 +66,7 @@ class TableInterface(Generic[K, H]):
     def __init__(self, link: Link | None, role: Role, numbers: Iterator[int]) -> None:
         self.link = link
         self.role = role
-        self.attached = False  # a neighbour that was restored is not until it is there
+        self.attached = False  # a restored neighbour is not attached until it is present
         self.began = self.ended = 0  # when it was attached and detached, in the order of such events; 0: not yet
         self.held: dict[int, H | None] = {}
         self.ledger: Ledger[K] = Ledger(numbers)
@@ -81,10 +81,11 @@ class TableInterface(Generic[K, H]):
 
 
 class TableEngine(ABC, Generic[K, H]):
-    """What all tables share. `local` is a local part, which may find few roots for many subscriptions.
+    """What all tables have in common. `local` is a local part, which may find few roots for many subscriptions.
 
-    With `refresh`, `step` tells a master everything anew: a slave's whole root set replaces the old one, which heals a
-    master that has lost it (thesis 2.2). `work` is how many pieces of work a call does before the rest is pending.
+    With `refresh`, `step` tells a master everything again: a slave's whole root set replaces the old one, which repairs
+    a master that has lost it (thesis 2.2). `work` is the number of pieces of work that a call does before the rest is
+    pending.
     """
 
     model: ClassVar[str]
@@ -100,7 +101,7 @@ class TableEngine(ABC, Generic[K, H]):
     ) -> None:
         self.schema = schema
         self.codec = Codec(FilterItems(schema, predicates), self.cell_items())
-        self._numbers = count(1)  # one for all links: then no id comes twice, even if a link comes back
+        self._numbers = count(1)  # shared by all links, so that no id is used twice, even if a link returns
         self.here: TableInterface[K, H] = TableInterface(None, Role.PEER, self._numbers)
         self.links: dict[Link, TableInterface[K, H]] = {}
         self._local = local
@@ -108,7 +109,7 @@ class TableEngine(ABC, Generic[K, H]):
         self._jobs = Jobs(work)
         self._sessions = count(1)
 
-    # -- what a model says ----------------------------------------------------------------------
+    # -- hooks of a model -----------------------------------------------------------------------
 
     @property
     @abstractmethod
@@ -118,7 +119,7 @@ class TableEngine(ABC, Generic[K, H]):
     @property
     @abstractmethod
     def agreed(self) -> Mapping[str, object]:
-        """What neighbours must agree on besides model, exactness and schema, as JSON has it."""
+        """What neighbours must agree on in addition to model, exactness and schema, in JSON types."""
 
     @property
     @abstractmethod
@@ -131,80 +132,82 @@ class TableEngine(ABC, Generic[K, H]):
 
     @abstractmethod
     def hold(self, wanted: Wanted | NormalForm) -> Any:
-        """A subscription as `keep` takes it; None if it matches nothing. Raises FilterTooComplexError."""
+        """A subscription in the form that `keep` expects; None if it never matches. Raises FilterTooComplexError."""
 
     @abstractmethod
     def receive(
         self, interface: TableInterface[K, H], update: Update, news: Change[Items, Items]
     ) -> Mapping[ItemId, Any]:
-        """The items of an update as `keep` takes them, without those that match nothing. Raises RemoteProtocolError."""
+        """The items of an update in the form that `keep` expects, without those that never match. Raises
+        RemoteProtocolError.
+        """
 
     def keep(self, new: Any) -> H:
-        """What the table holds of a subscription or of an item from now on."""
+        """What the table holds of a subscription or an item from now on."""
         held: H = new
         return held
 
     @abstractmethod
     def item(self, key: K) -> Item:
-        """What a key that is told stands for."""
+        """The item that a told key stands for."""
 
     @abstractmethod
     def revise(self, source: TableInterface[K, H], drop: Sequence[H], add: Sequence[H]) -> Job:
-        """A source holds some more and others no longer: tell and withdraw, at all listening links but the source."""
+        """Tell and withdraw, at all listening links except the source, after a source changed what it holds."""
 
     @abstractmethod
     def listen(self, interface: TableInterface[K, H]) -> Job:
-        """A new neighbour: tell it what all others want."""
+        """Tell a new neighbour what all others want."""
 
     @abstractmethod
     def silence(self, interface: TableInterface[K, H]) -> Job:
-        """A neighbour is gone: forget what it was told. What it held goes afterwards, by `revise`."""
+        """Forget what a removed neighbour was told. What it held is removed afterwards, by `revise`."""
 
     def meet(self, interface: TableInterface[K, H]) -> None:
-        """A neighbour that may tell something: make room for it."""
+        """Make room for a neighbour that may tell something."""
 
     def heed(
         self, interface: TableInterface[K, H], update: Update, news: Change[Items, Items], new: Mapping[ItemId, Any]
     ) -> None:
-        """A neighbour has told something: look events up in that from now on."""
+        """Called after a neighbour told something: look events up in it from now on."""
 
     def conclude(self, interface: TableInterface[K, H]) -> None:
-        """What a neighbour told has been told on, but for what is pending."""
+        """Called when the consequences of a neighbour's update are told, except for pending ones."""
 
     def settled(self) -> None:
-        """Nothing is pending."""
+        """Called when nothing is pending."""
 
     @abstractmethod
     def wanting(self, event: AnyEvent) -> set[Link]:
-        """The links that an event interests."""
+        """The links that want an event."""
 
     @abstractmethod
     def wanting_batch(self, events: Sequence[AnyEvent], places: Places | None) -> Routes:
-        """The positions of the events that interest each link."""
+        """The positions of the events that each link wants."""
 
     def improve(self, budget: int) -> None:
-        """Tell the same in fewer items, looking at about `budget` of them."""
+        """Tell the same in fewer items, examining about `budget` of them."""
 
     def close(self, interface: TableInterface[K, H]) -> None:
-        """An update to a link is about to be made: whatever must go with it."""
+        """Add whatever must accompany an update to a link that is about to be created."""
 
     # -- for models -----------------------------------------------------------------------------
 
     def tell(self, interface: TableInterface[K, H], key: K) -> None:
-        """A link must know a key."""
+        """Tell a link a key."""
         interface.ledger.tell(key)
 
     def withdraw(self, interface: TableInterface[K, H], key: K) -> None:
-        """A link need no longer know a key; a new neighbour may not know it yet."""
+        """Withdraw a key from a link. A new neighbour may not know it yet."""
         if interface.ledger.knows(key):
             interface.ledger.withdraw(key)
 
     def listening(self, source: TableInterface[K, H] | None = None) -> Iterator[TableInterface[K, H]]:
-        """The links that are told anything, but for the source."""
+        """The links that are told anything, except the source."""
         return (each for each in self.links.values() if each.listening and each is not source)
 
     def holding(self, but: TableInterface[K, H]) -> Iterator[H]:
-        """All that is held, but for what one interface holds."""
+        """Everything that is held, except by one interface."""
         for each in (self.here, *self.links.values()):
             if each is not but:
                 yield from (held for held in each.held.values() if held is not None)
@@ -212,7 +215,7 @@ class TableEngine(ABC, Generic[K, H]):
     # -- links ------------------------------------------------------------------------------------
 
     def attach(self, link: Link, role: Role = Role.PEER) -> list[Tell]:
-        """All that the neighbour should know, fresh; what it told us holds until it tells us anew."""
+        """Everything that the neighbour should know, fresh. What it told us remains valid until it tells us again."""
         interface = self.links.get(link)
         if interface is None:
             self._check_role(link, role)
@@ -232,7 +235,7 @@ class TableEngine(ABC, Generic[K, H]):
         return self._flush()
 
     def greet(self, interface: TableInterface[K, H]) -> None:
-        """A neighbour begins a session: whatever must go with its first update."""
+        """Add whatever must accompany the first update of a neighbour's session."""
 
     def _meet(self, link: Link, role: Role) -> TableInterface[K, H]:
         interface = self.links[link] = TableInterface(link, role, self._numbers)
@@ -240,18 +243,20 @@ class TableEngine(ABC, Generic[K, H]):
         return interface
 
     def _check_role(self, link: Link, role: Role) -> None:
-        """A broker does not know what is wanted above its master: a peer, or a second master, would miss that."""
+        """Raise LocalProtocolError for an impossible role. A broker does not know what is wanted above its master, so a
+        peer or a second master would miss that.
+        """
         if not link:
-            raise LocalProtocolError("a link needs a name")
+            raise LocalProtocolError("the link has no name; give it one")
         roles = {each.role for each in self.links.values()}
         above = Role.MASTER in roles and role is not Role.SLAVE
         if above or (role is Role.MASTER and Role.PEER in roles):
             raise LocalProtocolError(
-                f"{link} cannot be a {role.value}: a broker with a master has slaves and nobody else"
+                f"{link} cannot be a {role.value}: a broker with a master may only have slaves; attach it elsewhere"
             )
 
     def detach(self, link: Link) -> list[Tell]:
-        """Withdraw what nobody else wants."""
+        """Withdraw what no other source wants."""
         interface = self._interface(link)
         del self.links[link]
         interface.attached, interface.ended = False, next(self._sessions)
@@ -267,9 +272,9 @@ class TableEngine(ABC, Generic[K, H]):
             yield
 
     def restore(self, kept: Kept) -> None:
-        """Take back what a broker kept. Raises LocalProtocolError if the table is in use already."""
+        """Restore what a broker stored. Raises LocalProtocolError if the table is already in use."""
         if self.links or self.here.held:
-            raise LocalProtocolError("a table takes back what was kept before it is used, not after")
+            raise LocalProtocolError("the table is already in use; restore a new one before anything else")
         if kept.advertisements:
             raise _no_advertisements()
         self.resume(kept.settings)
@@ -285,19 +290,21 @@ class TableEngine(ABC, Generic[K, H]):
         self._learn(self._meet(link, heard.role), Update(fresh=True, add=dict(heard.subscriptions)))
 
     def resume(self, settings: str) -> None:
-        """Take back what `settings` said."""
+        """Restore what `settings` returned."""
         if settings:
-            raise LocalProtocolError(f"a table of model {self.model} keeps no settings")
+            raise LocalProtocolError(f"a table of model {self.model} has no settings; restore it without")
 
     @property
     def settings(self) -> str:
-        """Nothing, unless the model changes while it runs."""
+        """Empty, unless the model changes while it runs."""
         return ""
 
     # -- changes ----------------------------------------------------------------------------------
 
     def change(self, add: Filters, drop: Collection[SubId]) -> list[Tell]:
-        """Change local subscriptions. Raises LocalProtocolError or FilterTooComplexError; then nothing has changed."""
+        """Change local subscriptions. Raises LocalProtocolError or FilterTooComplexError; nothing has changed in that
+        case.
+        """
         self._change(add, drop)
         return self._flush()
 
@@ -316,7 +323,7 @@ class TableEngine(ABC, Generic[K, H]):
         self._changed(self.here, roots.drop, {root: self.hold(wanted) for root, wanted in roots.add.items()})
 
     def learn(self, link: Link, update: Update) -> list[Tell]:
-        """Take over what a neighbour told."""
+        """Apply an update of a neighbour."""
         self._learn(self._interface(link), update)
         return self._flush()
 
@@ -336,18 +343,18 @@ class TableEngine(ABC, Generic[K, H]):
             kept = None if what is None else self.keep(what)
             if kept is not None:
                 new.append(kept)
-            source.held[each] = kept  # None: a subscription that matches nothing is known, too
+            source.held[each] = kept  # None: a subscription that never matches is recorded, too
         if gone or new:
             self._jobs.run(self.revise(source, gone, new))
 
     def advertise(self, client: ClientId, add: Filters, drop: Collection[SubId]) -> list[Tell]:  # noqa: ARG002
-        """Refused: see `adverts.Advertised`."""
+        """Rejected: see `adverts.Advertised`."""
         raise _no_advertisements()
 
     # -- jobs -------------------------------------------------------------------------------------
 
     def step(self, budget: int) -> list[Tell]:
-        """Continue what is pending; with nothing pending, improve what is told and refresh the master."""
+        """Continue pending work; if there is none, improve what is told and refresh the master."""
         if not self._jobs:
             self.improve(budget)
             master = self._master
@@ -358,7 +365,7 @@ class TableEngine(ABC, Generic[K, H]):
 
     @property
     def pending(self) -> bool:
-        """Whether a change has consequences that are not yet told."""
+        """Whether a change has consequences that have not been told yet."""
         return bool(self._jobs)
 
     def _flush(self) -> list[Tell]:
@@ -398,24 +405,24 @@ class TableEngine(ABC, Generic[K, H]):
         return routes
 
     def place(self, events: Sequence[AnyEvent]) -> Places | None:  # noqa: ARG002
-        """Nothing, unless the model maps events."""
+        """None, unless the model maps events."""
         return None
 
     def admitted(self, events: Sequence[AnyEvent], client: ClientId) -> NDArray[np.bool_]:  # noqa: ARG002
         """All: there are no advertisements."""
         return np.ones(len(events), bool)
 
-    # -- what is in it ----------------------------------------------------------------------------
+    # -- contents ---------------------------------------------------------------------------------
 
     @property
     def fingerprint(self) -> str:
-        """Model, exactness, schema and what the model agrees on with neighbours."""
+        """Model, exactness, schema and what the model's neighbours must agree on."""
         schema = None if self.schema is None else self.schema.to_dict()
         agreed = {"model": self.model, "exactness": self.exactness.value, "schema": schema, **self.agreed}
         return json.dumps(agreed, sort_keys=True, separators=(",", ":"))
 
     def told(self, link: Link, about: About = About.SUBSCRIPTIONS) -> Items:
-        """What the neighbour knows from us."""
+        """What the neighbour was told."""
         return self._interface(link).ledger.told(self.item) if about is About.SUBSCRIPTIONS else {}
 
     def heard(self, link: Link, about: About = About.SUBSCRIPTIONS) -> Items:
@@ -423,7 +430,7 @@ class TableEngine(ABC, Generic[K, H]):
         return self._interface(link).ledger.heard if about is About.SUBSCRIPTIONS else {}
 
     def digest(self, link: Link, about: About = About.SUBSCRIPTIONS) -> Digests:
-        """One number for what the neighbour was told, and one for what it has told us. Cost: a hash for each item."""
+        """One number for what the neighbour was told, and one for what it has told us. Cost: one hash per item."""
         kind = self.codec.kinds[about]
         return Digests(digest(self.told(link, about), kind), digest(self.heard(link, about), kind))
 
@@ -446,9 +453,9 @@ class TableEngine(ABC, Generic[K, H]):
 
 
 def _no_advertisements() -> LocalProtocolError:
-    return LocalProtocolError("this network has no advertisements; publish without, or wrap the table in Advertised")
+    return LocalProtocolError("this network has no advertisements; publish without them, or use an Advertised table")
 
 
 def unexpected(link: Link | None, what: str, item: object) -> RemoteProtocolError:
-    """A neighbour tells an item of another kind."""
-    return RemoteProtocolError(f"{link} tells an item that is not {what}: {item!r}")
+    """The error for an item of another kind."""
+    return RemoteProtocolError(f"{link} sent an item that is not {what}: {item!r}")

@@ -1,7 +1,7 @@
 """Tables whose items are filters. Laws: those of `table`, EXACT; events are looked up in an index of all items heard.
 
-What is not told may be elided by the model, but `heard` and `held` keep every item, so that it can be told when what
-elided it goes. A filter that surely matches nothing is held by nobody.
+A model may leave out items that need not be told, but `heard` and `held` keep every item, so that it can be told when
+what made it redundant is removed. A filter that certainly never matches is not held.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from weft.routing.table import Exactness, Item, ItemId, Items, Link, Placed, Pla
 
 
 class Held:
-    """An item and the events that it admits; two are never the same, equal or not."""
+    """An item and the events that it admits. Two are never the same object, even if equal."""
 
     __slots__ = ("form", "item")
 
@@ -34,7 +34,9 @@ class Held:
 
 
 class FilterTable(TableEngine[K, H]):
-    """What the tables of filters share. `index` makes the index that routes, `beside` is how many items may wait."""
+    """What tables of filters have in common. `index` creates the index that routes; `beside` is how many items may
+    wait.
+    """
 
     def __init__(
         self,
@@ -72,9 +74,9 @@ class FilterTable(TableEngine[K, H]):
     def receive(
         self, interface: TableInterface[K, H], update: Update, news: Change[Items, Items]
     ) -> Mapping[ItemId, Held]:
-        """The filters of an update, those that match something."""
+        """The filters of an update that can match."""
         if update.notes:
-            raise RemoteProtocolError(f"{interface.link} sends notes, which a table of filters has no use for")
+            raise RemoteProtocolError(f"{interface.link} sent notes, which a table of filters does not support")
         held = {item_id: self._received(interface.link, item) for item_id, item in news.add.items()}
         return {item_id: each for item_id, each in held.items() if each.form}
 
@@ -87,7 +89,7 @@ class FilterTable(TableEngine[K, H]):
                 raise FilterTooComplexError(f"it has more than {MAX_BOXES} boxes")
             return Held(item, form)
         except (WeftError, TypeError) as error:
-            raise RemoteProtocolError(f"{link} tells an item that is not a filter here: {error}") from error
+            raise RemoteProtocolError(f"{link} sent an item that is not a filter here: {error}") from error
 
     def meet(self, interface: TableInterface[K, H]) -> None:
         """Make room in the index."""
@@ -97,16 +99,16 @@ class FilterTable(TableEngine[K, H]):
     def heed(
         self,
         interface: TableInterface[K, H],
-        update: Update,  # noqa: ARG002 - what is new of it says it all
+        update: Update,  # noqa: ARG002 - `news` and `new` suffice
         news: Change[Items, Items],
         new: Mapping[ItemId, Held],
     ) -> None:
-        """Bring the index up to date."""
+        """Update the index."""
         assert interface.link is not None
         self._matcher.change(interface.link, news.drop.keys(), {item_id: each.form for item_id, each in new.items()})
 
     def silence(self, interface: TableInterface[K, H]) -> Job:
-        """Take the link's items out of the index."""
+        """Remove the link's items from the index."""
         assert interface.link is not None
         return self._matcher.detach(interface.link)
 
@@ -115,7 +117,7 @@ class FilterTable(TableEngine[K, H]):
         return self._matcher.wanting(event)
 
     def wanting_batch(self, events: Sequence[AnyEvent], places: Places | None) -> Routes:  # noqa: ARG002
-        """By the index. Cost: a few us an event."""
+        """By the index. Cost: a few us per event."""
         return self._matcher.wanting_batch(events)
 
     def check(self) -> None:
@@ -133,7 +135,7 @@ class FilterTable(TableEngine[K, H]):
 
 
 class FilterOverlap:
-    """Filters against advertisements, by what both mean. Law: False only when disproved."""
+    """Filters compared with advertisements, by what both mean. Law: False only when disproved."""
 
     def __init__(self, schema: Schema | None = None) -> None:
         self._schema = schema

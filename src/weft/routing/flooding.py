@@ -1,6 +1,6 @@
-"""Flooding: every event goes everywhere, and no subscription anywhere. Law: nothing is ever told.
+"""Flooding: every event goes everywhere, and subscriptions go nowhere. Law: nothing is ever told.
 
-The other yardstick: no table to keep, and the most events.
+The other baseline: no table to maintain, and the most events.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from weft.routing.table import Exactness, Item, ItemId, Items, Link, Places, Rou
 
 
 class FloodingTable(TableEngine[int, bool]):
-    """Links, and nothing about them.
+    """Links, and nothing else.
 
     >>> table = FloodingTable()
     >>> table.attach(Link("north")), table.attach(Link("south"))
@@ -46,17 +46,17 @@ class FloodingTable(TableEngine[int, bool]):
         """There are no items to compare."""
         return FilterOverlap(self.schema)
 
-    def hold(self, wanted: Wanted | NormalForm) -> bool:  # noqa: ARG002 - whatever it is
-        """That there is a subscription."""
+    def hold(self, wanted: Wanted | NormalForm) -> bool:  # noqa: ARG002 - the same for everything
+        """A marker that there is a subscription."""
         return True
 
     def receive(
         self, interface: TableInterface[int, bool], update: Update, news: Change[Items, Items]
     ) -> Mapping[ItemId, bool]:
-        """Refused, if it says anything. Raises RemoteProtocolError."""
+        """Reject any items. Raises RemoteProtocolError."""
         if news.drop or news.add or update.notes:
             raise RemoteProtocolError(
-                f"{interface.link} tells what it wants, but events are flooded here; set up both alike"
+                f"{interface.link} sent what it wants, but events are flooded here; use the same model at both ends"
             )
         return {}
 
@@ -65,21 +65,21 @@ class FloodingTable(TableEngine[int, bool]):
         raise AssertionError(f"a flooding table tells nothing, and yet {key}")
 
     def revise(self, source: TableInterface[int, bool], drop: Sequence[bool], add: Sequence[bool]) -> Job:  # noqa: ARG002
-        """Nobody needs to know."""
+        """Nothing to tell."""
         return iter(())
 
     def listen(self, interface: TableInterface[int, bool]) -> Job:  # noqa: ARG002
-        """A neighbour is there, and is told nothing."""
+        """A new neighbour is told nothing."""
         return iter(())
 
     def silence(self, interface: TableInterface[int, bool]) -> Job:  # noqa: ARG002
-        """A neighbour is gone."""
+        """Nothing to forget."""
         return iter(())
 
-    def wanting(self, event: AnyEvent) -> set[Link]:  # noqa: ARG002 - whatever it is
-        """Everybody."""
+    def wanting(self, event: AnyEvent) -> set[Link]:  # noqa: ARG002 - the same for everything
+        """All links."""
         return set(self.links)
 
     def wanting_batch(self, events: Sequence[AnyEvent], places: Places | None) -> Routes:  # noqa: ARG002
-        """Everything to everybody."""
+        """All events to all links."""
         return {link: np.arange(len(events)) for link in self.links}

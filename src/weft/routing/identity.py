@@ -1,8 +1,8 @@
-"""Identity-based routing: of equal filters one is told (thesis 2.3). Law: a form is told to a link if and only if
-another source than that link holds it.
+"""Identity-based routing: equal filters are told once (thesis 2.3). Law: a form is told to a link if and only if a
+source other than that link holds it.
 
-Filters are equal when their normal forms are; the order of boxes does not matter. How many items of a source have a
-form is counted, so that it goes with the last of them only.
+Filters are equal if their normal forms are; the order of boxes does not matter. The items of a source with the same
+form are counted, so that the form is removed only with the last of them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TOLD_TOGETHER = 16  # to a new neighbour, as one piece of work
 
 
 class Form:
-    """A normal form, who holds it and how often, and one of the filters that have it."""
+    """A normal form, its holders with counts, and one of the filters that have it."""
 
     __slots__ = ("holders", "item", "key")
 
@@ -34,7 +34,7 @@ class Form:
 
 
 class IdentityTable(FilterTable[Form, Form]):
-    """A key is a normal form.
+    """The table for identity. A key is a normal form.
 
     >>> from weft import parse
     >>> from weft.routing import Link
@@ -59,11 +59,11 @@ class IdentityTable(FilterTable[Form, Form]):
         return form
 
     def item(self, key: Form) -> Item:
-        """The first filter that had the form."""
+        """The first filter with this form."""
         return key.item
 
     def revise(self, source: TableInterface[Form, Form], drop: Sequence[Form], add: Sequence[Form]) -> Job:
-        """What the change of holders makes of each form. Cost: O(changes + links x forms that change holders)."""
+        """Update each form whose holders change. Cost: O(changes + links x forms that change holders)."""
         before = {form: frozenset(form.holders) for form in (*drop, *add)}
         for form in add:
             form.holders[source] = form.holders.get(source, 0) + 1
@@ -84,7 +84,7 @@ class IdentityTable(FilterTable[Form, Form]):
         return iter(())
 
     def listen(self, interface: TableInterface[Form, Form]) -> Job:
-        """Every form that somebody else holds."""
+        """Every form that another source holds."""
         for number, form in enumerate([*self.forms.values()]):
             if _wanted(form, interface) and not interface.ledger.knows(form):
                 self.tell(interface, form)
@@ -113,5 +113,5 @@ def form_key(form: NormalForm) -> FormKey:
 
 
 def _wanted(form: Form, interface: TableInterface[Form, Form]) -> bool:
-    """Whether somebody else holds the form."""
+    """Whether another source holds the form."""
     return bool(form.holders.keys() - {interface})

@@ -1,9 +1,9 @@
-"""Which links want an event, by the filters that they told: one index over the items of all links. Law: as the items
-mean, no more and no less.
+"""Which links want an event, by the filters that they told: one index over the items of all links. Law: exactly as the
+items mean.
 
-One index for all is three times as fast as one for each link, although it finds more: the cost of a small batch is
-that of starting a search. Items that come or go one by one are kept beside the index, so that it seldom changes, and
-are poured into it together.
+One index for all links is three times as fast as one for each, although it finds more: the cost of a small batch is
+that of starting a search. Items added or removed one by one are stored beside the index and moved into it together, so
+that it seldom changes.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ EventValues = Mapping[str, Value | None]
 
 _MOST_LINKS = 1 << 16
 _FEW = 64
-_CHUNK = 8  # items of a link that is gone, discarded together as one piece of work
-_MOST_BESIDE = 512  # while no event comes: pouring many together takes less time for each
-BESIDE = 24  # when events come: each costs an event about half a microsecond, and pouring them some milliseconds
+_CHUNK = 8  # items of a removed link that are discarded together as one piece of work
+_MOST_BESIDE = 512  # while no event comes: moving many together takes less time for each
+BESIDE = 24  # while events come: each item costs an event about half a microsecond, and moving them some milliseconds
 
 
 def without_tail(schema: Schema | None = None) -> MatchIndex:
-    """The index of tables: what is new is kept here, so the index need not keep it too."""
+    """The index of tables. New items are stored here, so the index need not keep a tail."""
     return TreeIndex(schema, tail=0, fan=4)
 
 
 class LinkMatcher:
     """Items by link, and the links of events.
 
-    An entry of the index is named `serial * _MOST_LINKS + number of its link`, so that names found become links
-    without a look-up for each. `beside` is how many items may be kept beside the index, and how many dead in it.
+    An entry of the index is named `serial * _MOST_LINKS + number of its link`, so that found names map to links without
+    a look-up. `beside` is how many items may be stored beside the index, and how many dead ones in it.
     """
 
     def __init__(self, schema: Schema | None = None, make: MakeIndex = without_tail, beside: int = BESIDE) -> None:
@@ -49,12 +49,12 @@ class LinkMatcher:
         self._index = make(schema)
         self._beside = beside
         self._young: dict[int, NormalForm] = {}
-        self._dead: set[int] = set()  # dropped, and in the index still
+        self._dead: set[int] = set()  # dropped, but still in the index
         self._names: dict[Link, dict[ItemId, int]] = {}
         self._numbers: dict[Link, int] = {}
-        self._links: list[Link | None] = []  # by number; None: nobody's, or of a link that is gone
+        self._links: list[Link | None] = []  # by number; None: unused, or of a removed link
         self._free: list[int] = []
-        self._gone = 0  # entries of links that are gone
+        self._gone = 0  # entries of removed links
         self._serial = count()
 
     # -- changes --------------------------------------------------------------------------------
@@ -66,7 +66,7 @@ class LinkMatcher:
         self._numbers[link], self._names[link] = number, {}
 
     def detach(self, link: Link) -> Iterator[None]:
-        """Forget a link at once, and its items by and by: its number is another's only when nothing bears it."""
+        """Remove a link at once, and its items step by step. Its number is reused only when no item has it."""
         names, number = [*self._names.pop(link).values()], self._numbers.pop(link)
         self._links[number] = None
         self._gone += len(names)
@@ -81,7 +81,7 @@ class LinkMatcher:
         self._free.append(number)
 
     def change(self, link: Link, drop: Collection[ItemId], add: Mapping[ItemId, NormalForm]) -> None:
-        """Drop items, those that are known, and add others. Cost: about a logarithm of all items for each."""
+        """Remove items, if they exist, and add others. Cost: about a logarithm of all items for each."""
         names, number = self._names[link], self._numbers[link]
         self._drop([names.pop(item_id) for item_id in drop if item_id in names])
         for item_id, form in add.items():
@@ -96,12 +96,12 @@ class LinkMatcher:
                 self._dead.add(name)
 
     def _make_ready(self) -> None:
-        """Pour what is beside the index, if it is too much to ask for each event."""
+        """Move items into the index if there are too many to test for each event."""
         if len(self._young) + len(self._dead) > self._beside:
             self._pour()
 
     def _pour(self) -> None:
-        """Bring the index up to date."""
+        """Update the index."""
         if self._dead:
             self._index.discard_many(self._dead)
             self._dead.clear()
@@ -159,7 +159,7 @@ class LinkMatcher:
         return attributes_of(event if self._schema is None else conformed(event, self._schema))
 
     def check(self, items: Mapping[Link, Collection[ItemId]]) -> None:
-        """Raise AssertionError unless it has just these items."""
+        """Raise AssertionError unless it has exactly these items."""
         self._index.check()
         assert {link: set(names) for link, names in self._names.items()} == {k: set(v) for k, v in items.items()}
         names = {name for names in self._names.values() for name in names.values()}

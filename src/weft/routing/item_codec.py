@@ -1,8 +1,8 @@
-"""Items as values that MessagePack carries, and their hashes. Laws: decode(encode(item)) means what the item means and
-has its hash; an item has the same hash in every process; whatever `refuse` lets pass encodes, and decodes elsewhere.
+"""Items as MessagePack values, and their hashes. Laws: decode(encode(item)) has the meaning and the hash of the item;
+an item has the same hash in every process; whatever `refuse` accepts can be encoded, and decoded elsewhere.
 
-The model of a table says of which kind its items are, so nothing on the wire does. Advertisements are always filters.
-Decoding raises RemoteProtocolError and nothing else, and takes memory in proportion to what was received.
+The model of a table determines the kind of its items, so the wire format does not state it. Advertisements are always
+filters. Decoding raises RemoteProtocolError and nothing else, and uses memory in proportion to what was received.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from weft.model.schema import Schema
 from weft.model.value import Type
 from weft.routing.table import Item
 
-MAX_INT = (1 << 63) - 1  # what both ends hold in 64 bits
-_LONG = MAX_TEXT // 8  # a text so long could outgrow the limit when it is written anew: no constant grows eightfold
-_MAX_LABELS = MAX_TEXT  # bytes of one label set
+MAX_INT = (1 << 63) - 1  # what both ends store in 64 bits
+_LONG = MAX_TEXT // 8  # a longer text could exceed the limit when it is rewritten: no constant grows eightfold
+_MAX_LABELS = MAX_TEXT  # bytes per label set
 
 
 class ItemCodec(Protocol):
-    """Items of one kind to values and back."""
+    """Converts items of one kind to values and back."""
 
-    wire: ClassVar[Any]  # the type of a list of values, as msgspec reads it
+    wire: ClassVar[Any]  # the type of a list of values, as msgspec decodes it
 
     def encode(self, item: Item) -> object:
         """The value of an item. Raises FilterTooComplexError, or LocalProtocolError for an item of another kind."""
         ...
 
     def decode(self, value: object) -> Item:
-        """The item of a value that was received. Raises RemoteProtocolError."""
+        """The item of a received value. Raises RemoteProtocolError."""
         ...
 
     def hash(self, item: Item) -> int:
@@ -49,9 +49,9 @@ class ItemCodec(Protocol):
         ...
 
     def refuse(self, item: Item) -> None:
-        """Raise FilterError, FilterTooComplexError if it is a matter of size, unless the item can be sent and read.
+        """Raise FilterError, or FilterTooComplexError for its size, unless the item can be sent and read.
 
-        Cost: that of writing the item and reading it back.
+        Cost: that of encoding the item and decoding it again.
         """
         ...
 
@@ -59,8 +59,8 @@ class ItemCodec(Protocol):
 class FilterItems:
     """Filters as their canonical text, normal forms as the text of the filter that expresses them.
 
-    A normal form comes back as that filter. Its boxes and their tests are written in one order, so that it does not
-    matter in which order they were found.
+    A normal form is decoded as that filter. Its boxes and their tests are written in a fixed order, so that the order
+    in which they were found does not matter.
 
     >>> from weft import normalize
     >>> kind = FilterItems()
@@ -77,7 +77,7 @@ class FilterItems:
         self._predicates = predicates
 
     def encode(self, item: Item) -> str:
-        """The text of an item, of at most 64 KiB."""
+        """The text of an item, at most 64 KiB."""
         if isinstance(item, NormalForm):
             text = self._expressed(item)
         elif isinstance(item, Filter):
@@ -85,19 +85,19 @@ class FilterItems:
         else:
             raise _foreign(item, "a filter or a normal form")
         if len(text) > MAX_TEXT or (not text.isascii() and len(text.encode()) > MAX_TEXT):
-            raise FilterTooComplexError(f"the filter's text is longer than {MAX_TEXT} bytes: split the filter")
+            raise FilterTooComplexError(f"the filter's text is longer than {MAX_TEXT} bytes; split the filter")
         return text
 
     def decode(self, value: object) -> Filter:
         """The filter of a text."""
         if not isinstance(value, str):
-            raise RemoteProtocolError(f"a filter is a text, not {type(value).__name__}")
+            raise RemoteProtocolError(f"a filter must be sent as text, not {type(value).__name__}")
         try:
             found = parse(value, self._predicates)
         except FilterError as error:
-            raise RemoteProtocolError(f"a filter that was received cannot be read: {error}") from None
+            raise RemoteProtocolError(f"a received filter cannot be parsed: {error}") from None
         if len(value) > _LONG and str(found) != value:
-            raise RemoteProtocolError("a long filter that was received is not written as brokers write it")
+            raise RemoteProtocolError("a long filter was received that is not in canonical form")
         return found
 
     def hash(self, item: Item) -> int:
@@ -105,7 +105,7 @@ class FilterItems:
         return _hashed(self.encode(item).encode())
 
     def refuse(self, item: Item) -> None:
-        """Raise FilterError unless reading the text gives the filter, or for a form one that normalizes again."""
+        """Raise FilterError unless parsing the text gives the filter, or for a form one that normalizes again."""
         if isinstance(item, Filter) and (_is_short(item) or _most_bytes(item) <= MAX_TEXT):
             return
         text = self.encode(item)
@@ -116,11 +116,11 @@ class FilterItems:
         if isinstance(item, NormalForm):
             normalize(again, self._schema)
         elif again != item:
-            raise FilterError(f"the filter cannot be sent to other brokers: they would read {again} instead")
+            raise FilterError(f"the filter cannot be sent to other brokers: they would read {again}; rewrite it")
 
     def _expressed(self, form: NormalForm) -> str:
         if form.schema != self._schema:
-            raise LocalProtocolError("the normal form was made under another schema than the items of this network")
+            raise LocalProtocolError("the normal form has another schema than this network; normalize it again")
         return " OR ".join(sorted(str(self._box(box)) for box in form.boxes)) or str(FALSE)
 
     def _box(self, box: Box) -> Filter:
@@ -142,7 +142,7 @@ class RangeItems:
         if not isinstance(item, CurveRange):
             raise _foreign(item, "a curve range")
         if not _is_range(item):
-            raise LocalProtocolError(f"{item} is not a range of curve points")
+            raise LocalProtocolError(f"{item} is not a range of curve points; use numbers from 0 to 2**63 - 1")
         return item.group, item.start, item.end
 
     def decode(self, value: object) -> CurveRange:
@@ -151,19 +151,19 @@ class RangeItems:
             item = CurveRange(*value)
             if _is_range(item):
                 return item
-        raise RemoteProtocolError("a curve range is a group, a start and an end: three integers, none negative")
+        raise RemoteProtocolError("a curve range must be three nonnegative integers: group, start and end")
 
     def hash(self, item: Item) -> int:
         """The hash of the integers, as eight bytes each."""
         return _hashed(b"".join(each.to_bytes(8, "big") for each in self.encode(item)))
 
     def refuse(self, item: Item) -> None:
-        """Every curve range can be sent; what is none raises LocalProtocolError."""
+        """Every curve range can be sent; anything else raises LocalProtocolError."""
         self.encode(item)
 
 
 class LabelItems:
-    """Label sets as the first label and the gaps to the next ones, less one; each in groups of 7 bits, lowest first.
+    """Label sets as the first label and the gaps to the next ones, minus one; each in groups of 7 bits, lowest first.
 
     >>> LabelItems().encode(LabelSet((5, 6, 300)))
     b'\\x05\\x00\\xa5\\x02'
@@ -179,26 +179,28 @@ class LabelItems:
             raise _foreign(item, "a label set")
         labels = item.labels
         if not labels or labels[0] < 0 or labels[-1] > MAX_INT:
-            raise LocalProtocolError("a label set has one label or more, each of 63 bits")
+            raise LocalProtocolError("the label set is empty or has an invalid label; give labels of up to 63 bits")
         data = bytearray()
         before = -1
         for label in labels:
             gap = label - before - 1
             if gap < 0:
-                raise LocalProtocolError("the labels of a set are ascending, and each is in it once")
+                raise LocalProtocolError("the labels of a set do not ascend; sort them and remove duplicates")
             while gap > 0x7F:
                 data.append(gap & 0x7F | 0x80)
                 gap >>= 7
             data.append(gap)
             before = label
         if len(data) > _MAX_LABELS:
-            raise FilterTooComplexError(f"a label set of {len(data)} bytes is longer than {_MAX_LABELS}: split it")
+            raise FilterTooComplexError(
+                f"a label set of {len(data)} bytes exceeds the limit of {_MAX_LABELS}; split it"
+            )
         return bytes(data)
 
     def decode(self, value: object) -> LabelSet:
-        """The label set of bytes that `encode` may have made."""
+        """The label set in bytes that `encode` may have written."""
         if not isinstance(value, bytes) or not 0 < len(value) <= _MAX_LABELS:
-            raise RemoteProtocolError(f"a label set is between 1 and {_MAX_LABELS} bytes")
+            raise RemoteProtocolError(f"a label set must be 1 to {_MAX_LABELS} bytes")
         labels: list[int] = []
         label, gap, shift = -1, 0, 0
         for byte in value:
@@ -209,7 +211,7 @@ class LabelItems:
                     raise RemoteProtocolError("a label has more than 63 bits")
                 continue
             if shift and not byte:
-                raise RemoteProtocolError("a gap between labels is longer than it need be")
+                raise RemoteProtocolError("a gap between labels is not in its shortest form")
             label += gap + 1
             labels.append(label)
             gap = shift = 0
@@ -229,7 +231,7 @@ class LabelItems:
 
 
 def _is_short(item: Filter) -> bool:
-    """Whether an item is surely short: few tests of numbers, of attributes with short names. Most are."""
+    """Whether an item is certainly short: few tests of numbers, on attributes with short names. Most items are."""
     parts = item.operands if type(item) is And else (item,)
     if len(parts) > _FEW_TESTS:
         return False
@@ -248,8 +250,8 @@ def _is_short(item: Filter) -> bool:
 
 
 def _most_bytes(node: Filter) -> float:
-    """What the text of common tests takes at most; for others, and for what may not read back, infinitely much."""
-    kind = type(node)  # a chain of types is quicker here than patterns, and every subscription comes by
+    """An upper bound of the text of common tests; infinity for others, and for texts that may not parse again."""
+    kind = type(node)  # a chain of types is faster here than patterns, and every subscription passes through
     if kind is Between:
         assert isinstance(node, Between)
         return _of_text(node.left.name) + _of_constant(node.low) + _of_constant(node.high) + 14
@@ -271,7 +273,7 @@ def _of_constant(constant: Constant) -> float:
 
 
 def _of_text(text: str) -> int:
-    return 4 * len(text) + 2  # of UTF-8, or two for a quote that is doubled
+    return 4 * len(text) + 2  # UTF-8, or two characters for a doubled quote
 
 
 _NUMBERS = (int, float)
@@ -288,4 +290,4 @@ def _is_range(item: CurveRange) -> bool:
 
 
 def _foreign(item: object, kind: str) -> LocalProtocolError:
-    return LocalProtocolError(f"an item of this table is {kind}, not a {type(item).__name__}")
+    return LocalProtocolError(f"an item of this table must be {kind}, not a {type(item).__name__}")

@@ -1,7 +1,7 @@
 """Work that may take longer than one call. Law: a call does a bounded number of pieces; the rest is pending.
 
-A job is a generator that yields after each piece of work. Jobs do not wait for each other: what one leaves between two
-pieces is fit for every other.
+A job is a generator that yields after each piece of work. Jobs do not wait for each other: whatever state a job leaves
+between two pieces is valid for every other job.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from weft.errors import LocalProtocolError
 
 Job = Iterator[None]
 
-PIECES = 16  # of work in one call; a piece is about a search
+PIECES = 16  # of work per call; a piece is about one search
 
 
 class Jobs:
-    """Jobs that are pending, the oldest first; a new one is worked on at once, for `pieces`.
+    """Pending jobs, the oldest first. A new job is worked on at once, for `pieces`.
 
     >>> jobs, seen = Jobs(2), []
     >>> jobs.run(seen.append(number) for number in range(5))
@@ -30,7 +30,7 @@ class Jobs:
 
     def __init__(self, pieces: int = PIECES) -> None:
         if pieces < 1:
-            raise LocalProtocolError(f"a call does at least one piece of work, not {pieces}")
+            raise LocalProtocolError(f"work is {pieces} pieces per call; give at least one")
         self._pieces = pieces
         self._waiting: deque[Job] = deque()
 
@@ -38,25 +38,25 @@ class Jobs:
         return bool(self._waiting)
 
     def run(self, job: Job) -> None:
-        """Work on a new job; what is left of it is pending."""
+        """Work on a new job. What is left of it is pending."""
         if not _spend(job, self._pieces):
             self._waiting.append(job)
 
     def work(self, budget: int) -> None:
-        """Continue with what is pending, for so many pieces."""
+        """Continue pending work for this many pieces."""
         while self._waiting and budget > 0:
             budget = _spend(self._waiting[0], budget)
             if budget > 0:
                 self._waiting.popleft()
 
     def finish(self) -> None:
-        """Do all that is pending."""
+        """Do all pending work."""
         while self._waiting:
             self.work(self._pieces)
 
 
 def _spend(job: Job, budget: int) -> int:
-    """Work on a job; what is left of the budget, 0 if the job is not done."""
+    """Work on a job; returns the rest of the budget, 0 if the job is not finished."""
     for _ in job:
         budget -= 1
         if budget <= 0:

@@ -1,8 +1,9 @@
 """The two directions of a link: what was told and what was heard. Laws: an item keeps its id as long as it is told, and
-no other item gets that id ever after; an update that cannot be applied changes nothing.
+no other item ever gets that id; an update that cannot be applied changes nothing.
 
-A table names what it tells by keys of its own (a subscription, a normal form, a node); a key is told to a link once.
-Keys that are told and withdrawn gather until `flush` makes one update of them: what came and went leaves no trace.
+A table names what it tells by keys of its own (a subscription, a normal form, a node), and tells each key to a link
+once. Told and withdrawn keys accumulate until `flush` turns them into one update; a key that is told and withdrawn in
+between leaves no trace.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Ledger(Generic[K]):
-    """One link's. `numbers` gives ids, ascending, and may be shared by the ledgers of a table.
+    """The ledger of one link. `numbers` provides ascending ids and may be shared by the ledgers of a table.
 
     >>> from itertools import count
     >>> from weft import parse
@@ -38,9 +39,9 @@ class Ledger(Generic[K]):
         self.about = about
         self.ids: dict[K, ItemId] = {}  # of what is told
         self.heard: dict[ItemId, Item] = {}
-        self.highest = -1  # id heard: ids ascend, so none is used again
-        self.fresh = False  # the next update begins anew
-        self.notes: tuple[Note, ...] = ()  # that go with the next update
+        self.highest = -1  # highest id heard: ids ascend, so none is reused
+        self.fresh = False  # whether the next update starts from scratch
+        self.notes: tuple[Note, ...] = ()  # sent with the next update
         self._add: dict[K, None] = {}
         self._drop: dict[K, ItemId] = {}
         self._numbers = numbers
@@ -48,7 +49,7 @@ class Ledger(Generic[K]):
     # -- telling --------------------------------------------------------------------------------
 
     def tell(self, key: K) -> None:
-        """The link must know a key; one that it is about to forget it keeps."""
+        """Tell a key. A key that is about to be withdrawn stays."""
         if key in self._drop:
             self.ids[key] = self._drop.pop(key)
         else:
@@ -56,7 +57,7 @@ class Ledger(Generic[K]):
             self._add[key] = None
 
     def withdraw(self, key: K) -> None:
-        """The link need no longer know a key."""
+        """Withdraw a key."""
         if key in self._add:
             del self._add[key]
         else:
@@ -67,7 +68,7 @@ class Ledger(Generic[K]):
         return key in self.ids or key in self._add
 
     def keys(self) -> Iterator[K]:
-        """All that the link knows, or will with the next update."""
+        """Everything that the link knows, or will with the next update."""
         yield from self.ids
         yield from self._add
 
@@ -77,7 +78,7 @@ class Ledger(Generic[K]):
         return bool(self._add or self._drop or self.fresh or self.notes)
 
     def flush(self, item: Callable[[K], Item]) -> Update:
-        """What has gathered as an update; a fresh one has all that is told, under the ids that it had."""
+        """What has accumulated, as an update. A fresh update contains everything that is told, under the same ids."""
         drop = tuple(sorted(self._drop.values())) if self._drop and not self.fresh else ()
         add: dict[ItemId, Item] = {}
         if self.fresh:
@@ -90,7 +91,7 @@ class Ledger(Generic[K]):
         return update
 
     def told(self, item: Callable[[K], Item]) -> Items:
-        """All that the link knows."""
+        """Everything that the link knows."""
         return {item_id: item(key) for key, item_id in self.ids.items()}
 
     # -- hearing --------------------------------------------------------------------------------
@@ -99,11 +100,13 @@ class Ledger(Generic[K]):
         """What the update would change of what was heard, without changing it. Raises RemoteProtocolError."""
         heard = self.heard
         if update.about is not self.about:
-            raise RemoteProtocolError(f"{link} tells {update.about.value}, but this network has none")
+            raise RemoteProtocolError(
+                f"{link} sent {update.about.value}, but this network has none; use the same model at both ends"
+            )
         if role is Role.MASTER and update.add:
-            raise RemoteProtocolError(f"{link} is our master and yet tells us what it wants: it must tell nothing")
+            raise RemoteProtocolError(f"{link} is our master and must not tell us what it wants")
         if update.add and min(update.add) < 0:
-            raise RemoteProtocolError(f"{link} uses {min(update.add)} as an item id; ids are not negative")
+            raise RemoteProtocolError(f"{link} uses {min(update.add)} as an item id; ids must not be negative")
         if update.fresh:
             same = {item_id for item_id, item in update.add.items() if heard.get(item_id) == item}
             return Change(
@@ -113,19 +116,16 @@ class Ledger(Generic[K]):
         drop: dict[ItemId, Item] = {}
         for item_id in update.drop:
             if item_id not in heard or item_id in drop:
-                raise RemoteProtocolError(
-                    f"{link} drops item {item_id}, which it has not told; its session must start anew"
-                )
+                raise RemoteProtocolError(f"{link} drops item {item_id}, which it has not told; restart its session")
             drop[item_id] = heard[item_id]
         if update.add and min(update.add) <= self.highest:
             raise RemoteProtocolError(
-                f"{link} adds item {min(update.add)} after item {self.highest}: ids must ascend; "
-                "its session must start anew"
+                f"{link} adds item {min(update.add)} after item {self.highest}; ids must ascend; restart its session"
             )
         return Change(drop, update.add)
 
     def hear(self, update: Update, news: Change[Items, Items]) -> None:
-        """Note as heard what `news` found."""
+        """Record as heard what `news` returned."""
         for item_id in news.drop:
             del self.heard[item_id]
         self.heard.update(news.add)

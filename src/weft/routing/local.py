@@ -1,7 +1,9 @@
-"""Local subscriptions, apart from those of neighbours (thesis 4.8). Law: the roots admit what they admit, no more.
+"""Local subscriptions, apart from those of neighbours (thesis 4.8). Law: the roots admit exactly what the subscriptions
+admit.
 
 A table sees only the roots of its local part, so a local part that finds few roots saves the table work, whatever the
-table's model (Figures 4.13 and 4.14). Delivery is not here: an index of the broker has every subscription as it is.
+table's model (Figures 4.13 and 4.14). Delivery happens elsewhere: an index of the broker contains every subscription
+unchanged.
 """
 
 from __future__ import annotations
@@ -23,22 +25,22 @@ class Local(Protocol):
     """The local part of a table."""
 
     def change(self, add: Mapping[SubId, Filter], drop: Collection[SubId]) -> RootSetChange:
-        """Change subscriptions at once. Raises LocalProtocolError; then nothing has changed."""
+        """Change subscriptions at once. Raises LocalProtocolError; nothing has changed in that case."""
         ...
 
     def roots(self) -> Mapping[SubId, Root]:
-        """What stands for all subscriptions; the ids are the local part's own choice."""
+        """What stands for all subscriptions; the local part chooses the ids."""
         ...
 
 
 def check_change(known: Collection[int], add: Collection[SubId], drop: Collection[SubId]) -> None:
-    """Raise LocalProtocolError unless what is dropped is known, once, and what is added is new or dropped."""
+    """Raise LocalProtocolError unless what is dropped exists and occurs once, and what is added is new or dropped."""
     gone = set(drop)
     if len(gone) != len(drop):
-        raise LocalProtocolError("a subscription is dropped twice in one change")
+        raise LocalProtocolError("a subscription is dropped twice in one change; drop it once")
     for sub in drop:
         if sub not in known:
-            raise LocalProtocolError(f"there is no subscription {sub} to drop")
+            raise LocalProtocolError(f"there is no subscription {sub} to drop; drop only what was added")
     for sub in add:
         if sub in known and sub not in gone:
             raise LocalProtocolError(f"subscription {sub} already exists; drop it in the same change to replace it")

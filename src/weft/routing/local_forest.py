@@ -1,8 +1,8 @@
 """Local subscriptions in a poset-derived forest (thesis 4.8, 8.5). Law: the external table sees the root set of the
-forest, as it is or merged, so that what clients change below it costs the table nothing.
+forest, plain or merged, so that changes below the roots cost the table nothing.
 
 This is the local table of Figure 4.13: with a poset outside (a), with a non-redundant forest (b), or with a master and
-slaves (c). The index that delivers to clients stands beside it (Figure 4.14).
+slaves (c). The index that delivers to clients is separate (Figure 4.14).
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from weft.routing.local import Root, RootSetChange, check_change
 
 
 class _LocalOrder:
-    """Local subscriptions in an order that says how its roots change; what matches nothing has no place there."""
+    """Local subscriptions in an order that reports changes of its roots; a filter that never matches has no place in
+    it.
+    """
 
     def __init__(self, schema: Schema | None) -> None:
         self.schema = schema
@@ -30,7 +32,7 @@ class _LocalOrder:
         self._next = 0
 
     def _rooted(self, gone: Iterable[tuple[Hashable, Root]], new: Iterable[tuple[Hashable, Root]]) -> RootSetChange:
-        """The roots that went and came; one that went and came back keeps its id."""
+        """The roots removed and added; a root that is removed and added again keeps its id."""
         before = {key: self._roots.pop(key) for key, _ in gone}
         add: dict[SubId, Root] = {}
         for key, root in new:
@@ -76,7 +78,7 @@ class ForestLocal(_LocalOrder):
         self._forest: Forest[Region] = Forest(self._relation)
 
     def change(self, add: Mapping[SubId, Filter], drop: Collection[SubId]) -> RootSetChange:
-        """Drop, then add; the change of the root set only. Cost: that of the forest."""
+        """Remove, then add; returns the change of the root set. Cost: that of the forest."""
         gone: dict[Hashable, Root] = {}
         new: dict[Hashable, Root] = {}
         for change in self._change(self._forest, add, drop):
@@ -108,7 +110,7 @@ class MergedLocal(_LocalOrder):
         self._merged: RootMerging[Any] = RootMerging(Forest(FilterRelation(schema)), merging)
 
     def change(self, add: Mapping[SubId, Filter], drop: Collection[SubId]) -> RootSetChange:
-        """Drop, then add; the change of the merged root set only."""
+        """Remove, then add; returns the change of the merged root set."""
         gone: dict[Hashable, Root] = {}
         new: dict[Hashable, Root] = {}
         for change in self._change(self._merged, add, drop):

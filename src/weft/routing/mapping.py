@@ -1,8 +1,8 @@
-"""Subscriptions and events mapped where they are made (MICS 6.1). Law: what a client maps is what its broker would have
-mapped, for every broker of the same fingerprint.
+"""Subscriptions and events mapped by clients (MICS 6.1). Law: a client computes exactly what its broker would compute,
+for every broker with the same fingerprint.
 
-A broker says its fingerprint; all that mapping needs is in it. So the work of finding ranges and labels is the
-clients', and an event is mapped once, not at every broker on its way.
+A broker publishes its fingerprint, which contains everything that mapping needs. Clients thus do the work of finding
+ranges and labels, and an event is mapped once, not at every broker on its way.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _Space(Protocol):
 
 
 class _Labels:
-    """A label space as a client maps by it."""
+    """A label space, for mapping at a client."""
 
     def __init__(self, space: LabelSpace, side: int) -> None:
         self._sides = LabelSides.of(space, side)
@@ -44,7 +44,7 @@ class _Labels:
 
 
 class Mapper:
-    """Maps for the brokers of one fingerprint. Raises LocalProtocolError if their model maps nothing.
+    """Maps for the brokers of one fingerprint. Raises LocalProtocolError if their model does not map.
 
     >>> from weft import parse, Schema
     >>> from weft.routing import Link, make_table
@@ -66,7 +66,7 @@ class Mapper:
         return Placed(wanted, self.fingerprint, self._space.items(wanted))
 
     def events(self, events: Sequence[AnyEvent]) -> Places:
-        """Where events are."""
+        """The positions of events."""
         return Places(self.fingerprint, self._space.points(events))
 
 
@@ -81,5 +81,5 @@ def _space(fingerprint: str) -> _Space:
             return _Labels(LabelSpace.from_json(json.dumps(said["space"])), said["side"])
         model = said["model"]
     except (KeyError, TypeError, ValueError, SchemaError, LabelError) as error:
-        raise LocalProtocolError(f"this is not the fingerprint of a table: {error}") from None
-    raise LocalProtocolError(f"a table of model {model} maps nothing; send filters and events as they are")
+        raise LocalProtocolError(f"not the fingerprint of a table: {error}; pass the one that a broker sent") from None
+    raise LocalProtocolError(f"a table of model {model} does not map; send filters and events unchanged")

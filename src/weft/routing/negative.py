@@ -1,9 +1,9 @@
 """Subsumption-based routing by negative space (Jafarpour et al.). Law: what is told to a link covers what all others
-want, and is some of it, each item as it is.
+want, and consists of some of their items, unchanged.
 
-Each listening link has a space of its own, of what all others want (errata, negative space 6): an item that the told
-ones together cover is not told, but it is kept, and comes when they no longer do. With a limit the spaces are
-approximate: smaller and quicker, and a little more is told.
+Each listening link has its own space of what all others want (errata, negative space 6). An item that the told ones
+together cover is not told, but kept, and it is told when they no longer cover it. With a limit, the spaces are
+approximate: smaller and faster, and slightly more is told.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from weft.routing.filter_table import FilterTable, Held
 from weft.routing.jobs import Job
 from weft.routing.table import Item
 
-_TOGETHER = 4  # items that a new link's space takes in as one piece of work
+_TOGETHER = 4  # items added to a new link's space as one piece of work
 _STEP = 16  # comparisons of a space in one piece of work
 
 FilterInterface = TableInterface[Held, Held]
 
 
 class NegativeTable(FilterTable[Held, Held]):
-    """A key is an item of a source. `space` has options of a `NegativeSpace`.
+    """The table for negative space. A key is an item of a source; `space` are options of a `NegativeSpace`.
 
     >>> from weft import parse
     >>> from weft.index.base import SubId
@@ -51,17 +51,19 @@ class NegativeTable(FilterTable[Held, Held]):
         self.spaces: dict[FilterInterface, NegativeSpace[Held]] = {}
         self._options = dict(space or {})
         self._waiting: dict[FilterInterface, dict[Held, None]] = {}  # not yet in the space of a new link
-        self._untidy: dict[FilterInterface, None] = {}  # changed since they were rebuilt, the longest waiting first
+        self._untidy: dict[FilterInterface, None] = {}  # changed since the last rebuild, the longest waiting first
 
     def item(self, key: Held) -> Item:
-        """Each item as it is."""
+        """Each item unchanged."""
         return key.item
 
     def revise(self, source: FilterInterface, drop: Sequence[Held], add: Sequence[Held]) -> Job:
-        """What becomes active or passive in each space. Cost: that of finding the negative boxes that they meet."""
+        """Update which items are active and passive in each space. Cost: that of finding the negative boxes that they
+        meet.
+        """
         for interface in self.listening(source):
             if source.ended and interface.began > source.ended:
-                continue  # it came when the source was gone
+                continue  # it was attached after the source had left
             waiting = self._waiting.get(interface, {})
             known = [each for each in drop if each not in waiting]
             for each in drop:
@@ -71,7 +73,7 @@ class NegativeTable(FilterTable[Held, Held]):
             yield from self._settle(interface)
 
     def _settle(self, interface: FilterInterface) -> Job:
-        """Go on with what a change of a space left pending; whoever else goes on with it does no harm."""
+        """Continue what a change of a space left pending. Several jobs may do so without harm."""
         while (space := self.spaces.get(interface)) is not None and space.pending:
             yield
             self._tell(interface, space.step(_STEP))
@@ -84,7 +86,7 @@ class NegativeTable(FilterTable[Held, Held]):
             self.withdraw(interface, key)
 
     def listen(self, interface: FilterInterface) -> Job:
-        """A space of what all others want, some items at a time."""
+        """Build a space of what all others want, some items at a time."""
         space = self.spaces[interface] = NegativeSpace(self.schema, self.limit, **self._options)
         waiting = self._waiting[interface] = dict.fromkeys(self.holding(interface))
         while waiting:
@@ -97,14 +99,16 @@ class NegativeTable(FilterTable[Held, Held]):
         self._waiting.pop(interface, None)
 
     def silence(self, interface: FilterInterface) -> Job:
-        """Forget the link's space, and its items."""
+        """Remove the link's space and its items."""
         self.spaces.pop(interface, None)
         self._untidy.pop(interface, None)
         self._waiting.get(interface, {}).clear()
         return super().silence(interface)
 
     def improve(self, budget: int) -> None:
-        """Rebuild spaces that have changed, at least one; boxes are coalesced as far as the budget then allows."""
+        """Rebuild at least one of the spaces that have changed; boxes are coalesced as far as the budget then
+        allows.
+        """
         for number, interface in enumerate([*self._untidy]):
             space = self.spaces[interface]
             if number and budget < len(space):

@@ -1,7 +1,8 @@
-"""Routing tables on a tree of brokers, with FIFO links and nothing else. Law: the same seed, the same run.
+"""Routing tables on a tree of brokers, with FIFO links and nothing else. Law: the same seed gives the same run.
 
-No broker, no network, no clock: updates and events queue on each direction of a link and move one at a time, in an
-order that the generator draws. Cutting a link loses what is in flight on it; attaching it again tells everything fresh.
+There is no broker, network or clock: updates and events queue on each direction of a link and move one at a time, in an
+order that the generator draws. Cutting a link loses the messages in flight on it; attaching it again tells everything
+fresh.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ BrokerId = NewType("BrokerId", str)
 EventNumber = NewType("EventNumber", int)
 Direction = tuple[BrokerId, BrokerId]
 
-LOCAL = ClientId("local")  # who advertises and publishes at a broker, unless it is said
-_PIECES = 8  # of pending work in one step
+LOCAL = ClientId("local")  # the default client that advertises and publishes at a broker
+_PIECES = 8  # of pending work per step
 
 
 class Carried(NamedTuple):
-    """An event on its way."""
+    """An event in flight."""
 
     number: EventNumber
     event: AnyEvent
 
 
 class Delivery(NamedTuple):
-    """An event has reached a subscription."""
+    """An event that reached a subscription."""
 
     number: EventNumber
     broker: BrokerId
@@ -50,12 +51,12 @@ class Counters:
     items_added: dict[About, int] = field(default_factory=lambda: dict.fromkeys(About, 0))
     items_dropped: dict[About, int] = field(default_factory=lambda: dict.fromkeys(About, 0))
     events: int = 0
-    false_positives: int = 0  # events that arrived where nobody behind the link wanted them any more, or ever
-    lost: int = 0  # messages that were in flight on links that were cut
+    false_positives: int = 0  # events that arrived where no client behind the link wants them, or no longer does
+    lost: int = 0  # messages in flight on links that were cut
 
 
 class Sizes(NamedTuple):
-    """How large a broker's table is, summed over its links."""
+    """The size of a broker's table, summed over its links."""
 
     told: int
     heard: int
@@ -69,7 +70,7 @@ class _Broker:
 
 
 class Overlay:
-    """Brokers, and what is in flight between them.
+    """Brokers, and the messages in flight between them.
 
     >>> from weft import parse
     >>> from weft.routing.simple import SimpleTable
@@ -103,9 +104,9 @@ class Overlay:
     # -- the tree -------------------------------------------------------------------------------
 
     def attach(self, one: BrokerId, other: BrokerId, role: Role = Role.PEER) -> None:
-        """Link two brokers; `role` is what the other is to the one. Raises LocalProtocolError for a circle."""
+        """Link two brokers; `role` is what the other is to the one. Raises LocalProtocolError for a cycle."""
         if other in self.reached(one):
-            raise LocalProtocolError(f"{one} and {other} are connected already: links must form a tree")
+            raise LocalProtocolError(f"{one} and {other} are already connected; links must form a tree")
         here, there = self._brokers[one], self._brokers[other]
         tells = here.table.attach(Link(other), role)
         try:
@@ -119,10 +120,10 @@ class Overlay:
         self._send(other, answers)
 
     def detach(self, one: BrokerId, other: BrokerId) -> None:
-        """Cut a link at both ends; what is in flight on it is lost."""
+        """Cut a link at both ends. Messages in flight on it are lost."""
         for a, b in ((one, other), (other, one)):
             if b not in self._brokers[a].links:
-                raise LocalProtocolError(f"{one} and {other} are not linked")
+                raise LocalProtocolError(f"{one} and {other} are not linked; attach them first")
         for a, b in ((one, other), (other, one)):
             self.counters.lost += len(self._queues.pop((a, b)))
             del self._brokers[a].links[b]
@@ -130,7 +131,7 @@ class Overlay:
             self._send(a, self._brokers[a].table.detach(Link(b)))
 
     def reached(self, start: BrokerId, without: BrokerId | None = None) -> set[BrokerId]:
-        """The brokers that a path leads to from `start`, itself included, not through `without`."""
+        """The brokers that can be reached from `start`, including itself, without passing through `without`."""
         found, todo = {start}, [start]
         while todo:
             new = self._brokers[todo.pop()].links.keys() - found - {without}
@@ -141,15 +142,15 @@ class Overlay:
     # -- clients --------------------------------------------------------------------------------
 
     def subscribe(self, broker: BrokerId, sub: SubId, filter: Filter) -> None:
-        """A local client of the broker wants events."""
+        """Add a subscription of a local client of the broker."""
         self._change(broker, {sub: filter}, ())
 
     def replace(self, broker: BrokerId, sub: SubId, filter: Filter) -> None:
-        """It wants others instead, from one moment to the next."""
+        """Replace its filter in one step."""
         self._change(broker, {sub: filter}, (sub,))
 
     def unsubscribe(self, broker: BrokerId, sub: SubId) -> None:
-        """It wants them no more."""
+        """Remove the subscription."""
         self._change(broker, {}, (sub,))
 
     def _change(self, broker: BrokerId, add: Mapping[SubId, Filter], drop: tuple[SubId, ...]) -> None:
@@ -162,15 +163,15 @@ class Overlay:
         self._send(broker, tells)
 
     def advertise(self, broker: BrokerId, advert: SubId, filter: Filter, client: ClientId = LOCAL) -> None:
-        """A local client of the broker will publish such events."""
+        """Add an advertisement of a local client of the broker."""
         self._send(broker, self._brokers[broker].table.advertise(client, {advert: filter}, ()))
 
     def unadvertise(self, broker: BrokerId, advert: SubId, client: ClientId = LOCAL) -> None:
-        """It will no longer."""
+        """Remove the advertisement."""
         self._send(broker, self._brokers[broker].table.advertise(client, {}, (advert,)))
 
     def publish(self, broker: BrokerId, event: AnyEvent, client: ClientId = LOCAL) -> EventNumber:
-        """Send an event on its way. Raises LocalProtocolError if it is outside what the client advertised."""
+        """Send an event. Raises LocalProtocolError if it is outside what the client advertised."""
         if not self._brokers[broker].table.admitted([event], client)[0]:
             raise LocalProtocolError(
                 "the event is outside what its client advertised; advertise a filter that it matches"
@@ -181,7 +182,7 @@ class Overlay:
         return number
 
     def work(self, broker: BrokerId, budget: int) -> None:
-        """The broker has time: its table continues what is pending, or improves what it tells."""
+        """Let the broker's table continue pending work, or improve what it tells."""
         self._send(broker, self._brokers[broker].table.step(budget))
 
     # -- time -----------------------------------------------------------------------------------
@@ -201,12 +202,12 @@ class Overlay:
         return broker
 
     def settle(self, most: int = 1_000_000) -> int:
-        """Step until there is nothing to do; how many steps it took. Raises ProtocolError past the most."""
+        """Step until there is nothing to do; returns the number of steps. Raises ProtocolError after `most` steps."""
         steps = 0
         while self.step() is not None:
             steps += 1
             if steps > most:
-                raise ProtocolError(f"the tables still talk after {most} messages: one of them answers without end")
+                raise ProtocolError(f"the tables still exchange messages after {most} steps; one of them never stops")
         return steps
 
     def _arrive(self, direction: Direction, message: Update | Carried) -> None:
@@ -241,7 +242,7 @@ class Overlay:
             self._wanting[carried.number] = self._changes, wanting
         return wanting
 
-    # -- what is in it --------------------------------------------------------------------------
+    # -- contents -------------------------------------------------------------------------------
 
     @property
     def brokers(self) -> Iterable[BrokerId]:
@@ -253,16 +254,16 @@ class Overlay:
         return self._brokers[broker].table
 
     def links(self, broker: BrokerId) -> Mapping[BrokerId, Role]:
-        """A broker's neighbours, and what they are to it."""
+        """A broker's neighbours, and their roles."""
         return self._brokers[broker].links
 
     def in_flight(self, sender: BrokerId, receiver: BrokerId) -> int:
-        """How many messages are on their way."""
+        """The number of messages in flight."""
         return len(self._queues[sender, receiver])
 
     @property
     def quiet(self) -> bool:
-        """Whether nothing is in flight, and nothing pending."""
+        """Whether nothing is in flight and nothing is pending."""
         return not any(self._queues.values()) and not any(at.table.pending for at in self._brokers.values())
 
     def sizes(self, broker: BrokerId) -> Sizes:

@@ -1,4 +1,4 @@
-"""The models of routing tables, by name. Law: whoever makes a table makes it here; a new model adds its line."""
+"""The models of routing tables, by name. Law: every table is created here; a new model adds its line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weft.routing.table import RoutingTable
 
 
 class ModelEntry(NamedTuple):
-    """Where a model is, what it says of itself, and whether it needs a schema with bounds."""
+    """Where a model is defined, its one-line description, and whether it needs a schema with bounds."""
 
     module: str
     name: str
@@ -25,10 +25,10 @@ class ModelEntry(NamedTuple):
 MODELS: dict[str, ModelEntry] = {
     "flooding": ModelEntry("flooding", "FloodingTable", "every event goes everywhere; nothing is told"),
     "simple": ModelEntry("simple", "SimpleTable", "every subscription is told to every neighbour"),
-    "identity": ModelEntry("identity", "IdentityTable", "of equal filters one is told"),
-    "covering": ModelEntry("covering.table", "CoveringTable", "a filter is not told where one that covers it is"),
+    "identity": ModelEntry("identity", "IdentityTable", "equal filters are told once"),
+    "covering": ModelEntry("covering.table", "CoveringTable", "a filter is not told if one that covers it is"),
     "merging": ModelEntry("merging.table", "MergingTable", "what covering would tell, as few mergers"),
-    "negative": ModelEntry("negative", "NegativeTable", "a filter is not told where others together cover it"),
+    "negative": ModelEntry("negative", "NegativeTable", "a filter is not told if others together cover it"),
     "mics": ModelEntry("mics.table", "MicsTable", "ranges of a Hilbert curve (MICS)", bounded=True),
     "mics-exact": ModelEntry("mics.exact", "MicsExactTable", "filters, found behind a curve (MICS 5)", bounded=True),
     "dls": ModelEntry("dls.table", "DlsTable", "sets of labels (DLS)", bounded=True),
@@ -36,7 +36,7 @@ MODELS: dict[str, ModelEntry] = {
 
 
 def make_table(model: str, schema: Schema | None = None, *, advertised: bool = False, **options: Any) -> RoutingTable:
-    """A table of a model, under a schema; with `advertised` one that wears advertisements.
+    """A table of a model, under a schema; with `advertised`, one that supports advertisements.
 
     Options are those of the model: see its class. Models on cells need a schema with bounds, or their own `spaces`
     (mics, mics-exact) or `space` (dls). Raises LocalProtocolError for an unknown model, SchemaError without bounds.
@@ -51,7 +51,7 @@ def make_table(model: str, schema: Schema | None = None, *, advertised: bool = F
     try:
         table = _on_cells(model, made, schema, options) if entry.bounded else made(schema, **options)
     except TypeError as error:
-        raise LocalProtocolError(f"the model {model} has no such option: {error}") from None
+        raise LocalProtocolError(f"the model {model} does not have this option: {error}; see its class") from None
     if not advertised:
         return table
     from weft.routing.adverts import Advertised

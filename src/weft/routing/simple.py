@@ -1,6 +1,6 @@
 """Simple routing: every subscription is told to every neighbour (thesis 2.3). Law: each is an item of its own.
 
-The yardstick of the other models: each broker knows every subscription of the network.
+The baseline of the other models: each broker knows every subscription of the network.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _TOLD_TOGETHER = 16  # to a new neighbour, as one piece of work
 
 
 class Copy:
-    """A filter of one source; equal ones of others are other copies."""
+    """A filter of one source; equal filters of other sources are other copies."""
 
     __slots__ = ("item", "wanted")
 
@@ -28,7 +28,7 @@ class Copy:
 
 
 class SimpleTable(FilterTable[Copy, Copy]):
-    """A key is a subscription, or an item of a neighbour.
+    """The simple table. A key is a subscription, or an item of a neighbour.
 
     >>> from weft import parse
     >>> from weft.routing import Link, Update
@@ -43,15 +43,15 @@ class SimpleTable(FilterTable[Copy, Copy]):
     model = "simple"
 
     def keep(self, new: Held) -> Copy:
-        """The filter as it is."""
+        """The filter unchanged."""
         return Copy(new.item)
 
     def item(self, key: Copy) -> Item:
-        """The filter as it is."""
+        """The filter unchanged."""
         return key.item
 
     def revise(self, source: TableInterface[Copy, Copy], drop: Sequence[Copy], add: Sequence[Copy]) -> Job:
-        """The same for every link. Cost: O(links x changes)."""
+        """Apply the same change at every link. Cost: O(links x changes)."""
         for copy in drop:
             copy.wanted = False
         for interface in self.listening(source):
@@ -62,7 +62,7 @@ class SimpleTable(FilterTable[Copy, Copy]):
         return iter(())
 
     def listen(self, interface: TableInterface[Copy, Copy]) -> Job:
-        """Everything from elsewhere."""
+        """Everything from other sources."""
         for number, copy in enumerate([*self.holding(interface)]):
             if copy.wanted:
                 self.tell(interface, copy)

@@ -5,15 +5,15 @@
 3. EXACT: and nothing else; CELLS: nothing else, cell by cell;
 4. when nothing is wanted, told(L) is empty;
 5. told(L, subscriptions) does not depend on heard(L, subscriptions), nor advertisements on advertisements: an update
-   about subscriptions is never answered to its source, or merging tables would talk for ever.
+   about subscriptions is never answered to its source, or merging tables would exchange updates forever.
 
 Law 2 holds after every update. Laws 3 and 4 hold when nothing is pending: a large consequence is told over several
-updates, the adds first and the drop in the last, and `step` continues it. A new neighbour is told everything by and by;
-law 2 holds for it when nothing is pending.
+updates, the additions first and the removal in the last, and `step` continues it. A new neighbour is told everything
+gradually; law 2 holds for it when nothing is pending.
 
-An update is atomic: held = (nothing if fresh else held - drop) + add, then one recomputation. A table is a plain value
-machine: it neither sends nor waits, but returns what is to be told; links are FIFO and lose nothing while they last.
-What both ends must agree on while they run goes along as notes, which hold from their update on.
+An update is atomic: held = (nothing if fresh else held - drop) + add, then one recomputation. A table neither sends nor
+waits; it returns what must be told. Links are FIFO and lose nothing while they last. What both ends must agree on while
+they run is sent as notes, which take effect with their update.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from weft.kernels.arrays import Ints
 from weft.language.ast import Filter
 
 Link = NewType("Link", str)  # a neighbour; local clients are never links
-ItemId = NewType("ItemId", int)  # chosen by the teller, ascending, per direction of a link, never given to another item
+ItemId = NewType("ItemId", int)  # chosen by the sender, ascending per direction of a link, never reused
 ClientId = NewType("ClientId", str)  # a local client
 
 Source = Link | None  # where an event comes from: a neighbour, or here
-Item = Filter | NormalForm | CurveRange | LabelSet  # what an id stands for, by the table's model
+Item = Filter | NormalForm | CurveRange | LabelSet  # what an id stands for, depending on the table's model
 Items = Mapping[ItemId, Item]
-Routes = dict[Link, NDArray[np.intp]]  # the positions of the events that go to each neighbour that gets any
+Routes = dict[Link, NDArray[np.intp]]  # the positions of the events that go to each neighbour that receives any
 
 
 class Placed(NamedTuple):
@@ -53,9 +53,9 @@ class Placed(NamedTuple):
 
 
 class Places(NamedTuple):
-    """Events that their publisher has mapped: a row of keys for each event, the same for every table of a fingerprint.
+    """Events that their publisher has mapped: one row of keys per event, the same for every table with the fingerprint.
 
-    A table of another fingerprint, or of none, maps the events itself.
+    A table with another fingerprint maps the events itself.
     """
 
     fingerprint: str
@@ -74,7 +74,7 @@ class About(Enum):
 
 
 class Exactness(Enum):
-    """How near a table's items come to what is wanted; neighbours must agree on it."""
+    """How closely a table's items match what is wanted; neighbours must agree on it."""
 
     EXACT = "exact"  # the union of the filters
     CELLS = "cells"  # the cells that they touch
@@ -88,7 +88,7 @@ class Role(Enum):
 
     PEER = "peer"  # told what is wanted here, sent what it wants
     MASTER = "master"  # told what is wanted here, sent every event; tells nothing
-    SLAVE = "slave"  # told nothing, for it sends every event; sent what it wants
+    SLAVE = "slave"  # told nothing, because it sends every event; sent what it wants
 
 
 class Update(msgspec.Struct, frozen=True):
@@ -98,7 +98,7 @@ class Update(msgspec.Struct, frozen=True):
     fresh: bool = False
     drop: tuple[ItemId, ...] = ()
     add: dict[ItemId, Item] = {}
-    notes: tuple[Note, ...] = ()  # of tables of labels; a fresh update has all that still hold
+    notes: tuple[Note, ...] = ()  # of tables of labels; a fresh update has all that are still valid
 
 
 class Tell(msgspec.Struct, frozen=True):
@@ -109,7 +109,7 @@ class Tell(msgspec.Struct, frozen=True):
 
 
 class Heard(NamedTuple):
-    """What a broker kept of a neighbour through a restart."""
+    """What a broker stored of a neighbour through a restart."""
 
     role: Role
     subscriptions: Items = MappingProxyType({})
@@ -117,7 +117,7 @@ class Heard(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """What a broker kept of a table through a restart; `settings` are what `RoutingTable.settings` said last."""
+    """What a broker stored of a table through a restart; `settings` is the last value of `RoutingTable.settings`."""
 
     subscriptions: Filters = MappingProxyType({})
     advertisements: Mapping[ClientId, Filters] = MappingProxyType({})
@@ -128,15 +128,15 @@ class Kept(NamedTuple):
 class Overlap(Protocol):
     """Whether an item and an advertisement have an event in common. Law: False only when disproved.
 
-    What `see` makes of an item or an advertisement is compared by `meets`; None meets everything.
+    `meets` compares what `see` and `promise` return; None meets everything.
     """
 
     def see(self, item: Item) -> object:
-        """What to compare of an item of the table."""
+        """The part of a table's item that is compared."""
         ...
 
     def promise(self, advertisement: Item) -> object:
-        """What to compare of an advertisement."""
+        """The part of an advertisement that is compared."""
         ...
 
     def meets(self, item: object, advertisement: object) -> bool:
@@ -152,12 +152,14 @@ class UpdateCodec(Protocol):
         ...
 
     def decode(self, data: bytes) -> Update:
-        """The update of some bytes. Raises RemoteProtocolError."""
+        """The update in some bytes. Raises RemoteProtocolError."""
         ...
 
 
 class RoutingTable(Protocol):
-    """What is wanted behind each link; see the laws above. Tells come in the order in which they must be sent."""
+    """What is wanted behind each link; see the laws above. Tells are returned in the order in which they must
+    be sent.
+    """
 
     @property
     def model(self) -> str:
@@ -171,7 +173,9 @@ class RoutingTable(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """Model, exactness and all that neighbours must agree on, as one canonical text: equal, or they cannot talk."""
+        """Model, exactness and everything that neighbours must agree on, as one canonical text. It must be equal at
+        both ends.
+        """
         ...
 
     @property
@@ -182,15 +186,15 @@ class RoutingTable(Protocol):
     # -- links ----------------------------------------------------------------------------------
 
     def restore(self, kept: Kept) -> None:
-        """Take back what a broker kept, before any link is attached; nobody is told anything until `attach`."""
+        """Restore what a broker stored, before any link is attached. Nothing is told until `attach`."""
         ...
 
     def attach(self, link: Link, role: Role = Role.PEER) -> list[Tell]:
-        """A neighbour is there, or its session could not be resumed: all that it should know, fresh."""
+        """Attach a neighbour, or start its session anew: returns everything that it should know, fresh."""
         ...
 
     def detach(self, link: Link) -> list[Tell]:
-        """A neighbour is gone for good, and what it wanted with it."""
+        """Remove a neighbour for good, with everything that it wanted."""
         ...
 
     # -- changes --------------------------------------------------------------------------------
@@ -198,31 +202,31 @@ class RoutingTable(Protocol):
     def change(self, add: Filters, drop: Collection[SubId]) -> list[Tell]:
         """Change local subscriptions at once; to replace one, drop it and add it.
 
-        Raises LocalProtocolError or FilterTooComplexError; then nothing has changed.
+        Raises LocalProtocolError or FilterTooComplexError; nothing has changed in that case.
         """
         ...
 
     def advertise(self, client: ClientId, add: Filters, drop: Collection[SubId]) -> list[Tell]:
-        """Change a client's advertisements at once. Raises LocalProtocolError where the table has none."""
+        """Change a client's advertisements at once. Raises LocalProtocolError if the table has none."""
         ...
 
     def learn(self, link: Link, update: Update) -> list[Tell]:
-        """A neighbour told us. Raises RemoteProtocolError; then nothing has changed."""
+        """Apply an update of a neighbour. Raises RemoteProtocolError; nothing has changed in that case."""
         ...
 
     def step(self, budget: int) -> list[Tell]:
-        """Continue what is pending, looking at about `budget` items; with nothing pending, improve what is told."""
+        """Continue pending work, examining about `budget` items; if nothing is pending, improve what is told."""
         ...
 
     @property
     def pending(self) -> bool:
-        """Whether a change has consequences that are not yet told."""
+        """Whether a change has consequences that have not been told yet."""
         ...
 
     # -- events ---------------------------------------------------------------------------------
 
     def route(self, event: AnyEvent, source: Source) -> set[Link]:
-        """The neighbours that an event from `source` goes to, never the source itself."""
+        """The neighbours to which an event from `source` goes, never the source itself."""
         ...
 
     def route_batch(self, events: Sequence[AnyEvent], source: Source, places: Places | None = None) -> Routes:
@@ -230,37 +234,39 @@ class RoutingTable(Protocol):
         ...
 
     def place(self, events: Sequence[AnyEvent]) -> Places | None:
-        """The events mapped once, for every table of this fingerprint; None if the model maps nothing."""
+        """The events mapped once, for every table with this fingerprint; None if the model does not map."""
         ...
 
     def admitted(self, events: Sequence[AnyEvent], client: ClientId) -> NDArray[np.bool_]:
-        """Which events lie within a client's advertisements; all, where the table has none."""
+        """Which events lie within a client's advertisements; all, if the table has none."""
         ...
 
-    # -- what is in it --------------------------------------------------------------------------
+    # -- contents -------------------------------------------------------------------------------
 
     def told(self, link: Link, about: About = About.SUBSCRIPTIONS) -> Items:
         """What the neighbour knows from us, once everything told has arrived. Cost: O(told)."""
         ...
 
     def heard(self, link: Link, about: About = About.SUBSCRIPTIONS) -> Items:
-        """What the neighbour has told us, every item of it."""
+        """Every item that the neighbour has told us."""
         ...
 
     @property
     def codec(self) -> UpdateCodec:
-        """How updates of this table are written and read."""
+        """How updates of this table are encoded and decoded."""
         ...
 
     def digest(self, link: Link, about: About = About.SUBSCRIPTIONS) -> tuple[int, int]:
-        """One number for what the neighbour was told, and one for what it has told us: equal ends have equal ones."""
+        """One number for what the neighbour was told, and one for what it has told us; equal at both ends if they
+        agree.
+        """
         ...
 
     @property
     def settings(self) -> str:
-        """What must be kept besides subscriptions and items heard, for `restore`; mostly nothing."""
+        """What must be stored in addition to subscriptions and items heard, for `restore`; usually empty."""
         ...
 
     def check(self) -> None:
-        """Raise AssertionError if an invariant is broken. Cost: that of building the table anew, or more."""
+        """Raise AssertionError if an invariant is broken. Cost: at least that of rebuilding the table."""
         ...

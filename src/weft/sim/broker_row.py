@@ -1,5 +1,5 @@
 """Three brokers in a row, `west - here - east`, with tables of one model. Laws: an update arrives before anything else
-happens; only what the table of `here` does is timed, in time of the processor: what else runs does not count.
+happens; only the work of the table of `here` is timed, in processor time, so other processes do not count.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from weft.space.cell_space import CellItem
 
 WEST, HERE, EAST = Link("west"), Link("here"), Link("east")
 
-_PIECES = 64  # of pending work in one step
+_PIECES = 64  # of pending work per step
 
 
 class BrokerRow:
-    """The tables; counts what goes east, and the seconds of the table here.
+    """The tables; counts what goes east, and the seconds of the table of `here`.
 
     >>> from weft import parse
     >>> from weft.routing.covering.table import CoveringTable
@@ -48,12 +48,12 @@ class BrokerRow:
         self.updates, self.seconds = 0, 0.0
 
     def change(self, western: bool, add: Mapping[SubId, Filter], drop: Sequence[SubId]) -> None:
-        """Clients come and go, of the west or of here."""
+        """Add and remove subscriptions of clients in the west or here."""
         at = WEST if western else HERE
         self._deliver(at, self._timed(at, partial(self.tables[at].change, add, drop)))
 
     def tidy(self, budget: int) -> None:
-        """Tidy the table here."""
+        """Tidy the table of `here`."""
         self._deliver(HERE, self._timed(HERE, partial(self.tables[HERE].step, budget)))
 
     def _deliver(self, sender: Link, tells: Iterable[Tell]) -> None:
@@ -90,27 +90,27 @@ class BrokerRow:
         self.updates, self.sent, self.dropped = counts
 
     def items(self) -> int:
-        """What the table here has heard and told."""
+        """The number of items that the table of `here` has heard and told."""
         here = self.tables[HERE]
         every = [items for link in (WEST, EAST) for items in (here.heard(link), here.told(link))]
         return sum(units(item) for items in every for item in items.values())
 
     def arriving(self, events: Sequence[AnyEvent]) -> Mask:
-        """Which events of the east come here."""
+        """Which events of the east arrive here."""
         return _sent(self.tables[EAST], events, None, HERE)
 
     def onward(self, events: Sequence[AnyEvent]) -> Mask:
-        """Which events that came from the east go on to the west."""
+        """Which events that came from the east are forwarded to the west."""
         return _sent(self.tables[HERE], events, EAST, WEST)
 
 
 def units(item: Item) -> int:
-    """How many items an item counts for: labels are told in bundles, and count one by one."""
+    """How many items an item counts for: labels are told in bundles, but counted one by one."""
     return item.units if isinstance(item, CellItem) else 1
 
 
 def weight(item: Item) -> int:
-    """About the bytes that an item takes on a wire."""
+    """The approximate size of an item on the wire, in bytes."""
     if isinstance(item, CellItem):
         return len(msgspec.msgpack.encode(item.numbers))
     return len(str(to_filter(item) if isinstance(item, NormalForm) else item).encode())

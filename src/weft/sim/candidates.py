@@ -1,5 +1,5 @@
-"""The models that can be compared on a user's data, the simplest first. Law: every table is made under one schema; a
-model that the schema does not allow says so with a SchemaError or a LabelError.
+"""The models that can be compared on a user's data, the simplest first. Law: every table is created under one schema; a
+model that the schema does not allow raises SchemaError or LabelError.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from weft.model.value import Type
 from weft.routing.registry import make_table
 from weft.routing.table import RoutingTable
 
-K = 50  # boxes more that a subscription may make, of the approximate negative space
+K = 50  # additional boxes that a subscription may create in the approximate negative space
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What tables are made under: a schema, the attributes for a grid, and its cells (None: as the model has them).
+    """What tables are created with: a schema, the attributes for a grid, and its cells (None: the model's default).
 
-    `unseen` are the attributes that filters use and no grid can have: what is asked of them is not asked there.
+    `unseen` are the attributes that filters use and that no grid can have: predicates on them are ignored there.
     """
 
     schema: Schema | None
@@ -35,7 +35,7 @@ class Terms:
 
     @staticmethod
     def of(schema: Schema | None, filters: Iterable[Filter], cells: int | None = None) -> Terms:
-        """A grid of the attributes that filters use and a schema bounds, those that most use first.
+        """A grid of the attributes that filters use and a schema bounds, the most used first.
 
         >>> from weft import parse
         >>> schema = Schema.of(Attribute("x", Type.INT, 0, 9), Attribute("y", Type.INT, 0, 9), place="string")
@@ -51,9 +51,9 @@ class Terms:
         return Terms(schema, grid, tuple(sorted(used.keys() - set(grid))), cells, predicates_of(some))
 
     def bounded(self) -> Schema:
-        """The attributes for a grid. Raises SchemaError if there is none."""
+        """The attributes for a grid. Raises SchemaError if there are none."""
         if not self.grid:
-            raise SchemaError("it needs bounds or categories of an attribute that filters use, and there are none")
+            raise SchemaError("it needs bounds or categories of an attribute that filters use; add them to the schema")
         return self.grid
 
 

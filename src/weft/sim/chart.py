@@ -1,4 +1,4 @@
-"""Bars of what models cost, side by side. Law: what is drawn is what was measured."""
+"""Bar charts of what models cost, side by side. Law: what is drawn is what was measured."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _SUFFIXES = (".png", ".svg", ".pdf")
 
 
 def check_chart(path: Path) -> None:
-    """Raise WeftError if no chart can be drawn to the file: better before a long run than after it."""
+    """Raise WeftError if no chart can be written to the file. Call it before a long run, not after it."""
     if path.suffix.lower() not in _SUFFIXES:
-        raise WeftError(f"{path} is no chart: name it {', '.join(_SUFFIXES[:-1])} or {_SUFFIXES[-1]}")
+        raise WeftError(f"{path} is not a chart file; name it {', '.join(_SUFFIXES[:-1])} or {_SUFFIXES[-1]}")
     if not path.absolute().parent.is_dir():
-        raise WeftError(f"there is no directory {path.parent} for the chart: make it first")
+        raise WeftError(f"there is no directory {path.parent} for the chart; create it first")
     try:
         import matplotlib.figure  # noqa: F401
     except ImportError:
-        raise WeftError("charts need matplotlib: install it with pip install 'weft[lab]'") from None
+        raise WeftError("charts need matplotlib; install it with pip install 'weft[lab]'") from None
 
 
 def draw(outcomes: Sequence[ModelOutcome], title: str, path: Path) -> None:

@@ -1,22 +1,22 @@
-"""Models of routing on somebody's own subscriptions and events. Laws: every model sees the same; a lost event is an
-error; the same seed gives the same figures, but for the times.
+"""Models of routing on a user's own subscriptions and events. Laws: every model sees the same data; a lost event is an
+error; the same seed gives the same figures, except for the times.
 
-Three brokers stand in a row, `west - here - east`. Half of the subscriptions, drawn by the seed, are clients of `here`,
-the others come from the neighbour in the west; the one in the east publishes all events.
+Three brokers stand in a row, `west - here - east`. Half of the subscriptions, drawn by the seed, are clients of `here`;
+the others come from the neighbour in the west. The neighbour in the east publishes all events.
 
 | figure | how |
 |---|---|
-| inserting | time that the table of `here` takes, for its own clients and what the west tells, by subscriptions |
+| inserting | time of the table of `here`, for its own clients and what the west tells, per subscription |
 | in batches | the same in a fresh row, with 1,000 subscriptions at a time |
-| forwarded | what `here` has told the east when all have come, after one `tidy` |
+| forwarded | what `here` has told the east when all subscriptions are present, after one `tidy` |
 | removing | the same time, for a tenth of the subscriptions, drawn by the seed |
-| matching | the table in the east, a new one that has heard all in one update: the best of some rounds |
-| unwanted | events that the east sends here, though no subscription wants them |
-| memory | the footprint of the table of `here`, but for the subscriptions themselves |
+| matching | the table in the east, a new one that has heard everything in one update: the best of several rounds |
+| unwanted | events that the east sends here although no subscription wants them |
+| memory | the footprint of the table of `here`, without the subscriptions themselves |
 
-Times are of the processor. Every model runs on some of the data first, unmeasured, so that compiled code is there.
-What an event should reach is found by an index without any table, and for the first events by asking every filter; it
-is compared on both links, after insertion one by one, after removal and after insertion in batches.
+Times are processor times. Every model first runs on some of the data, unmeasured, so that all code is compiled. An
+index without any table determines which events are wanted, and for the first events a scan of all filters confirms it.
+The results are compared on both links, after insertion one by one, after removal and after insertion in batches.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ from weft.sim.figures import ModelFigures, NotRun
 from weft.sim.footprint import footprint
 from weft.sim.resident import resident
 
-PATIENCE = 80.0  # seconds of the processor, of all models together
-ROOM = 1 << 30  # bytes that a model may take
+PATIENCE = 80.0  # seconds of processor time for all models together
+ROOM = 1 << 30  # bytes that a model may use
 
 _BATCH = 1_000  # subscriptions, and events
 _ALONE = 500  # events that are routed one by one
 _ROUNDS = 5
 _WARM = 200
-_SCANNED = 50_000  # filters asked one by one
-_LOOKED = 10  # items that `tidy` may look at, for each subscription
-_REPORT = 10  # steps between two reports of progress
+_SCANNED = 50_000  # filters evaluated one by one
+_LOOKED = 10  # items that `tidy` may examine per subscription
+_REPORT = 10  # steps between two progress reports
 
 
 class _TooMuchError(Exception):
@@ -63,19 +63,20 @@ class _TooMuchError(Exception):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Data:
-    """Subscriptions and events to compare models on, where each subscription is, and which of them leave."""
+    """Subscriptions and events to compare models on, where each subscription is, and which of them are removed."""
 
     filters: Sequence[Filter]
     events: Sequence[AnyEvent]
     schema: Schema | None
-    western: Mask  # of each subscription: whether it comes from the neighbour
+    western: Mask  # for each subscription, whether it comes from the neighbour
     leaving: NDArray[np.int64]
 
     @staticmethod
     def of(filters: Sequence[Filter], events: Sequence[AnyEvent], schema: Schema | None, seed: int = 1) -> Data:
-        """The same seed, the same places. Events are taken as the schema has them.
+        """The same seed gives the same places. Events are conformed to the schema.
 
-        Of the schema the attributes stay that a filter uses: to conform others would only cost every table time.
+        Only the attributes of the schema that a filter uses are kept: conforming the others would only cost every table
+        time.
         """
         rng = np.random.default_rng(seed)
         western = rng.random(len(filters)) < 0.5
@@ -86,13 +87,13 @@ class Data:
         return Data(filters, happened, known, western, leaving)
 
     def first(self, number: int) -> Data:
-        """The first so many subscriptions and events."""
+        """The first `number` subscriptions and events."""
         leaving = np.arange(0, min(number, len(self.filters)), 10)
         return Data(self.filters[:number], self.events[:number], self.schema, self.western[:number], leaving)
 
 
 class GroundTruth:
-    """Which events are wanted, without any table. Law: as an index says, and for the first events every filter too.
+    """Which events are wanted, without any table. Law: as an index decides, and for the first events every filter too.
 
     >>> from weft import parse
     >>> truth = GroundTruth(Data.of([parse("x > 5"), parse("x > 8")], [{"x": 6}, {"x": 9}, {"x": 1}], None))
@@ -109,12 +110,12 @@ class GroundTruth:
         self.scanned = min(len(data.events), -(-most // max(1, len(data.filters))))
         for number in range(self.scanned):
             if sorted(found[number].tolist()) != sorted(scan.match(data.events[number]).tolist()):
-                raise ProtocolError(f"the index and a scan differ about event {number}: a bug, please report it")
+                raise ProtocolError(f"the index and a scan differ on event {number}; this is a bug, please report it")
         self._size = len(data.events)
         self._subs, self._events = found.ids, np.repeat(np.arange(self._size), found.counts)
 
     def wanted(self, among: Mask) -> Mask:
-        """The events that one of these subscriptions wants."""
+        """The events that at least one of these subscriptions wants."""
         wanted = np.zeros(self._size, bool)
         wanted[self._events[among[self._subs]]] = True
         return wanted
@@ -122,12 +123,12 @@ class GroundTruth:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What was found: the models in the order of `CANDIDATES`, with figures or without."""
+    """The results: the models in the order of `CANDIDATES`, with figures or without."""
 
     figures: list[ModelFigures] = field(default_factory=list)
     not_run: list[NotRun] = field(default_factory=list)
-    wanted: int = 0  # events that somebody wants
-    scanned: int = 0  # events for which every filter was asked
+    wanted: int = 0  # events that a subscription wants
+    scanned: int = 0  # events for which every filter was evaluated
 
 
 def compare(  # noqa: PLR0913 - all but the data have defaults
@@ -143,9 +144,9 @@ def compare(  # noqa: PLR0913 - all but the data have defaults
 ) -> Evidence:
     """Run models on the data. Raises ProtocolError if one loses an event.
 
-    A model that cannot run on this data is in `not_run`, and so is one that takes more than its share of `patience`,
-    seconds of the processor for all models, or more than `room` bytes: what a quick model leaves, those after it have.
-    `warm` subscriptions and events are tried before, unmeasured.
+    A model that cannot run on this data is in `not_run`, and so is one that takes more than its share of `patience`, in
+    seconds of processor time for all models, or more than `room` bytes. Time that a fast model leaves is available to
+    those after it. `warm` subscriptions and events are run before, unmeasured.
 
     >>> from weft import parse
     >>> texts, events = ["x > 5", "x > 8", "x BETWEEN 1 AND 2"], [{"x": 9}, {"x": 4}]
@@ -153,7 +154,7 @@ def compare(  # noqa: PLR0913 - all but the data have defaults
     >>> [(each.model, each.forwarded, each.unwanted) for each in found.figures]
     [('identity', 3, 0), ('covering', 2, 0)]
     >>> [(each.model, each.reason) for each in found.not_run]
-    [('mics', 'it needs bounds or categories of an attribute that filters use, and there are none')]
+    [('mics', 'it needs bounds or categories of an attribute that filters use; add them to the schema')]
     """
     chosen = set(models)
     progress("what every event should reach", 0, 0)
@@ -179,23 +180,23 @@ def compare(  # noqa: PLR0913 - all but the data have defaults
 
 
 class _Limits:
-    """What one model may take, from now on."""
+    """What one model may use from now on."""
 
     def __init__(self, seconds: float, room: int) -> None:
         self._seconds, self._end = seconds, process_time() + seconds
         self._room, self._before = room, resident()
 
     def check(self, what: str, done: int, of: int) -> None:
-        """Raise _TooMuchError if it has taken more."""
+        """Raise _TooMuchError if it has used more."""
         if process_time() > self._end:
             raise _TooMuchError(
-                f"{what} took more than {max(0, self._seconds):.3g} seconds for {done:,} of {of:,} subscriptions: "
-                "take fewer, or have more patience"
+                f"{what} took more than {max(0, self._seconds):.3g} seconds for {done:,} of {of:,} subscriptions; "
+                "use fewer, or raise the patience"
             )
         now = resident()
         if now is not None and self._before is not None and now - self._before > self._room:
             raise _TooMuchError(
-                f"{what} took more than {self._room / 1e6:,.0f} MB for {done:,} of {of:,} subscriptions: take fewer"
+                f"{what} took more than {self._room / 1e6:,.0f} MB for {done:,} of {of:,} subscriptions; use fewer"
             )
 
 
@@ -253,7 +254,7 @@ class _Trial:
     # -- subscriptions ----------------------------------------------------------------------------
 
     def _one_by_one(self, row: BrokerRow, what: str, subs: Sequence[int], *, adding: bool) -> float:
-        """Microseconds of a subscription."""
+        """Microseconds per subscription."""
         before = row.seconds
         for done, sub in enumerate(subs):
             if done % _REPORT == 0:
@@ -279,7 +280,7 @@ class _Trial:
     # -- events -----------------------------------------------------------------------------------
 
     def _routed(self, row: BrokerRow, staying: Mask) -> Mask:
-        """The events that come here from the east. Raises ProtocolError if one is lost on either link."""
+        """The events that arrive here from the east. Raises ProtocolError if one is lost on either link."""
         events = self.data.events
         arriving = row.arriving(events)
         self._complain(self.truth.wanted(staying) & ~arriving, "east", "here")
@@ -293,11 +294,11 @@ class _Trial:
         if lost.any():
             raise ProtocolError(
                 f"{self.model} loses {lost.sum():,} of {len(lost):,} events between {near} and {far}, the first is "
-                f"{self.data.events[int(lost.argmax())]!r}: a bug, please report it"
+                f"{self.data.events[int(lost.argmax())]!r}; this is a bug, please report it"
             )
 
     def _matching(self, row: BrokerRow) -> tuple[float, float]:
-        """Microseconds of an event, in batches and alone. Raises ProtocolError if the two ways differ."""
+        """Microseconds per event, in batches and alone. Raises ProtocolError if the two ways differ."""
         events = self.data.events
         batches = [events[start : start + _BATCH] for start in range(0, len(events), _BATCH)]
         alone, table = events[:_ALONE], row.tables[EAST]
@@ -306,7 +307,9 @@ class _Trial:
         alone_us = 1e6 * (process_time() - start) / max(1, len(alone))
         for event, links, together in zip(alone, singly, row.arriving(alone), strict=True):
             if (HERE in links) != together:
-                raise ProtocolError(f"{self.model} routes {event!r} otherwise alone than in a batch: a bug, report it")
+                raise ProtocolError(
+                    f"{self.model} routes {event!r} differently alone and in a batch; this is a bug, please report it"
+                )
         times = []
         for _ in range(_ROUNDS):
             start = process_time()

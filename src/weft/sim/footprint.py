@@ -1,8 +1,8 @@
 """The memory that an object holds. Law: every object that can be reached from it counts once, arrays with their data;
-classes, modules and functions do not count, nor what the caller says is shared.
+classes, modules and functions do not count, nor does what the caller declares shared.
 
-It is a walk, not a measurement of the process: the same object has the same footprint, whatever else there is. What an
-allocator loses between objects is not in it, nor is what only C code knows of.
+This is a walk, not a measurement of the process: the same object has the same footprint, whatever else exists. It does
+not include what an allocator loses between objects, nor memory that only C code knows about.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NOT_HELD = (type, ModuleType, FunctionType, BuiltinFunctionType, CodeType)
 
 
 def footprint(root: object, shared: Iterable[object] = ()) -> int:
-    """The bytes of all that can be reached from `root` and from nothing in `shared`.
+    """The bytes of everything that can be reached from `root` and from nothing in `shared`.
 
     >>> block = np.zeros(1_000)
     >>> 8_000 < footprint({"one": block, "view": block[10:]}) < 9_000
@@ -35,7 +35,7 @@ def footprint(root: object, shared: Iterable[object] = ()) -> int:
 
 def _walk(todo: list[Any], seen: set[int]) -> int:
     size = 0
-    alive = []  # what is made on the way must live on, or its id would be another's
+    alive = []  # temporary objects must stay alive, or their ids would be reused
     while todo:
         each = todo.pop()
         if id(each) in seen or isinstance(each, _NOT_HELD):
@@ -49,7 +49,7 @@ def _walk(todo: list[Any], seen: set[int]) -> int:
             if each.dtype.hasobject:
                 todo += each.ravel().tolist()
         elif isinstance(each, pa.Array | pa.ChunkedArray | pa.RecordBatch | pa.Table):
-            continue  # its size has its buffers
+            continue  # its size includes its buffers
         else:
             todo += gc.get_referents(each)
     return size

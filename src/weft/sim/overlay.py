@@ -1,8 +1,8 @@
-"""Models of routing side by side: the same brokers, clients and events for each. Laws: a lost event is an error;
-the same scenario and seed give the same figures, but for the seconds.
+"""Models of routing side by side: the same brokers, clients and events for each. Laws: a lost event is an error; the
+same scenario and seed give the same figures, except for the seconds.
 
-Clients subscribe one after another, some leave again, then events are published; each of these steps spreads until
-nothing is in flight before the next. What every event should reach is computed without any table.
+Clients subscribe one after another, some leave again, then events are published. Each of these steps spreads until
+nothing is in flight before the next begins. The expected deliveries are computed without any table.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ MakeTable = Callable[[Schema | None], RoutingTable]
 MODELS: dict[str, MakeTable] = {name: partial(make_table, name) for name in REGISTRY}
 NEED_BOUNDS = frozenset(name for name, entry in REGISTRY.items() if entry.bounded)  # they need a schema with bounds
 
-_SCANNED = 1_000_000  # filters asked one by one to check what is expected
-_REPORT = 50  # steps between two reports of progress
+_SCANNED = 1_000_000  # filters evaluated one by one to check the expectations
+_REPORT = 50  # steps between two progress reports
 _EVERYTHING = parse("TRUE")
 
 
 class Client(NamedTuple):
-    """A subscription and where it is."""
+    """A subscription and its broker."""
 
     broker: BrokerId
     filter: Filter
 
 
 class Publication(NamedTuple):
-    """An event and where it is published."""
+    """An event and the broker that publishes it."""
 
     broker: BrokerId
     event: AnyEvent
@@ -58,10 +58,11 @@ class Publication(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """Brokers, who wants what, who leaves, and what happens.
+    """Brokers, subscriptions, which of these leave, and the events.
 
-    With `hierarchy` each broker's neighbour towards the root is its master, else all are peers. With `advertised` the
-    brokers that publish advertise everything, so that nothing is told towards where nobody publishes.
+    With `hierarchy`, each broker's neighbour towards the root is its master; otherwise all are peers. With
+    `advertised`, the brokers that publish advertise everything, so that nothing is told towards brokers behind which no
+    one publishes.
     """
 
     links: Links
@@ -74,13 +75,13 @@ class Scenario:
 
     @property
     def brokers(self) -> list[BrokerId]:
-        """All brokers: a tree has one more than links."""
+        """All brokers: a tree has one more broker than links."""
         return brokers(len(self.links) + 1)
 
 
 @dataclass(frozen=True, slots=True)
 class OverlayTraffic:
-    """What a phase has sent over links, and how long it took, local indexes and queues included."""
+    """What a phase has sent over links, and how long it took, including local indexes and queues."""
 
     updates: int = 0
     told: int = 0
@@ -98,23 +99,23 @@ class ModelOutcome:
     advertising: OverlayTraffic
     told: int  # items in all tables, at the end
     heard: int
-    largest: int  # the most that one broker has heard
+    largest: int  # the largest number that one broker has heard
     comparisons: int | None  # of filters, in all tables; None if the model does not count them
     messages: int  # events over links
     ideal: int  # the fewest that deliver everything
-    flooded: int  # as many as flooding needs
-    false_positives: int  # messages that nobody behind the link wanted
+    flooded: int  # the number that flooding needs
+    false_positives: int  # messages that no client behind the link wanted
     deliveries: int
     publishing_seconds: float
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The figures for JSON."""
         ratios = {"of_flooding": ratio(self.messages, self.flooded), "of_ideal": ratio(self.messages, self.ideal)}
-        return {**asdict(self), **ratios, "missed": 0}  # or there would be no outcome
+        return {**asdict(self), **ratios, "missed": 0}  # otherwise there would be no outcome
 
 
 def ratio(one: float, other: float) -> float | None:
-    """One by the other, if that is a number."""
+    """The ratio of one to the other, or None if it is not a number."""
     return one / other if other else None
 
 
@@ -129,26 +130,26 @@ def scenario(  # noqa: PLR0913 - a scenario has many sides
     churn: float = 0.0,
     **options: Any,
 ) -> Scenario:
-    """Clients and events at brokers drawn by the generator; `places` says where clients are instead.
+    """Clients and events at brokers drawn by the generator; `places` assigns the clients instead.
 
     `publishers` brokers publish, all if it is None; the fraction `churn` of the clients leaves.
     """
     names = brokers(len(links) + 1)
     homes = [names[n] for n in rng.integers(len(names), size=len(filters))] if places is None else places
     speaking = [names[n] for n in rng.permutation(len(names))[:publishers]]
-    mouths = rng.integers(len(speaking), size=len(events))
+    chosen = rng.integers(len(speaking), size=len(events))
     gone = rng.permutation(len(filters))[: round(churn * len(filters))]
     return Scenario(
         links,
         [Client(home, wanted) for home, wanted in zip(homes, filters, strict=True)],
         [SubId(int(sub)) for sub in gone],
-        [Publication(speaking[mouth], event) for mouth, event in zip(mouths, events, strict=True)],
+        [Publication(speaking[at], event) for at, event in zip(chosen, events, strict=True)],
         **options,
     )
 
 
 class Expected:
-    """What each event should reach. Law: as an index of all subscriptions says, and for the first events a scan too.
+    """What each event should reach. Law: as an index of all subscriptions decides, and for the first events a scan too.
 
     Raises ProtocolError if the two differ.
     """
@@ -168,7 +169,7 @@ class Expected:
         self.messages = 0
         for number, subs in enumerate(found):
             if number < self.scanned and sorted(subs.tolist()) != sorted(scan.match(events[number]).tolist()):
-                raise ProtocolError(f"the index and a scan differ about event {number}: please report it")
+                raise ProtocolError(f"the index and a scan differ on event {number}; this is a bug, please report it")
             places = [staying[sub].broker for sub in subs.tolist()]
             self.messages += paths.fewest(given.publications[number].broker, places)
             self.deliveries |= {
@@ -189,7 +190,7 @@ def simulate(  # noqa: PLR0913
 ) -> ModelOutcome:
     """Run a scenario with one model. Raises ProtocolError if an event is lost, or delivered where it should not be.
 
-    With `check` every table's invariants are checked too, before anything is published: AssertionError.
+    With `check`, every table's invariants are checked too, before anything is published: AssertionError.
     """
     make = models[model]
     if models is MODELS:
@@ -227,8 +228,8 @@ class _Run:
     def outcome(self, expected: Expected) -> ModelOutcome:
         overlay, given = self.overlay, self.given
         overlay.settle()
-        mouths = sorted({publication.broker for publication in given.publications}) if self.advertises else []
-        advertising = self._phase("advertisements", About.ADVERTISEMENTS, self._advertise(mouths), len(mouths))
+        publishers = sorted({publication.broker for publication in given.publications}) if self.advertises else []
+        advertising = self._phase("advertisements", About.ADVERTISEMENTS, self._advertise(publishers), len(publishers))
         subscribing = self._phase("subscriptions", About.SUBSCRIPTIONS, self._subscribe(), len(given.clients))
         leaving = self._phase("unsubscriptions", About.SUBSCRIPTIONS, self._leave(), len(given.leaving))
         if self.check:
@@ -270,8 +271,8 @@ class _Run:
             seconds,
         )
 
-    def _advertise(self, mouths: Sequence[BrokerId]) -> Iterator[None]:
-        for number, broker in enumerate(mouths):
+    def _advertise(self, publishers: Sequence[BrokerId]) -> Iterator[None]:
+        for number, broker in enumerate(publishers):
             self.overlay.advertise(broker, SubId(number), _EVERYTHING)
             yield
 
@@ -294,16 +295,21 @@ class _Run:
         got = set(self.overlay.deliveries)
         if missed := expected.deliveries - got:
             raise ProtocolError(
-                f"{self.model} has lost {len(missed)} deliveries, of them {min(missed)}: a bug, report it"
+                f"{self.model} lost {len(missed)} deliveries, among them {min(missed)}; this is a bug, please report it"
             )
         if len(got) != len(self.overlay.deliveries) or got != expected.deliveries:
-            raise ProtocolError(f"{self.model} has delivered what nobody wants, or twice: a bug, report it")
+            raise ProtocolError(
+                f"{self.model} delivered an event that no client wants, or twice; this is a bug, please report it"
+            )
         needed = self.overlay.counters.events - self.overlay.counters.false_positives
         if needed != expected.messages:
-            raise ProtocolError(f"{self.model} needed {needed} messages, and the tree {expected.messages}: report it")
+            raise ProtocolError(
+                f"{self.model} needed {needed} messages, but the tree {expected.messages}; "
+                "this is a bug, please report it"
+            )
 
     def _comparisons(self) -> int | None:
-        """Of the tables that count them."""
+        """The total of the tables that count them, or None."""
         tables = [self.overlay.table(broker) for broker in self.overlay.brokers]
         plain = [table.table if isinstance(table, Advertised) else table for table in tables]
         counts = [table.covers.compared for table in plain if isinstance(table, CoveredTable)]

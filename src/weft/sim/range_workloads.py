@@ -1,6 +1,6 @@
-"""What people want: ranges of many sizes, so that some cover others. Law: the same seed, the same workload.
+"""Workloads with ranges of many sizes, so that some cover others. Law: the same seed gives the same workload.
 
-W1 and W2 have ranges of one size, of which none covers another; these are the same with sizes that vary.
+W1 and W2 have ranges of one size, of which none covers another; these are the same with varying sizes.
 
 | name | subscriptions: a range on each of x, y, z in 0..255 | events |
 |---|---|---|
@@ -26,7 +26,7 @@ Draw = Callable[[np.random.Generator, int], Ints]
 
 
 def uniform(n: int, events: int, seed: int = 1) -> Workload:
-    """Anybody wants anything.
+    """Uniform interest in all values.
 
     >>> uniform(1, 0).texts()
     ['x BETWEEN 3 AND 47 AND y BETWEEN 212 AND 223 AND z BETWEEN 212 AND 253']
@@ -35,7 +35,7 @@ def uniform(n: int, events: int, seed: int = 1) -> Workload:
 
 
 def crowded(n: int, events: int, seed: int = 1) -> Workload:
-    """Many want the same places, in one of a few sizes; and there most happens."""
+    """Interest crowded in the same places, in one of a few sizes; most events are there, too."""
     return _ranges("zipf", _popular, lambda rng, size: np.array(SIZES)[zipf(rng, len(SIZES), size)], n, events, seed)
 
 

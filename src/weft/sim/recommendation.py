@@ -1,23 +1,23 @@
-"""Which model to take, from figures alone. Laws: a model that another is no worse than in anything, and better than in
-something, is never recommended; the same figures give the same advice, with its reason in numbers.
+"""Which model to use, from figures alone. Laws: a model is never recommended if another is at least as good in
+everything and better in something; the same figures give the same advice, with its reason in numbers.
 
-0. A model that *filters nothing*, because it lets 99% or more of the events pass that nobody wants, is not recommended
-   and not compared with: its few items and its speed are those of flooding. Flooding is the advice where there is
-   nothing to filter, which is where fewer than one in a hundred events is unwanted, and where no model filters.
-1. A model is *dominated* by one that forwards no more bytes, sends no more events in vain, is no slower in matching and
-   in changing, and needs no more memory, if it is better in one of these.
-2. Of the others, the one with the fewest points wins. `Weights` has what counts for how much:
+0. A model that *filters nothing*, because it lets 99% or more of the unwanted events pass, is neither recommended nor
+   compared with: its few items and its speed are those of flooding. Flooding is recommended if there is nothing to
+   filter, which means that fewer than one in a hundred events is unwanted, and if no model filters.
+1. A model is *dominated* by one that forwards no more bytes, sends no more unwanted events, is no slower in matching
+   and in changing, and needs no more memory, if it is better in one of these.
+2. Of the others, the one with the fewest points wins. `Weights` states how much each criterion counts:
 
    | | a point for |
    |---|---|
-   | forwarded | each percent of the bytes that all subscriptions are, as text |
-   | in vain | each half percent of the events: an item is forwarded once, an unwanted event every time |
+   | forwarded | each percent of the bytes of all subscriptions as text |
+   | unwanted | each half percent of the events: an item is forwarded once, an unwanted event every time |
    | matching, changing, memory | a factor: ten times the best costs 10, 5 and 5 points |
 
-3. Models within a point of the best are even, for times vary more than that; the simplest of them, which comes first,
-   wins.
+3. Models within a point of the best are even, because times vary more than that; the simplest of them, which comes
+   first, wins.
 
-The runner-up is the next by points, first among those that are better than the winner in something by more than a
+The runner-up is the next by points, preferably among those that are better than the winner in something by more than a
 point.
 """
 
@@ -35,7 +35,7 @@ from weft.sim.figures import ModelFigures
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Points for one hundredth (of bytes, of events), or for ten times the best (of times, of memory)."""
+    """Points per hundredth (of bytes, of events), or per ten times the best (of times, of memory)."""
 
     forwarded: float = 1.0
     unwanted: float = 2.0
@@ -52,13 +52,13 @@ class Recommendation:
     model: str
     reason: str
     runner_up: str | None = None
-    when: str | None = None  # to take the runner-up instead
+    when: str | None = None  # to use the runner-up instead
     points: Mapping[str, float] = field(default_factory=dict)
     dominated: Mapping[str, str] = field(default_factory=dict)  # by which model
     filter_nothing: Sequence[str] = ()  # models that are not recommended
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The advice for JSON."""
         return {
             "model": self.model,
             "reason": self.reason,
@@ -73,7 +73,7 @@ class Recommendation:
 class _Criterion(NamedTuple):
     value: Callable[[ModelFigures], float]
     counts: str  # "take it when ... count(s) most"
-    better: str  # of the other, which has `it`; the one spoken for has `own`
+    better: str  # about the other model, whose value is `it`; the winner's is `own`
     worse: str
     factor: bool  # whether a factor counts, or a share
 
@@ -88,9 +88,9 @@ _CRITERIA: dict[str, _Criterion] = {
     ),
     "unwanted": _Criterion(
         lambda each: each.unwanted_share,
-        "events in vain count",
-        "would send fewer events in vain ({it:.1%} instead of {own:.1%})",
-        "sends more events in vain ({it:.1%} instead of {own:.1%})",
+        "unwanted events count",
+        "would send fewer unwanted events ({it:.1%} instead of {own:.1%})",
+        "sends more unwanted events ({it:.1%} instead of {own:.1%})",
         False,
     ),
     "matching": _Criterion(
@@ -102,8 +102,8 @@ _CRITERIA: dict[str, _Criterion] = {
     ),
     "changing": _Criterion(
         lambda each: each.change_us,
-        "the time of subscriptions that come and go counts",
-        "would take a change in {it:,.0f} µs instead of {own:,.0f}",
+        "the time to add and remove subscriptions counts",
+        "would apply a change in {it:,.0f} µs instead of {own:,.0f}",
         "takes {it:,.0f} µs for a change instead of {own:,.0f}",
         True,
     ),
@@ -115,12 +115,12 @@ _CRITERIA: dict[str, _Criterion] = {
         True,
     ),
 }
-_HARDLY_ANY = 0.01  # of all events that nobody wants
+_HARDLY_ANY = 0.01  # share of all events that are unwanted
 _LEAST = 1e-9  # a time of zero has no logarithm
 
 
 def recommend(figures: Sequence[ModelFigures], weights: Weights | None = None) -> Recommendation:
-    """The model to take, of some in the order of simplicity. Raises WeftError if there is none.
+    """The model to use, of some in order of simplicity. Raises WeftError if there is none.
 
     >>> def model(name, bytes_, unwanted, us):
     ...     return ModelFigures(name, 9, bytes_, 1000, 9, 9, 0, 18, 10**6, us, us, us, 1, 1, 1, 100, 50, unwanted)
@@ -128,13 +128,13 @@ def recommend(figures: Sequence[ModelFigures], weights: Weights | None = None) -
     >>> found.model, found.runner_up, found.dominated
     ('covering', 'mics', {})
     >>> print(found.reason)
-    covering: it forwards 9 items (12.0% of the bytes of all subscriptions) and sends no event in vain; mics would \
-forward fewer bytes (9.0% of all instead of 12.0%), but sends more events in vain (8.0% instead of 0.0%)
+    covering: it forwards 9 items (12.0% of the bytes of all subscriptions) and sends no unwanted events; mics would \
+forward fewer bytes (9.0% of all instead of 12.0%), but sends more unwanted events (8.0% instead of 0.0%)
     >>> found.when
     'take mics when what is forwarded counts most: it would forward fewer bytes (9.0% of all instead of 12.0%)'
     """
     if not figures:
-        raise WeftError("no model could run, so there is nothing to recommend: the reasons are given with each")
+        raise WeftError("no model could run, so there is nothing to recommend; see the reason for each")
     useless = tuple(each.model for each in figures if each.filters_nothing)
     able = [each for each in figures if not each.filters_nothing]
     flooding = next((each for each in figures if each.model == FLOODING), None)
@@ -144,7 +144,7 @@ forward fewer bytes (9.0% of all instead of 12.0%), but sends more events in vai
 
 
 def _why_flooding(flooding: ModelFigures, able: Sequence[ModelFigures]) -> str:
-    """There is nothing to filter, or nothing that filters."""
+    """Either there is nothing to filter, or no model filters."""
     if able or not flooding.unwanted:
         return f"{_praise(flooding)}; so few are unwanted that there is nothing to filter"
     return f"{_praise(flooding)}; no other model that was run filters any of them"
@@ -191,21 +191,21 @@ def _dominates(one: ModelFigures, other: ModelFigures) -> bool:
 
 
 def _gains(winner: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
-    """How many points fewer the other has, for each criterion."""
+    """How many fewer points the other has, for each criterion."""
     return {name: winner[name] - other[name] for name in _CRITERIA}
 
 
 def _praise(winner: ModelFigures) -> str:
     items = "item" if winner.forwarded == 1 else "items"
     share = f"{winner.forwarded_share:.1%} of the bytes of all subscriptions"
-    vain = f"{winner.unwanted_share:.1%} of the events" if winner.unwanted else "no event"
-    return f"{winner.model}: it forwards {winner.forwarded:,} {items} ({share}) and sends {vain} in vain"
+    sent = f"{winner.unwanted_share:.1%} of all events needlessly" if winner.unwanted else "no unwanted events"
+    return f"{winner.model}: it forwards {winner.forwarded:,} {items} ({share}) and sends {sent}"
 
 
 def _reason(
     winner: ModelFigures, second: ModelFigures, gains: Mapping[str, float], real: bool
 ) -> tuple[str, str | None]:
-    """Why the winner, and when the runner-up: by what each gains most points."""
+    """Why to use the winner, and when the runner-up: by what each gains most points."""
     best, worst = max(gains, key=lambda name: gains[name]), min(gains, key=lambda name: gains[name])
 
     def phrase(name: str, better: bool) -> str:

@@ -1,4 +1,4 @@
-"""The memory of this process. Law: what the system says, or nothing where it does not say it."""
+"""The memory of this process. Law: the figure of the operating system, or None where it has none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trees of brokers. Law: every tree is connected and has no circle; a link goes from the one nearer to the root.
+"""Trees of brokers. Law: every tree is connected and has no cycle; a link goes from the broker nearer to the root.
 
 >>> [f"{near}-{far}" for near, far in tree("binary", 5, np.random.default_rng(1))]
 ['b1-b2', 'b1-b3', 'b2-b4', 'b2-b5']
@@ -13,9 +13,9 @@ import numpy as np
 
 from weft.routing.overlay import BrokerId
 
-Links = list[tuple[BrokerId, BrokerId]]  # the nearer to the root first
+Links = list[tuple[BrokerId, BrokerId]]  # the one nearer to the root first
 
-# which of the brokers before it each broker is linked to
+# the earlier broker to which each broker is linked
 SHAPES: dict[str, Callable[[int, np.random.Generator], int]] = {
     "chain": lambda number, _: number - 1,
     "star": lambda _, __: 0,
@@ -36,7 +36,7 @@ def tree(shape: str, size: int, rng: np.random.Generator) -> Links:
 
 
 class Paths:
-    """How far brokers are from each other.
+    """Distances between brokers.
 
     >>> chain = Paths(tree("chain", 4, np.random.default_rng(1)))
     >>> chain.fewest(BrokerId("b2"), [BrokerId("b1"), BrokerId("b4")])
@@ -51,7 +51,7 @@ class Paths:
         self._ways: dict[BrokerId, dict[BrokerId, BrokerId]] = {}
 
     def fewest(self, source: BrokerId, targets: Collection[BrokerId]) -> int:
-        """Over how many links a message must go to get from the source to all targets, each link once."""
+        """The number of links over which a message must go from the source to reach all targets, each link once."""
         return len(self._passed(self._way_back(source), targets))
 
     def _way_back(self, source: BrokerId) -> dict[BrokerId, BrokerId]:

@@ -1,7 +1,7 @@
-"""Known strings in cells. Laws: those of a dimension; a string that is not known has its place, after all known ones.
+"""Known strings in cells. Laws: those of a dimension; an unknown string has its own cell, after all known ones.
 
-The order is the user's, or a taxonomy's, so that what is asked for together is together. Patterns and user predicates
-are exact here, for each known string can be asked.
+The order is chosen by the user or by a taxonomy, so that strings that are requested together are neighbours. Patterns
+and user predicates are exact here, because each known string can be tested.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class Categories:
     def __post_init__(self) -> None:
         known = {text: 1 + at for at, group in enumerate(self.groups) for text in group}
         if len(known) != sum(map(len, self.groups)):
-            raise SchemaError(f"a category of {self.name!r} is given twice: keep one")
+            raise SchemaError(f"duplicate category of attribute {self.name!r}; list each category once")
         object.__setattr__(self, "_known", known)
 
     @property
     def size(self) -> int:
-        """The number of cells, cell 0 and the one of other strings included."""
+        """The number of cells, including cell 0 and the cell of other strings."""
         return len(self.groups) + 2
 
     @property
@@ -71,7 +71,7 @@ class Categories:
         return cells_of_strings(column, self.cell)
 
     def intervals(self, values: ValueSet, residuals: Residuals) -> list[CellInterval]:
-        """The intervals of cells that the set meets; of user predicates (is_a) each category is asked."""
+        """The intervals of cells that the set meets. User predicates (is_a) are evaluated for each category."""
         found = [(ABSENT, ABSENT)] if values.absent or has_others(values, ColumnPart.STRINGS) else []
         strings = values.strings
         asked = [

@@ -8,9 +8,9 @@ items.
 | `CurveGroups` | a range of the curve of one group of attributes | group, start, end |
 | `LabelSpace` | a label | label |
 
-Items are the rows of an integer array, a column for each field, so that they can be sent, counted and sorted without
-knowing what they are. Boxes and events come as cells of each of the space's grids, so that whoever measures many spaces
-maps them to the cells of a dimension once.
+Items are the rows of an integer array with one column per field, so they can be sent, counted and sorted without
+knowing what they are. Boxes and events are given as cells of each of the space's grids, so that code that measures many
+spaces maps them to the cells of a dimension only once.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 class CellSpace(Protocol):
     """Grids, and how boxes of their cells become items."""
 
-    model: ClassVar[str]  # of the routing table that is made of it
+    model: ClassVar[str]  # the model of the routing tables over this space
     fields: ClassVar[tuple[str, ...]]  # of an item
-    countable: ClassVar[bool]  # whether two items are equal or have nothing in common
+    countable: ClassVar[bool]  # whether two items are either equal or disjoint
 
     @property
     def grids(self) -> Sequence[Grid]:
@@ -41,7 +41,7 @@ class CellSpace(Protocol):
 
     @property
     def parameters(self) -> tuple[Any, ...]:
-        """All that two ends must agree on; hashable, and of JSON's types."""
+        """Everything that two ends must agree on; hashable, and made of JSON types."""
         ...
 
     def to_json(self) -> str:
@@ -49,24 +49,24 @@ class CellSpace(Protocol):
         ...
 
     def items(self, boxes: Sequence[CellBoxes], owners: Ints) -> Ints:
-        """The items of each owner, one owner after another; of each grid there are the boxes of all rows.
+        """The items of each owner, one owner after another. `boxes` holds the boxes of all rows, for each grid.
 
-        `owners` has the owner of each row. An item that several owners have is there once for each.
+        `owners` is the owner of each row. An item of several owners occurs once for each.
         """
         ...
 
     def united(self, items: Ints) -> Ints:
-        """Items in any order, as few as admit the same events: what a neighbour is told."""
+        """The fewest items that admit the same events as the given ones, in any order: what a neighbour is told."""
         ...
 
     def admits(self, items: Ints, cells: Sequence[Ints]) -> Mask:
-        """Which events united items admit; of each grid there are the cells of all events, a row each."""
+        """Which events united items admit. `cells` holds the cells of all events, one row each, for each grid."""
         ...
 
 
 @runtime_checkable
 class CellItem(Protocol):
-    """What brokers tell of a cell space: one or more of its items."""
+    """What brokers send about a cell space: one or more of its items."""
 
     @property
     def units(self) -> int:
@@ -75,12 +75,12 @@ class CellItem(Protocol):
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """The item in numbers, as it is sent."""
+        """The item as numbers, in the form in which it is sent."""
         ...
 
 
 def boxes_of(space: CellSpace, columns: BoxColumns) -> tuple[CellBoxes, ...]:
-    """The boxes of cells, of each grid, for many boxes of values."""
+    """The boxes of cells of each grid, for many boxes of values."""
     return tuple(grid.boxes_of_columns(columns) for grid in space.grids)
 
 
@@ -90,5 +90,5 @@ def told_of(space: CellSpace, columns: BoxColumns) -> Ints:
 
 
 def cells_of(space: CellSpace, batch: pa.RecordBatch | Sequence[AnyEvent]) -> tuple[Ints, ...]:
-    """The cells of events, of each grid."""
+    """The cells of events in each grid."""
     return tuple(grid.cells(batch) for grid in space.grids)

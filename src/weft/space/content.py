@@ -1,8 +1,8 @@
 """The content space: a grid and a curve through its cells, so that a filter is a set of ranges and an event a number
-(MICS 3). Laws: an event that matches a filter has its index in the filter's ranges; two spaces with equal parameters
-give equal ranges and indexes.
+(MICS 3). Laws: the index of an event that matches a filter lies in the filter's ranges; two spaces with equal
+parameters give equal ranges and indexes.
 
-All of this is arithmetic over public parameters, so clients can do it themselves (MICS 6.1).
+All of this is arithmetic on public parameters, so clients can compute it themselves (MICS 6.1).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ContentSpace:
-    """A grid, the order in which its cells are visited, and how many ranges a filter may become.
+    """A grid, the order in which its cells are visited, and the maximal number of ranges of a filter.
 
     >>> from weft import Schema
     >>> schema = Schema.from_dict({"attributes": {n: {"type": "int", "bounds": [0, 12]} for n in ("x", "y")}})
@@ -57,12 +57,12 @@ class ContentSpace:
         needed = [(size - 1).bit_length() for size in self.grid.shape]
         object.__setattr__(self, "curve", Curve(len(needed), max(needed), self.order))
         object.__setattr__(self, "order", self.curve.order)
-        # A dimension of few cells has them far apart, where the curve turns first: its boxes stay in few pieces.
+        # The cells of a small dimension are spread out to where the curve turns first, so its boxes stay in few pieces.
         object.__setattr__(self, "_shifts", max(needed) - np.array(needed, np.int64))
 
     @property
     def parameters(self) -> tuple[Any, ...]:
-        """All that two ends must agree on; hashable, and of JSON's types."""
+        """Everything that two ends must agree on; hashable, and made of JSON types."""
         return (str(self.order), self.most, self.grid.parameters)
 
     def to_json(self) -> str:
@@ -71,13 +71,13 @@ class ContentSpace:
 
     @staticmethod
     def from_json(text: str) -> ContentSpace:
-        """The space with such parameters. Raises SchemaError for what is none."""
+        """The space with these parameters. Raises SchemaError if they are not those of a content space."""
         try:
             order, most, grid = json.loads(text)
             if not isinstance(most, int):
-                raise ValueError(f"the cap {most!r} is no number")
+                raise ValueError(f"the cap {most!r} is not an integer")
         except (TypeError, ValueError, RecursionError) as error:
-            raise SchemaError(f"these are no parameters of a content space: {error}") from None
+            raise SchemaError(f"not the parameters of a content space: {error}; write them with to_json()") from None
         return ContentSpace(Grid.from_parameters(grid), order, most)
 
     def index(self, event: AnyEvent) -> int:
@@ -89,19 +89,19 @@ class ContentSpace:
         return self.of_cells(self.grid.cells(batch, schema))
 
     def of_cells(self, cells: Ints) -> Ints:
-        """The indexes of cells of the grid, a row each."""
+        """The indexes of cells of the grid, one per row."""
         return self.curve.index(cells << self._shifts)
 
     def ranges(self, region: Region | str) -> RangeSet:
-        """The ranges of a filter, at most `most`. Raises FilterError if nothing matches it."""
+        """The ranges of a filter, at most `most`. Raises FilterError if it never matches."""
         boxes = self.grid.boxes(region)
         found = self._range_sets(boxes, np.full(len(boxes.rows), len(boxes.rows)))
         return found.union().capped(self.most)
 
     def range_sets(self, columns: BoxColumns) -> tuple[Ints, RangeSets]:
-        """The owners of many boxes, each once and in order, and the ranges of each, as `ranges` has them.
+        """The owners of many boxes, each once and in order, and the ranges of each, as computed by `ranges`.
 
-        An owner that matches nothing has no box, and is not among them. Cost: a few microseconds a box.
+        An owner that never matches has no box and is not included. Cost: a few microseconds per box.
         """
         owners, counts, boxes = self.grid.boxes_by_owner(columns)
         found = self._range_sets(boxes, np.repeat(counts, counts))
@@ -112,10 +112,11 @@ class ContentSpace:
         return owners, RangeSets.of(each.capped(self.most) for each in unions)
 
     def _range_sets(self, boxes: CellBoxes, together: Ints) -> RangeSets:
-        """The ranges of each box; the boxes of one filter, of which there are `together`, share its patience."""
+        """The ranges of each box. The boxes of one filter, of which there are `together`, share its patience."""
         top = np.array(self.grid.shape, np.int64) - 1
         lows = boxes.lows << self._shifts
-        # Past the last cell there is nothing: a box that ends there ends with the curve, in fewer pieces.
+        # There is nothing past the last cell, so a box that ends there is extended to the end of the curve, which takes
+        # fewer pieces.
         highs = np.where(boxes.highs == top, (1 << self.curve.bits) - 1, ((boxes.highs + 1) << self._shifts) - 1)
         return self.curve.range_sets(lows, highs, self.most, np.maximum(PATIENCE // together, 8))
 
@@ -128,7 +129,7 @@ class ContentSpace:
 
     @property
     def groups(self) -> tuple[ContentSpace, ...]:
-        """Itself, as one group: what `MicsTable` takes."""
+        """Itself as the only group, as `MicsTable` expects."""
         return (self,)
 
     def by_group(self, items: Ints) -> list[Ints]:

@@ -1,5 +1,5 @@
-"""Attributes in groups, each with a curve of its own (MICS 8). Laws: those of a cell space; an event passes where every
-group admits it, so a subscription that constrains attributes of several groups lets more pass than on one curve.
+"""Attributes in groups, each with its own curve (MICS 8). Laws: those of a cell space; an event passes if every group
+admits it, so a subscription that constrains attributes of several groups lets more events pass than on one curve.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class CurveGroups:
     def __post_init__(self) -> None:
         object.__setattr__(self, "groups", tuple(self.groups))
         if not self.groups:
-            raise SchemaError("groups of attributes need a content space at least")
+            raise SchemaError("there are no groups; give at least one content space")
 
     @property
     def grids(self) -> tuple[Grid, ...]:
@@ -46,7 +46,7 @@ class CurveGroups:
 
     @property
     def parameters(self) -> tuple[Any, ...]:
-        """All that two ends must agree on; hashable, and of JSON's types."""
+        """Everything that two ends must agree on; hashable, and made of JSON types."""
         return ("groups", tuple(space.parameters for space in self.groups))
 
     def to_json(self) -> str:
@@ -55,14 +55,14 @@ class CurveGroups:
 
     @staticmethod
     def from_json(text: str) -> CurveGroups:
-        """The space with such parameters. Raises SchemaError for what is not one."""
+        """The space with these parameters. Raises SchemaError if they are not those of groups."""
         try:
             match json.loads(text):
                 case ["groups", [*groups]]:
                     return CurveGroups([ContentSpace.from_json(json.dumps(each)) for each in groups])
         except (ValueError, RecursionError):
             pass
-        raise SchemaError("these are not the parameters of groups of content spaces")
+        raise SchemaError("not the parameters of groups of content spaces; write them with to_json()")
 
     # -- as a cell space ---------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """One dimension of a grid: the values of an attribute in cells, numbered from 0. Laws: every value, and absence, is in
-just one cell; the cells of a value set hold the cell of each value in it.
+exactly one cell; the cells of a value set include the cell of each of its values.
 
-Cell 0 is "absent, or of another type" (MICS erratum 6). What the other cells are is up to the kind of dimension.
+Cell 0 is "absent, or of another type" (MICS erratum 6). The kind of dimension determines the other cells.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ABSENT = 0
 
 
 class GridDimension(Protocol):
-    """What a grid asks of a dimension."""
+    """What a grid requires of a dimension."""
 
     @property
     def name(self) -> str:
@@ -33,11 +33,11 @@ class GridDimension(Protocol):
 
     @property
     def size(self) -> int:
-        """The number of cells, cell 0 included."""
+        """The number of cells, including cell 0."""
 
     @property
     def parameters(self) -> tuple[Any, ...]:
-        """All that decides where a value falls, as JSON's types; equal for equal dimensions."""
+        """Everything that determines the cell of a value, as JSON types; equal for equal dimensions."""
 
     def cell(self, value: Value | None) -> int:
         """The cell of a value; None is absence."""
@@ -46,22 +46,22 @@ class GridDimension(Protocol):
         """The cells of a column of values."""
 
     def intervals(self, values: ValueSet, residuals: Residuals) -> list[CellInterval]:
-        """The fewest intervals of cells that hold all values that are in a set and that the residuals may let pass."""
+        """The fewest intervals of cells that contain all values of a set that the residuals may let pass."""
 
     def spans(self, part: ColumnPart, column: Column, texts: Sequence[str]) -> tuple[Ints, Ints]:
         """The first and last cell of each interval of a column of boxes; `texts` are its strings."""
 
     def label(self, cell: int) -> str:
-        """A cell as people call it."""
+        """A cell as text for people."""
 
 
 def is_integer(value: object) -> bool:
-    """Whether a value is an int, Python's or numpy's; a bool is none."""
+    """Whether a value is a Python or numpy integer. A bool is not."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def joined(intervals: Iterable[CellInterval]) -> list[CellInterval]:
-    """Intervals in order, without those that touch.
+    """Intervals in order, with touching ones joined.
 
     >>> joined([(5, 6), (0, 1), (2, 3)])
     [(0, 3), (5, 6)]
@@ -76,7 +76,7 @@ def joined(intervals: Iterable[CellInterval]) -> list[CellInterval]:
 
 
 def cells_of_texts(texts: Iterable[str | None], cell: Callable[[str | None], int]) -> Ints:
-    """The cells of strings, None for absence; each different one is looked up once."""
+    """The cells of strings, None for absence. Each different string is looked up once."""
     known: dict[str | None, int] = {}
     found: list[int] = []
     for text in texts:
@@ -88,7 +88,7 @@ def cells_of_texts(texts: Iterable[str | None], cell: Callable[[str | None], int
 
 
 def spans_of_texts(low: NDArray[np.float64], cells: Ints, last: int) -> tuple[Ints, Ints]:
-    """The cells of a column of string numbers; one that is -inf is any string."""
+    """The cells of a column of string numbers; -inf stands for any string."""
     if len(cells) == 0:
         cells = np.zeros(1, np.int64)
     anything = np.isneginf(low)
@@ -99,10 +99,10 @@ def spans_of_texts(low: NDArray[np.float64], cells: Ints, last: int) -> tuple[In
 def cells_of_strings(column: TypedColumn, cell: Callable[[str | None], int]) -> Ints:
     """The cells of a column of strings."""
     found = cells_of_texts(column.values.tolist(), cell)
-    found[column.absent] = ABSENT  # where a dictionary column has any word
+    found[column.absent] = ABSENT  # where a dictionary column may contain any word
     return found
 
 
 def has_others(values: ValueSet, own: ColumnPart) -> bool:
-    """Whether a set holds values of any other type."""
+    """Whether a set contains values of any other type."""
     return any(getattr(values, part) for part in ColumnPart if part is not own)

@@ -1,13 +1,13 @@
-"""A grid over some attributes of a schema: events fall in cells, filters cover boxes of them (MICS 3.3).
+"""A grid over some attributes of a schema: events fall into cells, filters cover boxes of cells (MICS 3.3).
 Law: an event that matches a filter is in a cell that the filter covers.
 
-No predicate covers all cells of a dimension, the one of "absent" included; a range over the whole domain does not.
-What no grid expresses (comparisons between attributes, attributes without a dimension) widens to everything there. A
-set of several intervals gives several boxes, for its hull would often be everything (`x != 5`, `x IS NULL OR x > 9`);
-past a cap the smallest gaps are closed.
+Without a predicate, a filter covers all cells of a dimension, including the one for "absent"; a range over the whole
+domain does not cover that one. A condition that a grid cannot express (a comparison between attributes, an attribute
+without a dimension) widens to everything there. A set of several intervals gives several boxes, because its hull would
+often be everything (`x != 5`, `x IS NULL OR x > 9`); past a cap, the smallest gaps are closed.
 
-The law holds for events as they are, if a filter is given; for events that conform to the schema, if a normal form
-under that schema is given, which is finer on integers. A network does the one or the other everywhere.
+If a filter is given, the law holds for events as they are. If a normal form under a schema is given, which is finer on
+integers, it holds for events that conform to that schema. A network must use one or the other everywhere.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from weft.space.line_cells import LineCells
 if TYPE_CHECKING:
     import pyarrow as pa
 
-MOST_BOXES = 16  # of cells, for one box of values
+MOST_BOXES = 16  # of cells, per box of values
 
 
 class CellBoxes(NamedTuple):
-    """Boxes of cells: the first and the last cell in each dimension, and the row that each is part of."""
+    """Boxes of cells: the first and last cell in each dimension, and the row that each box belongs to."""
 
     lows: Ints
     highs: Ints
@@ -72,9 +72,11 @@ class Grid:
     def __post_init__(self) -> None:
         object.__setattr__(self, "dimensions", tuple(self.dimensions))
         if not self.dimensions:
-            raise SchemaError("a grid needs an attribute at least: name one")
+            raise SchemaError("a grid needs at least one attribute; name one")
         if len(set(self.names)) != len(self.dimensions):
-            raise SchemaError(f"an attribute is twice in the grid of {', '.join(self.names)}: keep one dimension each")
+            raise SchemaError(
+                f"duplicate attribute in the grid of {', '.join(self.names)}; give one dimension for each"
+            )
 
     @staticmethod
     def uniform(schema: Schema, cells: int | Mapping[str, int] = 256, names: Iterable[str] | None = None) -> Grid:
@@ -89,7 +91,7 @@ class Grid:
         cells: int | Mapping[str, int] = 256,
         names: Iterable[str] | None = None,
     ) -> Grid:
-        """Cells that hold about as many of the sample's events each (MICS 6.3)."""
+        """Cells that contain about the same number of the sample's events (MICS 6.3)."""
         chosen = _chosen(schema, names, cells)
         columns = EventColumns.of(sample, [name for name, _ in chosen])
         return Grid(tuple(partition.equi_depth(schema[name], columns.values(name), count) for name, count in chosen))
@@ -106,7 +108,7 @@ class Grid:
 
     @property
     def parameters(self) -> tuple[Any, ...]:
-        """All that two ends must agree on: equal for equal grids, hashable, and of JSON's types.
+        """Everything that two ends must agree on: equal for equal grids, hashable, and made of JSON types.
 
         `Grid.from_parameters` reads it back, before or after JSON.
         """
@@ -114,19 +116,19 @@ class Grid:
 
     @staticmethod
     def from_parameters(parameters: Sequence[Any]) -> Grid:
-        """The grid with such parameters. Raises SchemaError for what is none."""
+        """The grid with these parameters. Raises SchemaError if they are not those of a grid."""
         try:
             return Grid(tuple(map(_dimension, parameters)))
         except (TypeError, ValueError, KeyError, IndexError, OverflowError) as error:
-            raise SchemaError(f"these are no parameters of a grid: {error}") from None
+            raise SchemaError(f"not the parameters of a grid: {error}; pass those of another grid") from None
 
     def cell(self, event: AnyEvent) -> tuple[int, ...]:
-        """The cell of an event. Cost: O(log cells) for each dimension."""
+        """The cell of an event. Cost: O(log cells) per dimension."""
         values = attributes_of(event)
         return tuple(dimension.cell(values.get(dimension.name)) for dimension in self.dimensions)
 
     def cells(self, batch: pa.RecordBatch | Sequence[AnyEvent], schema: Schema | None = None) -> Ints:
-        """The cells of a batch of events, a row each, as they conform to a schema."""
+        """The cells of a batch of events, one row each, as they conform to a schema."""
         columns = EventColumns.of(batch, self.names, schema)
         out = np.zeros((columns.size, len(self.dimensions)), np.int64)
         for at, dimension in enumerate(self.dimensions):
@@ -144,15 +146,15 @@ class Grid:
     def boxes(self, region: Region | str, most: int = MOST_BOXES) -> CellBoxes:
         """The boxes of cells that cover a filter; `rows` numbers the boxes of its normal form.
 
-        Raises FilterError if nothing matches it: an empty interest is dropped, not forwarded.
+        Raises FilterError if the filter never matches: an empty interest is dropped, not forwarded.
         """
         found = self._gather(enumerate(_boxes(region)), most)
         if len(found.rows) == 0:
-            raise FilterError("this filter matches no event, so it covers no cell: do not forward it")
+            raise FilterError("this filter never matches, so it covers no cell; do not forward it")
         return found
 
     def boxes_of_columns(self, columns: BoxColumns) -> CellBoxes:
-        """The same for many boxes at once; `rows` are the rows of the columns. Cost: O(rows) for each dimension."""
+        """The same for many boxes at once; `rows` are the rows of the columns. Cost: O(rows) per dimension."""
         size = len(columns)
         lows = np.zeros((size, len(self.dimensions)), np.int64)
         highs = np.tile(np.array(self.shape, np.int64) - 1, (size, 1))
@@ -172,8 +174,8 @@ class Grid:
         return CellBoxes(every[0][order], every[1][order], numbers[order])
 
     def boxes_by_owner(self, columns: BoxColumns) -> tuple[Ints, Ints, CellBoxes]:
-        """The owners of the columns' boxes, each once and in order, how many boxes of cells each has, and these boxes,
-        owner by owner. An owner without a box is not among them.
+        """The owners of the columns' boxes, each once and in order, the number of boxes of cells of each, and these
+        boxes, owner by owner. An owner without a box is not included.
         """
         boxes = self.boxes_of_columns(columns)
         holders = columns.owners[boxes.rows]
@@ -192,7 +194,7 @@ class Grid:
         return CellBoxes(corners[:, :, 0].copy(), corners[:, :, 1].copy(), np.array(rows, np.int64))
 
     def _intervals(self, box: Box, most: int) -> list[list[CellInterval]]:
-        """The intervals of a box in each dimension, so few that their product is at most `most` (or one)."""
+        """The intervals of a box in each dimension, reduced until their product is at most `most` (or one)."""
         every: list[list[CellInterval]] = []
         for dimension in self.dimensions:
             values = box.sets.get(dimension.name)
@@ -226,7 +228,7 @@ def _chosen(schema: Schema, names: Iterable[str] | None, cells: int | Mapping[st
         return [(name, cells) for name in chosen]
     for name in chosen:
         if name not in cells:
-            raise SchemaError(f"attribute {name!r} has no number of cells: give one for each")
+            raise SchemaError(f"attribute {name!r} has no number of cells; give one for each attribute")
     return [(name, cells[name]) for name in chosen]
 
 
@@ -236,4 +238,4 @@ def _dimension(form: Sequence[Any]) -> GridDimension:
             return LineCells(name, Type(kind), tuple((value, int(side)) for value, side in cuts), tuple(labels))
         case ["categories", str() as name, groups]:
             return Categories(name, tuple(tuple(group) for group in groups))
-    raise ValueError("a dimension is a line or categories")
+    raise ValueError("a dimension is neither a line nor categories")

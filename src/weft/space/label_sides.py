@@ -1,8 +1,8 @@
-"""Two label spaces side by side (DLS 5.1): the one in use and, while a network is re-tuned, the one to come. Laws: no
-label is in both; what holds of the labels of a space holds here.
+"""Two label spaces side by side (DLS 5.1): the one in use and, while a network is re-tuned, the next one. Laws: no
+label is in both; whatever holds for the labels of one space holds here.
 
-A side is the highest bit of a label, which no space uses. Spaces take turns: the next one is on the other side, so the
-labels of neighbours that are not at the same point are never mistaken for each other.
+A side is the highest bit of a label, which no space uses. Spaces alternate: the next one is on the other side, so the
+labels of neighbours at different stages are never confused.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LABEL = (1 << MOST_BITS) - 1
 
 
 class Corners(NamedTuple):
-    """Cells of labels: where they are, and the corners of their boxes."""
+    """Cells of labels: their side and application, and the corners of their boxes."""
 
     side: int
     application: int
@@ -38,7 +38,7 @@ class Corners(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LabelSides:
-    """A space for each side, or none; one of them is in use.
+    """A space for each side, or None; one of them is in use.
 
     >>> from weft import Schema
     >>> schema = Schema.from_dict({"attributes": {"x": {"type": "int", "bounds": [0, 12]}}})
@@ -53,43 +53,45 @@ class LabelSides:
 
     def __post_init__(self) -> None:
         if self.side not in (0, 1):
-            raise LabelError(f"labels have a side 0 and a side 1, and no {self.side}")
+            raise LabelError(f"{self.side} is not a side of labels; use 0 or 1")
         if self.spaces[self.side] is None:
-            raise LabelError(f"there is no space on side {self.side}, which is in use")
+            raise LabelError(f"side {self.side} is in use but has no label space; give it one")
 
     @staticmethod
     def of(space: LabelSpace, side: int = 0) -> LabelSides:
-        """One space, on a side."""
+        """One space, on one side."""
         return LabelSides((None, space) if side else (space, None), side)
 
     def beside(self, space: LabelSpace) -> LabelSides:
-        """The same with a space on the other side. Raises LabelError if there is one."""
+        """The same with a space on the other side. Raises LabelError if there already is one."""
         if self.coming is not None:
-            raise LabelError("there are two label spaces already: wait until the old one is gone")
+            raise LabelError("there are already two label spaces; wait until the old one is removed")
         return LabelSides((space, self.space) if self.side else (self.space, space), self.side)
 
     def moved(self) -> LabelSides:
-        """Only the other side's, which is in use from now on. Raises LabelError if there is none."""
+        """Only the space of the other side, which is in use from now on. Raises LabelError if there is none."""
         if self.coming is None:
-            raise LabelError("there is no label space to come")
+            raise LabelError("there is no next label space; add one with beside()")
         return LabelSides.of(self.coming, 1 - self.side)
 
     @property
     def space(self) -> LabelSpace:
-        """The one in use."""
+        """The space in use."""
         found = self.spaces[self.side]
         assert found is not None
         return found
 
     @property
     def coming(self) -> LabelSpace | None:
-        """The one to come."""
+        """The next space, or None."""
         return self.spaces[1 - self.side]
 
     # -- labels ------------------------------------------------------------------------------------
 
     def labels(self, region: Region, side: int) -> Ints:
-        """The labels of a filter on one side; none, if there is no space. Raises FilterError if nothing matches it."""
+        """The labels of a filter on one side; empty if there is no space. Raises FilterError if the filter never
+        matches.
+        """
         space = self.spaces[side]
         return np.zeros(0, np.int64) if space is None else space.labels(region) + (side << MOST_BITS)
 
@@ -119,7 +121,7 @@ class LabelSides:
         return np.unique(self.level_of(labels))
 
     def corners(self, labels: Iterable[int]) -> list[Corners]:
-        """The cells of labels, side by side and application by application. Raises LabelError for what is none."""
+        """The cells of labels, by side and application. Raises LabelError for an invalid label."""
         sides: dict[int, list[int]] = {}
         for label in labels:
             sides.setdefault(label >> MOST_BITS, []).append(label & _LABEL)
@@ -130,13 +132,13 @@ class LabelSides:
     def _space(self, side: int) -> LabelSpace:
         space = self.spaces[side] if side in (0, 1) else None
         if space is None:
-            raise LabelError(f"there are no labels on side {side}")
+            raise LabelError(f"there are no labels on side {side}; add a label space there first")
         return space
 
     # -- events ------------------------------------------------------------------------------------
 
     def of_events(self, batch: pa.RecordBatch | Sequence[AnyEvent], levels: Ints) -> Ints:
-        """The labels of events, a row each, at these levels, a column each. Cost: O(events x levels)."""
+        """The labels of events, one row per event and one column per level. Cost: O(events x levels)."""
         out = np.empty((len(batch), len(levels)), np.int64)
         for side in (0, 1):
             columns = (self.sides(levels) == side).nonzero()[0]
@@ -146,12 +148,12 @@ class LabelSides:
         return out
 
     def of_cells(self, cells: Ints, levels: Ints) -> Ints:
-        """`of_events`, for events whose cells in the space in use are known, a row each; the other side has none."""
+        """`of_events`, for events whose cells in the space in use are known, one row each; the other side has none."""
         ends = np.cumsum([len(grid.shape) for grid in self.space.grids])[:-1]
         return self.space.of_cells(np.split(cells, ends, axis=1), levels & _LABEL) + (self.side << MOST_BITS)
 
     def of_event(self, event: AnyEvent, levels: Ints) -> list[int]:
-        """The labels of one event at these levels, which ascend."""
+        """The labels of one event at these levels, which must ascend."""
         found: list[int] = []
         for side in (0, 1):
             some = levels[self.sides(levels) == side]

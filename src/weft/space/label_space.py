@@ -1,13 +1,13 @@
-"""The label space: grids of several applications in one numbering (DLS 5.4). Laws: an event that matches a filter has,
-at some level in use, a label that is one of the filter's; two spaces with equal parameters give equal labels.
+"""The label space: grids of several applications in one numbering (DLS 5.4). Laws: an event that matches a filter has
+one of the filter's labels at some level in use; two spaces with equal parameters give equal labels.
 
-A subscription has `most` labels at most, or one for each of its boxes if these are more. One with more cells drops low
-bits of its attributes: its labels are blocks of cells, never fewer cells. Which bits are dropped is a *level*; an event
-has one label for each, so it is looked up once for each level that is in use.
+A subscription has at most `most` labels, or one per box if it has more boxes. A subscription with more cells drops low
+bits of its attributes: its labels are then blocks of cells and never cover fewer cells. The choice of dropped bits is a
+*level*. An event has one label at each level, so it is looked up once for each level in use.
 
-Granules are the grid's cells, so each attribute has one for "absent, or of another type" and two half-infinite ones
-besides those within its bounds (errata, MICS 6). An application is known by its grid's number, in the highest bits; an
-event is published once, and has its labels in each.
+Granules are the grid's cells, so each attribute has one for "absent, or of another type" and two half-infinite ones in
+addition to those within its bounds (errata, MICS 6). An application is identified by the number of its grid, in the
+highest bits. An event is published once and has labels in each application.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MOST_LABELS = 256  # of one subscription
-PARTS = 2  # an attribute drops none, half or all of its bits: few levels
-MOST_ATTRIBUTES = MOST_BITS // 2  # of one application: each takes a bit for its granule and a mark at least
-_GRANULES = 64  # of each attribute, unless a caller says
-_WIDTH = 56  # bits below the application's number, so that grids can be added later without renumbering
+PARTS = 2  # an attribute drops none, half or all of its bits, so levels are few
+MOST_ATTRIBUTES = MOST_BITS // 2  # of one application: each takes at least one bit for its granule and one for the mark
+_GRANULES = 64  # of each attribute, by default
+_WIDTH = 56  # bits below the application's number; leaves room to add grids without renumbering
 
 
 @dataclass(frozen=True, slots=True)
 class LabelSpace:
-    """Grids, one for each application, and how many labels a filter may become.
+    """Grids, one per application, and the maximal number of labels of a filter.
 
     >>> schema = Schema.from_dict({"attributes": {n: {"type": "int", "bounds": [0, 12]} for n in ("x", "y")}})
     >>> space = LabelSpace([Grid.uniform(schema, cells=16)], most=4)
@@ -68,52 +68,54 @@ class LabelSpace:
     def __post_init__(self) -> None:
         object.__setattr__(self, "grids", tuple(self.grids))
         if not self.grids:
-            raise LabelError("a label space needs a grid at least")
+            raise LabelError("a label space needs at least one grid; give one")
         for what, number in (("most labels of a filter", self.most), ("parts of an attribute's bits", self.parts)):
             if not is_integer(number) or number < 1:
-                raise LabelError(f"the {what} must be an integer of 1 or more, not {number!r}")
+                raise LabelError(f"the {what} is {number!r}; give an integer of 1 or more")
         object.__setattr__(self, "codes", tuple(LabelCode(grid.shape, self.parts) for grid in self.grids))
         object.__setattr__(self, "width", max(_WIDTH, *(code.size for code in self.codes)))
         if self.width + (len(self.grids) - 1).bit_length() > MOST_BITS:
             raise LabelError(
-                f"the numbers of {len(self.grids)} applications do not fit above labels of {self.width} bits: "
-                "give fewer granules, or only the attributes that matter"
+                f"the numbers of {len(self.grids)} applications do not fit above labels of {self.width} bits; "
+                "use fewer granules, or only the attributes that matter"
             )
 
     @staticmethod
     def of(schema: Schema, granules: int | None = None, *, most: int = MOST_LABELS) -> LabelSpace:
         """One application over all attributes of a schema, which must have bounds.
 
-        Raises SchemaError, or LabelError if the granules of all attributes do not fit in one label: by default there
+        Raises SchemaError, or LabelError if the granules of all attributes do not fit in one label. By default there
         are as many as fit, for up to 31 attributes.
         """
         count = len(schema.attributes)
         if count > MOST_ATTRIBUTES:
             raise LabelError(
-                f"the schema has {count} attributes, and a label has room for {MOST_ATTRIBUTES} at most; choose those "
+                f"the schema has {count} attributes, and a label has room for at most {MOST_ATTRIBUTES}; choose those "
                 "that matter: LabelSpace([Grid.uniform(schema, names=[...])])"
             )
         fitting = max(2, min(_GRANULES, 1 << max(1, MOST_BITS // max(1, count) - 1)))
         return LabelSpace([Grid.uniform(schema, fitting if granules is None else granules)], most)
 
     def with_grid(self, grid: Grid) -> LabelSpace:
-        """The same with one application more, of the next number; labels stay what they are. Raises LabelError."""
+        """The same with one more application, under the next number. Existing labels stay valid. Raises LabelError if
+        it does not fit.
+        """
         more = LabelSpace((*self.grids, grid), self.most, self.parts)
         if more.width != self.width:
             raise LabelError(
-                f"labels of {more.codes[-1].size} bits do not fit below the numbers of applications, at {self.width}: "
-                "give fewer granules"
+                f"labels of {more.codes[-1].size} bits do not fit in the {self.width} bits below the application's "
+                "number; use fewer granules"
             )
         return more
 
     @property
     def size(self) -> int:
-        """The bits that tell all labels apart."""
+        """The number of bits that distinguish all labels."""
         return max(code.size for code in self.codes) + (len(self.grids) - 1).bit_length()
 
     @property
     def parameters(self) -> tuple[Any, ...]:
-        """All that two ends must agree on; hashable, and of JSON's types."""
+        """Everything that two ends must agree on; hashable, and made of JSON types."""
         return (self.most, self.parts, tuple(grid.parameters for grid in self.grids))
 
     def to_json(self) -> str:
@@ -122,21 +124,22 @@ class LabelSpace:
 
     @staticmethod
     def from_json(text: str) -> LabelSpace:
-        """The space with such parameters. Raises SchemaError for what is none."""
+        """The space with these parameters. Raises SchemaError if they are not those of a label space."""
         try:
             most, parts, grids = json.loads(text)
             if type(most) is not int or type(parts) is not int:
-                raise ValueError("the cap and the parts are numbers")
+                raise ValueError("the cap and the parts must be integers")
             return LabelSpace([Grid.from_parameters(grid) for grid in grids], most, parts)
         except (TypeError, ValueError, RecursionError) as error:
-            raise SchemaError(f"these are no parameters of a label space: {error}") from None
+            raise SchemaError(f"not the parameters of a label space: {error}; write them with to_json()") from None
 
     # -- subscriptions -----------------------------------------------------------------------------
 
     def labels(self, region: Region | str, *among: int) -> Ints:
-        """The labels of a filter, ascending; in the application where it takes the least share, of all or of some.
+        """The labels of a filter, ascending, in the application where it takes the smallest share, of all or of those
+        given.
 
-        Raises FilterError if nothing matches it.
+        Raises FilterError if the filter never matches.
         """
         every = [(number, self._grid(number).boxes(region)) for number in among or range(len(self.grids))]
         application, boxes = min(every, key=lambda each: _share(each[1], self.grids[each[0]]))
@@ -144,9 +147,9 @@ class LabelSpace:
         return np.unique(self._of_boxes(application, boxes, room).labels)
 
     def label_sets(self, columns: BoxColumns, application: int = 0) -> tuple[Ints, LabelSets]:
-        """The owners of many boxes, each once and in order, and the labels of each, as `labels` has them.
+        """The owners of many boxes, each once and in order, and the labels of each, as computed by `labels`.
 
-        An owner that matches nothing has no box, and is not among them. Cost: O(labels).
+        An owner that never matches has no box and is not included. Cost: O(labels).
         """
         owners, counts, boxes = self._grid(application).boxes_by_owner(columns)
         found = self._of_boxes(application, boxes, np.repeat(np.maximum(self.most // counts, 1), counts))
@@ -161,13 +164,13 @@ class LabelSpace:
 
     def _grid(self, application: int) -> Grid:
         if not 0 <= application < len(self.grids):
-            raise LabelError(f"there is no application {application}: they are 0 to {len(self.grids) - 1}")
+            raise LabelError(f"there is no application {application}; use 0 to {len(self.grids) - 1}")
         return self.grids[application]
 
     # -- events ------------------------------------------------------------------------------------
 
     def of_events(self, batch: pa.RecordBatch | Sequence[AnyEvent], levels: Ints) -> Ints:
-        """The labels of events, a row each, at these levels, a column each. Cost: O(events x levels)."""
+        """The labels of events, one row per event and one column per level. Cost: O(events x levels)."""
         needed = set((levels >> self.width).tolist())
         none = np.zeros((len(batch), 0), np.int64)
         return self.of_cells(
@@ -209,7 +212,7 @@ class LabelSpace:
         return np.unique(self.level_of(labels))
 
     def level_of(self, labels: Ints) -> Ints:
-        """The level of each label: the label that cell 0 of its application has there."""
+        """The level of each label: the label of cell 0 of its application at that level."""
         out = np.empty(labels.size, np.int64)
         applications = labels >> self.width
         for application, code in enumerate(self.codes):
@@ -227,7 +230,7 @@ class LabelSpace:
         return out
 
     def boxes_of_labels(self, labels: Iterable[int]) -> list[tuple[int, Ints, Ints]]:
-        """The cells of labels: of each application that has any, its number and the corners of their boxes."""
+        """The cells of labels: for each application with labels, its number and the corners of their boxes."""
         found: dict[int, list[tuple[tuple[int, int], ...]]] = {}
         for label in labels:
             application = label >> self.width
@@ -237,7 +240,7 @@ class LabelSpace:
         return [(application, each[:, :, 0], each[:, :, 1]) for application, each in corners]
 
     def text(self, label: int) -> str:
-        """A label as people read it; the application's number before it, if there are several."""
+        """A label in readable form, preceded by the application's number if there are several."""
         application = label >> self.width
         self._grid(application)
         shown = self.codes[application].text(label & self._below)
@@ -246,7 +249,7 @@ class LabelSpace:
     # -- as a cell space ---------------------------------------------------------------------------
 
     def items(self, boxes: Sequence[CellBoxes], owners: Ints) -> Ints:
-        """The labels of each owner, in the application where it takes the least share, as `labels` has them."""
+        """The labels of each owner, in the application where it takes the smallest share, as computed by `labels`."""
         found = [np.zeros(0, np.int64)]
         for application, mine in enumerate(self._least(boxes, owners)):
             _, at, counts = np.unique(owners[mine.rows], return_inverse=True, return_counts=True)
@@ -257,7 +260,7 @@ class LabelSpace:
         return np.concatenate(found)[:, None]
 
     def _least(self, boxes: Sequence[CellBoxes], owners: Ints) -> list[CellBoxes]:
-        """Of each application the boxes of the owners that take the least share there."""
+        """For each application, the boxes of the owners that take the smallest share there."""
         if len(self.grids) == 1:
             return list(boxes)
         names, numbers = np.unique(owners, return_inverse=True)
@@ -290,7 +293,7 @@ class LabelSpace:
 
 
 def _each_once(owners: Ints, labels: Ints) -> Ints:
-    """The labels of owners, each once for each of them."""
+    """The labels of owners, once per owner."""
     order = np.lexsort((labels, owners))
     owners, labels = owners[order], labels[order]
     again = np.zeros(len(labels), np.bool_)
@@ -300,7 +303,7 @@ def _each_once(owners: Ints, labels: Ints) -> Ints:
 
 
 def _share(boxes: CellBoxes, grid: Grid) -> float:
-    """The part of all cells that boxes cover."""
+    """The share of all cells that boxes cover."""
     return float(_shares(boxes, grid).sum())
 
 

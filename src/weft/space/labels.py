@@ -1,8 +1,8 @@
 """Labels: the cells of a grid as short numbers (DLS 3.2). Laws: different cells have different labels; a label has the
 fewest bits that can number the granules of each attribute, whatever their number (errata, DLS 7).
 
-A label is the granule numbers one after another, the first attribute in the highest bits. Where attributes may drop
-low bits, so that one label stands for a block of cells, each has one bit more: a mark above the bits that are left.
+A label is the sequence of granule numbers, with the first attribute in the highest bits. Where attributes may drop low
+bits, so that one label stands for a block of cells, each has one more bit: a mark above the remaining bits.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from weft.errors import LabelError
 from weft.kernels import labels as kernel
 from weft.kernels.arrays import Ints
 
-MOST_BITS = 62  # of a label, all told: so it is a signed number, and never negative
+MOST_BITS = 62  # of a whole label, so that it is a signed number and never negative
 
 
 def as_labels(values: ArrayLike) -> Ints:
-    """Labels in an array of the one kind that kernels are compiled for. Raises LabelError for what is none."""
+    """Labels as an array of the type that kernels are compiled for. Raises LabelError for invalid labels."""
     found = np.asarray(values)
     if found.size and found.dtype.kind not in "iu":
-        raise LabelError(f"labels are integers, not {found.dtype}")
+        raise LabelError(f"labels are {found.dtype}; give integers")
     labels = np.require(found.ravel(), np.int64, ["C", "W"])
     if labels.size and labels.min() < 0:
-        raise LabelError(f"a label is not negative, as {labels.min()} is")
+        raise LabelError(f"the label {labels.min()} is negative; give labels of 0 or more")
     return labels
 
 
@@ -44,7 +44,7 @@ class LabelSets:
 
     def __getitem__(self, row: int) -> Ints:
         if not 0 <= row < len(self):
-            raise IndexError(row)
+            raise IndexError(f"row {row} is out of range; there are {len(self)} rows")
         return self.labels[self.offsets[row] : self.offsets[row + 1]]
 
     def __iter__(self) -> Iterator[Ints]:
@@ -55,7 +55,7 @@ class LabelSets:
 class LabelCode:
     """How cells become labels; `granules` is the number of cells of each attribute.
 
-    With `parts`, a box may drop the low bits of an attribute in so many steps, down to none; without, it never does,
+    With `parts`, a box may drop the low bits of an attribute in that many steps, down to none. Without, it never does,
     and labels are those of the paper.
 
     >>> code = LabelCode((5, 5))
@@ -72,9 +72,13 @@ class LabelCode:
     def __post_init__(self) -> None:
         object.__setattr__(self, "granules", tuple(self.granules))
         if not self.granules or min(self.granules) < 1:
-            raise LabelError(f"every attribute needs a granule at least, and a label an attribute: not {self.granules}")
+            raise LabelError(
+                f"the granules {self.granules} make no labels; give at least 1 for each of 1 or more attributes"
+            )
         if self.parts < 0:
-            raise LabelError(f"bits are dropped in one step or more, or not at all (0): not in {self.parts}")
+            raise LabelError(
+                f"parts is {self.parts}; give the number of steps in which bits are dropped, or 0 for none"
+            )
         bits = np.array([(count - 1).bit_length() for count in self.granules], np.int64)
         widths = bits + bool(self.parts)
         if widths.sum() > MOST_BITS:
@@ -88,19 +92,19 @@ class LabelCode:
 
     @property
     def size(self) -> int:
-        """The bits of a label."""
+        """The number of bits of a label."""
         return int(self.bits.sum()) + bool(self.parts) * len(self.granules)
 
     @property
     def ranges(self) -> int:
-        """How many cells there are: the number of different labels that drop nothing."""
+        """The number of cells: the number of different labels that drop nothing."""
         return math.prod(self.granules)
 
     def of_cells(self, cells: ArrayLike, levels: ArrayLike = (), base: int = 0) -> Ints:
-        """The label of each cell (a row each), or with levels (rows of dropped bits) one for each level, as columns."""
+        """The label of each cell (one per row), or with levels (rows of dropped bits) one column per level."""
         rows = np.require(cells, np.int64, ["C", "W"]).reshape(-1, len(self.granules))
         if ((rows < 0) | (rows >= self.granules)).any():
-            raise LabelError(f"a cell is out of its {self.granules} granules")
+            raise LabelError(f"a cell is outside its {self.granules} granules; give cells of this grid")
         every = np.require(levels, np.int64, ["C", "W"]).reshape(-1, len(self.granules))
         drops = every if every.size else np.zeros((1, len(self.granules)), np.int64)
         out = np.empty((len(rows), len(drops)), np.int64)
@@ -108,15 +112,16 @@ class LabelCode:
         return out if every.size else out.ravel()
 
     def of_boxes(self, lows: ArrayLike, highs: ArrayLike, room: ArrayLike | None = None, base: int = 0) -> LabelSets:
-        """The labels of boxes of cells (inclusive). With `room` a box of more labels drops bits until it has so many.
+        """The labels of boxes of cells (inclusive). With `room`, a box with more labels drops bits until it has that
+        many.
 
         Cost: O(labels).
         """
         low, high = (np.require(each, np.int64, ["C", "W"]).reshape(-1, len(self.granules)) for each in (lows, highs))
         if low.shape != high.shape or ((low < 0) | (low > high) | (high >= self.granules)).any():
-            raise LabelError(f"a box has no cells, or is out of its {self.granules} granules")
+            raise LabelError(f"a box has no cells, or is outside its {self.granules} granules; give boxes of this grid")
         if room is not None and not self.parts:
-            raise LabelError("these labels cannot drop bits: give the code a number of parts")
+            raise LabelError("these labels cannot drop bits; create the code with parts")
         most = np.broadcast_to(np.int64(1 << MOST_BITS) if room is None else np.asarray(room, np.int64), len(low))
         drops, counts = np.empty(low.shape, np.int64), np.empty(len(low), np.int64)
         granules = np.array(self.granules, np.int64)
@@ -134,11 +139,11 @@ class LabelCode:
         return tuple(found)
 
     def drops(self, label: int) -> tuple[int, ...]:
-        """How many bits a label drops of each attribute."""
+        """How many bits of each attribute a label drops."""
         return tuple(drop for _, drop in self._fields(label))
 
     def text(self, label: int) -> str:
-        """A label as the paper writes it, with a star for each bit dropped.
+        """A label as the paper writes it, with a star for each dropped bit.
 
         >>> code = LabelCode((8, 8), parts=3)
         >>> [code.text(each) for each in code.of_boxes([(2, 0)], [(3, 7)], room=2).labels.tolist()]
@@ -150,7 +155,7 @@ class LabelCode:
         return "-".join(shown)
 
     def _fields(self, label: int) -> list[tuple[int, int]]:
-        """The number that is left of each attribute, and how many bits are dropped."""
+        """The remaining number of each attribute, and how many of its bits are dropped."""
         found = []
         for bits, place in zip(self.bits.tolist(), self.places.tolist(), strict=True):
             if not self.parts:
@@ -158,13 +163,17 @@ class LabelCode:
                 continue
             value = (label >> place) & ((2 << bits) - 1)
             if not value:
-                raise LabelError(f"{label} has an attribute without a mark: it is no label of this code")
+                raise LabelError(
+                    f"{label} is not a label of this code: an attribute has no mark; use labels of this space"
+                )
             top = value.bit_length() - 1
             found.append((value - (1 << top), bits - top))
         return found
 
     def levels(self, labels: Ints) -> Ints:
-        """The marks alone of each label: equal for labels that drop the same bits; itself the label of cell 0."""
+        """Only the marks of each label: equal for labels that drop the same bits. This is itself the label of
+        cell 0.
+        """
         out = np.empty(labels.size, np.int64)
         kernel.levels(labels, self.bits, self.places, out)
         return out

@@ -1,8 +1,8 @@
-"""A line in cells. Laws: those of a dimension; an interval takes just the cells that it meets.
+"""A line in cells. Laws: those of a dimension; an interval takes exactly the cells that it meets.
 
-The first and the last cell are half-infinite, so a value out of bounds has its place too. A line is cut where an
-interval is: just below a value or just above it, so open and closed ends are exact, and a closed end on an edge takes
-the cell that it touches (MICS errata 5 and 6).
+The first and the last cell are half-infinite, so a value out of bounds has a cell too. A line is cut like an interval,
+just below a value or just above it, so open and closed ends are exact, and a closed end on an edge takes the cell that
+it touches (MICS errata 5 and 6).
 """
 
 from __future__ import annotations
@@ -61,20 +61,22 @@ class LineCells:
     type: Type
     cuts: Line
     labels: tuple[str, ...] = ()  # of cells 1, 2, ...
-    _floats: NDArray[np.float64] = field(init=False, repr=False, compare=False)  # the least float above each cut
-    _ints: Ints = field(init=False, repr=False, compare=False)  # the least int above each cut, while there is one
+    _floats: NDArray[np.float64] = field(init=False, repr=False, compare=False)  # the smallest float above each cut
+    _ints: Ints = field(init=False, repr=False, compare=False)  # the smallest int above each cut, where there is one
 
     def __post_init__(self) -> None:
         for value, side in self.cuts:
             fits = isinstance(value, str) if self.type is Type.STRING else _is_finite(value)
             if not fits or side not in (0, 1):
-                raise SchemaError(f"{self.name!r} is a {self.type} and cannot be cut at {shown(value)}, {side!r}")
+                raise SchemaError(
+                    f"{self.name!r} cannot be cut at {shown(value)}, {side!r}; give a finite {self.type}, side 0 or 1"
+                )
         if any(low >= high for low, high in pairwise(self.cuts)):
-            raise SchemaError(f"the boundaries of {self.name!r} are not in order: sort them, and keep each once")
+            raise SchemaError(f"the boundaries of {self.name!r} are not in order; sort them and remove duplicates")
         if self.labels and len(self.labels) != len(self.cuts) + 1:
             raise SchemaError(
-                f"{len(self.cuts)} boundaries of {self.name!r} make {len(self.cuts) + 1} cells: "
-                f"{len(self.labels)} names are given"
+                f"{len(self.cuts)} boundaries of {self.name!r} make {len(self.cuts) + 1} cells, "
+                f"but there are {len(self.labels)} names; give one name per cell"
             )
         numbers = () if self.type is Type.STRING else self.cuts
         object.__setattr__(self, "_floats", np.array([_float_above(cut) for cut in numbers], np.float64))
@@ -84,7 +86,7 @@ class LineCells:
 
     @property
     def size(self) -> int:
-        """The number of cells, cell 0 included."""
+        """The number of cells, including cell 0."""
         return len(self.cuts) + 2
 
     @property
@@ -112,7 +114,7 @@ class LineCells:
         return found
 
     def intervals(self, values: ValueSet, residuals: Residuals) -> list[CellInterval]:  # noqa: ARG002 - widened
-        """The intervals of cells that the set meets; residuals are not known to a line."""
+        """The intervals of cells that the set meets. A line ignores residuals."""
         found = [(ABSENT, ABSENT)] if values.absent or has_others(values, _PARTS[self.type]) else []
         for low, high in interval.intervals(self._line(values)):
             last = len(self.cuts) if high is None else bisect_left(self.cuts, high)
@@ -127,7 +129,7 @@ class LineCells:
         if part is ColumnPart.STRINGS:
             return spans_of_texts(low, cells_of_texts(texts, self.cell), last)
         low_open, high_open = (column.marks & LOW_OPEN) != 0, (column.marks & HIGH_OPEN) != 0
-        if any(float(value) != value for value, _ in self.cuts):  # integers that no float equals: one by one
+        if any(float(value) != value for value, _ in self.cuts):  # integers that no float equals: handled one by one
             starts = [bisect_right(self.cuts, cut) for cut in zip(low.tolist(), low_open.tolist(), strict=True)]
             stops = [bisect_left(self.cuts, cut) for cut in zip(high.tolist(), (~high_open).tolist(), strict=True)]
             return 1 + np.array(starts, np.int64), 1 + np.array(stops, np.int64)
@@ -140,7 +142,7 @@ class LineCells:
         return 1 + first, 1 + final
 
     def label(self, cell: int) -> str:
-        """Its given name, or the interval that it is."""
+        """Its given name, or its interval."""
         if cell == ABSENT:
             return "absent"
         if self.labels:

@@ -1,5 +1,5 @@
 """Where to cut a dimension into cells: evenly, at given boundaries, or evenly by what is published (MICS 6.3).
-Law: never more cells than asked for, "absent" and the half-infinite ones included.
+Law: never more cells than requested, including "absent" and the half-infinite ones.
 
 Finer cells where much is published cost no more bits and give fewer false positives.
 """
@@ -22,12 +22,12 @@ from weft.space.categories import Categories
 from weft.space.dimension import GridDimension, is_integer
 from weft.space.line_cells import LineCells
 
-LEAST_CELLS = 2  # absent, and all the rest
-MOST_CELLS = 2**20  # of an attribute: each is a cut that is stored
+LEAST_CELLS = 2  # absent, and everything else
+MOST_CELLS = 2**20  # of an attribute: each cell is a stored cut
 
 
 def uniform(attribute: Attribute, cells: int) -> GridDimension:
-    """Cells of equal width between the attribute's bounds; of strings, its categories in their order.
+    """Cells of equal width between the attribute's bounds; for strings, its categories in their order.
 
     >>> uniform(Attribute("x", Type.INT, low=0, high=9), 8).parameters[3]
     ((0, 0), (2, 0), (4, 0), (6, 0), (8, 0), (10, 0))
@@ -39,12 +39,12 @@ def uniform(attribute: Attribute, cells: int) -> GridDimension:
     if kind is Type.STRING:
         if not attribute.categories:
             raise SchemaError(
-                f"attribute {name!r} has no categories: list them in the schema, or give its boundaries or a sample"
+                f"attribute {name!r} has no categories; list them in the schema, or give its boundaries or a sample"
             )
         return categories(attribute, attribute.categories, cells)
     if attribute.low is None or attribute.high is None:
         raise SchemaError(
-            f"attribute {name!r} has no bounds: add them to the schema, or give its boundaries or a sample"
+            f"attribute {name!r} has no bounds; add them to the schema, or give its boundaries or a sample"
         )
     low, high = _plain(attribute.low), _plain(attribute.high)
     if kind is Type.FLOAT:
@@ -54,7 +54,7 @@ def uniform(attribute: Attribute, cells: int) -> GridDimension:
 
 
 def at(attribute: Attribute, boundaries: Sequence[Any], names: Sequence[str] = ()) -> GridDimension:
-    """Cells between given boundaries, each of which belongs to the cell above it; n of them may name n + 1 cells.
+    """Cells between given boundaries. Each boundary belongs to the cell above it; n boundaries can name n + 1 cells.
 
     >>> heat = at(Attribute("heat", Type.FLOAT), [36, 38], ["Low", "Normal", "Fever"])
     >>> [heat.label(heat.cell(value)) for value in (35.9, 36, 37.9, 41)]
@@ -62,25 +62,27 @@ def at(attribute: Attribute, boundaries: Sequence[Any], names: Sequence[str] = (
     """
     kind = attribute.type
     if kind is Type.BOOL:
-        raise SchemaError(f"attribute {attribute.name!r} is a bool, which has no boundaries: use uniform cells")
+        raise SchemaError(f"attribute {attribute.name!r} is a bool and has no boundaries; use uniform cells")
     for boundary in boundaries:
         found = type_of(boundary)
         if found is None or not found.compares_with(kind):
-            raise SchemaError(f"attribute {attribute.name!r} has the boundary {boundary!r}, which is no {kind}")
+            raise SchemaError(
+                f"the boundary {boundary!r} of attribute {attribute.name!r} is not of type {kind}; use that type"
+            )
     return LineCells(attribute.name, kind, tuple((_plain(each), 0) for each in boundaries), tuple(names))
 
 
 def categories(
     attribute: Attribute, order: Iterable[str], cells: int | None = None, weights: Sequence[float] | None = None
 ) -> GridDimension:
-    """A cell for each string, in a given order; too many for the cells share them with their neighbours.
+    """A cell for each string, in a given order. If there are more strings than cells, neighbours share a cell.
 
-    With weights (how often each was seen), the cells that are shared hold about as much each.
+    With weights (how often each was seen), shared cells get about the same weight.
     """
     texts = tuple(order)
     room = len(texts) if cells is None else _check(attribute, cells) - 2
     if attribute.type is not Type.STRING:
-        raise SchemaError(f"attribute {attribute.name!r} is a {attribute.type}: only strings have categories")
+        raise SchemaError(f"attribute {attribute.name!r} is a {attribute.type}; only strings have categories")
     if len(texts) <= room:
         return Categories(attribute.name, tuple((text,) for text in texts))
     if room == 0:
@@ -95,7 +97,8 @@ def categories(
 def by_taxonomy(
     attribute: Attribute, taxonomy: Taxonomy, roots: Iterable[str] = (), cells: int | None = None
 ) -> GridDimension:
-    """A cell for each concept, so ordered that a concept and all below it are neighbours wherever it has one parent.
+    """A cell for each concept, in an order in which a concept and all concepts below it are neighbours wherever it has
+    one parent.
 
     The concepts are those below the roots, or the attribute's categories.
 
@@ -107,7 +110,7 @@ def by_taxonomy(
     concepts = [*tops, *sorted(set().union(*(taxonomy.below(root) for root in tops)) - set(tops))]
     concepts = concepts or list(attribute.categories)
     if not concepts:
-        raise SchemaError(f"attribute {attribute.name!r} has no categories: list them, or name the taxonomy's roots")
+        raise SchemaError(f"attribute {attribute.name!r} has no categories; list them, or name the taxonomy's roots")
     widest = sorted(concepts, key=lambda concept: -len(taxonomy.below(concept)))  # stable
     ordered: dict[str, None] = {}
     stack = widest[::-1]
@@ -120,7 +123,8 @@ def by_taxonomy(
 
 
 def equi_depth(attribute: Attribute, sample: Iterable[Value | None], cells: int) -> GridDimension:
-    """Cells that hold about as many values of a sample each; a value of two shares or more has its own cell.
+    """Cells that contain about the same number of values of a sample. A value that fills two shares or more has its own
+    cell.
 
     >>> equi_depth(Attribute("x", Type.INT), [1, 2, 3, 5, 8, 13, 21, 34, 55], 4).parameters[3]
     ((5, 0), (21, 0))
@@ -131,7 +135,7 @@ def equi_depth(attribute: Attribute, sample: Iterable[Value | None], cells: int)
     typed = ((type_of(value), value) for value in sample)
     values = sorted(_plain(value) for kind, value in typed if kind is not None and kind.compares_with(attribute.type))
     if not values:
-        raise SchemaError(f"the sample has no value of {attribute.name!r}: take a larger one, or use uniform cells")
+        raise SchemaError(f"the sample has no value of {attribute.name!r}; take a larger one, or use uniform cells")
     if attribute.type is Type.STRING and attribute.categories:
         seen = dict.fromkeys(attribute.categories, 0)
         for text in values:
@@ -142,7 +146,7 @@ def equi_depth(attribute: Attribute, sample: Iterable[Value | None], cells: int)
     for share in range(1, cells - 1):
         value = values[share * len(values) // (cells - 1)]
         if isinstance(value, float) and math.isinf(value):
-            continue  # the last cell has no end anyway
+            continue  # the last cell is unbounded anyway
         cut = (value, 0)
         if cuts and cut <= cuts[-1]:  # a value of more than one share: the next cut is above it
             cut = (value, 1)
@@ -152,29 +156,29 @@ def equi_depth(attribute: Attribute, sample: Iterable[Value | None], cells: int)
 
 
 def _check(attribute: Attribute, cells: int) -> int:
-    """The number of cells as an int. Raises SchemaError if an attribute cannot have so many."""
+    """The number of cells as an int. Raises SchemaError if an attribute cannot have that many."""
     if not is_integer(cells):
-        raise SchemaError(f"the number of cells of attribute {attribute.name!r} must be an integer, not {cells!r}")
+        raise SchemaError(f"attribute {attribute.name!r} has {cells!r} cells; give an integer")
     if cells < LEAST_CELLS:
-        raise SchemaError(f"attribute {attribute.name!r} needs {LEAST_CELLS} cells at least: {cells} is too few")
+        raise SchemaError(f"attribute {attribute.name!r} has {cells} cells; give at least {LEAST_CELLS}")
     if cells > MOST_CELLS:
-        raise SchemaError(f"attribute {attribute.name!r} can have {MOST_CELLS} cells at most: {cells} is too many")
+        raise SchemaError(f"attribute {attribute.name!r} has {cells} cells; give at most {MOST_CELLS}")
     return int(cells)
 
 
 def _even_ints(low: int, high: int, count: int) -> list[int]:
-    """At most `count` integers from low to high, evenly apart; in the middle if there is only one."""
+    """At most `count` evenly spaced integers from low to high; the middle if there is only one."""
     if count <= 1:
         return [(low + high) // 2] * count
     return sorted({low + at * (high - low) // (count - 1) for at in range(count)})
 
 
 def _even_floats(low: float, high: float, count: int) -> tuple[Cut, ...]:
-    """As many cuts; the last is above `high`, which so belongs to the last bounded cell."""
+    """As many cuts. The last one is above `high`, which therefore belongs to the last bounded cell."""
     if count <= 1:
         return ((low / 2 + high / 2, 0),) * count
     shares = [at / (count - 1) for at in range(count - 1)]
-    edges = (low * (1 - share) + high * share for share in shares)  # high - low might be infinite
+    edges = (low * (1 - share) + high * share for share in shares)  # high - low may be infinite
     return (*((edge, 0) for edge in sorted({min(max(edge, low), high) for edge in edges})), (high, 1))
 
 

@@ -1,8 +1,8 @@
-"""Where a filter is placed among very many, so that near ones meet. Law: equal placements give equal keys, whoever
-works them out; nothing but speed hangs on them.
+"""Where a filter is placed among very many, so that similar filters are close. Law: equal placements give equal keys on
+every machine; they affect only speed.
 
-The attributes that most filters test become the dimensions of a curve, and each is parted into cells that hold about as
-many filters of a sample. No schema is needed: the filters themselves say where they lie.
+The attributes that most filters test become the dimensions of a curve, and each is divided into cells with about the
+same number of filters of a sample. No schema is needed, because the filters show where they lie.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from weft.kernels.arrays import Ints
 from weft.kernels.boxes import BOUNDED
 from weft.space.curve import Curve
 
-_BITS = 8  # of each dimension
-_CELLS = (1 << _BITS) - 1  # besides the one of filters that do not test it
+_BITS = 8  # per dimension
+_CELLS = (1 << _BITS) - 1  # without the cell of filters that do not test it
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The axes that place filters, each with the cuts between its cells; strings have none, they are hashed.
+    """The axes that place filters, each with the cuts between its cells. Strings have no cuts; they are hashed.
 
     >>> from weft.algebra.bulk import columns_of_texts
     >>> columns = columns_of_texts([f"x BETWEEN {n} AND {n + 1}" for n in (50, 0, 51, 1)])
@@ -42,7 +42,7 @@ class Placement:
         return Placement(tuple((key, _cuts(key, sample.columns[key])) for key, _ in used.most_common(dimensions)))
 
     def keys(self, columns: BoxColumns, filters: int, middle: bool = True) -> Ints:
-        """The key of each of so many filters, by the middle of its first box or else by its lowest corner."""
+        """The key of each filter, by the middle of its first box or by its lowest corner."""
         out = np.zeros(filters, np.int64)
         owners, rows = np.unique(columns.owners, return_index=True)
         if self.axes and len(owners):
@@ -60,7 +60,7 @@ def _taken(column: Column, rows: NDArray[np.intp]) -> Column:
 
 
 def _points(column: Column, middle: bool) -> NDArray[np.float64]:
-    """One point of each interval; of one without end on a side, its other end."""
+    """One point of each interval; if one side is unbounded, the other end."""
     low = np.where(np.isfinite(column.low), column.low, column.high)
     high = np.where(np.isfinite(column.high), column.high, low)
     return np.nan_to_num(low / 2 + high / 2 if middle else low)
@@ -75,7 +75,7 @@ def _cuts(key: ColumnKey, column: Column) -> tuple[float, ...]:
 
 def _cells(key: ColumnKey, cuts: tuple[float, ...], column: Column, texts: list[str], middle: bool) -> Ints:
     points = _points(column, middle)
-    if key[1] is ColumnPart.STRINGS:  # numbers of strings differ from one set of columns to another
+    if key[1] is ColumnPart.STRINGS:  # the numbers of strings differ from one set of columns to another
         hashes = np.array([zlib.crc32(text.encode("utf-8", "surrogatepass")) for text in texts] or [0], np.int64)
         cells = hashes[np.clip(points, 0, len(hashes) - 1).astype(np.int64)] % _CELLS
     else:

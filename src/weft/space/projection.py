@@ -1,8 +1,9 @@
-"""More attributes than a curve can carry (MICS 5, 8): choose the ones that tell most, or put them in groups.
-Law: a projection, or groups that must all agree, lets through whatever the whole space does: only false positives grow.
+"""More attributes than a curve can carry (MICS 5, 8): choose the most selective ones, or divide them into groups.
+Law: a projection, or groups that must all agree, lets through everything that the whole space does; only false
+positives grow.
 
-Everything is measured on samples: boxes of cells of some subscriptions, as `Grid.boxes_of_columns` gives them over all
-attributes, and cells of some events. A dimension is known by its place in the grid.
+Everything is measured on samples: boxes of cells of some subscriptions, as `Grid.boxes_of_columns` returns them over
+all attributes, and cells of some events. A dimension is identified by its position in the grid.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class DimensionChoice:
 
 @dataclass(frozen=True, slots=True)
 class ProjectedTraffic:
-    """Of so many events, how many are forwarded, and how many of these some subscription wants."""
+    """The number of events, how many of them are forwarded, and how many of those some subscription wants."""
 
     events: int
     forwarded: int
@@ -39,12 +40,14 @@ class ProjectedTraffic:
 
     @property
     def false_positives(self) -> float:
-        """The share of forwarded events that nobody wants."""
+        """The share of forwarded events that no subscription wants."""
         return (self.forwarded - self.wanted) / self.forwarded if self.forwarded else 0.0
 
 
 def selectivity(boxes: CellBoxes, cells: Ints) -> NDArray[np.float64]:
-    """For each dimension the share of pairs (subscription, event) that pass it alone: the lower, the more it tells."""
+    """For each dimension, the share of pairs (subscription, event) that pass it alone: the lower, the more
+    selective.
+    """
     boxes, cells = _checked(boxes, cells)
     out = np.empty(boxes.lows.shape[1], np.int64)
     everything = np.ones((len(boxes.lows), len(cells)), np.bool_)
@@ -53,15 +56,16 @@ def selectivity(boxes: CellBoxes, cells: Ints) -> NDArray[np.float64]:
 
 
 def choose(boxes: CellBoxes, cells: Ints, count: int) -> DimensionChoice:
-    """Greedily `count` dimensions, each the one that the fewest of the pairs that are left pass; of equals the first.
+    """Choose `count` dimensions greedily: each time the one that the fewest remaining pairs pass, the first of equal
+    ones.
 
-    The paper takes the most selective attributes one by one (`selectivity`); two that always agree would both be
-    chosen. Here the second tells nothing new. Cost: O(count x boxes x cells x dims).
+    The paper takes the most selective attributes one by one (`selectivity`), so it would choose both of two that always
+    agree. Here the second adds nothing. Cost: O(count x boxes x cells x dims).
     """
     boxes, cells = _checked(boxes, cells)
     dims = boxes.lows.shape[1]
     if not 1 <= count <= dims:
-        raise SchemaError(f"of {dims} attributes 1 to {dims} can be chosen, not {count}")
+        raise SchemaError(f"cannot choose {count} of {dims} attributes; give a number from 1 to {dims}")
     passing = np.ones((len(boxes.lows), len(cells)), np.bool_)
     rates = np.empty(dims, np.int64)
     chosen: list[int] = []
@@ -78,13 +82,13 @@ def choose(boxes: CellBoxes, cells: Ints, count: int) -> DimensionChoice:
 def group(boxes: CellBoxes, cells: Ints, size: int) -> DimensionGroups:
     """All dimensions in groups of at most `size`, one curve each: forward only if every group has a match (MICS 8).
 
-    The most telling first, each goes where the fewest events of the sample are then forwarded; of equals where the
-    group is smallest.
+    Dimensions are taken in order of selectivity. Each goes to the group with which the fewest events of the sample are
+    forwarded; among equals, to the smallest group.
     """
     boxes, cells = _checked(boxes, cells)
     dims = boxes.lows.shape[1]
     if size < 1:
-        raise SchemaError(f"a group has an attribute at least: {size} is too few")
+        raise SchemaError(f"a group of {size} attributes is empty; give a size of at least 1")
     groups: list[tuple[int, ...]] = [()] * -(-dims // size)
     admitted = [np.ones(len(cells), np.bool_) for _ in groups]
     for dim in choose(boxes, cells, dims).dimensions:
@@ -103,9 +107,10 @@ def group(boxes: CellBoxes, cells: Ints, size: int) -> DimensionGroups:
 def measure(
     boxes: CellBoxes, cells: Ints, groups: Iterable[Sequence[int]], wanted: NDArray[np.bool_] | None = None
 ) -> ProjectedTraffic:
-    """What is forwarded with one table for each group (one group alone is a projection), against what is wanted.
+    """What is forwarded with one table per group (a single group is a projection), compared with what is wanted.
 
-    `wanted` says of each event whether a subscription truly matches it; without, cells in all dimensions do.
+    `wanted` states for each event whether a subscription truly matches it. By default, the cells in all dimensions
+    decide.
     """
     boxes, cells = _checked(boxes, cells)
     forwarded = np.logical_and.reduce([_admitted(boxes, cells, tuple(members)) for members in groups])
@@ -121,10 +126,10 @@ def _admitted(boxes: CellBoxes, cells: Ints, dims: tuple[int, ...]) -> NDArray[n
 
 def _checked(boxes: CellBoxes, cells: Ints) -> tuple[CellBoxes, Ints]:
     if len(boxes.lows) == 0 or len(cells) == 0:
-        raise SchemaError("a choice of attributes needs a sample: give some subscriptions and some events")
+        raise SchemaError("choosing attributes needs a sample; give some subscriptions and some events")
     if boxes.lows.shape[1] != cells.shape[1]:
         raise SchemaError(
-            f"the subscriptions have {boxes.lows.shape[1]} dimensions and the events {cells.shape[1]}: use one grid"
+            f"the subscriptions have {boxes.lows.shape[1]} dimensions and the events {cells.shape[1]}; use one grid"
         )
     lows, highs = (np.ascontiguousarray(side, np.int64) for side in boxes[:2])
     return CellBoxes(lows, highs, boxes.rows), np.ascontiguousarray(cells, np.int64)

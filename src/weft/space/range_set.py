@@ -1,7 +1,7 @@
-"""Sets of curve points as sorted ranges. Laws: exact; one form for each set.
+"""Sets of curve points as sorted ranges. Laws: exact; each set has a single form.
 
-Ranges are sorted, disjoint and never adjacent, with both ends included (MICS 3.3): what is in a set lies in one range.
-So a contiguous part is covered by a set just if it lies within one of its ranges.
+Ranges are sorted, disjoint and never adjacent, with both ends included (MICS 3.3), so every contiguous part of a set
+lies in one range. A contiguous part is therefore covered by a set if and only if it lies within one of its ranges.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ Points = NDArray[np.int64]
 
 
 def as_points(values: ArrayLike) -> Points:
-    """Curve points as int64, without loss. Raises RangeError for what is no array of points."""
+    """Curve points as int64, without loss. Raises RangeError for anything else."""
     array: NDArray[Any] = np.asarray(values)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-        raise RangeError("points of a curve are a flat array of integers: give starts and ends as int64")
+        raise RangeError("curve points are not a flat array of integers; give starts and ends as int64")
     if array.size and (array.min() < 0 or array.max() > LAST):
-        raise RangeError(f"points of a curve lie between 0 and {LAST}")
+        raise RangeError(f"a curve point is out of bounds; give points from 0 to {LAST}")
     return array.astype(np.int64, copy=False)
 
 
@@ -47,9 +47,9 @@ class RangeSet:
     def __post_init__(self) -> None:
         starts, ends = as_points(self.starts), as_points(self.ends)
         if starts.size != ends.size:
-            raise RangeError(f"{starts.size} starts for {ends.size} ends")
+            raise RangeError(f"{starts.size} starts do not fit {ends.size} ends; give one end for each start")
         if (starts > ends).any() or (starts[1:] - 1 <= ends[:-1]).any():
-            raise RangeError("ranges must be sorted, with room between them: RangeSet.union_of takes any ranges")
+            raise RangeError("ranges are not sorted with gaps between them; RangeSet.union_of accepts any ranges")
         object.__setattr__(self, "starts", _sealed(starts))
         object.__setattr__(self, "ends", _sealed(ends))
 
@@ -63,7 +63,7 @@ class RangeSet:
         """The union of any ranges, with gaps of up to `gap` points between them closed. Cost: O(n log n)."""
         begin, end = as_points(starts), as_points(ends)
         if begin.size != end.size or (begin > end).any():
-            raise RangeError("each range needs a start and an end that is not before it")
+            raise RangeError("a range has no end, or ends before it starts; give each start an end at or after it")
         if begin.size == 0:
             return NOTHING
         order = np.argsort(begin, kind="stable")
@@ -81,7 +81,7 @@ class RangeSet:
 
     @property
     def size(self) -> int:
-        """How many points are in it."""
+        """The number of points."""
         return int((self.ends - self.starts).astype(np.uint64).sum()) + len(self)
 
     def closed(self, gap: int) -> RangeSet:
@@ -89,7 +89,8 @@ class RangeSet:
         return RangeSet.union_of(self.starts, self.ends, gap)
 
     def capped(self, most: int) -> RangeSet:
-        """The set in at most `most` ranges: the smallest gaps are closed first, of equal ones the last (MICS 3.6).
+        """The set in at most `most` ranges: the smallest gaps are closed first, the last of equal ones first (MICS
+        3.6).
 
         >>> RangeSet.of((0, 2), (4, 5), (9, 9)).capped(2)
         RangeSet.of((0, 5), (9, 9))
@@ -101,7 +102,7 @@ class RangeSet:
         return RangeSet(starts[:left], ends[:left])
 
     def contains(self, points: ArrayLike) -> NDArray[np.bool_]:
-        """Whether each point is in the set. Cost: O(log n) a point."""
+        """Whether each point is in the set. Cost: O(log n) per point."""
         asked = as_points(points)
         place = np.searchsorted(self.starts, asked, "right") - 1
         if not len(self):
@@ -131,7 +132,7 @@ class RangeSet:
         return RangeSet(starts[real], ends[real])
 
     def _meeting(self, other: RangeSet) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Of each range of the other set, the first of ours that it meets, and the one after the last."""
+        """For each range of the other set, the first of ours that it meets, and the one after the last."""
         return np.searchsorted(self.ends, other.starts), np.searchsorted(self.starts, other.ends, "right")
 
     def __or__(self, other: RangeSet) -> RangeSet:
@@ -172,7 +173,7 @@ class RangeSet:
 
 
 def _sealed(array: Points) -> Points:
-    """The array, read-only: a view, so that the giver's own stays as it is."""
+    """The array as a read-only view. The caller's array stays writable."""
     view = array.view()
     view.flags.writeable = False
     return view

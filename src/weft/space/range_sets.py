@@ -1,4 +1,4 @@
-"""Many range sets in three arrays, one a subscription. Law: row i is the ranges offsets[i] to offsets[i + 1]."""
+"""Many range sets in three arrays, one set per subscription. Law: row i is the ranges offsets[i] to offsets[i + 1]."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from weft.space.range_set import Points, RangeSet, as_points
 
 
 def for_kernels(values: ArrayLike) -> Points:
-    """Curve points in an array of the one kind that kernels are compiled for: neither read-only nor with strides."""
+    """Curve points as an array of the type that kernels are compiled for: writable and contiguous."""
     return np.require(as_points(values), requirements=["C", "W"])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RangeSets:
-    """Range sets in CSR form, each checked as `RangeSet` checks one.
+    """Range sets in CSR form, each validated like a `RangeSet`.
 
     >>> some = RangeSets.of([RangeSet.of((1, 3), (7, 7)), RangeSet.of(), RangeSet.of((2, 9))])
     >>> len(some), some[0], some.offsets.tolist()
@@ -35,14 +35,16 @@ class RangeSets:
             object.__setattr__(self, name, for_kernels(getattr(self, name)))
         offsets, starts, ends = self.offsets, self.starts, self.ends
         if starts.size != ends.size:
-            raise RangeError(f"{starts.size} starts for {ends.size} ends")
+            raise RangeError(f"{starts.size} starts do not fit {ends.size} ends; give one end for each start")
         if offsets.size == 0 or offsets[0] != 0 or offsets[-1] != starts.size or (np.diff(offsets) < 0).any():
-            raise RangeError("offsets must go from 0 up to the number of ranges, one more than there are sets")
+            raise RangeError("offsets do not ascend from 0 to the number of ranges; give one more than there are sets")
         touching = starts[1:] - 1 <= ends[:-1]
         inner = offsets[(offsets > 0) & (offsets < starts.size)]
-        touching[inner - 1] = False  # the last range of a set and the first of the next have nothing to do
+        touching[inner - 1] = False  # the last range of a set and the first of the next are independent
         if (starts > ends).any() or touching.any():
-            raise RangeError("the ranges of each set must be sorted, with room between them")
+            raise RangeError(
+                "the ranges of a set are not sorted with gaps between them; unite them with RangeSet.union_of"
+            )
 
     @staticmethod
     def of(sets: Iterable[RangeSet]) -> RangeSets:
@@ -71,7 +73,7 @@ class RangeSets:
 
     def __getitem__(self, row: int) -> RangeSet:
         if not 0 <= row < len(self):
-            raise IndexError(row)
+            raise IndexError(f"row {row} is out of range; there are {len(self)} sets")
         part = slice(self.offsets[row], self.offsets[row + 1])
         return RangeSet(self.starts[part], self.ends[part])
 
@@ -79,7 +81,7 @@ class RangeSets:
         return (self[row] for row in range(len(self)))
 
     def union(self) -> RangeSet:
-        """What is in any of them."""
+        """The union of all sets."""
         return RangeSet.union_of(self.starts, self.ends)
 
     def taken(self, rows: Points) -> RangeSets:

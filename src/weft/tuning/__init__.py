@@ -1,1 +1,1 @@
-"""Choosing the dimensions, cells, caps and filters of a routing table by samples."""
+"""Choosing the dimensions, cells, caps and filters of a routing table from samples."""

@@ -1,5 +1,5 @@
 """What a tuned table may cost, and which of two is better. Laws: of any two figures one ranks first, and equal ranks
-are equal figures; what keeps the limits ranks before what does not.
+mean equal figures; figures within the limits rank before figures that exceed them.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from weft.errors import TuningError
 Rank = tuple[float, float, float, float]
 
 FILTERS_NOTHING = 0.99  # the share of unwanted events from which a table filters nothing
-_LEAST_RATE = 1e-9  # so that a limit of no false positives at all can be compared too
+_LEAST_RATE = 1e-9  # so that a limit of zero false positives can be compared too
 
 
 class Cost(StrEnum):
-    """What a budget limits, and what is minimised; in the order in which a budget without a goal takes its goal."""
+    """What a budget limits and what is minimised, in the order in which a budget without a goal chooses its goal."""
 
     FALSE_POSITIVES = "false_positives"
     FORWARDED = "forwarded"
@@ -27,11 +27,11 @@ class Cost(StrEnum):
 
     @property
     def unit(self) -> str:
-        """What it is counted in."""
+        """The unit that it is counted in."""
         return {Cost.FALSE_POSITIVES: "of the events that nobody wants", Cost.FORWARDED: "items"}.get(self, "bytes")
 
     def shown(self, value: float) -> str:
-        """A value of it as people read it."""
+        """One of its values as text for people."""
         return f"{100 * value:.3g}%" if self is Cost.FALSE_POSITIVES else f"{value:,.0f}"
 
 
@@ -39,8 +39,8 @@ class Cost(StrEnum):
 class LinkFigures:
     """What one link costs.
 
-    `false_positives` is the share of the events that nobody wants which are forwarded all the same, `forwarded` the
-    ranges or labels that are told, `memory` the bytes of the table in which events are looked up.
+    `false_positives` is the share of the unwanted events that is forwarded anyway, `forwarded` the number of ranges or
+    labels that are told, `memory` the size in bytes of the table in which events are looked up.
     """
 
     false_positives: float
@@ -49,11 +49,11 @@ class LinkFigures:
 
     @property
     def filters_nothing(self) -> bool:
-        """Whether nearly all events that nobody wants pass: such a table is no better than flooding."""
+        """Whether nearly all unwanted events pass: such a table is no better than flooding."""
         return self.false_positives >= FILTERS_NOTHING
 
     def of(self, cost: Cost) -> float:
-        """One of them."""
+        """One of the figures."""
         return float(getattr(self, cost))
 
     def __str__(self) -> str:
@@ -64,7 +64,7 @@ class LinkFigures:
 class CostBudget:
     """Limits, each optional, and what is minimised within them.
 
-    Unless `minimise` says otherwise, it is the first without a limit of: false positives, forwarded items, memory.
+    The default for `minimise` is the first of these without a limit: false positives, forwarded items, memory.
 
     >>> CostBudget(memory=1 << 16).goal, CostBudget(false_positives=0.05).goal
     (<Cost.FALSE_POSITIVES: 'false_positives'>, <Cost.FORWARDED: 'forwarded'>)
@@ -84,18 +84,18 @@ class CostBudget:
                 object.__setattr__(self, "minimise", Cost(self.minimise))
             except ValueError:
                 known = ", ".join(Cost)
-                raise TuningError(f"{self.minimise!r} cannot be minimised: it is one of {known}") from None
+                raise TuningError(f"{self.minimise!r} cannot be minimised; choose one of {known}") from None
         rate = self.false_positives
         if rate is not None and not (_is_number(rate) and 0 <= rate <= 1):
-            raise TuningError(f"a limit of false positives is a share from 0 to 1, not {rate!r}")
+            raise TuningError(f"the limit of false positives is {rate!r}; give a share from 0 to 1")
         for cost in (Cost.MEMORY, Cost.FORWARDED):
             limit = getattr(self, cost)
             if limit is not None and not (_is_number(limit) and limit >= 1):
-                raise TuningError(f"a limit of {cost} is a number of {cost.unit} from 1 on, not {limit!r}")
+                raise TuningError(f"the limit of {cost} is {limit!r}; give a number of {cost.unit} of 1 or more")
 
     @property
     def limits(self) -> dict[Cost, float]:
-        """Those that are set."""
+        """The limits that are set."""
         every = {cost: getattr(self, cost) for cost in Cost}
         return {cost: limit for cost, limit in every.items() if limit is not None}
 
@@ -106,16 +106,16 @@ class CostBudget:
         return self.minimise or next(iter(free), Cost.FALSE_POSITIVES)
 
     def excess(self, figures: LinkFigures) -> float:
-        """How far figures are past the limits, 0 if they keep all; of ratios, so that no limit outweighs others."""
+        """How far figures exceed the limits, 0 if they keep all; a sum of ratios, so that no limit outweighs others."""
         return sum(_past(figures.of(cost), limit) for cost, limit in self.limits.items())
 
     def rank(self, figures: LinkFigures) -> Rank:
-        """The least is best: within the limits, then by what is minimised, then by the rest."""
+        """The smallest is best: within the limits, then by what is minimised, then by the rest."""
         rest = (figures.of(cost) for cost in Cost if cost is not self.goal)
         return (self.excess(figures), figures.of(self.goal), *rest)  # type: ignore[return-value]
 
     def verdict(self, figures: LinkFigures, best: LinkFigures) -> str:
-        """Why figures do not rank before the best, or that they do, and by what."""
+        """Why figures do not rank before the best, or that they do, and by which figure."""
         for cost, limit in self.limits.items():
             if figures.of(cost) > limit and self.excess(figures) >= self.excess(best):
                 return f"past {cost.shown(limit)} {_words(cost)}"
@@ -126,23 +126,23 @@ class CostBudget:
         return _compared(figures, best, self.goal)
 
     def refuse(self, tried: Iterable[LinkFigures]) -> TuningError:
-        """The error of a budget that none of these figures keeps: what cannot hold, and what would."""
+        """The error for a budget that none of these figures keeps: which limit cannot hold, and which would."""
         every = list(tried)
         for cost, limit in self.limits.items():
             least = min(figures.of(cost) for figures in every)
             if least > limit:
                 return TuningError(
-                    f"no choice has at most {cost.shown(limit)} {_words(cost)}: the least found is "
+                    f"no choice has at most {cost.shown(limit)} {_words(cost)}; the least found is "
                     f"{cost.shown(least)}, so allow that"
                 )
         near = min(every, key=self.rank)
         broken = [cost for cost, limit in self.limits.items() if near.of(cost) > limit]
         limits = " and ".join(f"{cost.shown(limit)} {_words(cost)}" for cost, limit in self.limits.items())
         allow = " and ".join(f"{cost.shown(near.of(cost))} {_words(cost)}" for cost in broken)
-        return TuningError(f"no choice keeps {limits} together: allow {allow}, or give up one of the limits")
+        return TuningError(f"no choice keeps {limits} together; allow {allow}, or remove one of the limits")
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON's types."""
+        """The budget as JSON types."""
         minimise = None if self.minimise is None else str(self.minimise)
         return {**{str(cost): limit for cost, limit in self.limits.items()}, "minimise": minimise}
 
@@ -160,7 +160,7 @@ def _words(cost: Cost) -> str:
 
 
 def _compared(figures: LinkFigures, best: LinkFigures, goal: Cost) -> str:
-    """The first difference, the goal's before others."""
+    """The first difference, that of the goal before others."""
     for cost in (goal, *(other for other in Cost if other is not goal)):
         if figures.of(cost) != best.of(cost):
             return f"{'fewer' if figures.of(cost) < best.of(cost) else 'more'} {_words(cost)}"

@@ -1,6 +1,6 @@
-"""Samples of subscriptions and events as cells of any grid. Laws: what is mapped to the cells of a dimension is mapped
-once, however many grids have that dimension; subscriptions that a space cannot tell apart are measured once; the order
-in which subscriptions come is that of a hash of their cells, so any first part of them is a sample of them all.
+"""Samples of subscriptions and events as cells of any grid. Laws: values are mapped to the cells of a dimension once,
+however many grids have that dimension; subscriptions that a space cannot tell apart are measured once; subscriptions
+are ordered by a hash of their cells, so every first part of them is a sample of them all.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from weft.space.grid import MOST_BOXES, CellBoxes, Grid
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SamplePart = tuple[float, tuple[CellBoxes, ...]]  # how much of all there has been, and the boxes of each grid
+SamplePart = tuple[float, tuple[CellBoxes, ...]]  # the share of all so far, and the boxes of each grid
 
 _MIXER = np.uint64(0x9E3779B97F4A7C15)
 _FEW = 512  # different subscriptions that are measured in one part
@@ -40,33 +40,33 @@ class _Spans(NamedTuple):
 
     @property
     def counts(self) -> Ints:
-        """How many intervals each row has."""
+        """The number of intervals of each row."""
         return np.diff(self.offsets)
 
 
 class Unwanted(NamedTuple):
-    """The different cells of events that nobody wants, in each grid, and how many events are in each."""
+    """The different cells of unwanted events, in each grid, and the number of events in each."""
 
     cells: tuple[Ints, ...]
     weights: Ints
 
 
 class Sample:
-    """Subscriptions, events, and which of these nobody wants. Raises TuningError if there is nothing to measure."""
+    """Subscriptions, events, and which of these are unwanted. Raises TuningError if there is nothing to measure."""
 
     def __init__(self, columns: BoxColumns, events: pa.RecordBatch | Sequence[AnyEvent]) -> None:
         if len(columns) == 0:
-            raise TuningError("tuning needs a sample of subscriptions: give some that match something")
+            raise TuningError("tuning needs a sample of subscriptions; give some that can match")
         if len(events) == 0:
-            raise TuningError("tuning needs a sample of events: give some that are published")
+            raise TuningError("tuning needs a sample of events; give some that are published")
         self.columns, self.events = columns, events
         index = TreeIndex()
         index.add_forms(range(len(columns)), [NormalForm((box,)) for box in columns])
         self.strangers: Mask = ~index.any_batch(events)
         if not self.strangers.any():
             raise TuningError(
-                "somebody wants every event of the sample, so no choice can let too many pass: "
-                "give more events, or fewer subscriptions"
+                "every event of the sample matches a subscription, so false positives cannot be measured; "
+                "give more events or fewer subscriptions"
             )
         self._cells: dict[GridDimension, Ints] = {}
         self._spans: dict[GridDimension, _Spans] = {}
@@ -74,33 +74,33 @@ class Sample:
     # -- events ------------------------------------------------------------------------------------
 
     def cells(self, dimensions: Sequence[GridDimension]) -> Ints:
-        """The cells of the events, a row each."""
+        """The cells of the events, one row each."""
         for dimension in dimensions:
             if dimension not in self._cells:
                 self._cells[dimension] = Grid((dimension,)).cells(self.events)[:, 0]
         return np.stack([self._cells[dimension] for dimension in dimensions], axis=1)
 
     def unwanted(self, grids: Sequence[Grid]) -> Unwanted:
-        """The cells of the events that nobody wants."""
+        """The cells of the unwanted events."""
         every = [self.cells(grid.dimensions)[self.strangers] for grid in grids]
         hashes = sum(_hashed(cells, at) for at, cells in enumerate(every))
         _, firsts, weights = np.unique(hashes, return_index=True, return_counts=True)
         return Unwanted(tuple(cells[firsts] for cells in every), weights)
 
     def share(self, passed: Mask) -> float:
-        """The part of the events that nobody wants which pass."""
+        """The share of the unwanted events that pass."""
         return float(passed[self.strangers].mean())
 
     # -- subscriptions -----------------------------------------------------------------------------
 
     def boxes(self, grid: Grid) -> CellBoxes:
-        """As `grid.boxes_of_columns` has them."""
+        """The boxes, as `grid.boxes_of_columns` returns them."""
         spans = [self._spans_of(dimension) for dimension in grid.dimensions]
         counts = np.stack([each.counts for each in spans])
-        odd = (counts.prod(axis=0) > MOST_BOXES) | (counts.max(axis=0) == MOST_BOXES)  # gaps have to be closed
+        odd = (counts.prod(axis=0) > MOST_BOXES) | (counts.max(axis=0) == MOST_BOXES)  # gaps must be closed
         rows = (~odd).nonzero()[0]
         lows, highs = np.empty((len(rows), 0), np.int64), np.empty((len(rows), 0), np.int64)
-        for each in spans:  # each row as often as it has intervals
+        for each in spans:  # repeat each row once per interval
             times = each.counts[rows]
             again = np.repeat(np.arange(len(rows)), times)
             place = np.arange(len(again)) - np.repeat(np.cumsum(times) - times, times) + each.offsets[rows[again]]
@@ -122,9 +122,9 @@ class Sample:
         return self._spans[dimension]
 
     def parts(self, boxes: Sequence[CellBoxes]) -> Iterator[SamplePart]:
-        """The boxes of a first part of the different subscriptions, of those that follow, and so on to the last.
+        """The boxes of a first part of the different subscriptions, of the next part, and so on to the last.
 
-        With each comes the part of them that there has been, this one included.
+        Each comes with the share of subscriptions so far, including this part.
         """
         owners, numbers = np.unique(self.columns.owners, return_inverse=True)
         holders = [numbers[mine.rows] for mine in boxes]
@@ -142,7 +142,7 @@ class Sample:
             done = end
 
     def outside(self, dimension: GridDimension) -> float:
-        """The part of the unwanted events that a subscription rules out by one dimension alone, on average."""
+        """The mean share of the unwanted events that a subscription rules out by one dimension alone."""
         below = np.append(
             0, np.cumsum(np.bincount(self.cells([dimension])[self.strangers, 0], minlength=dimension.size))
         )

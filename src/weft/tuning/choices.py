@@ -1,9 +1,9 @@
-"""Among what tuning chooses: for each attribute its ways of being cut, or none, and its group; and a cap. Laws: every
-way but "left out" is a dimension, and none is there twice; a candidate that is possible has an attribute, and each of
-its groups fits in a curve's index and in a label; groups are numbered as they appear, so a grouping has one form.
+"""The choices of tuning: for each attribute the ways to cut it, or none, and its group; and a cap. Laws: every way but
+"left out" is a dimension, and none occurs twice; a possible candidate has an attribute, and each of its groups fits in
+a curve's index and in a label; groups are numbered in order of appearance, so a grouping has a single form.
 
-A candidate is a row of numbers: for each attribute the place of its way, then the place of the cap, then for each
-attribute the number of its group.
+A candidate is a tuple of numbers: for each attribute the position of its way, then the position of the cap, then for
+each attribute the number of its group.
 """
 
 from __future__ import annotations
@@ -32,15 +32,16 @@ _LABEL_BITS = 56  # below the number of an application
 _MOST_CUTS = 1 << 16  # of a dimension: a curve of one dimension could have many more
 _MOST_GROUPS = 16
 _VALUES = 4_096  # of an attribute, to see where they lie
-WORK = 400_000_000  # steps: some ten seconds
+WORK = 400_000_000  # steps: about ten seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The numbers of cells (granules) that an attribute may have, and of ranges or labels that a filter may.
+    """The numbers of cells (granules) that an attribute may have, and the numbers of ranges or labels that a filter may
+    have.
 
-    Attributes are split into so many `groups` at most. `work` limits the search, in elementary steps: cells and events
-    that are looked at, so that the same search ends at the same place on every machine.
+    Attributes are divided into at most this many `groups`. `work` limits the search, in elementary steps: cells and
+    events that are visited. The same search therefore ends at the same place on every machine.
 
     >>> Options(cells=(8, 64), caps=(16,)).caps
     (16,)
@@ -55,17 +56,17 @@ class Options:
         for name, most in (("groups", _MOST_GROUPS), ("work", None)):
             number = getattr(self, name)
             if type(number) is not int or not 1 <= number <= (most or number):
-                upto = f" to {most}" if most else " on"
-                raise TuningError(f"the {name} to choose among are whole numbers from 1{upto}, not {number!r}")
+                valid = f"from 1 to {most}" if most else "of 1 or more"
+                raise TuningError(f"{name} is {number!r}; give an integer {valid}")
         for name, least, most in (("cells", partition.LEAST_CELLS + 1, _MOST_CUTS), ("caps", 1, curve.MOST_ALLOWED)):
             given = tuple(sorted(set(getattr(self, name))))
             object.__setattr__(self, name, given)
             if not given or not least <= given[0] <= given[-1] <= most:
-                raise TuningError(f"the {name} to choose among are numbers from {least} to {most}, not {given}")
+                raise TuningError(f"{name} is {given}; give numbers from {least} to {most} to choose from")
 
 
 class Way(NamedTuple):
-    """One way to cut an attribute; with no dimension it is left out."""
+    """One way to cut an attribute. Without a dimension, the attribute is left out."""
 
     name: str
     dimension: GridDimension | None = None
@@ -82,8 +83,9 @@ class Way(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """The ways of each attribute, from coarse to fine, the first of them "left out"; the caps; about which
-    numbers of cells there are; and the most groups."""
+    """The ways of each attribute, from coarse to fine, beginning with "left out"; the caps; the approximate numbers of
+    cells; and the maximal number of groups.
+    """
 
     ways: tuple[tuple[Way, ...], ...]
     caps: tuple[int, ...]
@@ -94,10 +96,10 @@ class Choices:
     def of(
         schema: Schema, names: Collection[str], events: pa.RecordBatch | Sequence[AnyEvent], options: Options
     ) -> Choices:
-        """Uniform cells where the schema has bounds or categories, equi-depth ones where the events have values.
+        """Uniform cells where the schema has bounds or categories, equi-depth cells where the events have values.
 
-        An attribute that has neither is left out, and so is one that is not in `names`: nobody asks for it. Raises
-        TuningError if all are.
+        An attribute with neither is left out, as is one that is not in `names`, because no subscription tests it.
+        Raises TuningError if all are left out.
         """
         asked = [attribute for attribute in schema.attributes if attribute.name in names]
         columns = EventColumns.of(events, [attribute.name for attribute in asked])
@@ -107,19 +109,19 @@ class Choices:
         if not kept:
             wanted = ", ".join(sorted(names)) or "none"
             raise TuningError(
-                f"no attribute that the subscriptions ask for ({wanted}) can be cut into cells: declare one in the "
-                "schema, with bounds or categories, or take events that have values of it"
+                f"no attribute that the subscriptions test ({wanted}) can be cut into cells; declare one in the "
+                "schema, with bounds or categories, or give events that have values of it"
             )
         return Choices(kept, options.caps, options.cells, options.groups)
 
     @property
     def coordinates(self) -> range:
-        """The places of a candidate: attributes, then the cap."""
+        """The positions of a candidate: attributes, then the cap."""
         return range(len(self.ways) + 1)
 
     @property
     def size(self) -> int:
-        """How many candidates there are, possible or not."""
+        """The number of candidates, possible or not."""
         return math.prod(map(len, self.ways)) * len(self.caps) * len(self._partitions)
 
     @property
@@ -131,17 +133,19 @@ class Choices:
         return found
 
     def __iter__(self) -> Iterator[Candidate]:
-        """All candidates that are possible, each once and in order."""
+        """All possible candidates, each once and in order."""
         places = (range(len(some)) for some in (*self.ways, self.caps))
         every = ((*some, *groups) for some in product(*places) for groups in self._partitions)
         return (candidate for candidate in every if candidate == self.tidied(candidate) and self.possible(candidate))
 
     def candidate(self, places: Sequence[int], cap: int, groups: Sequence[int] = ()) -> Candidate:
-        """The candidate with these ways and this cap; in one group, unless groups are given."""
+        """The candidate with these ways and this cap, in one group unless groups are given."""
         return self.tidied((*places, cap, *(groups or (0 for _ in self.ways))))
 
     def tidied(self, candidate: Candidate) -> Candidate:
-        """The same with its groups numbered as they appear; what is left out is in none, and so in the first."""
+        """The same with its groups numbered in order of appearance; an attribute that is left out counts as in the
+        first.
+        """
         width = len(self.ways)
         numbers: dict[int, int] = {}
         groups = [
@@ -151,12 +155,12 @@ class Choices:
         return (*candidate[: width + 1], *groups)
 
     def possible(self, candidate: Candidate) -> bool:
-        """Whether it has an attribute, and each of its grids a curve, and labels."""
+        """Whether it has an attribute, and each of its grids fits in a curve and in labels."""
         groups = self.groups(candidate)
         return bool(groups) and len(groups) <= self.most and all(map(_fits, groups))
 
     def groups(self, candidate: Candidate) -> tuple[tuple[GridDimension, ...], ...]:
-        """The dimensions of each of its grids, in the schema's order."""
+        """The dimensions of each of its grids, in the order of the schema."""
         found: dict[int, list[GridDimension]] = {}
         for some, place, group in zip(self.ways, candidate, candidate[len(self.ways) + 1 :], strict=False):
             dimension = some[place].dimension
@@ -169,13 +173,13 @@ class Choices:
         return self.caps[candidate[len(self.ways)]]
 
     def line(self, candidate: Candidate, at: int) -> list[Candidate]:
-        """All that differ from a candidate in one attribute's way, or in the cap, and are possible."""
+        """All possible candidates that differ from this one only in one attribute's way, or in the cap."""
         room = len(self.caps) if at == len(self.ways) else len(self.ways[at])
         every = ((*candidate[:at], place, *candidate[at + 1 :]) for place in range(room) if place != candidate[at])
         return [other for other in map(self.tidied, every) if self.possible(other)]
 
     def regroupings(self, candidate: Candidate) -> list[Candidate]:
-        """All that have one attribute in another group or in one of its own, or two groups as one."""
+        """All candidates with one attribute moved to another group or to its own, or with two groups combined."""
         width = len(self.ways)
         places, groups = candidate[:width], candidate[width + 1 :]
         number = len(self.groups(candidate))
@@ -192,7 +196,7 @@ class Choices:
         return [other for other in found if other != candidate and self.possible(other)]
 
     def exchanges(self, candidate: Candidate) -> list[Candidate]:
-        """All that are a step finer at one place and a step coarser at another, and are possible."""
+        """All possible candidates that are one step finer at one position and one step coarser at another."""
         found: list[Candidate] = []
         for finer, coarser in permutations(self.coordinates, 2):
             for up, down in product(self._steps(candidate, finer, 1), self._steps(candidate, coarser, -1)):
@@ -202,7 +206,7 @@ class Choices:
         return [other for other in map(self.tidied, found) if self.possible(other)]
 
     def even(self, candidate: Candidate, members: Sequence[int], size: int, cuts: str) -> Candidate:
-        """The candidate with some attributes in about so many cells each, cut in this way where they can be."""
+        """The candidate with some attributes in about this many cells each, cut in this way where possible."""
         other = list(candidate)
         for at in members:
             some = self.ways[at]
@@ -213,7 +217,7 @@ class Choices:
         return self.tidied(tuple(other))
 
     def _steps(self, candidate: Candidate, at: int, direction: int) -> list[int]:
-        """The next places up or down there: of an attribute the next size with each kind of cuts."""
+        """The next positions up or down; for an attribute, the next size with each kind of cuts."""
         place = candidate[at]
         if at == len(self.ways):
             return [place + direction] if 0 <= place + direction < len(self.caps) else []
@@ -226,7 +230,7 @@ class Choices:
         return [other for _, other in nearest.values()]
 
     def shown(self, candidate: Candidate, before: Candidate | None = None) -> str:
-        """A candidate as people read it: all of it, or what is different from another."""
+        """A candidate as text for people: all of it, or its difference from another."""
         width = len(self.ways)
         said = [
             f"{some[place]}"
@@ -242,7 +246,7 @@ class Choices:
 
 
 def _fits(group: Sequence[GridDimension]) -> bool:
-    """Whether a grid of these has a curve, and labels."""
+    """Whether a grid of these dimensions fits in a curve and in labels."""
     bits = [(dimension.size - 1).bit_length() for dimension in group]
     fits_curve = len(bits) * max(bits) <= curve.MOST_BITS
     return fits_curve and sum(bits) + len(bits) <= min(_LABEL_BITS, labels.MOST_BITS)

@@ -1,8 +1,8 @@
-"""What a cell space costs on samples of subscriptions and events, for each model. Laws: an event that somebody wants
-passes; figures that are measured are those of a table that was filled and asked; no loop in Python runs over events.
+"""What a cell space costs on samples of subscriptions and events, for each model. Laws: every wanted event passes;
+measured figures are those of a table that was filled and queried; no Python loop runs over events.
 
-A link is measured that wants all of the sample's subscriptions and is offered all of its events. More subscriptions let
-no fewer events pass, so a space is given up as soon as a part of them lets too many pass; `Seen.part` says so.
+The measured link wants all of the sample's subscriptions and is offered all of its events. More subscriptions let no
+fewer events pass, so a space is rejected as soon as a part of them lets too many pass; `Seen.part` records that.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from weft.space.range_sets import RangeSets
 from weft.tuning.budget import CostBudget, LinkFigures
 from weft.tuning.cell_sample import Sample, SamplePart
 
-_FULL = 15  # what a counter of 4 bits holds
+_FULL = 15  # the maximum of a 4-bit counter
 _UNSEEN = 0.5  # false positives of a sample that are as good as none
-_MOST_COUNTERS, _MOST_HASHES = 32, 16  # the power of two, and the hashes that are tried
-_DESCENTS = 5  # of a box with a large surface, to find how deep it may be followed
+_MOST_COUNTERS, _MOST_HASHES = 32, 16  # the power of two, and the numbers of hashes that are tried
+_DESCENTS = 5  # of a box with a large surface, to find how deep it can be followed
 
 
 class HeardItems(Protocol):
@@ -39,21 +39,21 @@ class HeardItems(Protocol):
 
     @property
     def nbytes(self) -> int:
-        """Its memory."""
+        """Its memory in bytes."""
         ...
 
     def admits(self, cells: Sequence[Ints]) -> Mask:
-        """Which events pass; of each grid there are the cells of all events."""
+        """Which events pass. `cells` holds the cells of all events, for each grid."""
         ...
 
 
 class Seen(NamedTuple):
-    """What a space does on a sample, or on so large a part of its subscriptions."""
+    """What a space does on a sample, or on a part of its subscriptions."""
 
     space: CellSpace
     items: int
-    passed: float  # of the events that nobody wants, by their cells
-    looks: int  # for each event
+    passed: float  # share of the unwanted events, by their cells
+    looks: int  # per event
     nbytes: int  # of a table of the items, without a filter
     strangers: int
     part: float
@@ -82,19 +82,19 @@ class TunableModel(Protocol):
         ...
 
     def work(self, boxes: CellBoxes, cap: int, grid: Grid) -> float:
-        """About how many elementary steps it takes to make the items of the boxes."""
+        """Approximately how many elementary steps it takes to compute the items of the boxes."""
         ...
 
     def looks(self, space: CellSpace, items: Ints) -> int:
-        """How many look-ups an event takes."""
+        """The number of look-ups per event."""
         ...
 
     def made(self, seen: Seen, budget: CostBudget) -> Made:
-        """What was seen, with the best filter for a budget."""
+        """A measured space, with the best filter for a budget."""
         ...
 
     def fitted(self, shape: FilterShape | None, rate: float, items: int) -> FilterShape | None:
-        """The filter that a table with so many items has, if it grows when more than the rate would pass."""
+        """The filter of a table with this many items, if it grows whenever more than the rate would pass."""
         ...
 
     def held(self, space: Any, items: Ints, shape: FilterShape | None) -> HeardItems:
@@ -102,7 +102,7 @@ class TunableModel(Protocol):
         ...
 
     def counted(self, space: Any, items: Ints) -> int:
-        """The bytes in which the teller counts who needs which of the items."""
+        """The bytes in which the sender counts who needs which of the items."""
         ...
 
 
@@ -131,7 +131,7 @@ class _Labels:
 
 
 class Mics:
-    """Curve ranges: what is told is the union of all ranges, and looked up in range tables."""
+    """Curve ranges: the union of all ranges is told, and looked up in range tables."""
 
     name = "mics"
 
@@ -141,7 +141,7 @@ class Mics:
         return spaces[0] if len(spaces) == 1 else CurveGroups(spaces)
 
     def work(self, boxes: CellBoxes, cap: int, grid: Grid) -> float:
-        """The surfaces of the boxes, which a descent follows; of a large one only so much as patience allows."""
+        """The surfaces of the boxes, which a descent follows; a large surface only as far as patience allows."""
         sides = (boxes.highs - boxes.lows + 1).astype(np.float64)
         volume = sides.prod(axis=1)
         cut = (boxes.lows > 0) | (boxes.highs < np.array(grid.shape) - 1)
@@ -150,15 +150,15 @@ class Mics:
         return float(np.minimum(steps, _DESCENTS * cap * PATIENCE).sum())
 
     def looks(self, space: CellSpace, items: Ints) -> int:  # noqa: ARG002
-        """One for each group."""
+        """One per group."""
         return len(space.grids)
 
     def made(self, seen: Seen, budget: CostBudget) -> Made:  # noqa: ARG002
-        """There is no filter."""
+        """Mics has no filter."""
         return Made(seen.space, None, LinkFigures(seen.passed, seen.items, seen.nbytes))
 
     def fitted(self, shape: FilterShape | None, rate: float, items: int) -> FilterShape | None:  # noqa: ARG002
-        """None."""
+        """Always None."""
         return None
 
     def held(self, space: ContentSpace | CurveGroups, items: Ints, shape: FilterShape | None) -> HeardItems:  # noqa: ARG002
@@ -171,7 +171,7 @@ class Mics:
 
 
 class Dls:
-    """Labels: what is told is the set of all labels, and looked up in a counting filter."""
+    """Labels: the set of all labels is told, and looked up in a counting filter."""
 
     name = "dls"
 
@@ -185,7 +185,7 @@ class Dls:
         return float((4 * np.minimum(volume, cap) + 64).sum())
 
     def looks(self, space: Any, items: Ints) -> int:
-        """One for each level in use."""
+        """One per level in use."""
         return len(space.levels(items[:, 0]))
 
     def made(self, seen: Seen, budget: CostBudget) -> Made:
@@ -201,7 +201,7 @@ class Dls:
         return min(every, key=lambda made: budget.rank(made.figures))
 
     def fitted(self, shape: FilterShape | None, rate: float, items: int) -> FilterShape | None:
-        """One that keeps the rate."""
+        """A filter that keeps the rate."""
         fitting = shape or FilterShape.fitting(items)
         while fitting.rate(items) > rate:
             fitting = fitting.resized(2 * fitting.size)
@@ -220,9 +220,9 @@ MODELS: dict[str, TunableModel] = {model.name: model for model in (Mics(), Dls()
 
 
 def look(space: CellSpace, parts: Iterable[SamplePart], sample: Sample, hopeless: Callable[[float], bool]) -> Seen:
-    """What a space does on the parts of a sample's subscriptions, which are all of them or the first.
+    """Measure a space on the parts of a sample's subscriptions: all of them, or the first ones.
 
-    It is given up when a part of the subscriptions lets so many events pass that it is hopeless.
+    The space is rejected when a part of the subscriptions lets so many events pass that it is hopeless.
     """
     model, unwanted = MODELS[space.model], sample.unwanted(space.grids)
     items = np.zeros((0, len(space.fields)), np.int64)
@@ -240,7 +240,7 @@ def look(space: CellSpace, parts: Iterable[SamplePart], sample: Sample, hopeless
 
 
 def measure(space: CellSpace, shape: FilterShape | None, sample: Sample) -> LinkFigures:
-    """What a space, and a filter, cost on a sample: a table is filled and asked, and nothing is estimated."""
+    """What a space and a filter cost on a sample: a table is filled and queried, and nothing is estimated."""
     boxes = [sample.boxes(grid) for grid in space.grids]
     told = space.united(space.items(boxes, sample.columns.owners))
     held = MODELS[space.model].held(space, told, shape)
@@ -249,15 +249,16 @@ def measure(space: CellSpace, shape: FilterShape | None, sample: Sample) -> Link
 
 
 def shapes_for(labels: int, rate: float) -> Iterator[FilterShape]:
-    """The shapes worth trying for so many labels: each size with its best hashes, up to one with such a rate.
+    """The shapes worth trying for this many labels: each size with its best number of hashes, up to one with the given
+    rate.
 
-    A larger one would save false positives that nobody can see. Counters have 4 bits, or 8 where one of 4 would
-    probably be full: a full one never empties.
+    A larger shape would save false positives that the sample cannot show. Counters have 4 bits, or 8 where a 4-bit
+    counter would probably be full, because a full one never empties.
 
     >>> [(shape.size, shape.hashes, shape.bits) for shape in shapes_for(1000, 0.1)]
     [(64, 1, 8), (128, 1, 8), (256, 1, 4), (512, 1, 4), (1024, 1, 4), (2048, 1, 4), (4096, 3, 4), (8192, 6, 4)]
     """
-    power = max(3, (labels // 16).bit_length())  # below, a filter is so full that it lets everything pass
+    power = max(3, (labels // 16).bit_length())  # a smaller filter is so full that everything passes
     for size in (1 << each for each in range(power, _MOST_COUNTERS + 1)):
         shape = min(
             (FilterShape(size, hashes) for hashes in range(1, min(size, _MOST_HASHES) + 1)),
@@ -271,12 +272,12 @@ def shapes_for(labels: int, rate: float) -> Iterator[FilterShape]:
 
 
 def _chance(rate: float, looks: int) -> float:
-    """That one of some look-ups is a false positive."""
+    """The probability that one of the look-ups is a false positive."""
     return -math.expm1(looks * math.log1p(-rate)) if rate < 1 else 1.0
 
 
 def _counting(ranges: Ints) -> RangeTable:
-    """A table of ranges, each counted by itself."""
+    """A table of ranges, each counted separately."""
     table = RangeTable()
     table.insert_batch(RangeSets(np.arange(len(ranges) + 1), ranges[:, 0], ranges[:, 1]))
     return table

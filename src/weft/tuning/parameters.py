@@ -1,5 +1,5 @@
-"""A tuning: the parameters that were chosen for a table, what they cost, and why they were chosen. Laws: what is read
-back from its file is equal; a table made of it loses no event, whatever it was tuned for.
+"""A tuning: the parameters chosen for a table, what they cost, and why they were chosen. Laws: a tuning read back from
+its file is equal; a table built from it loses no event, whatever it was tuned for.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Tuned(Generic[Space]):
-    """The choice: a space, with labels a filter's shape and the rate past which it should grow.
+    """The choice: a space, and for labels the shape of the filter and the rate beyond which it should grow.
 
     `MicsTable(tuned.space.groups)` and `DlsTable(tuned.space, shape=tuned.shape, rate=tuned.rate)` are its tables.
-    `figures` is what one link will cost by the sample, `counted` the bytes of the exact counts at the teller, which no
-    budget limits.
+    `figures` is what one link costs according to the sample. `counted` is the size in bytes of the exact counts at the
+    sender, which no budget limits.
     """
 
     model: str
@@ -54,7 +54,7 @@ class Tuned(Generic[Space]):
     rows: tuple[Trial, ...] = ()
 
     def to_json(self) -> str:
-        """The tuning file's text."""
+        """The text of the tuning file."""
         form = {
             "form": _FORM,
             "version": _VERSION,
@@ -72,17 +72,17 @@ class Tuned(Generic[Space]):
 
     @staticmethod
     def from_json(text: str) -> Tuned[Any]:
-        """The tuning of a file's text. Raises TuningError for what is none."""
+        """Parse the text of a tuning file. Raises TuningError if it is not one."""
         try:
             form = json.loads(text)
             if form["form"] != _FORM:
-                raise ValueError("it is a file of something else")
+                raise ValueError("it is a file of another kind")
             if form["version"] != _VERSION:
-                raise ValueError(f"it has version {form['version']!r}, and {_VERSION} is the one that is known")
+                raise ValueError(f"its version is {form['version']!r}, and only {_VERSION} is supported")
             shape = None if form["filter"] is None else FilterShape(*map(_whole, form["filter"]))  # type: ignore[arg-type]
             rate = float(form["rate"])
             if not 0 < rate <= 1:
-                raise ValueError(f"its rate {rate} is no share")
+                raise ValueError(f"its rate {rate} is not a share")
             return Tuned(
                 form["model"],
                 _space(form["model"], form["space"]),
@@ -95,9 +95,9 @@ class Tuned(Generic[Space]):
                 tuple(Trial(**{**row, "figures": _figures(row["figures"])}) for row in form["rows"]),
             )
         except KeyError as error:
-            raise TuningError(f"this is no tuning file: it lacks {error}; write one with `to_json`") from None
+            raise TuningError(f"not a tuning file: it has no {error}; write one with to_json()") from None
         except (WeftError, TypeError, ValueError, AttributeError, RecursionError) as error:
-            raise TuningError(f"this is no tuning file: {error}; write one with `to_json`") from None
+            raise TuningError(f"not a tuning file: {error}; write one with to_json()") from None
 
     def save(self, path: str | Path) -> None:
         """Write the tuning file."""
@@ -105,7 +105,7 @@ class Tuned(Generic[Space]):
 
     @staticmethod
     def load(path: str | Path) -> Tuned[Any]:
-        """The tuning in a file. Raises TuningError that names it."""
+        """The tuning in a file. Raises TuningError that names the file."""
         try:
             return Tuned.from_json(Path(path).read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as error:
@@ -123,12 +123,12 @@ def _space(model: Any, parameters: Any) -> CellSpace:
             return ContentSpace.from_json(json.dumps(parameters))
         case "dls", _:
             return LabelSpace.from_json(json.dumps(parameters))
-    raise ValueError(f"it is for the unknown model {model!r}")
+    raise ValueError(f"its model {model!r} is unknown")
 
 
 def _whole(value: Any) -> int:
     if type(value) is not int or value < 0:
-        raise ValueError(f"{value!r} is no whole number from 0 on")
+        raise ValueError(f"{value!r} is not a whole number of 0 or more")
     return value
 
 

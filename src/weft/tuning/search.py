@@ -1,16 +1,17 @@
-"""The search of tuning: candidates, each measured once, and the rows that tell of it. Laws: the same samples, options
-and budgets give the same choice, for what limits the search is counted in steps and never in seconds; what is given up
-early cannot be better than what is kept.
+"""The search of tuning: candidates, each measured once, and the rows that report it. Laws: the same samples, options
+and budgets give the same choice, because the limit of the search is counted in steps and never in seconds; a candidate
+that is rejected early cannot be better than the one kept.
 
-1. *Starts.* Even grids over any of few attributes; of many over the one that rules out most events, over the two
-   that do, and so on. Attributes are in one group, or in groups of those that the same
+1. *Starts.* Even grids: over every subset of a few attributes; of many attributes, over the one that rules out most
+   events, over the best two, and so on. Attributes are in one group, or in groups of those that the same
    subscriptions constrain.
-2. *Descents* from the best starts. One place of a candidate after another (an attribute's cells, the cap) is set to its
-   best as long as that helps. Then attributes are regrouped: one moves to another group or to one of its own, or two
-   groups become one. Then one place is made finer and another coarser, for two that share a budget block each other.
+2. *Descents* from the best starts. One position of a candidate after another (an attribute's cells, the cap) is set to
+   its best value as long as that helps. Then attributes are regrouped: one moves to another group or to its own, or two
+   groups are combined. Then one position is made finer and another coarser, because two that share a budget block each
+   other.
 
-A candidate is measured on a part of the subscriptions first. More subscriptions let no fewer events pass, so one that
-already lets more pass than the best may is given up.
+A candidate is first measured on a part of the subscriptions. More subscriptions let no fewer events pass, so a
+candidate that already lets more pass than the best one may is rejected.
 """
 
 from __future__ import annotations
@@ -39,15 +40,15 @@ if TYPE_CHECKING:
 _ROOM = 1.25  # more labels than the sample has, before a filter grows
 _LEAST_RATE = 1e-9
 _STARTS = 5
-_FEW = 4  # attributes of which every set is a start
+_FEW = 4  # attributes of which every subset is a start
 _MOST_CANDIDATES = 200_000
-_AGAIN = 4  # the part of the work that another budget may take
-_SHARE = 16  # no candidate takes more than this part of the work
-_EACH, _CELL = 200_000, 8  # steps of a candidate, and of each dimension of each box and event
+_AGAIN = 4  # the share of the work that another budget may take
+_SHARE = 16  # no candidate takes more than this share of the work
+_EACH, _CELL = 200_000, 8  # steps per candidate, and per dimension of each box and event
 
 
 class Search:
-    """A search on one pair of samples; it can be tuned for one budget after another, and measures nothing anew."""
+    """A search on one pair of samples. It can be tuned for one budget after another and measures nothing twice."""
 
     def __init__(  # noqa: PLR0913, PLR0917
         self,
@@ -59,7 +60,7 @@ class Search:
         progress: RunProgress = lambda *_: None,
     ) -> None:
         if model not in MODELS:
-            raise TuningError(f"no model is named {model!r}: tune one of {', '.join(MODELS)}")
+            raise TuningError(f"there is no model {model!r} to tune; choose one of {', '.join(MODELS)}")
         options = options or Options()
         self.model, self.budget = MODELS[model], CostBudget()
         self.sample = Sample(columns, events)
@@ -67,15 +68,15 @@ class Search:
         self.choices = Choices.of(schema, asked, events, options)
         self.seen: dict[Candidate, Seen] = {}
         self.spent = 0
-        self._made: dict[Candidate, Made] = {}  # within the budget
+        self._made: dict[Candidate, Made] = {}  # for the current budget
         self._large: set[Candidate] = set()  # too much work to measure
         self._steps = options.work
-        self._half = self._limit = 0  # steps after which starts are enough, and all ends
+        self._half = self._limit = 0  # steps after which no more starts are tried, and after which the search ends
         self._progress = progress
         self._rows: list[Trial] = []
 
     def tune(self, budget: CostBudget | None = None, *, exhaustively: bool = False) -> Tuned[Any]:
-        """The choice for a budget. Raises TuningError if none keeps it."""
+        """The choice for a budget. Raises TuningError if no choice keeps it."""
         self.budget, self._made, self._rows = budget or CostBudget(), {}, []
         allowed = self._steps if not self.seen else self._steps // _AGAIN
         self._half, self._limit = self.spent + allowed // 2, self.spent + allowed
@@ -105,11 +106,11 @@ class Search:
     # -- the search --------------------------------------------------------------------------------
 
     def _over_all(self) -> Candidate:
-        """The best of all."""
+        """The best of all candidates."""
         if self.choices.size > _MOST_CANDIDATES:
             raise TuningError(
                 f"an exhaustive search would measure {self.choices.size:,} candidates, and {_MOST_CANDIDATES:,} is "
-                "the limit: give fewer attributes or options, or tune"
+                "the limit; give fewer attributes or options, or use tune_mics or tune_dls"
             )
         best = None
         for candidate in self.choices:
@@ -121,7 +122,7 @@ class Search:
         return best
 
     def _descend(self) -> Candidate:
-        """The best that a few descents find."""
+        """The best candidate that a few descents find."""
         starts = self._starts()
         best = starts[0]
         for start in starts:
@@ -129,7 +130,7 @@ class Search:
         return best
 
     def _starts(self) -> list[Candidate]:
-        """The best even grids, each over other attributes or in other groups."""
+        """The best even grids, each over different attributes or in different groups."""
         found: list[Candidate] = []
         for members, groups in self._members():
             if found and self.spent >= self._half:
@@ -141,7 +142,7 @@ class Search:
         return found[:_STARTS]
 
     def _members(self) -> list[tuple[Sequence[int], Sequence[int]]]:
-        """Attributes that may do, and their groups."""
+        """Promising sets of attributes, and their groups."""
         every = range(len(self.choices.ways))
         alone = [0 for _ in every]
         if len(every) <= _FEW:
@@ -156,7 +157,7 @@ class Search:
         return self.choices.ways[at][-1].dimension
 
     def _together(self, members: Sequence[int]) -> list[list[int]]:
-        """Groups of attributes that the same subscriptions constrain: those that share most are united first."""
+        """Groups of attributes that the same subscriptions constrain: those that share most are combined first."""
         asking = {at: self.sample.asking(self.choices.ways[at][LEFT_OUT].name) for at in members}
         groups = [[at] for at in members]
         found = []
@@ -176,7 +177,7 @@ class Search:
         return found
 
     def _evens(self, members: Sequence[int], groups: Sequence[int]) -> list[Candidate]:
-        """Grids in which some attributes have about as many cells, cut alike."""
+        """Grids in which some attributes have about the same number of cells, cut in the same way."""
         choices = self.choices
         few = len(choices.ways) <= _FEW
         caps = range(len(choices.caps)) if few else [len(choices.caps) // 2]
@@ -186,7 +187,7 @@ class Search:
         return [each for each in dict.fromkeys(every) if choices.possible(each)]
 
     def _settle(self, candidate: Candidate) -> Candidate:
-        """A candidate that no change of one place betters, no regrouping, and no exchange between two places."""
+        """A candidate that no change of one position, no regrouping and no exchange between two positions improves."""
         while True:
             before = candidate
             for at in self.choices.coordinates:
@@ -237,13 +238,13 @@ class Search:
         return Trial(step, self.choices.shown(other, held), figures, verdict, kept)
 
     def _rank(self, candidate: Candidate) -> tuple[Rank, Candidate]:
-        """The least is best; of equals the coarser, so that a choice is the same every time."""
+        """The smallest is best; the coarser of equal ones, so that the choice is always the same."""
         return self.budget.rank(self._made[candidate].figures), candidate
 
     def _measured(self, candidate: Candidate, against: Candidate | None, *, endless: bool = False) -> bool:
-        """Measure a candidate, unless that was done or would be too much work; whether there are figures.
+        """Measure a candidate, unless that is done or would be too much work; returns whether there are figures.
 
-        Of one that cannot be better than the one against, these may be of a part of the subscriptions only.
+        For a candidate that cannot be better than the one against, these may be of a part of the subscriptions only.
         """
         bound = None if against is None else self._made[against].figures
         seen = self.seen.get(candidate)
@@ -271,7 +272,7 @@ class Search:
             int(sum(self.model.work(mine, cap, grid) for mine, grid in zip(some, space.grids, strict=True)))
             for _, some in parts
         ]
-        if self._made and not endless:  # the first is measured whatever it takes
+        if self._made and not endless:  # the first is measured whatever it costs
             some = [part for part, done in zip(parts, np.cumsum(works), strict=True) if done <= self._steps // _SHARE]
         else:
             some = parts
@@ -284,14 +285,14 @@ class Search:
         return seen
 
     def _hopeless(self, passed: float, bound: LinkFigures | None) -> bool:
-        """Whether a candidate that lets so many pass, and maybe more, cannot rank before figures."""
+        """Whether a candidate that lets this share or more pass cannot rank before the given figures."""
         if bound is None:
             return False
         if passed == 1 and self.budget.goal is Cost.FALSE_POSITIVES and self.budget.excess(bound) == 0:
-            return True  # what filters nothing is no better for fewer items
+            return True  # a table that filters nothing does not improve with fewer items
         return self.budget.rank(LinkFigures(passed, 1, 0)) > self.budget.rank(bound)
 
 
 def _shared(one: Any, other: Any) -> float:
-    """How often two attributes are constrained together, by how often the rarer one is."""
+    """How often two attributes are constrained together, relative to how often the rarer one is."""
     return float((one & other).sum() / max(1, min(one.sum(), other.sum())))

@@ -1,9 +1,9 @@
-"""Tuning of curve ranges and label sets: which attributes are dimensions and which of them go together, how each is cut
-into cells, the cap, and the filter (the future work of DLS 5.2 and MICS 5). Laws: the same samples and budget give the
-same choice; a choice keeps the budget on the samples, or there is none; what it changes is cost, never what matches.
+"""Tuning of curve ranges and label sets: which attributes are dimensions and how they are grouped, how each is cut into
+cells, the cap, and the filter (the future work of DLS 5.2 and MICS 5). Laws: the same samples and budget give the same
+choice; a choice keeps the budget on the samples, or there is none; it changes cost, never what matches.
 
-A grid's cost has no formula, but a sample shows it: all figures are measured. `search` has how candidates are found:
-that takes some hundred measurements, where `exhaustive` takes thousands for three attributes.
+The cost of a grid has no formula, but a sample shows it: all figures are measured. `search` describes how candidates
+are found: it takes some hundred measurements, where `exhaustive` takes thousands for three attributes.
 """
 
 from __future__ import annotations
@@ -69,5 +69,5 @@ def exhaustive(  # noqa: PLR0913, PLR0917
     budget: CostBudget | None = None,
     options: Options | None = None,
 ) -> Tuned[Any]:
-    """The best of all candidates: the peer of tuning, for few attributes and options. Raises as `tune_mics`."""
+    """The best of all candidates, to check tuning against, for few attributes and options. Raises as `tune_mics`."""
     return Search(model, columns, events, schema, options).tune(budget, exhaustively=True)

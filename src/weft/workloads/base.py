@@ -1,7 +1,7 @@
 """A workload: subscriptions as columns of bounds, and a table of events. Law: bounds and texts mean the same.
 
-A subscription is a conjunction with at most one predicate an attribute. An attribute that has no predicate in it may
-have any value, or be absent.
+A subscription is a conjunction with at most one predicate per attribute. An attribute without a predicate may have any
+value or be absent.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from weft.errors import SchemaError
 from weft.kernels.arrays import Floats, Ints
 from weft.language.constant import Constant
 from weft.language.format import format_constant, format_name
 
 RangeColumns = tuple[Floats, Floats]  # low and high, inclusive; NaN: no bound on that side
-Words = Any  # an Arrow array of strings; NULL: no predicate.  pyarrow's stubs cannot say it briefly
+Words = Any  # an Arrow array of strings; NULL: no predicate. pyarrow's stubs have no short name for it
 Bounds = dict[str, RangeColumns | Words]
 MakeWorkload = Callable[..., "Workload"]  # (n, events, seed)
 
@@ -41,7 +42,10 @@ class Workload:
     def __post_init__(self) -> None:
         sizes = {len(column[0]) if isinstance(column, tuple) else len(column) for column in self.bounds.values()}
         if len(sizes) != 1:
-            raise ValueError(f"the bounds of all attributes must be equally many: found {sorted(sizes)}")
+            raise SchemaError(
+                f"all attributes of a workload need the same number of bounds, not {sorted(sizes)}; "
+                "give each one bound per subscription"
+            )
 
     def __len__(self) -> int:
         """The number of subscriptions."""
@@ -55,23 +59,23 @@ class Workload:
         return [" AND ".join(filter(None, row)) or "TRUE" for row in zip(*columns, strict=True)]
 
     def batches(self, size: int) -> list[pa.RecordBatch]:
-        """The events in batches of a size; the last may be shorter. Nothing is copied."""
+        """The events in batches of the given size; the last one may be shorter. Nothing is copied."""
         return [self.table.slice(start, size) for start in range(0, self.table.num_rows, size)]
 
 
 def zipf(rng: np.random.Generator, values: int, size: int) -> Ints:
-    """Draws of 0..values-1 in which value v is as likely as 1 / (v + 1): Zipf with exponent 1."""
+    """Draws from 0..values-1 in which value v has a probability proportional to 1 / (v + 1): Zipf with exponent 1."""
     weights = 1 / np.arange(1, values + 1)
     return rng.choice(values, size, p=weights / weights.sum())
 
 
 def ranges(low: Ints, width: int | Ints, top: int) -> RangeColumns:
-    """Ranges of `width` values from `low` on, clipped at `top`."""
+    """Ranges of `width` values starting at `low`, clipped at `top`."""
     return low.astype(np.float64), np.minimum(low + width - 1, top).astype(np.float64)
 
 
 def words(prefix: str, values: int, codes: Ints) -> Words:
-    """The strings prefix0..prefix<values - 1> that the codes name; a negative code is NULL."""
+    """The strings prefix0..prefix<values - 1> that the codes refer to; a negative code is NULL."""
     names = pa.array([f"{prefix}{value}" for value in range(values)])
     rows: Any = pa.array(codes, mask=codes < 0)
     return names.take(rows)

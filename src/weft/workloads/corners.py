@@ -1,5 +1,5 @@
-"""Events at the corners of filters, where mistakes are. Law: the same generator, the same events; each value has the
-type that its filter asks for, and the schema's if there is one.
+"""Events at the corners of filters, where bugs are most likely. Laws: the same generator gives the same events; each
+value has the type that its filter compares with, and the schema's type if there is a schema.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from weft.algebra.valueset import ValueSet
 from weft.model.schema import Schema
 from weft.model.value import MICROS_MAX, MICROS_MIN, Type, Value, from_micros
 
-_ABSENT = 0.05  # of the attributes of an event
+_ABSENT = 0.05  # share of the attributes of an event
 _TOP = float(2**52)
 
 
 def corner_events(
     columns: BoxColumns, count: int, rng: np.random.Generator, schema: Schema | None = None
 ) -> list[dict[str, Value | None]]:
-    """So many events at, just beside and within the ends of boxes that are drawn; none if there are no boxes.
+    """The given number of events at, next to and inside the ends of randomly drawn boxes; none if there are no boxes.
 
     >>> from weft.algebra.bulk import columns_of_texts
     >>> corner_events(columns_of_texts(["x = 5"]), 3, np.random.default_rng(2))
@@ -58,7 +58,7 @@ def _value(values: ValueSet, rng: np.random.Generator, whole: bool) -> Value | N
 
 
 def _number(line: tuple[Any, ...], rng: np.random.Generator, whole: bool) -> float:
-    """An end of an interval, a step beside one, or the middle of two."""
+    """An end of an interval, a step beside an end, or the middle of two ends."""
     ends = [float(cut[0]) for cut in line if math.isfinite(cut[0]) and abs(cut[0]) < _TOP] or [0.0]
     first, second = (ends[int(rng.integers(0, len(ends)))] for _ in range(2))
     number = (first, first - 1, first + 1, (first + second) / 2)[int(rng.choice(4, p=(0.4, 0.15, 0.15, 0.3)))]

@@ -1,6 +1,7 @@
-"""W1 to W5, the workloads of `weft bench match`. Law: values are whole, in float64 or strings, as users have them.
+"""W1 to W5, the workloads of `weft bench match`. Law: values are whole numbers in float64, or strings, as in users'
+data.
 
-Events and subscriptions have generators of their own: more events, or more subscriptions, do not change the others.
+Events and subscriptions have separate generators, so that more of one do not change the other.
 
 | name | subscriptions | events |
 |---|---|---|
@@ -96,7 +97,7 @@ WORKLOADS: dict[str, MakeWorkload] = {"W1": w1, "W2": w2, "W3": w3, "W4": w4, "W
 
 
 def _generators(seed: int) -> list[np.random.Generator]:
-    """One for the subscriptions, one for the events."""
+    """One generator for the subscriptions, one for the events."""
     rng = np.random.default_rng(seed)
     return rng.spawn(2)
 
@@ -108,7 +109,7 @@ def _cubes(name: str, lows: list[Ints], points: list[Ints]) -> Workload:
 
 
 def _chosen(rng: np.random.Generator, n: int, attributes: int, counts: Ints) -> NDArray[np.bool_]:
-    """Which attributes each of n subscriptions names: as many as `counts` says, any as likely as any other."""
+    """The attributes that each of n subscriptions tests: as many as `counts` gives, each equally likely."""
     ranks = rng.permuted(np.broadcast_to(np.arange(attributes), (n, attributes)), axis=1)
     chosen: NDArray[np.bool_] = ranks < counts[:, None]
     return chosen

@@ -1,5 +1,5 @@
-"""The filters of the forests thesis (4.1, chapter 8). Laws: the same generator state, the same filters; every filter
-can match; every schema has one type for each name.
+"""The filters of the forests thesis (4.1, chapter 8). Laws: the same generator state gives the same filters; every
+filter can match; every schema has one type for each name.
 
 | schema | a filter |
 |---|---|
@@ -7,8 +7,8 @@ can match; every schema has one type for each name.
 | 3d | a range on each of three attributes |
 | 1-3 | a range on one, two or three of three attributes |
 
-Values are whole numbers in [0, 100]. A range's ends are drawn uniformly and put in order, as the thesis does not say
-otherwise; with a `width`, the low end is drawn and values are real numbers.
+Values are whole numbers in [0, 100]. The ends of a range are drawn uniformly and sorted, since the thesis does not
+state otherwise. With a `width`, only the low end is drawn, and values are real numbers.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from weft.errors import SchemaError
 from weft.language.ast import AttributeRef, Between, Compare, Filter, Operator, conjunction
 from weft.language.constant import Constant
 
@@ -32,7 +33,7 @@ ANY_PREDICATE = ("<", ">", "<=", ">=", "=", "!=", "[a,b]")
 
 @dataclass(frozen=True, slots=True)
 class FilterSchema:
-    """How filters are drawn: from `least` to `most` attributes of `names`, one predicate for each.
+    """How filters are drawn: from `least` to `most` attributes of `names`, with one predicate each.
 
     >>> for each in SCHEMAS["1-3"].draw(3, np.random.default_rng(8)):
     ...     print(each)
@@ -45,19 +46,22 @@ class FilterSchema:
     least: int
     most: int
     predicates: tuple[str, ...] = RANGES
-    width: float | None = None  # of a range, in parts of the domain
-    kind: str | None = None  # the event type that every filter asks for
+    width: float | None = None  # width of a range, as a share of the domain
+    kind: str | None = None  # the event type that every filter requires
 
     def __post_init__(self) -> None:
         if not 1 <= self.least <= self.most <= len(self.names):
-            raise ValueError(f"a filter has 1 to {len(self.names)} of the attributes {', '.join(self.names)}")
+            raise SchemaError(
+                f"a filter has {self.least} to {self.most} attributes, but there are {len(self.names)} to choose from; "
+                f"give 1 <= least <= most <= {len(self.names)}"
+            )
         if not self.predicates or not set(self.predicates) <= set(ANY_PREDICATE):
-            raise ValueError(f"predicates are some of {', '.join(ANY_PREDICATE)}")
+            raise SchemaError(f"unknown predicates in {self.predicates}; choose from {', '.join(ANY_PREDICATE)}")
         if self.width is not None and not 0 < self.width <= 1:
-            raise ValueError("a width is a part of the domain: more than 0, at most 1")
+            raise SchemaError(f"the width {self.width} is not a share of the domain; give more than 0 and at most 1")
 
     def draw(self, n: int, rng: np.random.Generator) -> list[Filter]:
-        """n filters. Cost: O(n)."""
+        """Draw n filters. Cost: O(n)."""
         counts = rng.integers(self.least, self.most + 1, n).tolist()
         ranks = rng.permuted(np.broadcast_to(np.arange(len(self.names)), (n, len(self.names))), axis=1).tolist()
         chosen = rng.integers(0, len(self.predicates), (n, len(self.names))).tolist()
@@ -76,7 +80,7 @@ class FilterSchema:
         ]
 
     def _ends(self, n: int, rng: np.random.Generator) -> list[list[list[float]]]:
-        """Of each row and attribute, a low and a high end that leave something for every predicate."""
+        """For each row and attribute, a low and a high end that leave every predicate satisfiable."""
         if self.width is None:
             pairs = np.sort(rng.integers(0, TOP + 1, (n, len(self.names), 2)), axis=2)
             return pairs.tolist()  # type: ignore[no-any-return]
@@ -92,7 +96,7 @@ SCHEMAS = {
 
 
 def in_turn(things: Sequence[T], interfaces: Sequence[Interface]) -> list[tuple[T, Interface]]:
-    """Each with an interface, assigned round-robin.
+    """Assign an interface to each thing, round-robin.
 
     >>> in_turn("xyz", ["north", "south"])
     [('x', 'north'), ('y', 'south'), ('z', 'north')]

@@ -1,1 +1,1 @@
-"""Covering-based routing: a filter is not told where one that covers it is."""
+"""Covering-based routing: a filter is not told if one that covers it is."""

@@ -1,7 +1,8 @@
 """The extent of a filter: its hull as spans of axes, and its canonical key. Law: filters with equal keys match the same
-events; where the hull is all of the filter, the key is the hull.
+events; if the hull is exactly the filter, the key is the hull.
 
-Most filters are conjunctions of comparisons with constants: their extent is read off the tree, without a normal form.
+Most filters are conjunctions of comparisons with constants. Their extent is read from the syntax tree, without a normal
+form.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ AxisSpan = tuple[int, float, float, int]  # the number of an axis, low, high and
 
 
 class Extent(NamedTuple):
-    """What is compared of a filter; `form` is its normal form where the hull is not all of it, else None."""
+    """What is compared of a filter; `form` is its normal form if the hull is larger than the filter, else None."""
 
     key: Hashable
     spans: Sequence[AxisSpan]
@@ -40,7 +41,7 @@ class Extent(NamedTuple):
 
 
 class Extents:
-    """Extents under one schema, with numbers for the axes and strings in them.
+    """Extents under one schema, with numbers for their axes and strings.
 
     >>> from weft import parse
     >>> extents = Extents()
@@ -58,7 +59,7 @@ class Extents:
         self._count = 0  # of axes
 
     def of(self, item: Filter | NormalForm) -> Extent | None:
-        """The extent; None if it matches nothing. Raises FilterTooComplexError."""
+        """The extent; None if the filter never matches. Raises FilterTooComplexError."""
         spans = None if isinstance(item, NormalForm) else self._read(item)
         if spans is None:
             form = as_form(item, self.schema)
@@ -73,12 +74,12 @@ class Extents:
         return Extent(b"".join([_SPAN.pack(*span) for span in spans]), spans, True, None)
 
     def _axis(self, name: str, part: ColumnPart) -> int:
-        """The number of an axis, a new one if it has none. Raises FilterTooComplexError past the most."""
+        """The number of an axis, a new one if necessary. Raises FilterTooComplexError beyond the maximum."""
         axes = self._axes[part]
         number = axes.get(name)
         if number is None:
             if self._count == _MOST_AXES:
-                raise FilterTooComplexError(f"filters name more than {_MOST_AXES} attributes in all")
+                raise FilterTooComplexError(f"filters use more than {_MOST_AXES} attributes in total; use fewer")
             number = axes[name] = self._count
             self._count += 1
         return number
@@ -89,7 +90,9 @@ class Extents:
         return list(_SPAN.iter_unpack(key))
 
     def _read(self, item: Filter) -> list[AxisSpan] | None:
-        """The spans of a conjunction of comparisons with constants, each of another attribute; None for any other."""
+        """The spans of a conjunction of comparisons with constants, each on a different attribute; None for any other
+        filter.
+        """
         spans: list[AxisSpan] = []
         parts = item.operands if type(item) is And else (item,)
         for part in parts:
@@ -122,21 +125,21 @@ class Extents:
         return spans
 
     def _plain(self, name: str, text: bool) -> bool:
-        """Whether the schema leaves numbers, or strings, of an attribute as they are."""
+        """Whether the schema leaves numbers, or strings, of an attribute unchanged."""
         assert self.schema is not None
         declared = self.schema.get(name)
         return declared is None or declared.type is (Type.STRING if text else Type.FLOAT)
 
-    # -- strings that are in use ------------------------------------------------------------------
+    # -- strings in use -------------------------------------------------------------------------------
 
     def retain(self, spans: Sequence[AxisSpan]) -> None:
-        """Somebody keeps these spans: the numbers of their strings are not forgotten."""
+        """Retain these spans, so that the numbers of their strings are not forgotten."""
         if self._textual:
             for number in self._string_numbers(spans):
                 self._strings.retain(number)
 
     def release(self, spans: Sequence[AxisSpan]) -> None:
-        """Somebody keeps these spans no longer."""
+        """Release these spans."""
         if self._textual:
             for number in self._string_numbers(spans):
                 self._strings.release(number)
@@ -146,12 +149,14 @@ class Extents:
         return [low for axis, low, high, _ in spans if low == high and axis in texts]
 
     def forget_unused(self) -> None:
-        """Forget the numbers of strings that nobody kept."""
+        """Forget the numbers of strings that are not retained."""
         self._strings.forget_unused()
 
 
 class _StringNumbers(dict[str, float]):
-    """Numbers of strings; each string has one as long as somebody uses it, and no other string ever gets that."""
+    """Numbers of strings. A string keeps its number while it is in use, and no other string ever gets the
+    same number.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -161,7 +166,7 @@ class _StringNumbers(dict[str, float]):
         self._unused: dict[float, None] = {}
 
     def number(self, text: str) -> float:
-        """The number of a string, a new one if it has none."""
+        """The number of a string, a new one if necessary."""
         found = self.get(text)
         if found is None:
             found = self[text] = self._next
@@ -170,7 +175,7 @@ class _StringNumbers(dict[str, float]):
             self._next += 1.0
         return found
 
-    def setdefault(self, text: str, default: float = 0.0) -> float:  # noqa: ARG002 - numbers are ours to give
+    def setdefault(self, text: str, default: float = 0.0) -> float:  # noqa: ARG002 - numbers are assigned here
         """`number`, for `FilterRelation`."""
         return self.number(text)
 

@@ -1,13 +1,14 @@
 """What each link is told by covering: a minimal cover of what all others want (thesis 3.2). Laws: for each link, every
-filter that others want is told, or lies below one that is; what a link itself wants plays no part in what it is told.
+filter that others want is told, or lies below one that is; what a link itself wants does not affect what it is told.
 
-For each link the filters that others want form a forest: the roots are told, and every other filter hangs below one
-that covers it, its *witness*. The forests of all links share their nodes, for most links see the same: a set of links
-is a mask with a bit for each. An index has the nodes that are told to anybody; nothing else is ever searched.
+For each link, the filters that others want form a forest: the roots are told, and every other filter is placed below
+one that covers it, its *witness*. The forests of all links share their nodes, because most links see the same ones: a
+set of links is a mask with one bit per link. An index contains the nodes that are told to any link; nothing else is
+ever searched.
 
-When a root goes, what hung below it finds another witness or is told, piece by piece, and only then the root is
-withdrawn. When a node goes that is not a root, it stays as a *ghost* as long as several nodes hang below it: so nothing
-else changes, and there are always fewer ghosts than filters.
+When a root is removed, the nodes below it find another witness or are told, piece by piece, and only then is the root
+withdrawn. When a node is removed that is not a root, it stays as a *ghost* as long as several nodes are below it, so
+that nothing else changes. There are always fewer ghosts than filters.
 """
 
 from __future__ import annotations
@@ -24,26 +25,26 @@ from weft.routing.covering.extent import AxisSpan, Extent, Extents
 from weft.routing.engine import TableInterface
 from weft.routing.jobs import Job
 
-LinkMask = int  # a set of links, a bit for each
+LinkMask = int  # a set of links, one bit per link
 
 _TAGGED = 63  # links with a bit of their own in the index; all others share the last
 _SHARED = 1 << _TAGGED
 _LIGHT = 16  # pieces of work without a search that count as one
-_MOST_COMPARED = 256  # filters that are no boxes, in one search: those left over are taken for not covering
+_MOST_COMPARED = 256  # filters that are not boxes, per search; any further ones are assumed not to cover
 
 
 class CoverNode:
-    """A filter by its canonical key: who holds it, which links are told it, and where it hangs for the others."""
+    """A filter by its canonical key: its holders, the links that are told it, and its place for the other links."""
 
     __slots__ = ("above", "below", "form", "holders", "item", "key", "leaving", "row", "told")
 
     def __init__(self, item: Filter | NormalForm, extent: Extent) -> None:
         self.item = item
         self.key = extent.key
-        self.form = extent.form  # where it is not a box
+        self.form = extent.form  # if it is not a box
         self.holders: dict[TableInterface[Any, Any], int] = {}
         self.told: LinkMask = 0
-        self.leaving: LinkMask = 0  # told still, until all that hangs below has another place
+        self.leaving: LinkMask = 0  # still told, until all nodes below have another place
         self.above: dict[CoverNode, LinkMask] = {}  # its witnesses
         self.below: dict[CoverNode, LinkMask] | None = None
         self.row: CoverRow = -1
@@ -53,7 +54,7 @@ class CoverNode:
 
     @property
     def hung(self) -> LinkMask:
-        """The links for which it hangs below another."""
+        """The links for which it is below another node."""
         mask = 0
         for some in self.above.values():
             mask |= some
@@ -61,7 +62,7 @@ class CoverNode:
 
     @property
     def bearing(self) -> LinkMask:
-        """The links for which others hang below it."""
+        """The links for which other nodes are below it."""
         mask = 0
         for some in (self.below or {}).values():
             mask |= some
@@ -69,7 +70,9 @@ class CoverNode:
 
 
 class LinkCovers:
-    """The forests of all links. `tell` and `withdraw` are told of every node that becomes, or ceases to be, a root."""
+    """The forests of all links. `tell` and `withdraw` are called for every node that becomes a root, or stops being
+    one.
+    """
 
     def __init__(
         self,
@@ -86,19 +89,19 @@ class LinkCovers:
         self._rows: dict[CoverRow, CoverNode] = {}
         self._bits: dict[TableInterface[Any, Any], LinkMask] = {}
         self._links: dict[LinkMask, TableInterface[Any, Any]] = {}
-        self._several: dict[LinkMask, tuple[TableInterface[Any, Any], ...]] = {}  # the links of masks, made once
+        self._several: dict[LinkMask, tuple[TableInterface[Any, Any], ...]] = {}  # the links of masks, computed once
         self._all: LinkMask = 0  # the links that are told anything
-        self._fading: LinkMask = 0  # bits of links that are gone, still on nodes
+        self._fading: LinkMask = 0  # bits of removed links, still on nodes
 
     @property
     def compared(self) -> int:
-        """How many pairs of filters were compared, in all."""
+        """The total number of filter pairs compared."""
         return self._index.compared
 
-    # -- what is wanted ---------------------------------------------------------------------------
+    # -- changes ----------------------------------------------------------------------------------
 
     def node(self, item: Filter | NormalForm, extent: Extent) -> CoverNode:
-        """The node of a filter, which nobody may hold yet."""
+        """The node of a filter, which may not have a holder yet."""
         node = self.nodes.get(extent.key)
         if node is None:
             node = self.nodes[extent.key] = CoverNode(item, extent)
@@ -106,8 +109,8 @@ class LinkCovers:
         return node
 
     def add(self, source: TableInterface[Any, Any], node: CoverNode) -> Job:
-        """A source holds a node, or holds it once more: it is told, or hangs below another, at once; what it covers is
-        gathered by the job that is returned. Cost: that of a search for what covers it, mostly.
+        """Add a node for a source, or count it once more. It is told, or placed below another node, at once; the
+        returned job collects the nodes that it covers. Cost: mainly that of a search for what covers it.
         """
         times = node.holders.get(source, 0)
         node.holders[source] = times + 1
@@ -120,7 +123,9 @@ class LinkCovers:
         return iter(())
 
     def discard(self, source: TableInterface[Any, Any], node: CoverNode) -> Job:
-        """A source holds a node once less; with the last holder it goes. Cost: O(nodes directly below) searches."""
+        """Remove a node of a source, or count it once less. The last holder removes it. Cost: O(nodes directly below)
+        searches.
+        """
         node.holders[source] -= 1
         if node.holders[source]:
             return
@@ -139,7 +144,7 @@ class LinkCovers:
         self._clean(node)
 
     def _wanted(self, node: CoverNode) -> LinkMask:
-        """The links other than its only holder, if somebody holds it."""
+        """The links that must know the node: all except its only holder, if it has a holder."""
         holders = node.holders
         if len(holders) == 1:
             (only,) = holders
@@ -149,7 +154,7 @@ class LinkCovers:
     # -- placing ----------------------------------------------------------------------------------
 
     def _place(self, node: CoverNode, mask: LinkMask) -> Job:
-        """Hang a node below witnesses, or tell it, for links for which it has no place; the job gathers the rest."""
+        """Place a node below witnesses, or tell it, for links where it has no place; the job does the rest."""
         if not mask:
             return iter(())
         exact = node.form is None
@@ -161,10 +166,10 @@ class LinkCovers:
         return self._gather(node, spans, exact, left)
 
     def _hang_below_any(self, node: CoverNode, spans: Sequence[AxisSpan], exact: bool, mask: LinkMask) -> LinkMask:
-        """Find witnesses; the links for which there is none."""
+        """Find witnesses; returns the links for which there is none."""
         rows = self._index.around_tagged(spans, exact, _tagged(mask))
         compared = 0
-        for row in reversed(rows):  # what is sure to be enough comes last
+        for row in reversed(rows):  # a row that certainly suffices comes last
             witness = self._rows[row]
             some = witness.told & ~witness.leaving & mask
             if not some or witness is node:
@@ -180,7 +185,7 @@ class LinkCovers:
         return mask
 
     def _gather(self, node: CoverNode, spans: Sequence[AxisSpan], exact: bool, mask: LinkMask) -> Job:
-        """Hang the roots that a new root covers below it; until then they are told as well."""
+        """Place the roots that a new root covers below it. Until then, they are told as well."""
         rows = self._index.within_tagged(spans, exact, _tagged(mask))
         sure = exact and not (self._index.full and not self._index.knows(axis for axis, *_ in spans))
         hulls = self._index.hulls
@@ -208,7 +213,7 @@ class LinkCovers:
         return as_form(node.item, self._schema) if node.form is None else node.form
 
     def _spans(self, node: CoverNode) -> Sequence[AxisSpan]:
-        """The hull of a node, which is all of it where there is no form."""
+        """The hull of a node, which is exact if there is no form."""
         if node.form is None:
             return self.extents.spans(node.key)
         extent = self.extents.of(node.item)
@@ -233,15 +238,15 @@ class LinkCovers:
             self._withdraw(interface, node)
 
     def _interfaces(self, mask: LinkMask) -> tuple[TableInterface[Any, Any], ...]:
-        """The links of a mask, which is one of few."""
+        """The links of a mask, of which there are few."""
         known = self._several.get(mask)
         if known is None:
-            every = self._links.items()  # one that is gone is told nothing
+            every = self._links.items()  # a removed link is told nothing
             known = self._several[mask] = tuple(interface for bit, interface in every if bit & mask)
         return known
 
     def _tag(self, node: CoverNode, spans: Sequence[AxisSpan] | None = None) -> None:
-        """Keep the index up to date: it has the nodes that are told."""
+        """Update the index, which contains the nodes that are told."""
         if node.told:
             if node.row < 0:
                 node.row = self._index.add(self._spans(node) if spans is None else spans, node.form is None)
@@ -271,7 +276,7 @@ class LinkCovers:
                 witness.below = None
 
     def _unhang_childless(self, node: CoverNode, mask: LinkMask) -> None:
-        """A node is no longer wanted where it hangs: it goes, but for where others hang below it."""
+        """Remove a node that is no longer wanted from its places, except where others are below it."""
         mask &= ~node.bearing
         for witness, some in list(node.above.items()) if mask else ():
             if some & mask:
@@ -279,7 +284,9 @@ class LinkCovers:
                 self._clean(witness)
 
     def _clean(self, node: CoverNode) -> None:
-        """Forget a node that nobody holds and nothing hangs below; a ghost with one node below it is spliced out."""
+        """Remove a node without a holder and without nodes below; a ghost with a single node below it is
+        spliced out.
+        """
         while not node.holders and not node.told:
             below = node.below
             if below is not None and len(below) == 1:
@@ -308,17 +315,17 @@ class LinkCovers:
             if some & mask:
                 self._hang(witness, child, some & mask)
 
-    # -- roots that leave -------------------------------------------------------------------------
+    # -- removing roots ---------------------------------------------------------------------------
 
     def _leave(self, node: CoverNode) -> Job:
-        """Find other places for what hangs below a root that nobody wants, then withdraw it."""
+        """Find other places for the nodes below an unwanted root, then withdraw it."""
         while children := [each for each, some in (node.below or {}).items() if some & node.leaving]:
             for child in children:
                 mask = (node.below or {}).get(child, 0) & node.leaving
                 wanted = mask & self._wanted(child)
                 ghostly = mask & ~wanted & child.bearing
                 if ghostly:
-                    yield from self._raise_children(child, node, ghostly)  # the child itself comes again
+                    yield from self._raise_children(child, node, ghostly)  # the child itself is visited again
                 elif mask:
                     self._unhang(node, child, mask)
                     gathering = self._place(child, wanted)
@@ -329,7 +336,7 @@ class LinkCovers:
         self._clean(node)
 
     def _raise_children(self, ghost: CoverNode, node: CoverNode, mask: LinkMask) -> Job:
-        """Hang what is below a ghost one level higher."""
+        """Move the nodes below a ghost up one level."""
         for number, child in enumerate([*(ghost.below or ())]):
             some = (ghost.below or {}).get(child, 0) & mask
             if some and node.told & some == some:
@@ -341,7 +348,9 @@ class LinkCovers:
     # -- links ------------------------------------------------------------------------------------
 
     def listen(self, interface: TableInterface[Any, Any]) -> Job:
-        """A new link: place every node for it. Cost: O(nodes), and a search each if there are less than two others."""
+        """Place every node for a new link. Cost: O(nodes), and a search each if there are fewer than two
+        other links.
+        """
         bit = next(1 << n for n in range(len(self._bits) + self._fading.bit_length() + 1) if not self._used >> n & 1)
         self._bits[interface], self._links[bit] = bit, interface
         self._several.clear()
@@ -358,7 +367,7 @@ class LinkCovers:
         return self._all | self._fading
 
     def _place_alike(self, node: CoverNode, bit: LinkMask) -> Generator[None, None, bool]:
-        """Place a node for a new link as it is placed for others; whether that took a search."""
+        """Place a node for a new link as for other links; returns whether that needed a search."""
         chain, searched = [], False
         at: CoverNode | None = node
         while at is not None and self._wanted(at) & bit and not (at.told | at.hung) & bit:
@@ -370,7 +379,7 @@ class LinkCovers:
             if witness is not None:
                 self._hang(witness, at, bit)
             elif (at.told & ~at.leaving & self._all).bit_count() > 1:
-                self._root(at, bit)  # what covers it, only the same link could want, and there are two
+                self._root(at, bit)  # only the same link could want what covers it, and there are two links
             else:
                 gathering = self._place(at, bit)
                 searched = True
@@ -378,7 +387,7 @@ class LinkCovers:
         return searched
 
     def silence(self, interface: TableInterface[Any, Any]) -> Job:
-        """A link is gone: take its bit from all nodes, by and by."""
+        """Remove the bit of a removed link from all nodes, step by step."""
         bit = self._bits.pop(interface, 0)
         if not bit:
             return
@@ -393,7 +402,7 @@ class LinkCovers:
         self._fading &= ~bit
 
     def _forget(self, node: CoverNode, bit: LinkMask) -> None:
-        """Take the bits of links that are gone from a node."""
+        """Remove the bits of removed links from a node."""
         for child, some in list((node.below or {}).items()):
             if some & bit:
                 self._unhang(node, child, bit)
@@ -408,12 +417,12 @@ class LinkCovers:
     # -- checks -----------------------------------------------------------------------------------
 
     def roots(self, interface: TableInterface[Any, Any]) -> Iterator[CoverNode]:
-        """All that a link is told."""
+        """Everything that a link is told."""
         bit = self._bits[interface]
         return (node for node in self.nodes.values() if node.told & bit)
 
     def check(self, settled: bool) -> None:
-        """Raise AssertionError if an invariant is broken; some hold only when all is settled."""
+        """Raise AssertionError if an invariant is broken. Some hold only when everything is settled."""
         self._index.check()
         assert len(self._index) == len(self._rows)
         ghosts = 0
@@ -446,5 +455,5 @@ class LinkCovers:
 
 
 def _tagged(mask: LinkMask) -> int:
-    """A mask as a tag of 64 bits."""
+    """A mask as a 64-bit tag."""
     return mask if mask < _SHARED else mask & (_SHARED - 1) | _SHARED

@@ -1,4 +1,4 @@
-"""Covering-based routing: a filter is not told where one that covers it is (thesis 3.2 to 3.5). Law: what is told to a
+"""Covering-based routing: a filter is not told if one that covers it is (thesis 3.2 to 3.5). Law: what is told to a
 link is a minimal cover of what all others want, as far as covering is proven.
 """
 
@@ -26,7 +26,9 @@ class _New(NamedTuple):
 
 
 class CoveredTable(FilterTable[K, CoverNode]):
-    """What tables on minimal covers share: a subclass says what becomes of nodes that are told and withdrawn."""
+    """What tables on minimal covers have in common. A subclass decides what happens to nodes that are told and
+    withdrawn.
+    """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -34,11 +36,11 @@ class CoveredTable(FilterTable[K, CoverNode]):
 
     @abstractmethod
     def rooted(self, interface: TableInterface[K, CoverNode], node: CoverNode) -> None:
-        """A link must know a node."""
+        """Called when a link must know a node."""
 
     @abstractmethod
     def unrooted(self, interface: TableInterface[K, CoverNode], node: CoverNode) -> None:
-        """A link need not know a node any more."""
+        """Called when a link no longer needs to know a node."""
 
     def hold(self, wanted: Wanted | NormalForm) -> _New | None:
         """A filter and its extent."""
@@ -55,7 +57,7 @@ class CoveredTable(FilterTable[K, CoverNode]):
         return self.covers.node(*new)
 
     def revise(self, source: TableInterface[K, CoverNode], drop: Sequence[CoverNode], add: Sequence[CoverNode]) -> Job:
-        """By the covers."""
+        """Update the covers."""
         for gathering in [self.covers.add(source, node) for node in add]:
             yield from gathering
         for node in drop:
@@ -67,7 +69,7 @@ class CoveredTable(FilterTable[K, CoverNode]):
         return self.covers.listen(interface)
 
     def silence(self, interface: TableInterface[K, CoverNode]) -> Job:
-        """Forget the link's forest, and its items."""
+        """Remove the link's forest and its items."""
         clearing = super().silence(interface)
         yield from self.covers.silence(interface)
         yield from clearing
@@ -87,7 +89,7 @@ class CoveredTable(FilterTable[K, CoverNode]):
 
 
 class CoveringTable(CoveredTable[CoverNode]):
-    """A key is a filter by its canonical form.
+    """The table for covering. A key is a filter by its canonical form.
 
     >>> from weft import parse
     >>> from weft.index.base import SubId
@@ -104,15 +106,15 @@ class CoveringTable(CoveredTable[CoverNode]):
     model = "covering"
 
     def rooted(self, interface: TableInterface[CoverNode, CoverNode], node: CoverNode) -> None:
-        """The node is told as it is."""
+        """Tell the node unchanged."""
         self.tell(interface, node)
 
     def unrooted(self, interface: TableInterface[CoverNode, CoverNode], node: CoverNode) -> None:
-        """The node is withdrawn."""
+        """Withdraw the node."""
         self.withdraw(interface, node)
 
     def item(self, key: CoverNode) -> Item:
-        """The first filter that had the form."""
+        """The first filter with this form."""
         return key.item
 
     def check(self) -> None:

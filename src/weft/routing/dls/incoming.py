@@ -1,6 +1,6 @@
-"""The labels that all links told, to look events up in. Law: an event that a link wants has one of its labels.
+"""The labels that all links told, for looking up events. Law: an event that a link wants has one of its labels.
 
-An event's labels are computed once, at all levels that any link uses.
+The labels of an event are computed once, at all levels that any link uses.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ class LabelsHeard(dict[Link, HeardLabels]):
     """What each link told."""
 
     def wanting(self, event: AnyEvent, sides: LabelSides) -> set[Link]:
-        """The links that want an event. Cost: O(1) a link and level in use."""
+        """The links that want an event. Cost: O(1) per link and level in use."""
         levels = self._levels()
         labels = np.array(sides.of_event(event, levels), np.int64)[None]
         return {link for link, heard in self.items() if self._matches(heard, labels, levels)[0]}
 
     def wanting_batch(self, events: Sequence[AnyEvent], sides: LabelSides, places: Places | None) -> Routes:
-        """The positions of the events that each link wants. Cost: below a microsecond an event, link and level."""
+        """The positions of the events that each link wants. Cost: below a microsecond per event, link and level."""
         levels = self._levels()
         labels = sides.of_events(events, levels) if places is None else sides.of_cells(places.keys, levels)
         found = {link: self._matches(heard, labels, levels).nonzero()[0] for link, heard in self.items()}

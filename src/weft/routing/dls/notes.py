@@ -1,4 +1,4 @@
-"""The notes of an update of labels, understood. Law: what cannot be is refused before anything has changed."""
+"""Parsing the notes of an update of labels. Law: an impossible note is rejected before anything changes."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ from weft.space.label_space import LabelSpace
 
 
 class Notes(NamedTuple):
-    """What a neighbour says besides its labels."""
+    """What a neighbour sends in addition to its labels."""
 
     switch: Switch | None = None
     stage: Stage = Stage.UNAWARE
-    space: LabelSpace | None = None  # the one to come, if that is new to us
-    late: bool = False  # it waits for a word of ours that was lost with a session: all is over here
+    space: LabelSpace | None = None  # the next space, if it is new to us
+    late: bool = False  # it waits for a message of ours that was lost with a session; the re-tuning is over here
 
 
 def understood(link: Link, update: Update, twin: TwinFilter | None, sides: LabelSides) -> Notes:
-    """The notes of an update from a link with such a filter. Raises RemoteProtocolError."""
+    """The notes of an update from a link with the given filter. Raises RemoteProtocolError."""
     found = Notes()
     try:
         for note in update.notes:
             if isinstance(note, Switch):
                 if twin is None or found.switch is not None:
-                    raise LabelError("it has a filter more than we agreed on")
+                    raise LabelError("it switches a filter that was not agreed on")
                 twin.admit(note, fresh=update.fresh)
                 found = found._replace(switch=note)
             else:
                 found = _offered(note, found, sides, fresh=update.fresh)
     except (WeftError, ValueError) as error:
-        raise RemoteProtocolError(f"{link} tells what cannot be: {error}; its session must start anew") from None
+        raise RemoteProtocolError(f"{link} sent invalid notes: {error}; restart its session") from None
     return found
 
 
 def _offered(note: Retuning, found: Notes, sides: LabelSides, *, fresh: bool) -> Notes:
     space, stage = LabelSpace.from_json(note.space), Stage(note.stage)
     if found.stage or stage is Stage.UNAWARE:
-        raise LabelError("a re-tuning is at one stage at a time")
+        raise LabelError("a re-tuning is at exactly one stage")
     if sides.coming is not None:
         if space.parameters != sides.coming.parameters:
-            raise LabelError("two label spaces are to follow one: re-tune at one broker of a network only")
+            raise LabelError("there is already another next label space; re-tune at one broker of a network only")
         return found._replace(stage=stage)
     if space.parameters == sides.space.parameters:
         return found._replace(late=fresh or stage is not Stage.DONE)

@@ -17,7 +17,9 @@ _NONE: Ints = np.zeros(0, np.int64)
 
 
 class LabelsTold:
-    """The labels told to a link, as a table of cells takes them; notes come when an update is closed."""
+    """The labels told to a link, with the interface that a table of cells expects. Notes come when an update
+    is closed.
+    """
 
     def __init__(self, bundle: int, shape: FilterShape | None, rate: float) -> None:
         self.labels = ToldLabels(bundle, shape, rate)
@@ -25,11 +27,11 @@ class LabelsTold:
     def change(
         self, drop: Iterable[Ints], add: Iterable[Ints]
     ) -> tuple[Change[Collection[LabelSet], Collection[LabelSet]], tuple[Note, ...]]:
-        """Count labels out and in; the bundles that go and come."""
+        """Remove and add labels; returns the bundles removed and added."""
         return _told(self.labels.change(joined(drop), joined(add)))
 
     def improve(self) -> tuple[Change[Collection[LabelSet], Collection[LabelSet]], tuple[Note, ...]]:
-        """Unite small bundles where that saves half of them."""
+        """Combine small bundles if that saves half of them."""
         return _told(self.labels.improve())
 
     def __len__(self) -> int:
@@ -41,5 +43,5 @@ def _told(change: BundleChange) -> tuple[Change[Collection[LabelSet], Collection
 
 
 def joined(several: Iterable[Ints]) -> Ints:
-    """Labels of several as one array."""
+    """The labels of several arrays as one."""
     return np.concatenate([_NONE, *several])

@@ -1,4 +1,4 @@
-"""Label sets against advertisements, by cells. Law: False only when disproved: they share no cell."""
+"""Label sets compared with advertisements, by cells. Law: False only when disproved: they share no cell."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from weft.space.label_space import LabelSpace
 
 
 class _Advertisement:
-    """An advertisement's boxes of cells in each space that labels are compared in, made when first asked for."""
+    """An advertisement's boxes of cells in each space in which labels are compared, computed on demand."""
 
     def __init__(self, form: NormalForm) -> None:
         self._form = form
@@ -30,11 +30,11 @@ class _Advertisement:
             self._boxes[side] = space, tuple(grid.boxes(self._form) for grid in space.grids)
         for other, old in enumerate(sides.spaces):
             if old is None:
-                self._boxes.pop(other, None)  # that space is gone, and what was made for it
+                self._boxes.pop(other, None)  # that space is gone, and so is what was computed for it
         return self._boxes[side][1]
 
     def meets(self, corners: Corners, sides: LabelSides) -> bool:
-        """Whether it has a cell in boxes of cells."""
+        """Whether it has a cell in the given boxes."""
         if not self._form:
             return False
         boxes = self.boxes(corners.side, sides)[corners.application]
@@ -43,7 +43,7 @@ class _Advertisement:
 
 
 class LabelOverlap:
-    """Whether a label set and an advertisement share a cell. `sides` says which spaces there are now."""
+    """Whether a label set and an advertisement share a cell. `sides` returns the current spaces."""
 
     def __init__(self, sides: Callable[[], LabelSides]) -> None:
         self._sides = sides

@@ -1,8 +1,8 @@
-"""Another label space for a whole network, while it runs (DLS 5.1). Law: nothing is lost while the spaces change, and
-nobody hears of a label before its space.
+"""Changing the label space of a whole network while it runs (DLS 5.1). Law: nothing is lost while the spaces change,
+and no broker hears a label before its space.
 
-The new space goes with the first update in which a broker tells its clients' interest in new labels instead of old
-ones. Both are understood until every neighbour has said that no old ones come from it (`wave`).
+The new space is sent with the first update in which a broker tells its clients' interest in new labels instead of old
+ones. Both are understood until every neighbour has stated that it sends no more old ones (`wave`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from weft.space.label_space import LabelSpace
 
 LabelInterface = TableInterface[LabelSet, Cells[Ints]]
 
-_TOGETHER = 16  # subscriptions that are mapped anew as one piece of work
+_TOGETHER = 16  # subscriptions that are mapped again as one piece of work
 
 
 class RetunedTable(CellTable[LabelSet, Ints]):
@@ -38,11 +38,11 @@ class RetunedTable(CellTable[LabelSet, Ints]):
         self.sides = LabelSides.of(space, side)
         self.incoming = LabelsHeard()
         self._wave: Wave | None = None  # while there are two spaces
-        self._notes = Notes()  # of the update that is being learnt
+        self._notes = Notes()  # of the update being processed
 
     @property
     def space(self) -> LabelSpace:
-        """The label space in use; the old one, while it is re-tuned."""
+        """The label space in use; the old one during a re-tuning."""
         return self.sides.space
 
     @property
@@ -51,52 +51,53 @@ class RetunedTable(CellTable[LabelSet, Ints]):
         return self._wave is not None
 
     def retune(self, space: LabelSpace) -> list[Tell]:
-        """Put another label space in the place of the one in use, here and in the whole network.
+        """Replace the label space in use, here and in the whole network.
 
-        One broker is enough: neighbours pass it on. Both spaces are understood until each neighbour has said that
-        nothing comes from it in the old one; then that is forgotten. Raises LocalProtocolError if another is under way.
+        Call it at one broker: neighbours pass it on. Both spaces are understood until each neighbour has stated that it
+        sends nothing in the old one, which is then removed. Raises LocalProtocolError if another re-tuning is in
+        progress.
         """
         known = self.space if self.sides.coming is None else self.sides.coming
         if space.parameters == known.parameters:
             return []
         if self._wave is not None:
-            raise LocalProtocolError("a label space is on its way already; wait until it is there (`retuning`)")
+            raise LocalProtocolError("another re-tuning is in progress; wait until `retuning` is False")
         self._begin(self.sides.beside(space))
         return self._flush()
 
     # -- links --------------------------------------------------------------------------------------
 
     def attach(self, link: Link, role: Role = Role.PEER) -> list[Tell]:
-        """All that the neighbour should know, fresh.
+        """Everything that the neighbour should know, fresh.
 
-        Raises LocalProtocolError for a new neighbour while the network is re-tuned: it would bring old labels to those
-        who have forgotten them.
+        Raises LocalProtocolError for a new neighbour during a re-tuning: it would bring old labels to brokers that have
+        already removed them.
         """
         if link not in self.links and self._wave is not None:
             raise LocalProtocolError(f"{link} cannot be attached while the label space is re-tuned; try again later")
         return super().attach(link, role)
 
     def meet(self, interface: LabelInterface) -> None:
-        """A neighbour that was there before a restart has still to say how far it is."""
+        """Expect a neighbour that was attached before a restart to state how far it is."""
         assert interface.link is not None
         if self._wave is not None:
             self._wave.expect(interface.link)
 
     def greet(self, interface: LabelInterface) -> None:
-        """A session that begins anew hears again how far we are."""
+        """Tell a neighbour with a new session again how far we are."""
         self._say(interface)
 
     def silence(self, interface: LabelInterface) -> Job:
-        """Wait for the neighbour no longer."""
+        """Stop waiting for the neighbour."""
         assert interface.link is not None
         if self._wave is not None:
             self._wave.forget(interface.link)
         return super().silence(interface)
 
-    # -- what neighbours say ------------------------------------------------------------------------
+    # -- updates of neighbours ----------------------------------------------------------------------
 
     def understand(self, interface: LabelInterface, update: Update, news: Change[Items, Items]) -> None:
-        """The notes of an update, and whether its labels can be. Raises RemoteProtocolError."""
+        """Read the notes of an update, and check its labels. Raises RemoteProtocolError."""
         link = interface.link
         assert link is not None
         notes = understood(link, update, self.incoming[link].twin, self.sides)
@@ -108,12 +109,12 @@ class RetunedTable(CellTable[LabelSet, Ints]):
             kept = [item for item_id, item in interface.ledger.heard.items() if item_id not in news.drop]
             if (sides.sides(labels_in([*kept, *news.add.values()])) == sides.side).any():
                 raise RemoteProtocolError(
-                    f"{link} tells labels of the old space, which it said it had done with; its session must start anew"
+                    f"{link} sent labels of the old space after stating that it was done with it; restart its session"
                 )
         self._notes = notes
 
     def heed(self, interface: LabelInterface, update: Update, news: Change[Items, Items], new: Any) -> None:  # noqa: ARG002
-        """Look events up in what is new, in a space that is new, or in a filter of another size."""
+        """Look events up in the new items, in a new space, or in a filter of another size."""
         assert interface.link is not None
         if self._notes.space is not None:
             self._begin(self.sides.beside(self._notes.space))
@@ -123,7 +124,7 @@ class RetunedTable(CellTable[LabelSet, Ints]):
             heard.switch(self._notes.switch, labels_in(interface.ledger.heard.values()))
 
     def conclude(self, interface: LabelInterface) -> None:
-        """Answer a neighbour that waits for a word of ours, and note how far it is."""
+        """Answer a neighbour that waits for a message of ours, and record how far it is."""
         assert interface.link is not None
         notes, self._notes = self._notes, Notes()
         if notes.late:
@@ -134,7 +135,7 @@ class RetunedTable(CellTable[LabelSet, Ints]):
     # -- the wave -----------------------------------------------------------------------------------
 
     def _begin(self, sides: LabelSides) -> None:
-        """Tell everybody of the new space, and what is wanted here in its labels."""
+        """Announce the new space to all neighbours, with what is wanted here in its labels."""
         self._wave = Wave(self.links)
         self._move(sides)
         for interface in self.links.values():
@@ -142,7 +143,7 @@ class RetunedTable(CellTable[LabelSet, Ints]):
         self._jobs.run(self._map_anew())
 
     def _map_anew(self) -> Job:
-        """Local subscriptions in new labels instead of old ones, some at a time."""
+        """Map local subscriptions to new labels instead of old ones, some at a time."""
         for number, sub in enumerate([*self.here.held]):
             old = self.here.held.get(sub)
             if old is not None and (self.sides.sides(old.cells) == self.sides.side).any():
@@ -154,7 +155,7 @@ class RetunedTable(CellTable[LabelSet, Ints]):
                 yield
 
     def settled(self) -> None:
-        """Tell neighbours that we have done with old labels; forget their space when nobody has any."""
+        """Tell neighbours that we are done with old labels; remove the old space when no neighbour has any."""
         if self._wave is None:
             return
         for link in self._wave.due():
@@ -164,7 +165,7 @@ class RetunedTable(CellTable[LabelSet, Ints]):
             self._move(self.sides.moved())
 
     def _say(self, interface: LabelInterface) -> None:
-        """How far we are goes with the next update; of two stages the later says all."""
+        """Send how far we are with the next update. The later of two stages implies the earlier."""
         if self._wave is not None and self.sides.coming is not None and interface.attached:
             assert interface.link is not None
             stage = Retuning(self.sides.coming.to_json(), self._wave.told[interface.link])
@@ -180,12 +181,12 @@ class RetunedTable(CellTable[LabelSet, Ints]):
 
     @property
     def settings(self) -> str:
-        """The space in use, its side, and the one to come: a table must keep them through a restart."""
+        """The space in use, its side, and the next one: a table must keep them through a restart."""
         coming = None if self.sides.coming is None else self.sides.coming.to_json()
         return json.dumps({"space": self.space.to_json(), "side": self.sides.side, "coming": coming})
 
     def resume(self, settings: str) -> None:
-        """Take the spaces back. Raises LocalProtocolError."""
+        """Restore the spaces. Raises LocalProtocolError."""
         if not settings:
             return
         try:
@@ -194,7 +195,9 @@ class RetunedTable(CellTable[LabelSet, Ints]):
             coming = kept["coming"]
             self.sides = sides if coming is None else sides.beside(LabelSpace.from_json(coming))
         except (KeyError, TypeError, ValueError, SchemaError, LabelError) as error:
-            raise LocalProtocolError(f"these are not the settings of a table of labels: {error}") from None
+            raise LocalProtocolError(
+                f"these are not the settings of a table of labels: {error}; pass those that `settings` returned"
+            ) from None
         self._wave = None if coming is None else Wave(())
 
     def check(self) -> None:

@@ -1,7 +1,7 @@
-"""Filters and events as labels (DLS 4). Law: an event that matches a filter has, at some level in use, one of the
-filter's labels.
+"""Filters and events as labels (DLS 4). Law: an event that matches a filter has one of the filter's labels at some
+level in use.
 
-All of it is arithmetic over public parameters: a client that knows them maps its own subscriptions and events.
+All of this is arithmetic on public parameters: a client that knows them can map its own subscriptions and events.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from weft.space.label_space import LabelSpace
 
 
 def labels_of(wanted: Filter | NormalForm, sides: LabelSides) -> Ints | None:
-    """The labels of a filter in the newest space that there is; None if it matches nothing."""
+    """The labels of a filter in the newest space; None if it never matches."""
     form = as_form(wanted)
     side = sides.side if sides.coming is None else 1 - sides.side
     return sides.labels(form, side) if form else None
 
 
 def items_of(wanted: Filter, sides: LabelSides) -> tuple[LabelSet, ...]:
-    """A filter's labels as a client's broker is told them."""
+    """The labels of a filter in the form in which a client's broker is told them."""
     labels = labels_of(wanted, sides)
     return () if labels is None else (LabelSet(tuple(labels.tolist())),)
 
 
 def labels_in(items: Iterable[Item]) -> Ints:
-    """All labels of items, as often as they are there."""
+    """All labels of items, with repetitions."""
     return np.array([label for item in items if isinstance(item, LabelSet) for label in item.labels], np.int64)
 
 
 def is_sound(item: object, sides: LabelSides) -> bool:
-    """Whether an item is a set of labels of the spaces that there are."""
+    """Whether an item is a set of labels of the current spaces."""
     if not isinstance(item, LabelSet) or not item.labels or not 0 <= min(item.labels) <= max(item.labels) < 1 << 63:
         return False
     labels = np.array(item.labels, np.int64)
@@ -48,5 +48,5 @@ def is_sound(item: object, sides: LabelSides) -> bool:
 
 
 def cells_of(events: Sequence[AnyEvent], space: LabelSpace) -> Ints:
-    """The cells of events in all grids of a space, a row each: from them follow the labels at any level."""
+    """The cells of events in all grids of a space, one row each; they determine the labels at any level."""
     return np.concatenate([grid.cells(events) for grid in space.grids], axis=1)

@@ -1,8 +1,8 @@
 """Routing by label sets (DLS). Laws: those of `table`, CELLS with exact labels, HASHED with a counting filter.
 
-Exact reference counts for each link decide what is told. A filter, where there is one, only makes `route` small and
-fast; both ends have it, and switch its size at the same update (`label_twin`). Exact filtering is the local index's, at
-the client's end. A network changes its label space while it runs: see `retuning`.
+Exact reference counts for each link decide what is told. An optional filter only makes `route` small and fast; both
+ends have it, and switch its size at the same update (`label_twin`). Exact filtering happens in the local index, at the
+client's end. A network can change its label space while it runs: see `retuning`.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _RATE = 0.01
 class DlsTable(RetunedTable):
     """Label sets over a label space; with `shape`, events are looked up in counting filters.
 
-    A filter grows when more than `rate` of strangers would be let pass; `bundle` labels at most are one item. `side` is
-    1 in a network that was re-tuned an odd number of times.
+    A filter grows when more than `rate` of the unwanted events would pass; at most `bundle` labels form one item.
+    `side` is 1 in a network that was re-tuned an odd number of times.
 
     >>> from weft import parse, Schema
     >>> schema = Schema.from_dict({"attributes": {n: {"type": "float", "bounds": [0, 100]} for n in ("x", "y")}})
@@ -61,9 +61,9 @@ class DlsTable(RetunedTable):
         **options: Any,
     ) -> None:
         if not 0 < rate <= 1:
-            raise LocalProtocolError(f"a rate of false positives is above 0 and at most 1, not {rate}")
+            raise LocalProtocolError(f"the rate of false positives is {rate}; give more than 0 and at most 1")
         if bundle < 1:
-            raise LocalProtocolError(f"an item has at least one label, not {bundle}")
+            raise LocalProtocolError(f"bundle is {bundle}; give at least one label per item")
         super().__init__(space, side, **options)
         self.shape = shape
         self._rate = rate
@@ -81,22 +81,22 @@ class DlsTable(RetunedTable):
 
     @property
     def agreed(self) -> Mapping[str, object]:
-        """The space, for labels of other grids mean something else; and the filter, hashes and seed included.
+        """The space, because labels of other grids have other meanings, and the filter, including hashes and seed.
 
-        While the space is re-tuned they are still those of the old one.
+        During a re-tuning, these are still those of the old space.
         """
         shape = None if self.shape is None else [*self.shape.parameters, self._rate]
         return {"space": self.space.parameters, "side": self.sides.side, "filter": shape}
 
     @property
     def overlap(self) -> LabelOverlap:
-        """By cells, in whatever spaces there are."""
+        """By cells, in the current spaces."""
         return LabelOverlap(lambda: self.sides)
 
-    # -- what a model says --------------------------------------------------------------------------
+    # -- hooks of the engine ------------------------------------------------------------------------
 
     def cell_items(self) -> LabelItems:
-        """Labels as the gaps between them."""
+        """Labels encoded as the gaps between them."""
         return LabelItems()
 
     def make_outgoing(self) -> LabelsTold:
@@ -104,12 +104,15 @@ class DlsTable(RetunedTable):
         return LabelsTold(self._bundle, self.shape, self._rate)
 
     def hold(self, wanted: Wanted | NormalForm) -> Cells[Ints] | None:
-        """A filter's labels, or those that its client mapped for a table of this fingerprint."""
+        """The labels of a filter, or those that its client mapped for a table with this fingerprint."""
         if isinstance(wanted, Placed):
             if wanted.fingerprint == self.fingerprint and not self.retuning:
                 for item in wanted.items:
                     if not is_sound(item, self.sides):
-                        raise LocalProtocolError(f"a subscription was mapped to {item!r}, which is not labels of ours")
+                        raise LocalProtocolError(
+                            f"a subscription was mapped to {item!r}, which is not a set of labels of this table; "
+                            "map it with this table's fingerprint"
+                        )
                 return Cells(labels_in(wanted.items), wanted.filter) if wanted.items else None
             wanted = wanted.filter
         labels = labels_of(wanted, self.sides)
@@ -121,13 +124,13 @@ class DlsTable(RetunedTable):
         return {item_id: Cells(labels_in([item])) for item_id, item in news.add.items()}
 
     def meet(self, interface: LabelInterface) -> None:
-        """A filter, or exact labels, for what the link will tell."""
+        """Create a filter, or exact labels, for what the link will tell."""
         assert interface.link is not None
         self.incoming[interface.link] = HeardLabels(self.sides, self.shape, self._rate)
         super().meet(interface)
 
     def close(self, interface: LabelInterface) -> None:
-        """The switch of a filter goes with the update that asks for it."""
+        """Add the switch of a filter to the update that needs it."""
         told = self.outgoing.get(interface)
         if told is not None:
             assert isinstance(told, LabelsTold)
@@ -135,7 +138,7 @@ class DlsTable(RetunedTable):
                 interface.ledger.notes += told.labels.notes(fresh=interface.ledger.fresh)
 
     def silence(self, interface: LabelInterface) -> Job:
-        """Forget what the link was told, and told."""
+        """Forget what the link was told and what it told."""
         assert interface.link is not None
         del self.incoming[interface.link]
         return super().silence(interface)
@@ -143,39 +146,41 @@ class DlsTable(RetunedTable):
     # -- events -------------------------------------------------------------------------------------
 
     def wanting(self, event: AnyEvent) -> set[Link]:
-        """The links that want one of the event's labels. Cost: O(1) a link and level in use."""
+        """The links that want one of the event's labels. Cost: O(1) per link and level in use."""
         return self.incoming.wanting(event, self.sides)
 
     def wanting_batch(self, events: Sequence[AnyEvent], places: Places | None) -> Routes:
-        """The same for many events. Cost: below a microsecond an event, link and level in use."""
+        """The same for many events. Cost: below a microsecond per event, link and level in use."""
         return self.incoming.wanting_batch(events, self.sides, None if self.retuning else places)
 
     def place(self, events: Sequence[AnyEvent]) -> Places:
-        """The cells of events, which give their labels at any level."""
+        """The cells of events, which determine their labels at any level."""
         return Places(self.fingerprint, cells_of(events, self.space))
 
-    # -- what is in it ------------------------------------------------------------------------------
+    # -- contents -----------------------------------------------------------------------------------
 
     def filter_told(self, link: Link) -> tuple[int, CountingFilter] | None:
-        """The number of the last switch and the filter that a link has of us, once all that was told has arrived.
+        """The number of the last switch, and the filter that a link has of us once everything told has arrived.
 
-        With advertisements it is that of all that could be told.
+        With advertisements, it is the filter of everything that could be told.
         """
         told = self.outgoing.get(self._interface(link))
         twin = told.labels.twin if isinstance(told, LabelsTold) else None
         return None if twin is None else (twin.number, twin.held)
 
     def filter_heard(self, link: Link) -> tuple[int, CountingFilter] | None:
-        """The number of the last switch and the filter that a link's events are looked up in."""
+        """The number of the last switch, and the filter in which a link's events are looked up."""
         twin = self.incoming[link].twin
         return None if twin is None else (twin.number, twin.held)
 
     def saturated(self, link: Link) -> int:
-        """How many counters of a link's filter are full: the neighbour's `step` frees it of them."""
+        """How many counters of a link's filter are full; the neighbour's `step` frees them."""
         return self.incoming[link].saturated
 
     def memory(self, link: Link) -> tuple[int, int]:
-        """The bytes of what a link's events are looked up in, and of what decides what it is told."""
+        """The bytes of the structure in which a link's events are looked up, and of the counts that decide what it is
+        told.
+        """
         told = self.outgoing.get(self._interface(link))
         return self.incoming[link].held.nbytes, told.labels.nbytes if isinstance(told, LabelsTold) else 0
 

@@ -1,9 +1,9 @@
-"""A wave over a tree of brokers that change to something new. Law: who has heard DONE from all its links meets the old
-never again.
+"""A wave over a tree of brokers that change to something new. Law: a broker that has heard DONE from all its links
+never receives anything old again.
 
-No broker leads. A leaf has done as soon as it has changed, and everybody says so to a neighbour when all others have
-said it; so every direction of every link is told it in the end. A neighbour that leaves is waited for no more; one that
-comes must wait until all is over, for it may bring the old with it.
+No broker leads. A leaf is done as soon as it has changed, and a broker tells a neighbour that it is done when all
+others have told it so; eventually every direction of every link is told. A neighbour that leaves is no longer waited
+for. A new one must wait until the wave is over, because it may bring the old with it.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ class Wave:
 
     def __init__(self, links: Iterable[Link]) -> None:
         self.heard = dict.fromkeys(links, Stage.UNAWARE)
-        self.told = dict.fromkeys(self.heard, Stage.OFFERED)  # who begins tells everybody
+        self.told = dict.fromkeys(self.heard, Stage.OFFERED)  # the broker that begins tells all neighbours
 
     def hear(self, link: Link, stage: Stage) -> None:
-        """A neighbour has come so far; it never falls back."""
+        """Record how far a neighbour is. It never goes back."""
         self.heard[link] = max(self.heard[link], stage)
 
     def expect(self, link: Link) -> None:
-        """A neighbour that was there before a restart: nothing is known of it."""
+        """Expect a neighbour that was attached before a restart, of which nothing is known."""
         self.heard[link], self.told[link] = Stage.UNAWARE, Stage.OFFERED
 
     def forget(self, link: Link) -> None:
-        """A neighbour is gone."""
+        """Remove a neighbour."""
         del self.heard[link], self.told[link]
 
     def due(self) -> list[Link]:
-        """The neighbours that must hear that we have done, noted as told."""
+        """The neighbours that must hear that we are done; they are marked as told."""
         waiting = [link for link, stage in self.heard.items() if stage is not Stage.DONE]
         news = [link for link, told in self.told.items() if told is not Stage.DONE and not {*waiting} - {link}]
         for link in news:
@@ -52,5 +52,5 @@ class Wave:
 
     @property
     def over(self) -> bool:
-        """Whether nobody says anything more in old words."""
+        """Whether no neighbour sends anything old any more."""
         return all(stage is Stage.DONE for stage in self.heard.values())

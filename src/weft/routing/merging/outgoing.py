@@ -1,8 +1,9 @@
 """What one link is told by merging: the minimal cover of what all others want, as few mergers (thesis, chapter 8).
-Laws: with perfect mergers nothing else is admitted; a merger is a new item, and its parts go in the same update.
+Laws: with perfect mergers nothing else is admitted; a merger is a new item, and its parts are withdrawn in the same
+update.
 
-Every link has a merged set of its own, so that what it is told does not depend on what it wants itself: mergers that
-are shared by links with equal forwards sets (8.4) do, and tables that share them may talk for ever.
+Every link has its own merged set, so that what it is told does not depend on what it wants itself. Mergers shared by
+links with equal forwards sets (8.4) do depend on it, and tables that share them may exchange updates forever.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ MergedItem = MergeItem[Any]
 
 
 class SendableMerging(FilterMerging):
-    """Mergers that can be told: one whose text is too long to be sent, or read, is none."""
+    """Mergers that can be sent: a merger whose text is too long to be sent or parsed is rejected."""
 
     def __init__(self, schema: Schema | None, budget: MergeBudget | None, items: ItemCodec) -> None:
         super().__init__(schema, budget=budget)
         self._items = items
 
     def merged(self, one: Any, other: Any, room: float) -> Merged[Any] | None:
-        """What two filters merge into, if that can be told."""
+        """What two filters merge into, if that can be sent."""
         found = super().merged(one, other, room)
         try:
             if found is not None:
@@ -54,27 +55,27 @@ class MergedTold:
         self._drop: dict[CoverNode, None] = {}
 
     def add(self, node: CoverNode) -> None:
-        """The link must know a node, with the next update."""
+        """Add a node that the link must know, with the next update."""
         if node in self._drop:
             del self._drop[node]
         else:
             self._add[node] = None
 
     def discard(self, node: CoverNode) -> None:
-        """The link need not know a node any more, with the next update."""
+        """Remove a node that the link no longer needs to know, with the next update."""
         if node in self._add:
             del self._add[node]
         else:
             self._drop[node] = None
 
     def merge(self) -> MergeChange[Any]:
-        """What came and went, merged: the items to tell and to withdraw."""
+        """Merge what was added and removed; returns the items to tell and to withdraw."""
         change = self.merged.change([(node, node.item) for node in self._add], self._drop)
         self._add, self._drop = {}, {}
         return change
 
     def tidy(self) -> MergeChange[Any]:
-        """Merge anew what lost parts."""
+        """Merge again what lost parts."""
         return self.merged.tidy(everything=True)
 
     @property
@@ -84,6 +85,6 @@ class MergedTold:
 
 
 def told_item(item: MergedItem) -> Filter | NormalForm:
-    """What is told of a filter or a merger."""
+    """The filter or merger that is told."""
     thing: Filter | NormalForm = item.thing
     return thing

@@ -1,7 +1,7 @@
 """Merging-based routing (thesis, chapter 8): what a link would be told by covering is told as few mergers. Laws: EXACT
 with perfect mergers; WIDER with a budget, by at most that share of the domain, or while a lazy table waits.
 
-Local subscriptions may be merged before (`MergedLocal`, Figure 8.2).
+Local subscriptions can be merged beforehand (`MergedLocal`, Figure 8.2).
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ MergedInterface = TableInterface[MergedItem, CoverNode]
 
 
 class MergingTable(CoveredTable[MergedItem]):
-    """A key is what is told, a filter or a merger.
+    """The table for merging. A key is what is told: a filter or a merger.
 
     `budget` allows imperfect mergers, under a schema with bounds. A `lazy` table keeps a merger that lost a part until
-    `step` finds nothing else to do: fewer updates, more events that nobody wants meanwhile.
+    `step` finds nothing else to do: fewer updates, but more unwanted events in the meantime.
 
     >>> from weft import to_filter, parse
     >>> from weft.routing import Link
@@ -56,15 +56,15 @@ class MergingTable(CoveredTable[MergedItem]):
         return {"budget": None if self.budget is None else asdict(self.budget), "lazy": self.lazy}
 
     def item(self, key: MergedItem) -> Item:
-        """A filter or the form of a merger."""
+        """A filter, or the form of a merger."""
         return told_item(key)
 
     def rooted(self, interface: MergedInterface, node: CoverNode) -> None:
-        """The node is merged with others."""
+        """Merge the node with others."""
         self.outgoing[interface].add(node)
 
     def unrooted(self, interface: MergedInterface, node: CoverNode) -> None:
-        """The node goes, and mergers with it."""
+        """Remove the node, and mergers with it."""
         self.outgoing[interface].discard(node)
 
     def listen(self, interface: MergedInterface) -> Job:
@@ -75,18 +75,18 @@ class MergingTable(CoveredTable[MergedItem]):
         return super().listen(interface)
 
     def silence(self, interface: MergedInterface) -> Job:
-        """Forget the link's mergers, its forest, and its items."""
+        """Remove the link's mergers, its forest, and its items."""
         self.outgoing.pop(interface, None)
         return super().silence(interface)
 
     def close(self, interface: MergedInterface) -> None:
-        """Merge what has come and gone since the last update."""
+        """Merge what was added and removed since the last update."""
         told = self.outgoing.get(interface)
         if told is not None and told.changed:
             self._tell(interface, told.merge())
 
     def improve(self, budget: int) -> None:  # noqa: ARG002 - mergers that lost parts are few
-        """Merge anew what lost parts."""
+        """Merge again what lost parts."""
         for interface, told in self.outgoing.items():
             self._tell(interface, told.tidy())
 

@@ -1,8 +1,8 @@
 """MICS as a hybrid (MICS 5): filters are told, and the curve finds the candidates. Laws: those of `table`, EXACT: an
-event goes to no neighbour that does not want it.
+event never goes to a neighbour that does not want it.
 
-What is told is a minimal cover of what all others want, as in covering-based routing. What neighbours told lies behind
-the curve: one look-up gives the filters whose ranges have the event's point, and these are compared as they are. An
+What is told is a minimal cover of what all others want, as in covering-based routing. What neighbours told is indexed
+by the curve: one look-up finds the filters whose ranges contain the event's point, and these are evaluated exactly. An
 event that its publisher has mapped is not mapped again.
 """
 
@@ -28,15 +28,15 @@ from weft.routing.table import ItemId, Link, Places, Routes
 from weft.space.content import ContentSpace
 from weft.space.range_sets import RangeSets
 
-_CHUNK = 8  # items of a link that is gone, discarded together as one piece of work
+_CHUNK = 8  # items of a removed link that are discarded together as one piece of work
 
 
 class CurveMatcher:
-    """Items by link behind a curve, and the links of events; an item's entry on the curve is known by a number."""
+    """Items by link behind a curve, and the links of events; an item's entry on the curve is identified by a number."""
 
     def __init__(self, space: ContentSpace, schema: Schema | None = None) -> None:
         self.space = space
-        self.compared = 0  # candidates that were compared as they are
+        self.compared = 0  # candidates that were evaluated exactly
         self._schema = schema
         self._curve = SubscriptionIndex()
         self._entries: dict[int, tuple[Link, NormalForm]] = {}
@@ -48,7 +48,7 @@ class CurveMatcher:
         self._names[link] = {}
 
     def detach(self, link: Link) -> Iterator[None]:
-        """Forget a link at once, and its ranges by and by."""
+        """Remove a link at once, and its ranges step by step."""
         names = [*self._names.pop(link).values()]
         for name in names:
             del self._entries[name]
@@ -60,7 +60,7 @@ class CurveMatcher:
             yield
 
     def change(self, link: Link, drop: Collection[ItemId], add: Mapping[ItemId, NormalForm]) -> None:
-        """Drop items, those that are known, and add others. Cost: about a logarithm of all items for each."""
+        """Remove items, if they exist, and add others. Cost: about a logarithm of all items for each."""
         names = self._names[link]
         gone = [names.pop(item_id) for item_id in drop if item_id in names]
         for name in gone:
@@ -77,7 +77,7 @@ class CurveMatcher:
         return self._wanting(event, self._curve.at(self.space.index(event)).tolist())
 
     def wanting_batch(self, events: Sequence[AnyEvent], points: Ints | None = None) -> Routes:
-        """The positions of the events that each link wants; `points` are theirs on the curve, if they are known."""
+        """The positions of the events that each link wants; `points` are their positions on the curve, if known."""
         found = self._curve.at_batch(self.space.indexes(events) if points is None else points)
         places: dict[Link, list[int]] = {}
         for at, (event, names) in enumerate(zip(events, found, strict=True)):
@@ -97,7 +97,7 @@ class CurveMatcher:
         return links
 
     def check(self, items: Mapping[Link, Collection[ItemId]]) -> None:
-        """Raise AssertionError unless it has just these items."""
+        """Raise AssertionError unless it has exactly these items."""
         self._curve.check()
         assert {link: set(names) for link, names in self._names.items()} == {k: set(v) for k, v in items.items()}
         names = [name for names in self._names.values() for name in names.values()]
@@ -106,7 +106,7 @@ class CurveMatcher:
 
 
 class MicsExactTable(CoveringTable):
-    """Filters are told, and events are looked up behind the curve of one content space.
+    """The exact MICS table: filters are told, and events are looked up behind the curve of one content space.
 
     >>> from weft import parse, Schema
     >>> from weft.routing import Update
@@ -122,7 +122,7 @@ class MicsExactTable(CoveringTable):
     def __init__(self, spaces: Sequence[ContentSpace], schema: Schema | None = None, **options: Any) -> None:
         if len(spaces) != 1:
             raise LocalProtocolError(
-                f"exact tables of ranges have one curve, not {len(spaces)}; choose the attributes that matter most"
+                f"an exact table of ranges needs one curve, not {len(spaces)}; choose the attributes that matter most"
             )
         super().__init__(schema, **options)
         self.spaces = CurveSpaces(spaces)
@@ -130,7 +130,7 @@ class MicsExactTable(CoveringTable):
 
     @property
     def agreed(self) -> Mapping[str, object]:
-        """The space, so that events that were mapped once are understood everywhere."""
+        """The space, so that events mapped once are understood everywhere."""
         return {"spaces": self.spaces.parameters}
 
     def wanting_batch(self, events: Sequence[AnyEvent], places: Places | None) -> Routes:

@@ -1,4 +1,4 @@
-"""The ranges that one link told, to look events up in. Law: an event that it wants has its points in them."""
+"""The ranges that one link told, for looking up events. Law: the points of an event that it wants lie in them."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ class RangesHeard:
         self.tables = [RangeTable() for _ in range(groups)]
 
     def change(self, drop: Iterable[Item], add: Iterable[Item]) -> None:
-        """Take ranges out and in. Cost: O(log n) each."""
+        """Remove and add ranges. Cost: O(log n) each."""
         old, new = [*drop], [*add]
         for group, table in enumerate(self.tables):
             table.change(ranges_of(old, group), ranges_of(new, group))
 
     def matches(self, points: Ints) -> bool:
-        """Whether the link wants an event with these points, one on each curve. Cost: O(log n) a curve."""
+        """Whether the link wants an event with these points, one on each curve. Cost: O(log n) per curve."""
         return all(table.matches(point) for table, point in zip(self.tables, points.tolist(), strict=True))
 
     def match_batch(self, points: Ints) -> NDArray[np.bool_]:
-        """Whether it wants each event, a row of points each."""
+        """Whether it wants each event, with one row of points each."""
         wanted = np.ones(len(points), bool)
         for table, column in zip(self.tables, points.T, strict=True):
             wanted &= table.match_batch(column)
         return wanted
 
     def check(self, items: Iterable[Item]) -> None:
-        """Raise AssertionError unless it has just these items."""
+        """Raise AssertionError unless it has exactly these items."""
         several = [*items]
         for group, table in enumerate(self.tables):
             table.check()
@@ -48,6 +48,6 @@ class RangesHeard:
 
 
 def ranges_of(items: Iterable[Item], group: int) -> RangeSets:
-    """The ranges of one curve, a set for each item."""
+    """The ranges of one curve, one set per item."""
     mine = (item for item in items if isinstance(item, CurveRange) and item.group == group)
     return RangeSets.of([RangeSet.of((item.start, item.end)) for item in mine])

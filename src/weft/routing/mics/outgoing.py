@@ -1,5 +1,5 @@
 """The ranges that one link is told: those that all others need, as pieces. Laws: pieces are disjoint; together they are
-what is needed, gaps closed.
+what is needed, with gaps closed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class RangesTold:
     def change(
         self, drop: Iterable[Ranges], add: Iterable[Ranges]
     ) -> tuple[Change[Collection[CurveRange], Collection[CurveRange]], tuple[Note, ...]]:
-        """Count ranges out and in; the pieces that go and come."""
+        """Remove and add ranges; returns the pieces removed and added."""
         old, new = [*drop], [*add]
         gone: list[CurveRange] = []
         came: list[CurveRange] = []
@@ -40,7 +40,7 @@ class RangesTold:
         return Change(gone, came), ()
 
     def improve(self) -> tuple[Change[Collection[CurveRange], Collection[CurveRange]], tuple[Note, ...]]:
-        """Unite the pieces of ranges that grew bit by bit, where that saves half of them."""
+        """Combine the pieces of ranges that grew bit by bit, if that saves half of them."""
         gone: list[CurveRange] = []
         came: list[CurveRange] = []
         for table, pieces in zip(self.needs, self.pieces, strict=True):
@@ -60,7 +60,7 @@ class RangesTold:
             yield from pieces
 
     def check(self, wanted: Sequence[Ranges]) -> None:
-        """Raise AssertionError unless just these ranges are needed and told."""
+        """Raise AssertionError unless exactly these ranges are needed and told."""
         for group, (table, pieces) in enumerate(zip(self.needs, self.pieces, strict=True)):
             table.check()
             sets = of_group(wanted, group)
@@ -83,9 +83,9 @@ class Pieces:
         self.ends: list[int] = []
 
     def revise(self, drop: RangeSet, add: RangeSet) -> PieceChange:
-        """Take ranges out and in; the pieces that went and that came: one that loses a part is told anew.
+        """Remove and add ranges; returns the pieces removed and added. A piece that loses a part is told again.
 
-        Cost: O(log pieces + pieces touched) a range, and a memory move.
+        Cost: O(log pieces + pieces touched) per range, and a memory move.
         """
         gone: dict[CurveRange, None] = {}
         new: dict[CurveRange, None] = {}
@@ -106,7 +106,7 @@ class Pieces:
         return Change([piece for piece in gone if piece not in new], [piece for piece in new if piece not in gone])
 
     def renew(self, told: RangeSet) -> PieceChange:
-        """The same points in as few pieces as there can be; the pieces that went and that came."""
+        """Move the same points into as few pieces as possible; returns the pieces removed and added."""
         old = dict.fromkeys(self)
         self.starts, self.ends = told.starts.tolist(), told.ends.tolist()
         new = dict.fromkeys(self)

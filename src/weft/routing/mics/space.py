@@ -1,7 +1,7 @@
-"""Filters and events on the curves of a table, one for each group of attributes (MICS 3, 8). Law: an event that matches
-a filter has its point in the filter's ranges on every curve.
+"""Filters and events on the curves of a table, one for each group of attributes (MICS 3, 8). Law: the point of an event
+that matches a filter lies in the filter's ranges on every curve.
 
-All of it is arithmetic over public parameters: a client that knows them maps its own subscriptions and events.
+All of this is arithmetic on public parameters: a client that knows them can map its own subscriptions and events.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from weft.space.range_set import RangeSet
 
 Ranges = tuple[RangeSet, ...]  # on each curve
 
-_GROUP = 3  # attributes on one curve, unless a caller parts them
-_CELLS = 256  # of each attribute
+_GROUP = 3  # attributes per curve, by default
+_CELLS = 256  # per attribute
 
 
 class CurveSpaces(tuple[ContentSpace, ...]):
@@ -44,28 +44,28 @@ class CurveSpaces(tuple[ContentSpace, ...]):
 
     @staticmethod
     def of(schema: Schema, cells: int = _CELLS, group: int = _GROUP) -> CurveSpaces:
-        """All attributes of a schema, which must have bounds, so many on a curve. Raises SchemaError."""
+        """All attributes of a schema, which must have bounds, with `group` attributes per curve. Raises SchemaError."""
         names = [attribute.name for attribute in schema.attributes]
         groups = [names[start : start + group] for start in range(0, len(names), group)]
         return CurveSpaces(ContentSpace(Grid.uniform(schema, cells, group)) for group in groups)
 
     @property
     def parameters(self) -> list[Any]:
-        """All that two ends must agree on, of JSON's types."""
+        """Everything that two ends must agree on, in JSON types."""
         return [space.parameters for space in self]
 
     @staticmethod
     def from_parameters(parameters: Iterable[Any]) -> CurveSpaces:
-        """The spaces with such parameters. Raises SchemaError."""
+        """The spaces with these parameters. Raises SchemaError."""
         return CurveSpaces(ContentSpace.from_json(json.dumps(each)) for each in parameters)
 
     def ranges(self, wanted: Filter | NormalForm) -> Ranges | None:
-        """The ranges of a filter on each curve; None if it matches nothing."""
+        """The ranges of a filter on each curve; None if it never matches."""
         form = as_form(wanted)
         return tuple(space.ranges(form) for space in self) if form else None
 
     def items(self, wanted: Filter) -> tuple[CurveRange, ...]:
-        """The ranges as a neighbour, or a client's broker, is told them."""
+        """The ranges in the form in which a neighbour, or a client's broker, is told them."""
         return tuple(
             CurveRange(group, start, end)
             for group, ranges in enumerate(self.ranges(wanted) or ())
@@ -73,11 +73,16 @@ class CurveSpaces(tuple[ContentSpace, ...]):
         )
 
     def of_items(self, items: Iterable[Item]) -> Ranges:
-        """The ranges that a client mapped. Raises LocalProtocolError for what is no range of these curves."""
+        """The ranges that a client mapped. Raises LocalProtocolError for anything that is not a range of
+        these curves.
+        """
         groups: list[list[tuple[int, int]]] = [[] for _ in self]
         for item in items:
             if not self.admits(item):
-                raise LocalProtocolError(f"a subscription was mapped to {item!r}, which is not a range of our curves")
+                raise LocalProtocolError(
+                    f"a subscription was mapped to {item!r}, which is not a range of our curves; "
+                    "map it with this table's fingerprint"
+                )
             assert isinstance(item, CurveRange)
             groups[item.group].append((item.start, item.end))
         return tuple(RangeSet.of(*ranges) for ranges in groups)
@@ -91,5 +96,5 @@ class CurveSpaces(tuple[ContentSpace, ...]):
         )
 
     def points(self, events: Sequence[AnyEvent]) -> Ints:
-        """The points of events, a row each, a column for each curve."""
+        """The points of events: one row per event, one column per curve."""
         return np.stack([space.indexes(events) for space in self], axis=1)

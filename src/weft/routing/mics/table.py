@@ -1,7 +1,7 @@
 """Routing by curve ranges (MICS). Laws: those of `table`, CELLS: what is told to a link is what the filters of all
 others cover on the curve, cell by cell; WIDER with gaps.
 
-Attributes may be parted into groups, each with a curve of its own; an event goes where all of its groups are wanted
+Attributes can be divided into groups, each with its own curve. An event goes to the links that want it in all groups
 (MICS 8).
 """
 
@@ -34,9 +34,9 @@ from weft.space.range_set import NOTHING, RangeSet
 
 
 class MicsTable(CellTable[CurveRange, Ranges]):
-    """Curve ranges; `spaces` are the groups, and by default the schema's attributes by threes.
+    """Curve ranges; `spaces` are the groups, by default the schema's attributes in groups of three.
 
-    Gaps of up to `gap` cells between ranges are told as well: fewer ranges, more events that nobody wants.
+    Gaps of up to `gap` cells between ranges are told as well: fewer ranges, more unwanted events.
 
     >>> from weft import parse, Schema
     >>> schema = Schema.from_dict({"attributes": {n: {"type": "float", "bounds": [0, 100]} for n in ("x", "y")}})
@@ -52,9 +52,9 @@ class MicsTable(CellTable[CurveRange, Ranges]):
     def __init__(self, spaces: Sequence[ContentSpace], *, gap: int = 0, **options: Any) -> None:
         super().__init__(**options)
         if not spaces:
-            raise LocalProtocolError("a table of curve ranges needs a content space")
+            raise LocalProtocolError("a table of curve ranges needs a content space; give at least one")
         if not 0 <= gap <= LAST:
-            raise LocalProtocolError(f"a gap is a number of cells between 0 and {LAST}, not {gap}")
+            raise LocalProtocolError(f"the gap is {gap}; give a number of cells from 0 to {LAST}")
         self.spaces = CurveSpaces(spaces)
         self.gap = gap
         self.incoming: dict[Link, RangesHeard] = {}
@@ -71,7 +71,7 @@ class MicsTable(CellTable[CurveRange, Ranges]):
 
     @property
     def agreed(self) -> Mapping[str, object]:
-        """The spaces: ranges on other curves mean something else."""
+        """The spaces: ranges on other curves have other meanings."""
         return {"spaces": self.spaces.parameters, "gap": self.gap}
 
     @property
@@ -79,7 +79,7 @@ class MicsTable(CellTable[CurveRange, Ranges]):
         """By ranges on the curves."""
         return CurveOverlap(self.spaces)
 
-    # -- what a model says --------------------------------------------------------------------------
+    # -- hooks of the engine ------------------------------------------------------------------------
 
     def cell_items(self) -> RangeItems:
         """Ranges as three numbers."""
@@ -90,7 +90,7 @@ class MicsTable(CellTable[CurveRange, Ranges]):
         return RangesTold(len(self.spaces), self.gap)
 
     def hold(self, wanted: Wanted | NormalForm) -> Cells[Ranges] | None:
-        """A filter's ranges, or those that its client mapped for a table of this fingerprint."""
+        """The ranges of a filter, or those that its client mapped for a table with this fingerprint."""
         if isinstance(wanted, Placed):
             if wanted.fingerprint == self.fingerprint:
                 return Cells(self.spaces.of_items(wanted.items)) if wanted.items else None
@@ -103,7 +103,7 @@ class MicsTable(CellTable[CurveRange, Ranges]):
     ) -> Mapping[ItemId, Cells[Ranges]]:
         """The ranges of an update."""
         if update.notes:
-            raise RemoteProtocolError(f"{interface.link} sends notes, which a table of ranges has no use for")
+            raise RemoteProtocolError(f"{interface.link} sent notes, which a table of ranges does not support")
         for item in update.add.values():
             if not self.spaces.admits(item):
                 raise unexpected(interface.link, "a range of our curves", item)
@@ -115,23 +115,23 @@ class MicsTable(CellTable[CurveRange, Ranges]):
         return tuple(range_ if group == item.group else NOTHING for group in range(len(self.spaces)))
 
     def meet(self, interface: TableInterface[CurveRange, Cells[Ranges]]) -> None:
-        """A table of what the link will tell."""
+        """Create a table for what the link will tell."""
         assert interface.link is not None
         self.incoming[interface.link] = RangesHeard(len(self.spaces))
 
     def heed(
         self,
         interface: TableInterface[CurveRange, Cells[Ranges]],
-        update: Update,  # noqa: ARG002 - what is new of it says it all
+        update: Update,  # noqa: ARG002 - `news` suffices
         news: Change[Items, Items],
         new: Mapping[ItemId, Cells[Ranges]],  # noqa: ARG002
     ) -> None:
-        """Look events up in what is new."""
+        """Look events up in the new items."""
         assert interface.link is not None
         self.incoming[interface.link].change(news.drop.values(), news.add.values())
 
     def silence(self, interface: TableInterface[CurveRange, Cells[Ranges]]) -> Job:
-        """Forget what the link was told, and told."""
+        """Forget what the link was told and what it told."""
         assert interface.link is not None
         del self.incoming[interface.link]
         return super().silence(interface)
@@ -139,12 +139,12 @@ class MicsTable(CellTable[CurveRange, Ranges]):
     # -- events -------------------------------------------------------------------------------------
 
     def wanting(self, event: AnyEvent) -> set[Link]:
-        """The links that want the event's cells. Cost: O(log n) a link and group."""
+        """The links that want the event's cells. Cost: O(log n) per link and group."""
         points = np.array([space.index(event) for space in self.spaces])
         return {link for link, heard in self.incoming.items() if heard.matches(points)}
 
     def wanting_batch(self, events: Sequence[AnyEvent], places: Places | None) -> Routes:
-        """The same for many events. Cost: below a microsecond an event, link and group."""
+        """The same for many events. Cost: below a microsecond per event, link and group."""
         points = self.spaces.points(events) if places is None else places.keys
         found = {link: heard.match_batch(points).nonzero()[0] for link, heard in self.incoming.items()}
         return {link: at for link, at in found.items() if len(at)}
@@ -166,17 +166,19 @@ class MicsTable(CellTable[CurveRange, Ranges]):
 
 
 class CurveOverlap:
-    """Ranges against advertisements: whether they share a cell on the range's curve. Law: False only when disproved."""
+    """Ranges compared with advertisements: whether they share a cell on the range's curve. Law: False only when
+    disproved.
+    """
 
     def __init__(self, spaces: CurveSpaces) -> None:
         self._spaces = spaces
 
     def see(self, item: Item) -> CurveRange | None:
-        """A range as it is."""
+        """The range itself."""
         return item if isinstance(item, CurveRange) else None
 
     def promise(self, advertisement: Item) -> Ranges | None:
-        """The ranges on each curve, or no curve if it promises nothing; None if it is too complex to compare."""
+        """The ranges on each curve; empty if it never matches, None if it is too complex to compare."""
         try:
             if isinstance(advertisement, Filter | NormalForm):
                 form = as_form(advertisement, advertisement.schema if isinstance(advertisement, NormalForm) else None)

@@ -29,21 +29,22 @@ class Network:
         return node
 
     def perform(self, node: ChordNode, effects: list[ChordEffect]) -> None:
-        for effect in effects:
-            if isinstance(effect, Send):
-                self._flying.append((node.me, effect))
-            else:
-                self.events.append((node.me.address, effect))
+        self._take(node, effects)
         while self._flying:
             sender, send = self._flying.popleft()
             self.sent += 1
             target = self.nodes.get(send.to)
             if target is not None:
-                for more in target.receive(sender, [send.message], self.now):
-                    if isinstance(more, Send):
-                        self._flying.append((target.me, more))
-                    else:
-                        self.events.append((target.me.address, more))
+                self._take(target, target.receive(sender, [send.message], self.now))
+
+    def _take(self, node: ChordNode, effects: list[ChordEffect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Send):
+                self._flying.append((node.me, effect))
+                continue
+            self.events.append((node.me.address, effect))
+            if isinstance(effect, JoinFailed):  # it is not part of the ring; its user would try another node
+                del self.nodes[node.me.address]
 
     def leave(self, node: ChordNode) -> None:
         self.perform(node, node.leave())
@@ -52,11 +53,9 @@ class Network:
     def fail(self, node: ChordNode) -> None:
         del self.nodes[node.me.address]
 
-    def without_failed_joins(self) -> None:
-        """A node whose join failed is not part of the ring; its user would try again through another node."""
-        for address, effect in self.events:
-            if isinstance(effect, JoinFailed):
-                self.nodes.pop(address, None)
+    def members(self) -> list[ChordNode]:
+        """The nodes of the ring: not those that are still joining."""
+        return [node for node in self.nodes.values() if not node.joining]
 
     def settle(self, rounds: int = 4) -> None:
         """Rounds of stabilisation, with time for what is dead to be noticed."""

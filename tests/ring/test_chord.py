@@ -112,30 +112,28 @@ class Ring(RuleBasedStateMachine):
 
     @rule(id=st.integers(1, 63), known=st.integers(0, 99))
     def join(self, id: int, known: int) -> None:
-        nodes = list(self.network.nodes.values())
+        nodes = self.network.members()
         if f"n{id}" not in self.network.nodes:
             self.network.add(id, nodes[known % len(nodes)])
             self.network.settle(2)
 
-    @precondition(lambda self: len(self.network.nodes) > 1)
+    @precondition(lambda self: len(self.network.members()) > 1)
     @rule(which=st.integers(0, 99))
     def leave(self, which: int) -> None:
-        nodes = list(self.network.nodes.values())
+        nodes = self.network.members()
         self.network.leave(nodes[which % len(nodes)])
         self.network.settle(2)
 
-    @precondition(lambda self: len(self.network.nodes) > 1 and self.failed < 3)
+    @precondition(lambda self: len(self.network.members()) > 1 and self.failed < 3)
     @rule(which=st.integers(0, 99))
     def fail(self, which: int) -> None:
-        nodes = list(self.network.nodes.values())
+        nodes = self.network.members()
         self.failed += 1
         self.network.fail(nodes[which % len(nodes)])
 
     @rule()
     def settle(self) -> None:
-        self.network.settle(12)
-        self.network.without_failed_joins()
-        self.network.settle(6)
+        self.network.settle(18)
         self.failed = 0
         ids = sorted(node.me.id for node in self.network.nodes.values())
         for node in self.network.nodes.values():

@@ -40,6 +40,7 @@ _MOST_HOPS = 128  # a look-up that takes more goes round in circles
 _TRIES = 8  # to join
 _UNKNOWN = Key(-1)  # the identifier of a node of which only the address is known
 _NEARER = 3  # nodes in a step, in case the nearest is dead
+_ANSWERS = (Step, Neighbours)  # what a node that is joining waits for
 
 
 @dataclass(slots=True)
@@ -89,6 +90,11 @@ class ChordNode:
         self._tries = 0
 
     # -- what it knows ---------------------------------------------------------------------------------
+
+    @property
+    def joining(self) -> bool:
+        """Whether it has asked to join, and is not part of the ring yet."""
+        return self._joining is not None
 
     @property
     def successor(self) -> NodeRef:
@@ -207,10 +213,10 @@ class ChordNode:
     # -- messages --------------------------------------------------------------------------------------
 
     def receive(self, sender: NodeRef, messages: Sequence[ChordMessage], now: int) -> list[ChordEffect]:
-        """Messages of another node. A node that has left answers nothing."""
+        """Messages of another node. A node that has left, or has not joined yet, answers nobody."""
         effects: list[ChordEffect] = []
-        if not self.left:
-            for message in messages:
+        for message in messages:
+            if not self.left and (self._joining is None or isinstance(message, _ANSWERS)):
                 effects += self._handle(sender, message, now)
         return effects
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from weft.algebra.interval import Cut
 from weft.errors import RingError
 from weft.ring.identifiers import IdSpace, Key
 
@@ -55,6 +56,15 @@ class Intervals:
     def of_range(self, low: float, high: float) -> range:
         """The intervals that meet [low, high]."""
         return range(self.of(low), self.of(high) + 1)
+
+    def of_cuts(self, low: Cut, high: Cut | None) -> range:
+        """The intervals that meet what lies between two cuts of the number line; None is an end without bound."""
+        first = self.of(low[0])
+        if high is None:
+            return range(first, self.count)
+        last = self.of(high[0])
+        excluded = high[1] == 0 and last > first and high[0] == self.start(last)
+        return range(first, last + (not excluded))
 
     def start(self, number: int) -> float:
         """The lower end of an interval."""

@@ -13,8 +13,9 @@ would deliver every event to whoever names other attributes.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 
 import numpy as np
@@ -24,9 +25,9 @@ from weft.algebra.box import Box, NormalForm
 from weft.algebra.profile import Meeting, Profile
 from weft.algebra.valueset import PRESENT, ValueSet
 from weft.errors import RingError
-from weft.model.event import attributes_of
-from weft.model.value import Value, to_micros, type_of
 from weft.index.base import AnyEvent
+from weft.model.event import attributes_of
+from weft.model.value import Value, to_micros
 from weft.ring.identifiers import IdSpace, Key
 from weft.ring.intervals import Intervals
 
@@ -95,7 +96,7 @@ class KeyMapping:
             keys |= self._of_all(topic, box) if partial else self._of_one(topic, box, rng, meeting)
         return frozenset(keys)
 
-    def _of_one(self, topic: str, box: Box, rng: np.random.Generator, meeting: Meeting) -> Iterable[Key]:
+    def _of_one(self, topic: str, box: Box, rng: np.random.Generator, meeting: Meeting) -> frozenset[Key]:
         usable: dict[str, frozenset[Key]] = {}
         for name, values in box.sets.items():
             if not values.absent and (meeting is Meeting.COVERING or name in self.attributes):
@@ -110,7 +111,7 @@ class KeyMapping:
         weights = np.array([1 / max(self.share(name, box.sets[name]), _NARROWEST) for name in names])
         return usable[names[int(rng.choice(len(names), p=weights / weights.sum()))]]
 
-    def _of_all(self, topic: str, box: Box) -> Iterable[Key]:
+    def _of_all(self, topic: str, box: Box) -> frozenset[Key]:
         found = {
             name: None if name not in box.sets or box.sets[name].absent else self.of_set(topic, name, box.sets[name])
             for name in box.names
@@ -118,7 +119,7 @@ class KeyMapping:
         keys = {key for each in found.values() if each is not None for key in each}
         if not found or None in found.values():
             keys.update(self._any_or_refuse(topic, box))
-        return keys
+        return frozenset(keys)
 
     def _any_or_refuse(self, topic: str, box: Box) -> frozenset[Key]:
         if not self.any_key:
@@ -202,7 +203,7 @@ def _text(value: Value) -> str:
     """The same text for equal values, another one for others."""
     if isinstance(value, float) and math.isfinite(value) and value == int(value):
         value = int(value)
-    kind = type_of(value)
-    return f"{'number' if isinstance(value, (int, float)) and not isinstance(value, bool) else kind}\x00" + (
-        str(to_micros(value)) if hasattr(value, "tzinfo") else repr(value)
-    )
+    if isinstance(value, datetime):
+        return f"timestamp\x00{to_micros(value)}"
+    kind = "number" if isinstance(value, (int, float)) and not isinstance(value, bool) else type(value).__name__
+    return f"{kind}\x00{value!r}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from weft.algebra.box import NormalForm
 from weft.algebra.normalize import normalize
@@ -98,13 +98,6 @@ class RecordStore:
         between = self._space.between
         keys = {key for key, _ in self._shelves if between(key, after, upto)}
         return [record for record in self if record.key in keys]
-
-    def keep(self, after: int, upto: int, records: Iterable[Record]) -> None:
-        """Have just these records under the keys in (after, upto]."""
-        wanted = {(record.key, record.sub) for record in records}
-        for record in self.within(after, upto):
-            if (record.key, record.sub) not in wanted:
-                self.discard(record.key, record.sub)
 
     def match(self, key: Key, event: Publication, without: Collection[tuple[Key, RingSub]] = ()) -> list[Record]:
         """The records under a key that want an event."""

@@ -87,12 +87,9 @@ class Handover(_Request, frozen=True, tag=25):
 
 
 class Copy(_Request, frozen=True, tag=26):
-    """All that is stored under the keys in (after, upto], or some more of it: keep it in case the sender dies."""
+    """Records of the sender: keep them in case it dies."""
 
-    after: Key
-    upto: Key
     records: tuple[Record, ...]
-    whole: bool
 
 
 class Recall(_Request, frozen=True, tag=27):
@@ -103,10 +100,10 @@ class Recall(_Request, frozen=True, tag=27):
 
 
 class Recalled(msgspec.Struct, frozen=True, array_like=True, tag=28):
-    """The answer to `Recall`."""
+    """The answer to `Recall`; None if the node serves these keys itself."""
 
     token: Token
-    records: tuple[Record, ...]
+    records: tuple[Record, ...] | None
 
 
 class Hold(_Request, frozen=True, tag=29):
@@ -116,10 +113,10 @@ class Hold(_Request, frozen=True, tag=29):
 
 
 class Release(_Request, frozen=True, tag=30):
-    """Forget subscriptions held for the sender: one, or all of them."""
+    """Forget a subscription that was copied from the sender, or is held for it."""
 
     key: Key
-    sub: RingSub | None = None
+    sub: RingSub
 
 
 class Examine(_Request, frozen=True, tag=31):
@@ -186,6 +183,4 @@ class LeftRing(msgspec.Struct, frozen=True):
     """The node has handed its data over and left; it may stop."""
 
 
-RingEffect = (
-    RingSend | Subscribed | Unsubscribed | Published | Delivered | JoinedRing | JoiningFailed | LeftRing
-)
+RingEffect = RingSend | Subscribed | Unsubscribed | Published | Delivered | JoinedRing | JoiningFailed | LeftRing

@@ -4,13 +4,12 @@ all that is stored under it, as long as nobody is taken for dead who is not.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from weft.ring.chord import ANSWER
 from weft.ring.identifiers import Key
 from weft.ring.messages import Address, NodeRef
-from weft.ring.rendezvous_messages import Copy, Handover, Recall, Record, RingEffect
+from weft.ring.rendezvous_messages import Copy, Handover, Recall, RingEffect
 from weft.ring.requests import Answer
 
 if TYPE_CHECKING:
@@ -38,9 +37,11 @@ class KeysInHand:
 
     def serves(self, key: int) -> bool:
         """Whether this node answers for a key."""
-        if self._leaving or self.after is None or not self._chord.owns(key):
-            return False
-        return self._chord.space.between(key, self.after, self._chord.me.id)
+        return not self._leaving and self.includes(key) and self._chord.owns(key)
+
+    def includes(self, key: int) -> bool:
+        """Whether all that is stored under a key is here, though another node may own it."""
+        return self.after is not None and self._chord.space.between(key, self.after, self._chord.me.id)
 
     def begin_to_join(self) -> None:
         """No key is in hand until the successor hands some over."""
@@ -74,13 +75,18 @@ class KeysInHand:
         records = tuple(self._node.stored.records.within(after, to.id))
         self._handing += 1
 
+        def again(now: int) -> list[RingEffect]:
+            self._handing -= 1
+            return self._hand_over(to, after, now)
+
         def acknowledged(answer: Answer, now: int) -> list[RingEffect]:
             self._handing -= 1
             if answer is not False:
                 if self._replicas == 1:
                     self._node.stored.forget_within(after, to.id)
             elif self._chord.predecessor == to and not self._chord.left:
-                return self._hand_over(to, after, now)
+                self._handing += 1
+                self._node.later(now, again)
             return []  # it is taken for dead: its keys will be taken over, and are still here
 
         return self._node.ask(to.address, lambda token: Handover(token, after, to.id, records), now, acknowledged)
@@ -115,19 +121,23 @@ class KeysInHand:
             effects += self._node.ask(node.address, lambda token: Recall(token, after, upto), now, recalled)
         return effects if asked else finish(now)
 
-    def handed(self, sender: NodeRef, after: Key, upto: Key, records: Sequence[Record], now: int) -> list[RingEffect]:
-        """Another node hands keys over: the successor of a new node, or a predecessor that leaves."""
-        self._node.stored.take(records, now)
+    def handed(self, sender: NodeRef, message: Handover, now: int) -> tuple[bool, list[RingEffect]]:
+        """Another node hands keys over: the successor of a new node, or a predecessor that leaves.
+
+        A predecessor that does not know of a new node in between is refused, and so is everyone while this node is
+        leaving itself; they try again with their next successor.
+        """
+        before_me, for_me = message.upto == self.after, message.upto == self._chord.me.id
+        if self._leaving or not (before_me or for_me):
+            return False, []
+        self._node.stored.take(message.records, now)
         if self.after is None:
-            if upto != self._chord.me.id:
-                return []
-            self.after = after
-            return [*self._node.in_hand(), *self.reconcile(now)]
-        if upto == self.after:
-            self.after = after
-            self._leaver = sender.address
+            self.after = message.after
+            return True, [*self._node.in_hand(), *self.reconcile(now)]
+        if before_me:
+            self.after, self._leaver = message.after, sender.address
             self._range_changed()
-        return []
+        return True, []
 
     def _range_changed(self) -> None:
         self._copied.clear()

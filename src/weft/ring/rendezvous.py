@@ -308,8 +308,9 @@ class RendezvousNode:
                 return self.stored.visit(key, event, now, answer)
             case Store() | Remove() | Visit():
                 return answer(False, now)
-            case Handover(_, after, upto, records):
-                return [*self.keys.handed(sender, after, upto, records, now), *answer(True, now)]
+            case Handover():
+                accepted, effects = self.keys.handed(sender, message, now)
+                return [*effects, *answer(accepted, now)]
             case Copy(_, records):
                 self.stored.take(records, now)
                 return answer(True, now)

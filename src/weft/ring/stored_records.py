@@ -90,8 +90,10 @@ class StoredRecords:
         return [*effects, *answer(True, now)]
 
     def forget_within(self, after: Key, upto: Key) -> None:
-        """Another node has these keys now."""
+        """Another node has these keys now, but for those that it has handed back already."""
         for record in self.records.within(after, upto):
+            if self._node.keys.includes(record.key):
+                continue
             self.records.discard(record.key, record.sub)
             self._renewed.pop((record.key, record.sub), None)
 

@@ -114,13 +114,13 @@ class RendezvousNetwork:
         self.perform(self.nodes[address], self.nodes[address].unsubscribe(number, self.engine.now))
 
     def publish(self, address: Address, topic: str, event: dict[str, Any]) -> EventId:
-        id, effects = self.nodes[address].publish(topic, event, self.engine.now)
-        self.unpublished.add(id)
-        self.allowed[id] = {"topic": topic, **event}
+        event_id, effects = self.nodes[address].publish(topic, event, self.engine.now)
+        self.unpublished.add(event_id)
+        self.allowed[event_id] = {"topic": topic, **event}
         wanted = {sub for sub, (at, text) in self.active.items() if at == topic and matches(parse(text), event)}
-        self.expected[id] = wanted
+        self.expected[event_id] = wanted
         self.perform(self.nodes[address], effects)
-        return id
+        return event_id
 
     def run(self, seconds: float) -> None:
         self.engine.run(until=self.engine.now + int(seconds * 1_000_000))
@@ -129,9 +129,9 @@ class RendezvousNetwork:
         """Every event came to whoever wanted it, once, and to nobody else."""
         assert not self.unpublished, f"{len(self.unpublished)} events are still on their way"
         came: dict[EventId, set[tuple[Address, int]]] = defaultdict(set)
-        for (id, home, number), times in self.delivered.items():
+        for (event_id, home, number), times in self.delivered.items():
             assert times == 1, "delivered twice"
-            came[id].add((home, number))
-        for id, wanted in self.expected.items():
-            missed = {sub for sub in wanted if sub[0] in self.nodes} - came[id]
-            assert not missed, (id, self.allowed[id], missed)
+            came[event_id].add((home, number))
+        for event_id, wanted in self.expected.items():
+            missed = {sub for sub in wanted if sub[0] in self.nodes} - came[event_id]
+            assert not missed, (event_id, self.allowed[event_id], missed)

@@ -146,8 +146,8 @@ def test_nothing_is_missed_while_members_rotation_and_depth_change(seed: int) ->
     view = world.root.view
     for record in world.stored.values():
         assert record in world.members[view.place(record.key).member].store
-    for id, member in world.members.items():
-        assert all(view.place(record.key).member == id for record in member.store), "the rest is dropped"
+    for number, member in world.members.items():
+        assert all(view.place(record.key).member == number for record in member.store), "the rest is dropped"
 
 
 def test_groups_that_cannot_be_are_refused() -> None:

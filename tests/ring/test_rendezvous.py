@@ -150,9 +150,9 @@ def churn(seed: int, replicas: int, sharing: Sharing = Sharing.NONE) -> None:
         elif choice == 2 and network.active:
             network.unsubscribe(*list(network.active)[int(rng.integers(len(network.active)))])
         elif choice == 3:
-            id = int(rng.integers(256))
-            if f"n{id}" not in network.nodes:
-                network.join(id, home)
+            new = int(rng.integers(256))
+            if f"n{new}" not in network.nodes:
+                network.join(new, home)
         elif choice == 4 and len(others) > 1:
             network.leave(others[int(rng.integers(len(others)))])
         elif choice == 5 and replicas > 1 and len(others) > 1 and calm > 12:

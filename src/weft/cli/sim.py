@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from weft.cli.shell import AsJson, SchemaFile, TaxonomyFile, console, emit, read_schema, say, say_notes
+from weft.cli.sim_ring import ring
 from weft.errors import EventError, FilterError
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from weft.sim.overlay import Expected, ModelOutcome, Scenario
 
 sim = typer.Typer(no_args_is_help=True)
+sim.command()(ring)
 
 _NOTED = 5  # filters that cannot be used and are said one by one
 

@@ -8,7 +8,6 @@ if its own was empty, goes to its successor among the members of that region.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 

@@ -99,7 +99,7 @@ class KeysInHand:
         self._recalling = True
         left, refused = len(asked), False
 
-        def finish(now: int) -> list[RingEffect]:
+        def finish() -> list[RingEffect]:
             self._recalling = False
             if refused or self._chord.predecessor != before:
                 return []  # the next tick tries again
@@ -114,12 +114,12 @@ class KeysInHand:
             refused |= answer is None
             if isinstance(answer, tuple):
                 self._node.stored.take(answer, now)
-            return finish(now) if left == 0 else []
+            return finish() if left == 0 else []
 
         effects: list[RingEffect] = []
         for node in asked:
             effects += self._node.ask(node.address, lambda token: Recall(token, after, upto), now, recalled)
-        return effects if asked else finish(now)
+        return effects if asked else finish()
 
     def handed(self, sender: NodeRef, message: Handover, now: int) -> tuple[bool, list[RingEffect]]:
         """Another node hands keys over: the successor of a new node, or a predecessor that leaves.
@@ -182,7 +182,7 @@ class KeysInHand:
             records = tuple(self._node.stored.records.within(after, me))
             self._copying.add(target)
 
-            def copied(answer: Answer, now: int, target: NodeRef = target) -> list[RingEffect]:
+            def copied(answer: Answer, _: int, target: NodeRef = target) -> list[RingEffect]:
                 self._copying.discard(target)
                 if answer is not False and self.after == after:
                     self._copied.add(target)

@@ -21,7 +21,7 @@ def quiet_ring(space: IdSpace, ids: Iterable[int], successors: int = 8) -> list[
     ascending = sorted(ids)
     if len(set(ascending)) < len(ascending):
         raise RingError("two nodes have the same identifier; each needs its own")
-    nodes = [ChordNode(space, f"n{id}", id, successors) for id in ascending]
+    nodes = [ChordNode(space, f"n{each}", each, successors) for each in ascending]
     by_id = {node.me.id: node.me for node in nodes}
     if len(nodes) == 1:
         return nodes

@@ -1,6 +1,6 @@
-"""A node of the ring that stores subscriptions and delivers events, without sockets and clocks. Laws: an event published
-after a subscription is `Subscribed` is delivered to it if it matches, once; joins and orderly leaves lose nothing, and
-with `replicas` copies fewer failures at once than that lose nothing either.
+"""A node of the ring that stores subscriptions and delivers events, without sockets and clocks. Laws: an event that is
+published after a subscription is `Subscribed` is delivered to it if it matches, once; joins and orderly leaves lose
+nothing, and with `replicas` copies fewer failures at once than that lose nothing either.
 
 A node serves a key only while it owns it and has all that is stored under it. Whoever asks another node is refused and
 looks the key up again, so that while keys move, requests wait. A new node is handed its keys by its successor; a node
@@ -171,14 +171,14 @@ class RendezvousNode:
     def publish(self, topic: str, event: AnyEvent | Profile, now: int) -> tuple[EventId, list[RingEffect]]:
         """Deliver an event, or one with ranges, to all who want it; `Published` follows."""
         self._published += 1
-        id = EventId(self.me.address, self._published)
+        event_id = EventId(self.me.address, self._published)
         if isinstance(event, Profile):
             keys = self.settings.mapping.of_profile(topic, event)
-            made = Publication(id, topic, region=format_filter(event.region))
+            made = Publication(event_id, topic, region=format_filter(event.region))
         else:
             keys = self.settings.mapping.of_event(topic, event)
-            made = Publication(id, topic, dict(attributes_of(event)))
-        done = Countdown(len(keys), lambda _, __: [Published(id)])
+            made = Publication(event_id, topic, dict(attributes_of(event)))
+        done = Countdown(len(keys), lambda _, __: [Published(event_id)])
         effects: list[RingEffect] = []
         for key in sorted(keys):
             effects += self._until_done(
@@ -187,7 +187,7 @@ class RendezvousNode:
                 done,
                 now,
             )
-        return id, [*effects, *done.start(now)]
+        return event_id, [*effects, *done.start(now)]
 
     def join(self, known: Address, now: int) -> list[RingEffect]:
         """Join the ring of a node that is known; `JoinedRing` or `JoiningFailed` follows."""

@@ -61,6 +61,7 @@ class Countdown:
         return self._then(True, now) if self._left == 0 else []
 
     def __call__(self, answer: Answer, now: int) -> list[RingEffect]:
+        """One more answer."""
         self._ok &= answer is not False
         self._left -= 1
         return self._then(self._ok, now) if self._left == 0 else []

@@ -69,9 +69,7 @@ def test_the_workload_has_the_papers_means() -> None:
 @pytest.mark.parametrize("clusters", [False, True])
 def test_every_match_is_found_whatever_the_design(sharing: Sharing, clusters: bool) -> None:
     for environment in ("busy", "free"):
-        design = RingDesign(
-            environment, clusters, depth=3, rotation=20, sharing=sharing, sharers=3, threshold=5
-        )
+        design = RingDesign(environment, clusters, depth=3, rotation=20, sharing=sharing, sharers=3, threshold=5)
         outcome = RingModel(WORKLOAD, design, 1).run()
         assert outcome.missed == 0
         assert outcome.matches == sum(len(WORKLOAD.matches(event)) for event in range(60))
@@ -123,9 +121,7 @@ def test_a_comparison_searches_the_best_and_tells_progress() -> None:
     assert {"one cluster", "topic groups, searching", "the paper's peers"} <= set(told)
     assert len(found.to_dict()["designs"][0]["runs"]) == 2
     best = found.rows[3].design
-    costs = {
-        depth: RingModel(WORKLOAD, replace(best, depth=depth), 1).run().cost for depth in (0, 2, 4, 6, 8)
-    }
+    costs = {depth: RingModel(WORKLOAD, replace(best, depth=depth), 1).run().cost for depth in (0, 2, 4, 6, 8)}
     assert costs[best.depth] == min(costs.values())
 
 

@@ -95,7 +95,8 @@ def bench(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="NAME", help="What to measure: language, match, order, routing, mics, negative, dls, tune or spark."
+            metavar="NAME",
+            help="What to measure: language, match, order, routing, mics, negative, dls, ring, tune or spark.",
         ),
     ],
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes: ends within two minutes.")] = False,
@@ -104,7 +105,7 @@ def bench(
     ] = None,
     size: Annotated[
         int | None,
-        typer.Option("--size", metavar="N", min=1, help="Of match and routing: this many subscriptions only."),
+        typer.Option("--size", metavar="N", min=1, help="Of match, routing and ring: this many subscriptions only."),
     ] = None,
     workloads: Annotated[
         str | None, typer.Option("--workloads", metavar="W1,W2", help="Of match: these workloads only.")

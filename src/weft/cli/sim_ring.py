@@ -29,6 +29,9 @@ def ring(  # noqa: PLR0913, PLR0917 - a simulation has many sides
     rotation: Annotated[int, typer.Option("--rotation", min=0, help="Rotation distance of a group's tree.")] = 250,
     sharers: Annotated[int, typer.Option("--sharers", metavar="C", min=2, help="Nodes that share a load.")] = 5,
     threshold: Annotated[int, typer.Option("--threshold", min=1, help="Subscriptions that are too many.")] = 50,
+    by_topic: Annotated[
+        bool, typer.Option("--by-topic", help="Nodes examine only the event's topic, not all that they store.")
+    ] = False,
     search: Annotated[
         bool, typer.Option("--search", help="Find the depth and the threshold with the least cost first.")
     ] = False,
@@ -67,7 +70,7 @@ def ring(  # noqa: PLR0913, PLR0917 - a simulation has many sides
     settings = RingWorkloadSettings(
         nodes=nodes, ring=ring_size, subscriptions=subscriptions, events=events, theta=theta
     )
-    options = RingOptions(environment, depth, rotation, sharers, threshold, search)
+    options = RingOptions(environment, depth, rotation, sharers, threshold, search, by_topic)
     chosen = figures_of(claims)
     if plot is not None:
         from weft.sim.ring_chart import check_svg

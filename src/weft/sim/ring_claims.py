@@ -110,10 +110,10 @@ class RingStudy:
         for sharing in (Sharing.REPLICATION, Sharing.PARTITION):
             latency[sharing] = []
             best[sharing] = {}
-            for sharers in (2, 3, 5, 8):
+            for sharers in (2, 5, 8):
                 designs = [
                     RingDesign("busy", sharing=sharing, sharers=sharers, threshold=threshold)
-                    for threshold in (25, 50, 100, 200)
+                    for threshold in (50, 100, 200)
                 ]
                 best[sharing][sharers] = np.min([self.costs(each, nodes=128) for each in designs], axis=0)
                 latency[sharing] += [self.latencies(each, nodes=128) for each in designs]
@@ -154,7 +154,7 @@ class RingStudy:
         ]
 
     def _figure_6(self) -> list[Claim]:
-        depths = (0, 2, 4, 6, 8)
+        depths = [depth for depth in (0, 2, 4, 6, 8) if 1 << depth <= self.base.ring]
 
         def costs(environment: str, nodes: int) -> Any:
             runs = [self.costs(RingDesign(environment, clusters=True, depth=d), nodes=nodes) for d in depths]

@@ -30,6 +30,7 @@ class RingOptions:
     sharers: int = 5
     threshold: int = 50
     search: bool = False
+    by_topic: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,9 @@ def figures_of(text: str) -> list[int]:
 
 def designs(options: RingOptions) -> dict[str, RingDesign]:
     """The designs that are compared."""
-    single = RingDesign(options.environment, sharers=options.sharers, threshold=options.threshold)
+    single = RingDesign(
+        options.environment, sharers=options.sharers, threshold=options.threshold, by_topic=options.by_topic
+    )
     groups = replace(single, clusters=True, depth=options.depth, rotation=options.rotation)
     return {
         "one cluster": single,
@@ -130,7 +133,7 @@ def compare(  # noqa: PLR0913 - what is compared, and how much of it
 def _searched(settings: RingWorkloadSettings, design: RingDesign, seed: int, name: str, report: Report) -> RingDesign:
     """The design with the depth or threshold that costs least for one seed."""
     if design.clusters:
-        tried = [replace(design, depth=depth) for depth in _DEPTHS]
+        tried = [replace(design, depth=depth) for depth in _DEPTHS if 1 << depth <= settings.ring]
     elif design.sharing is not Sharing.NONE:
         tried = [replace(design, threshold=threshold) for threshold in _THRESHOLDS]
     else:

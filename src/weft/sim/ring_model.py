@@ -5,8 +5,8 @@ A hop takes two seconds, and the node that a message arrives at takes some time 
 store or examine subscriptions; it does one thing after the other. The management cost is the time that nodes work: the
 paper's "time consumed", read such that matching counts (next to two seconds for each hop it hardly would); `elapsed`
 adds the hops. The latency of a match is the time from publishing to the moment at which the subscription has been
-examined. Subscriptions are stored before the first event, so that they wait for nobody. A node examines the
-subscriptions of the event's topic that it stores.
+examined. Subscriptions are stored before the first event, so that they wait for nobody. A node examines all that it
+stores, as in the paper, or only the subscriptions of the event's topic.
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ class RingDesign:
     sharing: Sharing = Sharing.NONE
     sharers: int = 5  # the paper's C
     threshold: int = 50
+    by_topic: bool = False  # a node examines the subscriptions of the event's topic only, not all that it stores
 
     def __post_init__(self) -> None:
         if self.environment not in ENVIRONMENTS:
@@ -128,7 +129,7 @@ Progress = Callable[[int, int], None]  # events done, of how many
 
 @dataclass(slots=True)
 class _Shelf:
-    """Subscriptions of one topic at a node, in the order in which they are examined."""
+    """Subscriptions at a node that are examined together, in their order."""
 
     rows: list[int] = field(default_factory=list)
     bounds: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
@@ -222,6 +223,7 @@ class RingModel:
         return int(self._rng.choice(columns, p=weights / weights.sum()))
 
     def _put(self, node: int, topic: int, row: int) -> None:
+        topic = self._shelf_of(topic)
         shelf = self._shelves[node, topic]
         if row in shelf.rows[-1:]:
             return  # two of its keys are at one node
@@ -235,6 +237,9 @@ class RingModel:
             for holder in holders:
                 self._give(holder, node, topic, row)
         self._take(node, shelf, row)
+
+    def _shelf_of(self, topic: int) -> int:
+        return topic if self.design.by_topic else -1
 
     def _take(self, node: int, shelf: _Shelf, row: int) -> None:
         shelf.rows.append(row)
@@ -289,14 +294,15 @@ class RingModel:
                 self.outcome.hops += 1
                 heapq.heappush(heap, (start + look_up + HOP, sequence, event, way, at + 1, owner))
                 continue
+            topic = self._shelf_of(int(w.event_topics[event]))
             if owner < 0:
-                shelf, onward = self._examined_at(node, int(w.event_topics[event]))
+                shelf, onward = self._examined_at(node, topic)
                 for other in onward:
                     sequence += 1
                     self.outcome.hops += 1
                     heapq.heappush(heap, (start + look_up + HOP, sequence, event, (other,), 0, node))
             else:
-                shelf = self._held[node, owner, int(w.event_topics[event])]
+                shelf = self._held[node, owner, topic]
             busy, latency = self._examine(shelf, event, start + look_up - float(published[event]), found[event])
             self.outcome.delivery += look_up
             free_at[node] = start + look_up + busy
@@ -342,7 +348,7 @@ class RingModel:
         self.outcome.matching += count * each
         latency = 0.0
         for place in np.flatnonzero(((low <= values) & (values <= high)).all(axis=1)).tolist():
-            if shelf.rows[place] not in found:
+            if shelf.rows[place] not in found and w.topics[shelf.rows[place]] == w.event_topics[event]:
                 found.add(shelf.rows[place])
                 latency += since + (place + 1) * each
         return count * each, latency

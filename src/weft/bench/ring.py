@@ -162,7 +162,7 @@ def _covering(workload: RingWorkload) -> int:
 def _large(nodes: int, subscriptions: int, progress: Callable[[str], None]) -> list[Result]:
     progress(f"{subscriptions:,} subscriptions on {nodes:,} nodes")
     settings = RingWorkloadSettings(
-        nodes=nodes, ring=1 << 24, subscriptions=subscriptions, events=100, topics=100, schema=200, intervals=50
+        nodes=nodes, ring=1 << 24, subscriptions=subscriptions, events=100, topics=100, schema=200, intervals=20
     )
     seconds, outcome = timed(RingModel(ring_workload(settings, 1), RingDesign(), 1).run)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / _GIGA

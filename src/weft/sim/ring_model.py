@@ -255,7 +255,7 @@ class RingModel:
         design = self.design
         if design.sharing is Sharing.NONE or node in self._holders or self._loads[node] <= design.threshold:
             return self._holders.get(node, [])
-        near = [other for _, other in self.routes.fingers(node) if self._loads[other] <= design.threshold]
+        near = [other for other in self.routes.fingers(node)[1] if self._loads[other] <= design.threshold]
         chosen = self._holders[node] = near[: design.sharers - 1]
         if design.sharing is Sharing.REPLICATION:  # erratum 8: what was stored before is copied first
             for (at, topic), shelf in list(self._shelves.items()):

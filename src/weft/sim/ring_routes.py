@@ -13,7 +13,7 @@ class RingRoutes:
 
     >>> routes = RingRoutes(IdSpace(16), [1, 4, 9, 12])
     >>> routes.owner(5), routes.route(0, 5), routes.route(1, 14)
-    (2, (2,), (3, 0))
+    (2, (1, 2), (3, 0))
     """
 
     def __init__(self, space: IdSpace, ascending: Sequence[int]) -> None:

@@ -138,7 +138,8 @@ CLIENTS = ("n3", "n130")
 def churn(seed: int, replicas: int, sharing: Sharing = Sharing.NONE) -> None:
     """Two nodes have clients; others come, go and, with replicas, die: at most one fewer at once than there are."""
     rule = SharingRule(sharing, nodes=3, threshold=3)
-    network = RendezvousNetwork(MAPPING, IDS, seed, replicas=replicas, sharing=rule)
+    ids = IDS if replicas == 1 else sorted([*IDS, 15, 60, 110, 150, 190, 240])
+    network = RendezvousNetwork(MAPPING, ids, seed, replicas=replicas, sharing=rule)
     rng = np.random.default_rng(seed)
     calm = 0
     for step in range(40):
@@ -155,7 +156,7 @@ def churn(seed: int, replicas: int, sharing: Sharing = Sharing.NONE) -> None:
                 network.join(new, home)
         elif choice == 4 and len(others) > 1:
             network.leave(others[int(rng.integers(len(others)))])
-        elif choice == 5 and replicas > 1 and len(others) > replicas and calm > 12:
+        elif choice >= 5 and replicas > 1 and len(others) > replicas and calm > 8:
             for dead in rng.permutation(others)[: replicas - 1].tolist():  # at once
                 network.fail(dead)
             calm = 0

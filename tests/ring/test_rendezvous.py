@@ -162,6 +162,9 @@ def churn(seed: int, replicas: int, sharing: Sharing = Sharing.NONE) -> None:
             calm = 0
         else:
             network.publish(home, "t", event(rng))
+        for _ in range(4 if choice >= 3 else 0):  # while keys move
+            network.run(0.04)
+            network.publish(home, "t", event(rng))
         pause = float(rng.choice([0.01, 0.2, 1.0]))
         calm += pause
         if replicas > 1:

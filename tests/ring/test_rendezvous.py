@@ -9,15 +9,32 @@ from ring.rendezvous_network import RendezvousNetwork
 from strategies import EXAMPLES
 from weft.algebra.profile import Meeting, Profile
 from weft.errors import LocalProtocolError, RingError
+from weft.index.scan import ScanIndex
 from weft.index.tree import TreeIndex
 from weft.language.text import parse
 from weft.ring.chord import ChordNode
-from weft.ring.identifiers import IdSpace
+from weft.ring.identifiers import IdSpace, Key
 from weft.ring.intervals import Intervals
 from weft.ring.key_mapping import KeyMapping, Semantics
 from weft.ring.load_sharing import Sharing, SharingRule
+from weft.ring.messages import Token
+from weft.ring.quiet_ring import quiet_ring
 from weft.ring.rendezvous import RendezvousNode, RingSettings
-from weft.ring.rendezvous_messages import Delivered, Subscribed, Unsubscribed
+from weft.ring.rendezvous_messages import (
+    Deliver,
+    Delivered,
+    Done,
+    EventId,
+    Handover,
+    JoinedRing,
+    Publication,
+    Record,
+    RingSend,
+    RingSub,
+    Subscribed,
+    Unsubscribed,
+    Visit,
+)
 
 SPACE = IdSpace(256)
 CUTS = {name: Intervals(name, 0, 10, 5) for name in ("x", "y")}
@@ -214,3 +231,23 @@ def test_bad_requests_are_refused() -> None:
         SharingRule(nodes=1)
     with pytest.raises(RingError, match="1 or more"):
         SharingRule(threshold=0)
+
+
+def test_a_node_answers_for_a_key_only_with_its_data_in_hand() -> None:
+    chord = quiet_ring(SPACE, [10, 50, 90])[1]
+    node = RendezvousNode(chord, RingSettings(MAPPING, index=ScanIndex), np.random.default_rng(1))
+    before, after = chord.predecessor, chord.successor
+    assert before is not None
+    record = Record(Key(30), RingSub("n90", 1), "t", "TRUE")
+    visit = Visit(Token(1), Key(30), Publication(EventId("n10", 1), "t", {}))
+    refused = [RingSend("n10", Done(Token(1), ok=False))]
+    node.keys.begin_to_join()
+    assert node.receive(before, [visit], 0) == refused, "it has not been handed its keys"
+    handover = Handover(Token(5), Key(10), Key(50), (record,))
+    assert node.receive(after, [handover], 0) == [JoinedRing(), RingSend("n90", Done(Token(5)))]
+    assert node.receive(before, [visit], 0) == [RingSend("n90", Deliver(Token(1), visit.event, (1,)))]
+    assert node.receive(after, [Done(Token(1))], 0) == [RingSend("n10", Done(Token(1)))], "now all who want it have it"
+    elsewhere = Handover(Token(6), Key(200), Key(9), ())
+    assert node.receive(before, [elsewhere], 0) == [RingSend("n10", Done(Token(6), ok=False))], "it is not next to this"
+    assert node.leave(0) == [RingSend("n90", Handover(Token(2), Key(10), Key(50), (record,)))]
+    assert node.receive(before, [visit], 0) == refused, "it is leaving"

@@ -4,7 +4,7 @@ seed; the figures that decide it are given with their spread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -155,33 +155,55 @@ class RingStudy:
 
     def _figure_6(self) -> list[Claim]:
         depths = [depth for depth in (0, 2, 4, 6, 8) if 1 << depth <= self.base.ring]
-
-        def costs(environment: str, nodes: int) -> Any:
-            runs = [self.costs(RingDesign(environment, clusters=True, depth=d), nodes=nodes) for d in depths]
-            return np.array(runs)
-
-        busy, free = costs("busy", 512), costs("free", 512)
-        gain = {"busy": 1 - busy.min(axis=0) / busy[0], "free": 1 - free.min(axis=0) / free[0]}
-        best = {nodes: np.array(depths)[np.argmin(costs("busy", nodes), axis=0)] for nodes in (128, 512)}
+        deep = {
+            environment: [RingDesign(environment, clusters=True, depth=depth) for depth in depths]
+            for environment in ("busy", "free")
+        }
+        costs = {nodes: np.array([self.costs(each, nodes=nodes) for each in deep["busy"]]) for nodes in (128, 512)}
+        saved = 1 - costs[512].min(axis=0) / costs[512][0]
+        sooner = self._sooner(deep)
+        best = {nodes: np.array(depths)[np.argmin(each, axis=0)] for nodes, each in costs.items()}
         return [
+            self._claim(6, "some deeper tree costs less than one of depth 0", saved > 0, saved=saved),
             self._claim(
-                6, "a deeper tree costs less than one of depth 0, when busy", gain["busy"] > 0, saved=gain["busy"]
+                6,
+                "it shortens the latency more when busy than when free",
+                (sooner["busy"] > sooner["free"]) & (sooner["busy"] > 0),
+                **{f"seconds_{name}": values for name, values in sooner.items()},
             ),
-            self._claim(6, "it saves more when busy than when free", gain["busy"] > gain["free"], free=gain["free"]),
             self._claim(
-                6, "the best depth grows with the nodes", best[512] >= best[128], of_128=best[128], of_512=best[512]
+                6, "the best depth grows with the nodes", best[512] > best[128], of_128=best[128], of_512=best[512]
             ),
         ]
 
     def _figure_7(self) -> list[Claim]:
-        gain = {}
-        for environment in ("busy", "free"):
-            runs = [self.costs(RingDesign(environment, clusters=True, rotation=r)) for r in (0, 125, 250, 340)]
-            gain[environment] = 1 - np.min(runs[1:], axis=0) / runs[0]
+        turned = {
+            environment: [RingDesign(environment, clusters=True, rotation=r) for r in (0, 125, 250, 340)]
+            for environment in ("busy", "free")
+        }
+        costs = [self.costs(each) for each in turned["busy"]]
+        saved = 1 - np.min(costs[1:], axis=0) / costs[0]
+        sooner = self._sooner(turned)
         return [
-            self._claim(7, "a good rotation distance costs less than none, when busy", gain["busy"] > 0, **gain),
-            self._claim(7, "rotation saves more when busy than when free", gain["busy"] > gain["free"]),
+            self._claim(7, "some rotation distance costs less than none", saved > 0, saved=saved),
+            self._claim(
+                7,
+                "it shortens the latency more when busy than when free",
+                (sooner["busy"] > sooner["free"]) & (sooner["busy"] > 0),
+                **{f"seconds_{name}": values for name, values in sooner.items()},
+            ),
         ]
+
+    def _sooner(self, designs: Mapping[str, Sequence[RingDesign]]) -> dict[str, Any]:
+        """By how many seconds the best of the other designs has a lower latency than the first, by environment.
+
+        Costs are no use here: all times of Table 2 are ten times longer when busy, so that costs are, too.
+        """
+        found = {}
+        for environment, some in designs.items():
+            latencies = [self.latencies(each) for each in some]
+            found[environment] = latencies[0] - np.min(latencies[1:], axis=0)
+        return found
 
     def _figure_8(self) -> list[Claim]:
         thetas = (0.0, 0.4, 0.8)

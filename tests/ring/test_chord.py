@@ -154,6 +154,6 @@ class Ring(RuleBasedStateMachine):
 
 
 Ring.TestCase.settings = settings(
-    max_examples=25 * EXAMPLES, stateful_step_count=15, deadline=None, derandomize=EXAMPLES == 1
+    max_examples=60 * EXAMPLES, stateful_step_count=15, deadline=None, derandomize=EXAMPLES == 1
 )
 TestRing = Ring.TestCase

@@ -172,3 +172,35 @@ def test_a_dead_member_holds_up_nobody() -> None:
     root.failed(7)
     assert root.following is not None
     assert root.following.members == (3,)
+
+
+def test_a_silent_member_is_dropped_and_a_refreshed_one_stays() -> None:
+    root = GroupRoot(GroupTree(SPACE, 0, 2), 3, lease=100)
+    for member in (7, 9):
+        for send in root.register(member, now=0):
+            assert send.to is not None
+            root.moved(send.to, root.views[-1].version)
+    while root.following is not None:
+        for member in (3, 7, 9):
+            root.moved(member, root.following.version if root.following else 0)
+    root.register(3, now=90)
+    root.register(7, now=90)
+    assert root.tick(100) == []
+    told = root.tick(120)
+    assert root.views[-1].members == (3, 7)
+    assert {send.to for send in told} == {3, 7, 9}
+    assert root.tick(10_000) != [] or root.views[-1].members, "the last member stays"
+
+
+def test_the_rotation_is_changed_now_and_then_for_an_even_spread() -> None:
+    root = GroupRoot(GroupTree(SPACE, 0, 3), 1, period=50)
+    for member in (2, 3, 11):
+        root.register(member)
+        while root.following is not None:
+            for each in root.view.members:
+                root.moved(each, root.following.version if root.following else 0)
+    before = root.view.largest_share(range(16))
+    assert root.tick(49) == []
+    root.tick(50)
+    assert root.following is not None
+    assert root.following.largest_share(range(16)) < before

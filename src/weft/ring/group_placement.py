@@ -8,7 +8,9 @@ if its own was empty, goes to its successor among the members of that region.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from weft.errors import RingError
@@ -67,6 +69,27 @@ class GroupView:
                 return Place(Key(peers[at if at < len(peers) else 0]), tuple(servers))
         raise AssertionError("the root's region is the whole circle")
 
+    def largest_share(self, keys: Iterable[int]) -> int:
+        """How many of some keys the member with most of them stores. Cost: O(keys depth log n)."""
+        return max(Counter(self.place(key).member for key in keys).values())
+
     def registrations(self, member: int) -> list[Key]:
         """The region servers at which a member registers, from the root down."""
         return self.tree.path(member)[::-1]
+
+
+def best_rotation(view: GroupView, distances: Iterable[int], keys: Sequence[int]) -> int:
+    """The rotation distance with which the fullest member stores fewest of some keys; the present one unless beaten.
+
+    >>> from weft.ring.identifiers import IdSpace
+    >>> view = GroupView(GroupTree(IdSpace(16), start=0, depth=3), (1, 2, 3, 11))
+    >>> best_rotation(view, range(5), range(16))
+    1
+    """
+    best = view.tree.rotation
+    least = view.largest_share(keys)
+    for distance in distances:
+        share = replace(view, tree=replace(view.tree, rotation=distance)).largest_share(keys)
+        if share < least:
+            best, least = distance, share
+    return best

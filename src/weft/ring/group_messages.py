@@ -6,6 +6,7 @@ import msgspec
 
 from weft.ring.group_placement import GroupView
 from weft.ring.identifiers import Key
+from weft.ring.messages import Token
 from weft.ring.rendezvous_messages import Publication, Record
 
 
@@ -51,8 +52,54 @@ class SendTo(msgspec.Struct, frozen=True):
     message: GroupMessage
 
 
-class Found(msgspec.Struct, frozen=True):
-    """Records that want an event; None if the view was out of date, and the root must be asked again."""
+class FetchViews(msgspec.Struct, frozen=True):
+    """A subscriber or publisher to the root: which views hold? The answer are `GroupRoot.views`."""
 
+    token: Token
+
+
+class Accept(msgspec.Struct, frozen=True):
+    """A subscriber to a member: store a record. The answer is `GroupMember.accept`'s."""
+
+    token: Token
+    record: Record
+    versions: tuple[int, ...]
+
+
+class Examine(msgspec.Struct, frozen=True):
+    """A publisher to a member: who wants an event under a key? The answer is `GroupMember.examine`'s."""
+
+    token: Token
+    key: Key
     event: Publication
-    records: tuple[Record, ...] | None
+    version: int
+
+
+class ToRoot(msgspec.Struct, frozen=True):
+    """Send a message to the root of the group."""
+
+    message: FetchViews
+
+
+class ToMember(msgspec.Struct, frozen=True):
+    """Send a message to a member."""
+
+    to: Key
+    message: Accept | Examine
+
+
+class Stored(msgspec.Struct, frozen=True):
+    """A record is where every event published from now on finds it."""
+
+    record: Record
+
+
+class Examined(msgspec.Struct, frozen=True):
+    """These records under a key want an event."""
+
+    key: Key
+    event: Publication
+    records: tuple[Record, ...]
+
+
+ClientEffect = ToRoot | ToMember | Stored | Examined

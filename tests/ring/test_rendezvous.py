@@ -149,6 +149,19 @@ def test_a_subscription_whose_node_is_gone_is_dropped() -> None:
     assert {r.sub.home for node in network.nodes.values() for r in node.stored.records} <= {"n3"}
 
 
+def test_a_node_finishes_what_it_publishes_before_it_leaves() -> None:
+    network = RendezvousNetwork(MAPPING, IDS, 8)
+    network.subscribe("n3", 1, "t", "x = 1 OR name LIKE 'a%'")
+    network.run(1)
+    network.publish("n90", "t", {"x": 1, "name": "ab"})
+    network.leave("n90")
+    network.run(0.01)
+    assert "n90" in network.nodes
+    network.run(3)
+    assert "n90" not in network.nodes
+    network.check()
+
+
 CLIENTS = ("n3", "n130")
 
 

@@ -118,6 +118,7 @@ class RendezvousNode:
         self._published = 0
         self._lookups: dict[Token, Callable[[NodeRef | None, int], list[RingEffect]]] = {}
         self._later: list[tuple[int, Callable[[int], list[RingEffect]]]] = []
+        self._unfinished = 0  # records to be stored or removed, keys to be visited
 
     @property
     def me(self) -> NodeRef:
@@ -196,7 +197,13 @@ class RendezvousNode:
         return self._do(effects, now)
 
     def leave(self, now: int) -> list[RingEffect]:
-        """Hand the data over and leave; `LeftRing` follows. Subscriptions of this node should be removed before."""
+        """Finish what was begun, hand the data over and leave; `LeftRing` follows.
+
+        Subscriptions of this node should be removed before: nobody can deliver to them afterwards.
+        """
+        if self._unfinished:
+            self.later(now, self.leave)
+            return []
         return self.keys.leave(now)
 
     # -- driving ---------------------------------------------------------------------------------------
@@ -272,12 +279,15 @@ class RendezvousNode:
         wanted: Callable[[], bool] = lambda: True,
     ) -> list[RingEffect]:
         """Ask the owner of a key, again and again until it is done or not wanted any more."""
+        self._unfinished += 1
 
         def again(now: int) -> list[RingEffect]:
+            self._unfinished -= 1
             return self._until_done(key, message, then, now, wanted)
 
         def answered(answer: Answer, now: int) -> list[RingEffect]:
             if answer is not False or not wanted():
+                self._unfinished -= 1
                 return then(answer, now)
             self.later(now, again)
             return []

@@ -27,6 +27,7 @@ from weft.ring.rendezvous_messages import (
     EventId,
     Handover,
     JoinedRing,
+    JoiningFailed,
     Publication,
     Record,
     RingSend,
@@ -223,6 +224,16 @@ def test_fewer_failures_than_copies_lose_nothing(seed: int) -> None:
 @pytest.mark.parametrize("sharing", [Sharing.REPLICATION, Sharing.PARTITION])
 def test_sharing_the_load_loses_nothing(seed: int, sharing: Sharing) -> None:
     churn(seed, 2, sharing)
+
+
+def test_a_node_whose_identifier_is_taken_cannot_join() -> None:
+    network = RendezvousNetwork(MAPPING, IDS, 9)
+    twin = RendezvousNode(ChordNode(SPACE, "twin", 90), network.settings, network.rng)
+    network.nodes[twin.me.address] = twin
+    network.perform(twin, twin.join("n3", 0))
+    network.run(1)
+    assert ("twin", JoiningFailed("identifier 90 is taken by n90; choose another")) in network.effects
+    assert not twin.keys.serves(90), "it answers for nothing"
 
 
 def test_bad_requests_are_refused() -> None:

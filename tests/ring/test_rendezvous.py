@@ -116,7 +116,7 @@ def test_an_overloaded_node_shares_what_it_examines(sharing: Sharing) -> None:
     for number in range(20):  # all under one key
         network.subscribe("n40", number, "t", f"x = 1 AND name != 'z{number}'")
         network.run(1)
-    held = {address: sum(map(len, node.stored.held.values())) for address, node in network.nodes.items()}
+    held = {a: sum(len(each) for _, each in node.stored.held.values()) for a, node in network.nodes.items()}
     holders = [count for count in held.values() if count]
     assert len(holders) == 2
     if sharing is Sharing.REPLICATION:
@@ -136,6 +136,25 @@ def test_an_overloaded_node_shares_what_it_examines(sharing: Sharing) -> None:
     network.publish("n3", "t", {"x": 1, "name": "b"})
     network.run(12)
     network.check()
+
+
+def test_holders_forget_what_they_hold_when_keys_move() -> None:
+    network = RendezvousNetwork(MAPPING, IDS, 5, sharing=SharingRule(Sharing.PARTITION, nodes=3, threshold=4))
+    for number in range(12):
+        network.subscribe("n40", number, "t", f"x = 1 AND name != 'z{number}'")
+        network.run(0.5)
+    owner = next(node for node in network.nodes.values() if node.stored.shared.holders)
+    before = owner.stored.shared.epoch
+    network.join((owner.me.id - 1) % 256, "n3")
+    network.run(6)
+    assert owner.stored.shared.epoch > before
+    for node in network.nodes.values():
+        for address, (epoch, _) in node.stored.held.items():
+            assert network.nodes[address].stored.shared.epoch == epoch
+    network.publish("n3", "t", {"x": 1, "name": "a"})
+    network.run(3)
+    network.check()
+    assert sum(network.delivered.values()) == 12
 
 
 def test_a_subscription_whose_node_is_gone_is_dropped() -> None:
@@ -243,6 +262,11 @@ def test_bad_requests_are_refused() -> None:
     assert ("n3", Subscribed(1)) in network.effects
     with pytest.raises(LocalProtocolError, match="already exists"):
         network.nodes["n3"].subscribe(1, "t", "x = 1", 0)
+    network.unsubscribe("n3", 1)
+    with pytest.raises(LocalProtocolError, match="still being removed"):
+        network.nodes["n3"].subscribe(1, "t", "x = 1", 0)
+    network.run(2)
+    network.subscribe("n3", 1, "t", "x = 1")
     with pytest.raises(LocalProtocolError, match="no subscription 9"):
         network.nodes["n3"].unsubscribe(9, 0)
     with pytest.raises(LocalProtocolError, match="part of a ring"):

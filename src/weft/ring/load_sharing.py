@@ -46,6 +46,7 @@ class SharingRule:
 class SharedLoad:
     """What a node has given away, and to whom."""
 
+    epoch: int = 0  # how often the keys had changed
     holders: list[NodeRef] = field(default_factory=list)
     refused: set[NodeRef] = field(default_factory=set)
     away: dict[tuple[Key, RingSub], NodeRef] = field(default_factory=dict)  # of a partition

@@ -59,6 +59,7 @@ from weft.ring.rendezvous_messages import (
     Recalled,
     Record,
     Release,
+    ReleaseAll,
     Remove,
     Request,
     RingEffect,
@@ -114,6 +115,7 @@ class RendezvousNode:
         self.stored = StoredRecords(self, settings)
         self.keys = KeysInHand(self, settings)
         self._subscriptions: dict[int, _Subscription] = {}
+        self._removing: set[int] = set()
         self._seen: dict[EventId, set[int]] = {}
         self._published = 0
         self._lookups: dict[Token, Callable[[NodeRef | None, int], list[RingEffect]]] = {}
@@ -133,6 +135,8 @@ class RendezvousNode:
         """Store a subscription; `Subscribed` follows. Raises RingError if the filter cannot be placed."""
         if number in self._subscriptions:
             raise LocalProtocolError(f"subscription {number} already exists; remove it first")
+        if number in self._removing:
+            raise LocalProtocolError(f"subscription {number} is still being removed; wait until it is unsubscribed")
         wanted = parse(filter, self.settings.predicates) if isinstance(filter, str) else filter
         text, sub = format_filter(wanted), RingSub(self.me.address, number)
         keys = self.settings.mapping.of_subscription(topic, normalize(wanted), self._rng, meeting)
@@ -158,7 +162,13 @@ class RendezvousNode:
         gone = self._subscriptions.pop(number, None)
         if gone is None:
             raise LocalProtocolError(f"there is no subscription {number}")
-        done = Countdown(len(gone.records), lambda _, __: [Unsubscribed(number)])
+
+        def removed(_: bool, __: int) -> list[RingEffect]:
+            self._removing.discard(number)
+            return [Unsubscribed(number)]
+
+        self._removing.add(number)
+        done = Countdown(len(gone.records), removed)
         effects: list[RingEffect] = []
         for record in gone.records:
             effects += self._until_done(
@@ -328,13 +338,16 @@ class RendezvousNode:
                 if self.keys.serves(upto):  # nobody has told this node of the sender yet
                     return [RingSend(sender.address, Recalled(token, None))]
                 return [RingSend(sender.address, Recalled(token, tuple(self.stored.records.within(after, upto))))]
-            case Hold(_, records):
-                return answer(self.stored.hold(sender, records), now)
+            case Hold(_, epoch, records):
+                return answer(self.stored.hold(sender, epoch, records), now)
+            case ReleaseAll(_, epoch):
+                self.stored.release_all(sender, epoch)
+                return answer(True, now)
             case Release(_, key, sub):
                 self.stored.release(sender, key, sub)
                 return answer(True, now)
-            case Examine(_, key, event):
-                return self.stored.examine_for(sender, key, event, now, answer)
+            case Examine():
+                return self.stored.examine_for(sender, message, now, answer)
         raise AssertionError(message)
 
     def _deliver(self, event: Publication, subs: Sequence[int]) -> list[RingEffect]:

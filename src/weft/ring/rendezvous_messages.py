@@ -107,8 +107,12 @@ class Recalled(msgspec.Struct, frozen=True, array_like=True, tag=28):
 
 
 class Hold(_Request, frozen=True, tag=29):
-    """Examine these subscriptions for the sender from now on. A node with too many itself refuses."""
+    """Examine these subscriptions for the sender from now on. A node with too many itself refuses.
 
+    The sender counts how often its keys have changed: what is held for an earlier count is out of date.
+    """
+
+    epoch: int
     records: tuple[Record, ...]
 
 
@@ -119,9 +123,16 @@ class Release(_Request, frozen=True, tag=30):
     sub: RingSub
 
 
+class ReleaseAll(_Request, frozen=True, tag=33):
+    """Forget all that is held for the sender since its keys changed for the `epoch`-th time."""
+
+    epoch: int
+
+
 class Examine(_Request, frozen=True, tag=31):
     """Deliver an event to whoever wants it of those held for the sender under a key."""
 
+    epoch: int
     key: Key
     event: Publication
 
@@ -133,7 +144,7 @@ class Done(msgspec.Struct, frozen=True, array_like=True, tag=32):
     ok: bool = True
 
 
-Request = Store | Remove | Visit | Deliver | Handover | Copy | Recall | Hold | Release | Examine
+Request = Store | Remove | Visit | Deliver | Handover | Copy | Recall | Hold | Release | ReleaseAll | Examine
 RingMessage = ChordMessage | Request | Recalled | Done
 
 

@@ -20,6 +20,7 @@ from weft.ring.rendezvous_messages import (
     Publication,
     Record,
     Release,
+    ReleaseAll,
     RingEffect,
     RingSub,
 )
@@ -39,7 +40,7 @@ class StoredRecords:
         self._settings = settings
         self.records = self._new_store()  # its own and copies: which is which depends on the keys in hand
         self.shared = SharedLoad()
-        self.held: dict[Address, RecordStore] = {}
+        self.held: dict[Address, tuple[int, RecordStore]] = {}  # by owner: its epoch, and its records
         self._renewed: dict[tuple[Key, RingSub], int] = {}
         self._recruiting = 0
 
@@ -51,7 +52,7 @@ class StoredRecords:
     def load(self) -> int:
         """How many records it examines itself, for its own keys and for others."""
         own = sum(self._node.keys.serves(record.key) for record in self.records) - len(self.shared.away)
-        return own + sum(map(len, self.held.values()))
+        return own + sum(len(records) for _, records in self.held.values())
 
     @property
     def overloaded(self) -> bool:
@@ -84,10 +85,12 @@ class StoredRecords:
         """Forget a record; whoever has a copy or holds it is told."""
         self.records.discard(key, sub)
         self.shared.away.pop((key, sub), None)
+        targets = dict.fromkeys((*self._node.keys.copy_targets(), *self.shared.holders))
+        done = Countdown(len(targets), lambda _, now: answer(True, now))
         effects: list[RingEffect] = []
-        for target in dict.fromkeys((*self._node.keys.copy_targets(), *self.shared.holders)):
-            effects += self._node.ask(target.address, lambda token: Release(token, key, sub), now, lambda *_: [])
-        return [*effects, *answer(True, now)]
+        for target in targets:
+            effects += self._node.ask(target.address, lambda token: Release(token, key, sub), now, done)
+        return [*effects, *done.start(now)]
 
     def forget_within(self, after: Key, upto: Key) -> None:
         """Another node has these keys now, but for those that it has handed back already."""
@@ -135,7 +138,8 @@ class StoredRecords:
             self.shared.lost(holder)
             return self._examine(self.records, key, event, now, then)
 
-        return self._node.ask(holder.address, lambda token: Examine(token, key, event), now, examined)
+        epoch = self.shared.epoch
+        return self._node.ask(holder.address, lambda token: Examine(token, epoch, key, event), now, examined)
 
     def _examine(  # noqa: PLR0913, PLR0917 - which records, which event, and what follows
         self,
@@ -186,16 +190,18 @@ class StoredRecords:
         return effects + self._hold_at(holder_in_turn, record, now, done)
 
     def _hold_at(self, holder: NodeRef, record: Record, now: int, then: Then) -> list[RingEffect]:
-        partitioned = self._settings.sharing.sharing is Sharing.PARTITION
+        partitioned, shared = self._settings.sharing.sharing is Sharing.PARTITION, self.shared
 
         def held(answer: Answer, now: int) -> list[RingEffect]:
-            if answer is False:
+            if shared is not self.shared:
+                pass  # the keys have changed since
+            elif answer is False:
                 self.shared.lost(holder)
             elif partitioned and holder in self.shared.holders and record in self.records:
                 self.shared.away[record.key, record.sub] = holder
             return then(True, now)
 
-        return self._node.ask(holder.address, lambda token: Hold(token, (record,)), now, held)
+        return self._node.ask(holder.address, lambda token: Hold(token, shared.epoch, (record,)), now, held)
 
     def _recruit(self, now: int) -> list[RingEffect]:
         """Ask neighbours to hold records: what was stored before comes first, in a replication."""
@@ -233,21 +239,32 @@ class StoredRecords:
             shared.holders.append(node)
             return []
 
-        return self._node.ask(node.address, lambda token: Hold(token, missing), now, offered)
+        return self._node.ask(node.address, lambda token: Hold(token, shared.epoch, missing), now, offered)
 
     def range_changed(self) -> None:
-        """Other keys are in hand: what is shared is examined here again."""
-        self.shared = SharedLoad()
-        self._recruiting = 0
+        """Other keys are in hand: what is shared is examined here again, and holders may forget it."""
+        before, self.shared, self._recruiting = self.shared, SharedLoad(self.shared.epoch + 1), 0
 
-    def hold(self, sender: NodeRef, records: Sequence[Record]) -> bool:
-        """Hold records for another node, unless there are too many here."""
-        if sender.address not in self.held:
-            if self.overloaded:
-                return False
-            self.held[sender.address] = self._new_store()
+        def release(now: int) -> list[RingEffect]:
+            effects: list[RingEffect] = []
+            for holder in before.holders:
+                told = self._node.ask(holder.address, lambda t: ReleaseAll(t, before.epoch), now, lambda *_: [])
+                effects += told
+            return effects
+
+        if before.holders:
+            self._node.later(0, release)
+
+    def hold(self, sender: NodeRef, epoch: int, records: Sequence[Record]) -> bool:
+        """Hold records for another node, unless there are too many here, or they are out of date."""
+        known, store = self.held.get(sender.address, (-1, None))
+        if epoch < known or (store is None and self.overloaded):
+            return False
+        if store is None or epoch > known:
+            store = self._new_store()
+            self.held[sender.address] = epoch, store
         for record in records:
-            self.held[sender.address].add(record)
+            store.add(record)
         return True
 
     def release(self, sender: NodeRef, key: Key, sub: RingSub) -> None:
@@ -255,10 +272,16 @@ class StoredRecords:
         if not self._node.keys.serves(key):
             self.records.discard(key, sub)
         if sender.address in self.held:
-            self.held[sender.address].discard(key, sub)
+            self.held[sender.address][1].discard(key, sub)
 
-    def examine_for(self, sender: NodeRef, key: Key, event: Publication, now: int, answer: Then) -> list[RingEffect]:
-        """Examine what is held for another node. One that holds nothing says so."""
-        if sender.address not in self.held:
+    def release_all(self, sender: NodeRef, epoch: int) -> None:
+        """Forget all that is held for another node, unless it is newer than this."""
+        if sender.address in self.held and self.held[sender.address][0] <= epoch:
+            del self.held[sender.address]
+
+    def examine_for(self, sender: NodeRef, message: Examine, now: int, answer: Then) -> list[RingEffect]:
+        """Examine what is held for another node. One that does not hold it says so."""
+        epoch, store = self.held.get(sender.address, (-1, None))
+        if store is None or epoch != message.epoch:
             return answer(False, now)
-        return self._examine(self.held[sender.address], key, event, now, answer)
+        return self._examine(store, message.key, message.event, now, answer)

@@ -17,7 +17,8 @@ from weft.ring.load_sharing import Sharing
 from weft.ring.quiet_ring import quiet_ring
 from weft.sim.ring_claims import RingStudy
 from weft.sim.ring_comparison import RingOptions, compare, designs, figures_of
-from weft.sim.ring_model import RingDesign, RingModel
+from weft.sim.ring_design import RingDesign
+from weft.sim.ring_model import RingModel
 from weft.sim.ring_peers import compare_schemes
 from weft.sim.ring_routes import RingRoutes
 from weft.sim.ring_workload import RingWorkloadSettings, ring_workload
@@ -93,6 +94,17 @@ def test_partition_divides_what_a_node_examines_and_replication_copies_it() -> N
     assert sum(parted.loads) == sum(plain.loads) < sum(copied.loads)
     assert copied.storing > plain.storing
     assert parted.hops > plain.hops
+
+
+def test_a_group_shares_its_load_among_its_members() -> None:
+    design = RingDesign(clusters=True, depth=3, rotation=20, sharing=Sharing.PARTITION, sharers=3, threshold=5)
+    model = RingModel(WORKLOAD, design, 1)
+    model.run()
+    assert model._holders
+    for owner, holders in model._holders.items():
+        groups = [set(view.members) for view in model._views.values()]
+        ids = {model.routes.ids[each] for each in (owner, *holders)}
+        assert not holders or any(ids <= group for group in groups)
 
 
 def test_a_busy_node_makes_events_wait() -> None:

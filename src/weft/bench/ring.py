@@ -21,7 +21,8 @@ from weft.ring.load_sharing import Sharing
 from weft.ring.messages import Address, Token
 from weft.ring.rendezvous_messages import EventId, Publication, Visit
 from weft.sim.overlay import Expected, scenario, simulate
-from weft.sim.ring_model import RingDesign, RingModel
+from weft.sim.ring_design import RingDesign
+from weft.sim.ring_model import RingModel
 from weft.sim.ring_peers import compare_schemes
 from weft.sim.ring_routes import RingRoutes
 from weft.sim.ring_workload import RingWorkload, RingWorkloadSettings, ring_workload

@@ -12,7 +12,8 @@ import numpy as np
 
 from weft.ring.key_mapping import Selection
 from weft.ring.load_sharing import Sharing
-from weft.sim.ring_model import RingDesign, RingModel, RingOutcome
+from weft.sim.ring_design import RingDesign, RingOutcome
+from weft.sim.ring_model import RingModel
 from weft.sim.ring_workload import RingWorkloadSettings, ring_workload
 
 Report = Callable[[str, int, int], None]  # which figure, runs done, of how many (0: unknown)

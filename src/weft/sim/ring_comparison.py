@@ -11,7 +11,8 @@ import numpy as np
 from weft.errors import OptionError, WeftError
 from weft.ring.load_sharing import Sharing
 from weft.sim.ring_claims import Claim, Report, RingStudy
-from weft.sim.ring_model import RingDesign, RingModel, RingOutcome
+from weft.sim.ring_design import RingDesign, RingOutcome
+from weft.sim.ring_model import RingModel
 from weft.sim.ring_peers import SchemeCounts, compare_schemes
 from weft.sim.ring_workload import RingWorkloadSettings, ring_workload
 

@@ -14,115 +14,20 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.errors import OptionError
 from weft.ring.group_placement import GroupView
 from weft.ring.group_tree import GroupTree
 from weft.ring.identifiers import IdSpace
 from weft.ring.intervals import Intervals
 from weft.ring.key_mapping import Selection
 from weft.ring.load_sharing import Sharing
+from weft.sim.ring_design import ENVIRONMENTS, HOP, RingDesign, RingOutcome
 from weft.sim.ring_routes import RingRoutes
 from weft.sim.ring_workload import DOMAIN, RingWorkload
-
-HOP = 2.0  # seconds
-
-
-class Environment(NamedTuple):
-    """A row of Table 2, in seconds."""
-
-    arrival: float
-    examine: float  # also to store
-    look_up: float
-
-
-ENVIRONMENTS = {"busy": Environment(1.0, 0.01, 0.01), "free": Environment(2.0, 0.001, 0.001)}
-
-
-@dataclass(frozen=True, slots=True)
-class RingDesign:
-    """What is simulated."""
-
-    environment: str = "free"
-    clusters: bool = False
-    depth: int = 6
-    rotation: int = 250
-    remap: bool = True
-    selection: Selection = Selection.PROPORTIONAL
-    sharing: Sharing = Sharing.NONE
-    sharers: int = 5  # the paper's C
-    threshold: int = 50
-    by_topic: bool = False  # a node examines the subscriptions of the event's topic only, not all that it stores
-
-    def __post_init__(self) -> None:
-        if self.environment not in ENVIRONMENTS:
-            raise OptionError(f"there is no environment {self.environment!r}; choose {' or '.join(ENVIRONMENTS)}")
-        if self.sharers < 2 or self.threshold < 1:
-            raise OptionError("load is shared among two nodes or more, from a threshold of one subscription or more")
-
-
-@dataclass(slots=True)
-class RingOutcome:
-    """What a run cost, in simulated seconds of nodes' work, and what it found."""
-
-    storing: float = 0.0
-    registration: float = 0.0
-    delivery: float = 0.0
-    matching: float = 0.0
-    latency: float = 0.0  # mean
-    matches: int = 0
-    missed: int = 0
-    examined: int = 0
-    hops: int = 0  # of events
-    other_hops: int = 0  # of subscriptions and registrations
-    rendezvous: int = 0  # nodes that store something
-    events: int = 0
-    loads: list[int] = field(default_factory=list)  # subscriptions of each node
-
-    @property
-    def cost(self) -> float:
-        """The management cost."""
-        return self.storing + self.registration + self.delivery + self.matching
-
-    @property
-    def elapsed(self) -> float:
-        """The management cost with the time that messages take from node to node."""
-        return self.cost + HOP * (self.hops + self.other_hops)
-
-    @property
-    def largest(self) -> int:
-        """The most subscriptions of a node."""
-        return max(self.loads)
-
-    @property
-    def gini(self) -> float:
-        """How unevenly subscriptions are spread: 0 evenly, towards 1 all at one node."""
-        loads = np.sort(np.array(self.loads, float))
-        total, count = loads.sum(), len(loads)
-        return (
-            0.0
-            if not total
-            else float(2 * (np.arange(1, count + 1) * loads).sum() / (count * total) - (count + 1) / count)
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        facts = asdict(self)
-        loads = facts.pop("loads")
-        return {
-            "cost": self.cost,
-            "elapsed": self.elapsed,
-            **facts,
-            "largest": max(loads),
-            "mean_load": float(np.mean(loads)),
-            "gini": self.gini,
-        }
-
 
 Progress = Callable[[int, int], None]  # events done, of how many
 
@@ -223,11 +128,11 @@ class RingModel:
         return int(self._rng.choice(columns, p=weights / weights.sum()))
 
     def _put(self, node: int, topic: int, row: int) -> None:
-        topic = self._shelf_of(topic)
+        group, topic = topic, self._shelf_of(topic)
         shelf = self._shelves[node, topic]
         if row in shelf.rows[-1:]:
             return  # two of its keys are at one node
-        holders = self._sharers(node)
+        holders = self._sharers(node, group)
         if self.design.sharing is Sharing.PARTITION and holders:
             self._turns[node] = turn = (self._turns[node] + 1) % (len(holders) + 1)
             if turn:
@@ -250,20 +155,31 @@ class RingModel:
         self.outcome.other_hops += 1
         self._take(holder, self._held[holder, owner, topic], row)
 
-    def _sharers(self, node: int) -> list[int]:
+    def _sharers(self, node: int, topic: int) -> list[int]:
         """The nodes that share an overloaded node's load: neighbours that are not overloaded."""
         design = self.design
         if design.sharing is Sharing.NONE or node in self._holders or self._loads[node] <= design.threshold:
             return self._holders.get(node, [])
-        near = [other for other in self.routes.fingers(node)[1] if self._loads[other] <= design.threshold]
+        near = [other for other in self._neighbours(node, topic) if self._loads[other] <= design.threshold]
         chosen = self._holders[node] = near[: design.sharers - 1]
         if design.sharing is Sharing.REPLICATION:  # erratum 8: what was stored before is copied first
-            for (at, topic), shelf in list(self._shelves.items()):
+            for (at, shelved), shelf in list(self._shelves.items()):
                 if at == node:
                     for holder in chosen:
                         for row in shelf.rows:
-                            self._give(holder, node, topic, row)
+                            self._give(holder, node, shelved, row)
         return chosen
+
+    def _neighbours(self, node: int, topic: int) -> list[int]:
+        """Fingers; in a group, those registered at the same region server, of the smallest region that has others."""
+        if not self.design.clusters:
+            return self.routes.fingers(node)[1]
+        view, me = self._views[topic], self.routes.ids[node]
+        for level in range(self.design.depth, -1, -1):
+            peers = [peer for peer in view.registered(level, view.tree.region_server(level, me)) if peer != me]
+            if peers:
+                return [self.routes.owner(peer) for peer in peers]
+        return []
 
     # -- publishing --------------------------------------------------------------------------------------
 

@@ -28,6 +28,7 @@ True
 #   routing   what neighbours must hear, and where an event goes
 #   log       events and state that survive a restart
 #   broker    one broker: messages in, effects out
+#   ring      peer-to-peer rendezvous over Chord: messages in, effects out
 #   spark     tables of events against tables of subscriptions, through PySpark
 #   tables, sim, bench, demo, cli
 

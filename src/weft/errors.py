@@ -12,6 +12,7 @@ WeftError
 ├── SchemaError               a schema that is invalid, or lacks what an operation needs
 ├── EventError                an event, or a batch of events, that cannot be read: attribute, position
 ├── SnapshotError             a saved index that cannot be opened
+├── RingError                 a ring, a node or a placement that is wrong, or a node that cannot join
 ├── RangeError                ranges that are not a set of curve points, or that cannot be removed
 ├── LabelError                labels, or filters of labels, that do not fit together or cannot be removed
 ├── TuningError               samples or a budget that allow no choice of parameters, or an invalid tuning file
@@ -174,6 +175,10 @@ class OptionError(WeftError, ValueError):
 
 class PipelineError(WeftError):
     """A pipeline that cannot run: no Java, no Spark, missing columns, or bad rows where none are allowed."""
+
+
+class RingError(WeftError, ValueError):
+    """A ring, a node or a placement that is wrong, or a node that cannot join."""
 
 
 class LogError(WeftError):

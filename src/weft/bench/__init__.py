@@ -53,6 +53,12 @@ def _dls() -> Run:
     return run
 
 
+def _ring() -> Run:
+    from weft.bench.ring import run
+
+    return run
+
+
 def _tune() -> Run:
     from weft.bench.tune import run
 
@@ -85,6 +91,7 @@ BENCHES: dict[str, Callable[[], Run]] = {  # each imported when it is asked for
     "mics": _mics,
     "negative": _negative,
     "dls": _dls,
+    "ring": _ring,
     "tune": _tune,
     "spark": _spark,
     "hostile": _hostile,
@@ -93,5 +100,6 @@ BENCHES: dict[str, Callable[[], Run]] = {  # each imported when it is asked for
 OPTIONS: dict[str, frozenset[str]] = {  # which benches take more
     "match": frozenset({"size", "workloads", "note"}),
     "routing": frozenset({"size"}),
+    "ring": frozenset({"size"}),
     "spark": frozenset({"note"}),
 }

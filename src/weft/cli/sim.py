@@ -20,6 +20,7 @@ from weft.cli.shell import (
     say_notes,
 )
 from weft.cli.sim_faults import faults
+from weft.cli.sim_ring import ring
 from weft.errors import EventError, FilterError
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 sim = typer.Typer(no_args_is_help=True)
 sim.command()(faults)
+sim.command()(ring)
 
 _NOTED = 5  # filters that cannot be used and are said one by one
 

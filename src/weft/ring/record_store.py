@@ -1,0 +1,121 @@
+"""Subscriptions by key, with an index for each key. Law: matching at a key finds just the records stored under it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+
+from weft.algebra.box import NormalForm
+from weft.algebra.normalize import normalize
+from weft.algebra.profile import Profile
+from weft.index.base import MatchIndex, SubId
+from weft.language.predicate import NO_PREDICATES, Predicates
+from weft.language.text import parse
+from weft.ring.identifiers import IdSpace, Key
+from weft.ring.key_mapping import Semantics, partially_matches
+from weft.ring.rendezvous_messages import Publication, Record, RingSub
+
+
+class _Shelf:
+    """What is stored under one key for one topic."""
+
+    def __init__(self, index: MatchIndex) -> None:
+        self.index = index
+        self.numbers: dict[RingSub, SubId] = {}
+        self.records: dict[SubId, Record] = {}
+        self.forms: dict[SubId, NormalForm] = {}  # where the index does not do
+        self.next = 0
+
+
+class RecordStore:
+    """Records by key.
+
+    >>> from weft.index.scan import ScanIndex
+    >>> store = RecordStore(IdSpace(8), ScanIndex)
+    >>> store.add(Record(3, RingSub("n1", 1), "t", "x > 5"))
+    >>> [record.sub.number for record in store.match(3, Publication(("n2", 1), "t", {"x": 7}))]
+    [1]
+    """
+
+    def __init__(
+        self,
+        space: IdSpace,
+        index: Callable[[], MatchIndex],
+        semantics: Semantics = Semantics.EXACT,
+        predicates: Predicates = NO_PREDICATES,
+    ) -> None:
+        self._space = space
+        self._index = index
+        self._partial = semantics is Semantics.PARTIAL
+        self._predicates = predicates
+        self._shelves: dict[tuple[Key, str], _Shelf] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Record]:
+        return (record for shelf in self._shelves.values() for record in shelf.records.values())
+
+    def __contains__(self, record: Record) -> bool:
+        shelf = self._shelves.get((record.key, record.topic))
+        return shelf is not None and record.sub in shelf.numbers
+
+    def add(self, record: Record) -> None:
+        """Store a record, in place of one of the same subscription under the same key."""
+        place = record.key, record.topic
+        shelf = self._shelves.get(place)
+        if shelf is None:
+            shelf = self._shelves[place] = _Shelf(self._index())
+        number = shelf.numbers.get(record.sub)
+        if number is not None:
+            if shelf.records[number] == record:
+                return
+            self._drop(shelf, number)
+        wanted = parse(record.filter, self._predicates)
+        number = SubId(shelf.next)
+        shelf.next += 1
+        shelf.index.add(number, wanted)
+        shelf.numbers[record.sub], shelf.records[number] = number, record
+        self._count += 1
+
+    def discard(self, key: Key, sub: RingSub) -> None:
+        """Forget a subscription under a key, of whatever topic."""
+        for place in [place for place in self._shelves if place[0] == key]:
+            shelf = self._shelves[place]
+            if sub in shelf.numbers:
+                self._drop(shelf, shelf.numbers[sub])
+                if not shelf.records:
+                    del self._shelves[place]
+
+    def _drop(self, shelf: _Shelf, number: SubId) -> None:
+        del shelf.numbers[shelf.records.pop(number).sub]
+        shelf.forms.pop(number, None)
+        shelf.index.discard(number)
+        self._count -= 1
+
+    def within(self, after: int, upto: int) -> list[Record]:
+        """The records under the keys in (after, upto]."""
+        between = self._space.between
+        keys = {key for key, _ in self._shelves if between(key, after, upto)}
+        return [record for record in self if record.key in keys]
+
+    def match(self, key: Key, event: Publication, without: Collection[tuple[Key, RingSub]] = ()) -> list[Record]:
+        """The records under a key that want an event."""
+        shelf = self._shelves.get((key, event.topic))
+        if shelf is None:
+            return []
+        if event.region is not None:
+            profile = Profile("ring", "event", parse(event.region, self._predicates))
+            found = [n for n, record in shelf.records.items() if profile.meets(self._form(shelf, n), record.meeting)]
+        elif self._partial:
+            found = [n for n in shelf.records if partially_matches(self._form(shelf, n), event.attributes)]
+        else:
+            found = [SubId(int(number)) for number in shelf.index.match(event.attributes)]
+        records = [shelf.records[number] for number in found]
+        return [record for record in records if (record.key, record.sub) not in without] if without else records
+
+    def _form(self, shelf: _Shelf, number: SubId) -> NormalForm:
+        form = shelf.forms.get(number)
+        if form is None:
+            form = shelf.forms[number] = normalize(parse(shelf.records[number].filter, self._predicates))
+        return form

@@ -1,0 +1,197 @@
+"""What nodes say to each other about subscriptions and events, and what a node tells its application."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from weft.algebra.profile import Meeting
+from weft.model.value import Value
+from weft.ring.identifiers import Key
+from weft.ring.messages import Address, ChordMessage, Token
+
+
+class RingSub(NamedTuple):
+    """A subscription: the node that made it, and its number there."""
+
+    home: Address
+    number: int
+
+
+class EventId(NamedTuple):
+    """An event: the node that published it, and its number there. Deliveries are told apart by it."""
+
+    source: Address
+    number: int
+
+
+class Record(msgspec.Struct, frozen=True, array_like=True):
+    """A subscription as it is stored under one of its keys."""
+
+    key: Key
+    sub: RingSub
+    topic: str
+    filter: str
+    meeting: Meeting = Meeting.COVERING
+
+
+class Publication(msgspec.Struct, frozen=True, array_like=True):
+    """An event on its way: attributes, or a region if it has ranges."""
+
+    id: EventId
+    topic: str
+    attributes: dict[str, Value] = {}
+    region: str | None = None
+
+
+class _Request(msgspec.Struct, frozen=True, array_like=True):
+    """A message that is answered by `Done` with the same token."""
+
+    token: Token
+
+
+class Store(_Request, frozen=True, tag=21):
+    """Store a subscription under a key. Only the owner of the key does."""
+
+    record: Record
+
+
+class Remove(_Request, frozen=True, tag=22):
+    """Remove a subscription from a key. Only the owner of the key does."""
+
+    key: Key
+    sub: RingSub
+
+
+class Visit(_Request, frozen=True, tag=23):
+    """Deliver an event to whoever wants it of those stored under a key. Only the owner of the key does."""
+
+    key: Key
+    event: Publication
+
+
+class Deliver(_Request, frozen=True, tag=24):
+    """An event for some subscriptions of the node."""
+
+    event: Publication
+    subs: tuple[int, ...]
+
+
+class Handover(_Request, frozen=True, tag=25):
+    """All that is stored under the keys in (after, upto]: they are yours from now on."""
+
+    after: Key
+    upto: Key
+    records: tuple[Record, ...]
+
+
+class Copy(_Request, frozen=True, tag=26):
+    """Records of the sender: keep them in case it dies."""
+
+    records: tuple[Record, ...]
+
+
+class Recall(_Request, frozen=True, tag=27):
+    """What do you have under the keys in (after, upto]? Their owner has died. `Recalled` answers."""
+
+    after: Key
+    upto: Key
+
+
+class Recalled(msgspec.Struct, frozen=True, array_like=True, tag=28):
+    """The answer to `Recall`; None if the node serves these keys itself."""
+
+    token: Token
+    records: tuple[Record, ...] | None
+
+
+class Hold(_Request, frozen=True, tag=29):
+    """Examine these subscriptions for the sender from now on. A node with too many itself refuses.
+
+    The sender counts how often its keys have changed: what is held for an earlier count is out of date.
+    """
+
+    epoch: int
+    records: tuple[Record, ...]
+
+
+class Release(_Request, frozen=True, tag=30):
+    """Forget a subscription that was copied from the sender, or is held for it."""
+
+    key: Key
+    sub: RingSub
+
+
+class ReleaseAll(_Request, frozen=True, tag=33):
+    """Forget all that is held for the sender since its keys changed for the `epoch`-th time."""
+
+    epoch: int
+
+
+class Examine(_Request, frozen=True, tag=31):
+    """Deliver an event to whoever wants it of those held for the sender under a key."""
+
+    epoch: int
+    key: Key
+    event: Publication
+
+
+class Done(msgspec.Struct, frozen=True, array_like=True, tag=32):
+    """The answer to a request; not `ok` means that the node does not do it, now."""
+
+    token: Token
+    ok: bool = True
+
+
+Request = Store | Remove | Visit | Deliver | Handover | Copy | Recall | Hold | Release | ReleaseAll | Examine
+RingMessage = ChordMessage | Request | Recalled | Done
+
+
+class RingSend(msgspec.Struct, frozen=True):
+    """Send a message to a node."""
+
+    to: Address
+    message: RingMessage
+
+
+class Subscribed(msgspec.Struct, frozen=True):
+    """A subscription is stored under all of its keys: every event published from now on is matched against it."""
+
+    number: int
+
+
+class Unsubscribed(msgspec.Struct, frozen=True):
+    """A subscription is stored nowhere any more."""
+
+    number: int
+
+
+class Published(msgspec.Struct, frozen=True):
+    """An event has visited all of its keys, and whoever wants it has it."""
+
+    id: EventId
+
+
+class Delivered(msgspec.Struct, frozen=True):
+    """An event for one of this node's subscriptions; each event comes once."""
+
+    number: int
+    event: Publication
+
+
+class JoinedRing(msgspec.Struct, frozen=True):
+    """The node is part of a ring and has the data of its keys."""
+
+
+class JoiningFailed(msgspec.Struct, frozen=True):
+    """The node could not join."""
+
+    reason: str
+
+
+class LeftRing(msgspec.Struct, frozen=True):
+    """The node has handed its data over and left; it may stop."""
+
+
+RingEffect = RingSend | Subscribed | Unsubscribed | Published | Delivered | JoinedRing | JoiningFailed | LeftRing

@@ -1,0 +1,67 @@
+"""Requests that wait for their answers. Law: every request ends once: with an answer, or when its time is up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from weft.ring.messages import Address, Token
+from weft.ring.rendezvous_messages import Record, Request, RingEffect, RingSend
+
+Answer = tuple[Record, ...] | bool | None  # records that were recalled (None: refused), or whether it was done
+Then = Callable[[Answer, int], list[RingEffect]]  # what follows an answer, at a time
+
+
+@dataclass(slots=True)
+class _Waiting:
+    deadline: int
+    then: Then
+
+
+class Requests:
+    """The requests of a node that are not answered yet."""
+
+    def __init__(self) -> None:
+        self._next = 0
+        self._waiting: dict[Token, _Waiting] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def ask(self, to: Address, message: Callable[[Token], Request], deadline: int, then: Then) -> list[RingEffect]:
+        """Send a request. `then` is called with its answer, or with False at the deadline."""
+        self._next += 1
+        token = Token(self._next)
+        self._waiting[token] = _Waiting(deadline, then)
+        return [RingSend(to, message(token))]
+
+    def answered(self, token: Token, answer: Answer, now: int) -> list[RingEffect]:
+        """An answer has come. One that came too late does nothing."""
+        waiting = self._waiting.pop(token, None)
+        return [] if waiting is None else waiting.then(answer, now)
+
+    def expire(self, now: int) -> list[RingEffect]:
+        """End the requests whose time is up."""
+        effects: list[RingEffect] = []
+        for token in [token for token, waiting in self._waiting.items() if waiting.deadline <= now]:
+            effects += self.answered(token, False, now)
+        return effects
+
+
+class Countdown:
+    """Calls a function when so many answers have come; `ok` if all were."""
+
+    def __init__(self, count: int, then: Callable[[bool, int], list[RingEffect]]) -> None:
+        self._left = count
+        self._ok = True
+        self._then = then
+
+    def start(self, now: int) -> list[RingEffect]:
+        """To be called once all requests are sent: there may have been none."""
+        return self._then(True, now) if self._left == 0 else []
+
+    def __call__(self, answer: Answer, now: int) -> list[RingEffect]:
+        """One more answer."""
+        self._ok &= answer is not False
+        self._left -= 1
+        return self._then(self._ok, now) if self._left == 0 else []

@@ -1,0 +1,287 @@
+"""What a node stores and examines, for itself and for others. Law: an answer to a store or a visit is given only when
+copies are made, or all deliveries are acknowledged.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from weft.ring.identifiers import Key
+from weft.ring.load_sharing import SharedLoad, Sharing
+from weft.ring.messages import Address, NodeRef
+from weft.ring.record_store import RecordStore
+from weft.ring.rendezvous_messages import (
+    Copy,
+    Deliver,
+    Examine,
+    Hold,
+    Publication,
+    Record,
+    Release,
+    ReleaseAll,
+    RingEffect,
+    RingSub,
+)
+from weft.ring.requests import Answer, Countdown, Then
+
+if TYPE_CHECKING:
+    from weft.ring.rendezvous import RendezvousNode, RingSettings
+
+_TRIES = 3  # of a delivery, before the subscriber is taken for dead
+
+
+class StoredRecords:
+    """The records of a node: its own, copies for others, and those that it holds for overloaded nodes."""
+
+    def __init__(self, node: RendezvousNode, settings: RingSettings) -> None:
+        self._node = node
+        self._settings = settings
+        self.records = self._new_store()  # its own and copies: which is which depends on the keys in hand
+        self.shared = SharedLoad()
+        self.held: dict[Address, tuple[int, RecordStore]] = {}  # by owner: its epoch, and its records
+        self._renewed: dict[tuple[Key, RingSub], int] = {}
+        self._recruiting = 0
+
+    def _new_store(self) -> RecordStore:
+        settings = self._settings
+        return RecordStore(settings.mapping.space, settings.index, settings.mapping.semantics, settings.predicates)
+
+    @property
+    def load(self) -> int:
+        """How many records it examines itself, for its own keys and for others."""
+        own = sum(self._node.keys.serves(record.key) for record in self.records) - len(self.shared.away)
+        return own + sum(len(records) for _, records in self.held.values())
+
+    @property
+    def overloaded(self) -> bool:
+        """Whether it wants others to share its load."""
+        rule = self._settings.sharing
+        return rule.sharing is not Sharing.NONE and self.load > rule.threshold
+
+    # -- storing ---------------------------------------------------------------------------------------
+
+    def store(self, record: Record, now: int, answer: Then) -> list[RingEffect]:
+        """Store a record, copy it to the successors, and share it if there are too many."""
+        fresh = record not in self.records
+        self.take([record], now)
+        targets = self._node.keys.copy_targets()
+        done = Countdown(len(targets) + fresh, lambda _, now: answer(True, now))
+        effects: list[RingEffect] = []
+        for target in targets:
+            effects += self._node.ask(target.address, lambda token: Copy(token, (record,)), now, done)
+        if fresh:
+            effects += self._share(record, now, done)
+        return [*effects, *done.start(now)]
+
+    def take(self, records: Iterable[Record], now: int) -> None:
+        """Have these records, as own ones or copies."""
+        for record in records:
+            self.records.add(record)
+            self._renewed[record.key, record.sub] = now
+
+    def remove(self, key: Key, sub: RingSub, now: int, answer: Then) -> list[RingEffect]:
+        """Forget a record; whoever has a copy or holds it is told."""
+        self.records.discard(key, sub)
+        self.shared.away.pop((key, sub), None)
+        targets = dict.fromkeys((*self._node.keys.copy_targets(), *self.shared.holders))
+        done = Countdown(len(targets), lambda _, now: answer(True, now))
+        effects: list[RingEffect] = []
+        for target in targets:
+            effects += self._node.ask(target.address, lambda token: Release(token, key, sub), now, done)
+        return [*effects, *done.start(now)]
+
+    def forget_within(self, after: Key, upto: Key) -> None:
+        """Another node has these keys now, but for those that it has handed back already."""
+        for record in self.records.within(after, upto):
+            if self._node.keys.includes(record.key):
+                continue
+            self.records.discard(record.key, record.sub)
+            self._renewed.pop((record.key, record.sub), None)
+
+    def expire(self, now: int) -> list[RingEffect]:
+        """Forget what has not been stored again for long: its subscriber is gone, or its keys are elsewhere."""
+        assert self._settings.reissue is not None
+        oldest = now - 3 * self._settings.reissue
+        for key, sub in [place for place, time in self._renewed.items() if time < oldest]:
+            del self._renewed[key, sub]
+            self.records.discard(key, sub)
+            self.shared.away.pop((key, sub), None)
+        return []
+
+    # -- visits ----------------------------------------------------------------------------------------
+
+    def visit(self, key: Key, event: Publication, now: int, answer: Then) -> list[RingEffect]:
+        """Deliver an event to all who want it of those under a key."""
+        shared = self.shared
+        if self._settings.sharing.sharing is Sharing.REPLICATION and shared.holders:
+            holder = shared.next_turn()
+            return (
+                self._examine(self.records, key, event, now, answer)
+                if holder is None
+                else self._redirect(holder, key, event, now, answer)
+            )
+        holders = list(dict.fromkeys(held for place, held in shared.away.items() if place[0] == key))
+        done = Countdown(len(holders) + 1, lambda _, now: answer(True, now))
+        effects: list[RingEffect] = []
+        for holder in holders:
+            effects += self._redirect(holder, key, event, now, done)
+        return effects + self._examine(self.records, key, event, now, done, shared.away if shared.away else ())
+
+    def _redirect(self, holder: NodeRef, key: Key, event: Publication, now: int, then: Then) -> list[RingEffect]:
+        """Have a holder examine an event; if it does not answer, examine everything here."""
+
+        def examined(answer: Answer, now: int) -> list[RingEffect]:
+            if answer is not False:
+                return then(True, now)
+            self.shared.lost(holder)
+            return self._examine(self.records, key, event, now, then)
+
+        epoch = self.shared.epoch
+        return self._node.ask(holder.address, lambda token: Examine(token, epoch, key, event), now, examined)
+
+    def _examine(  # noqa: PLR0913, PLR0917 - which records, which event, and what follows
+        self,
+        records: RecordStore,
+        key: Key,
+        event: Publication,
+        now: int,
+        then: Then,
+        without: Collection[tuple[Key, RingSub]] = (),
+    ) -> list[RingEffect]:
+        by_home: dict[Address, list[int]] = defaultdict(list)
+        for record in records.match(key, event, without):
+            by_home[record.sub.home].append(record.sub.number)
+        done = Countdown(len(by_home), lambda _, now: then(True, now))
+        effects: list[RingEffect] = []
+        for home, numbers in by_home.items():
+            effects += self._deliver(home, event, tuple(sorted(numbers)), now, done, _TRIES)
+        return [*effects, *done.start(now)]
+
+    def _deliver(  # noqa: PLR0913, PLR0917 - to whom, what, and what follows
+        self, home: Address, event: Publication, subs: tuple[int, ...], now: int, then: Then, tries: int
+    ) -> list[RingEffect]:
+        def acknowledged(answer: Answer, now: int) -> list[RingEffect]:
+            if answer is False and tries > 1:
+                return self._deliver(home, event, subs, now, then, tries - 1)
+            return then(True, now)
+
+        return self._node.ask(home, lambda token: Deliver(token, event, subs), now, acknowledged)
+
+    # -- sharing the load ------------------------------------------------------------------------------
+
+    def _share(self, record: Record, now: int, done: Then) -> list[RingEffect]:
+        """Give a new record to whoever shares the load; look for such nodes if there are too many records."""
+        shared, sharing = self.shared, self._settings.sharing.sharing
+        effects: list[RingEffect] = []
+        if sharing is Sharing.NONE:
+            return done(True, now)
+        if not shared.holders and self.overloaded:
+            effects += self._recruit(now)
+        if sharing is Sharing.REPLICATION:
+            every = Countdown(len(shared.holders), lambda _, now: done(True, now))
+            for holder in list(shared.holders):
+                effects += self._hold_at(holder, record, now, every)
+            return [*effects, *every.start(now)]
+        holder_in_turn = shared.next_turn() if shared.holders else None
+        if holder_in_turn is None:
+            return [*effects, *done(True, now)]
+        return effects + self._hold_at(holder_in_turn, record, now, done)
+
+    def _hold_at(self, holder: NodeRef, record: Record, now: int, then: Then) -> list[RingEffect]:
+        partitioned, shared = self._settings.sharing.sharing is Sharing.PARTITION, self.shared
+
+        def held(answer: Answer, now: int) -> list[RingEffect]:
+            if shared is not self.shared:
+                pass  # the keys have changed since
+            elif answer is False:
+                self.shared.lost(holder)
+            elif partitioned and holder in self.shared.holders and record in self.records:
+                self.shared.away[record.key, record.sub] = holder
+            return then(True, now)
+
+        return self._node.ask(holder.address, lambda token: Hold(token, shared.epoch, (record,)), now, held)
+
+    def _recruit(self, now: int) -> list[RingEffect]:
+        """Ask neighbours to hold records: what was stored before comes first, in a replication."""
+        shared, rule = self.shared, self._settings.sharing
+        wanted = rule.nodes - 1 - len(shared.holders) - self._recruiting
+        known = [node for node in self._node.chord.neighbours() if node not in shared.refused]
+        effects: list[RingEffect] = []
+        for node in [node for node in known if node not in shared.holders][: max(wanted, 0)]:
+            shared.refused.add(node)  # until it accepts
+            self._recruiting += 1
+            effects += self._offer(node, frozenset(), now, shared)
+        return effects
+
+    def _offer(
+        self, node: NodeRef, given: frozenset[tuple[Key, RingSub]], now: int, shared: SharedLoad
+    ) -> list[RingEffect]:
+        """Give a node all records that it does not have; once it has all, it holds them."""
+        replicating = self._settings.sharing.sharing is Sharing.REPLICATION
+        own = [record for record in self.records if replicating and self._node.keys.serves(record.key)]
+        missing = tuple(record for record in own if (record.key, record.sub) not in given)
+        now_given = given | {(record.key, record.sub) for record in missing}
+
+        def offered(answer: Answer, now: int) -> list[RingEffect]:
+            if shared is not self.shared:  # the keys have changed since
+                return []
+            if answer is False:
+                self._recruiting -= 1
+                return self._recruit(now) if self.overloaded else []
+            if replicating and any(
+                (r.key, r.sub) not in now_given for r in self.records if self._node.keys.serves(r.key)
+            ):
+                return self._offer(node, now_given, now, shared)
+            self._recruiting -= 1
+            shared.refused.discard(node)
+            shared.holders.append(node)
+            return []
+
+        return self._node.ask(node.address, lambda token: Hold(token, shared.epoch, missing), now, offered)
+
+    def range_changed(self) -> None:
+        """Other keys are in hand: what is shared is examined here again, and holders may forget it."""
+        before, self.shared, self._recruiting = self.shared, SharedLoad(self.shared.epoch + 1), 0
+
+        def release(now: int) -> list[RingEffect]:
+            effects: list[RingEffect] = []
+            for holder in before.holders:
+                told = self._node.ask(holder.address, lambda t: ReleaseAll(t, before.epoch), now, lambda *_: [])
+                effects += told
+            return effects
+
+        if before.holders:
+            self._node.later(0, release)
+
+    def hold(self, sender: NodeRef, epoch: int, records: Sequence[Record]) -> bool:
+        """Hold records for another node, unless there are too many here, or they are out of date."""
+        known, store = self.held.get(sender.address, (-1, None))
+        if epoch < known or (store is None and self.overloaded):
+            return False
+        if store is None or epoch > known:
+            store = self._new_store()
+            self.held[sender.address] = epoch, store
+        for record in records:
+            store.add(record)
+        return True
+
+    def release(self, sender: NodeRef, key: Key, sub: RingSub) -> None:
+        """Forget a copy, or what is held for another node."""
+        if not self._node.keys.serves(key):
+            self.records.discard(key, sub)
+        if sender.address in self.held:
+            self.held[sender.address][1].discard(key, sub)
+
+    def release_all(self, sender: NodeRef, epoch: int) -> None:
+        """Forget all that is held for another node, unless it is newer than this."""
+        if sender.address in self.held and self.held[sender.address][0] <= epoch:
+            del self.held[sender.address]
+
+    def examine_for(self, sender: NodeRef, message: Examine, now: int, answer: Then) -> list[RingEffect]:
+        """Examine what is held for another node. One that does not hold it says so."""
+        epoch, store = self.held.get(sender.address, (-1, None))
+        if store is None or epoch != message.epoch:
+            return answer(False, now)
+        return self._examine(store, message.key, message.event, now, answer)

@@ -1,0 +1,137 @@
+"""Rendezvous nodes on a simulated clock, with messages that take random times, and an oracle of deliveries."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import Any
+
+import numpy as np
+
+from weft.index.scan import ScanIndex
+from weft.language.meaning import matches
+from weft.language.text import parse
+from weft.ring.chord import ChordNode
+from weft.ring.key_mapping import KeyMapping
+from weft.ring.messages import Address
+from weft.ring.quiet_ring import quiet_ring
+from weft.ring.rendezvous import RendezvousNode, RingSettings
+from weft.ring.rendezvous_messages import (
+    Delivered,
+    EventId,
+    JoinedRing,
+    JoiningFailed,
+    LeftRing,
+    Published,
+    RingEffect,
+    RingSend,
+    Subscribed,
+    Unsubscribed,
+)
+from weft.sim.engine import Engine
+
+MILLI = 1_000
+TICK = 100 * MILLI
+
+
+class RendezvousNetwork:
+    """Nodes by address. A message takes 1 to 50 ms; a node that is gone answers nothing."""
+
+    def __init__(self, mapping: KeyMapping, ids: list[int], seed: int, **settings: Any) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.engine = Engine()
+        self.settings = RingSettings(mapping, **{"index": ScanIndex, **settings})
+        self.nodes: dict[Address, RendezvousNode] = {}
+        self.sent = 0
+        self.effects: list[tuple[Address, RingEffect]] = []
+        self.delivered: Counter[tuple[EventId, Address, int]] = Counter()
+        self.active: dict[tuple[Address, int], tuple[str, str]] = {}  # Subscribed, and not removed
+        self._asked: dict[tuple[Address, int], tuple[str, str]] = {}
+        self.expected: dict[EventId, set[tuple[Address, int]]] = {}
+        self.unpublished: set[EventId] = set()
+        self.allowed: dict[EventId, dict[str, Any]] = {}
+        for chord in quiet_ring(mapping.space, ids, 4):
+            self._start(chord)
+
+    def _start(self, chord: ChordNode) -> RendezvousNode:
+        node = RendezvousNode(chord, self.settings, self.rng)
+        self.nodes[chord.me.address] = node
+        self.engine.after(int(self.rng.integers(TICK)), lambda: self._tick(node))
+        return node
+
+    def _tick(self, node: RendezvousNode) -> None:
+        if self.nodes.get(node.me.address) is node:
+            self.perform(node, node.tick(self.engine.now))
+            self.engine.after(TICK, lambda: self._tick(node))
+
+    def perform(self, node: RendezvousNode, effects: list[RingEffect]) -> None:
+        for effect in effects:
+            if isinstance(effect, RingSend):
+                self.sent += 1
+                delay = int(self.rng.integers(1, 50)) * MILLI
+                self.engine.after(delay, lambda effect=effect: self._arrive(node, effect))
+                continue
+            here = node.me.address
+            self.effects.append((here, effect))
+            match effect:
+                case Delivered(number, event):
+                    self.delivered[event.id, here, number] += 1
+                case Subscribed(number):
+                    if (here, number) in self._asked:
+                        self.active[here, number] = self._asked[here, number]
+                case Published(id):
+                    self.unpublished.discard(id)
+                case LeftRing() | JoiningFailed():
+                    del self.nodes[here]
+                case Unsubscribed() | JoinedRing():
+                    pass
+
+    def _arrive(self, sender: RendezvousNode, effect: RingSend) -> None:
+        target = self.nodes.get(effect.to)
+        if target is not None:
+            self.perform(target, target.receive(sender.me, [effect.message], self.engine.now))
+
+    # -- what a test does --------------------------------------------------------------------------------
+
+    def join(self, id: int, known: Address) -> None:
+        node = self._start(ChordNode(self.settings.mapping.space, f"n{id}", id, 4))
+        self.perform(node, node.join(known, self.engine.now))
+
+    def leave(self, address: Address) -> None:
+        self.perform(self.nodes[address], self.nodes[address].leave(self.engine.now))
+
+    def fail(self, address: Address) -> None:
+        del self.nodes[address]
+
+    def subscribe(self, address: Address, number: int, topic: str, filter: str) -> None:
+        self._asked[Address(address), number] = topic, filter
+        self.perform(self.nodes[address], self.nodes[address].subscribe(number, topic, filter, self.engine.now))
+
+    def unsubscribe(self, address: Address, number: int) -> None:
+        self.active.pop((address, number), None)
+        self._asked.pop((address, number), None)
+        for wanted in self.expected.values():
+            wanted.discard((address, number))  # on its way: it may come or not
+        self.perform(self.nodes[address], self.nodes[address].unsubscribe(number, self.engine.now))
+
+    def publish(self, address: Address, topic: str, event: dict[str, Any]) -> EventId:
+        event_id, effects = self.nodes[address].publish(topic, event, self.engine.now)
+        self.unpublished.add(event_id)
+        self.allowed[event_id] = {"topic": topic, **event}
+        wanted = {sub for sub, (at, text) in self.active.items() if at == topic and matches(parse(text), event)}
+        self.expected[event_id] = wanted
+        self.perform(self.nodes[address], effects)
+        return event_id
+
+    def run(self, seconds: float) -> None:
+        self.engine.run(until=self.engine.now + int(seconds * 1_000_000))
+
+    def check(self) -> None:
+        """Every event came to whoever wanted it, once, and to nobody else."""
+        assert not self.unpublished, f"{len(self.unpublished)} events are still on their way"
+        came: dict[EventId, set[tuple[Address, int]]] = defaultdict(set)
+        for (event_id, home, number), times in self.delivered.items():
+            assert times == 1, "delivered twice"
+            came[event_id].add((home, number))
+        for event_id, wanted in self.expected.items():
+            missed = {sub for sub in wanted if sub[0] in self.nodes} - came[event_id]
+            assert not missed, (event_id, self.allowed[event_id], missed)

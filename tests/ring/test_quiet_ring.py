@@ -1,0 +1,27 @@
+"""A ring made at once is the ring that joining and stabilising leads to."""
+
+from __future__ import annotations
+
+import pytest
+
+from ring.network import Network
+from weft.errors import RingError
+from weft.ring.identifiers import IdSpace
+from weft.ring.quiet_ring import quiet_ring
+
+
+@pytest.mark.parametrize("ids", [[7], [7, 1], [1, 9, 20, 33, 50, 51]])
+def test_stabilising_a_quiet_ring_changes_nothing(ids: list[int]) -> None:
+    network = Network(64, 4)
+    made = quiet_ring(network.space, ids, 4)
+    network.nodes = {node.me.address: node for node in made}
+    before = [(node.predecessor, list(node.successors), list(node.fingers)) for node in made]
+    network.settle(14)
+    assert [(node.predecessor, node.successors, node.fingers) for node in made] == before
+    for node in made:
+        node.check()
+
+
+def test_two_nodes_cannot_share_an_identifier() -> None:
+    with pytest.raises(RingError, match="same identifier"):
+        quiet_ring(IdSpace(8), [1, 1])

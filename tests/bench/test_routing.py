@@ -54,6 +54,7 @@ def test_a_model_that_delivers_less_than_a_scan_stops_it(monkeypatch: pytest.Mon
         routing.run(quick=True, progress=lambda _: None, size=100)
 
 
+@pytest.mark.slow
 def test_it_runs_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, few in (("NAMES", ("zipf",)), ("TOLD", ["simple", "covering"]), ("CHAINED", ("covering",))):
         monkeypatch.setattr(routing, name, few)

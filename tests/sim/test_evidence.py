@@ -249,7 +249,7 @@ def test_what_is_wanted_is_what_the_filters_mean(wanted, draw):
 
 
 @given(st.lists(filters(4), min_size=1, max_size=5), st.integers(0, 9), st.sampled_from([None, 3, 6]))
-@thorough(8)
+@thorough(8, routine=2)
 def test_no_model_loses_an_event_and_exact_ones_send_no_unwanted_events(wanted, seed, cells):
     found = compare(Data.of(wanted, every_event()[seed::29], AXES, seed), cells=cells)
     assert {each.model for each in found.figures} | {each.model for each in found.not_run} == set(CANDIDATES)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -37,6 +37,9 @@ from weft.language.trace import Trace
 from weft.model.door import shown
 from weft.model.frame import AnyEvent
 from weft.model.schema import Schema
+
+if TYPE_CHECKING:
+    from weft.lint import LintReport
 
 
 class Index:
@@ -292,6 +295,23 @@ class Index:
         found = self._tree.stats()
         names = self._ids.names
         return replace(found, expensive=[(names[sub], count) for sub, count in found.expensive if sub in names])
+
+    def lint(self, events: Any = None) -> LintReport:
+        """Filters that can hardly mean what they say: `weft.lint_filters` of all of them, under the index's schema.
+
+        `events` is a sample, by which attributes and types are judged: events, mappings, or a table. Cost: O(size).
+
+        >>> index = Index()
+        >>> index.add("rule-1", "magnitud >= 5")
+        >>> print(*index.lint([{"magnitude": 6.1}]).lines(), sep="\\n")
+        1 filter names attributes that no event has
+          no event has 'magnitud'; did you mean 'magnitude'?
+            rule-1: magnitud >= 5
+        """
+        from weft.lint import lint_filters
+
+        pairs = ((name, self.filter(name)) for name in self)
+        return lint_filters(pairs, self.schema, events, self.predicates)
 
     def settle(self) -> None:
         """Wait for the rebuild that is going on, if there is one."""

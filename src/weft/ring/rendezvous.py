@@ -20,6 +20,7 @@ from weft.algebra.profile import Meeting, Profile
 from weft.errors import LocalProtocolError, RingError
 from weft.index.base import AnyEvent, MatchIndex
 from weft.index.tree import TreeIndex
+from weft.language.any_filter import as_filter
 from weft.language.ast import Filter
 from weft.language.format import format_filter
 from weft.language.predicate import NO_PREDICATES, Predicates
@@ -185,7 +186,7 @@ class RendezvousNode:
         event_id = EventId(self.me.address, self._published)
         if isinstance(event, Profile):
             keys = self.settings.mapping.of_profile(topic, event)
-            made = Publication(event_id, topic, region=format_filter(event.region))
+            made = Publication(event_id, topic, region=format_filter(as_filter(event.region)))
         else:
             keys = self.settings.mapping.of_event(topic, event)
             made = Publication(event_id, topic, dict(attributes_of(event)))

@@ -142,11 +142,11 @@ def test_the_filters_with_most_below_come_first():
 
 
 def test_a_very_deep_forest_is_drawn():
-    structure = ordered("forest", [f"x > {n}" for n in range(900)])
+    structure = ordered("forest", [f"x > {n}" for n in range(1100)])
     shown = view(structure)
-    assert sum(1 for _ in tree(shown)) == 900
-    assert len(labels(svg(shown))) == 900
-    assert dot(shown).count("->") == 899
+    assert sum(1 for _ in tree(shown)) == 1100
+    assert len(labels(svg(shown))) == 1100
+    assert dot(shown).count("->") == 1099
 
 
 @pytest.mark.parametrize("kind", ["forest", "poset"])

@@ -550,7 +550,7 @@ def test_a_terminal_gets_colours_unless_it_wants_none(monkeypatch):
 def test_demo_shows_every_chapter_and_ends():
     result = run("demo")
     assert result.exit_code == 0
-    for said in ("1,707", "United States Geological Survey", "public domain", "What covering saves"):
+    for said in ("1,707", "United States Geological Survey", "public domain", "For brokers: what covering saves"):
         assert said in " ".join(result.stdout.split())
 
 

@@ -134,7 +134,7 @@ def test_a_snapshot_is_taken_where_it_is(
     index.snapshot(tmp_path / "subs")
     found = match(events, tmp_path / "subs", output="lists")
     assert answers(found, "lists") == answers(match(events, texts, output="lists"), "lists")
-    with pytest.raises(PipelineError, match="an index already"):
+    with pytest.raises(PipelineError, match="already an index"):
         prepare(str(tmp_path / "subs"), strategy="sql")
     with pytest.raises(SnapshotError, match="not a snapshot"):
         prepare(tmp_path)

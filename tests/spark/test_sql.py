@@ -110,7 +110,7 @@ def test_ids_are_all_bigints_or_all_strings_and_each_once(events: DataFrame, ids
 
 
 def test_names_that_clash_are_refused(events: DataFrame, spark: SparkSession) -> None:
-    with pytest.raises(PipelineError, match="a column 'X' already"):
+    with pytest.raises(PipelineError, match="already have a column 'X'"):
         match_sql(events, FILTERS, name="X")
     twins = spark.sql("SELECT 1 AS a, 2 AS b, 3 AS A")
     with pytest.raises(PipelineError, match="only in case: set spark.sql.caseSensitive"):  # noqa: RUF043

@@ -18,6 +18,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from weft.bench.log_groups import log_results
 from weft.bench.report import Result
 from weft.broker.codec import client_messages, encode
 from weft.broker.core import Core
@@ -119,7 +120,7 @@ def run(quick: bool, progress: Callable[[str], None]) -> list[Result]:
     results += _recovery(sizes[-1], "covering", 15 * sizes[-1] / 100_000)
     if not quick:
         results += _recovery(1_000_000, "simple", 60)
-    return results
+    return results + log_results(quick, progress)
 
 
 def _throughput(size: int, many: int) -> list[Result]:

@@ -207,7 +207,7 @@ def _subscriptions(number: int) -> list[SubRow]:
 
 
 def _restored(place: Path, number: int) -> list[Result]:
-    """Rows only: opening the log after a crash, and reading every row back."""
+    """Rows only: opening the log after a clean stop, and reading every row back."""
     log = open_log(place).log
     rows = _subscriptions(number)
     sessions = [SessionRow(SessionId(1 + at), f"session {at}", "", 1, 1, 0) for at in range(1 + number // 100)]

@@ -62,7 +62,7 @@ class ProjectedIndex:
         return len(self._forms)
 
     def add(self, sub: SubId, region: Region) -> None:
-        """Add a subscription. Raises FilterError if it never matches, KeyError if its id already exists."""
+        """Add a subscription. Raises FilterError if it never matches, DuplicateIdError if its id already exists."""
         form = as_form(region)
         self._curve.add(sub, self.space.ranges(form))
         self._forms[sub] = form

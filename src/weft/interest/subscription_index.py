@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import ArrayLike
 
-from weft.errors import RangeError
+from weft.errors import DuplicateIdError, RangeError
 from weft.index.base import Ids, Matches, SubId
 from weft.interest.range_layer import RangeLayer, RowPairs
 from weft.space.range_set import NOTHING, Points, RangeSet
@@ -40,7 +40,7 @@ class SubscriptionIndex:
     # -- changes -----------------------------------------------------------------------------------
 
     def add(self, sub: SubId, ranges: RangeSet) -> None:
-        """Add a subscription. Raises KeyError if its id already exists. Amortised cost: O(log n) sorts of its
+        """Add a subscription. Raises DuplicateIdError if its id already exists. Amortised cost: O(log n) sorts of its
         ranges.
         """
         self.add_batch(np.array([sub], np.int64), RangeSets.of([ranges]))
@@ -51,11 +51,11 @@ class SubscriptionIndex:
         if ids.size != len(sets):
             raise RangeError(f"{ids.size} subscriptions do not fit {len(sets)} sets; give one set for each")
         if np.unique(ids).size != ids.size:
-            raise KeyError("duplicate id in one call; add each subscription once")
+            raise DuplicateIdError("duplicate id in one call; add each subscription once")
         for layer in self._layers:
             known = ids[layer.rows(ids) >= 0]
             if known.size:
-                raise KeyError(f"subscription {known[0]} already exists; discard it first")
+                raise DuplicateIdError(f"subscription {known[0]} already exists; discard it first", known[0])
         if ids.size:
             self._layers.append(RangeLayer(ids, sets))
             self._settle()

@@ -19,8 +19,8 @@ from weft.algebra.box import NormalForm
 from weft.algebra.normalize import normalize
 from weft.broker.messages import SubNumber, pack
 from weft.index.base import Matches, SubId
-from weft.index.limits import check_weight
 from weft.index.tree import TreeIndex
+from weft.index.weight import check_weight
 from weft.language.ast import Filter
 from weft.log.base import SeatId
 from weft.routing.table import RoutingTable, Tell

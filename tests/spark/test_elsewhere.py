@@ -46,7 +46,8 @@ print("the same")
 """
 
 
-@pytest.mark.parametrize("where", ["local-cluster[2,1,1024]", pytest.param("connect", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["local-cluster[2,1,1024]", "connect"])
 def test_results_are_the_same(where: str, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)

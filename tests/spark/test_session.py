@@ -93,6 +93,7 @@ print(json.dumps({"total": total, "home": os.environ["JAVA_HOME"], "jvm": jvm, "
 """
 
 
+@pytest.mark.slow
 def test_it_runs_where_there_is_no_java_at_all(tmp_path: Path) -> None:
     done = python(NO_JAVA, bare(tmp_path))
     answer = said(done)

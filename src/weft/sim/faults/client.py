@@ -527,6 +527,8 @@ def _shown(message: object) -> str:
             value = msgspec.msgpack.decode(value)
         elif name == "letters":
             value = [letter.offset for letter in value]
+        elif isinstance(message, Deliver) and name == "packed":
+            name, value = "numbers", message.numbers  # noqa: PLW2901 - as a person reads it
         if value not in (0, "", b"", (), [], {}, None, False):
             fields.append(f"{name}={value}")
     return f"{type(message).__name__} {' '.join(fields)}"

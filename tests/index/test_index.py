@@ -618,3 +618,12 @@ def test_no_refused_call_poisons_a_tree(entries):
                 assert [ids.tolist() for ids in index.match_batch(PROBES)] == before
             index.check()
             before = [index.match(event).tolist() for event in PROBES]
+
+
+def test_lint_judges_every_filter_by_the_events_that_are_given() -> None:
+    index = Index({"good": "x > 5", 7: "xx > 5", "twin": "NOT x <= 5"})
+    said = "\n".join(index.lint([{"x": 3}]).lines())
+    assert "no event has 'xx'; did you mean 'x'?" in said
+    assert "7: xx > 5" in said
+    assert "duplicate" in said
+    assert not list(Index({"good": "x > 5"}).lint([{"x": 3}]).lines())

@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
-EXTRAS := dev,bench,spark,docs
+EXTRAS := dev,bench,spark,broker,docs
 
 .PHONY: run test test-slow sim mutants check docs pictures bench fuzz setup clean
 

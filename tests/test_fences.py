@@ -15,10 +15,10 @@ SOURCE = Path(__file__).parent.parent / "src" / "weft"
 FENCES = {
     "numba": ("kernels/jit.py",),
     "pyspark": ("spark/", "lab/"),
-    "asyncio": ("net/", "console/", "collect/", "serve.py"),
-    "socket": ("net/", "console/", "collect/", "serve.py"),
-    "random": ("net/", "sim/"),
-    "time": ("net/", "sim/", "bench/", "demo/", "cli/"),
+    "asyncio": ("net/", "console/", "collect/", "testing/", "bench/", "serve.py"),
+    "socket": ("net/", "console/", "collect/", "testing/", "bench/", "serve.py"),
+    "random": ("net/", "sim/", "testing/"),
+    "time": ("net/", "sim/", "spark/", "testing/", "bench/", "demo/", "cli/", "serve.py"),
 }
 CLOCKS = {"now", "utcnow", "today"}
 

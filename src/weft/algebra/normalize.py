@@ -37,6 +37,7 @@ Truths = frozenset[bool | None]
 Split = tuple[ValueSet, ValueSet]  # where a test is TRUE, and where it is FALSE
 
 _ALL: Truths = frozenset((True, False, None))
+_REGION = 22  # steps that a region takes besides those of its parts
 _TRUE: Truths = frozenset((True,))
 _FALSE: Truths = frozenset((False,))
 
@@ -46,8 +47,9 @@ def normalize(
 ) -> NormalForm:
     """The union of boxes that a filter is; without a schema all numbers are one real line.
 
-    Raises FilterTooComplexError for more than 256 boxes, when the budget is used up, or when the text of the normal
-    form would be too long to read back. A `stored` filter was admitted before, and its text is not checked again.
+    Raises FilterTooComplexError for too many boxes or attributes in them, when the budget is used up, or when the text
+    of the normal form would be too long to read back. A `stored` filter was admitted before, so its size is not checked
+    again.
     """
     tree = as_filter(filter)
     boxes = _one_box(tree) if schema is None else None
@@ -57,7 +59,13 @@ def normalize(
         if len(boxes) > 1:
             boxes = _absorb(boxes, budget)
         if not stored:
-            budget.spend(sum([len(box.sets) for box in boxes]) // 4)
+            sets = sum([len(box.sets) for box in boxes])
+            if sets > LIMITS.sets:
+                raise FilterTooComplexError(
+                    f"the boxes of the filter test {sets:,} attributes in total, at most {LIMITS.sets:,} are allowed; "
+                    "split the filter"
+                )
+            budget.spend(sets // 4)
             check_written(tree, boxes)
     return NormalForm(tuple(boxes), schema)
 
@@ -103,6 +111,7 @@ class _Normalizer:
         """The events for which the node has a wanted truth."""
         key = (id(node), wanted)
         if key not in self.known:  # IS NULL needs its operand twice: without a memo, each level would double the cost
+            self.budget.spend(_REGION)
             self.known[key] = self.region(node, wanted)
         return self.known[key]
 

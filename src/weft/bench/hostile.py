@@ -222,7 +222,9 @@ CASES = (
         {4_000: 3.5},
     ),
     Case("admit_patterns", (30, 100, 300), _patterns_of_patterns, 50, {300: 8.8}),
-    Case("admit_comparisons", (1_000, 2_000, 4_000), lambda n: _admit(_chain(n)), 50),
+    Case("admit_comparisons", (375, 750, 1_500), lambda n: _admit(_chain(n)), 50),
+    Case("refuse_comparisons", (2_000, 4_000, 8_000), lambda n: _admit(_chain(n)), 50),
+    Case("refuse_cutters", (100, 300, 1_000), _cutters, 50, {1_000: 10.3}),
     Case("covers_patterns", (50, 100, 200), lambda n: _pair(covers, _contains(n, 7), _contains(n, 8)), 100, {200: 4.8}),
     Case(
         "overlaps_patterns",
@@ -238,15 +240,13 @@ CASES = (
         100,
         {16: 0.01, 30: 4.7},
     ),
-    Case("covers_cutters", (100, 300, 1_000), _cutters, 200, {1_000: 10.3}),
+    Case("covers_cutters", (18, 36, 72), _cutters, 200),
     Case("merge_boxes", (8, 16, 32), _merge, 200, {32: 15.0}),
     *(
         case
         for model in ("covering", "merging", "negative")
         for case in (
-            Case(
-                f"{model}_cutters", (100, 300, 1_000), _table(model, hostile_routing.cutters), 100, _slow(model, 1_000)
-            ),
+            Case(f"{model}_cutters", (18, 36, 72), _table(model, hostile_routing.cutters), 100),
             Case(
                 f"{model}_patterns",
                 (60, 120, 250),

@@ -18,8 +18,8 @@ Work = Callable[[], object]
 
 
 def cutters(attributes: int) -> list[str]:
-    """A union of 50 boxes of 50 attributes, and one of 20 boxes with many attributes more."""
-    lows = np.random.default_rng(5).integers(0, 10, (50, 50)).tolist()
+    """A union of 50 boxes of 30 attributes, and one of 20 boxes with more attributes."""
+    lows = np.random.default_rng(5).integers(0, 10, (50, 30)).tolist()
     wide = " OR ".join(f"({' AND '.join(f'a{n} > {low}' for n, low in enumerate(row))})" for row in lows)
     rest = " AND ".join(f"a{n} > 5" for n in range(attributes))
     return [wide, f"({' OR '.join(f'b = {n} AND c > {n}' for n in range(20))}) AND {rest}"]

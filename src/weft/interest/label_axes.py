@@ -55,6 +55,7 @@ class LabelAxes:
         self._widened: list[Callable[[], None]] = []
         self._lines: dict[str, CutLine] = {}
         self._lowest, self._highest = np.zeros((1, 0), np.int64), np.zeros((1, 0), np.int64)
+        self._latest: tuple[Sequence[TileSpans], TileRows] | None = None  # valid until labels or axes change
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._lines)
@@ -110,6 +111,7 @@ class LabelAxes:
             line = self._lines[name] = CutLine(declared, self._reach)
             self._lowest = np.append(self._lowest, [[line.lowest]], axis=1)
             self._highest = np.append(self._highest, [[line.highest]], axis=1)
+            self._latest = None
             for tell in self._widened:
                 tell()
         return line
@@ -117,11 +119,13 @@ class LabelAxes:
     # -- products of intervals as rows ------------------------------------------------------------
 
     def rows(self, spans: Sequence[TileSpans]) -> TileRows:
-        """Products of intervals as rows of labels. Cost: O(axes log cuts) per row."""
-        while True:
+        """Products of intervals as rows of labels. Cost: O(axes log cuts) per row; less for the same object again."""
+        while self._latest is None or self._latest[0] is not spans:
             low, high = self.whole(len(spans))
             if all(self._write(low[row], high[row], each) for row, each in enumerate(spans)):
-                return low, high
+                self._latest = spans, (low, high)
+        low, high = self._latest[1]
+        return low.copy(), high.copy()
 
     def _write(self, low: Labels, high: Labels, spans: TileSpans) -> bool:
         """Write the labels of one product; False if labels were spread meanwhile, so that all rows must be written
@@ -135,6 +139,7 @@ class LabelAxes:
                 label = line.label(cut)
                 if label is None:
                     old, new = line.spread()
+                    self._latest = None
                     for tell in self._relabelled:
                         tell(axis, old, new)
                     return False

@@ -26,8 +26,9 @@ class Limits:
     stored_text: int = 4 * 1024 * 1024  # bytes of an admitted filter's text, as Weft writes it and reads it back
     tokens: int = 16_384  # tokens in a filter's text; a test with constants, as `x IN (1, 2)`, is one
     name: int = 1024  # characters of an attribute's name, dots included
-    names: int = 8_192  # different attributes in a filter; no text of 64 KiB that is a plain conjunction has more
+    names: int = 8_192  # different attributes in a filter
     boxes: int = 256  # of a normal form
+    sets: int = 1_536  # attributes that the boxes of a normal form test, summed over the boxes
     patterns: int = 256  # LIKE patterns of one term, and terms of one attribute in a box
     residuals: int = 256  # comparisons between attributes and predicates in one box
     steps: int = 50_000  # of any operation of the algebra; a step takes half a microsecond or so

@@ -73,6 +73,8 @@ class Announcing:
             self._tell_missing(announcement)
 
     def _completed(self, announcement: Announcement) -> None:
+        if announcement.complete:
+            return
         announcement.complete = True
         if announcement.stored:
             self._waiting.pop(announcement, None)

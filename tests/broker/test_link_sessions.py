@@ -92,9 +92,7 @@ def test_a_resync_sends_only_the_difference_and_drops_last() -> None:
     network.crash("a")
     network.dial("b", "a")
     network.settle()
-    assert sent_items(network, "a") == [(0, 0, False), (0, 0, True)], (
-        "ids begin anew after a restart, but hashes are the same"
-    )
+    assert sent_items(network, "a") == [(0, 0, False), (0, 0, True)], "ids begin anew, but hashes are the same"
     network.check()
 
 

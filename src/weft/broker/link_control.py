@@ -29,6 +29,7 @@ from weft.routing.table import About, ItemId, Link, Update, UpdateCodec
 
 ABOUT = (About.SUBSCRIPTIONS, About.ADVERTISEMENTS)
 MOST_BYTES = 1 << 19  # of the items of one frame, besides the last
+_FRAME_COST = 16  # of a frame, in items
 
 Hashes = dict[int, int]  # of items, by wire id
 
@@ -46,8 +47,8 @@ class _Waiting:
     def __init__(self, update: Update) -> None:
         self.about = ABOUT.index(update.about)
         self.fresh = update.fresh
-        self.adds = deque(sorted(update.add.items()))
-        self.drop = deque(sorted(update.drop))
+        self.adds = deque(update.add.items())
+        self.drop = deque(update.drop)
         self.notes = update.notes
         self.offered = False  # a part of it has announced the label space
         self.size = 0 if update.fresh else len(update.add) + len(update.drop)
@@ -88,6 +89,7 @@ class ControlSender:
         self._last = dict.fromkeys(ABOUT, 0)  # the number of the last frame of each kind
         self._completed = dict.fromkeys(ABOUT, 0)
         self.overflown = False
+        self._left = 0  # items that may be looked at in this turn
 
     # -- sessions -----------------------------------------------------------------------------------
 
@@ -125,7 +127,12 @@ class ControlSender:
             raise RemoteProtocolError(f"{self.link} lists what it has heard out of turn, or wrongly")
         ids = np.frombuffer(message.ids, "<u8").tolist()
         hashes = np.frombuffer(message.hashes, "<u8").tolist()
-        self.sent[message.about].update(zip(ids, hashes, strict=True))
+        sent, digest = self.sent[message.about], self._digests[message.about]
+        pool = self._pool.setdefault(message.about, {})
+        for wire, hashed in zip(ids, hashes, strict=True):
+            sent[wire] = hashed
+            digest.add(wire, hashed)
+            pool.setdefault(hashed, []).append(wire)
         self._next_wire = max(self._next_wire, message.highest + 1, max(ids, default=0) + 1)
         return message.last
 
@@ -134,14 +141,13 @@ class ControlSender:
         asked for all of it.
         """
         self._put_off()
-        if self.listing:
-            self.listing, self.is_open = False, True
-            for about, digest in enumerate(self._digests):
-                for wire, hashed in self.sent[about].items():
-                    digest.add(ItemId(wire), hashed)
         self.overflown = False
         for about in range(len(ABOUT)):
-            self._refill(about)
+            if self.listing and about in self._pool:
+                self._wires[about].clear()
+            else:
+                self._refill(about)
+        self.listing, self.is_open = False, True
 
     def _refill(self, about: int) -> None:
         self._ending = False
@@ -209,39 +215,41 @@ class ControlSender:
     # -- frames ---------------------------------------------------------------------------------------
 
     def frames(self, settled: bool, cursor: Offset, most: int) -> Iterator[LinkUpdate | LinkRelay]:
-        """The next frames, at most so many, as far as the window allows.
+        """The next frames, as far as the window allows, looking at some `most` items; `more` says whether to go on.
 
         `settled` if the table has nothing pending; `cursor` is the first event that was not sent.
         """
-        while self.is_open and not self.overflown and most > 0 and self.number - self.heard < self._window:
+        self._left = most
+        while self.is_open and not self.overflown and self._left > 0 and self.number - self.heard < self._window:
+            self._left -= _FRAME_COST
             frame = self._next(settled, cursor)
-            if frame is None:
+            if frame is not None:
+                yield frame
+            elif self._left > 0:
                 return
-            most -= 1
-            yield frame
+
+    @property
+    def more(self) -> bool:
+        """Whether `frames` has not looked at everything that it could send."""
+        return self._left <= 0 and self.is_open and self.number - self.heard < self._window
 
     def _next(self, settled: bool, cursor: Offset) -> LinkUpdate | LinkRelay | None:
-        while self._queue:
-            head = self._queue[0]
-            if isinstance(head, Change):
-                self._queue.popleft()
-                if self._pool:
-                    self._later.append(head)
-                else:
-                    self._await(head)
-                continue
-            if isinstance(head, _Letter):
-                if cursor < head.offset:
-                    return None
-                self._queue.popleft()
-                return self._letters.popleft().message
-            frame = self._part(head)
-            if not head.adds and not head.drop:
-                self._queue.popleft()
-                self._queued -= head.size
-            if frame is not None:
-                return frame
-        return self._rest() if self._pool and settled else None
+        frame, marks = self._frame()
+        later = self._later if self._pool else None
+        for mark in marks:
+            if later is None:
+                self._await(mark)
+            else:
+                later.append(mark)
+        if frame is not None or self._left <= 0:
+            return frame
+        if not self._queue:
+            return self._rest() if self._pool and settled else None
+        letter = self._queue[0]
+        if not isinstance(letter, _Letter) or cursor < letter.offset:
+            return None
+        self._queue.popleft()
+        return self._letters.popleft().message
 
     def _await(self, mark: Change) -> None:
         kind = mark.awaits(self.link)
@@ -250,14 +258,46 @@ class ControlSender:
         else:
             self._marks[kind].append((self._last[kind], mark))
 
-    def _part(self, waiting: _Waiting) -> LinkUpdate | None:
-        """The next frame of an update; None if the neighbour has all of it. Additions come first."""
+    def _frame(self) -> tuple[LinkUpdate | None, list[Change]]:
+        """The next frame, if the neighbour needs one, and the marks behind it. Updates that follow each other become
+        one, unless they have notes. Additions come first; what is added and dropped in one frame leaves no trace.
+        """
+        new: dict[int, bytes] = {}
+        drop: list[int] = []
+        notes: tuple[Note, ...] = ()
+        marks: list[Change] = []
+        about, size = -1, 0
+        while self._queue:
+            head = self._queue[0]
+            if isinstance(head, Change):
+                marks.append(head)
+                self._queue.popleft()
+                continue
+            if isinstance(head, _Letter) or (about >= 0 and (head.about != about or head.notes)):
+                break
+            about = head.about
+            size += self._add(head, new, MOST_BYTES - size)
+            if not head.adds:
+                self._drop(head, new, drop)
+            done = not head.adds and not head.drop
+            notes = self._notes_now(head, done)
+            if done:
+                self._queue.popleft()
+                self._queued -= head.size
+            if not done or notes or len(new) >= MOST_ITEMS or size >= MOST_BYTES or self._left <= 0:
+                break
+        if not (new or drop or notes):
+            return None, marks
+        ids, items = tuple(new.keys()), tuple(new.values())
+        return self._numbered(LinkUpdate(0, about, tuple(sorted(drop)), ids, items, notes)), marks
+
+    def _add(self, waiting: _Waiting, new: dict[int, bytes], most: int) -> int:
+        """Additions of an update, as many as there is room for: their bytes."""
         about, size = waiting.about, 0
         wires, pool, sent = self._wires[about], self._pool.get(about), self.sent[about]
         kind, digest = ABOUT[about], self._digests[about]
-        ids: list[int] = []
-        items: list[bytes] = []
-        while waiting.adds and len(ids) < MOST_ITEMS and size < MOST_BYTES:
+        while waiting.adds and len(new) < MOST_ITEMS and size < most and self._left > 0:
+            self._left -= 1
             item_id, item = waiting.adds.popleft()
             body = self._codec.encode_item(kind, item)
             hashed = item_hash(body)
@@ -269,17 +309,17 @@ class ControlSender:
             self._next_wire += 1
             sent[wire] = hashed
             digest.add(ItemId(wire), hashed)
-            ids.append(wire)
-            items.append(body)
+            new[wire] = body
             size += len(body)
-        drop: list[int] = []
-        if not waiting.adds:
-            while waiting.drop and len(drop) < MOST_ITEMS:
-                drop.append(self._dropped(about, wires.pop(waiting.drop.popleft())))
-        notes = self._notes_now(waiting, last=not waiting.adds and not waiting.drop)
-        if not (ids or drop or notes):
-            return None
-        return self._numbered(LinkUpdate(0, about, tuple(sorted(drop)), tuple(ids), tuple(items), notes))
+        return size
+
+    def _drop(self, waiting: _Waiting, new: dict[int, bytes], drop: list[int]) -> None:
+        wires = self._wires[waiting.about]
+        while waiting.drop and len(drop) < MOST_ITEMS:
+            self._left -= 1
+            wire = self._dropped(waiting.about, wires.pop(waiting.drop.popleft()))
+            if new.pop(wire, None) is None:
+                drop.append(wire)
 
     def _dropped(self, about: int, wire: int) -> int:
         self._digests[about].drop(ItemId(wire), self.sent[about].pop(wire))

@@ -27,7 +27,7 @@ from weft.routing.registry import make_table
 from weft.routing.table import Role
 
 MODEL = "covering"
-_READ = 256  # messages of a client that come together
+_READ = 32  # messages of a client that come together
 
 _LIMITS = ClientLimits(subscriptions=1 << 30, window_events=1 << 30, window_bytes=1 << 60, heartbeat=1 << 50)
 

@@ -186,9 +186,7 @@ class Linking:
 
     def reached(self, neighbour: Neighbour, message: LinkReach) -> None:
         """A neighbour says which brokers are behind it. Raises RemoteProtocolError for a cycle."""
-        before = self.reach.names()
-        self.reach.learn(neighbour.peer, message.brokers)
-        if before != self.reach.names():
+        if self.reach.learn(neighbour.peer, message.brokers):
             self._gossip(neighbour.peer)
 
     def relay(self, message: LinkRelay) -> bool:

@@ -4,7 +4,7 @@ stored, and everything that is stored is delivered until it is acknowledged.
 The driver (a node on a network, or a simulation) does the following, all in one thread:
 
 - It opens a log, and makes `Core(log, log.restore(), ...)`. The core reads older events from the log (`read`, `find`,
-  `dead`) and never writes to it.
+  `dead`) and never writes to it. Then it calls `tick` once, so that what was restored goes on.
 - A connection comes: `connected`. Messages come: `receive`, with all that one read brought. The connection goes:
   `closed`. Its write buffer is full: `paused`; it has room again: `resumed`.
 - `Persist(ticket, group)`: it commits the groups in order, as many as there are together. Then it calls

@@ -18,7 +18,16 @@ from weft.broker.completion import Change
 from weft.broker.effects import Now, Relayed
 from weft.broker.link import Neighbour
 from weft.broker.link_events import LaneReader, Outgoing
-from weft.broker.link_messages import MOST_EVENTS, MOST_HOPS, LinkEvent, LinkEvents, LinkLoose, LinkReach, LinkRelay
+from weft.broker.link_messages import (
+    MOST_EVENTS,
+    MOST_HOPS,
+    LinkEvent,
+    LinkEvents,
+    LinkLoose,
+    LinkReach,
+    LinkRelay,
+    LinkUpdate,
+)
 from weft.broker.link_rows import SETTINGS, read_role, removal
 from weft.broker.reach import Reach
 from weft.broker.seats import Matched
@@ -419,6 +428,9 @@ class Linking:
                 self._pump(neighbour, connection, now)
         for frame in neighbour.sender.frames(not self._table.pending, neighbour.lane.cursor, _ITEMS):
             out.send(connection.id, frame)
+            if isinstance(frame, LinkUpdate):
+                self._state.counts["link items told"] += len(frame.ids)
+                self._state.counts["link items withdrawn"] += len(frame.drop)
         if neighbour.sender.more:
             self.behind[neighbour.peer] = None
 
@@ -440,6 +452,7 @@ class Linking:
             left -= max(1, len(events))
             lane.cursor = after
             assert after > before
+            self._state.counts["link events sent"] += len(events)
             self._send_events(connection, events)
             for event in events:
                 lane.sent(event)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from weft.broker.announcing import still_advertised
 from weft.broker.effects import Now
 from weft.broker.messages import Accepted, Advertise, Unadvertise
 from weft.broker.requests import RequestError, Requests, session_of
@@ -43,11 +44,12 @@ class Advertising(Requests):
         state.tell(state.seats.table.advertise(client, {SubId(stored): wanted}, ()))
         session.adverts[message.number] = stored, message.filter
         done = Accepted("advertise", message.number, state.next)
+        still = still_advertised(session, message.number, stored)
         if not session.durable:
-            state.out.send(connection.id, done)
+            self.answer_change(connection, done, still, stored=False)
             return
         state.draft.changes.append(Put(AdvertRow(stored, session.id, message.filter)))
-        self.answer(connection, done)
+        self.answer_change(connection, done, still)
 
         def rejected(reason: str, _: Now) -> None:
             if session.adverts.pop(message.number, None) is not None:

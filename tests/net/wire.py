@@ -20,6 +20,7 @@ from weft.routing.registry import make_table
 
 M = TypeVar("M")
 ANY_PORT = Address.parse("weft://127.0.0.1:0")
+ANYBODY = Hello()
 PATIENCE = 60.0  # a test that hangs fails; nothing is measured by it
 
 
@@ -80,7 +81,7 @@ class Wire(asyncio.Protocol):
         await self.gone()
 
 
-async def connect(address: Address, hello: Hello | None = Hello(), tls: ssl.SSLContext | None = None) -> Wire:
+async def connect(address: Address, hello: Hello | None = ANYBODY, tls: ssl.SSLContext | None = None) -> Wire:
     """A connection, welcome already unless `hello` is None."""
     loop = asyncio.get_running_loop()
     if address.unix:

@@ -52,11 +52,13 @@ async def listen(
             server = await loop.create_unix_server(accept, address.path, backlog=BACKLOG)
             os.chmod(address.path, 0o600)
             return Listener(server, address)
-        secured = {"ssl": tls, "ssl_handshake_timeout": HANDSHAKE} if address.tls else {}
-        host = (
-            "127.0.0.1" if address.host == "localhost" and not address.port else address.host
-        )  # or two ports are taken
-        server = await loop.create_server(accept, host, address.port, backlog=BACKLOG, **secured)
+        host = address.host
+        if host == "localhost" and not address.port:
+            host = "127.0.0.1"  # or two ports are taken, one for each version of IP
+        secured, patience = (tls, HANDSHAKE) if address.tls else (None, None)
+        server = await loop.create_server(
+            accept, host, address.port, backlog=BACKLOG, ssl=secured, ssl_handshake_timeout=patience
+        )
     except (OSError, UnicodeError) as error:
         raise OptionError(f"cannot listen at {address}: {getattr(error, 'strerror', None) or error}") from error
     return Listener(server, address.at(server.sockets[0].getsockname()[1]))

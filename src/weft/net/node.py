@@ -52,7 +52,7 @@ class Node:
         self.listeners: list[Listener] = []
         self.connections: dict[ConnectionId, ServerConnection] = {}
         self.counts = {"connections": 0, "refused connections": 0, "garbled connections": 0, "turns": 0}
-        self.received = self.sent = 0  # bytes of connections that are gone
+        self._received = self._sent = 0  # bytes of connections that are gone
         self._dirty: dict[ServerConnection, None] = {}
         self._leaving: set[ServerConnection] = set()  # closed by us, and not yet gone
         self._publishers: dict[ServerConnection, None] = {}
@@ -170,21 +170,22 @@ class Node:
         if self._stopping or self.ended.done() or len(self.connections) >= self.options.connections:
             self.counts["refused connections"] += 1
             self._leaving.add(connection)
-            connection.send(
-                encode([Bye("busy", _STOPPING if self._stopping else "the broker has too many connections")])
-            )
+            reason = _STOPPING if self._stopping else "the broker has too many connections; try again later"
+            connection.send(encode([Bye("busy", reason)]))
             connection.close()
             return
         self.connections[connection.id] = connection
         self._do(self.core.connected, connection.id)
 
-    def received_from(self) -> int:
-        """Bytes received so far."""
-        return self.received + sum(connection.received for connection in self.connections.values())
+    @property
+    def bytes_received(self) -> int:
+        """So far, from clients."""
+        return self._received + sum(connection.received for connection in self.connections.values())
 
-    def sent_to(self) -> int:
-        """Bytes sent so far."""
-        return self.sent + sum(connection.sent for connection in self.connections.values())
+    @property
+    def bytes_sent(self) -> int:
+        """So far, to clients."""
+        return self._sent + sum(connection.sent for connection in self.connections.values())
 
     def messages(self, connection: ServerConnection, messages: Sequence[ClientMessage]) -> None:
         """What one read brought."""
@@ -197,8 +198,8 @@ class Node:
 
     def lost(self, connection: ServerConnection) -> None:
         """A connection is gone."""
-        self.received += connection.received
-        self.sent += connection.sent
+        self._received += connection.received
+        self._sent += connection.sent
         self._leaving.discard(connection)
         self._publishers.pop(connection, None)
         self._dirty.pop(connection, None)

@@ -16,6 +16,7 @@ from weft.broker.messages import (
     Accepted,
     Ack,
     Advertise,
+    AskStatus,
     BrokerMessage,
     Bye,
     ClientMessage,
@@ -42,6 +43,8 @@ from weft.broker.messages import (
     Refused,
     Replace,
     RetryDead,
+    Revoked,
+    StatusReport,
     SubNumber,
     Subscribe,
     Unadvertise,
@@ -71,6 +74,7 @@ CLIENT: list[ClientMessage] = [
     DropDead(1, Q, (Offset(4),)),
     Ping(3),
     Goodbye(True),
+    AskStatus(1, 5),
 ]
 BROKER: list[BrokerMessage] = [
     Welcome(1, SessionId(5), 4, 2, 17, True, (ONE,), "log", 3, "ab", MAX_FRAME, 0),
@@ -86,6 +90,8 @@ BROKER: list[BrokerMessage] = [
     DeadDone(1, (Offset(4),)),
     Pong(3),
     Bye("slow", "it is too slow"),
+    StatusReport(1, msgspec.Raw(msgspec.msgpack.encode({"end": 7}))),
+    Revoked(ONE, "the rules have changed"),
 ]
 BOTH = [(client_messages, CLIENT), (broker_messages, BROKER)]
 

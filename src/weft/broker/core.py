@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from hashlib import blake2b
+from typing import Any
 
 import msgspec
 
@@ -49,6 +50,7 @@ from weft.broker.seats import LocalSeats
 from weft.broker.sessions import Connection, Session, SessionValue, exported
 from weft.broker.sharing import Sharing
 from weft.broker.state import BrokerState
+from weft.broker.status import BrokerStatus, status_of
 from weft.broker.subscribing import Subscribing
 from weft.errors import LocalProtocolError
 from weft.log.base import Log, Offset, SessionId, State
@@ -89,7 +91,10 @@ class Core:
         self._subscribing, self._sharing, self._advertising = Subscribing(*parts), Sharing(*parts), Advertising(*parts)
         self._dead = Dead(self._state, self._delivery)
         self._greeting = Greeting(self._subscribing, self._sharing, authenticate, fingerprint(schema))
-        self._dispatch = Dispatch(self._greeting, self._dead, self._subscribing, self._sharing, self._advertising)
+        self._dispatch = Dispatch(
+            self._greeting, self._dead, self._subscribing, self._sharing, self._advertising, self.status
+        )
+        self.driver: Callable[[], dict[str, Any]] = dict  # what the process around it adds to its status
         self._revocation = Revocation(self._subscribing, self._sharing)
         self._tickets = 0
         self._floors_at = 0  # monotonic; when acknowledgements that wait are stored; 0: none waits
@@ -333,6 +338,10 @@ class Core:
     def counts(self) -> dict[str, int]:
         """How often things happened, by name."""
         return dict(sorted(self._state.counts.items()))
+
+    def status(self, queues: int = 20) -> BrokerStatus:
+        """How it is, with so many of the queues that are furthest behind."""
+        return status_of(self._state, queues, self.needed, self.driver())
 
     def session(self, name: str) -> SessionId | None:
         """The id of a session."""

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import msgspec
+
 from weft.broker.advertising import Advertising
 from weft.broker.dead_letters import Dead
 from weft.broker.effects import Now
@@ -9,6 +13,7 @@ from weft.broker.greeting import Greeting
 from weft.broker.messages import (
     Ack,
     Advertise,
+    AskStatus,
     ClientMessage,
     DropDead,
     Failed,
@@ -21,6 +26,7 @@ from weft.broker.messages import (
     Pong,
     Replace,
     RetryDead,
+    StatusReport,
     Subscribe,
     Unadvertise,
     Unsubscribe,
@@ -29,15 +35,25 @@ from weft.broker.queue import Queue
 from weft.broker.requests import REFUSALS, RequestError, code_of, session_of
 from weft.broker.sessions import Connection
 from weft.broker.sharing import Sharing
+from weft.broker.status import BrokerStatus
 from weft.broker.subscribing import Subscribing
+
+_encode = msgspec.msgpack.Encoder().encode
 
 
 class Dispatch:
     """Hands the messages of clients on, all but events."""
 
-    def __init__(
-        self, greeting: Greeting, dead: Dead, subscribing: Subscribing, sharing: Sharing, advertising: Advertising
+    def __init__(  # noqa: PLR0913, PLR0917 - the parts of a broker
+        self,
+        greeting: Greeting,
+        dead: Dead,
+        subscribing: Subscribing,
+        sharing: Sharing,
+        advertising: Advertising,
+        status: Callable[[int], BrokerStatus],
     ) -> None:
+        self._status = status
         self._greeting = greeting
         self._dead = dead
         self._subscribing, self._sharing, self._advertising = subscribing, sharing, advertising
@@ -106,6 +122,11 @@ class Dispatch:
                 case Unadvertise():
                     about, number = "unadvertise", message.number
                     self._advertising.unadvertise(connection, message, now)
+                case AskStatus():
+                    about, number = "status", message.request
+                    self._state.rules.of(connection.principal).check("status")
+                    body = msgspec.Raw(_encode(self._status(message.queues)))
+                    self._state.out.send(connection.id, StatusReport(message.request, body))
                 case ListDead():
                     about, number = "list dead", message.request
                     self._dead.list(connection, message)

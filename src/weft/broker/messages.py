@@ -206,6 +206,13 @@ class Goodbye(_Message, frozen=True, tag=15):
     forget: bool = False
 
 
+class AskStatus(_Message, frozen=True, tag=16):
+    """Ask how the broker is, with so many of the queues that are furthest behind. It needs the right `status`."""
+
+    request: Natural
+    queues: Annotated[int, Meta(ge=0, le=1_000)] = 20
+
+
 ClientMessage = (
     Hello
     | NewEpoch
@@ -222,6 +229,7 @@ ClientMessage = (
     | DropDead
     | Ping
     | Goodbye
+    | AskStatus
 )
 
 # -- from a broker --------------------------------------------------------------------------------
@@ -363,6 +371,13 @@ class Bye(_Message, frozen=True, tag=44):
     reason: str
 
 
+class StatusReport(_Message, frozen=True, tag=45):
+    """The answer to `AskStatus`."""
+
+    request: int
+    body: msgspec.Raw  # a map, as `weft.broker.status.BrokerStatus` has it; new versions may add to it
+
+
 class Revoked(_Message, frozen=True, tag=60):
     """The broker has ended a subscription, because the access rules no longer allow it."""
 
@@ -384,5 +399,6 @@ BrokerMessage = (
     | DeadDone
     | Pong
     | Bye
+    | StatusReport
     | Revoked
 )

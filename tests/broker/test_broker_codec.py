@@ -42,6 +42,7 @@ from weft.broker.messages import (
     Refused,
     Replace,
     RetryDead,
+    Revoked,
     SubNumber,
     Subscribe,
     Unadvertise,
@@ -86,6 +87,7 @@ BROKER: list[BrokerMessage] = [
     DeadDone(1, (Offset(4),)),
     Pong(3),
     Bye("slow", "it is too slow"),
+    Revoked(ONE, "the rules have changed"),
 ]
 BOTH = [(client_messages, CLIENT), (broker_messages, BROKER)]
 

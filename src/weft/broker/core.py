@@ -34,7 +34,8 @@ from weft.broker.delivery import Delivery
 from weft.broker.dispatch import Dispatch
 from weft.broker.drafts import Draft, PendingGroup, PublisherMark
 from weft.broker.effects import ConnectionId, Effect, Now, Persist, SetTimer, Ticket
-from weft.broker.greeting import Authenticate, Greeting
+from weft.broker.greeting import Greeting
+from weft.broker.identity import Authenticate
 from weft.broker.limits import ClientLimits
 from weft.broker.messages import (
     ClientMessage,
@@ -105,12 +106,12 @@ class Core:
 
     # -- connections ----------------------------------------------------------------------------------
 
-    def connected(self, connection: ConnectionId, now: Now) -> list[Effect]:
-        """A connection is there; it must say `Hello` first."""
+    def connected(self, connection: ConnectionId, now: Now, authenticate: Authenticate | None = None) -> list[Effect]:
+        """A connection is there; it must say `Hello` first. `authenticate` knows it, instead of the broker's own."""
         if connection in self._state.connections:
             raise LocalProtocolError(f"connection {connection} is there already; give each its own id")
         self._begin(now)
-        self._greeting.connected(Connection(connection, now.monotonic))
+        self._greeting.connected(Connection(connection, now.monotonic, authenticate), now)
         return self._finish(now)
 
     def closed(self, connection: ConnectionId, now: Now) -> list[Effect]:

@@ -95,8 +95,11 @@ class Dispatch:
         """A request that may fail, and then changes nothing."""
         about, number = "", 0
         try:
+            if connection.requests is not None and not connection.requests.take(now.monotonic):
+                about, number = _named(message)
+                raise RequestError("rate", f"more than {self._state.limits.requests:g} requests a second; ask later")
             if session_of(connection).leaving:
-                about, number = type(message).__name__.lower(), getattr(message, "number", 0)
+                about, number = _named(message)
                 raise RequestError("leaving", "the session is being removed")
             match message:
                 case Subscribe():
@@ -139,3 +142,9 @@ class Dispatch:
         except REFUSALS as error:
             self._state.counts[f"failed: {about}"] += 1
             self._state.out.send(connection.id, Failed(about, number, code_of(error), str(error)))
+
+
+def _named(message: ClientMessage) -> tuple[str, int]:
+    """What a request is about, as its answer says it."""
+    about = {ListDead: "list dead", RetryDead: "retry dead", DropDead: "drop dead"}.get(type(message))
+    return about or type(message).__name__.lower(), getattr(message, "number", getattr(message, "request", 0))

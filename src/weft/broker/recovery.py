@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from weft.broker.advertising import client_number, seat_of
 from weft.broker.event_reader import EventReader
-from weft.broker.limits import TokenBucket
 from weft.broker.messages import SubNumber
 from weft.broker.queue import Queue
 from weft.broker.row_options import SHARED, MemberOptions, QueueOptions, queue_of, read_options
@@ -21,10 +20,8 @@ from weft.routing.table import ClientId
 
 def restore(state: BrokerState, reader: EventReader, kept: State) -> None:
     """Take back what the log has, before any connection comes. Raises LogError for rows that do not fit together."""
-    limits = state.limits
     for row in kept.sessions.values():
-        bucket = TokenBucket(limits.rate, limits.burst) if limits.rate else None
-        session = Session(row.id, row.name, row.owner, bucket)
+        session = Session(row.id, row.name, row.owner, state.bucket_of(row.owner))
         session.epoch, session.expires = row.epoch, row.expires
         session.pub_epoch, session.pub_received = row.pub_epoch, row.pub_seq
         state.sessions[session.id] = state.names[session.name] = session

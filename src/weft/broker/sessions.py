@@ -8,6 +8,7 @@ import msgspec
 
 from weft.broker.effects import ConnectionId
 from weft.broker.flight import Flight
+from weft.broker.identity import Authenticate
 from weft.broker.limits import TokenBucket
 from weft.broker.lossy_queue import LossyQueue
 from weft.broker.messages import QueueNumber, SubNumber
@@ -69,13 +70,26 @@ class Session:
 class Connection:
     """One connection of a client."""
 
-    __slots__ = ("flights", "heard", "id", "paused", "principal", "session", "window_bytes", "window_events")
+    __slots__ = (
+        "authenticate",
+        "flights",
+        "heard",
+        "id",
+        "paused",
+        "principal",
+        "requests",
+        "session",
+        "window_bytes",
+        "window_events",
+    )
 
-    def __init__(self, id: ConnectionId, heard: int) -> None:
+    def __init__(self, id: ConnectionId, heard: int, authenticate: Authenticate | None = None) -> None:
         self.id = id
+        self.authenticate = authenticate  # None: everybody is welcome, and nobody has a name
         self.heard = heard  # monotonic, of the last message
         self.paused = False
         self.principal = ""
+        self.requests: TokenBucket | None = None
         self.session: Session | None = None
         self.window_events = 0
         self.window_bytes = 0

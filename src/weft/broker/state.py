@@ -6,11 +6,12 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
+from weakref import WeakValueDictionary
 
 from weft.broker.admission import Admission
 from weft.broker.drafts import Draft, PendingGroup
 from weft.broker.effects import ConnectionId
-from weft.broker.limits import ClientLimits
+from weft.broker.limits import ClientLimits, TokenBucket
 from weft.broker.lossy_queue import LossyQueue
 from weft.broker.outbox import Outbox, Timers
 from weft.broker.queue import Queue
@@ -55,6 +56,9 @@ class BrokerState:
         self.shared_members: dict[Queue, Subscription] = {}
         self.queues: dict[Queue, None] = {}  # every durable one
         self.connections: dict[ConnectionId, Connection] = {}
+        self.strangers: dict[ConnectionId, Connection] = {}  # those that have not said hello, the oldest first
+        self.logins: Counter[str] = Counter()  # connections that have, by principal
+        self._buckets: WeakValueDictionary[str, TokenBucket] = WeakValueDictionary()
         self.dirty: dict[Queue, None] = {}  # whose floor is to be stored
         self.ready: dict[Queue, None] = {}  # that have more to deliver
         self.fresh: list[Queue] = []  # that a connection has just begun to consume
@@ -77,6 +81,17 @@ class BrokerState:
             drawn = SessionId(self.draw() & ((1 << 63) - 1))
             if drawn and drawn not in self.sessions:
                 return drawn
+
+    def bucket_of(self, owner: str) -> TokenBucket | None:
+        """What limits the rate of a session: one for all sessions of a principal, or its own if it is nobody's."""
+        if not self.limits.rate:
+            return None
+        bucket = self._buckets.get(owner) if owner else None
+        if bucket is None:
+            bucket = TokenBucket(self.limits.rate, self.limits.burst)
+            if owner:
+                self._buckets[owner] = bucket
+        return bucket
 
     def take_back_offsets(self) -> None:
         """Groups were not stored: the next event gets the first of their offsets, which nobody has seen.

@@ -10,11 +10,11 @@ from weft.broker.advertising import Advertising
 from weft.broker.dead_letters import Dead
 from weft.broker.effects import Now
 from weft.broker.greeting import Greeting
+from weft.broker.link_messages import LINK_MESSAGES, IncomingMessage
 from weft.broker.messages import (
     Ack,
     Advertise,
     AskStatus,
-    ClientMessage,
     DropDead,
     Failed,
     Goodbye,
@@ -60,13 +60,16 @@ class Dispatch:
         self._delivery, self._publishing = subscribing.delivery, subscribing.publishing
         self._state = subscribing.state
 
-    def handle(self, connection: Connection, message: ClientMessage, now: Now) -> None:
+    def handle(self, connection: Connection, message: IncomingMessage, now: Now) -> None:
         """Do what a message asks for. The first one must be a hello."""
         if connection.session is None or type(message) is Hello:
             if connection.session is None and type(message) is Hello:
                 self._greeting.hello(connection, message, now)
             else:
                 self._greeting.close(connection, "protocol", "a connection begins with one hello", now)
+            return
+        if type(message) in LINK_MESSAGES:
+            self._greeting.close(connection, "protocol", "this connection is not a link", now)
             return
         if type(message) is Ack:
             self._dead.acknowledged(connection, message)
@@ -91,7 +94,7 @@ class Dispatch:
             case _:
                 self._request(connection, message, now)
 
-    def _request(self, connection: Connection, message: ClientMessage, now: Now) -> None:
+    def _request(self, connection: Connection, message: IncomingMessage, now: Now) -> None:
         """A request that may fail, and then changes nothing."""
         about, number = "", 0
         try:
@@ -144,7 +147,7 @@ class Dispatch:
             self._state.out.send(connection.id, Failed(about, number, code_of(error), str(error)))
 
 
-def _named(message: ClientMessage) -> tuple[str, int]:
+def _named(message: IncomingMessage) -> tuple[str, int]:
     """What a request is about, as its answer says it."""
     about = {ListDead: "list dead", RetryDead: "retry dead", DropDead: "drop dead"}.get(type(message))
     return about or type(message).__name__.lower(), getattr(message, "number", getattr(message, "request", 0))

@@ -18,8 +18,9 @@ from typing import Any, Self
 
 from weft.broker.codec import encode
 from weft.broker.core import Core
-from weft.broker.effects import ConnectionId, Effect, Persist, Send, SetTimer
-from weft.broker.messages import Bye, ClientMessage, Deliver, Publish
+from weft.broker.effects import Close, ConnectionId, Effect, Persist, Send, SetTimer
+from weft.broker.link_messages import IncomingMessage
+from weft.broker.messages import Bye, Deliver, Publish
 from weft.errors import LogError, RemoteProtocolError, WeftError
 from weft.log.base import Log, Offset
 from weft.log.memory import MemoryLog
@@ -211,7 +212,7 @@ class Node:
         """So far, to clients."""
         return self._sent + sum(connection.sent for connection in self.connections.values())
 
-    def messages(self, connection: ServerConnection, messages: Sequence[ClientMessage]) -> None:
+    def messages(self, connection: ServerConnection, messages: Sequence[IncomingMessage]) -> None:
         """What one read brought."""
         self.counts["events received"] += [type(message) for message in messages].count(Publish)
         self._do(self.core.receive, connection.id, messages, source=connection)
@@ -281,7 +282,7 @@ class Node:
                     self._watch_backlog()
             elif isinstance(effect, SetTimer):
                 self._set_timer(effect.at)
-            else:
+            elif isinstance(effect, Close):
                 connection = self.connections.get(effect.connection)
                 if connection is not None:
                     self._close(connection)

@@ -15,12 +15,12 @@ from weft.broker.status import BrokerStatus
 
 def rates(before: BrokerStatus, after: BrokerStatus) -> dict[str, float]:
     """What happened in a second, between two answers of the same process; empty if a restart lies between them."""
-    seconds = (after.driver["uptime"] - before.driver["uptime"]) / 1e6
+    seconds: float = (after.driver["uptime"] - before.driver["uptime"]) / 1e6
     if seconds <= 0 or before.driver["process"] != after.driver["process"]:
         return {}
 
     def rate(now: float, then: float) -> float:
-        return round(float(now - then) / seconds, 1)
+        return round((now - then) / seconds, 1)
 
     a, b = after.driver, before.driver
     return {

@@ -118,6 +118,19 @@ class Core:
         self._greeting.closed(known, now)
         return self._finish(now)
 
+    def is_stranger(self, connection: ConnectionId) -> bool:
+        """Whether a connection has yet to say hello."""
+        return connection in self._state.strangers
+
+    def dismiss(self, connection: ConnectionId, code: str, reason: str, now: Now) -> list[Effect]:
+        """Close a connection that has done something wrong, and say what, unless it is unknown who it is."""
+        known = self._state.connections.get(connection)
+        if known is None:
+            return []
+        self._begin(now)
+        self._greeting.close(known, code, reason, now)
+        return self._finish(now)
+
     def paused(self, connection: ConnectionId) -> None:
         """A connection's write buffer is full: nothing is delivered to it until `resumed`."""
         known = self._state.connections.get(connection)

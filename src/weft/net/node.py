@@ -19,6 +19,7 @@ from typing import Any, Self
 from weft.broker.codec import encode
 from weft.broker.core import Core
 from weft.broker.effects import ConnectionId, Effect, Persist, Send, SetTimer
+from weft.broker.greeting import REFUSED
 from weft.broker.messages import Bye, ClientMessage
 from weft.errors import LogError, RemoteProtocolError, WeftError
 from weft.log.base import Log, Offset
@@ -26,6 +27,7 @@ from weft.log.memory import MemoryLog
 from weft.net.addresses import Address
 from weft.net.clock import clock
 from weft.net.committer import Committer, Outcome
+from weft.net.gate import Gate
 from weft.net.listener import Listener, listen
 from weft.net.log_lines import LogLines
 from weft.net.server_connection import ServerConnection
@@ -53,6 +55,7 @@ class Node:
         self.log = log
         self.options = options or NodeOptions()
         self.lines = lines or LogLines(level="error")
+        self.gate: Gate | None = None  # None: everybody is welcome, and nobody has a name
         self.when_full: Callable[[], None] = _nothing  # called when the log has refused something
         self.listeners: list[Listener] = []
         self.connections: dict[ConnectionId, ServerConnection] = {}
@@ -185,8 +188,14 @@ class Node:
             connection.send(encode([Bye("busy", reason)]))
             connection.close()
             return
+        if self.gate is not None and not self.gate.may_try(connection.peer):
+            self._leaving.add(connection)
+            connection.send(encode([REFUSED]))
+            connection.close()
+            return
         self.connections[connection.id] = connection
-        self._do(self.core.connected, connection.id)
+        authenticate = None if self.gate is None else self.gate.authenticate(connection.peer)
+        self._do(lambda now: self.core.connected(connection.id, now, authenticate))
 
     @property
     def bytes_received(self) -> int:
@@ -206,7 +215,9 @@ class Node:
         """What a peer sent cannot be read."""
         self.counts["garbled connections"] += 1
         self.lines.warning("garbled", connection=connection.id, peer=connection.peer.address, reason=error)
-        self._dismiss(connection, Bye("protocol", str(error)))
+        if self.gate is not None and self.core.is_stranger(connection.id):
+            self.gate.failed(connection.peer, str(error))
+        self._do(lambda now: self.core.dismiss(connection.id, "protocol", str(error), now))
 
     def lost(self, connection: ServerConnection) -> None:
         """A connection is gone."""

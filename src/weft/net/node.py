@@ -21,6 +21,7 @@ from weft.broker.core import Core
 from weft.broker.effects import ConnectionId, Effect, Persist, Send, SetTimer
 from weft.broker.greeting import REFUSED
 from weft.broker.messages import Bye, ClientMessage
+from weft.broker.rules import Rules
 from weft.errors import LogError, RemoteProtocolError, WeftError
 from weft.log.base import Log, Offset
 from weft.log.memory import MemoryLog
@@ -330,6 +331,10 @@ class Node:
         while self.committer.settled < target and not self.ended.done():
             self._changed.clear()
             await self._changed.wait()
+
+    def set_rules(self, rules: Rules) -> None:
+        """These access rules hold from now on."""
+        self._do(lambda now: self.core.set_rules(rules, now))
 
     def trimmed(self, first: Offset) -> None:
         """The log's oldest event now has this offset."""

@@ -391,7 +391,7 @@ def test_a_subscription_on_its_way_into_the_log_is_accepted_before_it_is_revoked
     on.at_once = True
     on.do([])
     kinds = [type(each).__name__ for to, each in on.sent if to == "ann"]
-    assert kinds == ["Welcome", "Accepted", "Complete", "Revoked"]
+    assert kinds == ["Welcome", "Accepted", "Revoked"]
     on.core.check()
     assert not on.log.restore().subs
 

@@ -7,10 +7,13 @@ it is closed, it gets the same words.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from weft.broker.effects import Now
 from weft.broker.frames import MAX_FRAME
 from weft.broker.identity import Authenticate, Identity
 from weft.broker.limits import TokenBucket
+from weft.broker.login_end import end_later
 from weft.broker.lossy_queue import LossyQueue
 from weft.broker.messages import VERSION, Bye, Hello, Revoked, SubNumber, Welcome
 from weft.broker.queue import Queue
@@ -41,6 +44,7 @@ class Greeting:
         self._sharing = sharing
         self._authenticate = authenticate
         self._fingerprint = fingerprint
+        self.link_closed: Callable[[Connection], None] = lambda _: None
 
     # -- connections ----------------------------------------------------------------------------------
 
@@ -60,11 +64,19 @@ class Greeting:
             self.close(next(iter(state.strangers.values())), "hello", "too many connections have not said hello", now)
         state.timers.add(connection.heard + limits.hello, lambda later: self._silent(connection, later))
 
+    def dialled(self, connection: Connection) -> None:
+        """We have opened a connection; the other side must say hello in time."""
+        state = self._state
+        state.connections[connection.id] = connection
+        state.timers.add(connection.heard + state.limits.hello, lambda later: self._silent(connection, later))
+
     def _silent(self, connection: Connection, now: Now) -> None:
         """Close a connection that has said nothing for too long."""
         state = self._state
         if state.connections.get(connection.id) is not connection:
             return
+        if connection.link is not None:
+            return  # links have heartbeats
         if connection.session is None:
             self.close(connection, "hello", "no hello came in time", now)
             return
@@ -89,6 +101,9 @@ class Greeting:
         state = self._state
         del state.connections[connection.id]
         state.strangers.pop(connection.id, None)
+        if connection.link is not None or connection.dialled is not None:
+            self.link_closed(connection)
+            return
         flights, connection.flights = connection.flights, {}
         for queue, flight in flights.values():
             queue.detach(flight, state.end)
@@ -133,8 +148,7 @@ class Greeting:
         limits = state.limits
         if limits.requests:
             connection.requests = TokenBucket(limits.requests, _BURST)
-        if who.until != NEVER:
-            self._end_login_later(connection, who.until, now)
+        end_later(state, self.close, connection, who.until, now)
         connection.window_events = max(1, min(message.window_events, limits.window_events))
         connection.window_bytes = max(1, min(message.window_bytes, limits.window_bytes))
         if limits.idle:
@@ -157,6 +171,7 @@ class Greeting:
             session.pub_epoch, session.pub_received = message.pub_epoch, 0
         welcome = self._welcome(session, resumed)
         if not session.durable:
+            connection.welcomed = True
             state.out.send(connection.id, welcome)
             return
         state.draft.changes.append(Put(session.row()))
@@ -175,21 +190,6 @@ class Greeting:
         if not who.principal:
             raise AccessError("a principal has a name")
         return who
-
-    def _end_login_later(self, connection: Connection, until: int, now: Now) -> None:
-        """Credentials are valid for a time only."""
-        wait = max(until - now.utc, 0)
-
-        def ended(later: Now) -> None:
-            if self._state.connections.get(connection.id) is not connection:
-                return
-            if later.utc < until:
-                self._end_login_later(connection, until, later)
-                return
-            self._state.counts["credentials expired"] += 1
-            self.close(connection, "expired", "the credentials have expired; connect again with new ones", later)
-
-        self._state.timers.add(now.monotonic + max(wait, 1), ended)
 
     def _check(self, message: Hello, principal: str, session: Session | None) -> None:
         oldest, newest = message.versions
@@ -246,6 +246,8 @@ class Greeting:
             return
         state.out.send(connection.id, welcome)
         self._tell_revoked(connection, session)
+        connection.welcomed = True
+        self._subscribing.announcing.welcomed(session)
         for number, queue in sorted(session.queues.items()):
             if isinstance(queue, Queue) and not queue.share and queue.stored:
                 self._subscribing.attach(connection, queue, number, SubNumber(0))
@@ -324,6 +326,7 @@ class Greeting:
             drop = [stored for stored, _ in session.adverts.values()]
             state.tell(state.seats.table.advertise(ClientId(str(session.id)), {}, drop))  # type: ignore[arg-type]
         state.sessions.pop(session.id, None)
+        self._subscribing.announcing.forget(session)
         if session.name and state.names.get(session.name) is session:
             del state.names[session.name]
         assert not any(isinstance(queue, LossyQueue) for queue in session.queues.values())

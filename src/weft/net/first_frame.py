@@ -9,13 +9,14 @@ from typing import Any
 
 import msgspec
 
+from weft.broker.link_messages import LinkHello
 from weft.broker.messages import Hello
 from weft.errors import RemoteProtocolError
 
 MOST_HELLO = 16 << 10  # bytes
 
 _LENGTH = Struct(">I")
-_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Hello)
+_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Hello | LinkHello)
 
 
 class FirstFrame:
@@ -28,13 +29,12 @@ class FirstFrame:
     ('s', 5)
     """
 
-    def __init__(self, decoder: msgspec.msgpack.Decoder[Any] = _decoder, most: int = MOST_HELLO) -> None:
-        self._decode = decoder.decode
+    def __init__(self, most: int = MOST_HELLO) -> None:
         self._most = most
         self._parts = bytearray()
         self.rest = b""
 
-    def feed(self, data: bytes) -> Any:
+    def feed(self, data: bytes) -> Hello | LinkHello | None:
         """The hello, once it is complete; None before. Raises RemoteProtocolError; the connection is then useless."""
         parts = self._parts
         parts += data
@@ -48,6 +48,7 @@ class FirstFrame:
         frame, self.rest = bytes(parts[4 : 4 + size]), bytes(parts[4 + size :])
         parts.clear()
         try:
-            return self._decode(frame)
+            hello: Hello | LinkHello = _decoder.decode(frame)
+            return hello
         except (ValueError, RecursionError, OverflowError):
             raise RemoteProtocolError("a connection begins with a hello") from None

@@ -18,9 +18,10 @@ from typing import Any, Self
 
 from weft.broker.codec import encode
 from weft.broker.core import Core
-from weft.broker.effects import ConnectionId, Effect, Persist, Send, SetTimer
+from weft.broker.effects import Close, ConnectionId, Effect, Persist, Send, SetTimer
 from weft.broker.greeting import REFUSED
-from weft.broker.messages import Bye, ClientMessage
+from weft.broker.link_messages import IncomingMessage
+from weft.broker.messages import Bye, Deliver, Publish
 from weft.broker.rules import Rules
 from weft.errors import LogError, RemoteProtocolError, WeftError
 from weft.log.base import Log, Offset
@@ -28,18 +29,28 @@ from weft.log.memory import MemoryLog
 from weft.net.addresses import Address
 from weft.net.clock import clock
 from weft.net.committer import Committer, Outcome
+from weft.net.facts import facts_of
 from weft.net.gate import Gate
 from weft.net.listener import Listener, listen
 from weft.net.log_lines import LogLines
 from weft.net.server_connection import ServerConnection
 
+_COUNTS = (
+    "connections",
+    "refused connections",
+    "garbled connections",
+    "events received",
+    "events delivered",
+    "turns",
+)
 _STOPPING = "the broker is stopping; connect again, here or elsewhere"
 
 
 @dataclass(frozen=True, slots=True)
 class NodeOptions:
-    """How a node treats its machine."""
+    """Who a node is, and how it treats its machine."""
 
+    name: str = ""  # among its neighbours
     backlog: int = 8 << 20  # bytes that may wait for the log before publishers are no longer read
     connections: int = 10_000  # at a time; any more are closed at once
     patience: float = 10.0  # seconds that clients have to read the last bytes when the node stops
@@ -57,10 +68,11 @@ class Node:
         self.options = options or NodeOptions()
         self.lines = lines or LogLines(level="error")
         self.gate: Gate | None = None  # None: everybody is welcome, and nobody has a name
+        self.name = self.options.name
         self.when_full: Callable[[], None] = _nothing  # called when the log has refused something
         self.listeners: list[Listener] = []
         self.connections: dict[ConnectionId, ServerConnection] = {}
-        self.counts = {"connections": 0, "refused connections": 0, "garbled connections": 0, "turns": 0}
+        self.counts = dict.fromkeys(_COUNTS, 0)
         self._received = self._sent = 0  # bytes of connections that are gone
         self._dirty: dict[ServerConnection, None] = {}
         self._leaving: set[ServerConnection] = set()  # closed by us, and not yet gone
@@ -69,7 +81,7 @@ class Node:
         self._turning = False
         self._timer: asyncio.Handle | None = None
         self._soon = False  # the timer is in the past
-        self._stopping = False
+        self.stopping = False
         self._numbers = 0
         self._changed = asyncio.Event()  # a commit has ended, or a connection is gone
 
@@ -78,6 +90,8 @@ class Node:
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[None] = self._loop.create_future()  # how it ended; an error if it failed
+        self.started = clock()
+        self.core.driver = lambda: facts_of(self)
         self.committer = Committer(self.log, self, threaded=not isinstance(self.log, MemoryLog))
         self._tick()
         return self
@@ -98,10 +112,10 @@ class Node:
 
     async def stop(self) -> None:
         """Stop accepting, store and confirm what has arrived, say goodbye, and close the log."""
-        if self._stopping or self.ended.done():
+        if self.stopping or self.ended.done():
             await self._wait_for_end()
             return
-        self._stopping = True
+        self.stopping = True
         for listener in self.listeners:
             await listener.close()
         for connection in self.connections.values():
@@ -182,10 +196,10 @@ class Node:
     def opened(self, connection: ServerConnection) -> None:
         """A connection is there."""
         self.counts["connections"] += 1
-        if self._stopping or self.ended.done() or len(self.connections) >= self.options.connections:
+        if self.stopping or self.ended.done() or len(self.connections) >= self.options.connections:
             self.counts["refused connections"] += 1
             self._leaving.add(connection)
-            reason = _STOPPING if self._stopping else "the broker has too many connections; try again later"
+            reason = _STOPPING if self.stopping else "the broker has too many connections; try again later"
             connection.send(encode([Bye("busy", reason)]))
             connection.close()
             return
@@ -208,8 +222,9 @@ class Node:
         """So far, to clients."""
         return self._sent + sum(connection.sent for connection in self.connections.values())
 
-    def messages(self, connection: ServerConnection, messages: Sequence[ClientMessage]) -> None:
+    def messages(self, connection: ServerConnection, messages: Sequence[IncomingMessage]) -> None:
         """What one read brought."""
+        self.counts["events received"] += [type(message) for message in messages].count(Publish)
         self._do(self.core.receive, connection.id, messages, source=connection)
 
     def garbled(self, connection: ServerConnection, error: RemoteProtocolError) -> None:
@@ -270,6 +285,7 @@ class Node:
                 connection = self.connections.get(effect.connection)
                 if connection is not None:
                     connection.send(encode(effect.messages))
+                    self.counts["events delivered"] += [type(message) for message in effect.messages].count(Deliver)
                     self._dirty[connection] = None
             elif isinstance(effect, Persist):
                 self.committer.add(effect)
@@ -278,7 +294,7 @@ class Node:
                     self._watch_backlog()
             elif isinstance(effect, SetTimer):
                 self._set_timer(effect.at)
-            else:
+            elif isinstance(effect, Close):
                 connection = self.connections.get(effect.connection)
                 if connection is not None:
                     self._close(connection)

@@ -28,6 +28,7 @@ from weft.net.file_limit import room_for
 from weft.net.http import http_server
 from weft.net.log_lines import LogLines
 from weft.net.node import Node, NodeOptions
+from weft.net.security import Security
 from weft.net.tls import client_context, server_context
 from weft.net.trimmer import Trimmer
 from weft.routing.registry import make_table
@@ -45,6 +46,7 @@ async def start(config: BrokerConfig, lines: LogLines | None = None) -> AsyncIte
     lines = lines or LogLines(level="error")
     schema = None if config.schema is None else Schema.load(config.schema)
     tls = server_context(config.tls)
+    security = Security(config, schema, lines)
     table = make_table(config.model, schema, advertised=config.advertised)
     most, fewer = room_for(config.connections.most)
     if fewer:
@@ -60,6 +62,7 @@ async def start(config: BrokerConfig, lines: LogLines | None = None) -> AsyncIte
             draw=lambda: secrets.randbits(63),
             name=config.name,
             schema=schema,
+            rules=security.rules,
             limits=config.limits,
             advertised=config.advertised,
             executor=builder,
@@ -68,6 +71,8 @@ async def start(config: BrokerConfig, lines: LogLines | None = None) -> AsyncIte
         async with Node(core, log, options, lines) as node, contextlib.AsyncExitStack() as around:
             trimmer = Trimmer(node, config.log.retention, config.log.trim_every / 1e6)
             node.when_full = trimmer.hurry
+            node.gate = security.gate
+            tasks.append(asyncio.create_task(security.watch(node), name="weft-security"))
             tasks.append(asyncio.create_task(trimmer.run(), name="weft-trimmer"))
             node.unlink_others(config.links)
             for peer, link in config.links.items():
@@ -122,6 +127,7 @@ def check_files(config: BrokerConfig) -> None:
     """Raise OptionError or SchemaError if a file that the settings name cannot be used."""
     server_context(config.tls)
     schema = None if config.schema is None else Schema.load(config.schema)
+    Security(config, schema, LogLines(level="error"))
     make_table(config.model, schema, advertised=config.advertised)
     _loop_factory(config)
 

@@ -19,9 +19,10 @@ from typing import Any, Self
 from weft.broker.codec import encode
 from weft.broker.core import Core
 from weft.broker.effects import Close, ConnectionId, Effect, Persist, Send, SetTimer
-from weft.broker.identity import Authenticate
+from weft.broker.greeting import REFUSED
 from weft.broker.link_messages import IncomingMessage
 from weft.broker.messages import Bye, Deliver, Publish
+from weft.broker.rules import Rules
 from weft.errors import LogError, OptionError, RemoteProtocolError, WeftError
 from weft.log.base import Log, Offset
 from weft.log.memory import MemoryLog
@@ -29,9 +30,10 @@ from weft.net.addresses import Address
 from weft.net.clock import clock
 from weft.net.committer import Committer, Outcome
 from weft.net.facts import facts_of
+from weft.net.gate import Gate
 from weft.net.listener import Listener, listen
 from weft.net.log_lines import LogLines
-from weft.net.server_connection import Peer, ServerConnection
+from weft.net.server_connection import ServerConnection
 from weft.routing.table import Role
 
 _COUNTS = (
@@ -66,8 +68,8 @@ class Node:
         self.log = log
         self.options = options or NodeOptions()
         self.lines = lines or LogLines(level="error")
+        self.gate: Gate | None = None  # None: everybody is welcome, and nobody has a name
         self.name = self.options.name
-        self.authenticator: Callable[[Peer], Authenticate] | None = None  # who a connection is
         self.when_full: Callable[[], None] = _nothing  # called when the log has refused something
         self.listeners: list[Listener] = []
         self.connections: dict[ConnectionId, ServerConnection] = {}
@@ -203,12 +205,17 @@ class Node:
             connection.send(encode([Bye("busy", reason)]))
             connection.close()
             return
+        if self.gate is not None and not connection.neighbour and not self.gate.may_try(connection.peer):
+            self._leaving.add(connection)
+            connection.send(encode([REFUSED]))
+            connection.close()
+            return
         self.connections[connection.id] = connection
         if connection.neighbour:
             self._do(self.core.dialled, connection.id, connection.neighbour)
             return
-        known = None if self.authenticator is None else self.authenticator(connection.peer)
-        self._do(lambda now: self.core.connected(connection.id, now, known))
+        authenticate = None if self.gate is None else self.gate.authenticate(connection.peer)
+        self._do(lambda now: self.core.connected(connection.id, now, authenticate))
 
     def link(self, peer: str, role: Role) -> None:
         """Make a neighbour, if it is not one already. Raises OptionError if it has another role."""
@@ -246,7 +253,9 @@ class Node:
         """What a peer sent cannot be read."""
         self.counts["garbled connections"] += 1
         self.lines.warning("garbled", connection=connection.id, peer=connection.peer.address, reason=error)
-        self._dismiss(connection, Bye("protocol", str(error)))
+        if self.gate is not None and self.core.is_stranger(connection.id):
+            self.gate.failed(connection.peer, str(error))
+        self._do(lambda now: self.core.dismiss(connection.id, "protocol", str(error), now))
 
     def lost(self, connection: ServerConnection) -> None:
         """A connection is gone."""
@@ -365,6 +374,10 @@ class Node:
         while self.committer.settled < target and not self.ended.done():
             self._changed.clear()
             await self._changed.wait()
+
+    def set_rules(self, rules: Rules) -> None:
+        """These access rules hold from now on."""
+        self._do(lambda now: self.core.set_rules(rules, now))
 
     def trimmed(self, first: Offset) -> None:
         """The log's oldest event now has this offset."""

@@ -29,6 +29,7 @@ from weft.net.file_limit import room_for
 from weft.net.http import http_server
 from weft.net.log_lines import LogLines
 from weft.net.node import Node, NodeOptions
+from weft.net.rehearsal import rehearse
 from weft.net.security import Security
 from weft.net.tls import client_context, server_context
 from weft.net.trimmer import Trimmer
@@ -186,6 +187,8 @@ async def _serve(
     asked = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, asked.set)
+    schema = None if config.schema is None else Schema.load(config.schema)
+    rehearse(make_table(config.model, schema, advertised=config.advertised))
     async with start(config, lines, place) as node:
         lines.info("ready", process=os.getpid())
         if ready is not None:

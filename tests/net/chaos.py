@@ -27,7 +27,7 @@ BATCH, WINDOW = 10, 200  # events that a publisher sends at once, and that may b
 PATIENCE = 180.0  # seconds within which everything must have arrived after the last kill
 
 
-class BrokenPromiseError(AssertionError):
+class LossError(AssertionError):
     """A promise was broken."""
 
 
@@ -108,9 +108,7 @@ class Publisher(Client):
             wire = await self.connected()
             stored = wire.all(Welcome)[0].pub_seq
             if not self.confirmed <= stored < len(self.values):
-                raise BrokenPromiseError(
-                    f"{self.name}: {self.confirmed} events were confirmed, but {stored} are stored"
-                )
+                raise LossError(f"{self.name}: {self.confirmed} events were confirmed, but {stored} are stored")
             sent = stored
             while not wire.closed and (self.goal is None or self.confirmed < self.goal):
                 most = min(sent + BATCH, self.confirmed + WINDOW, self.goal or 1 << 60)
@@ -167,20 +165,18 @@ class Subscriber(Client):
         attributes = msgspec.msgpack.decode(event.head)[0]
         publisher, n, value = attributes["publisher"], attributes["n"], attributes["value"]
         if not self.low <= value < self.high:
-            raise BrokenPromiseError(f"{self.name} wants [{self.low}, {self.high}) and was sent {attributes}")
+            raise LossError(f"{self.name} wants [{self.low}, {self.high}) and was sent {attributes}")
         seen = self.seen.setdefault(publisher, [])
         if seen and n <= seen[-1]:
             if event.attempt < 2 or n not in seen:
-                raise BrokenPromiseError(
-                    f"{self.name}: event {n} of {publisher} came after {seen[-1]}, attempt {event.attempt}"
-                )
+                raise LossError(f"{self.name}: event {n} of {publisher} came after {seen[-1]}, attempt {event.attempt}")
             self.again += 1
         else:
             seen.append(n)
 
 
 async def chaos(net: Net, kills: int, rng: Random, pause: float = 0.5) -> dict[str, int]:
-    """Kill so many times; return figures. Raises BrokenPromiseError."""
+    """Kill so many times; return figures. Raises LossError."""
     loop = asyncio.get_running_loop()
     publishers = [Publisher(net, name, f"publisher-{name}", rng.getrandbits(32)) for name in NAMES]
     subscribers = [
@@ -214,7 +210,7 @@ async def chaos(net: Net, kills: int, rng: Random, pause: float = 0.5) -> dict[s
     for each in subscribers:
         for publisher in publishers:
             if each.seen.get(publisher.name, []) != _wanted(each, publisher):
-                raise BrokenPromiseError(f"{each.name} has not what {publisher.name} has published")
+                raise LossError(f"{each.name} has not what {publisher.name} has published")
     return {
         "kills": kills,
         "events confirmed": sum(each.confirmed for each in publishers),
@@ -255,7 +251,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         try:
             figures = run_chaos(options.kills, options.seed, Path(place))
-        except* (BrokenPromiseError, TimeoutError) as group:
+        except* (LossError, TimeoutError) as group:
             for error in group.exceptions:
                 print(f"chaos, seed {options.seed}: {type(error).__name__}: {error}", file=sys.stderr)
             sys.exit(1)

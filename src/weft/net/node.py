@@ -363,6 +363,7 @@ class Node:
         if outcome.full:
             self.lines.error("log full", reason=outcome.full)
             ticket = outcome.persists[outcome.stored].ticket
+            self.committer.forget()  # also what the core has just asked for: it takes that back
             self._do(lambda now: self.core.rejected(ticket, outcome.full, now))
             self.when_full()
         self._watch_backlog()

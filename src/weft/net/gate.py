@@ -32,7 +32,7 @@ class Gate:
     ) -> None:
         self.tokens = tokens
         self._certificates = certificates
-        self._limits = limits or LoginLimits()
+        self._limits = LoginLimits() if limits is None else limits
         self._lines = lines or LogLines(level="error")
         self.counts = Counter({"logins": 0, "logins refused": 0, "logins not tried": 0})
 

@@ -35,17 +35,19 @@ class Peer(NamedTuple):
 
 
 class ServerConnection(asyncio.Protocol):
-    """A connection that a client, or another broker, has opened."""
+    """A connection that a client or another broker has opened, or that was dialled to a neighbour."""
 
-    def __init__(self, node: Node, id: ConnectionId) -> None:
+    def __init__(self, node: Node, id: ConnectionId, neighbour: str = "") -> None:
         self.id = id
+        self.neighbour = neighbour  # to whom it was dialled; empty if it was accepted
+        self.gone = asyncio.Event()
         self.peer = Peer("")
         self.ended = False  # the core no longer knows it
         self.publishes = False
         self.received = 0  # bytes
         self.sent = 0
         self._node = node
-        self._first: FirstFrame | None = FirstFrame()  # until the peer has said who it is
+        self._first = None if neighbour else FirstFrame()  # until the peer has said who it is
         self._reader = client_messages()
         self._parts: list[bytes] = []  # to be written at the end of the turn
         self._transport: asyncio.Transport | None = None
@@ -101,6 +103,7 @@ class ServerConnection(asyncio.Protocol):
             self._abort.cancel()
         self._parts.clear()
         self._transport = None
+        self.gone.set()
         self._node.lost(self)
 
     def pause_writing(self) -> None:

@@ -63,6 +63,7 @@ async def start(config: BrokerConfig, lines: LogLines | None = None) -> AsyncIte
             name=config.name,
             schema=schema,
             rules=security.rules,
+            link_credentials=security.link_credentials,
             limits=config.limits,
             advertised=config.advertised,
             executor=builder,

@@ -86,7 +86,7 @@ class Grant:
         return self.reads_all or _any_matches(self._subscribe, attributes)
 
     def _distance(self, rule: NormalForm, wanted: NormalForm) -> tuple[bool, tuple[int, int]]:
-        """How far a rule is from covering: disjoint is farthest, then many conditions that are not met, then few met."""
+        """How far a rule is from covering: disjoint is farthest, then many conditions not met, then few met."""
         budget, missing = Budget(), [_FAR]
         try:
             for outer, inner in product(rule.boxes, wanted.boxes):

@@ -63,6 +63,12 @@ class Gate:
 
         return check
 
+    def authenticate_answer(self, peer: Peer) -> Authenticate | None:
+        """What says who has answered where we have dialled; None if TLS, or the file system, has seen to that."""
+        if peer.der is not None or not peer.host or self.tokens is None:
+            return None
+        return self.authenticate(peer)
+
     def failed(self, peer: Peer, reason: str) -> None:
         """A peer that is not known did something wrong."""
         self._limits.failed(peer.host, clock().monotonic)

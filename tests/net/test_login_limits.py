@@ -89,10 +89,10 @@ def test_a_certificate_has_one_name() -> None:
 @pytest.mark.parametrize("hello", [Hello(session="s", credentials=b"x" * 9_000), LinkHello(name="north")])
 def test_a_hello_is_read_however_it_is_cut(hello: Hello | LinkHello) -> None:
     data = encode([hello, Ping(1)])
-    first = FirstFrame()
+    first = FirstFrame(links=True)
     assert first.feed(data) == hello
     assert first.rest == encode([Ping(1)])
-    cut = FirstFrame()
+    cut = FirstFrame(links=True)
     found = [cut.feed(data[n : n + 1]) for n in range(len(encode([hello])))]
     assert found[-1] == hello
     assert not any(found[:-1])
@@ -114,6 +114,18 @@ def test_a_hello_is_read_however_it_is_cut(hello: Hello | LinkHello) -> None:
 def test_anything_else_is_refused_and_its_length_too(data: bytes) -> None:
     with pytest.raises(RemoteProtocolError, match="begins with a hello"):
         FirstFrame().feed(data)
+
+
+def test_only_a_broker_with_neighbours_reads_the_hello_of_a_broker() -> None:
+    data = encode([LinkHello(name="north", settings="s" * 100_000)])
+    found = FirstFrame(links=True).feed(data)
+    assert isinstance(found, LinkHello)
+    cut = FirstFrame(links=True)
+    assert [cut.feed(data[n : n + 1]) for n in range(9)] == [None] * 9
+    large, endless = encode([Hello(session="s" * 20_000)]), struct.pack(">I", 1 << 30) + b"\x9d\x40"
+    for refused, links in ((data, False), (large, True), (endless, True), (encode([LinkHello()]), False)):
+        with pytest.raises(RemoteProtocolError):
+            FirstFrame(links=links).feed(refused)
 
 
 def test_a_first_frame_is_never_collected_beyond_its_bound() -> None:

@@ -103,6 +103,8 @@ STRANGERS = {
     "a session that does not": encode([Hello(session="free", credentials=b"x.y.z")]),
     "another version": encode([Hello(versions=(9, 9))]),
     "another schema": encode([Hello(fingerprint="abc")]),
+    "a signed token that no parser expects": encode([Hello(credentials=token(jti="\ud800", once=True, iat=1 << 40))]),
+    "another one": encode([Hello(credentials=token(cnf={"x5t#S256": "\ud800"}))]),
     "a subscription": encode([Subscribe(1, "x > 5")]),  # type: ignore[arg-type]
     "a question": encode([Ping(1)]),
     "more behind a bad hello": encode([Hello(), Subscribe(1, "x > 5"), Ping(1)]),  # type: ignore[arg-type]
@@ -259,8 +261,12 @@ class Authority:
     def tls(self, **more: Any) -> TlsConfig:
         return TlsConfig(self.server, None, self.pem, **more)
 
+    @staticmethod
+    def trusting(authority: Path) -> ssl.SSLContext:
+        return ssl.create_default_context(cafile=str(authority))
+
     def client(self, name: str | None, trusts: Authority | None = None) -> ssl.SSLContext:
-        context = ssl.create_default_context(cafile=str((trusts or self).pem))
+        context = self.trusting((trusts or self).pem)
         if name is not None:
             self.authority.issue_cert(f"{name}@example.org", common_name=name).configure_cert(context)
         return context

@@ -56,6 +56,9 @@ class Gate:
             except AccessError as error:
                 self.failed(peer, str(error))
                 raise
+            except Exception as error:  # whatever a stranger sends must neither get in nor end the broker
+                self.failed(peer, f"unexpected: {type(error).__name__}")
+                raise AccessError("the credentials cannot be read") from None
             self._limits.succeeded(peer.host)
             self.counts["logins"] += 1
             self._lines.debug("login", principal=identity.principal, host=peer.host)

@@ -30,7 +30,7 @@ Retention: the log may be trimmed below `core.needed`, and no further; then the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from hashlib import blake2b
 from typing import Any
@@ -99,7 +99,7 @@ class Core:
         schema: Schema | None = None,
         authenticate: Authenticate | None = None,
         authenticate_link: AuthenticateLink | None = None,
-        link_credentials: Mapping[str, bytes] | None = None,
+        link_credentials: Callable[[str], bytes] | None = None,
         predicates: Sequence[str] = (),
         rules: Rules | None = None,
         limits: ClientLimits | None = None,
@@ -121,11 +121,10 @@ class Core:
         )
         self.driver: Callable[[], dict[str, Any]] = dict  # what the process around it adds to its status
         self._revocation = Revocation(self._subscribing, self._sharing)
-        credentials = dict(link_credentials or {})
         self._link_greeting = LinkGreeting(
             self._state,
             self._linking.reach,
-            lambda peer: credentials.get(peer, b""),
+            link_credentials or (lambda _: b""),
             authenticate_link,
             tuple(sorted(predicates)),
             self._greeting.close,

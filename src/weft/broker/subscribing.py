@@ -115,6 +115,10 @@ class Subscribing(Requests):
         sub = self.known(session, message.number)
         wanted = self.read_filter(connection, message.filter)
         queue = sub.queue
+        if wanted == parse(sub.text):  # a client that comes back says what it wants
+            self.publishing.match(now)
+            self.answer(connection, *accepted("replace", sub.number, state.next))
+            return
         if isinstance(queue, Queue):
             if queue.share:
                 raise RequestError("share", "the filter of a shared queue cannot be replaced; use another name")

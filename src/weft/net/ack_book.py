@@ -6,8 +6,8 @@ The floor of an acknowledgement covers everything that the broker has sent, also
 below whatever may yet come back: deliveries that failed, and dead letters that are tried again. In a queue that is not
 ordered anything may come back, and only exact ranges are acknowledged.
 
-A negative acknowledgement makes an ordered queue take everything behind it back. What was sent before the broker knew of
-it is put aside: a `Ping` follows the `Nack`, and what comes before the `Pong` will come again.
+A negative acknowledgement makes an ordered queue take everything behind it back. What was sent before the broker knew
+of it is put aside: a `Ping` follows the `Nack`, and what comes before the `Pong` will come again.
 """
 
 from __future__ import annotations
@@ -161,10 +161,9 @@ class AckBook:
             floor = self._floor() if self._ordered else 0
             ranges = _ranges(offset for offset in self._acked if offset >= floor)
             self._acked.clear()
-            for at in range(0, max(1, len(ranges)), _MOST):
-                said.append(Ack(self.queue, Offset(floor), tuple(ranges[at : at + _MOST])))
-        for offset, reason in self._nacked:
-            said.append(Nack(self.queue, (Offset(offset),), reason))
+            parts = range(0, max(1, len(ranges)), _MOST)
+            said += [Ack(self.queue, Offset(floor), tuple(ranges[at : at + _MOST])) for at in parts]
+        said += [Nack(self.queue, (Offset(offset),), reason) for offset, reason in self._nacked]
         self._nacked.clear()
         if self._ping:
             said.append(Ping(self._fence))
@@ -177,9 +176,8 @@ class AckBook:
         while heap and heap[0] not in opened:
             heappop(heap)
         floor = heap[0] if heap else self._next
-        for others in (self._back, self._asked):
-            if others:
-                floor = min(floor, min(others))
+        if self._back or self._asked:
+            floor = min(floor, *self._back, *self._asked)
         return floor
 
     # -- connections -----------------------------------------------------------------------------------------

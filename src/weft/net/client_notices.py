@@ -75,11 +75,12 @@ class Redirected(msgspec.Struct, frozen=True):
     address: str
 
 
-class Fatal(msgspec.Struct, frozen=True):
-    """The broker does not want this client back."""
+class Closed(msgspec.Struct, frozen=True):
+    """The broker ends the connection; if that is final, the client need not come back."""
 
     code: str
     reason: str
+    final: bool
 
 
-Notice = Ready | Lost | Stored | NotStored | Arrived | Answered | Ended | Missed | Letters | Redirected | Fatal
+Notice = Ready | Lost | Stored | NotStored | Arrived | Answered | Ended | Missed | Letters | Redirected | Closed

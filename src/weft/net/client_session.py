@@ -1,8 +1,8 @@
 """One session of a client, without sockets and clocks: messages in, notices out. Law: what was asked for is asked again
 on each new connection until it is answered, and what was published is sent again until it is confirmed.
 
-The driver connects, sends `hello()`, passes what it receives to `receive`, and after each call sends what `take` returns.
-When the connection is gone it calls `lost`, and begins anew.
+The driver connects, sends `hello()`, passes what it receives to `receive`, and after each call sends what `take`
+returns. When the connection is gone it calls `lost`, and begins anew.
 
 A session with a name is fenced by its epoch: each connection of this client has a higher one than the last. If somebody
 else has used the name in the meantime, the broker refuses the old epoch, and this client does not fight for the name.
@@ -28,7 +28,6 @@ from weft.broker.messages import (
     Hello,
     Ping,
     Pong,
-    Publish,
     Published,
     Refused,
     SubNumber,
@@ -37,8 +36,8 @@ from weft.broker.messages import (
 from weft.net.client_notices import (
     Answered,
     Arrived,
+    Closed,
     Ended,
-    Fatal,
     Letters,
     Lost,
     Missed,
@@ -48,11 +47,11 @@ from weft.net.client_notices import (
     Stored,
 )
 from weft.net.client_subscription import Ask, SubscriptionState
-from weft.net.dead_requests import DeadRequests
+from weft.net.dead_requests import DeadRequest, DeadRequests
 from weft.net.publisher import NotStored, Outgoing, Publisher
 
 MOVED = "moved"  # the code of a Bye whose reason is the address of the broker that has the session
-_FINAL = frozenset({"taken over", "forgotten", "protocol"})  # after these a client does not come back
+_FINAL = frozenset({"refused", "taken over", "forgotten", "protocol"})  # after these a client does not come back
 
 
 class ClientSession:
@@ -68,9 +67,11 @@ class ClientSession:
         self._expires = expires
         self._windows = window_events, window_bytes
         self._tries = 0  # hellos that nobody answered
-        self._loose: list[Publish] = []
+        self._loose: list[Outgoing] = []
+        self.handed: list[Outgoing] = []  # events that are not durable and were handed to the network
         self._said: list[ClientMessage] = []
         self._tokens = 0
+        self._there: set[int] = set()  # the subscriptions that the broker has
 
     # -- connections --------------------------------------------------------------------------------------
 
@@ -119,22 +120,31 @@ class ClientSession:
         self.publisher.add(events)
 
     def publish_loose(self, events: Iterable[Outgoing]) -> None:
-        """Publish events that are not durable; without a connection they are lost."""
-        if self.welcome is not None:
-            self._loose += [event.numbered(0) for event in events]
+        """Publish events that are not durable; without a connection they wait, and are lost with it."""
+        self._loose += events
 
     def subscribe(self, state: SubscriptionState, ask: Ask) -> None:
         """Add a subscription."""
         self.subscriptions[state.number] = state
         state.add(ask)
         if self.welcome is not None:
-            state.begin(there=state.number in self.welcome.subscriptions and not state.was_here)
+            state.begin(there=state.number in self._there)
 
     def ask(self, number: SubNumber, ask: Ask) -> None:
         """Change or end a subscription."""
         state = self.subscriptions.get(number)
         if state is not None:
             state.add(ask)
+
+    def leave(self, number: SubNumber) -> None:
+        """End a subscription; nobody waits for that."""
+        self.ask(number, Ask("unsubscribe", internal=True))
+
+    def abandon(self) -> list[Outgoing]:
+        """Give up; returns the events whose fate is not known."""
+        left = [*self.publisher.abandon(), *self._loose, *self.handed]
+        self._loose, self.handed = [], []
+        return left
 
     def ping(self) -> None:
         """Say that the client is there."""
@@ -154,16 +164,30 @@ class ClientSession:
             if state.has_news:
                 said += state.take()
         if self.dead.has_news:
-            said += self.dead.take()
+            for request in self.dead.take():
+                self._retrying(request)
+                said.append(request.message)
         said += self.publisher.take(most)
         if self._loose:
-            said += self._loose
+            said += [event.numbered(0) for event in self._loose]
+            self.handed += self._loose
             self._loose = []
         if len(said) > 1:
             goodbyes = [each for each in said if type(each) is Goodbye]
             if goodbyes:
                 said = [*(each for each in said if type(each) is not Goodbye), *goodbyes]
         return said
+
+    def _retrying(self, request: DeadRequest) -> None:
+        state = self.subscriptions.get(request.number)
+        if request.retry and state is not None and state.book is not None:
+            state.book.retrying(request.offsets)
+
+    def tick(self) -> None:
+        """Some time has passed: try again what the broker had no room for."""
+        self.publisher.go_on()
+        for state in self.subscriptions.values():
+            state.go_on()
 
     # -- what the broker says --------------------------------------------------------------------------------
 
@@ -214,9 +238,9 @@ class ClientSession:
                 else:
                     self._answered(SubNumber(number), about, code, reason, 0, notices)
             case Complete(number):
-                state = self.subscriptions.get(number)
-                if state is not None and state.completed():
-                    notices.append(Answered(state.number, None, "complete", "", ""))
+                known = self.subscriptions.get(number)
+                if known is not None and known.completed():
+                    notices.append(Answered(number, None, "complete", "", ""))
             case Gap(queue, first, end):
                 self._gap(queue, first, end, notices)
             case Dropped(queue, count):
@@ -236,7 +260,7 @@ class ClientSession:
         notices.append(Ready(message, same))
         if stored:
             notices.append(Stored(stored))
-        there = set(message.subscriptions)
+        there = self._there = set(message.subscriptions)
         for state in self.subscriptions.values():
             if before is not None and before.log_id != message.log_id:
                 state.forget()
@@ -245,7 +269,8 @@ class ClientSession:
                 state.forget()
             gone = state.begin(there=state.number in there)
             if gone is not None:
-                notices.append(Answered(state.number, gone.waiter, gone.about, "", ""))
+                if not gone.internal:
+                    notices.append(Answered(state.number, gone.waiter, gone.about, "", ""))
                 notices.append(Ended(state.number, "", ""))
         self.subscriptions = {number: state for number, state in self.subscriptions.items() if not state.ended}
         self.dead.again()
@@ -265,6 +290,8 @@ class ClientSession:
         if state is None:
             return
         ask = state.answered(about, code, offset)
+        if not code and about == "subscribe":
+            self._there.add(number)
         if ask is not None:
             notices.append(Answered(number, ask.waiter, ask.about, code, reason))
         elif code and not state.is_asking:
@@ -272,6 +299,7 @@ class ClientSession:
             state.ended = True
         if state.ended:
             del self.subscriptions[number]
+            self._there.discard(number)
             if not code:
                 notices.append(Ended(number, "", ""))
 
@@ -296,11 +324,9 @@ class ClientSession:
     def _bye(self, code: str, reason: str, notices: list[Notice]) -> None:
         if code == MOVED:
             notices.append(Redirected(reason))
-        elif code in _FINAL:
-            notices.append(Fatal(code, reason))
-        elif code == "refused":
-            self._tries = max(0, self._tries - 1)
-            notices.append(Fatal(code, reason))
+        else:
+            self._tries = max(0, self._tries - 1) if code == "refused" else self._tries
+            notices.append(Closed(code, reason, code in _FINAL))
 
     def check(self) -> None:
         """Raise AssertionError if an invariant is broken."""

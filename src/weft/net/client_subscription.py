@@ -1,8 +1,8 @@
-"""One subscription as its client sees it. Law: requests are made one after the other, each until it is answered; after a
-reconnection the broker is told whatever it does not know.
+"""One subscription as its client sees it. Law: requests are made one after the other, each until it is answered; after
+a reconnection the broker is told whatever it does not know.
 
-A subscription has a queue of its own, with the same number. If the broker already has a subscription of this number, the
-filter is replaced, which changes nothing if it is the same.
+A subscription has a queue of its own, with the same number. If the broker already has a subscription of this number,
+the filter is replaced, which changes nothing if it is the same.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import msgspec
 from weft.broker.messages import ClientMessage, Deliver, QueueNumber, Replace, SubNumber, Subscribe, Unsubscribe
 from weft.log.base import Offset
 from weft.net.ack_book import AckBook
+from weft.net.publisher import FULL
 
 
 class Ask(msgspec.Struct):
@@ -59,6 +60,7 @@ class SubscriptionState:
         self._flying = ""  # what was asked last: subscribe, replace or unsubscribe; empty if nothing
         self._there = False  # whether the broker has it, on this connection
         self._begun = False
+        self._waiting = False  # the broker had no room
 
     # -- requests -------------------------------------------------------------------------------------------
 
@@ -69,10 +71,14 @@ class SubscriptionState:
     @property
     def is_asking(self) -> bool:
         """Whether a request has no answer yet."""
-        return bool(self._flying)
+        return bool(self._flying) or self._waiting
+
+    def go_on(self) -> None:
+        """Ask again what the broker had no room for."""
+        self._waiting = False
 
     def begin(self, *, there: bool) -> Ask | None:
-        """A connection begins, and the broker has the subscription or not. Returns the request that is settled by that."""
+        """A connection begins, and the broker has the subscription or not. Returns a request that this settles."""
         self._begun, self._there, self._flying = True, there, ""
         if self.asks and self.asks[0].about == "unsubscribe" and not there and self.was_here and not self.share:
             self.ended = True
@@ -90,11 +96,12 @@ class SubscriptionState:
         if about != self._flying or not self.asks:
             return None
         self._flying = ""
+        if code == FULL and self.asks[0].internal:
+            self._waiting = True
+            return None
         ask = self.asks.popleft()
         if code:
-            if ask.about == "subscribe" and (not self.was_here or ask.internal):
-                self.ended = True
-                return None if ask.internal else ask
+            self.ended = ask.about == "subscribe" or ask.internal
             return None if ask.internal else ask
         if ask.about == "unsubscribe":
             self.ended = True
@@ -112,17 +119,20 @@ class SubscriptionState:
         return news
 
     @property
+    def _may_ask(self) -> bool:
+        return bool(self.asks) and self._begun and not self._flying and not self._waiting
+
+    @property
     def has_news(self) -> bool:
         """Whether there is anything to say."""
-        asking = self._begun and not self._flying and bool(self.asks)
-        return asking or (self.book is not None and self.book.has_news)
+        return self._may_ask or (self.book is not None and self.book.has_news)
 
     def take(self) -> list[ClientMessage]:
         """The messages to send now."""
         said: list[ClientMessage] = []
         if self.book is not None and self.book.has_news:
             said += self.book.take()
-        if self._begun and not self._flying and self.asks:
+        if self._may_ask:
             message = self._message(self.asks[0])
             self._flying = type(message).__name__.lower()
             said.append(message)
@@ -173,7 +183,7 @@ class SubscriptionState:
 
     def lost(self) -> None:
         """The connection is gone."""
-        self._begun, self._flying = False, ""
+        self._begun, self._flying, self._waiting = False, "", False
         if self.asks and self.asks[0].internal:
             self.asks.popleft()
         if self.book is not None:

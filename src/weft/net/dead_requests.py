@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from weft.broker.messages import ClientMessage, DropDead, ListDead, RetryDead, SubNumber
+from weft.broker.messages import DropDead, ListDead, RetryDead, SubNumber
 
 
 class DeadRequest(msgspec.Struct, frozen=True):
@@ -57,10 +57,10 @@ class DeadRequests:
         """A connection begins: ask everything again."""
         self._unsaid = sorted(self._asked)
 
-    def take(self) -> list[ClientMessage]:
-        """The messages to send now."""
+    def take(self) -> list[DeadRequest]:
+        """The requests to make now."""
         unsaid, self._unsaid = self._unsaid, []
-        return [self._asked[number].message for number in unsaid if number in self._asked]
+        return [self._asked[number] for number in unsaid if number in self._asked]
 
     def answered(self, number: int) -> DeadRequest | None:
         """The request that an answer is for."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from weft.broker.messages import NewEpoch, Publish, Published, Refused, Welcome
+from weft.broker.messages import NewEpoch, Publish, Published, Refused
 
 THROTTLED = "rate"  # the code of a refusal that says nothing against the event: it is sent again later
 FULL = "full"  # the code of a refusal that concerns every event that waits

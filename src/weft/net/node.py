@@ -12,6 +12,8 @@ import asyncio
 import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from traceback import extract_tb
 from typing import Any, Self
 
 from weft.broker.codec import encode
@@ -19,12 +21,13 @@ from weft.broker.core import Core
 from weft.broker.effects import ConnectionId, Effect, Persist, Send, SetTimer
 from weft.broker.messages import Bye, ClientMessage
 from weft.errors import LogError, RemoteProtocolError, WeftError
-from weft.log.base import Log
+from weft.log.base import Log, Offset
 from weft.log.memory import MemoryLog
 from weft.net.addresses import Address
 from weft.net.clock import clock
 from weft.net.committer import Committer, Outcome
 from weft.net.listener import Listener, listen
+from weft.net.log_lines import LogLines
 from weft.net.server_connection import ServerConnection
 
 _STOPPING = "the broker is stopping; connect again, here or elsewhere"
@@ -35,7 +38,7 @@ class NodeOptions:
     """How a node treats its machine."""
 
     backlog: int = 8 << 20  # bytes that may wait for the log before publishers are no longer read
-    connections: int = 50_000  # at a time; any more are closed at once
+    connections: int = 10_000  # at a time; any more are closed at once
     patience: float = 10.0  # seconds that clients have to read the last bytes when the node stops
 
 
@@ -45,10 +48,12 @@ class Node:
     `async with Node(core, log) as node: await node.listen(Address.parse("weft://127.0.0.1:0"))`
     """
 
-    def __init__(self, core: Core, log: Log, options: NodeOptions | None = None) -> None:
+    def __init__(self, core: Core, log: Log, options: NodeOptions | None = None, lines: LogLines | None = None) -> None:
         self.core = core
         self.log = log
         self.options = options or NodeOptions()
+        self.lines = lines or LogLines(level="error")
+        self.when_full: Callable[[], None] = _nothing  # called when the log has refused something
         self.listeners: list[Listener] = []
         self.connections: dict[ConnectionId, ServerConnection] = {}
         self.counts = {"connections": 0, "refused connections": 0, "garbled connections": 0, "turns": 0}
@@ -105,6 +110,11 @@ class Node:
         await self._gone()
         self._finish(None)
 
+    def hurry(self) -> None:
+        """Stop without waiting for clients that do not read."""
+        for connection in list(self._leaving):
+            connection.cut()
+
     async def _wait_for_end(self) -> None:
         try:
             await asyncio.shield(self.ended)
@@ -154,6 +164,7 @@ class Node:
 
     def failed(self, error: Exception) -> None:
         """End at once: nothing is confirmed any more. The next start finds out what is stored."""
+        self.lines.error("failed", error=f"{type(error).__name__}: {error}", at=_place(error))
         for listener in self.listeners:
             listener.stop()
         self._finish(error)
@@ -194,6 +205,7 @@ class Node:
     def garbled(self, connection: ServerConnection, error: RemoteProtocolError) -> None:
         """What a peer sent cannot be read."""
         self.counts["garbled connections"] += 1
+        self.lines.warning("garbled", connection=connection.id, peer=connection.peer.address, reason=error)
         self._dismiss(connection, Bye("protocol", str(error)))
 
     def lost(self, connection: ServerConnection) -> None:
@@ -292,10 +304,25 @@ class Node:
         for persist in outcome.persists[: outcome.stored]:
             self._do(self.core.committed, persist.ticket)
         if outcome.full:
+            self.lines.error("log full", reason=outcome.full)
             ticket = outcome.persists[outcome.stored].ticket
             self._do(lambda now: self.core.rejected(ticket, outcome.full, now))
+            self.when_full()
         self._watch_backlog()
         self._changed.set()
+
+    async def store_floors(self) -> None:
+        """Store how far every queue is, and wait for it."""
+        self._do(self.core.store_floors)
+        self._end_turn()
+        target = self.committer.added
+        while self.committer.settled < target and not self.ended.done():
+            self._changed.clear()
+            await self._changed.wait()
+
+    def trimmed(self, first: Offset) -> None:
+        """The log's oldest event now has this offset."""
+        self._do(lambda now: self.core.trimmed(first, now))
 
     def _watch_backlog(self) -> None:
         """Read from publishers only while little waits for the log."""
@@ -308,3 +335,13 @@ class Node:
             self._backlogged = False
             for connection in self._publishers:
                 connection.read_on("log")
+
+
+def _nothing() -> None:
+    pass
+
+
+def _place(error: BaseException) -> str:
+    """Where an error was raised."""
+    frames = extract_tb(error.__traceback__)
+    return "; ".join(f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames[-4:])

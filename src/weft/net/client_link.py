@@ -127,7 +127,7 @@ class ClientLink:
         self.is_forgotten = False  # the broker has removed the session
         self._left = False  # goodbye is said
         self._bye = ""  # the broker's last words
-        self._task: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[WeftError | None] | None = None
         self._over: WeftError | None = None  # why it is over
         self.after: ClientLink | None = None  # another one of the same name, which is about to end
         self._successors: list[ClientLink] = []
@@ -156,7 +156,8 @@ class ClientLink:
         if self.after is not None and self.after._over is None:
             self.after._successors.append(self)
         elif self._task is None and self._over is None:
-            self._task = self._network.loop.create_task(self._run())
+            self._task = self._network.loop.create_task(self._connections())
+            self._task.add_done_callback(self._finished)
 
     def _drain(self) -> None:
         self._is_woken = False
@@ -281,24 +282,23 @@ class ClientLink:
 
     # -- connections -----------------------------------------------------------------------------------------
 
-    async def _run(self) -> None:
-        """Connect until it is over."""
-        error: WeftError | None = None
-        try:
-            error = await self._connections()
-        except asyncio.CancelledError:
-            error = ClientClosedError("the client is closed")
-        except Exception as failure:
+    def _finished(self, task: asyncio.Task[WeftError | None]) -> None:
+        """Connecting is over; also if it was cancelled before it began."""
+        for timer in (self._timer, self._beat, self._ticking):
+            if timer is not None:
+                timer.cancel()
+        if self._wire is not None:
+            self._wire.close(now=True)
+        self._wire, self._ready = None, False
+        closed = ClientClosedError("the client is closed")
+        if task.cancelled():
+            self._end(closed)
+        elif (failure := task.exception()) is not None:
             error = ConnectError(f"the client failed: {type(failure).__name__}: {failure}")
             error.__cause__ = failure
-        finally:
-            for timer in (self._timer, self._beat, self._ticking):
-                if timer is not None:
-                    timer.cancel()
-            if self._wire is not None:
-                self._wire.close(now=True)
-            self._wire, self._ready = None, False
-            self._end(error or ClientClosedError("the client is closed"))
+            self._end(error)
+        else:
+            self._end(task.result() or closed)
 
     def _end(self, error: WeftError) -> None:
         self._over = error
@@ -308,6 +308,7 @@ class ClientLink:
             link.start()
 
     async def _connections(self) -> WeftError | None:
+        """Connect until it is over. Returns why."""
         loop, options = self._network.loop, self._options
         turn = hops = 0
         pause, since = 0.0, loop.time()

@@ -71,6 +71,11 @@ class Hello(Message, frozen=True, tag=1):
     window_events: Natural = 1_000  # the window of each queue: so many deliveries may be unacknowledged
     window_bytes: Natural = 1 << 20  # and so many bytes
 
+    def __repr__(self) -> str:
+        """Without the credentials: what is printed may be kept."""
+        credentials = f"<{len(self.credentials)} bytes>" if self.credentials else "none"
+        return f"Hello(session={self.session!r}, versions={self.versions}, credentials={credentials})"
+
 
 class NewEpoch(Message, frozen=True, tag=2):
     """The publisher begins an epoch; its next event has number 1."""
@@ -165,20 +170,29 @@ class Nack(Message, frozen=True, tag=10):
 
 
 class ListDead(Message, frozen=True, tag=11):
-    """Ask for dead letters of a queue, above an offset. `request` comes back with the answer."""
+    """Ask for dead letters of a queue, above an offset. `request` comes back with the answer.
+
+    The queue is one of this session, or of another `session` of the same principal, or the one shared as `share`.
+    """
 
     request: Natural
     queue: AnyQueue
     after: AnyOffset = Offset(0)
     limit: Natural = 100
+    session: str = ""
+    share: str = ""
 
 
 class RetryDead(Message, frozen=True, tag=12):
-    """Deliver dead letters once more. One that is acknowledged then is removed, any other stays."""
+    """Deliver dead letters once more, to whoever consumes the queue. One that is acknowledged then is removed, any other
+    stays. If another session asked for it, the consumer acknowledges it by a range: a floor may be older than it.
+    """
 
     request: Natural
     queue: AnyQueue
     offsets: Offsets
+    session: str = ""
+    share: str = ""
 
 
 class DropDead(Message, frozen=True, tag=13):
@@ -187,6 +201,8 @@ class DropDead(Message, frozen=True, tag=13):
     request: Natural
     queue: AnyQueue
     offsets: Offsets
+    session: str = ""
+    share: str = ""
 
 
 class Ping(Message, frozen=True, tag=14):
@@ -199,6 +215,13 @@ class Goodbye(Message, frozen=True, tag=15):
     """The client ends the connection. With `forget` its session goes too, with all subscriptions."""
 
     forget: bool = False
+
+
+class AskStatus(Message, frozen=True, tag=16):
+    """Ask how the broker is, with so many of the queues that are furthest behind. It needs the right `status`."""
+
+    request: Natural
+    queues: Annotated[int, Meta(ge=0, le=1_000)] = 20
 
 
 ClientMessage = (
@@ -217,6 +240,7 @@ ClientMessage = (
     | DropDead
     | Ping
     | Goodbye
+    | AskStatus
 )
 
 # -- from a broker --------------------------------------------------------------------------------
@@ -373,6 +397,20 @@ class Bye(Message, frozen=True, tag=44):
     reason: str
 
 
+class StatusReport(Message, frozen=True, tag=45):
+    """The answer to `AskStatus`."""
+
+    request: int
+    body: msgspec.Raw  # a map, as `weft.broker.status.BrokerStatus` has it; new versions may add to it
+
+
+class Revoked(Message, frozen=True, tag=60):
+    """The broker has ended a subscription, because the access rules no longer allow it."""
+
+    number: SubNumber
+    reason: str
+
+
 BrokerMessage = (
     Welcome
     | Published
@@ -388,4 +426,6 @@ BrokerMessage = (
     | DeadDone
     | Pong
     | Bye
+    | StatusReport
+    | Revoked
 )

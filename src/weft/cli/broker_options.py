@@ -38,7 +38,7 @@ Authority = Annotated[
 ]
 Certificate = Annotated[
     Path | None,
-    typer.Option("--certificate", metavar="FILE", help="Your certificate with its key, PEM.", show_default=False),
+    typer.Option("--cert", metavar="FILE", help="Your certificate with its key, PEM.", show_default=False),
 ]
 
 

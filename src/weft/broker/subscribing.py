@@ -120,6 +120,11 @@ class Subscribing(Requests):
         sub = self.known(session, message.number)
         wanted = self.read_filter(connection, message.filter)
         queue = sub.queue
+        if wanted == parse(sub.text):  # a client that comes back says what it wants
+            self.publishing.match(now)
+            done = Accepted("replace", sub.number, state.next)
+            self.answer_change(connection, done, still_subscribed(session, sub), stored=sub.seat is not None)
+            return
         if isinstance(queue, Queue):
             if queue.share:
                 raise RequestError("share", "the filter of a shared queue cannot be replaced; use another name")

@@ -43,17 +43,17 @@ class Act(NamedTuple):
 def publish(act: Act) -> None:
     """Some durable events."""
     for _ in range(act.rng.randint(1, 5)):
-        act.client.publish(_uid(act), _event(act.rng))
+        act.client.publisher.publish(_uid(act), _event(act.rng))
 
 
 def publish_once(act: Act) -> None:
     """An event that is not durable."""
-    act.client.publish_once(_uid(act), _event(act.rng))
+    act.client.publisher.publish_once(_uid(act), _event(act.rng))
 
 
 def publish_with_ttl(act: Act) -> None:
     """An event that expires."""
-    act.client.publish(_uid(act), _event(act.rng), ttl=act.rng.choice((5_000, 500_000)))
+    act.client.publisher.publish(_uid(act), _event(act.rng), ttl=act.rng.choice((5_000, 500_000)))
 
 
 def subscribe(act: Act, durable: bool = True, ordered: bool = True) -> None:
@@ -62,7 +62,9 @@ def subscribe(act: Act, durable: bool = True, ordered: bool = True) -> None:
     durable = durable and not act.client.anonymous
     own = not (durable and ordered) or act.rng.random() < 0.4
     queue = QueueNumber(number if own else 0)
-    act.client.subscribe(Subscribe(SubNumber(number), _filter(act.rng), queue, durable=durable, ordered=ordered))
+    act.client.requests.subscribe(
+        Subscribe(SubNumber(number), _filter(act.rng), queue, durable=durable, ordered=ordered)
+    )
 
 
 def subscribe_once(act: Act) -> None:
@@ -78,7 +80,7 @@ def subscribe_unordered(act: Act) -> None:
 def subscribe_shared(act: Act) -> None:
     """A seat among competing consumers."""
     if _SHARED not in act.client.state.subs and not act.client.anonymous:
-        act.client.subscribe(Subscribe(_SHARED, FILTERS[1], QueueNumber(_SHARED), share=SHARE))
+        act.client.requests.subscribe(Subscribe(_SHARED, FILTERS[1], QueueNumber(_SHARED), share=SHARE))
 
 
 def subscribe_since(act: Act) -> None:
@@ -86,50 +88,50 @@ def subscribe_since(act: Act) -> None:
     if act.client.anonymous:
         return
     number, first = _number(act), Offset(act.rng.randint(1, act.world.oracle.next))
-    act.client.subscribe(Subscribe(SubNumber(number), _filter(act.rng), QueueNumber(number), since=first))
+    act.client.requests.subscribe(Subscribe(SubNumber(number), _filter(act.rng), QueueNumber(number), since=first))
 
 
 def replace(act: Act) -> None:
     """Another filter for a subscription."""
     number = _some(act)
     if number is not None:
-        act.client.replace(number, _filter(act.rng))
+        act.client.requests.replace(number, _filter(act.rng))
 
 
 def unsubscribe(act: Act) -> None:
     """The end of a subscription."""
     number = _some(act)
     if number is not None:
-        act.client.unsubscribe(number)
+        act.client.requests.unsubscribe(number)
 
 
 def advertise(act: Act) -> None:
     """A promise to publish anything."""
-    act.client.advertise(_number(act))
+    act.client.requests.advertise(_number(act))
 
 
 def goodbye(act: Act) -> None:
     """A client disconnects in order, and comes back."""
-    act.client.leave()
+    act.client.connection.leave()
 
 
 def stop_acknowledging(act: Act) -> None:
     """A client is busy for a while."""
-    act.client.acking = False
-    act.world.engine.after(act.rng.randrange(200_000), lambda: setattr(act.client, "acking", True))
+    act.client.consumer.acking = False
+    act.world.engine.after(act.rng.randrange(200_000), lambda: setattr(act.client.consumer, "acking", True))
 
 
 def refuse_deliveries(act: Act) -> None:
     """A client cannot handle what it gets for a while."""
-    act.client.nacks = act.rng.choice((0.2, 1.0))
-    act.world.engine.after(act.rng.randrange(400_000), lambda: setattr(act.client, "nacks", 0.0))
+    act.client.consumer.nacks = act.rng.choice((0.2, 1.0))
+    act.world.engine.after(act.rng.randrange(400_000), lambda: setattr(act.client.consumer, "nacks", 0.0))
 
 
 def dead_letters(act: Act) -> None:
     """A client looks after its dead letters."""
     queues = sorted(act.client.state.queues)
     if queues:
-        act.client.dead(act.rng.choice(queues), act.rng.choice(("list", "retry", "drop")))
+        act.client.consumer.look_for_dead(act.rng.choice(queues), act.rng.choice(("list", "retry", "drop")))
 
 
 def trim(act: Act) -> None:
@@ -158,23 +160,23 @@ def sync_failed(act: Act) -> None:
 
 def cut(act: Act) -> None:
     """A connection breaks, perhaps within a frame."""
-    act.client.cut(half_open=False)
+    act.client.connection.cut(half_open=False)
 
 
 def half_open(act: Act) -> None:
     """A connection breaks, and the broker does not notice."""
-    act.client.cut(half_open=True)
+    act.client.connection.cut(half_open=True)
 
 
 def take_over(act: Act) -> None:
     """A client connects a second time."""
-    act.client.take_over()
+    act.client.connection.take_over()
 
 
 def slow_reader(act: Act) -> None:
     """A client reads nothing for a while."""
-    act.client.pause()
-    act.world.engine.after(act.rng.randrange(300_000), act.client.resume)
+    act.client.connection.pause()
+    act.world.engine.after(act.rng.randrange(300_000), act.client.connection.resume)
 
 
 def clock_jump(act: Act) -> None:

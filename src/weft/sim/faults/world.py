@@ -87,7 +87,7 @@ class World:
             for i in range(plan.clients)
         ]
         for client in self.clients:
-            client.shares[SHARE] = shared
+            client.requests.shares[SHARE] = shared
         self.clients[-1].anonymous = plan.seed % 3 == 0
         self.numbers = 0  # of subscriptions and advertisements
         self.uids = 0  # of events
@@ -122,8 +122,7 @@ class World:
         self.broker.skew = max(self.broker.skew, 0)
         self.broker.restart()
         for client in self.clients:
-            client.nacks, client.acking, client.wanted = 0.0, True, True
-            client.resume()
+            client.mend()
         end = self.engine.now + _HEAL
         while self.engine.now < end and self._unfinished():
             self.engine.run(until=self.engine.now + 1_000_000)
@@ -137,10 +136,8 @@ class World:
         utc = max(self.broker.now.utc, self.broker.latest)  # what has expired once is not required
         for client in self.clients:
             state = client.state
-            if state.asked or client.is_retrying:
-                return f"{client.name} waits for answers to {state.asked}"
-            if state.unconfirmed:
-                return f"{client.name} waits for {len(state.unconfirmed)} confirmations"
+            if client.is_waiting:
+                return client.is_waiting
             for queue, view in state.queues.items():
                 subs = [sub for sub in state.subs.values() if sub.queue == queue and sub.durable]
                 missing = self.oracle.missing(subs, view, utc)

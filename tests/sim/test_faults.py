@@ -11,10 +11,10 @@ import pytest
 from strategies import EXAMPLES
 from weft.language.text import parse
 from weft.sim.faults.campaign import run_seed, run_seeds
-from weft.sim.faults.oracle import Logged, SubView, Version
 from weft.sim.faults.plan import FAULTS, OPERATIONS, Plan, Step, draw_plan
 from weft.sim.faults.shrink import shrink
 from weft.sim.faults.steps import STEPS
+from weft.sim.faults.views import Logged, SubView, Version
 from weft.sim.faults.world import World
 
 SEEDS = 40 * EXAMPLES

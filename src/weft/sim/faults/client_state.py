@@ -11,8 +11,9 @@ from weft.broker.messages import ClientMessage, QueueNumber, SubNumber
 from weft.log.base import Offset
 from weft.sim.engine import Engine
 from weft.sim.faults.broker_process import BrokerProcess
-from weft.sim.faults.oracle import Oracle, QueueView, SubView
+from weft.sim.faults.oracle import Oracle
 from weft.sim.faults.trace import Trace
+from weft.sim.faults.views import QueueView, SubView
 
 
 @dataclass(slots=True)

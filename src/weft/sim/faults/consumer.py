@@ -20,7 +20,7 @@ from weft.broker.messages import (
 from weft.log.base import Offset
 from weft.sim.faults.client_state import ClientState, ClientWorld
 from weft.sim.faults.connection import ClientConnection
-from weft.sim.faults.oracle import require
+from weft.sim.faults.violation import require
 
 _THINK = 6_000  # between a delivery and its acknowledgement, at most
 

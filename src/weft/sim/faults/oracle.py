@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -31,107 +30,15 @@ from weft.broker.messages import (
     Nack,
     Published,
     QueueNumber,
-    SubNumber,
     Welcome,
 )
-from weft.language.ast import Filter
-from weft.language.meaning import matches
 from weft.log.base import DeadRow, Group, MoveFloor, Offset, Put, SeatId, State, StoredGroup, SubRow
 from weft.log.memory import MemoryLog
+from weft.sim.faults.views import Logged, QueueView, SubView
+from weft.sim.faults.violation import require
 
 _FAR = 1 << 62
 _head = msgspec.msgpack.Decoder(Head)
-
-
-class Violation(AssertionError):  # noqa: N818 - the word that simulations use
-    """A law was broken."""
-
-
-def require(holds: bool, law: str) -> None:
-    """Raise Violation unless a law holds."""
-    if not holds:
-        raise Violation(law)
-
-
-@dataclass(slots=True)
-class Logged:
-    """An event in the log."""
-
-    uid: str  # of the simulated event, its payload
-    attributes: dict[str, object]
-    expires: int
-    origin: tuple[int, int, int]
-
-
-@dataclass(slots=True)
-class Version:
-    """A filter of a subscription; it came into force at an offset from `low` to `high`."""
-
-    filter: Filter | None  # None: the subscription has ended
-    low: int
-    high: int = _FAR
-
-
-@dataclass(slots=True)
-class SubView:
-    """A subscription as its client knows it."""
-
-    number: SubNumber
-    queue: QueueNumber
-    durable: bool
-    versions: list[Version] = field(default_factory=list)
-
-    @property
-    def accepted(self) -> bool:
-        """Whether the client knows that it exists."""
-        return self.versions[0].high < _FAR
-
-    @property
-    def ended(self) -> bool:
-        """Whether its end was asked for."""
-        return self.versions[-1].filter is None
-
-    def may_match(self, offset: int, event: Logged) -> bool:
-        """Whether a filter that may be in force at an offset matches the event."""
-        return any(_matches(version, event) for version in self._in_force(offset))
-
-    def must_match(self, offset: int, event: Logged) -> bool:
-        """Whether every filter that may be in force at an offset matches the event, and one surely is."""
-        return self.versions[0].high <= offset and all(_matches(v, event) for v in self._in_force(offset))
-
-    def _in_force(self, offset: int) -> list[Version]:
-        """The versions that have begun by an offset, or may have, and have not surely been replaced."""
-        begun = [version for version in self.versions if version.low <= offset]
-        sure = max((i for i, version in enumerate(begun) if version.high <= offset), default=0)
-        return begun[sure:]
-
-
-def _matches(version: Version, event: Logged) -> bool:
-    return version.filter is not None and matches(version.filter, event.attributes)  # type: ignore[arg-type]
-
-
-@dataclass(slots=True)
-class QueueView:
-    """What a client has seen of a durable queue."""
-
-    seen: dict[int, int] = field(default_factory=dict)  # offset -> times delivered
-    first: set[int] = field(default_factory=set)  # what came with attempt 1
-    acked: set[int] = field(default_factory=set)  # as far as the client said
-    received: set[int] = field(default_factory=set)  # acknowledgements that the broker has, and has not lost in a crash
-    subs: list[SubView] = field(default_factory=list)
-    ordered: bool = False
-    held: set[int] = field(default_factory=set)  # failed, as the broker knows, and not delivered again
-    flights: dict[ConnectionId, set[int]] = field(default_factory=dict)  # sent and not answered
-    refused: set[int] = field(default_factory=set)  # negatively acknowledged
-    excused: set[int] = field(default_factory=set)  # gaps, dead letters
-    begins: int = 0  # the oldest event of the log when the queue began with older events
-    highest: int = 0
-
-    def drop(self, offsets: set[int]) -> None:
-        """Events are no longer in flight."""
-        self.held -= offsets
-        for flight in self.flights.values():
-            flight.difference_update(offsets)
 
 
 class Oracle:
@@ -142,6 +49,7 @@ class Oracle:
         self.next = 1
         self.utc = 0  # the broker's clock
         self.window = 1_000  # deliveries of a queue that may be unanswered on a connection
+        self.assigned = 0  # the highest offset that an event was ever given, stored or not
         self.lossless = True  # no queue may lose events because it is too far behind
         self._at = 0
         self._dead: set[int] = set()  # offsets that are a dead letter of some queue
@@ -172,6 +80,11 @@ class Oracle:
     def crashed(self) -> None:
         """A broker has crashed; `restored` follows."""
         self.sessions.clear()
+
+    def proposed(self, group: Group) -> None:
+        """A broker asks for a commit."""
+        if group.events is not None:
+            self.assigned = max(self.assigned, group.events.first + len(group.events) - 1)
 
     def committed(self, groups: Sequence[Group]) -> None:
         """Groups are durable."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 from random import Random
 from typing import NamedTuple
 
+from weft.sim.faults.shape import ONE, Shape, draw_shape
+
 FAULTS = (
     "crash",
     "commit refused",
@@ -18,6 +20,18 @@ FAULTS = (
     "slow reader",
     "clock jump",
     "quota",
+)
+LINK_FAULTS = (
+    "crash several",
+    "link cut",
+    "link half open",
+    "link dialled twice",
+    "link reads slowly",
+    "resync cut",
+    "partition",
+    "detach",
+    "stale hello",
+    "restore back-up",
 )
 OPERATIONS = {  # with their weights
     "publish": 12,
@@ -58,17 +72,42 @@ class Plan(NamedTuple):
     clients: int
     faults: frozenset[str]
     steps: tuple[Step, ...]
+    shape: Shape = ONE
 
 
 def draw_plan(seed: int, steps: int = 60, span: int = 1_000_000) -> Plan:
-    """The plan of a seed: a random subset of the faults, and steps over `span` microseconds.
+    """The plan of a seed for one broker: a random subset of the faults, and steps over `span` microseconds.
 
     >>> draw_plan(7) == draw_plan(7), len(draw_plan(7).steps)
     (True, 60)
     """
     rng = Random(seed)
     clients = rng.randint(2, 4)
-    faults = [fault for fault in FAULTS if rng.random() < 0.4]
+    return _drawn(rng, seed, clients, FAULTS, steps, span)
+
+
+def draw_network_plan(  # noqa: PLR0913 - what may be given instead of drawn
+    seed: int,
+    steps: int = 60,
+    span: int = 1_000_000,
+    *,
+    brokers: int | None = None,
+    model: str | None = None,
+    advertised: bool | None = None,
+) -> Plan:
+    """The plan of a seed for a tree of brokers; what is given is not drawn.
+
+    >>> draw_network_plan(7).shape.brokers >= 3
+    True
+    """
+    rng = Random(seed ^ 0x7EE)
+    clients = rng.randint(2, 6)
+    shape = draw_shape(rng, clients, brokers, model, advertised)
+    return _drawn(rng, seed, clients, (*FAULTS, *LINK_FAULTS), steps, span)._replace(shape=shape)
+
+
+def _drawn(rng: Random, seed: int, clients: int, possible: tuple[str, ...], steps: int, span: int) -> Plan:  # noqa: PLR0913, PLR0917
+    faults = [fault for fault in possible if rng.random() < 0.4]
     rate = rng.choice((0.05, 0.15, 0.3)) if faults else 0.0
     names, weights = list(OPERATIONS), list(OPERATIONS.values())
     drawn = []

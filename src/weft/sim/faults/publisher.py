@@ -5,7 +5,7 @@ from __future__ import annotations
 from weft.broker.messages import NewEpoch, Publish, Refused
 from weft.sim.faults.client_state import ClientState, ClientWorld, Unconfirmed
 from weft.sim.faults.connection import ClientConnection
-from weft.sim.faults.oracle import require
+from weft.sim.faults.violation import require
 
 
 class Publisher:

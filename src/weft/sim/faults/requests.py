@@ -22,7 +22,8 @@ from weft.broker.messages import (
 from weft.language.text import parse
 from weft.sim.faults.client_state import ClientState, ClientWorld
 from weft.sim.faults.connection import ClientConnection
-from weft.sim.faults.oracle import QueueView, SubView, Version, require
+from weft.sim.faults.views import QueueView, SubView, Version
+from weft.sim.faults.violation import require
 
 _AGAIN = 20_000  # microseconds before a request that failed is made again, at most
 

@@ -16,10 +16,11 @@ from weft.routing.registry import make_table
 from weft.sim.engine import Engine
 from weft.sim.faults.broker_process import BrokerProcess
 from weft.sim.faults.client import SimClient
-from weft.sim.faults.oracle import Oracle, Violation, require
+from weft.sim.faults.oracle import Oracle
 from weft.sim.faults.plan import Plan, Step
 from weft.sim.faults.steps import SHARE, STEPS, Act
 from weft.sim.faults.trace import Trace
+from weft.sim.faults.violation import Violation, require
 
 _LONG = 1 << 30  # a lag that no queue reaches
 _HEAL = 600_000_000  # simulated microseconds within which everything must be drained

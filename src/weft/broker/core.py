@@ -15,6 +15,15 @@ The driver (a node on a network, or a simulation) does the following, all in one
   means that there is more to do: `tick` at once, after what has arrived.
 - `Send`, `Close`: it sends and closes. `closed` need not be called after a `Close`, but may be.
 
+Links to neighbouring brokers:
+
+- `attach(peer, role)` makes a neighbour, once; it is stored, with what it told, and is there again after a restart.
+  `detach(peer)` ends it. `links()` says how they are.
+- One of the two brokers dials, whenever there is no connection: `dialled(connection, peer)` in place of `connected`,
+  for a connection that it has opened. The other one calls `connected` as for a client. Everything else is as for
+  clients; the same reader (`codec.client_messages`) reads both kinds of connection.
+- `relay(destination, body)` sends something to any broker of the network, where the driver gets `Relayed`.
+
 Each method returns the effects, in order. The same calls with the same arguments return the same effects.
 Retention: the log may be trimmed below `core.needed`, and no further; then the driver calls `trimmed`.
 """

@@ -8,6 +8,7 @@ from random import Random
 from weft.broker.codec import MessageReader, client_messages, encode
 from weft.broker.core import Core
 from weft.broker.effects import Close, ConnectionId, Effect, Now, Persist, Send, SetTimer
+from weft.broker.link_messages import LinkHello, LinkMessage, LinkPing, LinkUpdate
 from weft.broker.messages import Ack, ClientMessage, Nack
 from weft.errors import RemoteProtocolError
 from weft.log.base import State
@@ -15,6 +16,7 @@ from weft.log.memory import MemoryLog
 from weft.routing.table import Role, RoutingTable
 from weft.sim.engine import Engine, Scheduled
 from weft.sim.faults.group_commit import GroupCommit
+from weft.sim.faults.link_text import link_text, told_text
 from weft.sim.faults.oracle import Oracle
 from weft.sim.faults.trace import Trace
 from weft.sim.faults.wire import Lane
@@ -42,7 +44,10 @@ class BrokerProcess:
         self._engine, self._rng, self._trace, self._make = engine, rng, trace, make_core
         self._lanes: dict[ConnectionId, Lane] = {}  # to the other end
         self._closing: dict[ConnectionId, Callable[[], None]] = {}
-        self._readers: dict[ConnectionId, MessageReader[ClientMessage]] = {}
+        self._peers: dict[ConnectionId, str] = {}  # of connections to other brokers, as they call themselves
+        self.resyncing: set[ConnectionId] = set()  # whose other end has not yet told all
+        self.hellos: list[LinkHello] = []  # that this broker has ever said to others
+        self._readers: dict[ConnectionId, MessageReader[ClientMessage | LinkMessage]] = {}
         self._full: set[ConnectionId] = set()
         self._timer: Scheduled | None = None
 
@@ -68,6 +73,30 @@ class BrokerProcess:
         self.oracle.restored(self.log, state)
         self.core = self._make(self.log, state)
         self._say(f"starts, incarnation {state.incarnation}, next offset {state.next}")
+        self._match_neighbours()
+
+    def attach(self, peer: str, role: Role) -> None:
+        """Configure a neighbour; a process that is down does so when it starts."""
+        self.neighbours[peer] = role
+        self._match_neighbours()
+
+    def detach(self, peer: str) -> None:
+        """A neighbour is no longer one."""
+        del self.neighbours[peer]
+        self._match_neighbours()
+
+    def _match_neighbours(self) -> None:
+        """Let the core have the links that are configured."""
+        if self.core is None:
+            return
+        known = {status.peer for status in self.core.links()}
+        for peer in sorted(known - self.neighbours.keys()):
+            self._say(f"detaches {peer}")
+            self.perform(self.core.detach(peer, self.now))
+        for peer, role in self.neighbours.items():
+            if peer not in known:
+                self._say(f"attaches {peer}, its {role.value}")
+                self.perform(self.core.attach(peer, role, self.now))
 
     def crash(self, *, why: str) -> None:
         """End at once; what was not synced may be lost, and every connection is."""
@@ -84,6 +113,14 @@ class BrokerProcess:
         for connection in sorted(self._lanes):
             self._drop(connection)
         self.oracle.crashed()
+
+    def rewind(self, log: MemoryLog) -> None:
+        """End, and go on with another log: a copy of this one, from earlier."""
+        self.crash(why="an older copy of its log is restored")
+        log.incarnation = max(log.incarnation, self.log.incarnation)
+        self.log = log
+        self.oracle.rewound()
+        self.start()
 
     def failed(self) -> None:
         """A sync failed: the process ends, and starts again later."""
@@ -118,6 +155,13 @@ class BrokerProcess:
         self._opened(connection, lane, closing)
         self.perform(self.core.connected(connection, self.now))
 
+    def dial(self, connection: ConnectionId, peer: str, lane: Lane, closing: Callable[[], None]) -> None:
+        """This side opened a connection to a neighbour."""
+        assert self.core is not None
+        self._opened(connection, lane, closing)
+        self._peers[connection] = peer
+        self.perform(self.core.dialled(connection, peer, self.now))
+
     def _opened(self, connection: ConnectionId, lane: Lane, closing: Callable[[], None]) -> None:
         self._lanes[connection], self._closing[connection] = lane, closing
         self._readers[connection] = client_messages()
@@ -132,12 +176,27 @@ class BrokerProcess:
             raise AssertionError(f"{connection} sent garbage: {error}") from None
         if messages:
             for message in messages:
-                self._trace.count(f"received: {type(message).__name__}")
-                if type(message) is Ack:
-                    self.oracle.ack_received(connection, message)
-                elif type(message) is Nack:
-                    self.oracle.nack_received(connection, message)
+                self._note(connection, message)
             self.perform(self.core.receive(connection, messages, self.now))
+
+    def _note(self, connection: ConnectionId, message: ClientMessage | LinkMessage) -> None:
+        """Let the trace and the oracle see what comes."""
+        self._trace.count(f"received: {type(message).__name__}")
+        match message:
+            case Ack():
+                self.oracle.ack_received(connection, message)
+            case Nack():
+                self.oracle.nack_received(connection, message)
+            case LinkHello():
+                self._peers[connection] = message.name
+                self.resyncing.add(connection)
+            case LinkUpdate() if message.resynced:
+                self.resyncing.discard(connection)
+        if connection in self._peers and not isinstance(message, LinkPing):
+            peer = self._peers[connection]
+            self._say(f"<- {peer}: {link_text(message, self.table.codec)}")  # type: ignore[arg-type]
+            if isinstance(message, LinkUpdate):
+                self._trace.told(self._engine.now, peer, self.name, told_text(message, self.table.codec))
 
     def noticed_cut(self, connection: ConnectionId) -> None:
         """This side notices that a connection is gone."""
@@ -155,6 +214,8 @@ class BrokerProcess:
         self._lanes.pop(connection, None)
         self._readers.pop(connection, None)
         self._full.discard(connection)
+        self._peers.pop(connection, None)
+        self.resyncing.discard(connection)
         closing = self._closing.pop(connection, None)
         if closing is not None:
             closing()
@@ -179,6 +240,8 @@ class BrokerProcess:
     def _send(self, connection: ConnectionId, messages: list) -> None:  # type: ignore[type-arg]
         for message in messages:
             self._trace.count(f"sent: {type(message).__name__}")
+            if isinstance(message, LinkHello):
+                self.hellos.append(message)
             self.oracle.sent(connection, message)
         lane = self._lanes.get(connection)
         if lane is None or self.core is None:

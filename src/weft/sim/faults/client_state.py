@@ -13,7 +13,7 @@ from weft.sim.engine import Engine
 from weft.sim.faults.broker_process import BrokerProcess
 from weft.sim.faults.oracle import Oracle
 from weft.sim.faults.trace import Trace
-from weft.sim.faults.views import QueueView, SubView
+from weft.sim.faults.views import AdvertView, QueueView, SubView
 
 
 @dataclass(slots=True)
@@ -33,6 +33,7 @@ class ClientState:
     sequence: int = 0  # of the last event of the epoch
     unconfirmed: dict[int, Unconfirmed] = field(default_factory=dict)  # by sequence
     subs: dict[SubNumber, SubView] = field(default_factory=dict)
+    adverts: dict[int, AdvertView] = field(default_factory=dict)
     asked: list[ClientMessage] = field(default_factory=list)  # requests without an answer
     queues: dict[QueueNumber, QueueView] = field(default_factory=dict)
     ordered: dict[QueueNumber, bool] = field(default_factory=dict)

@@ -64,7 +64,8 @@ class ClientConnection:
             lane.cut()
             back.close(lambda: self._gone(connection))
 
-        world.oracle.watch(connection, self._state.queues.get)
+        state = self._state
+        world.oracle.watch(connection, state.queues.get, state.subs.get, state.adverts.get)
         broker.accept(connection, back, closing)
         self.tell(self._begin(), always=True)
 

@@ -21,20 +21,24 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from weft.broker.effects import ConnectionId
+from weft.broker.link_messages import LinkEvents, LinkMessage
 from weft.broker.messages import (
+    Accepted,
     Ack,
     BrokerMessage,
+    Complete,
     Deliver,
     Gap,
     Head,
     Nack,
     Published,
     QueueNumber,
+    SubNumber,
     Welcome,
 )
 from weft.log.base import DeadRow, Group, MoveFloor, Offset, Put, SeatId, State, StoredGroup, SubRow
 from weft.log.memory import MemoryLog
-from weft.sim.faults.views import Logged, QueueView, SubView
+from weft.sim.faults.views import AdvertView, Logged, QueueView, SubView
 from weft.sim.faults.violation import require
 
 _FAR = 1 << 62
@@ -59,8 +63,13 @@ class Oracle:
         self.sessions: dict[ConnectionId, int] = {}  # by Welcome
         self._holders: dict[int, ConnectionId] = {}  # the newest connection of a session
         self._queues: dict[ConnectionId, Callable[[QueueNumber], QueueView | None]] = {}
+        self._subs: dict[ConnectionId, Callable[[SubNumber], SubView | None]] = {}
+        self._adverts: dict[ConnectionId, Callable[[int], AdvertView | None]] = {}
         self.stored: dict[tuple[int, int], int] = defaultdict(int)  # session, epoch -> highest sequence
         self._views: list[QueueView] = []
+        self.repeats = False  # events may be stored again: a neighbour went back to an older log
+        self.on_stored: Callable[[Logged], None] = lambda _: None
+        self.on_complete: Callable[[SubView, int], None] = lambda *_: None
 
     # -- the log ---------------------------------------------------------------------------------------
 
@@ -80,6 +89,14 @@ class Oracle:
     def crashed(self) -> None:
         """A broker has crashed; `restored` follows."""
         self.sessions.clear()
+
+    def rewound(self) -> None:
+        """A broker without clients goes back to an older log; `restored` follows."""
+        self.history.clear()
+        self._uids.clear()
+        self._last.clear()
+        self._floors.clear()
+        self.next, self._at = 1, 0
 
     def proposed(self, group: Group) -> None:
         """A broker asks for a commit."""
@@ -114,16 +131,19 @@ class Oracle:
             head = _head.decode(events.heads[i])
             uid = bytes(events.payloads[i]).decode()
             session, epoch, sequence = map(int, events.origins[i])
+            self.history[offset] = event = Logged(uid, head.attributes, head.expires, (session, epoch, sequence))
+            self.on_stored(event)
+            if self.repeats and uid in self._uids:
+                continue
             require(uid not in self._uids, f"event {uid} is in the log twice, at {self._uids.get(uid)} and {offset}")
             require((epoch, sequence) > self._last.get(session, (0, 0)), f"event {uid} is out of order in the log")
             self._uids[uid] = offset
             self._last[session] = (epoch, sequence)
             self.stored[session, epoch] = sequence
-            self.history[offset] = Logged(uid, head.attributes, head.expires, (session, epoch, sequence))
 
     # -- what goes over the wires ----------------------------------------------------------------------
 
-    def sent(self, connection: ConnectionId, message: BrokerMessage) -> None:
+    def sent(self, connection: ConnectionId, message: BrokerMessage | LinkMessage) -> None:
         """A broker sends a message."""
         match message:
             case Welcome():
@@ -138,6 +158,23 @@ class Oracle:
                 view = self._queues[connection](message.queue)
                 if view is not None:
                     self._sent_to(connection, message, view)
+            case Accepted("replace", number):
+                sub = self._subs[connection](SubNumber(number))
+                if sub is not None:
+                    sub.awaited.append(len(sub.versions) - 1)
+            case Complete(number, "advertise"):
+                advert = self._adverts[connection](number)
+                if advert is not None:
+                    advert.since = min(advert.since, self.assigned)
+            case Complete(number, about):
+                sub = self._subs[connection](number)
+                if sub is not None:
+                    self.on_complete(sub, sub.awaited.pop(0) if about == "replace" and sub.awaited else 0)
+            case LinkEvents(events):
+                for event in events:
+                    known = self.history.get(event.offset)
+                    same = known is not None and known.uid == bytes(event.payload).decode()
+                    require(same, f"{connection}: offset {event.offset} is sent to a neighbour before it is stored")
             case Gap(queue, first, end):
                 view = self._queues[connection](queue)
                 if view is not None:
@@ -176,9 +213,15 @@ class Oracle:
                 failed = {offset for offset in flight if offset >= min(failed)}
             flight -= failed
 
-    def watch(self, connection: ConnectionId, queues: Callable[[QueueNumber], QueueView | None]) -> None:
-        """Whose queues a connection's acknowledgements are about."""
-        self._queues[connection] = queues
+    def watch(
+        self,
+        connection: ConnectionId,
+        queues: Callable[[QueueNumber], QueueView | None],
+        subs: Callable[[SubNumber], SubView | None],
+        adverts: Callable[[int], AdvertView | None],
+    ) -> None:
+        """Whose queues, subscriptions and advertisements the messages of a connection are about."""
+        self._queues[connection], self._subs[connection], self._adverts[connection] = queues, subs, adverts
 
     def view(self) -> QueueView:
         """A new queue."""

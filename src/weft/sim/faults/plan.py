@@ -51,6 +51,7 @@ OPERATIONS = {  # with their weights
     "dead letters": 3,
     "trim": 1,
 }
+NETWORK_OPERATIONS = {**OPERATIONS, "advertise": 2, "unadvertise": 1}
 
 
 class Step(NamedTuple):
@@ -83,7 +84,7 @@ def draw_plan(seed: int, steps: int = 60, span: int = 1_000_000) -> Plan:
     """
     rng = Random(seed)
     clients = rng.randint(2, 4)
-    return _drawn(rng, seed, clients, FAULTS, steps, span)
+    return Plan(seed, clients, *_drawn(rng, clients, FAULTS, OPERATIONS, steps, span))
 
 
 def draw_network_plan(  # noqa: PLR0913 - what may be given instead of drawn
@@ -103,15 +104,18 @@ def draw_network_plan(  # noqa: PLR0913 - what may be given instead of drawn
     rng = Random(seed ^ 0x7EE)
     clients = rng.randint(2, 6)
     shape = draw_shape(rng, clients, brokers, model, advertised)
-    return _drawn(rng, seed, clients, (*FAULTS, *LINK_FAULTS), steps, span)._replace(shape=shape)
+    faults, drawn = _drawn(rng, clients, (*FAULTS, *LINK_FAULTS), NETWORK_OPERATIONS, steps, span)
+    return Plan(seed, clients, faults, drawn, shape)
 
 
-def _drawn(rng: Random, seed: int, clients: int, possible: tuple[str, ...], steps: int, span: int) -> Plan:  # noqa: PLR0913, PLR0917
+def _drawn(  # noqa: PLR0913, PLR0917 - what a plan is drawn from
+    rng: Random, clients: int, possible: tuple[str, ...], operations: dict[str, int], steps: int, span: int
+) -> tuple[frozenset[str], tuple[Step, ...]]:
     faults = [fault for fault in possible if rng.random() < 0.4]
     rate = rng.choice((0.05, 0.15, 0.3)) if faults else 0.0
-    names, weights = list(OPERATIONS), list(OPERATIONS.values())
+    names, weights = list(operations), list(operations.values())
     drawn = []
     for time in sorted(rng.randrange(span) for _ in range(steps)):
         what = rng.choice(faults) if rng.random() < rate else rng.choices(names, weights)[0]
         drawn.append(Step(time, what, rng.randrange(clients), rng.getrandbits(32)))
-    return Plan(seed, clients, frozenset(faults), tuple(drawn))
+    return frozenset(faults), tuple(drawn)

@@ -22,7 +22,7 @@ from weft.broker.messages import (
 from weft.language.text import parse
 from weft.sim.faults.client_state import ClientState, ClientWorld
 from weft.sim.faults.connection import ClientConnection
-from weft.sim.faults.views import QueueView, SubView, Version
+from weft.sim.faults.views import AdvertView, QueueView, SubView, Version
 from weft.sim.faults.violation import require
 
 _AGAIN = 20_000  # microseconds before a request that failed is made again, at most
@@ -88,10 +88,15 @@ class Requests:
 
     def advertise(self, number: int, text: str = "TRUE") -> None:
         """Promise to publish only what a filter matches."""
+        self._state.adverts[number] = AdvertView(parse(text))
         self._ask(Advertise(number, text))
 
     def unadvertise(self, number: int) -> None:
-        """Take the promise back."""
+        """Take the promise back, unless an event that depends on it may be on its way."""
+        advert = self._state.adverts.get(number)
+        if advert is None or not advert.in_force or self._state.unconfirmed:
+            return
+        advert.until = self._world.oracle.assigned
         self._ask(Unadvertise(number))
 
     @property
@@ -118,6 +123,8 @@ class Requests:
     def accepted(self, message: Accepted) -> None:
         """A request is done: from now on it is known where a filter came into force."""
         asked = self._answered(message.about, message.number)
+        if isinstance(asked, Advertise):
+            self._state.adverts[asked.number].accepted = True
         if asked is None or message.about in ("advertise", "unadvertise"):
             return
         sub = self._state.subs[SubNumber(message.number)]
@@ -148,7 +155,9 @@ class Requests:
         """A request changed nothing; if the log was full, it is made again later."""
         self._world.trace.count(f"failed: {message.about} {message.code}")
         asked = self._answered(message.about, message.number)
-        if asked is not None and message.code != "table":
+        if isinstance(asked, Advertise) and message.code == "exists":  # it was done, and the answer was lost
+            self._state.adverts[asked.number].accepted = True
+        elif asked is not None and message.code not in ("table", "exists", "unknown"):
             self._retried.append(asked)
             self._world.soon(_AGAIN, lambda: self._ask_again(asked))
 

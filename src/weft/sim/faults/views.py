@@ -41,6 +41,7 @@ class SubView:
     queue: QueueNumber
     durable: bool
     versions: list[Version] = field(default_factory=list)
+    awaited: list[int] = field(default_factory=list)  # versions that were accepted and are not known to be complete
 
     @property
     def accepted(self) -> bool:
@@ -93,3 +94,23 @@ class QueueView:
         self.held -= offsets
         for flight in self.flights.values():
             flight.difference_update(offsets)
+
+
+@dataclass(slots=True)
+class AdvertView:
+    """An advertisement as its client knows it. It counts for events with offsets above `since`, up to `until`."""
+
+    filter: Filter
+    accepted: bool = False
+    since: int = _FAR  # the last offset given to an event before it was complete
+    until: int = _FAR  # the last one given before it was taken back
+
+    @property
+    def in_force(self) -> bool:
+        """Whether its client may publish by it."""
+        return self.accepted and self.until == _FAR
+
+    @property
+    def complete(self) -> bool:
+        """Whether every broker knows it, and goes on knowing it."""
+        return self.since < _FAR and self.until == _FAR

@@ -47,13 +47,13 @@ OCCUR = {
 def test_every_promise_is_kept_and_everything_occurs() -> None:
     found = run_seeds(range(SEEDS))
     assert found.failures == {}
-    assert {f"step: {what}" for what in STEPS} <= set(found.counts)
+    assert {f"step: {what}" for what in (*FAULTS, *OPERATIONS)} <= set(found.counts)
     assert set(found.counts) >= OCCUR
     assert found.deliveries > 3000
 
 
 def test_every_step_can_be_planned() -> None:
-    assert set(STEPS) == {*FAULTS, *OPERATIONS}
+    assert set(STEPS) >= {*FAULTS, *OPERATIONS}
 
 
 @pytest.mark.parametrize("seed", [3, 5])

@@ -8,7 +8,8 @@ from random import Random
 from weft.broker.codec import MessageReader, client_messages, encode
 from weft.broker.core import Core
 from weft.broker.effects import Close, ConnectionId, Effect, Now, Persist, Send, SetTimer
-from weft.broker.link_messages import LinkHello, LinkMessage, LinkPing, LinkUpdate
+from weft.broker.link import LinkStatus
+from weft.broker.link_messages import LinkEvents, LinkHello, LinkMessage, LinkPing, LinkUpdate
 from weft.broker.messages import Ack, ClientMessage, Nack
 from weft.errors import RemoteProtocolError
 from weft.log.base import State
@@ -66,6 +67,28 @@ class BrokerProcess:
         """The routing table of the running core."""
         assert self.core is not None
         return self.core._state.seats.table
+
+    def link(self, peer: str) -> LinkStatus | None:
+        """How the link to a neighbour is; None if there is none, or the process is down."""
+        if self.core is None:
+            return None
+        return next((status for status in self.core.links() if status.peer == peer), None)
+
+    def is_warm(self, peer: str) -> bool:
+        """Whether this broker knows what a neighbour wants."""
+        status = self.link(peer)
+        return status is not None and status.warm
+
+    def behind(self, peer: str) -> str:
+        """What a neighbour still has to get, in a sentence; empty if it has everything."""
+        status = self.link(peer)
+        if status is None or not status.connected or not status.warm:
+            return f"{self.name} is not connected to {peer}, or knows nothing of it"
+        if status.resyncing or status.waiting_control or status.waiting_changes:
+            return f"{self.name} has {status.waiting_control} items to tell {peer}, {status.waiting_changes} changes wait"
+        if status.lag or status.in_flight:
+            return f"{self.name} has events for {peer}: {status.in_flight} on their way, {status.lag} offsets behind"
+        return ""
 
     def start(self) -> None:
         """Recover from the log."""
@@ -190,8 +213,13 @@ class BrokerProcess:
             case LinkHello():
                 self._peers[connection] = message.name
                 self.resyncing.add(connection)
-            case LinkUpdate() if message.resynced:
-                self.resyncing.discard(connection)
+            case LinkUpdate():
+                self._trace.count("link: items added", len(message.ids))
+                self._trace.count("link: items dropped", len(message.drop))
+                if message.resynced:
+                    self.resyncing.discard(connection)
+            case LinkEvents(events):
+                self._trace.count("link: events", len(events))
         if connection in self._peers and not isinstance(message, LinkPing):
             peer = self._peers[connection]
             self._say(f"<- {peer}: {link_text(message, self.table.codec)}")  # type: ignore[arg-type]

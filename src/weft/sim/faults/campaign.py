@@ -16,7 +16,7 @@ Report = Callable[[str, int, int], None]
 
 
 class Setting(NamedTuple):
-    """What runs have in common. Without `network` there is one broker; otherwise what is None is drawn for each seed."""
+    """What runs have in common: one broker, or a network, of which each seed draws what is None."""
 
     steps: int = 60
     network: bool = False

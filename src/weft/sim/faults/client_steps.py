@@ -55,19 +55,19 @@ class Act(NamedTuple):
 def publish(act: Act) -> None:
     """Some durable events."""
     for _ in range(act.rng.randint(1, 5)):
-        _publish(act, _event(act.rng))
+        _publish(act, draw_event(act.rng))
 
 
 def publish_once(act: Act) -> None:
     """An event that is not durable."""
-    uid, event = _uid(act), _event(act.rng)
+    uid, event = _uid(act), draw_event(act.rng)
     act.world.network.published(act.client, uid, event)
     act.client.publisher.publish_once(uid, event)
 
 
 def publish_with_ttl(act: Act) -> None:
     """An event that expires."""
-    _publish(act, _event(act.rng), ttl=act.rng.choice((5_000, 500_000)))
+    _publish(act, draw_event(act.rng), ttl=act.rng.choice((5_000, 500_000)))
 
 
 def subscribe(act: Act, durable: bool = True, ordered: bool = True) -> None:
@@ -197,7 +197,8 @@ def _filter(rng: Random) -> str:
     return rng.choice(FILTERS)
 
 
-def _event(rng: Random) -> dict[str, object]:
+def draw_event(rng: Random) -> dict[str, object]:
+    """The attributes of a random event, of 24 possible ones."""
     event: dict[str, object] = {"x": rng.randrange(8)}
     if rng.random() < 0.8:
         event["y"] = rng.choice("ab")

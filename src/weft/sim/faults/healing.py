@@ -55,8 +55,6 @@ def _unlinked(world: World) -> str:
         near, far = trunk.near, trunk.far
         for one, other in ((near, far), (far, near)):
             assert one.core is not None
-            if not one.is_warm(other.name):
-                return f"{one.name} has not heard from {other.name}"
             if one.table.pending:
                 return f"{one.name} has more to tell"
             behind = one.behind(other.name)

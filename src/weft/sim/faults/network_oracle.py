@@ -19,6 +19,7 @@ from weft.language.meaning import matches
 from weft.sim.faults.broker_process import BrokerProcess
 from weft.sim.faults.client import SimClient
 from weft.sim.faults.path_walk import EVENTS, Attributes, Tree, broken_hop, is_settled
+from weft.sim.faults.trace import Trace
 from weft.sim.faults.views import Logged, SubView
 from weft.sim.faults.violation import require
 
@@ -52,10 +53,13 @@ class Publication:
 class NetworkOracle:
     """Sees all brokers and holds the network to the laws."""
 
-    def __init__(self, brokers: Mapping[str, BrokerProcess], clients: Sequence[SimClient], *, advertised: bool) -> None:
+    def __init__(
+        self, brokers: Mapping[str, BrokerProcess], clients: Sequence[SimClient], trace: Trace, *, advertised: bool
+    ) -> None:
         self.tree = Tree(brokers)
         self.completions: list[Completion] = []
         self._brokers = brokers
+        self._trace = trace
         self._advertised = advertised
         self._published: dict[str, Publication] = {}
         self._clients = {client.name: client for client in clients}
@@ -88,8 +92,9 @@ class NetworkOracle:
     def _complete(self, home: str, sub: SubView, version: int) -> None:
         """A broker says that a subscription is complete."""
         new = Completion(home, sub, version)
-        self.check(new, "is complete too early")
+        self._trace.count("walked: complete")
         new.since = {start: self._brokers[start].oracle.assigned for start in self.tree.ways(home)}
+        self.check(new, "is complete too early")
         if sub.durable:
             self.completions.append(new)
 
@@ -97,7 +102,7 @@ class NetworkOracle:
         """Walk all paths for which a promise holds."""
 
         def wanted(start: str) -> list[Attributes]:
-            if completion.since and start not in completion.since:
+            if start not in completion.since:
                 return []
             return [event for event in EVENTS if completion.wants(event) and self._may_publish(start, event)]
 
@@ -128,28 +133,34 @@ class NetworkOracle:
         for completion in self.completions:
             for start in list(completion.since):
                 if any({hop.broker, hop.next} == {one, other} for hop in self.tree.path(start, completion.home)):
-                    del completion.since[start]
+                    self._withdraw(completion, start)
 
     def rewound(self, name: str) -> None:
         """A broker goes back to an older log: nothing is promised through it any more."""
         for completion in self.completions:
             for start in list(completion.since):
                 if any(name in (hop.broker, hop.next) for hop in self.tree.path(start, completion.home)):
-                    del completion.since[start]
+                    self._withdraw(completion, start)
+
+    def _withdraw(self, completion: Completion, start: str) -> None:
+        self._trace.count("promise: withdrawn")
+        del completion.since[start]
 
     def look(self, draw: int) -> None:
         """Between two steps: walk the paths of one complete subscription, and see which promises hold again."""
         self.resume()
         if self.completions:
+            self._trace.count("walked: still complete")
             self.check(self.completions[draw % len(self.completions)], "was complete, and is no longer")
 
     def resume(self) -> None:
         """Promises hold again where all brokers of a path agree."""
         for completion in self.completions:
             for start in self.tree.ways(completion.home):
-                if start not in completion.since:
-                    if is_settled(self._brokers, self.tree.path(start, completion.home)):
-                        completion.since[start] = self._brokers[start].oracle.assigned
+                promised = start in completion.since
+                if not promised and is_settled(self._brokers, self.tree.path(start, completion.home)):
+                    self._trace.count("promise: renewed")
+                    completion.since[start] = self._brokers[start].oracle.assigned
 
     # -- the end ---------------------------------------------------------------------------------------
 

@@ -1,5 +1,5 @@
-"""Every path of the tree walked at one instant. Law: if a walk finds nothing, no event published now and wanted there is
-lost: each broker on the way would hand it on.
+"""Every path of the tree walked at one instant. Law: if a walk finds nothing, no event that is published now and wanted
+there is lost: each broker on the way would hand it on.
 
 The walk asks the tables themselves: each broker routes sample events that come from where they would come from.
 """

@@ -33,6 +33,11 @@ class Shape(NamedTuple):
     model: str = "covering"
     advertised: bool = False
 
+    def __str__(self) -> str:
+        if self == ONE:
+            return "one broker"
+        return f"{self.brokers} brokers, {self.model}{' with advertisements' if self.advertised else ''}"
+
     @property
     def brokers(self) -> int:
         """How many there are."""

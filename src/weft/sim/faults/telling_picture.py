@@ -97,8 +97,8 @@ def _order(shape: Shape) -> list[str]:
         below.setdefault(near, []).append(far)
 
     def walk(broker: int) -> list[int]:
-        first, *rest = below.get(broker) or [None]
-        left = [] if first is None else walk(first)
-        return [*left, broker, *(each for child in rest if child is not None for each in walk(child))]
+        children = below.get(broker, [])
+        left, right = ([each for child in some for each in walk(child)] for some in (children[:1], children[1:]))
+        return [*left, broker, *right]
 
     return [shape.names[broker] for broker in walk(0)]

@@ -69,8 +69,10 @@ class World:
         for broker in self.brokers:
             broker.start()
         self.clients = self._clients(rng)
+        if shape.brokers > 1:
+            self.trace.count(f"model: {shape.model}")
         by_name = {broker.name: broker for broker in self.brokers}
-        self.network = NetworkOracle(by_name, self.clients, advertised=shape.advertised)
+        self.network = NetworkOracle(by_name, self.clients, self.trace, advertised=shape.advertised)
 
     def _broker(self, name: str, rng: Random) -> BrokerProcess:
         def made(log: MemoryLog, state: State) -> object:

@@ -14,7 +14,7 @@ from weft.broker.messages import Ack, ClientMessage, Nack
 from weft.errors import RemoteProtocolError
 from weft.log.base import State
 from weft.log.memory import MemoryLog
-from weft.routing.table import Role, RoutingTable
+from weft.routing.table import Link, Role, RoutingTable
 from weft.sim.engine import Engine, Scheduled
 from weft.sim.faults.group_commit import GroupCommit
 from weft.sim.faults.link_text import link_text, told_text
@@ -109,17 +109,25 @@ class BrokerProcess:
         self._match_neighbours()
 
     def _match_neighbours(self) -> None:
-        """Let the core have the links that are configured."""
+        """Let the core have the links that are configured; a full log may refuse that, and it is tried again."""
         if self.core is None:
             return
-        known = {status.peer for status in self.core.links()}
-        for peer in sorted(known - self.neighbours.keys()):
+        known = self.core._state.neighbours  # noqa: SLF001 - whether one is leaving is not for everybody
+        for peer in [peer for peer in known if peer not in self.neighbours and not known[peer].leaving]:
             self._say(f"detaches {peer}")
             self.perform(self.core.detach(peer, self.now))
         for peer, role in self.neighbours.items():
             if peer not in known:
                 self._say(f"attaches {peer}, its {role.value}")
                 self.perform(self.core.attach(peer, role, self.now))
+
+    def has_link(self, peer: str) -> bool | None:
+        """Whether a neighbour is attached; None if the process is down, or the neighbour is leaving."""
+        if self.core is None:
+            return None
+        self._match_neighbours()
+        known = self.core._state.neighbours.get(Link(peer))  # noqa: SLF001
+        return known is not None if known is None or not known.leaving else None
 
     def crash(self, *, why: str) -> None:
         """End at once; what was not synced may be lost, and every connection is."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from typing import NamedTuple
 
@@ -55,4 +56,22 @@ def draw_limits(rng: Random) -> ClientLimits:
         floors=rng.choice((0, 5_000, 50_000)),
         turn=rng.choice((3, 2_000)),
         idle=rng.choice((0, 1_500_000)),
+    )
+
+
+def draw_link_limits(rng: Random, limits: ClientLimits) -> ClientLimits:
+    """The same limits, and those of links. A queue never falls behind too far, nor does a link."""
+    heartbeat = rng.choice((40_000, 200_000))
+    return replace(
+        limits,
+        lag=1 << 40,
+        link_events=rng.choice((1, 5, 4_096)),
+        link_bytes=rng.choice((300, 4 << 20)),
+        link_frames=rng.choice((1, 3, 16)),
+        link_control=rng.choice((3, 20_000)),
+        heartbeat=heartbeat,
+        link_silence=4 * heartbeat,
+        digests=rng.choice((1, 6)),
+        audit=rng.choice((2, 64)),
+        slice=rng.choice((1, 8)),
     )

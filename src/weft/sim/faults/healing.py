@@ -31,7 +31,7 @@ def unfinished(world: World) -> str:
         if broker.core is None:
             return f"{broker.name} is down"
     for client in world.clients:
-        waiting = client.is_waiting or _undelivered(client)
+        waiting = client.is_waiting or _undelivered(client) or (_incomplete(client) if world.trunks else "")
         if waiting:
             return waiting
     return _unlinked(world) or world.network.lacking()
@@ -46,6 +46,14 @@ def _undelivered(client: SimClient) -> str:
         if missing:
             uid = oracle.history[missing[0]].uid
             return f"{client.name} queue {queue} lacks {len(missing)} events, first {uid} at {missing[0]}"
+    return ""
+
+
+def _incomplete(client: SimClient) -> str:
+    """A subscription that its broker has not called complete."""
+    for number, sub in client.state.subs.items():
+        if not sub.ended and sub.completed < len(sub.versions) - 1:
+            return f"{client.name} does not know that subscription {number} is complete"
     return ""
 
 

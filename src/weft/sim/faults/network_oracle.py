@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from weft.language.meaning import matches
 from weft.sim.faults.broker_process import BrokerProcess
@@ -65,7 +66,7 @@ class NetworkOracle:
         self._clients = {client.name: client for client in clients}
         for broker in brokers.values():
             broker.oracle.on_stored = self._stored
-            broker.oracle.on_complete = lambda sub, version, home=broker.name: self._complete(home, sub, version)  # type: ignore[misc]
+            broker.oracle.on_complete = partial(self._complete, broker.name)
 
     # -- events ----------------------------------------------------------------------------------------
 
@@ -89,14 +90,19 @@ class NetworkOracle:
 
     # -- complete --------------------------------------------------------------------------------------
 
-    def _complete(self, home: str, sub: SubView, version: int) -> None:
-        """A broker says that a subscription is complete."""
-        new = Completion(home, sub, version)
+    def _complete(self, home: str, sub: SubView) -> None:
+        """A broker says that a subscription is complete, with the filter that it has there now."""
         self._trace.count("walked: complete")
+        new = Completion(home, sub, sub.answered)
         new.since = {start: self._brokers[start].oracle.assigned for start in self.tree.ways(home)}
         self.check(new, "is complete too early")
-        if sub.durable:
+        if not sub.durable:
+            return
+        known = next((each for each in self.completions if each.sub is sub and each.version == new.version), None)
+        if known is None:
             self.completions.append(new)
+        else:  # its broker has restarted, and says so again
+            known.since = {**new.since, **known.since}
 
     def check(self, completion: Completion, what: str) -> None:
         """Walk all paths for which a promise holds."""

@@ -69,7 +69,7 @@ class Oracle:
         self._views: list[QueueView] = []
         self.repeats = False  # events may be stored again: a neighbour went back to an older log
         self.on_stored: Callable[[Logged], None] = lambda _: None
-        self.on_complete: Callable[[SubView, int], None] = lambda *_: None
+        self.on_complete: Callable[[SubView], None] = lambda _: None
 
     # -- the log ---------------------------------------------------------------------------------------
 
@@ -161,15 +161,16 @@ class Oracle:
             case Accepted("replace", number):
                 sub = self._subs[connection](SubNumber(number))
                 if sub is not None:
-                    sub.awaited.append(len(sub.versions) - 1)
+                    sub.answered = len(sub.versions) - 1
             case Complete(number, "advertise"):
                 advert = self._adverts[connection](number)
                 if advert is not None:
                     advert.since = min(advert.since, self.assigned)
-            case Complete(number, about):
+            case Complete(number):
                 sub = self._subs[connection](number)
                 if sub is not None:
-                    self.on_complete(sub, sub.awaited.pop(0) if about == "replace" and sub.awaited else 0)
+                    sub.completed = sub.answered
+                    self.on_complete(sub)
             case LinkEvents(events):
                 for event in events:
                     known = self.history.get(event.offset)

@@ -191,6 +191,7 @@ class Requests:
             if not sub.durable and not sub.ended and number not in there and number not in waiting:
                 sub.versions[0] = Version(sub.versions[-1].filter, oracle.next)
                 del sub.versions[1:]
+                sub.answered, sub.completed = 0, -1
                 state.asked.append(Subscribe(number, str(sub.versions[0].filter), sub.queue, durable=False))
         self._asked_again = list(state.asked)
         self._connection.tell(*state.asked)

@@ -69,7 +69,7 @@ class Trunk:
     def _dial(self) -> None:
         if self.is_up or not self.attached:
             return
-        if self.separated or self.near.core is None or self.far.core is None:
+        if not self._can_dial:
             self._dial_later()
             return
         self._connect(self.far, self.near)
@@ -154,7 +154,14 @@ class Trunk:
 
     @property
     def _can_dial(self) -> bool:
-        return self.attached and not self.separated and self.near.core is not None and self.far.core is not None
+        if not self.attached or self.separated:
+            return False
+        return bool(self.near.has_link(self.far.name)) and bool(self.far.has_link(self.near.name))
+
+    @property
+    def is_detached(self) -> bool:
+        """Whether neither broker has the other as its neighbour any more."""
+        return self.near.has_link(self.far.name) is False and self.far.has_link(self.near.name) is False
 
     def pause(self) -> bool:
         """One end reads nothing for a while."""

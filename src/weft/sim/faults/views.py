@@ -41,7 +41,8 @@ class SubView:
     queue: QueueNumber
     durable: bool
     versions: list[Version] = field(default_factory=list)
-    awaited: list[int] = field(default_factory=list)  # versions that were accepted and are not known to be complete
+    answered: int = 0  # the last version that its broker has accepted, as far as was said
+    completed: int = -1  # the last one that its broker has called complete
 
     @property
     def accepted(self) -> bool:

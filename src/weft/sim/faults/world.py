@@ -13,7 +13,7 @@ from weft.sim.engine import Engine
 from weft.sim.faults.broker_process import BrokerProcess
 from weft.sim.faults.client import SimClient
 from weft.sim.faults.client_steps import SHARE, Act
-from weft.sim.faults.core_parts import CoreParts, MakeWorldCore, draw_limits, plain_core
+from weft.sim.faults.core_parts import CoreParts, MakeWorldCore, draw_limits, draw_link_limits, plain_core
 from weft.sim.faults.healing import mend, unfinished
 from weft.sim.faults.network_oracle import NetworkOracle
 from weft.sim.faults.oracle import Oracle
@@ -25,6 +25,7 @@ from weft.sim.faults.trunk import Trunk
 from weft.sim.faults.violation import Violation, require
 
 _LONG = 1 << 30  # a lag that no queue reaches
+_AGAIN = 10_000  # microseconds until a link that is not yet gone is attached again
 _HEAL = 600_000_000  # simulated microseconds within which everything must be drained
 
 
@@ -53,9 +54,9 @@ class World:
         self._ids = Random(plan.seed ^ 0x1D5)
         shape, rng = plan.shape, Random(plan.seed ^ 0x5EED)
         self.limits = draw_limits(rng)
-        if shape.brokers > 1:  # links would fall behind such limits, too
-            rng, several = Random(rng.getrandbits(64)), rng
-            self.brokers = [self._broker(name, Random(several.getrandbits(64))) for name in shape.names]
+        if shape.brokers > 1:
+            self.limits = draw_link_limits(rng, self.limits)
+            self.brokers = [self._broker(name, Random(rng.getrandbits(64))) for name in shape.names]
         else:
             self.brokers = [self._broker(shape.names[0], rng)]
         self.trunks = [
@@ -160,7 +161,11 @@ class World:
 
     def attach(self, trunk: Trunk) -> None:
         """Two brokers are neighbours again."""
-        if not trunk.attached:
+        if trunk.attached:
+            return
+        if not trunk.is_detached:
+            self.engine.after(_AGAIN, lambda: self.attach(trunk))
+        else:
             role = self.roles[trunk.name]
             trunk.near.attach(trunk.far.name, CONVERSE[role])
             trunk.far.attach(trunk.near.name, role)

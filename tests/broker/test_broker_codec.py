@@ -113,7 +113,7 @@ LINK: list[LinkMessage] = [
     LinkProgress(Offset(5), 1, 1),
     LinkPing(),
     LinkDigest(1, (1 << 64) - 1, 0),
-    LinkReach(True, (("east", "north"),), ("west",)),
+    LinkReach((("north", ""), ("east", "north"))),
     LinkRelay("east", "north", b"body", 2),
     Bye("refused", "because"),
 ]

@@ -14,14 +14,14 @@ import msgspec
 from msgspec.structs import replace
 
 from weft.broker.frames import MAX_FRAME, FrameReader, joined
-from weft.broker.link_messages import LinkMessage
+from weft.broker.link_messages import IncomingMessage, LinkMessage
 from weft.broker.messages import BrokerMessage, ClientMessage, Deliver
 from weft.errors import LocalProtocolError, RemoteProtocolError
 
 M = TypeVar("M")
 
 _encode = msgspec.msgpack.Encoder().encode
-_client: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(ClientMessage | LinkMessage)
+_client: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(IncomingMessage)
 _broker: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(BrokerMessage)
 
 
@@ -46,7 +46,7 @@ class MessageReader(Generic[M]):
         return self._frames.between
 
 
-def client_messages(most: int = MAX_FRAME) -> MessageReader[ClientMessage | LinkMessage]:
+def client_messages(most: int = MAX_FRAME) -> MessageReader[IncomingMessage]:
     """A reader of what a client or a neighbouring broker says: for every connection of a broker, accepted or dialled.
 
     >>> from weft.broker.messages import Ping

@@ -1,4 +1,4 @@
-"""What two neighbouring brokers say to each other. Law: the first field of a message is its tag; link tags are 64 to 95.
+"""What two neighbouring brokers say to each other. Law: the first field of a message is its tag, from 64 to 95.
 
 A link has four streams in each direction, all on one connection, which keeps their order:
 
@@ -14,12 +14,12 @@ A session begins with a `LinkHello` of each side, the dialling side first. Then 
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, get_args
 
 import msgspec
 from msgspec import Meta
 
-from weft.broker.messages import VERSION, AnyOffset, Bye, Natural, Message
+from weft.broker.messages import VERSION, AnyOffset, Bye, ClientMessage, Message, Natural
 from weft.interest.label_set import Note
 from weft.log.base import Offset
 
@@ -122,11 +122,9 @@ class LinkDigest(Message, frozen=True, tag=71):
 
 
 class LinkReach(Message, frozen=True, tag=72):
-    """Brokers behind the sender, each with the one before it on the way from there; `fresh` replaces earlier ones."""
+    """All brokers on the sender's side of the link, itself first, each with the one before it on the way from there."""
 
-    fresh: bool
-    add: tuple[tuple[str, str], ...] = ()
-    drop: tuple[str, ...] = ()
+    brokers: tuple[tuple[str, str], ...]
 
 
 class LinkRelay(Message, frozen=True, tag=73):
@@ -151,3 +149,6 @@ LinkMessage = (
     | LinkRelay
     | Bye
 )
+
+IncomingMessage = ClientMessage | LinkMessage  # what a broker reads
+LINK_MESSAGES: tuple[type, ...] = get_args(LinkMessage)

@@ -12,7 +12,9 @@ from weft.model.schema import Schema
 from weft.routing.registry import MODELS, make_table
 from weft.routing.table import Role, RoutingTable
 
-SCHEMA = Schema.from_dict({"attributes": {"x": {"type": "int", "bounds": [0, 7]}, "y": "string"}})
+SCHEMA = Schema.from_dict(
+    {"attributes": {"x": {"type": "int", "bounds": [0, 7]}, "y": {"type": "string", "categories": ["a", "b"]}}}
+)
 CONVERSE = {Role.PEER: Role.PEER, Role.MASTER: Role.SLAVE, Role.SLAVE: Role.MASTER}
 
 

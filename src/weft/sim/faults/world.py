@@ -27,6 +27,7 @@ from weft.sim.faults.violation import Violation, require
 _LONG = 1 << 30  # a lag that no queue reaches
 _AGAIN = 10_000  # microseconds until a link that is not yet gone is attached again
 _HEAL = 600_000_000  # simulated microseconds within which everything must be drained
+_HEAL_NETWORK = 60_000_000  # the same for networks
 
 
 @dataclass(slots=True)
@@ -136,9 +137,9 @@ class World:
         """No more faults: everything must drain within a bound."""
         self.trace.say(self.engine.now, "world", "faults end")
         mend(self)
-        end = self.engine.now + _HEAL
+        end = self.engine.now + (_HEAL_NETWORK if self.trunks else _HEAL)
         while self.engine.now < end and unfinished(self):
-            self.engine.run(until=self.engine.now + 1_000_000)
+            self.engine.run(until=self.engine.now + (100_000 if self.trunks else 1_000_000))
             self.network.resume()
         left = unfinished(self)
         require(not left, f"after healing something is not done: {left}")

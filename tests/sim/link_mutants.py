@@ -172,4 +172,6 @@ def events_of_a_link_are_stored_again(patch: Patch) -> None:
 
 @mutant
 def retention_removes_what_a_neighbour_has_not_got(patch: Patch) -> None:
-    patch.setattr(EventLane, "stored_floor", property(lambda self: self.cursor, lambda self, value: None), raising=False)
+    patch.setattr(
+        EventLane, "stored_floor", property(lambda self: self.cursor, lambda self, value: None), raising=False
+    )

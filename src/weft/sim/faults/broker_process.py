@@ -85,7 +85,9 @@ class BrokerProcess:
         if status is None or not status.connected or not status.warm:
             return f"{self.name} is not connected to {peer}, or knows nothing of it"
         if status.resyncing or status.waiting_control or status.waiting_changes:
-            return f"{self.name} has {status.waiting_control} items to tell {peer}, {status.waiting_changes} changes wait"
+            return (
+                f"{self.name} has {status.waiting_control} items to tell {peer}, {status.waiting_changes} changes wait"
+            )
         if status.lag or status.in_flight:
             return f"{self.name} has events for {peer}: {status.in_flight} on their way, {status.lag} offsets behind"
         return ""
@@ -112,12 +114,13 @@ class BrokerProcess:
         """Let the core have the links that are configured; a full log may refuse that, and it is tried again."""
         if self.core is None:
             return
-        known = self.core._state.neighbours  # noqa: SLF001 - whether one is leaving is not for everybody
+        known = self.core._state.neighbours
         for peer in [peer for peer in known if peer not in self.neighbours and not known[peer].leaving]:
             self._say(f"detaches {peer}")
             self.perform(self.core.detach(peer, self.now))
-        for peer, role in self.neighbours.items():
-            if peer not in known:
+        for name, role in self.neighbours.items():
+            if name not in known:
+                peer = Link(name)
                 self._say(f"attaches {peer}, its {role.value}")
                 self.perform(self.core.attach(peer, role, self.now))
 
@@ -126,7 +129,7 @@ class BrokerProcess:
         if self.core is None:
             return None
         self._match_neighbours()
-        known = self.core._state.neighbours.get(Link(peer))  # noqa: SLF001
+        known = self.core._state.neighbours.get(Link(peer))
         return known is not None if known is None or not known.leaving else None
 
     def crash(self, *, why: str) -> None:

@@ -72,6 +72,6 @@ def draw_link_limits(rng: Random, limits: ClientLimits) -> ClientLimits:
         heartbeat=heartbeat,
         link_silence=4 * heartbeat,
         digests=rng.choice((1, 6)),
-        audit=rng.choice((2, 64)),
+        audit=rng.choice((1, 4)),
         slice=rng.choice((1, 8)),
     )

@@ -19,7 +19,7 @@ from functools import partial
 from weft.language.meaning import matches
 from weft.sim.faults.broker_process import BrokerProcess
 from weft.sim.faults.client import SimClient
-from weft.sim.faults.path_walk import EVENTS, Attributes, Tree, broken_hop, is_settled
+from weft.sim.faults.path_walk import EVENTS, Attributes, Hop, Tree, broken_hop, is_settled
 from weft.sim.faults.trace import Trace
 from weft.sim.faults.views import Logged, SubView
 from weft.sim.faults.violation import require
@@ -62,6 +62,7 @@ class NetworkOracle:
         self._brokers = brokers
         self._trace = trace
         self._advertised = advertised
+        self._rewound: set[str] = set()  # brokers that went back to an older log, until all agree
         self._published: dict[str, Publication] = {}
         self._clients = {client.name: client for client in clients}
         for broker in brokers.values():
@@ -94,7 +95,8 @@ class NetworkOracle:
         """A broker says that a subscription is complete, with the filter that it has there now."""
         self._trace.count("walked: complete")
         new = Completion(home, sub, sub.answered)
-        new.since = {start: self._brokers[start].oracle.assigned for start in self.tree.ways(home)}
+        starts = [start for start in self.tree.ways(home) if self._holds(self.tree.path(start, home))]
+        new.since = {start: self._brokers[start].oracle.assigned for start in starts}
         self.check(new, "is complete too early")
         if not sub.durable:
             return
@@ -103,6 +105,12 @@ class NetworkOracle:
             self.completions.append(new)
         else:  # its broker has restarted, and says so again
             known.since = {**new.since, **known.since}
+
+    def _holds(self, path: Sequence[Hop]) -> bool:
+        """Whether what was complete before is known on a path: not behind a broker that went back to an older log."""
+        if any({hop.broker, hop.next} & self._rewound for hop in path):
+            return is_settled(self._brokers, path)
+        return True
 
     def check(self, completion: Completion, what: str) -> None:
         """Walk all paths for which a promise holds."""
@@ -143,6 +151,7 @@ class NetworkOracle:
 
     def rewound(self, name: str) -> None:
         """A broker goes back to an older log: nothing is promised through it any more."""
+        self._rewound.add(name)
         for completion in self.completions:
             for start in list(completion.since):
                 if any(name in (hop.broker, hop.next) for hop in self.tree.path(start, completion.home)):
@@ -161,6 +170,9 @@ class NetworkOracle:
 
     def resume(self) -> None:
         """Promises hold again where all brokers of a path agree."""
+        links = [Hop(one, None, other) for one in self._brokers for other in self.tree.neighbours(one)]
+        if self._rewound and is_settled(self._brokers, links):
+            self._rewound.clear()
         for completion in self.completions:
             for start in self.tree.ways(completion.home):
                 promised = start in completion.since

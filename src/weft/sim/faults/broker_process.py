@@ -9,7 +9,7 @@ from weft.broker.codec import MessageReader, client_messages, encode
 from weft.broker.core import Core
 from weft.broker.effects import Close, ConnectionId, Effect, Now, Persist, Send, SetTimer
 from weft.broker.link import LinkStatus
-from weft.broker.link_messages import LinkEvents, LinkHello, LinkMessage, LinkPing, LinkUpdate
+from weft.broker.link_messages import LinkDigest, LinkEvents, LinkHello, LinkMessage, LinkPing, LinkUpdate
 from weft.broker.messages import Ack, ClientMessage, Nack
 from weft.errors import RemoteProtocolError
 from weft.log.base import State
@@ -231,7 +231,7 @@ class BrokerProcess:
                     self.resyncing.discard(connection)
             case LinkEvents(events):
                 self._trace.count("link: events", len(events))
-        if connection in self._peers and not isinstance(message, LinkPing):
+        if connection in self._peers and not isinstance(message, LinkPing | LinkDigest):
             peer = self._peers[connection]
             self._say(f"<- {peer}: {link_text(message, self.table.codec)}")  # type: ignore[arg-type]
             if isinstance(message, LinkUpdate):

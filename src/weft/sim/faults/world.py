@@ -12,7 +12,7 @@ from weft.log.memory import MemoryLog
 from weft.sim.engine import Engine
 from weft.sim.faults.broker_process import BrokerProcess
 from weft.sim.faults.client import SimClient
-from weft.sim.faults.client_steps import SHARE, Act
+from weft.sim.faults.client_steps import FILTERS, SHARE, Act
 from weft.sim.faults.core_parts import CoreParts, MakeWorldCore, draw_limits, draw_link_limits, plain_core
 from weft.sim.faults.healing import mend, unfinished
 from weft.sim.faults.network_oracle import NetworkOracle
@@ -95,6 +95,11 @@ class World:
             draws = Random(rng.getrandbits(64))
             clients.append(SimClient(f"client{number}", home, self.engine, draws, self.trace, home.oracle))
             clients[-1].requests.shares[SHARE] = shared[home.name]
+        if self.plan.shape.advertised:
+            for client in clients:  # most publishers say at once what they will publish
+                self.numbers += 1
+                if rng.random() < 0.8:
+                    client.requests.advertise(self.numbers, rng.choice(FILTERS))
         clients[-1].anonymous = self.plan.seed % 3 == 0 and not self.plan.shape.advertised
         return clients
 

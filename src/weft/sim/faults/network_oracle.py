@@ -63,6 +63,7 @@ class NetworkOracle:
         self._trace = trace
         self._advertised = advertised
         self._rewound: set[str] = set()  # brokers that went back to an older log, until all agree
+        self._torn: list[set[str]] = []  # links that were detached, until all agree
         self._published: dict[str, Publication] = {}
         self._clients = {client.name: client for client in clients}
         for broker in brokers.values():
@@ -107,8 +108,12 @@ class NetworkOracle:
             known.since = {**new.since, **known.since}
 
     def _holds(self, path: Sequence[Hop]) -> bool:
-        """Whether what was complete before is known on a path: not behind a broker that went back to an older log."""
-        if any({hop.broker, hop.next} & self._rewound for hop in path):
+        """Whether what was complete before is known on a path.
+
+        It may not be behind a broker that went back to an older log. Nor are advertisements beyond a link that is new.
+        """
+        ends = [{hop.broker, hop.next} for hop in path]
+        if any(each & self._rewound or (self._advertised and each in self._torn) for each in ends):
             return is_settled(self._brokers, path)
         return True
 
@@ -144,6 +149,7 @@ class NetworkOracle:
 
     def cut_off(self, one: str, other: str) -> None:
         """A link is about to be detached: nothing is promised over it any more."""
+        self._torn.append({one, other})
         for completion in self.completions:
             for start in list(completion.since):
                 if any({hop.broker, hop.next} == {one, other} for hop in self.tree.path(start, completion.home)):
@@ -171,8 +177,9 @@ class NetworkOracle:
     def resume(self) -> None:
         """Promises hold again where all brokers of a path agree."""
         links = [Hop(one, None, other) for one in self._brokers for other in self.tree.neighbours(one)]
-        if self._rewound and is_settled(self._brokers, links):
+        if (self._rewound or self._torn) and is_settled(self._brokers, links):
             self._rewound.clear()
+            self._torn.clear()
         for completion in self.completions:
             for start in self.tree.ways(completion.home):
                 promised = start in completion.since

@@ -134,8 +134,15 @@ class Network:
                     self.flying.append((other, encode([message])))
             node.taken = len(node.sent)
 
+    def commit(self, name: str) -> None:
+        """Let a broker store the next group."""
+        if self[name].persists:
+            self[name].commit()
+            self[name].core.check()
+            self.sweep(self[name])
+
     def step(self) -> bool:
-        """Let one frame arrive, or one broker work; whether there was anything."""
+        """Let one frame arrive, or one broker work or store a group; whether there was anything."""
         self.collect()
         if self.flying:
             (name, wire), data = self.flying.popleft()
@@ -150,6 +157,10 @@ class Network:
                 node.timer = None
                 node.do(node.core.tick(node.now))
                 self.sweep(node)
+                return True
+        for name, node in self.nodes.items():
+            if node.persists:
+                self.commit(name)
                 return True
         return False
 

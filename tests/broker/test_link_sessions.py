@@ -92,9 +92,7 @@ def test_a_resync_sends_only_the_difference_and_drops_last() -> None:
     network.crash("a")
     network.dial("b", "a")
     network.settle()
-    assert sent_items(network, "a") == [(0, 0, False), (0, 0, True)], (
-        "ids begin anew after a restart, but hashes are the same"
-    )
+    assert sent_items(network, "a") == [(0, 0, False), (0, 0, True)], "ids begin anew, but hashes are the same"
     network.check()
 
 
@@ -239,3 +237,94 @@ def test_a_master_gets_every_event_and_tells_nothing() -> None:
     assert network["m"].core.end == 3
     assert network["m"].got("c") == [b"1"]
     assert completes(network["m"], "c") == [Complete(SubNumber(1))]
+
+
+def test_events_that_a_full_log_refuses_come_again() -> None:
+    network = Network("a", "b").chain()
+    subscribed(network, "a", "s", "x > 5")
+    network["a"].at_once = False
+    network["b"].hello("p")
+    network["b"].say("p", Publish.of(1, {"x": 7}, b"1"))
+    while not network["a"].persists:
+        network.step()
+    network.cut("a", "b")
+    network.dial("a", "b")
+    for _ in range(6):
+        network.collect()
+        network.flying and network.step()
+    network["a"].reject()
+    network.sweep(network["a"])
+    assert not network["a"].link("b").connected, "the session was told that event 1 is here"
+    network.dial("a", "b")
+    network["b"].say("p", Publish.of(2, {"x": 8}, b"2"))
+    network.settle()
+    assert network["a"].got("s") == [b"1", b"2"]
+
+
+def test_items_that_a_full_log_refuses_are_acknowledged_when_they_are_stored() -> None:
+    network = Network("a", "b").chain()
+    network["b"].at_once = False
+    network["a"].hello("s")
+    network["a"].say("s", Subscribe(SubNumber(1), "x > 5"))
+    while not network["b"].persists:
+        network.step()
+    network["b"].reject()
+    network["a"].say("s", Unsubscribe(SubNumber(1)), Subscribe(SubNumber(2), "x > 6"))
+    network.settle()
+    assert completes(network["a"], "s") == []
+    network.wait(2_000_000)
+    assert completes(network["a"], "s") == [Complete(SubNumber(2))]
+    network.crash("b")
+    assert network["b"].heard("a") == ["x > 6"]
+
+
+def test_an_attachment_that_cannot_be_stored_is_undone() -> None:
+    network = Network("a", "b")
+    network["a"].at_once = False
+    network["a"].attach("b")
+    network["b"].attach("a")
+    network.dial("a", "b")
+    for _ in range(4):
+        network.collect()
+        network.flying and network.step()
+    network["a"].reject()
+    network.sweep(network["a"])
+    assert network["a"].core.links() == []
+    network["a"].attach("b")
+    network.dial("a", "b")
+    network.settle()
+    assert network["a"].link("b").warm
+
+
+def test_a_neighbour_with_a_restored_back_up_begins_anew() -> None:
+    network = Network("a", "b").chain()
+    subscribed(network, "a", "s", "x > 5")
+    network["b"].hello("p")
+    copy = network["b"].log.backup("another log")
+    network["b"].say("p", Publish.of(1, {"x": 7}, b"1"))
+    network.settle()
+    network.cut("a", "b")
+    node = network["b"]
+    node.log, node.sent, node.taken = copy, [], 0
+    node.start()
+    network.dial("a", "b")
+    node.hello("p")
+    node.say("p", Publish.of(1, {"x": 8}, b"2"))
+    network.settle()
+    assert network["a"].got("s") == [b"1", b"2"], "offset 1 of the other log is another event"
+
+
+def test_a_back_up_restored_under_its_old_id_is_refused() -> None:
+    network = Network("a", "b").chain()
+    subscribed(network, "a", "s", "x > 5")
+    network["b"].hello("p")
+    copy = network["b"].log.backup("log of b")
+    network["b"].say("p", Publish.of(1, {"x": 7}, b"1"))
+    network.settle()
+    network.cut("a", "b")
+    node = network["b"]
+    node.log, node.sent, node.taken = copy, [], 0
+    node.start()
+    network.dial("a", "b")
+    network.settle()
+    assert "a back-up was restored under its old id" in network["a"].link("b").reason

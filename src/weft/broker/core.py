@@ -67,6 +67,7 @@ from weft.errors import LocalProtocolError
 from weft.log.base import Log, MoveFloor, Offset, SessionId, State
 from weft.model.schema import Schema
 from weft.routing.table import Link, Role, RoutingTable
+from weft.space.label_space import LabelSpace
 
 _FULL = 1_000_000  # microseconds after which floors are stored again when the log was full
 
@@ -106,7 +107,7 @@ class Core:
         self._state = BrokerState(log, state, seats, draw, schema, rules or Rules(), limits or ClientLimits())
         self._delivery = Delivery(self._state)
         self._announcing = Announcing(self._state)
-        self._linking = Linking(self._state, self._announcing, Reach(name))
+        self._linking = Linking(self._state, self._announcing, Reach(name), self._close)
         self._publishing = Publishing(self._state, self._delivery, self._linking, advertised)
         parts = self._state, self._delivery, self._publishing, self._announcing
         self._subscribing, self._sharing, self._advertising = Subscribing(*parts), Sharing(*parts), Advertising(*parts)
@@ -120,9 +121,9 @@ class Core:
             lambda peer: credentials.get(peer, b""),
             authenticate_link,
             tuple(sorted(predicates)),
-            self._greeting.close,
+            self._close,
         )
-        self._traffic = LinkTraffic(self._state, self._linking, self._link_greeting, self._greeting.close)
+        self._traffic = LinkTraffic(self._state, self._linking, self._link_greeting, self._close)
         self._greeting.link_closed = self._link_closed
         self._tickets = 0
         self._floors_at = 0  # monotonic; when acknowledgements that wait are stored; 0: none waits
@@ -341,7 +342,7 @@ class Core:
         for peer in sorted({*too_far} & state.neighbours.keys()):
             if not state.neighbours[peer].leaving:
                 state.counts["links too far behind"] += 1
-                self._linking.detach(peer, self._greeting.close)
+                self._linking.detach(peer)
         draft = state.draft
         if state.dirty or state.dirty_lanes:
             self._add_floors(draft, now)
@@ -399,7 +400,14 @@ class Core:
     def detach(self, peer: str, now: Now) -> list[Effect]:
         """End a neighbour, with everything that it told; nobody waits for it any more. Raises LocalProtocolError."""
         self._begin(now)
-        self._linking.detach(Link(peer), self._greeting.close)
+        self._linking.detach(Link(peer))
+        return self._finish(now)
+
+    def retune(self, space: LabelSpace, now: Now) -> list[Effect]:
+        """Give the whole network another label space, from one broker. Raises LocalProtocolError if it has none."""
+        self._begin(now)
+        self._publishing.match(now)
+        self._linking.retune(space)
         return self._finish(now)
 
     def links(self) -> list[LinkStatus]:
@@ -417,6 +425,11 @@ class Core:
         if not self._linking.relay(LinkRelay(destination, name, body)):
             raise LocalProtocolError(f"there is no way from {name} to {destination} now; try again later")
         return self._finish(now)
+
+    def _close(self, connection: Connection, code: str, reason: str, now: Now) -> None:
+        self._greeting.close(connection, code, reason, now)
+        if isinstance(connection.link, Neighbour):
+            connection.link.reason = reason
 
     def _link_closed(self, connection: Connection) -> None:
         for neighbour in self._state.neighbours.values():

@@ -64,10 +64,9 @@ class Neighbour:
         self._told = LinkProgress()
 
     def row(self) -> Put:
-        """As it is stored."""
-        return link_row(
-            self.seat, self.peer, self.role, self.warm, self.peer_log, self.got, Offset(self.lane.stored_floor)
-        )
+        """As it is stored, after the groups that are on their way."""
+        floor = Offset(self.lane.stored_floor)
+        return link_row(self.seat, self.peer, self.role, self.warm, self.peer_log, self.received, floor)
 
     def begin(self, connection: Connection) -> None:
         """A session begins."""

@@ -14,14 +14,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from hashlib import blake2b
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
 from weft.broker.completion import Change
-from weft.broker.link_messages import MOST_ITEMS, LinkHave, LinkUpdate
+from weft.broker.link_messages import MOST_ITEMS, LinkHave, LinkRelay, LinkUpdate
 from weft.errors import RemoteProtocolError
 from weft.interest.label_set import Note, Retuning, Stage, Switch
+from weft.log.base import Offset
 from weft.routing.digest import Digest
 from weft.routing.table import About, ItemId, Link, Update, UpdateCodec
 
@@ -51,6 +53,13 @@ class _Waiting:
         self.size = 0 if update.fresh else len(update.add) + len(update.drop)
 
 
+class _Letter(NamedTuple):
+    """Something to be handed on behind the events below an offset, and before all others."""
+
+    offset: Offset
+    message: LinkRelay
+
+
 class ControlSender:
     """The control frames to one neighbour. `most` is how many items may wait to be sent, `window` how many frames may
     be unacknowledged.
@@ -65,7 +74,8 @@ class ControlSender:
         self.sent: tuple[Hashes, Hashes] = ({}, {})  # what the neighbour holds once every frame has arrived, by kind
         self._digests = (Digest(), Digest())
         self._pool: dict[int, dict[int, list[int]]] = {}  # during a resync, by kind: unclaimed wire ids, by hash
-        self._queue: deque[_Waiting | Change] = deque()
+        self._queue: deque[_Waiting | Change | _Letter] = deque()
+        self._letters: deque[_Letter] = deque()  # of the queue
         self._queued = 0  # items in the queue
         self._later: list[Change] = []  # marks that wait for the end of a resync
         self._notes: dict[type, Note] = {}  # that the end of a resync will carry
@@ -91,6 +101,7 @@ class ControlSender:
 
     def end(self) -> None:
         """There is no session: what is told is forgotten, and marks wait for the next session's resync."""
+        self._letters.clear()
         self._put_off()
         self._recall_marks()
         self.listing = self.is_open = self.overflown = False
@@ -99,7 +110,7 @@ class ControlSender:
     def _put_off(self) -> None:
         """Forget what is queued; its marks wait for a resync."""
         self._later += [entry for entry in self._queue if isinstance(entry, Change)]
-        self._queue.clear()
+        self._queue = deque(self._letters)
         self._queued = 0
 
     def _recall_marks(self) -> None:
@@ -152,7 +163,7 @@ class ControlSender:
             return
         waiting = _Waiting(update)
         if update.fresh and waiting.about not in self._pool:  # the table begins anew by itself
-            kept = [entry for entry in self._queue if isinstance(entry, Change) or entry.about != waiting.about]
+            kept = [entry for entry in self._queue if not isinstance(entry, _Waiting) or entry.about != waiting.about]
             self._queue = deque(kept)
             self._queued = sum(entry.size for entry in kept if isinstance(entry, _Waiting))
             self._refill(waiting.about)
@@ -166,6 +177,17 @@ class ControlSender:
             self._queue.append(change)
         else:
             self._later.append(change)
+
+    def relay(self, offset: Offset, message: LinkRelay) -> None:
+        """Send a message behind the events below an offset, and behind everything that is told so far."""
+        letter = _Letter(offset, message)
+        self._letters.append(letter)
+        self._queue.append(letter)
+
+    @property
+    def barrier(self) -> Offset | None:
+        """Events from here on must wait for a message."""
+        return self._letters[0].offset if self._letters else None
 
     def give_up(self) -> list[Change]:
         """The neighbour is gone for good: the changes that waited for it."""
@@ -186,16 +208,19 @@ class ControlSender:
 
     # -- frames ---------------------------------------------------------------------------------------
 
-    def frames(self, settled: bool, most: int) -> Iterator[LinkUpdate]:
-        """The next frames, at most so many, as far as the window allows. `settled` if the table has nothing pending."""
+    def frames(self, settled: bool, cursor: Offset, most: int) -> Iterator[LinkUpdate | LinkRelay]:
+        """The next frames, at most so many, as far as the window allows.
+
+        `settled` if the table has nothing pending; `cursor` is the first event that was not sent.
+        """
         while self.is_open and not self.overflown and most > 0 and self.number - self.heard < self._window:
-            frame = self._next(settled)
+            frame = self._next(settled, cursor)
             if frame is None:
                 return
             most -= 1
             yield frame
 
-    def _next(self, settled: bool) -> LinkUpdate | None:
+    def _next(self, settled: bool, cursor: Offset) -> LinkUpdate | LinkRelay | None:
         while self._queue:
             head = self._queue[0]
             if isinstance(head, Change):
@@ -205,6 +230,11 @@ class ControlSender:
                 else:
                     self._await(head)
                 continue
+            if isinstance(head, _Letter):
+                if cursor < head.offset:
+                    return None
+                self._queue.popleft()
+                return self._letters.popleft().message
             frame = self._part(head)
             if not head.adds and not head.drop:
                 self._queue.popleft()

@@ -11,13 +11,12 @@ from weft.broker.link import Neighbour
 from weft.broker.link_agreement import check_hello
 from weft.broker.link_messages import LinkHello
 from weft.broker.reach import Reach
-from weft.broker.sessions import Connection
+from weft.broker.sessions import CloseConnection, Connection
 from weft.broker.state import BrokerState
 from weft.errors import AccessError, LocalProtocolError, RemoteProtocolError
 from weft.routing.table import Link
 
 AuthenticateLink = Callable[[LinkHello], None]  # raises AccessError
-Close = Callable[[Connection, str, str, Now], None]
 
 
 class LinkGreeting:
@@ -30,7 +29,7 @@ class LinkGreeting:
         credentials: Callable[[Link], bytes],
         authenticate: AuthenticateLink | None,
         predicates: tuple[str, ...],
-        close: Close,
+        close: CloseConnection,
     ) -> None:
         self._state = state
         self._reach = reach

@@ -22,12 +22,14 @@ from weft.broker.link_messages import MOST_EVENTS, MOST_HOPS, LinkEvent, LinkEve
 from weft.broker.link_rows import SETTINGS, read_role, removal
 from weft.broker.reach import Reach
 from weft.broker.seats import Matched
-from weft.broker.sessions import Connection
+from weft.broker.sessions import CloseConnection, Connection
 from weft.broker.state import BrokerState
 from weft.broker.tail import EventBatch
 from weft.errors import LocalProtocolError
 from weft.log.base import Offset, SeatId, SetMeta, State, StateChange
+from weft.routing.adverts import Tunable
 from weft.routing.table import Link, Role, Tell
+from weft.space.label_space import LabelSpace
 
 _READ = 256  # events that are read for a neighbour at once
 _FRAMES = 4  # control frames that a neighbour is sent in one turn
@@ -38,8 +40,9 @@ _RETRY = 1_000_000  # microseconds after which rows are stored again when the lo
 class Linking:
     """The links of one broker, whatever their connections."""
 
-    def __init__(self, state: BrokerState, announcing: Announcing, reach: Reach) -> None:
+    def __init__(self, state: BrokerState, announcing: Announcing, reach: Reach, close: CloseConnection) -> None:
         self._state = state
+        self._close = close
         self._table = state.seats.table
         self._announcing = announcing
         self.reach = reach
@@ -72,12 +75,10 @@ class Linking:
         state.new_seat()  # the cold one
         neighbour = Neighbour(peer, role, seat, state.next, self._table, state.limits)
         state.neighbours[peer] = neighbour
-        self.reach.attach(peer)
         self.tell(tells)
         state.draft.changes.append(neighbour.row())
         state.draft.urgent = True
         state.draft.rejected.append(lambda _, later: self._gone(neighbour, later))
-        self._gossip()
 
     def restore(self, kept: State) -> None:
         """Take the neighbours back, and what they told, which the table has already. Only now is anything told."""
@@ -90,7 +91,8 @@ class Linking:
             neighbour.got = neighbour.received = row.got
             state.neighbours[peer] = neighbour
             state.next_seat = SeatId(max(state.next_seat, seat + 2))
-            self.reach.attach(peer)
+            if warm:
+                self.reach.meet(peer)
         for item in kept.heard.values():
             link = kept.links.get(item.link)
             if link is not None:
@@ -98,7 +100,7 @@ class Linking:
         for peer, neighbour in state.neighbours.items():
             self.tell(self._table.attach(peer, neighbour.role))
 
-    def detach(self, peer: Link, close: Callable[[Connection, str, str, Now], None]) -> None:
+    def detach(self, peer: Link) -> None:
         """End a neighbour as soon as that is stored. Raises LocalProtocolError."""
         state = self._state
         neighbour = state.neighbours.get(peer)
@@ -108,23 +110,20 @@ class Linking:
         state.draft.changes += removal(neighbour.seat, neighbour.receiver.hashes)
         state.draft.urgent = True
 
-        def committed(now: Now) -> None:
-            for connection in (neighbour.connection, neighbour.dialling):
-                if connection is not None:
-                    close(connection, "detached", f"{self.reach.name} has detached this link", now)
-            self._gone(neighbour, now)
-
         def rejected(reason: str, now: Now) -> None:  # noqa: ARG001
             neighbour.leaving = False
 
-        state.draft.committed.append(committed)
+        state.draft.committed.append(lambda later: self._gone(neighbour, later))
         state.draft.rejected.append(rejected)
 
-    def _gone(self, neighbour: Neighbour, now: Now) -> None:  # noqa: ARG002
+    def _gone(self, neighbour: Neighbour, now: Now) -> None:
         """A neighbour is gone for good: nobody waits for it any more."""
         state = self._state
         if state.neighbours.get(neighbour.peer) is not neighbour:
             return
+        for connection in (neighbour.connection, neighbour.dialling):
+            if connection is not None:
+                self._close(connection, "detached", f"{self.reach.name} has detached this link", now)
         del state.neighbours[neighbour.peer]
         state.dirty_lanes.pop(neighbour.lane, None)
         self.behind.pop(neighbour.peer, None)
@@ -140,11 +139,11 @@ class Linking:
         state = self._state
         connection.link = neighbour
         if neighbour.peer_log != peer_log:
-            if neighbour.peer_log:
-                neighbour.former_logs.add(neighbour.peer_log)
-            neighbour.peer_log, neighbour.got, neighbour.received = peer_log, 0, 0
-            state.draft.changes.append(neighbour.row())
+            self._new_log(neighbour, peer_log)
         neighbour.begin(connection)
+        if neighbour.peer not in self.reach.names():
+            self.reach.meet(neighbour.peer)
+            self._gossip(neighbour.peer)
         neighbour.lane.resume(got if known else 0)
         self.behind[neighbour.peer] = None
         neighbour.sender.begin()
@@ -152,6 +151,22 @@ class Linking:
             state.out.send(connection.id, have)
         state.out.send(connection.id, LinkReach(self.reach.brokers(neighbour.peer)))
         self._announcing.links_changed()
+
+    def _new_log(self, neighbour: Neighbour, peer_log: str) -> None:
+        """Offsets of another log begin anew."""
+        old, got = neighbour.peer_log, neighbour.got
+        if old:
+            neighbour.former_logs.add(old)
+        neighbour.peer_log, neighbour.got, neighbour.received = peer_log, 0, 0
+        self._state.draft.changes.append(neighbour.row())
+
+        def rejected(reason: str, now: Now) -> None:
+            neighbour.former_logs.discard(old)
+            neighbour.peer_log, neighbour.got, neighbour.received = old, got, got
+            if neighbour.connection is not None:
+                self._close(neighbour.connection, "full", reason, now)
+
+        self._state.draft.rejected.append(rejected)
 
     def ended(self, neighbour: Neighbour, reason: str) -> None:
         """A session is over."""
@@ -179,11 +194,12 @@ class Linking:
             return True
         hop = self.reach.next_hop(message.destination)
         neighbour = None if hop is None else self._state.neighbours[hop]
-        if neighbour is None or neighbour.connection is None or message.hops >= MOST_HOPS:
+        if neighbour is None or not neighbour.warm or neighbour.sender.resyncing or message.hops >= MOST_HOPS:
             self._state.counts["relays dropped"] += 1
             return False
         on = LinkRelay(message.destination, message.source, message.body, message.hops + 1)
-        self._state.out.send(neighbour.connection.id, on)
+        neighbour.sender.relay(self._state.next, on)
+        self.behind[neighbour.peer] = None
         return True
 
     # -- what is told ---------------------------------------------------------------------------------
@@ -262,6 +278,9 @@ class Linking:
         """Store rows; if the log is full, later. They are stored in order."""
         state = self._state
         self._serial += 1
+        if neighbour.unstored:  # in order, behind those that the log has refused
+            neighbour.unstored[self._serial] = rows, done
+            return
         self._put(neighbour, self._serial, rows, done)
         if done is not None:
             state.draft.urgent = True
@@ -294,6 +313,13 @@ class Linking:
             self._settings = settings
             self._state.draft.changes.append(SetMeta(SETTINGS, settings.encode()))
             self._state.draft.urgent = True
+
+    def retune(self, space: LabelSpace) -> None:
+        """Change the label space of the network. Raises LocalProtocolError."""
+        if not isinstance(self._table, Tunable):
+            raise LocalProtocolError(f"a table of {self._table.model} has no label space; there is nothing to re-tune")
+        self.tell(self._table.retune(space))
+        self._keep_settings()
 
     # -- events ---------------------------------------------------------------------------------------
 
@@ -392,7 +418,7 @@ class Linking:
             if neighbour.warm:
                 self._pump(neighbour, connection, now)
         sent = 0
-        for frame in neighbour.sender.frames(not self._table.pending, _FRAMES):
+        for frame in neighbour.sender.frames(not self._table.pending, neighbour.lane.cursor, _FRAMES):
             out.send(connection.id, frame)
             sent += 1
         if sent >= _FRAMES:
@@ -400,7 +426,8 @@ class Linking:
 
     def _pump(self, neighbour: Neighbour, connection: Connection, now: Now) -> None:
         """Send stored events, as far as the window allows."""
-        lane, end = neighbour.lane, self._state.end
+        lane, barrier = neighbour.lane, neighbour.sender.barrier
+        end = self._state.end if barrier is None else min(self._state.end, barrier)
         left = self._state.limits.turn
         while lane.cursor < end and lane.has_room:
             if left <= 0:

@@ -20,7 +20,7 @@ class Reach:
     """The tree as one broker knows it.
 
     >>> reach = Reach("west")
-    >>> reach.attach(Link("north"))
+    >>> reach.meet(Link("north"))
     >>> reach.learn(Link("north"), (("north", ""), ("east", "north")))
     >>> reach.next_hop("east"), reach.path("east")
     ('north', ['west', 'north', 'east'])
@@ -30,13 +30,13 @@ class Reach:
         self.name = name
         self._behind: dict[Link, dict[str, str]] = {}
 
-    def attach(self, link: Link) -> None:
-        """There is a new neighbour."""
-        self._behind[link] = {link: self.name}
+    def meet(self, link: Link) -> None:
+        """A neighbour is there, or was at some time. One that was never there does not count."""
+        self._behind.setdefault(link, {link: self.name})
 
     def detach(self, link: Link) -> None:
         """A neighbour is gone, with everything behind it."""
-        del self._behind[link]
+        self._behind.pop(link, None)
 
     def learn(self, link: Link, brokers: Brokers) -> None:
         """A neighbour tells what is on its side. Raises RemoteProtocolError for a cycle, and nothing has changed."""
@@ -55,10 +55,8 @@ class Reach:
         for other, known in self._behind.items():
             if other != link and name in known:
                 way = self.path(name)
-                back = [*_way(behind or {name: self.name}, name, self.name)][:-1]
-                raise RemoteProtocolError(
-                    f"links must form a tree, but these make a cycle: {_shown([*way, *reversed(back)])}"
-                )
+                back = [*_way(behind or {name: self.name}, name, self.name)][1:]
+                raise RemoteProtocolError(f"links must form a tree, but these make a cycle: {_shown([*way, *back])}")
 
     def brokers(self, link: Link) -> Brokers:
         """Everything on this side of a link."""

@@ -63,7 +63,7 @@ class NetworkOracle:
         self._trace = trace
         self._advertised = advertised
         self._rewound: set[str] = set()  # brokers that went back to an older log, until all agree
-        self._torn: list[set[str]] = []  # links that were detached, until all agree
+        self._torn: list[set[str]] = []  # links that were detached and are attached again, until all agree
         self._published: dict[str, Publication] = {}
         self._clients = {client.name: client for client in clients}
         for broker in brokers.values():
@@ -110,12 +110,20 @@ class NetworkOracle:
     def _holds(self, path: Sequence[Hop]) -> bool:
         """Whether what was complete before is known on a path.
 
-        It may not be behind a broker that went back to an older log. Nor are advertisements beyond a link that is new.
+        It may not be, beyond a link that is new or behind a broker that went back to an older log: what covers a new
+        subscription was complete before that. But the first broker of a path keeps events for a neighbour that is new.
         """
-        ends = [{hop.broker, hop.next} for hop in path]
-        if any(each & self._rewound or (self._advertised and each in self._torn) for each in ends):
+        torn = [hop for hop in path if {hop.broker, hop.next} in self._torn]
+        if any({hop.broker, hop.next} & self._rewound for hop in path) or torn[1:] or torn[:1] not in ([], path[:1]):
             return is_settled(self._brokers, path)
-        return True
+        return not torn or self._keeps(path[0])
+
+    def _keeps(self, hop: Hop) -> bool:
+        """Whether a broker keeps events for a new neighbour: only once it has stored that it is one."""
+        broker = self._brokers[hop.broker]
+        if self._advertised or broker.core is None or broker.commits.busy:
+            return False
+        return any(row.peer == hop.next for row in broker.log.restore().links.values())
 
     def check(self, completion: Completion, what: str) -> None:
         """Walk all paths for which a promise holds."""
@@ -149,11 +157,14 @@ class NetworkOracle:
 
     def cut_off(self, one: str, other: str) -> None:
         """A link is about to be detached: nothing is promised over it any more."""
-        self._torn.append({one, other})
         for completion in self.completions:
             for start in list(completion.since):
                 if any({hop.broker, hop.next} == {one, other} for hop in self.tree.path(start, completion.home)):
                     self._withdraw(completion, start)
+
+    def joined(self, one: str, other: str) -> None:
+        """Two parts of the tree are linked."""
+        self._torn.append({one, other})
 
     def rewound(self, name: str) -> None:
         """A broker goes back to an older log: nothing is promised through it any more."""
@@ -182,10 +193,21 @@ class NetworkOracle:
             self._torn.clear()
         for completion in self.completions:
             for start in self.tree.ways(completion.home):
-                promised = start in completion.since
-                if not promised and is_settled(self._brokers, self.tree.path(start, completion.home)):
+                if start in completion.since:
+                    continue
+                path = self.tree.path(start, completion.home)
+                if self._keeps_for(path, completion) or is_settled(self._brokers, path):
                     self._trace.count("promise: renewed")
                     completion.since[start] = self._brokers[start].oracle.assigned
+
+    def _keeps_for(self, path: Sequence[Hop], completion: Completion) -> bool:
+        """Whether the first broker of a path keeps events for a new neighbour, from which the promise holds."""
+        first = path[0]
+        beyond = first.next == completion.home or first.next in completion.since
+        if not beyond or {first.broker, first.next} not in self._torn or not self._keeps(first):
+            return False
+        self._trace.count("promise: renewed by a cold link")
+        return True
 
     # -- the end ---------------------------------------------------------------------------------------
 

@@ -176,6 +176,7 @@ class World:
             trunk.near.attach(trunk.far.name, CONVERSE[role])
             trunk.far.attach(trunk.near.name, role)
             trunk.attach()
+            self.network.joined(trunk.near.name, trunk.far.name)
 
     def rewind(self, broker: BrokerProcess, log: MemoryLog) -> None:
         """A broker without clients goes on with a copy of its log from earlier."""

@@ -175,7 +175,7 @@ def test_digests_find_an_item_that_one_side_has_lost() -> None:
     subscribed(network, "a", "s", "x > 5")
     receiver = network["b"].core._state.neighbours[Link("a")].receiver
     [wire] = receiver.hashes[0]
-    receiver._digests[0].drop(ItemId(wire), receiver.hashes[0].pop(wire))
+    receiver._digests[0].drop(wire, receiver.hashes[0].pop(wire))
     network["b"].core._state.seats.table.learn(Link("a"), Update(drop=(ItemId(wire),)))
     network.wait(60_000_000)
     assert network["b"].core.counts["link sessions failed"] == 1

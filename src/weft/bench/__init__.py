@@ -83,6 +83,12 @@ def _core() -> Run:
     return run
 
 
+def _links() -> Run:
+    from weft.bench.links import run
+
+    return run
+
+
 BENCHES: dict[str, Callable[[], Run]] = {  # each imported when it is asked for
     "language": _language,
     "match": _match,
@@ -96,10 +102,12 @@ BENCHES: dict[str, Callable[[], Run]] = {  # each imported when it is asked for
     "spark": _spark,
     "hostile": _hostile,
     "core": _core,
+    "links": _links,
 }
 OPTIONS: dict[str, frozenset[str]] = {  # which benches take more
     "match": frozenset({"size", "workloads", "note"}),
     "routing": frozenset({"size"}),
     "ring": frozenset({"size"}),
+    "links": frozenset({"size"}),
     "spark": frozenset({"note"}),
 }

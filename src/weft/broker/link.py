@@ -68,6 +68,11 @@ class Neighbour:
         floor = Offset(self.lane.stored_floor)
         return link_row(self.seat, self.peer, self.role, self.warm, self.peer_log, self.received, floor)
 
+    @property
+    def has_frames(self) -> bool:
+        """Whether there is something to learn from it."""
+        return self.receiver.busy and not self.leaving
+
     def begin(self, connection: Connection) -> None:
         """A session begins."""
         self.connection, self.dialling = connection, None

@@ -10,15 +10,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
-from typing import NamedTuple
 
 import numpy as np
 
-from weft.broker.link_control import ABOUT, Hashes, item_hash
+from weft.broker.link_control import ABOUT
+from weft.broker.link_items import Hashes, ItemDigest, item_hash
 from weft.broker.link_messages import MOST_PAIRS, LinkDigest, LinkHave, LinkUpdate
 from weft.errors import RemoteProtocolError
 from weft.log.base import HeardRow, Put, Remove, SeatId, StateChange
-from weft.routing.digest import Digest
 from weft.routing.table import About, Item, ItemId, Link, RoutingTable, Tell, Update
 
 
@@ -36,14 +35,6 @@ class HeardFrame:
         self.stored = self.complete = False
 
 
-class Learnt(NamedTuple):
-    """What came of a few items: what must be told, the rows to store, and the frame if that was the last of it."""
-
-    tells: list[Tell]
-    rows: list[StateChange]
-    frame: HeardFrame | None
-
-
 class ControlReceiver:
     """The control frames of one neighbour. `piece` is how many items the table learns at once, `most` how many frames
     may wait.
@@ -55,8 +46,9 @@ class ControlReceiver:
         self._table = table
         self._piece, self._most = piece, most
         self.hashes: tuple[Hashes, Hashes] = ({}, {})  # of what was heard, by kind
-        self._digests = (Digest(), Digest())
+        self._digests = (ItemDigest(), ItemDigest())
         self._highest = 0
+        self._rows: list[StateChange] = []
         self._inbox: deque[LinkUpdate | LinkDigest] = deque()
         self._frame: HeardFrame | None = None  # the table learns it
         self._unstored: deque[HeardFrame] = deque()  # learnt, and not stored
@@ -72,7 +64,7 @@ class ControlReceiver:
 
     def _note(self, about: int, wire: int, hash: int) -> None:
         self.hashes[about][wire] = hash
-        self._digests[about].add(ItemId(wire), hash)
+        self._digests[about].add(wire, hash)
         self._highest = max(self._highest, wire)
 
     # -- sessions -----------------------------------------------------------------------------------
@@ -117,33 +109,39 @@ class ControlReceiver:
         """Whether there is something to learn."""
         return self._frame is not None or bool(self._inbox)
 
-    def work(self) -> Learnt:
-        """Learn a few items. Raises RemoteProtocolError; the table has not learnt them then."""
+    def work(self) -> tuple[list[Tell], HeardFrame | None]:
+        """Learn a few items: what must be told because of them, and the frame if that was the last of it.
+
+        Raises RemoteProtocolError; the table has not learnt them then.
+        """
         if self._frame is None:
             message = self._inbox.popleft()
             if isinstance(message, LinkDigest):
                 self._compare(message)
-                return Learnt([], [], None)
+                return [], None
             self._frame = self._opened(message)
         frame = self._frame
         tells: list[Tell] = []
-        rows: list[StateChange] = []
         if frame.parts:
             part = frame.parts.popleft()
             tells = self._table.learn(self.link, part)
-            rows = self._learnt(part, frame)
+            self._learnt(part, frame)
         if frame.parts:
-            return Learnt(tells, rows, None)
+            return tells, None
         self._frame = None
         self.number = frame.number
         self._unstored.append(frame)
         self._open[frame.about].append(frame)
-        return Learnt(tells, rows, frame)
+        return tells, frame
 
-    def _learnt(self, part: Update, frame: HeardFrame) -> list[StateChange]:
-        """Note what the table has learnt; returns the rows that change."""
-        about = ABOUT.index(part.about)
-        rows: list[StateChange] = []
+    def take_rows(self) -> list[StateChange]:
+        """What is to be stored of everything that the table has learnt, also of a frame that was cut off."""
+        rows, self._rows = self._rows, []
+        return rows
+
+    def _learnt(self, part: Update, frame: HeardFrame) -> None:
+        """Note what the table has learnt."""
+        about, rows = ABOUT.index(part.about), self._rows
         for wire in part.add:
             body = frame.bodies.get(wire)
             if body is not None:  # else it was heard before
@@ -152,7 +150,6 @@ class ControlReceiver:
         for wire in part.drop:
             self._digests[about].drop(wire, self.hashes[about].pop(wire))
             rows.append(Remove(HeardRow, (self._seat, about, wire)))
-        return rows
 
     def _opened(self, message: LinkUpdate) -> HeardFrame:
         if len(message.ids) != len(message.items):
@@ -220,7 +217,7 @@ class ControlReceiver:
             if actual == self.hashes[about][wire]:
                 continue
             good = False
-            self._digests[about].drop(ItemId(wire), self.hashes[about].pop(wire))
+            self._digests[about].drop(wire, self.hashes[about].pop(wire))
             if actual is not None:
                 self._note(about, wire, actual)
         return good

@@ -25,7 +25,7 @@ from weft.log.base import Offset
 
 MOST_ITEMS = 256  # added or dropped by one frame
 MOST_EVENTS = 512  # in one frame
-MOST_PAIRS = 1 << 15  # of ids and hashes in one frame
+MOST_PAIRS = 1 << 12  # of ids and hashes in one frame
 MOST_HOPS = 255
 
 About = Annotated[int, Meta(ge=0, le=1)]  # 0 subscriptions, 1 advertisements

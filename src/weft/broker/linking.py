@@ -32,7 +32,7 @@ from weft.routing.table import Link, Role, Tell
 from weft.space.label_space import LabelSpace
 
 _READ = 256  # events that are read for a neighbour at once
-_FRAMES = 4  # control frames that a neighbour is sent in one turn
+_ITEMS = 1_024  # items that are looked at for a neighbour in one turn
 _FRAME_BYTES = 400_000  # of events in one frame, besides the last
 _RETRY = 1_000_000  # microseconds after which rows are stored again when the log was full
 
@@ -121,6 +121,7 @@ class Linking:
         state = self._state
         if state.neighbours.get(neighbour.peer) is not neighbour:
             return
+        neighbour.leaving = True
         for connection in (neighbour.connection, neighbour.dialling):
             if connection is not None:
                 self._close(connection, "detached", f"{self.reach.name} has detached this link", now)
@@ -171,6 +172,9 @@ class Linking:
     def ended(self, neighbour: Neighbour, reason: str) -> None:
         """A session is over."""
         neighbour.end(reason)
+        rows = neighbour.receiver.take_rows()
+        if rows and not neighbour.leaving:
+            self._store(neighbour, rows, None)
         self.behind.pop(neighbour.peer, None)
         self._announcing.links_changed()
 
@@ -228,7 +232,7 @@ class Linking:
         """Whether there is more to do at once."""
         if not self._state.neighbours:
             return False
-        if self._table.pending or any(each.receiver.busy for each in self._state.neighbours.values()):
+        if self._table.pending or any(each.has_frames for each in self._state.neighbours.values()):
             return True
         there = (self._state.neighbours[peer].connection for peer in self.behind)
         return any(each is not None and not each.paused for each in there)
@@ -238,7 +242,7 @@ class Linking:
 
         Raises RemoteProtocolError, with the neighbour as its second argument.
         """
-        neighbours = [each for each in self._state.neighbours.values() if each.receiver.busy]
+        neighbours = [each for each in self._state.neighbours.values() if each.has_frames]
         if self._table.pending:
             self.tell(self._table.step(steps))
             self._keep_settings()
@@ -249,10 +253,10 @@ class Linking:
 
     def learn(self, neighbour: Neighbour) -> None:
         """Learn a few items of a neighbour. Raises RemoteProtocolError."""
-        learnt = neighbour.receiver.work()
-        self.tell(learnt.tells)
-        rows, frame = learnt.rows, learnt.frame
+        tells, frame = neighbour.receiver.work()
+        self.tell(tells)
         if frame is not None:
+            rows = neighbour.receiver.take_rows()
             source = neighbour.peer
             if frame.resynced and not neighbour.warm:
                 neighbour.warm = True
@@ -270,8 +274,6 @@ class Linking:
                 neighbour.receiver.advance()
 
             self._store(neighbour, rows, stored)
-        elif rows:
-            self._store(neighbour, rows, None)
         self._keep_settings()
 
     def _store(self, neighbour: Neighbour, rows: list[StateChange], done: Callable[[], None] | None) -> None:
@@ -417,11 +419,9 @@ class Linking:
             del self.behind[neighbour.peer]
             if neighbour.warm:
                 self._pump(neighbour, connection, now)
-        sent = 0
-        for frame in neighbour.sender.frames(not self._table.pending, neighbour.lane.cursor, _FRAMES):
+        for frame in neighbour.sender.frames(not self._table.pending, neighbour.lane.cursor, _ITEMS):
             out.send(connection.id, frame)
-            sent += 1
-        if sent >= _FRAMES:
+        if neighbour.sender.more:
             self.behind[neighbour.peer] = None
 
     def _pump(self, neighbour: Neighbour, connection: Connection, now: Now) -> None:

@@ -11,10 +11,10 @@ import pytest
 from strategies import EXAMPLES
 from weft.language.text import parse
 from weft.sim.faults.campaign import run_seed, run_seeds
-from weft.sim.faults.oracle import Logged, SubView, Version
 from weft.sim.faults.plan import FAULTS, OPERATIONS, Plan, Step, draw_plan
 from weft.sim.faults.shrink import shrink
 from weft.sim.faults.steps import STEPS
+from weft.sim.faults.views import Logged, SubView, Version
 from weft.sim.faults.world import World
 
 SEEDS = 40 * EXAMPLES
@@ -47,13 +47,13 @@ OCCUR = {
 def test_every_promise_is_kept_and_everything_occurs() -> None:
     found = run_seeds(range(SEEDS))
     assert found.failures == {}
-    assert {f"step: {what}" for what in STEPS} <= set(found.counts)
+    assert {f"step: {what}" for what in (*FAULTS, *OPERATIONS)} <= set(found.counts)
     assert set(found.counts) >= OCCUR
     assert found.deliveries > 3000
 
 
 def test_every_step_can_be_planned() -> None:
-    assert set(STEPS) == {*FAULTS, *OPERATIONS}
+    assert set(STEPS) >= {*FAULTS, *OPERATIONS}
 
 
 @pytest.mark.parametrize("seed", [3, 5])

@@ -1,14 +1,18 @@
-"""`weft sim faults`: a broker and its clients under simulated faults. No logic of its own: `weft.sim.faults` has it."""
+"""`weft sim faults`: brokers and clients under simulated faults. No logic of its own: `weft.sim.faults` has it."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from weft.cli.progress import bar
 from weft.cli.shell import AsJson, console, emit, say
+
+if TYPE_CHECKING:
+    from weft.sim.faults.campaign import Campaign, Setting
+    from weft.sim.faults.world import Outcome
 
 _SHOWN = 20  # failing seeds that are listed
 
@@ -17,15 +21,34 @@ def faults(  # noqa: PLR0913, PLR0917 - one option each
     seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="The first seed, or the only one.")] = 1,
     seeds: Annotated[int, typer.Option("--seeds", metavar="N", min=1, help="How many seeds to run.")] = 1,
     steps: Annotated[int, typer.Option("--steps", metavar="N", min=1, help="Steps of each run.")] = 60,
+    network: Annotated[
+        bool, typer.Option("--network", help="A random tree of 3 to 12 brokers, of a random routing model.")
+    ] = False,
+    brokers: Annotated[
+        int | None, typer.Option("--brokers", metavar="N", min=1, max=100, help="A random tree of N brokers.")
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option("--model", metavar="NAME", help="The routing model of a network."),
+    ] = None,
+    adverts: Annotated[
+        bool | None, typer.Option("--adverts/--no-adverts", help="A network with advertisements, or without.")
+    ] = None,
     trace: Annotated[
         Path | None, typer.Option("--trace", metavar="FILE", help="Write the trace of a single seed to a file.")
+    ] = None,
+    svg: Annotated[
+        Path | None, typer.Option("--svg", metavar="FILE", help="Draw which broker told which what, for a single seed.")
     ] = None,
     shrink: Annotated[
         bool, typer.Option("--shrink/--no-shrink", help="Look for a shorter run that fails in the same seed.")
     ] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Run a broker and random clients under random faults, and check every promise.
+    """Run brokers and random clients under random faults, and check every promise.
+
+    Without further options there is one broker. `--network`, `--brokers`, `--model` or `--adverts` make it a tree of
+    brokers; what is not given is drawn from the seed.
 
     A seed always gives the same run. A single seed is shown line by line; if it fails, it is first shrunk to fewer
     steps. Exits with 1 if a promise is broken.
@@ -33,55 +56,87 @@ def faults(  # noqa: PLR0913, PLR0917 - one option each
     \b
     Example:
       $ weft sim faults --seed 7
-      $ weft sim faults --seed 1 --seeds 1000
+      $ weft sim faults --brokers 5 --model covering --seed 7 --svg told.svg
+      $ weft sim faults --network --seed 1 --seeds 1000
     """
-    failed = _one(seed, steps, trace, shrink, as_json) if seeds == 1 else _many(seed, seeds, steps, as_json)
+    setting = _setting(steps, network, brokers, model, adverts)
+    if seeds == 1:
+        failed = _one(seed, setting, trace, svg, shrink, as_json)
+    elif svg is not None or trace is not None:
+        raise typer.BadParameter("a trace or a picture is of one seed; leave out --seeds")
+    else:
+        failed = _many(seed, seeds, setting, as_json)
     if failed:
         raise typer.Exit(1)
 
 
-def _one(seed: int, steps: int, file: Path | None, shrink: bool, as_json: bool) -> bool:
-    from weft.sim.faults.campaign import run_seed, smallest
+def _setting(steps: int, network: bool, brokers: int | None, model: str | None, adverts: bool | None) -> Setting:
+    from weft.model.schema import did_you_mean
+    from weft.routing.registry import MODELS
+    from weft.sim.faults.campaign import Setting
 
-    outcome = run_seed(seed, steps)
+    if model is not None and model not in MODELS:
+        raise typer.BadParameter(f"there is no model {model!r}{did_you_mean(model, MODELS)}", param_hint="--model")
+    many = network or model is not None or adverts is not None or brokers not in (None, 1)
+    if many and brokers == 1:
+        raise typer.BadParameter("a network has at least 2 brokers", param_hint="--brokers")
+    return Setting(steps, many, brokers, model, adverts)
+
+
+def _one(  # noqa: PLR0913, PLR0917 - one option each
+    seed: int, setting: Setting, file: Path | None, svg: Path | None, shrink: bool, as_json: bool
+) -> bool:
+    from weft.sim.faults.campaign import run_seed, smallest
+    from weft.sim.faults.telling_picture import telling_picture
+
+    outcome = run_seed(seed, setting)
     if outcome.failure and shrink:
         outcome = smallest(outcome.plan)
     lines = outcome.trace.lines
     if file is not None:
         file.write_text("\n".join([*lines, ""]), encoding="utf-8")
+    if svg is not None:
+        title = f"Seed {seed}: who told whom what"
+        svg.write_text(telling_picture(outcome.plan.shape, outcome.trace.tellings, title), encoding="utf-8")
     if as_json:
-        emit(
-            {
-                "seed": seed,
-                "failure": outcome.failure or None,
-                "steps": len(outcome.plan.steps),
-                "events": outcome.events,
-                "deliveries": outcome.deliveries,
-                "trace": outcome.trace.digest(),
-                "counts": dict(sorted(outcome.trace.counts.items())),
-            }
-        )
+        emit(_figures(seed, outcome))
         return bool(outcome.failure)
     if file is None:
         for line in lines:
             say(line)
     else:
         say(f"trace: {file}")
+    if svg is not None:
+        say(f"picture: {svg}")
     for note in outcome.notes:
         say(note, "yellow")
     verdict = outcome.failure or "every promise was kept"
     size = f"{len(outcome.plan.steps)} steps, {outcome.events} events, {outcome.deliveries} deliveries"
-    say(f"seed {seed}, {size}: {verdict}")
+    say(f"seed {seed}, {outcome.plan.shape}, {size}: {verdict}")
     return bool(outcome.failure)
 
 
-def _many(first: int, number: int, steps: int, as_json: bool) -> bool:
-    from rich.table import Table
+def _figures(seed: int, outcome: Outcome) -> dict[str, object]:
+    shape = outcome.plan.shape
+    return {
+        "seed": seed,
+        "brokers": shape.brokers,
+        "model": shape.model,
+        "advertisements": shape.advertised,
+        "failure": outcome.failure or None,
+        "steps": len(outcome.plan.steps),
+        "events": outcome.events,
+        "deliveries": outcome.deliveries,
+        "trace": outcome.trace.digest(),
+        "counts": dict(sorted(outcome.trace.counts.items())),
+    }
 
+
+def _many(first: int, number: int, setting: Setting, as_json: bool) -> bool:
     from weft.sim.faults.campaign import run_seeds
 
     with bar() as report:
-        found = run_seeds(range(first, first + number), steps, report)
+        found = run_seeds(range(first, first + number), setting, report)
     if as_json:
         emit(
             {
@@ -92,7 +147,14 @@ def _many(first: int, number: int, steps: int, as_json: bool) -> bool:
                 "counts": dict(sorted(found.counts.items())),
             }
         )
-        return bool(found.failures)
+    else:
+        _show(found)
+    return bool(found.failures)
+
+
+def _show(found: Campaign) -> None:
+    from rich.table import Table
+
     table = Table(title=f"{found.seeds:,} seeds, {found.events:,} events, {found.deliveries:,} deliveries")
     table.add_column("what occurred")
     table.add_column("times", justify="right")
@@ -102,4 +164,3 @@ def _many(first: int, number: int, steps: int, as_json: bool) -> bool:
     for seed, why in list(found.failures.items())[:_SHOWN]:
         say(f"seed {seed} failed: {why}", "red")
     say(f"{len(found.failures)} of {found.seeds:,} seeds failed" if found.failures else "every promise was kept")
-    return bool(found.failures)

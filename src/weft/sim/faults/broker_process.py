@@ -1,34 +1,31 @@
-"""A simulated broker process: it drives the core as a node on a network does, and can crash at any instant.
-
-Groups are committed as on a real machine: written, then synced, then the core is told, with time between the three.
-"""
+"""A simulated broker process: it drives the core as a node on a network does, and can crash at any instant."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import TYPE_CHECKING
 
 from weft.broker.codec import MessageReader, client_messages, encode
 from weft.broker.core import Core
 from weft.broker.effects import Close, ConnectionId, Effect, Now, Persist, Send, SetTimer
-from weft.broker.link_messages import IncomingMessage
-from weft.broker.messages import Ack, Nack
-from weft.errors import LogFailedError, LogFullError, RemoteProtocolError
+from weft.broker.link import LinkStatus
+from weft.broker.link_messages import LinkDigest, LinkEvents, LinkHello, LinkMessage, LinkPing, LinkUpdate
+from weft.broker.messages import Ack, ClientMessage, Nack
+from weft.errors import RemoteProtocolError
 from weft.log.base import State
 from weft.log.memory import MemoryLog
+from weft.routing.table import Link, Role, RoutingTable
 from weft.sim.engine import Engine, Scheduled
+from weft.sim.faults.group_commit import GroupCommit
+from weft.sim.faults.link_text import link_text, told_text
+from weft.sim.faults.oracle import Oracle
 from weft.sim.faults.trace import Trace
 from weft.sim.faults.wire import Lane
-
-if TYPE_CHECKING:
-    from weft.sim.faults.oracle import Oracle
 
 MakeCore = Callable[[MemoryLog, State], Core]
 
 UTC = 1_700_000_000_000_000  # when a simulation begins
 _FULL = 20_000  # bytes that wait on a lane before the core hears of it
-_LAZY = 40_000  # microseconds that a group which is not urgent waits at most
 
 
 class BrokerProcess:
@@ -39,18 +36,21 @@ class BrokerProcess:
     ) -> None:
         self.name = name
         self.log = log
+        self.oracle = oracle
         self.skew = 0  # of the UTC clock
         self.latest = 0  # that this clock has ever shown
         self.core: Core | None = None
-        self._engine, self._rng, self._trace, self._oracle, self._make = engine, rng, trace, oracle, make_core
-        self._lanes: dict[ConnectionId, Lane] = {}  # to the client
+        self.neighbours: dict[str, Role] = {}  # as it is configured
+        self.commits = GroupCommit(self, engine, rng, trace)
+        self._engine, self._rng, self._trace, self._make = engine, rng, trace, make_core
+        self._lanes: dict[ConnectionId, Lane] = {}  # to the other end
         self._closing: dict[ConnectionId, Callable[[], None]] = {}
-        self._readers: dict[ConnectionId, MessageReader[IncomingMessage]] = {}
+        self._peers: dict[ConnectionId, str] = {}  # of connections to other brokers, as they call themselves
+        self.resyncing: set[ConnectionId] = set()  # whose other end has not yet told all
+        self.hellos: list[LinkHello] = []  # that this broker has ever said to others
+        self._readers: dict[ConnectionId, MessageReader[ClientMessage | LinkMessage]] = {}
         self._full: set[ConnectionId] = set()
-        self._waiting: list[Persist] = []
-        self._commit: Scheduled | None = None
         self._timer: Scheduled | None = None
-        self._committing = False
 
     # -- life ------------------------------------------------------------------------------------------
 
@@ -59,15 +59,78 @@ class BrokerProcess:
         """The time as this process sees it."""
         utc = UTC + self._engine.now + self.skew
         self.latest = max(self.latest, utc)
-        self._oracle.utc = utc
+        self.oracle.utc = utc
         return Now(self._engine.now, utc)
+
+    @property
+    def table(self) -> RoutingTable:
+        """The routing table of the running core."""
+        assert self.core is not None
+        return self.core._state.seats.table
+
+    def link(self, peer: str) -> LinkStatus | None:
+        """How the link to a neighbour is; None if there is none, or the process is down."""
+        if self.core is None:
+            return None
+        return next((status for status in self.core.links() if status.peer == peer), None)
+
+    def is_warm(self, peer: str) -> bool:
+        """Whether this broker knows what a neighbour wants."""
+        status = self.link(peer)
+        return status is not None and status.warm
+
+    def behind(self, peer: str) -> str:
+        """What a neighbour still has to get, in a sentence; empty if it has everything."""
+        status = self.link(peer)
+        if status is None or not status.connected or not status.warm:
+            return f"{self.name} is not connected to {peer}, or knows nothing of it"
+        if status.resyncing or status.waiting_control or status.waiting_changes:
+            return (
+                f"{self.name} has {status.waiting_control} items to tell {peer}, {status.waiting_changes} changes wait"
+            )
+        if status.lag or status.in_flight:
+            return f"{self.name} has events for {peer}: {status.in_flight} on their way, {status.lag} offsets behind"
+        return ""
 
     def start(self) -> None:
         """Recover from the log."""
         state = self.log.restore()
-        self._oracle.restored(self.log, state)
+        self.oracle.restored(self.log, state)
         self.core = self._make(self.log, state)
         self._say(f"starts, incarnation {state.incarnation}, next offset {state.next}")
+        self._match_neighbours()
+
+    def attach(self, peer: str, role: Role) -> None:
+        """Configure a neighbour; a process that is down does so when it starts."""
+        self.neighbours[peer] = role
+        self._match_neighbours()
+
+    def detach(self, peer: str) -> None:
+        """A neighbour is no longer one."""
+        del self.neighbours[peer]
+        self._match_neighbours()
+
+    def _match_neighbours(self) -> None:
+        """Let the core have the links that are configured; a full log may refuse that, and it is tried again."""
+        if self.core is None:
+            return
+        known = self.core._state.neighbours
+        for peer in [peer for peer in known if peer not in self.neighbours and not known[peer].leaving]:
+            self._say(f"detaches {peer}")
+            self.perform(self.core.detach(peer, self.now))
+        for name, role in self.neighbours.items():
+            if name not in known:
+                peer = Link(name)
+                self._say(f"attaches {peer}, its {role.value}")
+                self.perform(self.core.attach(peer, role, self.now))
+
+    def has_link(self, peer: str) -> bool | None:
+        """Whether a neighbour is attached; None if the process is down, or the neighbour is leaving."""
+        if self.core is None:
+            return None
+        self._match_neighbours()
+        known = self.core._state.neighbours.get(Link(peer))
+        return known is not None if known is None or not known.leaving else None
 
     def crash(self, *, why: str) -> None:
         """End at once; what was not synced may be lost, and every connection is."""
@@ -76,15 +139,32 @@ class BrokerProcess:
         self._say(f"CRASH: {why}")
         self.count_core()
         self.core = None
-        for timer in (self._commit, self._timer):
-            if timer is not None:
-                timer.cancel()
-        self._commit, self._timer, self._committing = None, None, False
-        self._waiting.clear()
+        self.commits.stop()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
         self.log = self.log.crash(_Draws(self._rng))  # type: ignore[arg-type] # draws as a generator does
         for connection in sorted(self._lanes):
             self._drop(connection)
-        self._oracle.crashed()
+        self.oracle.crashed()
+
+    def rewind(self, log: MemoryLog) -> None:
+        """End, and go on with another log: a copy of this one, from earlier."""
+        self.crash(why="an older copy of its log is restored")
+        log.incarnation = max(log.incarnation, self.log.incarnation)
+        self.log = log
+        self.oracle.rewound()
+        self.start()
+
+    def failed(self) -> None:
+        """A sync failed: the process ends, and starts again later."""
+        self.crash(why="a sync failed")
+        self._engine.after(3000, self.restart)
+
+    def restart(self) -> None:
+        """Start, unless it runs."""
+        if self.core is None:
+            self.start()
 
     def count_core(self) -> None:
         """Add what the core has counted to the trace; it begins anew with each start."""
@@ -94,7 +174,7 @@ class BrokerProcess:
 
     def trim(self) -> None:
         """Retention: remove what nobody needs any more, then store how far the queues are for the next time."""
-        if self.core is None or self._committing:
+        if self.core is None or self.commits.busy:
             return
         self.perform(self.core.store_floors(self.now))
         if self.log.trim(self.core.needed):
@@ -104,28 +184,58 @@ class BrokerProcess:
     # -- connections -----------------------------------------------------------------------------------
 
     def accept(self, connection: ConnectionId, lane: Lane, closing: Callable[[], None]) -> None:
-        """A connection came; `lane` leads to the client, `closing` is called when this side closes it."""
+        """A connection came; `lane` leads to the other end, `closing` is called when this side closes it."""
         assert self.core is not None
-        self._lanes[connection], self._closing[connection] = lane, closing
-        self._readers[connection] = client_messages()
+        self._opened(connection, lane, closing)
         self.perform(self.core.connected(connection, self.now))
 
+    def dial(self, connection: ConnectionId, peer: str, lane: Lane, closing: Callable[[], None]) -> None:
+        """This side opened a connection to a neighbour."""
+        assert self.core is not None
+        self._opened(connection, lane, closing)
+        self._peers[connection] = peer
+        self.perform(self.core.dialled(connection, peer, self.now))
+
+    def _opened(self, connection: ConnectionId, lane: Lane, closing: Callable[[], None]) -> None:
+        self._lanes[connection], self._closing[connection] = lane, closing
+        self._readers[connection] = client_messages()
+
     def receive(self, connection: ConnectionId, data: bytes) -> None:
-        """Bytes came from a client."""
+        """Bytes came from the other end."""
         if self.core is None or connection not in self._readers:
             return
         try:
             messages = self._readers[connection].feed(data)
-        except RemoteProtocolError as error:  # a simulated client sends nothing that cannot be read
+        except RemoteProtocolError as error:  # nobody in a simulation sends what cannot be read
             raise AssertionError(f"{connection} sent garbage: {error}") from None
         if messages:
             for message in messages:
-                self._trace.count(f"received: {type(message).__name__}")
-                if type(message) is Ack:
-                    self._oracle.ack_received(connection, message)
-                elif type(message) is Nack:
-                    self._oracle.nack_received(connection, message)
+                self._note(connection, message)
             self.perform(self.core.receive(connection, messages, self.now))
+
+    def _note(self, connection: ConnectionId, message: ClientMessage | LinkMessage) -> None:
+        """Let the trace and the oracle see what comes."""
+        self._trace.count(f"received: {type(message).__name__}")
+        match message:
+            case Ack():
+                self.oracle.ack_received(connection, message)
+            case Nack():
+                self.oracle.nack_received(connection, message)
+            case LinkHello():
+                self._peers[connection] = message.name
+                self.resyncing.add(connection)
+            case LinkUpdate():
+                self._trace.count("link: items added", len(message.ids))
+                self._trace.count("link: items dropped", len(message.drop))
+                if message.resynced:
+                    self.resyncing.discard(connection)
+            case LinkEvents(events):
+                self._trace.count("link: events", len(events))
+        if connection in self._peers and not isinstance(message, LinkPing | LinkDigest):
+            peer = self._peers[connection]
+            self._say(f"<- {peer}: {link_text(message, self.table.codec)}")  # type: ignore[arg-type]
+            if isinstance(message, LinkUpdate):
+                self._trace.told(self._engine.now, peer, self.name, told_text(message, self.table.codec))
 
     def noticed_cut(self, connection: ConnectionId) -> None:
         """This side notices that a connection is gone."""
@@ -134,7 +244,7 @@ class BrokerProcess:
             self.perform(self.core.closed(connection, self.now))
 
     def drained(self, connection: ConnectionId) -> None:
-        """The client has read; there may be room again."""
+        """The other end has read; there may be room again."""
         if self.core is not None and connection in self._full and self._lanes[connection].backlog < _FULL // 2:
             self._full.discard(connection)
             self.perform(self.core.resumed(connection, self.now))
@@ -143,6 +253,8 @@ class BrokerProcess:
         self._lanes.pop(connection, None)
         self._readers.pop(connection, None)
         self._full.discard(connection)
+        self._peers.pop(connection, None)
+        self.resyncing.discard(connection)
         closing = self._closing.pop(connection, None)
         if closing is not None:
             closing()
@@ -156,8 +268,8 @@ class BrokerProcess:
                 case Send(connection, messages):
                     self._send(connection, messages)
                 case Persist():
-                    self._waiting.append(effect)
-                    self._plan_commit()
+                    self.oracle.proposed(effect.group)
+                    self.commits.add(effect)
                 case SetTimer(at):
                     self._set_timer(at)
                 case Close(connection):
@@ -167,7 +279,9 @@ class BrokerProcess:
     def _send(self, connection: ConnectionId, messages: list) -> None:  # type: ignore[type-arg]
         for message in messages:
             self._trace.count(f"sent: {type(message).__name__}")
-            self._oracle.sent(connection, message)
+            if isinstance(message, LinkHello):
+                self.hellos.append(message)
+            self.oracle.sent(connection, message)
         lane = self._lanes.get(connection)
         if lane is None or self.core is None:
             return
@@ -186,56 +300,6 @@ class BrokerProcess:
         self._timer = None
         if self.core is not None:
             self.perform(self.core.tick(self.now))
-
-    # -- the log ---------------------------------------------------------------------------------------
-
-    def _plan_commit(self) -> None:
-        """Commit soon if somebody waits for it, else later; a commit that is under way comes first."""
-        if self._committing or not self._waiting:
-            return
-        urgent = any(waiting.urgent for waiting in self._waiting)
-        due = self._engine.now + (1 + self._rng.randrange(800) if urgent else _LAZY)
-        if self._commit is None or due < self._commit.time:
-            if self._commit is not None:
-                self._commit.cancel()
-            self._commit = self._engine.at(due, self._write)
-
-    def _write(self) -> None:
-        taken, self._waiting = self._waiting, []
-        self._commit = None
-        try:
-            self.log.write([persist.group for persist in taken])
-        except LogFullError as error:
-            self._trace.count("fault: commit refused")
-            self._say(f"log full: {error}")
-            assert self.core is not None
-            self.perform(self.core.rejected(taken[0].ticket, str(error), self.now))
-            return
-        self._committing = True
-        self._commit = self._engine.after(1 + self._rng.randrange(1500), lambda: self._sync(taken))
-
-    def _sync(self, taken: list[Persist]) -> None:
-        try:
-            self.log.sync()
-        except LogFailedError:
-            self._trace.count("fault: sync failed")
-            self.crash(why="a sync failed")
-            self._engine.after(3000, self.restart)
-            return
-        self._oracle.committed([persist.group for persist in taken])
-        self._commit = self._engine.after(1 + self._rng.randrange(200), lambda: self._told(taken))
-
-    def _told(self, taken: list[Persist]) -> None:
-        self._commit, self._committing = None, False
-        for persist in taken:
-            if self.core is not None:
-                self.perform(self.core.committed(persist.ticket, self.now))
-        self._plan_commit()
-
-    def restart(self) -> None:
-        """Start, unless it runs."""
-        if self.core is None:
-            self.start()
 
     def _say(self, what: str) -> None:
         self._trace.say(self._engine.now, self.name, what)

@@ -1,16 +1,39 @@
-"""Many seeds, one after another or over processes. Law: a seed's outcome does not depend on the others."""
+"""Many seeds, one after another. Law: a seed's outcome does not depend on the others."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from weft.sim.faults.plan import Plan, draw_plan
+from weft.sim.faults.core_parts import MakeWorldCore, plain_core
+from weft.sim.faults.plan import Plan, draw_network_plan, draw_plan
 from weft.sim.faults.shrink import shrink
-from weft.sim.faults.world import MakeWorldCore, Outcome, World, plain_core
+from weft.sim.faults.world import Outcome, World
 
 Report = Callable[[str, int, int], None]
+
+
+class Setting(NamedTuple):
+    """What runs have in common: one broker, or a network, of which each seed draws what is None."""
+
+    steps: int = 60
+    network: bool = False
+    brokers: int | None = None
+    model: str | None = None
+    advertised: bool | None = None
+
+    def plan(self, seed: int) -> Plan:
+        """The plan of a seed."""
+        if not self.network:
+            return draw_plan(seed, self.steps)
+        given = {"brokers": self.brokers, "model": self.model, "advertised": self.advertised}
+        return draw_network_plan(seed, self.steps, **given)  # type: ignore[arg-type]
+
+
+ONE_BROKER = Setting()
+MANY_BROKERS = Setting(network=True)
 
 
 @dataclass(slots=True)
@@ -24,22 +47,22 @@ class Campaign:
     failures: dict[int, str] = field(default_factory=dict)  # by seed
 
 
-def run_seed(seed: int, steps: int = 60, make_core: MakeWorldCore = plain_core) -> Outcome:
+def run_seed(seed: int, setting: Setting = ONE_BROKER, make_core: MakeWorldCore = plain_core) -> Outcome:
     """One run.
 
     >>> run_seed(1).failure
     ''
     """
-    return World(draw_plan(seed, steps), make_core).run()
+    return World(setting.plan(seed), make_core).run()
 
 
-def run_seeds(seeds: Iterable[int], steps: int = 60, report: Report | None = None) -> Campaign:
+def run_seeds(seeds: Iterable[int], setting: Setting = ONE_BROKER, report: Report | None = None) -> Campaign:
     """Run many seeds and add up what occurred."""
     found, todo = Campaign(), list(seeds)
     for done, seed in enumerate(todo):
         if report is not None:
             report(f"seed {seed}, {len(found.failures)} failed", done, len(todo))
-        outcome = run_seed(seed, steps)
+        outcome = run_seed(seed, setting)
         found.seeds += 1
         found.events += outcome.events
         found.deliveries += outcome.deliveries

@@ -17,14 +17,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 import msgspec
 
 from weft.broker.effects import ConnectionId
+from weft.broker.link_messages import LinkEvents, LinkMessage
 from weft.broker.messages import (
+    Accepted,
     Ack,
     BrokerMessage,
+    Complete,
     Deliver,
     Gap,
     Head,
@@ -34,104 +36,13 @@ from weft.broker.messages import (
     SubNumber,
     Welcome,
 )
-from weft.language.ast import Filter
-from weft.language.meaning import matches
 from weft.log.base import DeadRow, Group, MoveFloor, Offset, Put, SeatId, State, StoredGroup, SubRow
 from weft.log.memory import MemoryLog
+from weft.sim.faults.views import AdvertView, Logged, QueueView, SubView
+from weft.sim.faults.violation import require
 
 _FAR = 1 << 62
 _head = msgspec.msgpack.Decoder(Head)
-
-
-class Violation(AssertionError):  # noqa: N818 - the word that simulations use
-    """A law was broken."""
-
-
-def require(holds: bool, law: str) -> None:
-    """Raise Violation unless a law holds."""
-    if not holds:
-        raise Violation(law)
-
-
-@dataclass(slots=True)
-class Logged:
-    """An event in the log."""
-
-    uid: str  # of the simulated event, its payload
-    attributes: dict[str, object]
-    expires: int
-    origin: tuple[int, int, int]
-
-
-@dataclass(slots=True)
-class Version:
-    """A filter of a subscription; it came into force at an offset from `low` to `high`."""
-
-    filter: Filter | None  # None: the subscription has ended
-    low: int
-    high: int = _FAR
-
-
-@dataclass(slots=True)
-class SubView:
-    """A subscription as its client knows it."""
-
-    number: SubNumber
-    queue: QueueNumber
-    durable: bool
-    versions: list[Version] = field(default_factory=list)
-
-    @property
-    def accepted(self) -> bool:
-        """Whether the client knows that it exists."""
-        return self.versions[0].high < _FAR
-
-    @property
-    def ended(self) -> bool:
-        """Whether its end was asked for."""
-        return self.versions[-1].filter is None
-
-    def may_match(self, offset: int, event: Logged) -> bool:
-        """Whether a filter that may be in force at an offset matches the event."""
-        return any(_matches(version, event) for version in self._in_force(offset))
-
-    def must_match(self, offset: int, event: Logged) -> bool:
-        """Whether every filter that may be in force at an offset matches the event, and one surely is."""
-        return self.versions[0].high <= offset and all(_matches(v, event) for v in self._in_force(offset))
-
-    def _in_force(self, offset: int) -> list[Version]:
-        """The versions that have begun by an offset, or may have, and have not surely been replaced."""
-        begun = [version for version in self.versions if version.low <= offset]
-        sure = max((i for i, version in enumerate(begun) if version.high <= offset), default=0)
-        return begun[sure:]
-
-
-def _matches(version: Version, event: Logged) -> bool:
-    return version.filter is not None and matches(version.filter, event.attributes)  # type: ignore[arg-type]
-
-
-@dataclass(slots=True)
-class QueueView:
-    """What a client has seen of a durable queue."""
-
-    seen: dict[int, int] = field(default_factory=dict)  # offset -> times delivered
-    first: set[int] = field(default_factory=set)  # what came with attempt 1
-    acked: set[int] = field(default_factory=set)  # as far as the client said
-    received: set[int] = field(default_factory=set)  # acknowledgements that the broker has, and has not lost in a crash
-    subs: list[SubView] = field(default_factory=list)
-    ordered: bool = False
-    held: set[int] = field(default_factory=set)  # failed, as the broker knows, and not delivered again
-    flights: dict[ConnectionId, set[int]] = field(default_factory=dict)  # sent and not answered
-    refused: set[int] = field(default_factory=set)  # negatively acknowledged
-    excused: set[int] = field(default_factory=set)  # gaps, dead letters
-    begins: int = 0  # the oldest event of the log when the queue began with older events
-    highest: int = 0
-
-    def drop(self, offsets: set[int]) -> None:
-        """Events are no longer in flight."""
-        self.held -= offsets
-        for flight in self.flights.values():
-            flight.difference_update(offsets)
 
 
 class Oracle:
@@ -142,6 +53,7 @@ class Oracle:
         self.next = 1
         self.utc = 0  # the broker's clock
         self.window = 1_000  # deliveries of a queue that may be unanswered on a connection
+        self.assigned = 0  # the highest offset that an event was ever given, stored or not
         self.lossless = True  # no queue may lose events because it is too far behind
         self._at = 0
         self._dead: set[int] = set()  # offsets that are a dead letter of some queue
@@ -151,8 +63,13 @@ class Oracle:
         self.sessions: dict[ConnectionId, int] = {}  # by Welcome
         self._holders: dict[int, ConnectionId] = {}  # the newest connection of a session
         self._queues: dict[ConnectionId, Callable[[QueueNumber], QueueView | None]] = {}
+        self._subs: dict[ConnectionId, Callable[[SubNumber], SubView | None]] = {}
+        self._adverts: dict[ConnectionId, Callable[[int], AdvertView | None]] = {}
         self.stored: dict[tuple[int, int], int] = defaultdict(int)  # session, epoch -> highest sequence
         self._views: list[QueueView] = []
+        self.repeats = False  # events may be stored again: a neighbour went back to an older log
+        self.on_stored: Callable[[Logged], None] = lambda _: None
+        self.on_complete: Callable[[SubView], None] = lambda _: None
 
     # -- the log ---------------------------------------------------------------------------------------
 
@@ -172,6 +89,19 @@ class Oracle:
     def crashed(self) -> None:
         """A broker has crashed; `restored` follows."""
         self.sessions.clear()
+
+    def rewound(self) -> None:
+        """A broker without clients goes back to an older log; `restored` follows."""
+        self.history.clear()
+        self._uids.clear()
+        self._last.clear()
+        self._floors.clear()
+        self.next, self._at = 1, 0
+
+    def proposed(self, group: Group) -> None:
+        """A broker asks for a commit."""
+        if group.events is not None:
+            self.assigned = max(self.assigned, group.events.first + len(group.events) - 1)
 
     def committed(self, groups: Sequence[Group]) -> None:
         """Groups are durable."""
@@ -201,16 +131,19 @@ class Oracle:
             head = _head.decode(events.heads[i])
             uid = bytes(events.payloads[i]).decode()
             session, epoch, sequence = map(int, events.origins[i])
+            self.history[offset] = event = Logged(uid, head.attributes, head.expires, (session, epoch, sequence))
+            self.on_stored(event)
+            if self.repeats and uid in self._uids:
+                continue
             require(uid not in self._uids, f"event {uid} is in the log twice, at {self._uids.get(uid)} and {offset}")
             require((epoch, sequence) > self._last.get(session, (0, 0)), f"event {uid} is out of order in the log")
             self._uids[uid] = offset
             self._last[session] = (epoch, sequence)
             self.stored[session, epoch] = sequence
-            self.history[offset] = Logged(uid, head.attributes, head.expires, (session, epoch, sequence))
 
     # -- what goes over the wires ----------------------------------------------------------------------
 
-    def sent(self, connection: ConnectionId, message: BrokerMessage) -> None:
+    def sent(self, connection: ConnectionId, message: BrokerMessage | LinkMessage) -> None:
         """A broker sends a message."""
         match message:
             case Welcome():
@@ -225,6 +158,24 @@ class Oracle:
                 view = self._queues[connection](message.queue)
                 if view is not None:
                     self._sent_to(connection, message, view)
+            case Accepted("replace", number):
+                sub = self._subs[connection](SubNumber(number))
+                if sub is not None:
+                    sub.answered = len(sub.versions) - 1
+            case Complete(number, "advertise"):
+                advert = self._adverts[connection](number)
+                if advert is not None:
+                    advert.since = min(advert.since, self.assigned)
+            case Complete(number):
+                sub = self._subs[connection](number)
+                if sub is not None:
+                    sub.completed = sub.answered
+                    self.on_complete(sub)
+            case LinkEvents(events):
+                for event in events:
+                    known = self.history.get(event.offset)
+                    same = known is not None and known.uid == bytes(event.payload).decode()
+                    require(same, f"{connection}: offset {event.offset} is sent to a neighbour before it is stored")
             case Gap(queue, first, end):
                 view = self._queues[connection](queue)
                 if view is not None:
@@ -263,9 +214,15 @@ class Oracle:
                 failed = {offset for offset in flight if offset >= min(failed)}
             flight -= failed
 
-    def watch(self, connection: ConnectionId, queues: Callable[[QueueNumber], QueueView | None]) -> None:
-        """Whose queues a connection's acknowledgements are about."""
-        self._queues[connection] = queues
+    def watch(
+        self,
+        connection: ConnectionId,
+        queues: Callable[[QueueNumber], QueueView | None],
+        subs: Callable[[SubNumber], SubView | None],
+        adverts: Callable[[int], AdvertView | None],
+    ) -> None:
+        """Whose queues, subscriptions and advertisements the messages of a connection are about."""
+        self._queues[connection], self._subs[connection], self._adverts[connection] = queues, subs, adverts
 
     def view(self) -> QueueView:
         """A new queue."""

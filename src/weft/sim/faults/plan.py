@@ -8,6 +8,8 @@ from __future__ import annotations
 from random import Random
 from typing import NamedTuple
 
+from weft.sim.faults.shape import ONE, Shape, draw_shape
+
 FAULTS = (
     "crash",
     "commit refused",
@@ -18,6 +20,18 @@ FAULTS = (
     "slow reader",
     "clock jump",
     "quota",
+)
+LINK_FAULTS = (
+    "crash several",
+    "link cut",
+    "link half open",
+    "link dialled twice",
+    "link reads slowly",
+    "resync cut",
+    "partition",
+    "detach",
+    "stale hello",
+    "restore back-up",
 )
 OPERATIONS = {  # with their weights
     "publish": 12,
@@ -37,6 +51,7 @@ OPERATIONS = {  # with their weights
     "dead letters": 3,
     "trim": 1,
 }
+NETWORK_OPERATIONS = {**OPERATIONS, "advertise": 2, "unadvertise": 1}
 
 
 class Step(NamedTuple):
@@ -58,21 +73,49 @@ class Plan(NamedTuple):
     clients: int
     faults: frozenset[str]
     steps: tuple[Step, ...]
+    shape: Shape = ONE
 
 
 def draw_plan(seed: int, steps: int = 60, span: int = 1_000_000) -> Plan:
-    """The plan of a seed: a random subset of the faults, and steps over `span` microseconds.
+    """The plan of a seed for one broker: a random subset of the faults, and steps over `span` microseconds.
 
     >>> draw_plan(7) == draw_plan(7), len(draw_plan(7).steps)
     (True, 60)
     """
     rng = Random(seed)
     clients = rng.randint(2, 4)
-    faults = [fault for fault in FAULTS if rng.random() < 0.4]
+    return Plan(seed, clients, *_drawn(rng, clients, FAULTS, OPERATIONS, steps, span))
+
+
+def draw_network_plan(  # noqa: PLR0913 - what may be given instead of drawn
+    seed: int,
+    steps: int = 60,
+    span: int = 1_000_000,
+    *,
+    brokers: int | None = None,
+    model: str | None = None,
+    advertised: bool | None = None,
+) -> Plan:
+    """The plan of a seed for a tree of brokers; what is given is not drawn.
+
+    >>> draw_network_plan(7).shape.brokers >= 3
+    True
+    """
+    rng = Random(seed ^ 0x7EE)
+    clients = rng.randint(2, 6)
+    shape = draw_shape(rng, clients, brokers, model, advertised)
+    faults, drawn = _drawn(rng, clients, (*FAULTS, *LINK_FAULTS), NETWORK_OPERATIONS, steps, span)
+    return Plan(seed, clients, faults, drawn, shape)
+
+
+def _drawn(  # noqa: PLR0913, PLR0917 - what a plan is drawn from
+    rng: Random, clients: int, possible: tuple[str, ...], operations: dict[str, int], steps: int, span: int
+) -> tuple[frozenset[str], tuple[Step, ...]]:
+    faults = [fault for fault in possible if rng.random() < 0.4]
     rate = rng.choice((0.05, 0.15, 0.3)) if faults else 0.0
-    names, weights = list(OPERATIONS), list(OPERATIONS.values())
+    names, weights = list(operations), list(operations.values())
     drawn = []
     for time in sorted(rng.randrange(span) for _ in range(steps)):
         what = rng.choice(faults) if rng.random() < rate else rng.choices(names, weights)[0]
         drawn.append(Step(time, what, rng.randrange(clients), rng.getrandbits(32)))
-    return Plan(seed, clients, frozenset(faults), tuple(drawn))
+    return frozenset(faults), tuple(drawn)

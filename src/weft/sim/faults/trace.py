@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from hashlib import blake2b
+from typing import NamedTuple
 
 _WIDTH = 160
+
+
+class Telling(NamedTuple):
+    """What one broker told another, when it was heard."""
+
+    time: int
+    teller: str
+    hearer: str
+    what: str
 
 
 class Trace:
@@ -21,6 +31,7 @@ class Trace:
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.counts: Counter[str] = Counter()
+        self.tellings: list[Telling] = []
 
     def say(self, time: int, who: str, what: str) -> None:
         """Write a line; what is long is cut."""
@@ -31,6 +42,10 @@ class Trace:
     def count(self, what: str, number: int = 1) -> None:
         """Something occurred."""
         self.counts[what] += number
+
+    def told(self, time: int, teller: str, hearer: str, what: str) -> None:
+        """One broker has heard something from another."""
+        self.tellings.append(Telling(time, teller, hearer, what))
 
     def digest(self) -> str:
         """A hash of all lines."""

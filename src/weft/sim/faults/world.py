@@ -1,28 +1,33 @@
-"""One broker and its clients in simulated time. Law: a plan gives one run, byte for byte."""
+"""Brokers and their clients in simulated time. Law: a plan gives one run, byte for byte."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 from traceback import format_tb
 
-from weft.broker.core import Core
-from weft.broker.limits import ClientLimits
 from weft.errors import WeftError
 from weft.log.base import State
 from weft.log.memory import MemoryLog
-from weft.routing.registry import make_table
 from weft.sim.engine import Engine
 from weft.sim.faults.broker_process import BrokerProcess
 from weft.sim.faults.client import SimClient
-from weft.sim.faults.oracle import Oracle, Violation, require
+from weft.sim.faults.client_steps import FILTERS, SHARE, Act
+from weft.sim.faults.core_parts import CoreParts, MakeWorldCore, draw_limits, draw_link_limits, plain_core
+from weft.sim.faults.healing import mend, unfinished
+from weft.sim.faults.network_oracle import NetworkOracle
+from weft.sim.faults.oracle import Oracle
 from weft.sim.faults.plan import Plan, Step
-from weft.sim.faults.steps import SHARE, STEPS, Act
+from weft.sim.faults.shape import CONVERSE
+from weft.sim.faults.steps import STEPS
 from weft.sim.faults.trace import Trace
+from weft.sim.faults.trunk import Trunk
+from weft.sim.faults.violation import Violation, require
 
 _LONG = 1 << 30  # a lag that no queue reaches
+_AGAIN = 10_000  # microseconds until a link that is not yet gone is attached again
 _HEAL = 600_000_000  # simulated microseconds within which everything must be drained
+_HEAL_NETWORK = 60_000_000  # the same for networks
 
 
 @dataclass(slots=True)
@@ -37,60 +42,66 @@ class Outcome:
     notes: list[str] = field(default_factory=list)
 
 
-MakeWorldCore = Callable[[MemoryLog, State, ClientLimits, Random], Core]
-
-
-def draw_limits(rng: Random) -> ClientLimits:
-    """Small limits now and then, so that a short run reaches them."""
-    return ClientLimits(
-        window_events=rng.choice((2, 5, 1_000)),
-        window_bytes=rng.choice((200, 1 << 20)),
-        lag=rng.choice((25, 1 << 40, 1 << 40, 1 << 40)),
-        held=rng.choice((2, 10_000)),
-        failures=rng.choice((2, 5)),
-        backoff=rng.choice((1_000, 50_000)),
-        tail=rng.choice((0, 4_000, 64 << 20)),
-        floors=rng.choice((0, 5_000, 50_000)),
-        turn=rng.choice((3, 2_000)),
-        idle=rng.choice((0, 1_500_000)),
-    )
-
-
-def plain_core(log: MemoryLog, state: State, limits: ClientLimits, rng: Random) -> Core:
-    """A broker with a covering table."""
-    return Core(log, state, make_table("covering"), draw=lambda: rng.getrandbits(63), limits=limits)
-
-
 class World:
-    """A broker, clients and what happens to them."""
+    """Brokers, clients and what happens to them."""
 
     def __init__(self, plan: Plan, make_core: MakeWorldCore = plain_core) -> None:
         self.plan = plan
         self.engine = Engine()
         self.trace = Trace()
-        self.oracle = Oracle()
-        rng = Random(plan.seed ^ 0x5EED)
-        ids = Random(plan.seed ^ 0x1D5)
-        self.limits = draw_limits(rng)
-
-        def made(log: MemoryLog, state: State) -> Core:
-            return make_core(log, state, self.limits, ids)
-
-        log = MemoryLog(f"log-{plan.seed}")
-        self.broker = BrokerProcess("broker", self.engine, rng, self.trace, self.oracle, log, made)
-        self.oracle.window = self.limits.window_events
-        self.oracle.lossless = self.limits.lag > _LONG
-        self.broker.start()
-        shared = self.oracle.view()  # what all consumers of the shared name have seen together
-        self.clients = [
-            SimClient(f"client{i}", self.broker, self.engine, Random(rng.getrandbits(64)), self.trace, self.oracle)
-            for i in range(plan.clients)
-        ]
-        for client in self.clients:
-            client.shares[SHARE] = shared
-        self.clients[-1].anonymous = plan.seed % 3 == 0
         self.numbers = 0  # of subscriptions and advertisements
         self.uids = 0  # of events
+        self._make_core = make_core
+        self._ids = Random(plan.seed ^ 0x1D5)
+        shape, rng = plan.shape, Random(plan.seed ^ 0x5EED)
+        self.limits = draw_limits(rng)
+        if shape.brokers > 1:
+            self.limits = draw_link_limits(rng, self.limits)
+            self.brokers = [self._broker(name, Random(rng.getrandbits(64))) for name in shape.names]
+        else:
+            self.brokers = [self._broker(shape.names[0], rng)]
+        self.trunks = [
+            Trunk(self.brokers[near], self.brokers[far], self.engine, Random(rng.getrandbits(64)), self.trace)
+            for near, far, _ in shape.links
+        ]
+        for link in shape.links:
+            near, far = self.brokers[link.near], self.brokers[link.far]
+            far.neighbours[near.name], near.neighbours[far.name] = link.role, CONVERSE[link.role]
+        self.roles = {trunk.name: link.role for trunk, link in zip(self.trunks, shape.links, strict=True)}
+        for broker in self.brokers:
+            broker.start()
+        self.clients = self._clients(rng)
+        if shape.brokers > 1:
+            self.trace.count(f"model: {shape.model}")
+        by_name = {broker.name: broker for broker in self.brokers}
+        self.network = NetworkOracle(by_name, self.clients, self.trace, advertised=shape.advertised)
+
+    def _broker(self, name: str, rng: Random) -> BrokerProcess:
+        def made(log: MemoryLog, state: State) -> object:
+            return self._make_core(CoreParts(self.plan.shape, name, log, state, self.limits, self._ids))
+
+        oracle = Oracle()
+        oracle.window = self.limits.window_events
+        oracle.lossless = self.limits.lag > _LONG
+        log_id = f"log-{self.plan.seed}" if self.plan.shape.brokers == 1 else f"log-{self.plan.seed}-{name}"
+        return BrokerProcess(name, self.engine, rng, self.trace, oracle, MemoryLog(log_id), made)  # type: ignore[arg-type]
+
+    def _clients(self, rng: Random) -> list[SimClient]:
+        homes = [self.brokers[home] for home in self.plan.shape.homes]
+        shared = {home.name: home.oracle.view() for home in homes}  # what all consumers of a shared name have seen
+        clients = []
+        for number in range(self.plan.clients):
+            home = homes[number % len(homes)]
+            draws = Random(rng.getrandbits(64))
+            clients.append(SimClient(f"client{number}", home, self.engine, draws, self.trace, home.oracle))
+            clients[-1].requests.shares[SHARE] = shared[home.name]
+        if self.plan.shape.advertised:
+            for client in clients:  # most publishers say at once what they will publish
+                self.numbers += 1
+                if rng.random() < 0.8:
+                    client.requests.advertise(self.numbers, rng.choice(FILTERS))
+        clients[-1].anonymous = self.plan.seed % 3 == 0 and not self.plan.shape.advertised
+        return clients
 
     # -- the run ---------------------------------------------------------------------------------------
 
@@ -110,58 +121,76 @@ class World:
             outcome.notes.append(_where(error))
         if outcome.failure:
             self.trace.say(self.engine.now, "VIOLATION", outcome.failure)
-        self.broker.count_core()
-        outcome.events = len(self.oracle.history)
+        for broker in self.brokers:
+            broker.count_core()
+        outcome.events = self.network.events
         outcome.deliveries = self.trace.counts["delivered"]
         return outcome
+
+    def _do(self, step: Step) -> None:
+        client = self.clients[step.client % len(self.clients)]
+        act = Act(self, client, Random(step.draw), step.draw)
+        self.trace.count(f"step: {step.what}")
+        self.trace.say(self.engine.now, "world", f"{client.name}: {step.what}")
+        STEPS[step.what](act)
+        for broker in {act.broker.name: act.broker, client.broker.name: client.broker}.values():
+            if broker.core is not None:
+                broker.core.check()
+        self.network.look(step.draw)
 
     def _heal(self) -> None:
         """No more faults: everything must drain within a bound."""
         self.trace.say(self.engine.now, "world", "faults end")
-        self.broker.log.quota = None
-        self.broker.skew = max(self.broker.skew, 0)
-        self.broker.restart()
-        for client in self.clients:
-            client.nacks, client.acking, client.wanted = 0.0, True, True
-            client.resume()
-        end = self.engine.now + _HEAL
-        while self.engine.now < end and self._unfinished():
-            self.engine.run(until=self.engine.now + 1_000_000)
-        left = self._unfinished()
+        mend(self)
+        end = self.engine.now + (_HEAL_NETWORK if self.trunks else _HEAL)
+        while self.engine.now < end and unfinished(self):
+            self.engine.run(until=self.engine.now + (100_000 if self.trunks else 1_000_000))
+            self.network.resume()
+        left = unfinished(self)
         require(not left, f"after healing something is not done: {left}")
 
-    def _unfinished(self) -> str:
-        """What is not drained yet."""
-        if self.broker.core is None:
-            return "the broker is down"
-        utc = max(self.broker.now.utc, self.broker.latest)  # what has expired once is not required
-        for client in self.clients:
-            state = client.state
-            if state.asked or client.is_retrying:
-                return f"{client.name} waits for answers to {state.asked}"
-            if state.unconfirmed:
-                return f"{client.name} waits for {len(state.unconfirmed)} confirmations"
-            for queue, view in state.queues.items():
-                subs = [sub for sub in state.subs.values() if sub.queue == queue and sub.durable]
-                missing = self.oracle.missing(subs, view, utc)
-                if missing:
-                    uid = self.oracle.history[missing[0]].uid
-                    return f"{client.name} queue {queue} lacks {len(missing)} events, first {uid} at {missing[0]}"
-        return ""
-
     def _final(self) -> None:
-        assert self.broker.core is not None
-        self.broker.core.check()
-        needed, following = self.broker.core.needed, self.oracle.next
-        self.trace.say(self.engine.now, "world", f"drained: needed {needed}, next {following}")
+        for broker in self.brokers:
+            assert broker.core is not None
+            broker.core.check()
+            needed, following = broker.core.needed, broker.oracle.next
+            self.trace.say(self.engine.now, "world", f"drained: needed {needed}, next {following}")
 
-    def _do(self, step: Step) -> None:
-        client = self.clients[step.client % len(self.clients)]
-        self.trace.count(f"step: {step.what}")
-        self.trace.say(self.engine.now, "world", f"{client.name}: {step.what}")
-        STEPS[step.what](Act(self, client, Random(step.draw)))
-        if self.broker.core is not None:
-            self.broker.core.check()
+    # -- changes of the tree ---------------------------------------------------------------------------
+
+    def detach(self, trunk: Trunk) -> None:
+        """Two brokers are no longer neighbours."""
+        self.network.cut_off(trunk.near.name, trunk.far.name)
+        trunk.attached = False
+        trunk.near.detach(trunk.far.name)
+        trunk.far.detach(trunk.near.name)
+
+    def attach(self, trunk: Trunk) -> None:
+        """Two brokers are neighbours again."""
+        if trunk.attached:
+            return
+        if not trunk.is_detached:
+            self.engine.after(_AGAIN, lambda: self.attach(trunk))
+        else:
+            role = self.roles[trunk.name]
+            trunk.near.attach(trunk.far.name, CONVERSE[role])
+            trunk.far.attach(trunk.near.name, role)
+            trunk.attach()
+            self.network.joined(trunk.near.name, trunk.far.name)
+
+    def rewind(self, broker: BrokerProcess, log: MemoryLog) -> None:
+        """A broker without clients goes on with a copy of its log from earlier."""
+        if broker.core is None:
+            return
+        self.trace.count("fault: back-up restored")
+        self.network.rewound(broker.name)
+        for other in self.brokers:
+            other.oracle.repeats = True
+        broker.rewind(log)
+
+    def has_clients(self, broker: BrokerProcess) -> bool:
+        """Whether clients connect to a broker."""
+        return any(client.broker is broker for client in self.clients)
 
 
 def _where(error: BaseException) -> str:

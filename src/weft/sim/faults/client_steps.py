@@ -1,0 +1,229 @@
+"""What clients do in a run, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING, NamedTuple
+
+from weft.broker.messages import QueueNumber, SubNumber, Subscribe
+from weft.language.meaning import matches
+from weft.log.base import Offset
+from weft.sim.faults.client import SimClient
+
+if TYPE_CHECKING:
+    from weft.sim.faults.broker_process import BrokerProcess
+    from weft.sim.faults.trunk import Trunk
+    from weft.sim.faults.world import World
+
+FILTERS = (
+    "TRUE",
+    "x < 4",
+    "x BETWEEN 2 AND 5",
+    "x = 3",
+    "y = 'a'",
+    "x >= 3 AND y = 'b'",
+    "x < 2 OR y = 'a'",
+    "y IS NULL",
+)
+SHARE = "workers"
+_SHARED = SubNumber(900)  # the number of the shared subscription in each session
+
+
+class Act(NamedTuple):
+    """One step: in which world, to which client, with which draws."""
+
+    world: World
+    client: SimClient
+    rng: Random
+    draw: int = 0
+
+    @property
+    def broker(self) -> BrokerProcess:
+        """The broker that a fault befalls."""
+        return self.world.brokers[self.draw % len(self.world.brokers)]
+
+    @property
+    def trunk(self) -> Trunk:
+        """The link that a fault befalls."""
+        return self.world.trunks[self.draw % len(self.world.trunks)]
+
+
+# -- clients -----------------------------------------------------------------------------------------
+
+
+def publish(act: Act) -> None:
+    """Some durable events."""
+    for _ in range(act.rng.randint(1, 5)):
+        _publish(act, draw_event(act.rng))
+
+
+def publish_once(act: Act) -> None:
+    """An event that is not durable."""
+    uid, event = _uid(act), draw_event(act.rng)
+    act.world.network.published(act.client, uid, event)
+    act.client.publisher.publish_once(uid, event)
+
+
+def publish_with_ttl(act: Act) -> None:
+    """An event that expires."""
+    _publish(act, draw_event(act.rng), ttl=act.rng.choice((5_000, 500_000)))
+
+
+def subscribe(act: Act, durable: bool = True, ordered: bool = True) -> None:
+    """A subscription, in a queue of its own or together with others."""
+    number = _number(act)
+    durable = durable and not act.client.anonymous
+    own = not (durable and ordered) or act.rng.random() < 0.4
+    queue = QueueNumber(number if own else 0)
+    act.client.requests.subscribe(
+        Subscribe(SubNumber(number), _filter(act.rng), queue, durable=durable, ordered=ordered)
+    )
+
+
+def subscribe_once(act: Act) -> None:
+    """A subscription that is not durable."""
+    subscribe(act, durable=False)
+
+
+def subscribe_unordered(act: Act) -> None:
+    """A subscription whose failures hold nothing up."""
+    subscribe(act, ordered=False)
+
+
+def subscribe_shared(act: Act) -> None:
+    """A seat among competing consumers."""
+    if _SHARED not in act.client.state.subs and not act.client.anonymous:
+        act.client.requests.subscribe(Subscribe(_SHARED, FILTERS[1], QueueNumber(_SHARED), share=SHARE))
+
+
+def subscribe_since(act: Act) -> None:
+    """A subscription to older events, too."""
+    if act.client.anonymous:
+        return
+    number, first = _number(act), Offset(act.rng.randint(1, act.client.broker.oracle.next))
+    act.client.requests.subscribe(Subscribe(SubNumber(number), _filter(act.rng), QueueNumber(number), since=first))
+
+
+def replace(act: Act) -> None:
+    """Another filter for a subscription."""
+    number = _some(act)
+    if number is not None:
+        act.client.requests.replace(number, _filter(act.rng))
+
+
+def unsubscribe(act: Act) -> None:
+    """The end of a subscription."""
+    number = _some(act)
+    if number is not None:
+        act.client.requests.unsubscribe(number)
+
+
+def advertise(act: Act) -> None:
+    """A promise to publish nothing else."""
+    text = _filter(act.rng) if act.world.plan.shape.advertised else "TRUE"
+    act.client.requests.advertise(_number(act), text)
+
+
+def unadvertise(act: Act) -> None:
+    """A promise taken back."""
+    numbers = [number for number, advert in act.client.state.adverts.items() if advert.in_force]
+    if numbers:
+        act.client.requests.unadvertise(act.rng.choice(numbers))
+
+
+def goodbye(act: Act) -> None:
+    """A client disconnects in order, and comes back."""
+    act.client.connection.leave()
+
+
+def stop_acknowledging(act: Act) -> None:
+    """A client is busy for a while."""
+    act.client.consumer.acking = False
+    act.world.engine.after(act.rng.randrange(200_000), lambda: setattr(act.client.consumer, "acking", True))
+
+
+def refuse_deliveries(act: Act) -> None:
+    """A client cannot handle what it gets for a while."""
+    act.client.consumer.nacks = act.rng.choice((0.2, 1.0))
+    act.world.engine.after(act.rng.randrange(400_000), lambda: setattr(act.client.consumer, "nacks", 0.0))
+
+
+def dead_letters(act: Act) -> None:
+    """A client looks after its dead letters."""
+    queues = sorted(act.client.state.queues)
+    if queues:
+        act.client.consumer.look_for_dead(act.rng.choice(queues), act.rng.choice(("list", "retry", "drop")))
+
+
+def trim(act: Act) -> None:
+    """The log is trimmed as far as it may be."""
+    act.broker.trim()
+
+
+# -- draws -------------------------------------------------------------------------------------------
+
+
+def _publish(act: Act, event: dict[str, object], ttl: int = 0) -> None:
+    """Publish a durable event, if the client may."""
+    adverts = act.client.state.adverts.values()
+    if act.world.plan.shape.advertised and not any(
+        advert.in_force and matches(advert.filter, event)  # type: ignore[arg-type]
+        for advert in adverts
+    ):
+        return
+    uid = _uid(act)
+    act.world.network.published(act.client, uid, event)
+    act.client.publisher.publish(uid, event, ttl)
+
+
+def _uid(act: Act) -> str:
+    act.world.uids += 1
+    return f"{act.client.name}:{act.world.uids}"
+
+
+def _number(act: Act) -> int:
+    act.world.numbers += 1
+    return act.world.numbers
+
+
+def _some(act: Act) -> SubNumber | None:
+    """A subscription of the client; the shared one stays as it is."""
+    live = [number for number, sub in act.client.state.subs.items() if not sub.ended and number != _SHARED]
+    return act.rng.choice(live) if live else None
+
+
+def _filter(rng: Random) -> str:
+    return rng.choice(FILTERS)
+
+
+def draw_event(rng: Random) -> dict[str, object]:
+    """The attributes of a random event, of 24 possible ones."""
+    event: dict[str, object] = {"x": rng.randrange(8)}
+    if rng.random() < 0.8:
+        event["y"] = rng.choice("ab")
+    return event
+
+
+CLIENT_STEPS: dict[str, Callable[[Act], None]] = {
+    do.__name__.replace("_", " "): do
+    for do in (
+        publish,
+        publish_once,
+        publish_with_ttl,
+        subscribe,
+        subscribe_once,
+        subscribe_shared,
+        subscribe_unordered,
+        subscribe_since,
+        replace,
+        unsubscribe,
+        advertise,
+        unadvertise,
+        goodbye,
+        stop_acknowledging,
+        refuse_deliveries,
+        dead_letters,
+        trim,
+    )
+}

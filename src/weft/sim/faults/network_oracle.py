@@ -1,0 +1,232 @@
+"""What must hold over all brokers together. Laws:
+
+- What is stored anywhere was published, as it is.
+- *Complete* is never early: at that instant every path to the subscriber is walked, and each broker on it would hand a
+  matching event on. This stays so for as long as the subscription lasts and the tree stands.
+- An event published anywhere after *complete* is stored at the subscriber's broker in the end, whatever happens.
+- When all is mended, neighbours agree: what one told, the other has heard.
+
+A link that is detached, or a back-up that is restored, takes the promise away from paths through it. It holds again
+for a path once its brokers agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from weft.language.meaning import matches
+from weft.sim.faults.broker_process import BrokerProcess
+from weft.sim.faults.client import SimClient
+from weft.sim.faults.path_walk import EVENTS, Attributes, Hop, Tree, broken_hop, is_settled
+from weft.sim.faults.trace import Trace
+from weft.sim.faults.views import Logged, SubView
+from weft.sim.faults.violation import require
+
+
+@dataclass(slots=True)
+class Completion:
+    """A subscription that is complete, from a version on."""
+
+    home: str
+    sub: SubView
+    version: int
+    since: dict[str, int] = field(default_factory=dict)  # broker -> the last offset given there before it was complete
+
+    def wants(self, attributes: Attributes) -> bool:
+        """Whether all filters that may be in force since match an event."""
+        return all(
+            version.filter is not None and matches(version.filter, attributes)  # type: ignore[arg-type]
+            for version in self.sub.versions[self.version :]
+        )
+
+
+@dataclass(slots=True)
+class Publication:
+    """An event that a client published."""
+
+    home: str
+    client: str
+    attributes: Attributes
+
+
+class NetworkOracle:
+    """Sees all brokers and holds the network to the laws."""
+
+    def __init__(
+        self, brokers: Mapping[str, BrokerProcess], clients: Sequence[SimClient], trace: Trace, *, advertised: bool
+    ) -> None:
+        self.tree = Tree(brokers)
+        self.completions: list[Completion] = []
+        self._brokers = brokers
+        self._trace = trace
+        self._advertised = advertised
+        self._rewound: set[str] = set()  # brokers that went back to an older log, until all agree
+        self._torn: list[set[str]] = []  # links that were detached and are attached again, until all agree
+        self._published: dict[str, Publication] = {}
+        self._clients = {client.name: client for client in clients}
+        for broker in brokers.values():
+            broker.oracle.on_stored = self._stored
+            broker.oracle.on_complete = partial(self._complete, broker.name)
+
+    # -- events ----------------------------------------------------------------------------------------
+
+    def published(self, client: SimClient, uid: str, attributes: Attributes) -> None:
+        """A client publishes an event."""
+        self._published[uid] = Publication(client.broker.name, client.name, attributes)
+
+    def _stored(self, event: Logged) -> None:
+        """A broker has stored an event."""
+        known = self._published.get(event.uid)
+        require(known is not None, f"event {event.uid} is stored, and nobody published it")
+        assert known is not None
+        same = known.attributes == event.attributes
+        require(same, f"event {event.uid} is stored as {event.attributes}, published as {known.attributes}")
+
+    @property
+    def events(self) -> int:
+        """How many events are stored where they were published."""
+        oracles = {name: broker.oracle for name, broker in self._brokers.items()}
+        return sum(oracles[known.home].offset_of(uid) is not None for uid, known in self._published.items())
+
+    # -- complete --------------------------------------------------------------------------------------
+
+    def _complete(self, home: str, sub: SubView) -> None:
+        """A broker says that a subscription is complete, with the filter that it has there now."""
+        self._trace.count("walked: complete")
+        new = Completion(home, sub, sub.answered)
+        starts = [start for start in self.tree.ways(home) if self._holds(self.tree.path(start, home))]
+        new.since = {start: self._brokers[start].oracle.assigned for start in starts}
+        self.check(new, "is complete too early")
+        if not sub.durable:
+            return
+        known = next((each for each in self.completions if each.sub is sub and each.version == new.version), None)
+        if known is None:
+            self.completions.append(new)
+        else:  # its broker has restarted, and says so again
+            known.since = {**new.since, **known.since}
+
+    def _holds(self, path: Sequence[Hop]) -> bool:
+        """Whether what was complete before is known on a path.
+
+        It may not be, beyond a link that is new or behind a broker that went back to an older log: what covers a new
+        subscription was complete before that. But the first broker of a path keeps events for a neighbour that is new.
+        """
+        torn = [hop for hop in path if {hop.broker, hop.next} in self._torn]
+        if any({hop.broker, hop.next} & self._rewound for hop in path) or torn[1:] or torn[:1] not in ([], path[:1]):
+            return is_settled(self._brokers, path)
+        return not torn or self._keeps(path[0])
+
+    def _keeps(self, hop: Hop) -> bool:
+        """Whether a broker keeps events for a new neighbour: only once it has stored that it is one."""
+        broker = self._brokers[hop.broker]
+        if self._advertised or broker.core is None or broker.commits.busy:
+            return False
+        return any(row.peer == hop.next for row in broker.log.restore().links.values())
+
+    def check(self, completion: Completion, what: str) -> None:
+        """Walk all paths for which a promise holds."""
+
+        def wanted(start: str) -> list[Attributes]:
+            if start not in completion.since:
+                return []
+            return [event for event in EVENTS if completion.wants(event) and self._may_publish(start, event)]
+
+        broken = broken_hop(self._brokers, self.tree, completion.home, wanted)
+        sub = completion.sub
+        require(not broken, f"subscription {sub.number} at {completion.home} {what}: {broken}")
+
+    def _may_publish(self, start: str, event: Attributes) -> bool:
+        """Whether a client of a broker may publish an event: always, or within a complete advertisement."""
+        return not self._advertised or any(
+            advert.complete and matches(advert.filter, event)  # type: ignore[arg-type]
+            for client in self._clients.values()
+            if client.broker.name == start
+            for advert in client.state.adverts.values()
+        )
+
+    def _was_advertised(self, offset: int, event: Logged) -> bool:
+        """Whether a complete advertisement of its client promised an event when it got its offset."""
+        return not self._advertised or any(
+            advert.since < offset <= advert.until and matches(advert.filter, event.attributes)  # type: ignore[arg-type]
+            for advert in self._clients[self._published[event.uid].client].state.adverts.values()
+        )
+
+    # -- changes of the tree ---------------------------------------------------------------------------
+
+    def cut_off(self, one: str, other: str) -> None:
+        """A link is about to be detached: nothing is promised over it any more."""
+        for completion in self.completions:
+            for start in list(completion.since):
+                if any({hop.broker, hop.next} == {one, other} for hop in self.tree.path(start, completion.home)):
+                    self._withdraw(completion, start)
+
+    def joined(self, one: str, other: str) -> None:
+        """Two parts of the tree are linked."""
+        self._torn.append({one, other})
+
+    def rewound(self, name: str) -> None:
+        """A broker goes back to an older log: nothing is promised through it any more."""
+        self._rewound.add(name)
+        for completion in self.completions:
+            for start in list(completion.since):
+                if any(name in (hop.broker, hop.next) for hop in self.tree.path(start, completion.home)):
+                    self._withdraw(completion, start)
+
+    def _withdraw(self, completion: Completion, start: str) -> None:
+        self._trace.count("promise: withdrawn")
+        del completion.since[start]
+
+    def look(self, draw: int) -> None:
+        """Between two steps: walk the paths of one complete subscription, and see which promises hold again."""
+        self.resume()
+        if self.completions:
+            self._trace.count("walked: still complete")
+            self.check(self.completions[draw % len(self.completions)], "was complete, and is no longer")
+
+    def resume(self) -> None:
+        """Promises hold again where all brokers of a path agree."""
+        links = [Hop(one, None, other) for one in self._brokers for other in self.tree.neighbours(one)]
+        if (self._rewound or self._torn) and is_settled(self._brokers, links):
+            self._rewound.clear()
+            self._torn.clear()
+        for completion in self.completions:
+            for start in self.tree.ways(completion.home):
+                if start in completion.since:
+                    continue
+                path = self.tree.path(start, completion.home)
+                if self._keeps_for(path, completion) or is_settled(self._brokers, path):
+                    self._trace.count("promise: renewed")
+                    completion.since[start] = self._brokers[start].oracle.assigned
+
+    def _keeps_for(self, path: Sequence[Hop], completion: Completion) -> bool:
+        """Whether the first broker of a path keeps events for a new neighbour, from which the promise holds."""
+        first = path[0]
+        beyond = first.next == completion.home or first.next in completion.since
+        if not beyond or {first.broker, first.next} not in self._torn or not self._keeps(first):
+            return False
+        self._trace.count("promise: renewed by a cold link")
+        return True
+
+    # -- the end ---------------------------------------------------------------------------------------
+
+    def lacking(self) -> str:
+        """An event that must have come to a subscriber's broker and has not, in a sentence; empty if there is none."""
+        latest = max(broker.latest for broker in self._brokers.values())
+        for completion in self.completions:
+            home = self._brokers[completion.home].oracle
+            for start, since in completion.since.items():
+                for offset, event in self._brokers[start].oracle.history.items():
+                    known = self._published[event.uid]
+                    if (
+                        offset > since
+                        and known.home == start
+                        and home.offset_of(event.uid) is None
+                        and event.expires > latest
+                        and completion.wants(event.attributes)
+                        and self._was_advertised(offset, event)
+                    ):
+                        sub = completion.sub.number
+                        return f"{completion.home} lacks event {event.uid} of {start} for subscription {sub}"
+        return ""

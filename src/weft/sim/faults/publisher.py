@@ -1,0 +1,79 @@
+"""A simulated publisher. Law: what it published is sent again until it is confirmed, in its order."""
+
+from __future__ import annotations
+
+from weft.broker.messages import NewEpoch, Publish, Refused
+from weft.sim.faults.client_state import ClientState, ClientWorld, Unconfirmed
+from weft.sim.faults.connection import ClientConnection
+from weft.sim.faults.violation import require
+
+
+class Publisher:
+    """The events of one client that are not yet confirmed, and its epoch."""
+
+    def __init__(self, world: ClientWorld, state: ClientState, connection: ClientConnection) -> None:
+        self._world, self._state, self._connection = world, state, connection
+        self._ended_from = 0  # the first refused event of the epoch
+
+    def publish(self, uid: str, attributes: dict[str, object], ttl: int = 0) -> None:
+        """Publish a durable event; it is sent until it is confirmed."""
+        state = self._state
+        state.sequence += 1
+        state.unconfirmed[state.sequence] = Unconfirmed(uid, attributes, ttl)
+        if not self._ended_from:
+            self._send(state.sequence)
+
+    def publish_once(self, uid: str, attributes: dict[str, object]) -> None:
+        """Publish an event that is not durable, if connected."""
+        self._connection.tell(Publish.of(0, attributes, uid.encode()))
+
+    def _send(self, sequence: int) -> None:
+        event = self._state.unconfirmed[sequence]
+        self._connection.tell(Publish.of(sequence, event.attributes, event.uid.encode(), ttl=event.ttl))
+
+    def confirmed(self, upto: int) -> None:
+        """Events up to a sequence are stored."""
+        state, world = self._state, self._world
+        for sequence in [s for s in state.unconfirmed if s <= upto]:
+            uid = state.unconfirmed.pop(sequence).uid
+            require(world.oracle.offset_of(uid) is not None, f"{world.name}: {uid} is confirmed, not stored")
+        self._renew()
+
+    def refused(self, message: Refused) -> None:
+        """An event was refused: its epoch is over."""
+        if message.sequence and message.pub_epoch == self._state.pub_epoch and not self._ended_from:
+            self._ended_from = message.sequence
+            self._world.soon(10_000, self._renew)
+
+    def _renew(self) -> None:
+        """Begin a new epoch once everything before the refused event is confirmed."""
+        state = self._state
+        welcomed = self._connection.welcomed
+        if self._ended_from and welcomed and all(s >= self._ended_from for s in state.unconfirmed):
+            self._ended_from = 0
+            state.pub_epoch += 1
+            waiting = [state.unconfirmed[s] for s in sorted(state.unconfirmed)]
+            state.unconfirmed = dict(enumerate(waiting, 1))
+            state.sequence = len(waiting)
+            self._world.trace.count("op: new publisher epoch")
+            self._connection.tell(NewEpoch(state.pub_epoch))
+            for sequence in state.unconfirmed:
+                self._send(sequence)
+
+    def welcome(self, pub_epoch: int, pub_seq: int) -> None:
+        """A connection begins; the broker says how far it is."""
+        same, name = pub_epoch == self._state.pub_epoch, self._world.name
+        require(same, f"{name}: publisher epoch {pub_epoch}, not {self._state.pub_epoch}")
+        self._ended_from = 0
+        if self._world.rng.random() < 0.7:  # otherwise it sends again what is stored, and the broker must notice
+            self.confirmed(pub_seq)
+
+    def send_again(self) -> None:
+        """Everything that is not confirmed."""
+        for sequence in sorted(self._state.unconfirmed):
+            self._send(sequence)
+
+    def forget(self) -> None:
+        """A session without a name has ended: whether what it published is stored can no longer be known."""
+        self._state.unconfirmed.clear()
+        self._state.pub_epoch, self._state.sequence, self._ended_from = 1, 0, 0

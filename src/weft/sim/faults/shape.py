@@ -1,0 +1,88 @@
+"""The network of a run: how many brokers, which tree, whose clients, which model. Law: drawn from a seed, before it
+begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+from typing import NamedTuple
+
+from weft.model.schema import Schema
+from weft.routing.registry import MODELS, make_table
+from weft.routing.table import Role, RoutingTable
+
+SCHEMA = Schema.from_dict(
+    {"attributes": {"x": {"type": "int", "bounds": [0, 7]}, "y": {"type": "string", "categories": ["a", "b"]}}}
+)
+CONVERSE = {Role.PEER: Role.PEER, Role.MASTER: Role.SLAVE, Role.SLAVE: Role.MASTER}
+
+
+class TreeLink(NamedTuple):
+    """A link of the tree, from the broker nearer to the root; `role` is what that one is to the other."""
+
+    near: int
+    far: int
+    role: Role
+
+
+class Shape(NamedTuple):
+    """Brokers are numbered from 0, the root; broker i + 1 is linked to the earlier broker `parents[i]`."""
+
+    parents: tuple[int, ...] = ()
+    roles: tuple[Role, ...] = ()  # what the parent is to each broker but the root
+    homes: tuple[int, ...] = (0,)  # the broker of each client, over and over
+    model: str = "covering"
+    advertised: bool = False
+
+    def __str__(self) -> str:
+        if self == ONE:
+            return "one broker"
+        return f"{self.brokers} brokers, {self.model}{' with advertisements' if self.advertised else ''}"
+
+    @property
+    def brokers(self) -> int:
+        """How many there are."""
+        return len(self.parents) + 1
+
+    @property
+    def links(self) -> Iterator[TreeLink]:
+        """All links of the tree."""
+        for far, (near, role) in enumerate(zip(self.parents, self.roles, strict=True), 1):
+            yield TreeLink(near, far, role)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the brokers."""
+        return ("broker",) if not self.parents else tuple(f"b{number}" for number in range(1, self.brokers + 1))
+
+    def make_table(self) -> RoutingTable:
+        """A table for one of the brokers."""
+        schema = SCHEMA if MODELS[self.model].bounded else None
+        return make_table(self.model, schema, advertised=self.advertised)
+
+    @property
+    def schema(self) -> Schema | None:
+        """What all brokers agree on about attributes."""
+        return SCHEMA if MODELS[self.model].bounded else None
+
+
+ONE = Shape()
+
+
+def draw_shape(
+    rng: Random, clients: int, brokers: int | None = None, model: str | None = None, advertised: bool | None = None
+) -> Shape:
+    """A random tree; what is given is not drawn. Each draw is made in any case, so that a choice changes no other.
+
+    >>> draw_shape(Random(3), 2, brokers=4, model="identity", advertised=False).brokers
+    4
+    """
+    size, name, with_adverts = rng.choice((3, 3, 3, 4, 4, 5, 6, 8, 12)), rng.choice(list(MODELS)), rng.random() < 0.3
+    size = size if brokers is None else brokers
+    deep, hierarchy = rng.random() < 0.5, rng.random() < 0.15
+    parents = tuple(rng.randrange(max(0, i - 1) if deep else 0, i + 1) for i in range(size - 1))
+    roles = tuple(Role.MASTER if hierarchy else Role.PEER for _ in parents)
+    homes = tuple(rng.randrange(size) for _ in range(clients))
+    named = name if model is None else model
+    return Shape(parents, roles, homes, named, with_adverts if advertised is None else advertised)

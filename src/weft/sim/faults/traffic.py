@@ -1,0 +1,123 @@
+"""What links carry, beside what tables alone would exchange. Law: without faults both tell the same items and hand on
+the same events; a link adds only its handshake and its acknowledgements.
+
+The same requests are made of a network of brokers on simulated wires and of `weft.routing.overlay.Overlay`, where
+tables exchange updates directly. Each request spreads until nothing is left to do before the next is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+from typing import NamedTuple
+
+import numpy as np
+
+from weft.broker.messages import QueueNumber, SubNumber, Subscribe
+from weft.index.base import SubId
+from weft.language.text import parse
+from weft.routing.overlay import BrokerId, Overlay
+from weft.routing.table import About
+from weft.sim.faults.client_steps import FILTERS, draw_event
+from weft.sim.faults.healing import unfinished
+from weft.sim.faults.plan import Plan
+from weft.sim.faults.shape import CONVERSE, Shape
+from weft.sim.faults.violation import require
+from weft.sim.faults.world import World
+
+_TURN = 50_000  # simulated microseconds between two looks whether all is done
+_TURNS = 2_000
+
+
+class LinkTraffic(NamedTuple):
+    """What has passed over all links."""
+
+    added: int
+    dropped: int
+    events: int
+
+
+class _Request(NamedTuple):
+    """One thing that a client asks for."""
+
+    what: str  # subscribe, replace, unsubscribe or publish
+    client: int
+    number: int
+    filter: str
+    event: dict[str, object]
+
+
+def compare_traffic(seed: int, shape: Shape, clients: int = 4, requests: int = 30) -> tuple[LinkTraffic, LinkTraffic]:
+    """What brokers sent each other, and what tables alone would have."""
+    asked = list(_requests(Random(seed), clients, requests))
+    return _brokers(seed, shape, clients, asked), _tables(seed, shape, clients, asked)
+
+
+def _requests(rng: Random, clients: int, many: int) -> Iterator[_Request]:
+    live: dict[int, int] = {}  # subscription -> client
+    for number in range(1, many + 1):
+        what = rng.choice(("subscribe", "subscribe", "replace", "unsubscribe", "publish", "publish"))
+        if what in ("replace", "unsubscribe") and not live:
+            what = "subscribe"
+        client, wanted, event = rng.randrange(clients), rng.choice(FILTERS), draw_event(rng)
+        about = number
+        if what == "subscribe":
+            live[number] = client
+        elif what != "publish":
+            about = rng.choice(sorted(live))
+            client = live[about] if what == "replace" else live.pop(about)
+        yield _Request(what, client, about, wanted, event)
+
+
+def _brokers(seed: int, shape: Shape, clients: int, asked: list[_Request]) -> LinkTraffic:
+    world = World(Plan(seed, clients, frozenset(), (), shape))
+    _settle(world)
+    for at, (what, client, number, wanted, event) in enumerate(asked):
+        to = world.clients[client]
+        match what:
+            case "subscribe":
+                sub = Subscribe(SubNumber(number), wanted, QueueNumber(number), durable=not to.anonymous)
+                to.requests.subscribe(sub)
+            case "replace":
+                to.requests.replace(SubNumber(number), wanted)
+            case "unsubscribe":
+                to.requests.unsubscribe(SubNumber(number))
+            case _:
+                world.network.published(to, f"e{at}", event)
+                to.publisher.publish(f"e{at}", event)
+        _settle(world)
+    counts = world.trace.counts
+    return LinkTraffic(counts["link: items added"], counts["link: items dropped"], counts["link: events"])
+
+
+def _settle(world: World) -> None:
+    """Run until nothing is left to do."""
+    for _ in range(_TURNS):
+        world.engine.run(until=world.engine.now + _TURN)
+        if not unfinished(world):
+            return
+    require(False, f"something is not done: {unfinished(world)}")
+
+
+def _tables(seed: int, shape: Shape, clients: int, asked: list[_Request]) -> LinkTraffic:
+    names = [BrokerId(name) for name in shape.names]
+    overlay = Overlay(names, shape.make_table, np.random.default_rng(seed))
+    for near, far, role in shape.links:
+        overlay.attach(names[near], names[far], CONVERSE[role])
+    overlay.settle()
+    homes = [names[shape.homes[client % len(shape.homes)]] for client in range(clients)]
+    for what, client, number, wanted, event in asked:
+        home, sub = homes[client], SubId(number)
+        match what:
+            case "subscribe":
+                overlay.subscribe(home, sub, parse(wanted))
+            case "replace":
+                overlay.replace(home, sub, parse(wanted))
+            case "unsubscribe":
+                overlay.unsubscribe(home, sub)
+            case _:
+                overlay.publish(home, event)
+        overlay.settle()
+    counters = overlay.counters
+    added, dropped = (sum(per[about] for about in About) for per in (counters.items_added, counters.items_dropped))
+    return LinkTraffic(added, dropped, counters.events)

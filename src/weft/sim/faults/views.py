@@ -1,0 +1,117 @@
+"""What clients know of their subscriptions and queues. Law: where a client cannot know which filter was in force,
+either of them may have been.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from weft.broker.effects import ConnectionId
+from weft.broker.messages import QueueNumber, SubNumber
+from weft.language.ast import Filter
+from weft.language.meaning import matches
+
+_FAR = 1 << 62
+
+
+@dataclass(slots=True)
+class Logged:
+    """An event in the log."""
+
+    uid: str  # of the simulated event, its payload
+    attributes: dict[str, object]
+    expires: int
+    origin: tuple[int, int, int]
+
+
+@dataclass(slots=True)
+class Version:
+    """A filter of a subscription; it came into force at an offset from `low` to `high`."""
+
+    filter: Filter | None  # None: the subscription has ended
+    low: int
+    high: int = _FAR
+
+
+@dataclass(slots=True)
+class SubView:
+    """A subscription as its client knows it."""
+
+    number: SubNumber
+    queue: QueueNumber
+    durable: bool
+    versions: list[Version] = field(default_factory=list)
+    answered: int = 0  # the last version that its broker has accepted, as far as was said
+    completed: int = -1  # the last one that its broker has called complete
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the client knows that it exists."""
+        return self.versions[0].high < _FAR
+
+    @property
+    def ended(self) -> bool:
+        """Whether its end was asked for."""
+        return self.versions[-1].filter is None
+
+    def may_match(self, offset: int, event: Logged) -> bool:
+        """Whether a filter that may be in force at an offset matches the event."""
+        return any(_matches(version, event) for version in self._in_force(offset))
+
+    def must_match(self, offset: int, event: Logged) -> bool:
+        """Whether every filter that may be in force at an offset matches the event, and one surely is."""
+        return self.versions[0].high <= offset and all(_matches(v, event) for v in self._in_force(offset))
+
+    def _in_force(self, offset: int) -> list[Version]:
+        """The versions that have begun by an offset, or may have, and have not surely been replaced."""
+        begun = [version for version in self.versions if version.low <= offset]
+        sure = max((i for i, version in enumerate(begun) if version.high <= offset), default=0)
+        return begun[sure:]
+
+
+def _matches(version: Version, event: Logged) -> bool:
+    return version.filter is not None and matches(version.filter, event.attributes)  # type: ignore[arg-type]
+
+
+@dataclass(slots=True)
+class QueueView:
+    """What a client has seen of a durable queue."""
+
+    seen: dict[int, int] = field(default_factory=dict)  # offset -> times delivered
+    first: set[int] = field(default_factory=set)  # what came with attempt 1
+    acked: set[int] = field(default_factory=set)  # as far as the client said
+    received: set[int] = field(default_factory=set)  # acknowledgements that the broker has, and has not lost in a crash
+    subs: list[SubView] = field(default_factory=list)
+    ordered: bool = False
+    held: set[int] = field(default_factory=set)  # failed, as the broker knows, and not delivered again
+    flights: dict[ConnectionId, set[int]] = field(default_factory=dict)  # sent and not answered
+    refused: set[int] = field(default_factory=set)  # negatively acknowledged
+    excused: set[int] = field(default_factory=set)  # gaps, dead letters
+    begins: int = 0  # the oldest event of the log when the queue began with older events
+    highest: int = 0
+
+    def drop(self, offsets: set[int]) -> None:
+        """Events are no longer in flight."""
+        self.held -= offsets
+        for flight in self.flights.values():
+            flight.difference_update(offsets)
+
+
+@dataclass(slots=True)
+class AdvertView:
+    """An advertisement as its client knows it. It counts for events with offsets above `since`, up to `until`."""
+
+    filter: Filter
+    accepted: bool = False
+    since: int = _FAR  # the last offset given to an event before it was complete
+    until: int = _FAR  # the last one given before it was taken back
+
+    @property
+    def in_force(self) -> bool:
+        """Whether its client may publish by it."""
+        return self.accepted and self.until == _FAR
+
+    @property
+    def complete(self) -> bool:
+        """Whether every broker knows it, and goes on knowing it."""
+        return self.since < _FAR and self.until == _FAR

@@ -1,0 +1,177 @@
+"""Faults planted into links: each breaks one promise of a network, and the simulation must notice it.
+
+A mutant patches one method. The names are those of the reference of faults for many brokers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from weft.broker.completion import Completion
+from weft.broker.core import Core
+from weft.broker.link import Neighbour
+from weft.broker.link_control import ControlSender
+from weft.broker.link_events import EventLane
+from weft.broker.link_hearing import ControlReceiver
+from weft.broker.link_traffic import LinkTraffic
+from weft.broker.linking import Linking
+from weft.log.base import MoveGot
+from weft.log.memory import MemoryLog
+from weft.routing.table import Update
+
+Patch = pytest.MonkeyPatch
+LINK_MUTANTS: dict[str, Callable[[Patch], None]] = {}
+
+
+def mutant(plant: Callable[[Patch], None]) -> Callable[[Patch], None]:
+    LINK_MUTANTS[plant.__name__.replace("_", " ")] = plant
+    return plant
+
+
+@mutant
+def the_obvious_rule_for_complete(patch: Patch) -> None:
+    """A change waits only for the links that were told something because of it."""
+    tell, put_marks = Linking.tell, Completion._put_marks
+
+    def recording(self, tells):
+        completion = self._state.completion
+        completion.lately = getattr(completion, "lately", set()) | {each.link for each in tells}
+        tell(self, tells)
+
+    def obvious(self, change):
+        lately, self.lately = getattr(self, "lately", set()), set()
+        links, self._links = self._links, lambda: [link for link in links() if link in lately]
+        try:
+            put_marks(self, change)
+        finally:
+            self._links = links
+
+    patch.setattr(Linking, "tell", recording)
+    patch.setattr(Completion, "_put_marks", obvious)
+
+
+@mutant
+def nobody_waits_for_a_link_that_is_cut(patch: Patch) -> None:
+    end = ControlSender.end
+
+    def hasty(self):
+        end(self)
+        later, self._later = self._later, []
+        for mark in later:
+            mark.completed(self.link)
+
+    patch.setattr(ControlSender, "end", hasty)
+
+
+@mutant
+def a_broker_tells_before_it_has_what_it_heard(patch: Patch) -> None:
+    init = Core.__init__
+
+    def forgetful(self, log, state, *args, **kwargs):
+        state.heard.clear()
+        init(self, log, state, *args, **kwargs)
+
+    patch.setattr(Core, "__init__", forgetful)
+
+
+@mutant
+def a_resync_drops_before_it_adds(patch: Patch) -> None:
+    following = ControlSender._next
+    patch.setattr(
+        ControlSender, "_next", lambda self, settled: self._rest() if self._pool else following(self, settled)
+    )
+
+
+@mutant
+def got_is_stored_apart_from_its_events(patch: Patch) -> None:
+    def apart(self, connection, neighbour):
+        state, got = self._state, neighbour.received
+        state.draft.urgent = True
+
+        def committed(_):
+            neighbour.got = max(neighbour.got, got)
+            state.draft.changes.append(MoveGot(neighbour.seat, got))
+
+        state.draft.committed.append(committed)
+
+    patch.setattr(LinkTraffic, "_got", apart)
+
+
+@mutant
+def got_is_acknowledged_before_it_is_stored(patch: Patch) -> None:
+    store = LinkTraffic._got
+
+    def early(self, connection, neighbour):
+        store(self, connection, neighbour)
+        neighbour.got = neighbour.received
+
+    patch.setattr(LinkTraffic, "_got", early)
+
+
+@mutant
+def what_is_heard_is_acknowledged_before_it_is_stored(patch: Patch) -> None:
+    store = Linking._store
+
+    def early(self, neighbour, rows, done):
+        if done is not None:
+            done()
+        store(self, neighbour, rows, None)
+
+    patch.setattr(Linking, "_store", early)
+
+
+@mutant
+def a_cold_link_is_routed_to(patch: Patch) -> None:
+    init = Neighbour.__init__
+
+    def warm(self, *args, **kwargs):
+        init(self, *args, **kwargs)
+        self.warm = True
+
+    patch.setattr(Neighbour, "__init__", warm)
+
+
+@mutant
+def a_link_resumes_one_too_far(patch: Patch) -> None:
+    resume = EventLane.resume
+    patch.setattr(EventLane, "resume", lambda self, got: resume(self, got + 1))
+
+
+@mutant
+def a_link_forgets_its_items_on_resume(patch: Patch) -> None:
+    begin = ControlReceiver.begin
+
+    def forgetful(self):
+        if any(self.hashes):
+            self._table.learn(self.link, Update(fresh=True))
+            for hashes in self.hashes:
+                hashes.clear()
+        yield from begin(self)
+
+    patch.setattr(ControlReceiver, "begin", forgetful)
+
+
+@mutant
+def a_restored_back_up_keeps_its_log_id(patch: Patch) -> None:
+    backup = MemoryLog.backup
+    patch.setattr(MemoryLog, "backup", lambda self, log_id: backup(self, self.log_id))
+
+
+@mutant
+def events_of_a_link_are_stored_again(patch: Patch) -> None:
+    events = LinkTraffic._events
+
+    def careless(self, connection, neighbour, message, now):
+        neighbour.received = 0
+        events(self, connection, neighbour, message, now)
+
+    patch.setattr(LinkTraffic, "_events", careless)
+
+
+@mutant
+def retention_removes_what_a_neighbour_has_not_got(patch: Patch) -> None:
+    patch.setattr(
+        EventLane, "stored_floor", property(lambda self: self.cursor, lambda self, value: None), raising=False
+    )

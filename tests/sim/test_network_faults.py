@@ -1,0 +1,127 @@
+"""Networks of brokers under simulated faults: forty seeds keep every promise, and everything that can happen does."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from random import Random
+from xml.etree import ElementTree
+
+import pytest
+
+from strategies import EXAMPLES
+from weft.routing.registry import MODELS
+from weft.routing.table import Role
+from weft.sim.faults.campaign import MANY_BROKERS, Setting, run_seed, run_seeds
+from weft.sim.faults.path_walk import EVENTS
+from weft.sim.faults.plan import FAULTS, LINK_FAULTS, NETWORK_OPERATIONS, draw_network_plan
+from weft.sim.faults.shape import Shape, draw_shape
+from weft.sim.faults.steps import STEPS
+from weft.sim.faults.telling_picture import telling_picture
+from weft.sim.faults.trace import Telling
+from weft.sim.faults.traffic import compare_traffic
+
+SEEDS = 40 * EXAMPLES
+SMALL = Setting(steps=40, network=True)
+
+OCCUR = {
+    "fault: link cut",
+    "fault: link half-open",
+    "fault: link dialled twice",
+    "fault: link reads slowly",
+    "fault: resync cut midway",
+    "fault: partition",
+    "fault: detach",
+    "fault: stale hello",
+    "fault: back-up restored",
+    "link: items added",
+    "link: items dropped",
+    "link: events",
+    "sent: Complete",
+    "sent: Incomplete",
+    "sent: LinkLoose",
+    "sent: LinkPing",
+    "walked: complete",
+    "walked: still complete",
+    "promise: withdrawn",
+    "promise: renewed",
+}
+
+
+def test_every_promise_is_kept_by_networks_and_everything_occurs() -> None:
+    found = run_seeds(range(SEEDS), SMALL)
+    assert found.failures == {}
+    assert {f"step: {what}" for what in STEPS} <= set(found.counts)
+    assert set(found.counts) >= OCCUR
+    assert {f"model: {name}" for name in MODELS} <= set(found.counts)
+
+
+def test_every_step_of_a_network_can_be_planned() -> None:
+    assert set(STEPS) == {*FAULTS, *LINK_FAULTS, *NETWORK_OPERATIONS}
+
+
+@pytest.mark.parametrize("seed", [3, 8])
+def test_the_same_seed_gives_the_same_trace_of_a_network(seed: int) -> None:
+    code = (
+        "from weft.sim.faults.campaign import MANY_BROKERS, run_seed\n"
+        f"print(run_seed({seed}, MANY_BROKERS).trace.digest())"
+    )
+    environment = {**os.environ, "PYTHONHASHSEED": "77", "PYTHONPATH": os.pathsep.join(sys.path)}
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert told.stdout.strip() == run_seed(seed, MANY_BROKERS).trace.digest()
+
+
+@pytest.mark.parametrize("advertised", [False, True])
+@pytest.mark.parametrize("model", MODELS)
+def test_every_model_keeps_every_promise(model: str, advertised: bool) -> None:
+    found = run_seeds(range(2), Setting(40, network=True, brokers=3, model=model, advertised=advertised))
+    assert found.failures == {}
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_links_carry_what_tables_exchange(model: str) -> None:
+    shape = draw_shape(Random(5), clients=4, brokers=4, model=model, advertised=False)
+    over_links, alone = compare_traffic(5, shape)
+    assert over_links == alone
+    assert alone.events
+    assert bool(alone.added) == (model != "flooding")
+
+
+def test_a_choice_changes_no_other_draw() -> None:
+    plain, chosen = draw_network_plan(9), draw_network_plan(9, model="simple")
+    assert plain.steps == chosen.steps
+    assert plain.shape._replace(model="simple") == chosen.shape
+
+
+def test_a_tree_is_connected() -> None:
+    for seed in range(50):
+        shape = draw_network_plan(seed).shape
+        assert 3 <= shape.brokers <= 12
+        assert all(near < far for near, far, _ in shape.links)
+        assert len(list(shape.links)) == shape.brokers - 1
+        assert max(shape.homes) < shape.brokers
+
+
+def test_the_walk_samples_every_event_once() -> None:
+    assert len(EVENTS) == len({tuple(event.items()) for event in EVENTS}) == 24
+
+
+def test_the_picture_shows_who_told_whom() -> None:
+    shape = Shape((0, 0, 1), (Role.PEER,) * 3)
+    told = [
+        Telling(1000, "b4", "b2", "+1 x < 4 AND y = 'a & b'"),
+        Telling(2000, "b2", "b1", "+1 x < 4"),
+        Telling(3000, "b1", "b3", "-1"),
+        Telling(4000, "b1", "b3", "that is all"),
+    ]
+    root = ElementTree.fromstring(telling_picture(shape, told, "Seed <1>"))
+    names = [each.text for each in root.iter("{http://www.w3.org/2000/svg}text") if each.get("class") == "name"]
+    arrows = [each for each in root.iter("{http://www.w3.org/2000/svg}line") if each.get("marker-end")]
+    assert names == ["b4", "b2", "b1", "b3"]
+    assert [each.get("class") for each in arrows] == ["add", "add", "drop", "done"]
+    place = {name: 96 + 210 * (at + 0.5) for at, name in enumerate(names)}
+    assert [(float(each.get("x1", 0)), float(each.get("x2", 0))) for each in arrows] == [
+        (place[one.teller], place[one.hearer]) for one in told
+    ]
+    assert any("y = 'a & b'" in (each.text or "") for each in root.iter("{http://www.w3.org/2000/svg}title"))

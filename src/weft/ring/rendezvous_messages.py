@@ -20,9 +20,9 @@ class RingSub(NamedTuple):
 
 
 class EventId(NamedTuple):
-    """An event: the node that published it, and its number there. Deliveries are told apart by it."""
+    """An event: who published it (a node's address, or the id of its log), and its number there."""
 
-    source: Address
+    source: str
     number: int
 
 
@@ -37,12 +37,13 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Publication(msgspec.Struct, frozen=True, array_like=True):
-    """An event on its way: attributes, or a region if it has ranges."""
+    """An event on its way: attributes, or a region if it has ranges; `body` is what the publisher adds to it."""
 
     id: EventId
     topic: str
     attributes: dict[str, Value] = {}
     region: str | None = None
+    body: bytes = b""
 
 
 class _Request(msgspec.Struct, frozen=True, array_like=True):

@@ -6,10 +6,10 @@ from weft.broker.advertising import Advertising
 from weft.broker.dead_letters import Dead
 from weft.broker.effects import Now
 from weft.broker.greeting import Greeting
+from weft.broker.link_messages import LINK_MESSAGES, IncomingMessage
 from weft.broker.messages import (
     Ack,
     Advertise,
-    ClientMessage,
     DropDead,
     Failed,
     Goodbye,
@@ -44,13 +44,16 @@ class Dispatch:
         self._delivery, self._publishing = subscribing.delivery, subscribing.publishing
         self._state = subscribing.state
 
-    def handle(self, connection: Connection, message: ClientMessage, now: Now) -> None:
+    def handle(self, connection: Connection, message: IncomingMessage, now: Now) -> None:
         """Do what a message asks for. The first one must be a hello."""
         if connection.session is None or type(message) is Hello:
             if connection.session is None and type(message) is Hello:
                 self._greeting.hello(connection, message, now)
             else:
                 self._greeting.close(connection, "protocol", "a connection begins with one hello", now)
+            return
+        if type(message) in LINK_MESSAGES:
+            self._greeting.close(connection, "protocol", "this connection is not a link", now)
             return
         if type(message) is Ack:
             self._dead.acknowledged(connection, message)
@@ -75,7 +78,7 @@ class Dispatch:
             case _:
                 self._request(connection, message, now)
 
-    def _request(self, connection: Connection, message: ClientMessage, now: Now) -> None:
+    def _request(self, connection: Connection, message: IncomingMessage, now: Now) -> None:
         """A request that may fail, and then changes nothing."""
         about, number = "", 0
         try:

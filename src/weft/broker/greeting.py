@@ -37,6 +37,7 @@ class Greeting:
         self._sharing = sharing
         self._authenticate = authenticate
         self._fingerprint = fingerprint
+        self.link_closed: Callable[[Connection], None] = lambda _: None
 
     # -- connections ----------------------------------------------------------------------------------
 
@@ -51,6 +52,8 @@ class Greeting:
         state = self._state
         if state.connections.get(connection.id) is not connection:
             return
+        if connection.link is not None:
+            return  # links have heartbeats
         if connection.session is None:
             self.close(connection, "hello", "no hello came in time", now)
             return
@@ -73,6 +76,9 @@ class Greeting:
         """A connection is gone: what it had not acknowledged returns."""
         state = self._state
         del state.connections[connection.id]
+        if connection.link is not None or connection.dialled is not None:
+            self.link_closed(connection)
+            return
         flights, connection.flights = connection.flights, {}
         for queue, flight in flights.values():
             queue.detach(flight, state.end)
@@ -130,6 +136,7 @@ class Greeting:
             session.pub_epoch, session.pub_received = message.pub_epoch, 0
         welcome = self._welcome(session, resumed)
         if not session.durable:
+            connection.welcomed = True
             state.out.send(connection.id, welcome)
             return
         state.draft.changes.append(Put(session.row()))
@@ -196,6 +203,8 @@ class Greeting:
         if state.connections.get(connection.id) is not connection or session.connection != connection.id:
             return
         state.out.send(connection.id, welcome)
+        connection.welcomed = True
+        self._subscribing.announcing.welcomed(session)
         for number, queue in sorted(session.queues.items()):
             if isinstance(queue, Queue) and not queue.share and queue.stored:
                 self._subscribing.attach(connection, queue, number, SubNumber(0))
@@ -269,6 +278,7 @@ class Greeting:
             drop = [stored for stored, _ in session.adverts.values()]
             state.tell(state.seats.table.advertise(ClientId(str(session.id)), {}, drop))  # type: ignore[arg-type]
         state.sessions.pop(session.id, None)
+        self._subscribing.announcing.forget(session)
         if session.name and state.names.get(session.name) is session:
             del state.names[session.name]
         assert not any(isinstance(queue, LossyQueue) for queue in session.queues.values())

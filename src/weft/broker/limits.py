@@ -41,6 +41,18 @@ class ClientLimits:
     idle: int = 0  # a connection that is silent for longer is closed; 0 is never
     expires: int = 0  # a session without a connection is removed after this; 0 is never
 
+    # of a link
+    link_events: int = 4_096  # unacknowledged events
+    link_bytes: int = 4 << 20
+    link_frames: int = 16  # unacknowledged control frames
+    link_control: int = 20_000  # items that may wait to be told; with more, the neighbour is told anew what differs
+    link_lag: int = 1 << 40  # offsets that a neighbour may be behind; one that is further behind is detached
+    heartbeat: int = 5_000_000
+    link_silence: int = 20_000_000  # a link on which nothing was heard for longer is closed
+    digests: int = 6  # heartbeats between two comparisons with a neighbour
+    audit: int = 64  # items that are compared with their hashes at each heartbeat
+    slice: int = 8  # items that the table learns in one turn, and steps of what is pending
+
 
 class TokenBucket:
     """How many events of a session may come now.

@@ -5,9 +5,11 @@ that was given out; between the two lie the events of groups on their way into t
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from weft.broker.admission import Admission
+from weft.broker.completion import Completion
 from weft.broker.drafts import Draft, PendingGroup
 from weft.broker.effects import ConnectionId
 from weft.broker.limits import ClientLimits
@@ -20,7 +22,11 @@ from weft.broker.sessions import Connection, Session, Subscription
 from weft.broker.tail import Tail
 from weft.log.base import Log, Offset, SeatId, SessionId, State
 from weft.model.schema import Schema
-from weft.routing.table import Tell
+from weft.routing.table import Link, Tell
+
+if TYPE_CHECKING:
+    from weft.broker.link import Neighbour
+    from weft.broker.link_events import EventLane
 
 
 class BrokerState:
@@ -62,6 +68,11 @@ class BrokerState:
         self.draft = Draft()
         self.out = Outbox()
         self.timers = Timers()
+        self.completion = Completion(seats.table)
+        self.neighbours: dict[Link, Neighbour] = {}
+        self.dirty_lanes: dict[EventLane, None] = {}  # whose floor is to be stored
+        self.too_far: list[Link] = []  # neighbours that are too far behind
+        self.tells: Callable[[Sequence[Tell]], None] | None = None
         self.counts: Counter[str] = Counter()  # what happened, for status and tests
 
     def new_seat(self) -> SeatId:
@@ -91,8 +102,10 @@ class BrokerState:
                     queue.members = {number: Offset(min(start, self.next)) for number, start in queue.members.items()}
 
     def tell(self, tells: list[Tell]) -> None:
-        """What the table wants its neighbours to know. There are no links yet."""
-        assert not tells, "a table without links tells nobody anything"
+        """What the table wants its neighbours to know."""
+        if tells:
+            assert self.tells is not None, "a table without links tells nobody anything"
+            self.tells(tells)
 
     def connection_of(self, session: Session) -> Connection | None:
         """The session's connection, while it has one."""

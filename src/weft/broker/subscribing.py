@@ -120,7 +120,8 @@ class Subscribing(Requests):
         queue = sub.queue
         if wanted == parse(sub.text):  # a client that comes back says what it wants
             self.publishing.match(now)
-            self.answer(connection, *accepted("replace", sub.number, state.next))
+            done = Accepted("replace", sub.number, state.next)
+            self.answer_change(connection, done, still_subscribed(session, sub), stored=False)
             return
         if isinstance(queue, Queue):
             if queue.share:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from typing import NamedTuple
 
 import msgspec
@@ -46,6 +47,7 @@ from weft.ring.rendezvous_messages import (
 )
 
 RING = "ring"  # the neighbour's name, as the broker knows it
+_REMEMBERED = 100_000  # events that were stored, so that none is stored twice
 _TOPIC = ""  # all events and subscriptions of a ring of brokers share one topic
 
 _head = msgspec.msgpack.Decoder(Head).decode
@@ -101,19 +103,19 @@ class RingBridge:
         self._held: dict[int, int] = {}  # what the broker holds of ours: hashes by wire id
         self._sent = 0  # control frames
         self._heard = self._completed = 0
-        self._flying: deque[int] = deque()  # offsets of the broker's events that are on their way
-        self._visited: set[int] = set()
+        self._flying: dict[int, bool] = {}  # the broker's events on their way, by offset: whether all keys are visited
         self._got = 0
+        self._told = (0, 0, 0)  # progress
         self._offset = 0  # of the last event for the broker
         self._incoming: deque[tuple[int, EventId, LinkEvent]] = deque()  # that the broker has not stored
         self._waiting: dict[EventId, None] = {}  # the same by id
+        self._done: dict[EventId, None] = {}  # that the broker has stored
 
     # -- the broker ------------------------------------------------------------------------------------
 
     def receive(self, messages: Sequence[LinkMessage], now: int) -> list[BridgeEffect]:
         """Messages of the broker."""
         effects: list[BridgeEffect] = []
-        before = self._progress()
         for message in messages:
             match message:
                 case LinkHello():
@@ -133,14 +135,13 @@ class RingBridge:
                     effects.append(Closed(reason))
                 case _:
                     pass  # events that are not durable do not cross the ring; nobody else is behind it
-        return [*effects, *self._news(before)]
+        return [*effects, *self._news()]
 
     def closed(self) -> None:
         """The session is over: what was not acknowledged is sent again in the next."""
         self._open, self._hello = False, None
         self._frames.clear()
         self._flying.clear()
-        self._visited.clear()
 
     def beat(self) -> list[BridgeEffect]:
         """The bridge is there; to be called every few seconds."""
@@ -157,6 +158,7 @@ class RingBridge:
         self._source = theirs.log_id
         self._highest = self._highest or theirs.incarnation << 32  # no id of an earlier life is used again
         self._sent = self._heard = self._completed = self._got = 0
+        self._told = (0, 0, 0)
         hello = LinkHello(
             name=RING,
             to=theirs.name,
@@ -199,13 +201,16 @@ class RingBridge:
             new = max(message.highest, *held, 0) + 1 if held else message.highest + 1
             frames.append(self._numbered(ids=(new,), items=(self._everything,)))
         drop = sorted(wire for wire in held if wire != keep)
-        for at in range(0, len(drop), MOST_ITEMS):
-            frames.append(self._numbered(drop=tuple(drop[at : at + MOST_ITEMS])))
+        frames += [self._numbered(drop=tuple(drop[at : at + MOST_ITEMS])) for at in range(0, len(drop), MOST_ITEMS)]
         frames.append(self._numbered(resynced=True))
         return [ToBroker(frames)]
 
     def _numbered(
-        self, ids: tuple[int, ...] = (), items: tuple[bytes, ...] = (), drop: tuple[int, ...] = (), resynced: bool = False
+        self,
+        ids: tuple[int, ...] = (),
+        items: tuple[bytes, ...] = (),
+        drop: tuple[int, ...] = (),
+        resynced: bool = False,
     ) -> LinkUpdate:
         self._sent += 1
         return LinkUpdate(self._sent, 0, drop, ids, items, resynced=resynced)
@@ -223,10 +228,10 @@ class RingBridge:
             self._items[wire] = item_hash(body)
             self._highest = max(self._highest, wire)
             waiting.add(wire)
-            effects += self.ring(self.node.subscribe(wire, _TOPIC, self._decode(body), now), now)
+            effects += self.ring(self.node.subscribe(wire, _TOPIC, self._decode(body), now))
         for wire in message.drop:
             del self._items[wire]
-            effects += self.ring(self.node.unsubscribe(wire, now), now)
+            effects += self.ring(self.node.unsubscribe(wire, now))
         return effects
 
     # -- events of the broker --------------------------------------------------------------------------
@@ -234,16 +239,15 @@ class RingBridge:
     def _publish(self, event: LinkEvent, now: int) -> list[BridgeEffect]:
         head = _head(event.head)
         body = _encode(_Body(event.session, event.epoch, event.sequence, bytes(event.head), event.payload))
-        self._flying.append(event.offset)
+        self._flying[event.offset] = False
         event_id = EventId(self._source, event.offset)
-        return self.ring(self.node.publish(_TOPIC, head.attributes, now, event_id, body)[1], now)
+        return self.ring(self.node.publish(_TOPIC, head.attributes, now, event_id, body)[1])
 
     # -- the ring --------------------------------------------------------------------------------------
 
-    def ring(self, effects: Sequence[RingEffect], now: int) -> list[BridgeEffect]:
+    def ring(self, effects: Sequence[RingEffect]) -> list[BridgeEffect]:
         """What the node wants done, and what it tells."""
         done: list[BridgeEffect] = []
-        before = self._progress()
         for effect in effects:
             match effect:
                 case RingSend():
@@ -254,19 +258,19 @@ class RingBridge:
                 case Subscribed(number):
                     for _, waiting in self._frames:
                         waiting.discard(number)
-                case Published(id) if id.source == self._source:
-                    self._visited.add(id.number)
+                case Published(id) if id.source == self._source and id.number in self._flying:
+                    self._flying[id.number] = True
                 case Delivered(_, event):
                     done += self._arrived(event)
                 case _:
                     pass
-        return [*done, *self._news(before)]
+        return [*done, *self._news()]
 
     def _arrived(self, event: Publication) -> list[BridgeEffect]:
         """An event for subscriptions of the broker, which finds out itself for which. Its own it has already."""
         if event.id in self._waiting:
             return []
-        if event.id.source == self._source:
+        if event.id.source == self._source or event.id in self._done:
             return [*self.node.confirm(event.id)]  # type: ignore[list-item]
         try:
             body = _body(event.body)
@@ -285,25 +289,26 @@ class RingBridge:
         while self._incoming and self._incoming[0][0] <= got:
             _, event_id, _ = self._incoming.popleft()
             del self._waiting[event_id]
+            self._done[event_id] = None
             effects += self.node.confirm(event_id)  # type: ignore[arg-type]
+        while len(self._done) > _REMEMBERED:
+            del self._done[next(iter(self._done))]
         return effects
 
     # -- progress --------------------------------------------------------------------------------------
 
-    def _progress(self) -> tuple[int, int, int]:
+    def _news(self) -> list[BridgeEffect]:
+        """How far the ring is, if that is news."""
         while self._frames and not self._frames[0][1]:
             self._completed = self._frames.popleft()[0]
-        while self._flying and self._flying[0] in self._visited:
-            self._got = self._flying.popleft()
-            self._visited.discard(self._got)
-        return self._got, self._heard, self._completed
-
-    def _news(self, before: tuple[int, int, int]) -> list[BridgeEffect]:
-        after = self._progress()
-        if not self._open or after == before:
+        for offset in [*takewhile(self._flying.__getitem__, self._flying)]:
+            del self._flying[offset]
+            self._got = offset
+        progress = self._got, self._heard, self._completed
+        if not self._open or progress == self._told:
             return []
-        got, heard, completed = after
-        return [ToBroker([LinkProgress(Offset(got), heard, completed)])]
+        self._told = progress
+        return [ToBroker([LinkProgress(Offset(self._got), self._heard, self._completed)])]
 
     @property
     def waiting(self) -> int:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from weft.algebra.profile import Meeting
-from weft.model.value import Value
 from weft.ring.identifiers import Key
 from weft.ring.messages import Address, ChordMessage, Token
 
@@ -41,7 +40,7 @@ class Publication(msgspec.Struct, frozen=True, array_like=True):
 
     id: EventId
     topic: str
-    attributes: dict[str, Value] = {}
+    attributes: dict[str, Any] = {}  # names and values, as `weft.model.event.attributes_of` gives them
     region: str | None = None
     body: bytes = b""
 

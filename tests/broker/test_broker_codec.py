@@ -30,6 +30,7 @@ from weft.broker.messages import (
     Accepted,
     Ack,
     Advertise,
+    AskStatus,
     BrokerMessage,
     Bye,
     ClientMessage,
@@ -57,6 +58,8 @@ from weft.broker.messages import (
     Refused,
     Replace,
     RetryDead,
+    Revoked,
+    StatusReport,
     SubNumber,
     Subscribe,
     Unadvertise,
@@ -87,6 +90,7 @@ CLIENT: list[ClientMessage] = [
     DropDead(1, Q, (Offset(4),)),
     Ping(3),
     Goodbye(True),
+    AskStatus(1, 5),
 ]
 BROKER: list[BrokerMessage] = [
     Welcome(1, SessionId(5), 4, 2, 17, True, (ONE,), "log", 3, "ab", MAX_FRAME, 0),
@@ -103,6 +107,8 @@ BROKER: list[BrokerMessage] = [
     DeadDone(1, (Offset(4),)),
     Pong(3),
     Bye("slow", "it is too slow"),
+    StatusReport(1, msgspec.Raw(msgspec.msgpack.encode({"end": 7}))),
+    Revoked(ONE, "the rules have changed"),
 ]
 LINK: list[LinkMessage] = [
     LinkHello(name="north", to="south", role="master", log_id="a1", incarnation=2, epoch=3, peer_log="b2", got=17),

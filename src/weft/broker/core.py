@@ -33,6 +33,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from hashlib import blake2b
+from typing import Any
 
 import msgspec
 
@@ -43,7 +44,8 @@ from weft.broker.delivery import Delivery
 from weft.broker.dispatch import Dispatch
 from weft.broker.drafts import Draft, PendingGroup, PublisherMark
 from weft.broker.effects import ConnectionId, Effect, Now, Persist, SetTimer, Ticket
-from weft.broker.greeting import Authenticate, Greeting
+from weft.broker.greeting import Greeting
+from weft.broker.identity import Authenticate
 from weft.broker.limits import ClientLimits
 from weft.broker.link import LinkStatus, Neighbour
 from weft.broker.link_events import EventLane
@@ -56,12 +58,14 @@ from weft.broker.publishing import Publishing
 from weft.broker.queue import Queue
 from weft.broker.reach import Reach
 from weft.broker.recovery import restore
+from weft.broker.revocation import Revocation
 from weft.broker.row_options import floor_change
 from weft.broker.rules import Rules
 from weft.broker.seats import LocalSeats
 from weft.broker.sessions import Connection, Session, SessionValue, exported
 from weft.broker.sharing import Sharing
 from weft.broker.state import BrokerState
+from weft.broker.status import BrokerStatus, status_of
 from weft.broker.subscribing import Subscribing
 from weft.errors import LocalProtocolError
 from weft.log.base import Log, MoveFloor, Offset, SessionId, State
@@ -112,7 +116,11 @@ class Core:
         self._subscribing, self._sharing, self._advertising = Subscribing(*parts), Sharing(*parts), Advertising(*parts)
         self._dead = Dead(self._state, self._delivery)
         self._greeting = Greeting(self._subscribing, self._sharing, authenticate, fingerprint(schema))
-        self._dispatch = Dispatch(self._greeting, self._dead, self._subscribing, self._sharing, self._advertising)
+        self._dispatch = Dispatch(
+            self._greeting, self._dead, self._subscribing, self._sharing, self._advertising, self.status
+        )
+        self.driver: Callable[[], dict[str, Any]] = dict  # what the process around it adds to its status
+        self._revocation = Revocation(self._subscribing, self._sharing)
         credentials = dict(link_credentials or {})
         self._link_greeting = LinkGreeting(
             self._state,
@@ -128,16 +136,17 @@ class Core:
         self._floors_at = 0  # monotonic; when acknowledgements that wait are stored; 0: none waits
         self._full_until = 0  # monotonic; until then only what is urgent is stored
         restore(self._state, self._delivery.reader, state, self._linking, self._announcing)
+        self._revocation.restored()
         self._restored = [each for each in self._state.sessions.values() if each.name]
 
     # -- connections ----------------------------------------------------------------------------------
 
-    def connected(self, connection: ConnectionId, now: Now) -> list[Effect]:
-        """A connection is there; it must say `Hello` first."""
+    def connected(self, connection: ConnectionId, now: Now, authenticate: Authenticate | None = None) -> list[Effect]:
+        """A connection is there; it must say `Hello` first. `authenticate` knows it, instead of the broker's own."""
         if connection in self._state.connections:
             raise LocalProtocolError(f"connection {connection} is there already; give each its own id")
         self._begin(now)
-        self._greeting.connected(Connection(connection, now.monotonic))
+        self._greeting.connected(Connection(connection, now.monotonic, authenticate), now)
         return self._finish(now)
 
     def dialled(self, connection: ConnectionId, peer: str, now: Now) -> list[Effect]:
@@ -146,7 +155,7 @@ class Core:
             raise LocalProtocolError(f"connection {connection} is there already; give each its own id")
         self._begin(now)
         known = Connection(connection, now.monotonic)
-        self._greeting.connected(known)
+        self._greeting.dialled(known)
         try:
             self._link_greeting.dialled(known, Link(peer), now)
         except LocalProtocolError:
@@ -279,6 +288,7 @@ class Core:
             if session.connection is None:
                 self._greeting.expire_later(session, now)
         state.timers.run(now)
+        self._revocation.step(now)
         if state.neighbours:
             self._traffic.work(now)
         ready, state.ready = state.ready, {}
@@ -315,6 +325,18 @@ class Core:
         for queue in self._state.queues:
             if queue.floor(self._state.end) < first:
                 self._delivery.lose(queue, first)
+        return self._finish(now)
+
+    # -- access -------------------------------------------------------------------------------------
+
+    def set_rules(self, rules: Rules, now: Now) -> list[Effect]:
+        """These access rules hold from now on, for events that wait to be delivered too.
+
+        Subscriptions that they no longer cover end, also durable ones whose clients are away; their clients are told.
+        """
+        self._begin(now)
+        self._revocation.set_rules(rules)
+        self._revocation.step(now)
         return self._finish(now)
 
     # -- a call ---------------------------------------------------------------------------------------
@@ -360,7 +382,8 @@ class Core:
             state.pending.append(PendingGroup(ticket, draft))
             state.draft = Draft()
         effects = state.out.drain()
-        timer = SetTimer(now.monotonic) if state.ready or self._linking.busy else state.timers.next()
+        more = state.ready or self._revocation.pending or self._linking.busy
+        timer = SetTimer(now.monotonic) if more else state.timers.next()
         if timer is not None:
             effects.append(timer)
         return effects
@@ -436,6 +459,10 @@ class Core:
     def counts(self) -> dict[str, int]:
         """How often things happened, by name."""
         return dict(sorted(self._state.counts.items()))
+
+    def status(self, queues: int = 20) -> BrokerStatus:
+        """How it is, with so many of the queues that are furthest behind."""
+        return status_of(self._state, queues, self.needed, self.driver())
 
     def session(self, name: str) -> SessionId | None:
         """The id of a session."""

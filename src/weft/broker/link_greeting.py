@@ -84,6 +84,7 @@ class LinkGreeting:
                 known.reason = str(error)
             self._close(connection, "refused", str(error), now)
             return None
+        self._state.strangers.pop(connection.id, None)
         neighbour.seen = theirs.incarnation, theirs.epoch
         old, dialling = neighbour.connection, neighbour.dialling
         if connection.dialled is None:
@@ -99,6 +100,9 @@ class LinkGreeting:
         """The neighbour of a hello. Raises AccessError or RemoteProtocolError."""
         if self._authenticate is not None:
             self._authenticate(theirs)
+        if connection.dialled is None and connection.authenticate is not None:
+            connection.principal = connection.authenticate(theirs.credentials).principal
+            self._state.rules.of(connection.principal).check("link")
         state, mine = self._state, self._reach.name
         neighbour = state.neighbours.get(Link(theirs.name))
         if neighbour is None or neighbour.leaving:

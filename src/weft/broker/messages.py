@@ -71,6 +71,11 @@ class Hello(Message, frozen=True, tag=1):
     window_events: Natural = 1_000  # the window of each queue: so many deliveries may be unacknowledged
     window_bytes: Natural = 1 << 20  # and so many bytes
 
+    def __repr__(self) -> str:
+        """Without the credentials: what is printed may be kept."""
+        credentials = f"<{len(self.credentials)} bytes>" if self.credentials else "none"
+        return f"Hello(session={self.session!r}, versions={self.versions}, credentials={credentials})"
+
 
 class NewEpoch(Message, frozen=True, tag=2):
     """The publisher begins an epoch; its next event has number 1."""
@@ -201,6 +206,13 @@ class Goodbye(Message, frozen=True, tag=15):
     forget: bool = False
 
 
+class AskStatus(Message, frozen=True, tag=16):
+    """Ask how the broker is, with so many of the queues that are furthest behind. It needs the right `status`."""
+
+    request: Natural
+    queues: Annotated[int, Meta(ge=0, le=1_000)] = 20
+
+
 ClientMessage = (
     Hello
     | NewEpoch
@@ -217,6 +229,7 @@ ClientMessage = (
     | DropDead
     | Ping
     | Goodbye
+    | AskStatus
 )
 
 # -- from a broker --------------------------------------------------------------------------------
@@ -373,6 +386,20 @@ class Bye(Message, frozen=True, tag=44):
     reason: str
 
 
+class StatusReport(Message, frozen=True, tag=45):
+    """The answer to `AskStatus`."""
+
+    request: int
+    body: msgspec.Raw  # a map, as `weft.broker.status.BrokerStatus` has it; new versions may add to it
+
+
+class Revoked(Message, frozen=True, tag=60):
+    """The broker has ended a subscription, because the access rules no longer allow it."""
+
+    number: SubNumber
+    reason: str
+
+
 BrokerMessage = (
     Welcome
     | Published
@@ -388,4 +415,6 @@ BrokerMessage = (
     | DeadDone
     | Pong
     | Bye
+    | StatusReport
+    | Revoked
 )

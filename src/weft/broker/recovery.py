@@ -7,7 +7,6 @@ from __future__ import annotations
 from weft.broker.advertising import client_number, seat_of
 from weft.broker.announcing import Announcing
 from weft.broker.event_reader import EventReader
-from weft.broker.limits import TokenBucket
 from weft.broker.link_rows import SETTINGS, heard
 from weft.broker.linking import Linking
 from weft.broker.messages import SubNumber
@@ -19,7 +18,7 @@ from weft.errors import LogError
 from weft.index.base import SubId
 from weft.language.ast import Filter
 from weft.language.text import parse, parse_many
-from weft.log.base import SeatId, State, SubRow
+from weft.log.base import Offset, SeatId, State, SubRow
 from weft.routing.table import ClientId, Kept
 
 
@@ -28,10 +27,8 @@ def restore(state: BrokerState, reader: EventReader, kept: State, linking: Linki
 
     The table has all local subscriptions and everything that neighbours told before it tells anybody anything.
     """
-    limits = state.limits
     for row in kept.sessions.values():
-        bucket = TokenBucket(limits.rate, limits.burst) if limits.rate else None
-        session = Session(row.id, row.name, row.owner, bucket)
+        session = Session(row.id, row.name, row.owner, state.bucket_of(row.owner))
         session.epoch, session.expires = row.epoch, row.expires
         session.pub_epoch, session.pub_received = row.pub_epoch, row.pub_seq
         state.sessions[session.id] = state.names[session.name] = session
@@ -49,6 +46,10 @@ def restore(state: BrokerState, reader: EventReader, kept: State, linking: Linki
     adverts = _adverts(state, kept)
     _subscriptions(state, queues, members, kept, adverts)
     for seat, queue in replays.items():
+        if seat not in queue.members:  # who asked for older events has left
+            queue.advance(max(queue.cursor, queue.replay_until))
+            queue.replay_until = Offset(0)
+            continue
         sub = state.sessions[queue.session].subs[queue.members[SeatId(seat)]]  # type: ignore[index]
         reader.replays[queue] = SeatId(seat), parse(sub.text)
     if kept.links:

@@ -10,6 +10,7 @@ import msgspec
 
 from weft.broker.effects import ConnectionId
 from weft.broker.flight import Flight
+from weft.broker.identity import Authenticate
 from weft.broker.limits import TokenBucket
 from weft.broker.lossy_queue import LossyQueue
 from weft.broker.messages import QueueNumber, SubNumber
@@ -56,6 +57,7 @@ class Session:
         self.bucket = bucket
         self.keep = 0  # microseconds without a connection until it is removed; 0 is for ever
         self.expires = NEVER  # UTC
+        self.revoked: dict[SubNumber, str] = {}  # subscriptions that ended without a connection, and why
         self.leaving = False  # it is forgotten as soon as that is stored
 
     @property
@@ -72,6 +74,7 @@ class Connection:
     """One connection of a client, or of a neighbour."""
 
     __slots__ = (
+        "authenticate",
         "dialled",
         "flights",
         "heard",
@@ -79,17 +82,20 @@ class Connection:
         "link",
         "paused",
         "principal",
+        "requests",
         "session",
         "welcomed",
         "window_bytes",
         "window_events",
     )
 
-    def __init__(self, id: ConnectionId, heard: int) -> None:
+    def __init__(self, id: ConnectionId, heard: int, authenticate: Authenticate | None = None) -> None:
         self.id = id
+        self.authenticate = authenticate  # None: everybody is welcome, and nobody has a name
         self.heard = heard  # monotonic, of the last message
         self.paused = False
         self.principal = ""
+        self.requests: TokenBucket | None = None
         self.session: Session | None = None
         self.welcomed = False
         self.link: Any = None  # the neighbour, if the connection is a link

@@ -7,12 +7,13 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 from weft.broker.admission import Admission
 from weft.broker.completion import Completion
 from weft.broker.drafts import Draft, PendingGroup
 from weft.broker.effects import ConnectionId
-from weft.broker.limits import ClientLimits
+from weft.broker.limits import ClientLimits, TokenBucket
 from weft.broker.lossy_queue import LossyQueue
 from weft.broker.outbox import Outbox, Timers
 from weft.broker.queue import Queue
@@ -20,7 +21,7 @@ from weft.broker.rules import Rules
 from weft.broker.seats import LocalSeats
 from weft.broker.sessions import Connection, Session, Subscription
 from weft.broker.tail import Tail
-from weft.log.base import Log, Offset, SeatId, SessionId, State
+from weft.log.base import NEVER, Log, Offset, SeatId, SessionId, State
 from weft.model.schema import Schema
 from weft.routing.table import Link, Tell
 
@@ -61,11 +62,15 @@ class BrokerState:
         self.shared_members: dict[Queue, Subscription] = {}
         self.queues: dict[Queue, None] = {}  # every durable one
         self.connections: dict[ConnectionId, Connection] = {}
+        self.strangers: dict[ConnectionId, Connection] = {}  # those that have not said hello, the oldest first
+        self.logins: Counter[str] = Counter()  # connections that have, by principal
+        self._buckets: WeakValueDictionary[str, TokenBucket] = WeakValueDictionary()
         self.dirty: dict[Queue, None] = {}  # whose floor is to be stored
         self.ready: dict[Queue, None] = {}  # that have more to deliver
         self.fresh: list[Queue] = []  # that a connection has just begun to consume
         self.pending: deque[PendingGroup] = deque()
         self.draft = Draft()
+        self.suspects: deque[tuple[Session | None, Subscription]] = deque()  # to be checked; None: of a shared queue
         self.out = Outbox()
         self.timers = Timers()
         self.completion = Completion(seats.table)
@@ -87,6 +92,17 @@ class BrokerState:
             drawn = SessionId(self.draw() & ((1 << 63) - 1))
             if drawn and drawn not in self.sessions:
                 return drawn
+
+    def bucket_of(self, owner: str) -> TokenBucket | None:
+        """What limits the rate of a session: one for all sessions of a principal, or its own if it is nobody's."""
+        if not self.limits.rate:
+            return None
+        bucket = self._buckets.get(owner) if owner else None
+        if bucket is None:
+            bucket = TokenBucket(self.limits.rate, self.limits.burst)
+            if owner:
+                self._buckets[owner] = bucket
+        return bucket
 
     def take_back_offsets(self) -> None:
         """Groups were not stored: the next event gets the first of their offsets, which nobody has seen.
@@ -110,6 +126,17 @@ class BrokerState:
     def connection_of(self, session: Session) -> Connection | None:
         """The session's connection, while it has one."""
         return None if session.connection is None else self.connections.get(session.connection)
+
+    def owner_of(self, queue: Queue | LossyQueue) -> str:
+        """The principal whose rules decide what a queue may get."""
+        if isinstance(queue, LossyQueue):
+            return queue.connection.principal
+        return queue.owner if queue.session is None else self.sessions[queue.session].owner
+
+    def suspect(self, session: Session | None, sub: Subscription) -> None:
+        """A subscription may not be allowed any more; until that is known, each event for it is checked."""
+        self.suspects.append((session, sub))
+        sub.queue.recheck = Offset(NEVER)
 
     def consumers(self, queue: Queue) -> Iterator[Connection]:
         """The connections that consume a queue."""

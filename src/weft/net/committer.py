@@ -9,13 +9,14 @@ waits for is stored with the next group that somebody waits for, or after LAZY.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from threading import Thread
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from weft.broker.effects import Persist
-from weft.errors import LogFullError
+from weft.errors import LogFailedError, LogFullError, WeftError
 from weft.log.base import Group, Log
 
 WINDOW = 0.002  # seconds between the beginnings of two commits under load
@@ -24,6 +25,7 @@ EAGER = 4 << 20  # bytes that are committed at once, whatever the window says
 _QUIET = 2  # groups of a commit that are no load
 
 Job = Callable[[], None]
+R = TypeVar("R")
 
 
 class Outcome(NamedTuple):
@@ -86,6 +88,8 @@ class Committer:
             self._thread.start()
         self.bytes = 0  # that wait, or are being committed
         self._flying = 0  # of these, those that are being committed
+        self._works: deque[Job] = deque()  # what else is to be done to the log
+        self.added = self.settled = 0  # groups that came, and those that were stored or given up
         self.commits = 0
         self.groups = 0
         self.seconds = 0.0  # spent in commits
@@ -97,6 +101,7 @@ class Committer:
         if not self._waiting:
             self._since = self._loop.time()
         self._waiting.append(persist)
+        self.added += 1
         self._urgent |= persist.urgent
         self.bytes += weight(persist.group)
 
@@ -153,28 +158,52 @@ class Committer:
         self.seconds += self._loop.time() - self._begun
         if outcome.full:  # the core forgets every later group, too
             self._waiting, self._urgent, self.bytes = [], False, 0
+        self.settled = self.added - len(self._waiting)
         self._told.stored(outcome)
+        if not self._busy and not self._ended:
+            self._next()
         self.go()
 
     # -- other work on the log -------------------------------------------------------------------------
 
-    def run(self, work: Callable[[], int], done: Callable[[int], None]) -> bool:
-        """Do something else to the log between two commits. False, and nothing is done, if a commit is running."""
-        if self._busy or self._ended:
-            return False
-        self._busy = True
+    def between(self, work: Callable[[], R]) -> asyncio.Future[R]:
+        """Do something else to the log, after the commit that is running and before the next but one.
+
+        What `work` raises is raised there, but for a failure of the log, which is everybody's.
+        """
+        done: asyncio.Future[R] = self._loop.create_future()
 
         def job() -> None:
-            result = work()
-            self._tell(lambda: self._ran(done, result))
+            try:
+                result = work()
+            except LogFailedError:
+                raise
+            except WeftError as error:
+                failure = error
+                self._tell(lambda: self._ran(done, None, failure))
+            else:
+                self._tell(lambda: self._ran(done, result, None))
 
-        self._start(job)
-        return True
+        self._works.append(job)
+        if not self._busy and not self._ended:
+            self._next()
+        return done
 
-    def _ran(self, done: Callable[[int], None], result: int) -> None:
+    def _ran(self, done: asyncio.Future[Any], result: Any, error: Exception | None) -> None:
         self._busy = False
-        done(result)
+        if not done.done():
+            if error is None:
+                done.set_result(result)
+            else:
+                done.set_exception(error)
         self.go()
+        if not self._busy and not self._ended:
+            self._next()
+
+    def _next(self) -> None:
+        if self._works:
+            self._busy = True
+            self._start(self._works.popleft())
 
     # -- the thread ------------------------------------------------------------------------------------
 

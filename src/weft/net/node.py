@@ -12,30 +12,44 @@ import asyncio
 import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from traceback import extract_tb
 from typing import Any, Self
 
 from weft.broker.codec import encode
 from weft.broker.core import Core
-from weft.broker.effects import ConnectionId, Effect, Persist, Send, SetTimer
-from weft.broker.messages import Bye, ClientMessage
+from weft.broker.effects import Close, ConnectionId, Effect, Persist, Send, SetTimer
+from weft.broker.link_messages import IncomingMessage
+from weft.broker.messages import Bye, Deliver, Publish
 from weft.errors import LogError, RemoteProtocolError, WeftError
-from weft.log.base import Log
+from weft.log.base import Log, Offset
 from weft.log.memory import MemoryLog
 from weft.net.addresses import Address
 from weft.net.clock import clock
 from weft.net.committer import Committer, Outcome
+from weft.net.facts import facts_of
 from weft.net.listener import Listener, listen
+from weft.net.log_lines import LogLines
 from weft.net.server_connection import ServerConnection
 
+_COUNTS = (
+    "connections",
+    "refused connections",
+    "garbled connections",
+    "events received",
+    "events delivered",
+    "turns",
+)
 _STOPPING = "the broker is stopping; connect again, here or elsewhere"
 
 
 @dataclass(frozen=True, slots=True)
 class NodeOptions:
-    """How a node treats its machine."""
+    """Who a node is, and how it treats its machine."""
 
+    name: str = ""  # among its neighbours
     backlog: int = 8 << 20  # bytes that may wait for the log before publishers are no longer read
-    connections: int = 50_000  # at a time; any more are closed at once
+    connections: int = 10_000  # at a time; any more are closed at once
     patience: float = 10.0  # seconds that clients have to read the last bytes when the node stops
 
 
@@ -45,13 +59,16 @@ class Node:
     `async with Node(core, log) as node: await node.listen(Address.parse("weft://127.0.0.1:0"))`
     """
 
-    def __init__(self, core: Core, log: Log, options: NodeOptions | None = None) -> None:
+    def __init__(self, core: Core, log: Log, options: NodeOptions | None = None, lines: LogLines | None = None) -> None:
         self.core = core
         self.log = log
         self.options = options or NodeOptions()
+        self.lines = lines or LogLines(level="error")
+        self.name = self.options.name
+        self.when_full: Callable[[], None] = _nothing  # called when the log has refused something
         self.listeners: list[Listener] = []
         self.connections: dict[ConnectionId, ServerConnection] = {}
-        self.counts = {"connections": 0, "refused connections": 0, "garbled connections": 0, "turns": 0}
+        self.counts = dict.fromkeys(_COUNTS, 0)
         self._received = self._sent = 0  # bytes of connections that are gone
         self._dirty: dict[ServerConnection, None] = {}
         self._leaving: set[ServerConnection] = set()  # closed by us, and not yet gone
@@ -60,7 +77,7 @@ class Node:
         self._turning = False
         self._timer: asyncio.Handle | None = None
         self._soon = False  # the timer is in the past
-        self._stopping = False
+        self.stopping = False
         self._numbers = 0
         self._changed = asyncio.Event()  # a commit has ended, or a connection is gone
 
@@ -69,6 +86,8 @@ class Node:
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[None] = self._loop.create_future()  # how it ended; an error if it failed
+        self.started = clock()
+        self.core.driver = lambda: facts_of(self)
         self.committer = Committer(self.log, self, threaded=not isinstance(self.log, MemoryLog))
         self._tick()
         return self
@@ -89,10 +108,10 @@ class Node:
 
     async def stop(self) -> None:
         """Stop accepting, store and confirm what has arrived, say goodbye, and close the log."""
-        if self._stopping or self.ended.done():
+        if self.stopping or self.ended.done():
             await self._wait_for_end()
             return
-        self._stopping = True
+        self.stopping = True
         for listener in self.listeners:
             await listener.close()
         for connection in self.connections.values():
@@ -104,6 +123,11 @@ class Node:
         await self._stored()
         await self._gone()
         self._finish(None)
+
+    def hurry(self) -> None:
+        """Stop without waiting for clients that do not read."""
+        for connection in list(self._leaving):
+            connection.cut()
 
     async def _wait_for_end(self) -> None:
         try:
@@ -154,6 +178,7 @@ class Node:
 
     def failed(self, error: Exception) -> None:
         """End at once: nothing is confirmed any more. The next start finds out what is stored."""
+        self.lines.error("failed", error=f"{type(error).__name__}: {error}", at=_place(error))
         for listener in self.listeners:
             listener.stop()
         self._finish(error)
@@ -167,10 +192,10 @@ class Node:
     def opened(self, connection: ServerConnection) -> None:
         """A connection is there."""
         self.counts["connections"] += 1
-        if self._stopping or self.ended.done() or len(self.connections) >= self.options.connections:
+        if self.stopping or self.ended.done() or len(self.connections) >= self.options.connections:
             self.counts["refused connections"] += 1
             self._leaving.add(connection)
-            reason = _STOPPING if self._stopping else "the broker has too many connections; try again later"
+            reason = _STOPPING if self.stopping else "the broker has too many connections; try again later"
             connection.send(encode([Bye("busy", reason)]))
             connection.close()
             return
@@ -187,13 +212,15 @@ class Node:
         """So far, to clients."""
         return self._sent + sum(connection.sent for connection in self.connections.values())
 
-    def messages(self, connection: ServerConnection, messages: Sequence[ClientMessage]) -> None:
+    def messages(self, connection: ServerConnection, messages: Sequence[IncomingMessage]) -> None:
         """What one read brought."""
+        self.counts["events received"] += [type(message) for message in messages].count(Publish)
         self._do(self.core.receive, connection.id, messages, source=connection)
 
     def garbled(self, connection: ServerConnection, error: RemoteProtocolError) -> None:
         """What a peer sent cannot be read."""
         self.counts["garbled connections"] += 1
+        self.lines.warning("garbled", connection=connection.id, peer=connection.peer.address, reason=error)
         self._dismiss(connection, Bye("protocol", str(error)))
 
     def lost(self, connection: ServerConnection) -> None:
@@ -246,6 +273,7 @@ class Node:
                 connection = self.connections.get(effect.connection)
                 if connection is not None:
                     connection.send(encode(effect.messages))
+                    self.counts["events delivered"] += [type(message) for message in effect.messages].count(Deliver)
                     self._dirty[connection] = None
             elif isinstance(effect, Persist):
                 self.committer.add(effect)
@@ -254,7 +282,7 @@ class Node:
                     self._watch_backlog()
             elif isinstance(effect, SetTimer):
                 self._set_timer(effect.at)
-            else:
+            elif isinstance(effect, Close):
                 connection = self.connections.get(effect.connection)
                 if connection is not None:
                     self._close(connection)
@@ -292,10 +320,25 @@ class Node:
         for persist in outcome.persists[: outcome.stored]:
             self._do(self.core.committed, persist.ticket)
         if outcome.full:
+            self.lines.error("log full", reason=outcome.full)
             ticket = outcome.persists[outcome.stored].ticket
             self._do(lambda now: self.core.rejected(ticket, outcome.full, now))
+            self.when_full()
         self._watch_backlog()
         self._changed.set()
+
+    async def store_floors(self) -> None:
+        """Store how far every queue is, and wait for it."""
+        self._do(self.core.store_floors)
+        self._end_turn()
+        target = self.committer.added
+        while self.committer.settled < target and not self.ended.done():
+            self._changed.clear()
+            await self._changed.wait()
+
+    def trimmed(self, first: Offset) -> None:
+        """The log's oldest event now has this offset."""
+        self._do(lambda now: self.core.trimmed(first, now))
 
     def _watch_backlog(self) -> None:
         """Read from publishers only while little waits for the log."""
@@ -308,3 +351,13 @@ class Node:
             self._backlogged = False
             for connection in self._publishers:
                 connection.read_on("log")
+
+
+def _nothing() -> None:
+    pass
+
+
+def _place(error: BaseException) -> str:
+    """Where an error was raised."""
+    frames = extract_tb(error.__traceback__)
+    return "; ".join(f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames[-4:])

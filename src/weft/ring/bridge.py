@@ -93,6 +93,7 @@ class RingBridge:
         self._everything = everything
         self._decode = decode
         self.joined = False
+        self.published = self.received = 0  # events of the broker, and for it
         self._epochs = 0
         self._hello: LinkHello | None = None  # of the broker, until the node has joined
         self._open = False
@@ -240,6 +241,7 @@ class RingBridge:
         head = _head(event.head)
         body = _encode(_Body(event.session, event.epoch, event.sequence, bytes(event.head), event.payload))
         self._flying[event.offset] = False
+        self.published += 1
         event_id = EventId(self._source, event.offset)
         return self.ring(self.node.publish(_TOPIC, head.attributes, now, event_id, body)[1])
 
@@ -282,6 +284,7 @@ class RingBridge:
         )
         self._incoming.append((self._offset, event.id, sent))
         self._waiting[event.id] = None
+        self.received += 1
         return [ToBroker([LinkEvents((sent,))])] if self._open else []
 
     def _stored(self, got: int) -> list[BridgeEffect]:
@@ -309,6 +312,11 @@ class RingBridge:
             return []
         self._told = progress
         return [ToBroker([LinkProgress(Offset(self._got), self._heard, self._completed)])]
+
+    @property
+    def subscriptions(self) -> int:
+        """How many subscriptions of the broker the ring has, or is about to have."""
+        return len(self._items)
 
     @property
     def waiting(self) -> int:

@@ -121,6 +121,7 @@ class RendezvousNode:
         self._seen: dict[EventId, set[int]] = {}
         self._unconfirmed: dict[EventId, list[tuple[Address, Token]]] = {}
         self._published = 0
+        self.visited = 0  # events that came to be matched here
         self._lookups: dict[Token, Callable[[NodeRef | None, int], list[RingEffect]]] = {}
         self._later: list[tuple[int, Callable[[int], list[RingEffect]]]] = []
         self._unfinished = 0  # records to be stored or removed, keys to be visited
@@ -342,6 +343,7 @@ class RendezvousNode:
             case Remove(_, key, sub) if self.keys.serves(key):
                 return self.stored.remove(key, sub, now, answer)
             case Visit(_, key, event) if self.keys.serves(key):
+                self.visited += 1
                 return self.stored.visit(key, event, now, answer)
             case Store() | Remove() | Visit():
                 return answer(False, now)

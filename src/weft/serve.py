@@ -7,6 +7,7 @@ import contextlib
 import os
 import secrets
 import signal
+import ssl
 import sys
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -22,13 +23,16 @@ from weft.log.opening import LogOptions, open_log
 from weft.model.schema import Schema
 from weft.net.addresses import Address
 from weft.net.config import BrokerConfig, http_place
+from weft.net.dialler import Dialler
 from weft.net.file_limit import room_for
 from weft.net.http import http_server
 from weft.net.log_lines import LogLines
 from weft.net.node import Node, NodeOptions
+from weft.net.security import Security
 from weft.net.tls import client_context, server_context
 from weft.net.trimmer import Trimmer
 from weft.routing.registry import make_table
+from weft.routing.table import Role
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -42,6 +46,7 @@ async def start(config: BrokerConfig, lines: LogLines | None = None) -> AsyncIte
     lines = lines or LogLines(level="error")
     schema = None if config.schema is None else Schema.load(config.schema)
     tls = server_context(config.tls)
+    security = Security(config, schema, lines)
     table = make_table(config.model, schema, advertised=config.advertised)
     most, fewer = room_for(config.connections.most)
     if fewer:
@@ -55,7 +60,9 @@ async def start(config: BrokerConfig, lines: LogLines | None = None) -> AsyncIte
             log.restore(),
             table,
             draw=lambda: secrets.randbits(63),
+            name=config.name,
             schema=schema,
+            rules=security.rules,
             limits=config.limits,
             advertised=config.advertised,
             executor=builder,
@@ -64,9 +71,19 @@ async def start(config: BrokerConfig, lines: LogLines | None = None) -> AsyncIte
         async with Node(core, log, options, lines) as node, contextlib.AsyncExitStack() as around:
             trimmer = Trimmer(node, config.log.retention, config.log.trim_every / 1e6)
             node.when_full = trimmer.hurry
+            node.gate = security.gate
+            tasks.append(asyncio.create_task(security.watch(node), name="weft-security"))
             tasks.append(asyncio.create_task(trimmer.run(), name="weft-trimmer"))
+            node.unlink_others(config.links)
+            for peer, link in config.links.items():
+                node.link(peer, Role(link.role))
+            await node.settled()
             for address in config.addresses:
                 lines.info("listening", address=await node.listen(address, tls))
+            for peer, link in config.links.items():
+                if link.address:
+                    dialler = Dialler(node, peer, Address.parse(link.address), _dialling(config))
+                    tasks.append(asyncio.create_task(dialler.run(), name=f"weft-link-{peer}"))
             if config.http:
                 host, port = await around.enter_async_context(http_server(node, *http_place(config.http)))
                 lines.info("http", address=f"http://{host}:{port}")
@@ -80,6 +97,11 @@ async def start(config: BrokerConfig, lines: LogLines | None = None) -> AsyncIte
         with contextlib.suppress(WeftError):
             log.close()  # again, if the node did not come to it
         builder.shutdown()
+
+
+def _dialling(config: BrokerConfig) -> ssl.SSLContext:
+    """How links are dialled where they are encrypted: with this broker's certificate."""
+    return client_context(config.tls.authority, config.tls.certificate, config.tls.key)
 
 
 def _open(config: BrokerConfig, schema: Schema | None, lines: LogLines) -> Log:
@@ -105,6 +127,7 @@ def check_files(config: BrokerConfig) -> None:
     """Raise OptionError or SchemaError if a file that the settings name cannot be used."""
     server_context(config.tls)
     schema = None if config.schema is None else Schema.load(config.schema)
+    Security(config, schema, LogLines(level="error"))
     make_table(config.model, schema, advertised=config.advertised)
     _loop_factory(config)
 

@@ -149,12 +149,17 @@ class Core:
         self._greeting.connected(Connection(connection, now.monotonic, authenticate), now)
         return self._finish(now)
 
-    def dialled(self, connection: ConnectionId, peer: str, now: Now) -> list[Effect]:
-        """A connection to a neighbour was opened by this side. Raises LocalProtocolError for an unknown neighbour."""
+    def dialled(
+        self, connection: ConnectionId, peer: str, now: Now, authenticate: Authenticate | None = None
+    ) -> list[Effect]:
+        """A connection to a neighbour was opened by this side. Raises LocalProtocolError for an unknown neighbour.
+
+        `authenticate` says who has answered; without it the transport must have verified that.
+        """
         if connection in self._state.connections:
             raise LocalProtocolError(f"connection {connection} is there already; give each its own id")
         self._begin(now)
-        known = Connection(connection, now.monotonic)
+        known = Connection(connection, now.monotonic, authenticate)
         self._greeting.dialled(known)
         try:
             self._link_greeting.dialled(known, Link(peer), now)
@@ -170,6 +175,19 @@ class Core:
             return []
         self._begin(now)
         self._greeting.closed(known, now)
+        return self._finish(now)
+
+    def is_stranger(self, connection: ConnectionId) -> bool:
+        """Whether a connection has yet to say hello."""
+        return connection in self._state.strangers
+
+    def dismiss(self, connection: ConnectionId, code: str, reason: str, now: Now) -> list[Effect]:
+        """Close a connection that has done something wrong, and say what, unless it is unknown who it is."""
+        known = self._state.connections.get(connection)
+        if known is None:
+            return []
+        self._begin(now)
+        self._greeting.close(known, code, reason, now)
         return self._finish(now)
 
     def paused(self, connection: ConnectionId) -> None:

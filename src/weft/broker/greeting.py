@@ -13,6 +13,7 @@ from weft.broker.effects import Now
 from weft.broker.frames import MAX_FRAME
 from weft.broker.identity import Authenticate, Identity
 from weft.broker.limits import TokenBucket
+from weft.broker.login_end import end_later
 from weft.broker.lossy_queue import LossyQueue
 from weft.broker.messages import VERSION, Bye, Hello, Revoked, SubNumber, Welcome
 from weft.broker.queue import Queue
@@ -147,8 +148,7 @@ class Greeting:
         limits = state.limits
         if limits.requests:
             connection.requests = TokenBucket(limits.requests, _BURST)
-        if who.until != NEVER:
-            self._end_login_later(connection, who.until, now)
+        end_later(state, self.close, connection, who.until, now)
         connection.window_events = max(1, min(message.window_events, limits.window_events))
         connection.window_bytes = max(1, min(message.window_bytes, limits.window_bytes))
         if limits.idle:
@@ -190,21 +190,6 @@ class Greeting:
         if not who.principal:
             raise AccessError("a principal has a name")
         return who
-
-    def _end_login_later(self, connection: Connection, until: int, now: Now) -> None:
-        """Credentials are valid for a time only."""
-        wait = max(until - now.utc, 0)
-
-        def ended(later: Now) -> None:
-            if self._state.connections.get(connection.id) is not connection:
-                return
-            if later.utc < until:
-                self._end_login_later(connection, until, later)
-                return
-            self._state.counts["credentials expired"] += 1
-            self.close(connection, "expired", "the credentials have expired; connect again with new ones", later)
-
-        self._state.timers.add(now.monotonic + max(wait, 1), ended)
 
     def _check(self, message: Hello, principal: str, session: Session | None) -> None:
         oldest, newest = message.versions

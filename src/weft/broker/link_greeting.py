@@ -10,6 +10,7 @@ from weft.broker.effects import Now
 from weft.broker.link import Neighbour
 from weft.broker.link_agreement import check_hello
 from weft.broker.link_messages import LinkHello
+from weft.broker.login_end import Close, end_later
 from weft.broker.reach import Reach
 from weft.broker.sessions import Connection
 from weft.broker.state import BrokerState
@@ -17,7 +18,6 @@ from weft.errors import AccessError, LocalProtocolError, RemoteProtocolError
 from weft.routing.table import Link
 
 AuthenticateLink = Callable[[LinkHello], None]  # raises AccessError
-Close = Callable[[Connection, str, str, Now], None]
 
 
 class LinkGreeting:
@@ -76,11 +76,13 @@ class LinkGreeting:
     def hello(self, connection: Connection, theirs: LinkHello, now: Now) -> Neighbour | None:
         """A neighbour's first message: the neighbour if its session begins, or it is told why not."""
         try:
+            self._authenticated(connection, theirs, now)
             neighbour = self._checked(connection, theirs)
         except (AccessError, RemoteProtocolError) as error:
             self._state.counts["links refused"] += 1
             known = self._state.neighbours.get(Link(theirs.name))
-            if known is not None and known.connection is None:
+            stranger = connection.authenticate is not None and not connection.principal
+            if known is not None and known.connection is None and not stranger:
                 known.reason = str(error)
             self._close(connection, "refused", str(error), now)
             return None
@@ -96,13 +98,23 @@ class LinkGreeting:
                 self._close(each, "taken over", "a newer connection has taken the link over", now)
         return neighbour
 
-    def _checked(self, connection: Connection, theirs: LinkHello) -> Neighbour:
-        """The neighbour of a hello. Raises AccessError or RemoteProtocolError."""
+    def _authenticated(self, connection: Connection, theirs: LinkHello, now: Now) -> None:
+        """Raise AccessError unless a broker is who it says: a principal links as the broker of its own name."""
         if self._authenticate is not None:
             self._authenticate(theirs)
-        if connection.dialled is None and connection.authenticate is not None:
-            connection.principal = connection.authenticate(theirs.credentials).principal
-            self._state.rules.of(connection.principal).check("link")
+        if connection.authenticate is None:
+            return
+        who = connection.authenticate(theirs.credentials)
+        if not who.principal:
+            raise AccessError("a principal has a name")
+        connection.principal = who.principal
+        self._state.rules.of(who.principal).check("link")
+        if who.principal != theirs.name:
+            raise AccessError(f"{who.principal} cannot link as {theirs.name or 'a broker without a name'}")
+        end_later(self._state, self._close, connection, who.until, now)
+
+    def _checked(self, connection: Connection, theirs: LinkHello) -> Neighbour:
+        """The neighbour of a hello. Raises AccessError or RemoteProtocolError."""
         state, mine = self._state, self._reach.name
         neighbour = state.neighbours.get(Link(theirs.name))
         if neighbour is None or neighbour.leaving:

@@ -7,6 +7,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from msgspec import to_builtins
+
 from weft.errors import WeftError
 from weft.net.clock import clock
 
@@ -40,8 +42,7 @@ def facts_of(node: Node) -> dict[str, Any]:
 
 def links_of(node: Node) -> list[dict[str, Any]]:
     """How the links to neighbours are."""
-    assert node.core
-    return []
+    return [to_builtins(link) for link in node.core.links()]
 
 
 def _size(node: Node) -> int:

@@ -81,7 +81,7 @@ def metrics_of(status: BrokerStatus) -> list[Metric]:
     lag = GaugeMetricFamily("weft_link_behind", "Events that a neighbour has yet to confirm.", labels=["peer"])
     for link in driver["links"]:
         warm.add_metric([link["peer"]], float(link["warm"]))
-        lag.add_metric([link["peer"]], link["behind"])
+        lag.add_metric([link["peer"]], link["lag"])
     return [*metrics, happened, behind, warm, lag]
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from traceback import extract_tb
@@ -19,18 +19,22 @@ from typing import Any, Self
 from weft.broker.codec import encode
 from weft.broker.core import Core
 from weft.broker.effects import Close, ConnectionId, Effect, Persist, Send, SetTimer
+from weft.broker.greeting import REFUSED
 from weft.broker.link_messages import IncomingMessage
 from weft.broker.messages import Bye, Deliver, Publish
-from weft.errors import LogError, RemoteProtocolError, WeftError
+from weft.broker.rules import Rules
+from weft.errors import LogError, OptionError, RemoteProtocolError, WeftError
 from weft.log.base import Log, Offset
 from weft.log.memory import MemoryLog
 from weft.net.addresses import Address
 from weft.net.clock import clock
 from weft.net.committer import Committer, Outcome
 from weft.net.facts import facts_of
+from weft.net.gate import Gate
 from weft.net.listener import Listener, listen
 from weft.net.log_lines import LogLines
 from weft.net.server_connection import ServerConnection
+from weft.routing.table import Role
 
 _COUNTS = (
     "connections",
@@ -64,6 +68,7 @@ class Node:
         self.log = log
         self.options = options or NodeOptions()
         self.lines = lines or LogLines(level="error")
+        self.gate: Gate | None = None  # None: everybody is welcome, and nobody has a name
         self.name = self.options.name
         self.when_full: Callable[[], None] = _nothing  # called when the log has refused something
         self.listeners: list[Listener] = []
@@ -97,7 +102,7 @@ class Node:
 
     async def listen(self, address: Address, tls: ssl.SSLContext | None = None) -> Address:
         """Accept connections at an address. Returns it with the port that was taken. Raises OptionError."""
-        listener = await listen(self._accept, address, tls)
+        listener = await listen(self.new_connection, address, tls)
         self.listeners.append(listener)
         return listener.address
 
@@ -185,9 +190,10 @@ class Node:
 
     # -- connections -----------------------------------------------------------------------------------
 
-    def _accept(self) -> ServerConnection:
+    def new_connection(self, neighbour: str = "") -> ServerConnection:
+        """A connection that is about to be opened, to a neighbour if it is dialled."""
         self._numbers += 1
-        return ServerConnection(self, ConnectionId(f"c{self._numbers}"))
+        return ServerConnection(self, ConnectionId(f"c{self._numbers}"), neighbour)
 
     def opened(self, connection: ServerConnection) -> None:
         """A connection is there."""
@@ -199,8 +205,34 @@ class Node:
             connection.send(encode([Bye("busy", reason)]))
             connection.close()
             return
+        if self.gate is not None and not connection.neighbour and not self.gate.may_try(connection.peer):
+            self._leaving.add(connection)
+            connection.send(encode([REFUSED]))
+            connection.close()
+            return
         self.connections[connection.id] = connection
-        self._do(self.core.connected, connection.id)
+        if connection.neighbour:
+            self._do(self.core.dialled, connection.id, connection.neighbour)
+            return
+        authenticate = None if self.gate is None else self.gate.authenticate(connection.peer)
+        self._do(lambda now: self.core.connected(connection.id, now, authenticate))
+
+    def link(self, peer: str, role: Role) -> None:
+        """Make a neighbour, if it is not one already. Raises OptionError if it has another role."""
+        known = {each.peer: each.role for each in self.core.links()}
+        if peer not in known:
+            self._do(self.core.attach, peer, role)
+        elif known[peer] != role.value:
+            raise OptionError(
+                f"links.{peer}.role is {role.value}, but was {known[peer]}: remove the link, start, and add it again"
+            )
+
+    def unlink_others(self, peers: Collection[str]) -> None:
+        """End every neighbour that is not one of these: what waits for it is given up."""
+        for each in self.core.links():
+            if each.peer not in peers:
+                self.lines.warning("detached", peer=each.peer, behind=each.lag)
+                self._do(self.core.detach, each.peer)
 
     @property
     def bytes_received(self) -> int:
@@ -221,7 +253,9 @@ class Node:
         """What a peer sent cannot be read."""
         self.counts["garbled connections"] += 1
         self.lines.warning("garbled", connection=connection.id, peer=connection.peer.address, reason=error)
-        self._dismiss(connection, Bye("protocol", str(error)))
+        if self.gate is not None and self.core.is_stranger(connection.id):
+            self.gate.failed(connection.peer, str(error))
+        self._do(lambda now: self.core.dismiss(connection.id, "protocol", str(error), now))
 
     def lost(self, connection: ServerConnection) -> None:
         """A connection is gone."""
@@ -231,7 +265,7 @@ class Node:
         self._publishers.pop(connection, None)
         self._dirty.pop(connection, None)
         self._changed.set()
-        if self.connections.pop(connection.id, None) is not None and not connection.ended:
+        if self.connections.pop(connection.id, None) is not None:
             self._do(self.core.closed, connection.id)
 
     def paused(self, connection: ServerConnection) -> None:
@@ -330,11 +364,20 @@ class Node:
     async def store_floors(self) -> None:
         """Store how far every queue is, and wait for it."""
         self._do(self.core.store_floors)
+        await self.settled()
+
+    async def settled(self) -> None:
+        """Wait until everything that was to be stored when this was called is stored, or was refused."""
         self._end_turn()
+        self.committer.hurry()
         target = self.committer.added
         while self.committer.settled < target and not self.ended.done():
             self._changed.clear()
             await self._changed.wait()
+
+    def set_rules(self, rules: Rules) -> None:
+        """These access rules hold from now on."""
+        self._do(lambda now: self.core.set_rules(rules, now))
 
     def trimmed(self, first: Offset) -> None:
         """The log's oldest event now has this offset."""

@@ -70,17 +70,18 @@ def _pairs(title: str, facts: dict[str, str]) -> Table:
 
 def _links(links: list[dict[str, Any]]) -> Table:
     table = Table(title="links", title_justify="left", box=None)
-    for name in ("peer", "role", "state", "behind", "told", "heard"):
-        table.add_column(name, justify="left" if name in ("peer", "role", "state") else "right")
+    for name in ("peer", "role", "state", "behind", "to tell", "heard", "why"):
+        table.add_column(name, justify="left" if name in ("peer", "role", "state", "why") else "right")
     for link in links:
-        state = "warm" if link["warm"] else "connected" if link.get("connected") else "down"
+        state = "warm" if link["warm"] else "connected" if link["connected"] else "down"
         table.add_row(
             Text(str(link["peer"])),
-            str(link.get("role", "")),
+            str(link["role"]),
             Text(state, "green" if state == "warm" else "red"),
-            f"{link['behind']:,}",
-            str(link.get("told", "")),
-            str(link.get("heard", "")),
+            f"{link['lag']:,}",
+            f"{link['waiting_control']:,}",
+            f"{link['heard']:,}",
+            Text(link["reason"]),
         )
     return table
 

@@ -11,6 +11,7 @@ from weft.broker.effects import Now
 from weft.broker.messages import Complete, Incomplete, SubNumber
 from weft.broker.sessions import Connection, Session, Subscription
 from weft.broker.state import BrokerState
+from weft.routing.table import About
 
 Still = Callable[[], bool]  # whether the client still has what it asked for
 
@@ -42,7 +43,8 @@ class Announcing:
     def begin(self, session: Session, about: str, number: int, still: Still) -> Announcement:
         """A request has changed the table, and is on its way into the log."""
         announcement = Announcement(session, about, number, still)
-        announcement.change = self._state.completion.begin(None, lambda _: self._completed(announcement))
+        kind = About.ADVERTISEMENTS if about == "advertise" else About.SUBSCRIPTIONS
+        announcement.change = self._state.completion.begin(None, kind, lambda _: self._completed(announcement))
         announcement.complete = announcement.change.complete
         return announcement
 
@@ -59,7 +61,7 @@ class Announcing:
             for announcement in found:
                 self._completed(announcement)
 
-        change = self._state.completion.begin(None, completed)
+        change = self._state.completion.begin(None, About.SUBSCRIPTIONS, completed)
         for announcement in found:
             announcement.change = change
 

@@ -86,7 +86,8 @@ class Neighbour:
 
     def progress(self) -> LinkProgress | None:
         """How far we are, if the neighbour does not know it."""
-        now = LinkProgress(Offset(self.got), self.receiver.heard, self.receiver.completed)
+        completed = self.receiver.completed
+        now = LinkProgress(Offset(self.got), self.receiver.heard, (completed[0], completed[1]))
         if now == self._told:
             return None
         self._told = now

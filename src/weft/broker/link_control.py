@@ -69,10 +69,14 @@ class ControlSender:
         self._queued = 0  # items in the queue
         self._later: list[Change] = []  # marks that wait for the end of a resync
         self._notes: dict[type, Note] = {}  # that the end of a resync will carry
-        self._marks: deque[tuple[int, Change]] = deque()  # by the number of the frame that they stand behind
+        self._ending = False  # the end of a resync is being sent
+        # marks by kind, with the number of the frame that they stand behind
+        self._marks: dict[About, deque[tuple[int, Change]]] = {about: deque() for about in ABOUT}
         self.listing = False  # the neighbour is saying what it holds
         self.is_open = False  # frames may be sent
-        self.number = self.heard = self.completed = 0
+        self.number = self.heard = 0
+        self._last = dict.fromkeys(ABOUT, 0)  # the number of the last frame of each kind
+        self._completed = dict.fromkeys(ABOUT, 0)
         self.overflown = False
 
     # -- sessions -----------------------------------------------------------------------------------
@@ -82,21 +86,27 @@ class ControlSender:
         self.end()
         self.listing = True
         self.sent, self._digests = ({}, {}), (Digest(), Digest())
-        self.number = self.heard = self.completed = 0
+        self.number = self.heard = 0
+        self._last, self._completed = dict.fromkeys(ABOUT, 0), dict.fromkeys(ABOUT, 0)
 
     def end(self) -> None:
         """There is no session: what is told is forgotten, and marks wait for the next session's resync."""
         self._put_off()
-        self._later = [mark for _, mark in self._marks] + self._later
-        self._marks.clear()
+        self._recall_marks()
         self.listing = self.is_open = self.overflown = False
-        self._pool = {}
+        self._pool, self._ending = {}, False
 
     def _put_off(self) -> None:
         """Forget what is queued; its marks wait for a resync."""
         self._later += [entry for entry in self._queue if isinstance(entry, Change)]
         self._queue.clear()
         self._queued = 0
+
+    def _recall_marks(self) -> None:
+        """The changes that wait for frames wait for the next resync instead."""
+        for marks in self._marks.values():
+            self._later += [mark for _, mark in marks]
+            marks.clear()
 
     def have(self, message: LinkHave) -> bool:
         """The neighbour holds these; whether that was all. Raises RemoteProtocolError."""
@@ -119,12 +129,11 @@ class ControlSender:
                 for wire, hashed in self.sent[about].items():
                     digest.add(ItemId(wire), hashed)
         self.overflown = False
-        self._later = [mark for _, mark in self._marks] + self._later
-        self._marks.clear()
         for about in range(len(ABOUT)):
             self._refill(about)
 
     def _refill(self, about: int) -> None:
+        self._ending = False
         self._wires[about].clear()
         pool = self._pool[about] = {}
         for wire, hashed in self.sent[about].items():
@@ -172,7 +181,8 @@ class ControlSender:
     @property
     def marks(self) -> int:
         """How many changes wait for this neighbour."""
-        return len(self._marks) + len(self._later) + sum(isinstance(entry, Change) for entry in self._queue)
+        numbered = sum(map(len, self._marks.values()))
+        return numbered + len(self._later) + sum(isinstance(entry, Change) for entry in self._queue)
 
     # -- frames ---------------------------------------------------------------------------------------
 
@@ -204,10 +214,11 @@ class ControlSender:
         return self._rest() if self._pool and settled else None
 
     def _await(self, mark: Change) -> None:
-        if self.number <= self.completed:
+        kind = mark.awaits(self.link)
+        if self._last[kind] <= self._completed[kind]:
             mark.completed(self.link)
         else:
-            self._marks.append((self.number, mark))
+            self._marks[kind].append((self._last[kind], mark))
 
     def _part(self, waiting: _Waiting) -> LinkUpdate | None:
         """The next frame of an update; None if the neighbour has all of it. Additions come first."""
@@ -275,7 +286,10 @@ class ControlSender:
                     del pool[hashed]
             if unclaimed:
                 return self._numbered(LinkUpdate(0, about, tuple(sorted(unclaimed))))
-        self._pool = {}
+        if not self._ending:
+            self._ending = True  # both kinds end with a frame, so that nothing is complete before the neighbour says so
+            return self._numbered(LinkUpdate(0, ABOUT.index(About.ADVERTISEMENTS)))
+        self._pool, self._ending = {}, False
         notes = tuple(self._notes.values())
         self._notes = {}
         frame = self._numbered(LinkUpdate(0, notes=notes, fresh=self._codec.noted, resynced=True))
@@ -286,17 +300,23 @@ class ControlSender:
 
     def _numbered(self, frame: LinkUpdate) -> LinkUpdate:
         self.number += 1
+        self._last[ABOUT[frame.about]] = self.number
         return msgspec.structs.replace(frame, number=self.number)
 
     # -- answers --------------------------------------------------------------------------------------
 
-    def progress(self, heard: int, completed: int) -> None:
+    def progress(self, heard: int, completed: tuple[int, int]) -> None:
         """The neighbour has stored and completed these frames. Raises RemoteProtocolError."""
-        if not self.heard <= heard <= self.number or not self.completed <= completed <= heard:
+        if not self.heard <= heard <= self.number:
             raise RemoteProtocolError(f"{self.link} acknowledges control frames that it was not sent")
-        self.heard, self.completed = heard, completed
-        while self._marks and self._marks[0][0] <= completed:
-            self._marks.popleft()[1].completed(self.link)
+        self.heard = heard
+        for kind, number in zip(ABOUT, completed, strict=True):
+            if not self._completed[kind] <= number <= heard:
+                raise RemoteProtocolError(f"{self.link} completes control frames that it has not acknowledged")
+            self._completed[kind] = number
+            marks = self._marks[kind]
+            while marks and marks[0][0] <= number:
+                marks.popleft()[1].completed(self.link)
 
     def digest(self) -> tuple[int, int]:
         """One number for each kind of what the neighbour holds once it has every frame."""

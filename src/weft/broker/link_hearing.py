@@ -19,20 +19,20 @@ from weft.broker.link_messages import MOST_PAIRS, LinkDigest, LinkHave, LinkUpda
 from weft.errors import RemoteProtocolError
 from weft.log.base import HeardRow, Put, Remove, SeatId, StateChange
 from weft.routing.digest import Digest
-from weft.routing.table import Item, ItemId, Link, RoutingTable, Tell, Update
+from weft.routing.table import About, Item, ItemId, Link, RoutingTable, Tell, Update
 
 
 class HeardFrame:
     """A frame of which something is left to do."""
 
-    __slots__ = ("back", "bodies", "complete", "number", "parts", "resynced", "stored")
+    __slots__ = ("about", "bodies", "complete", "number", "parts", "resynced", "stored")
 
     def __init__(self, frame: LinkUpdate, parts: Iterable[Update]) -> None:
         self.number = frame.number
+        self.about = ABOUT[frame.about]
         self.resynced = frame.resynced
         self.bodies = dict(zip(frame.ids, frame.items, strict=True))
         self.parts = deque(parts)
-        self.back = False  # the neighbour was told something because of it
         self.stored = self.complete = False
 
 
@@ -59,9 +59,11 @@ class ControlReceiver:
         self._highest = 0
         self._inbox: deque[LinkUpdate | LinkDigest] = deque()
         self._frame: HeardFrame | None = None  # the table learns it
-        self._open: deque[HeardFrame] = deque()  # learnt, and not complete
+        self._unstored: deque[HeardFrame] = deque()  # learnt, and not stored
+        self._open: dict[About, deque[HeardFrame]] = {about: deque() for about in ABOUT}  # learnt, and not complete
         self._received = 0
-        self.number = self.heard = self.completed = 0
+        self.number = self.heard = 0
+        self.completed = [0, 0]  # by kind
         self._audited = self._round()
 
     def restore(self, about: int, item: int, body: bytes) -> None:
@@ -78,7 +80,8 @@ class ControlReceiver:
     def begin(self) -> Iterator[LinkHave]:
         """A session begins: what is here. Cost: O(items), some hundred nanoseconds each."""
         self.end()
-        self._received = self.number = self.heard = self.completed = 0
+        self._received = self.number = self.heard = 0
+        self.completed = [0, 0]
         for about, hashes in enumerate(self.hashes):
             ids = np.fromiter(hashes.keys(), "<u8", len(hashes))
             values = np.fromiter(hashes.values(), "<u8", len(hashes))
@@ -91,7 +94,9 @@ class ControlReceiver:
         """There is no session: what has not been learnt is forgotten. What was learnt of a frame stays."""
         self._inbox.clear()
         self._frame = None
-        self._open.clear()
+        self._unstored.clear()
+        for frames in self._open.values():
+            frames.clear()
 
     # -- frames ---------------------------------------------------------------------------------------
 
@@ -126,13 +131,13 @@ class ControlReceiver:
         if frame.parts:
             part = frame.parts.popleft()
             tells = self._table.learn(self.link, part)
-            frame.back = frame.back or any(tell.link == self.link for tell in tells)
             rows = self._learnt(part, frame)
         if frame.parts:
             return Learnt(tells, rows, None)
         self._frame = None
         self.number = frame.number
-        self._open.append(frame)
+        self._unstored.append(frame)
+        self._open[frame.about].append(frame)
         return Learnt(tells, rows, frame)
 
     def _learnt(self, part: Update, frame: HeardFrame) -> list[StateChange]:
@@ -193,12 +198,11 @@ class ControlReceiver:
 
     def advance(self) -> None:
         """Some frames are stored or complete now."""
-        for frame in self._open:
-            if not frame.stored:
-                break
-            self.heard = frame.number
-        while self._open and self._open[0].stored and self._open[0].complete:
-            self.completed = self._open.popleft().number
+        while self._unstored and self._unstored[0].stored:
+            self.heard = self._unstored.popleft().number
+        for kind, frames in enumerate(self._open.values()):
+            while frames and frames[0].stored and frames[0].complete:
+                self.completed[kind] = frames.popleft().number
 
     # -- contents -------------------------------------------------------------------------------------
 

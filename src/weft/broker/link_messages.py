@@ -102,11 +102,15 @@ class LinkLoose(Message, frozen=True, tag=68):
 
 
 class LinkProgress(Message, frozen=True, tag=69):
-    """How far the sender is: events stored, control frames stored, and those that are complete behind it, too."""
+    """How far the sender is: events stored, control frames stored, and those that are complete behind it, too.
+
+    The latter are counted by kind: the last frame about subscriptions, and the last one about advertisements, up to
+    which all of the same kind are complete.
+    """
 
     got: AnyOffset = Offset(0)
     heard: Natural = 0
-    completed: Natural = 0
+    completed: tuple[Natural, Natural] = (0, 0)
 
 
 class LinkPing(Message, frozen=True, tag=70):

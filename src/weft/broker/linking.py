@@ -195,7 +195,6 @@ class Linking:
             neighbour = state.neighbours.get(tell.link)
             if neighbour is not None:
                 neighbour.sender.tell(tell.update)
-                state.completion.told(tell.link)
 
     def resync(self, neighbour: Neighbour) -> None:
         """Compare everything that a neighbour should know with what it holds."""
@@ -248,7 +247,7 @@ class Linking:
                 frame.complete = True
                 neighbour.receiver.advance()
 
-            self._state.completion.begin(source, completed, back=frame.back)
+            self._state.completion.begin(source, frame.about, completed)
 
             def stored() -> None:
                 frame.stored = True

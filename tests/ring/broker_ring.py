@@ -41,7 +41,10 @@ class RingBroker:
         everything = codec.encode_item(About.SUBSCRIPTIONS, parse("TRUE"))
         log_id = f"bridge {name} {next(ring.lives)}"
         self.bridge = RingBridge(
-            node, log_id, everything, lambda body: codec.decode_item(About.SUBSCRIPTIONS, body)  # type: ignore[arg-type, return-value]
+            node,
+            log_id,
+            everything,
+            lambda body: codec.decode_item(About.SUBSCRIPTIONS, body),  # type: ignore[arg-type, return-value]
         )
 
     @property
@@ -136,7 +139,9 @@ class BrokerRing:
         target = self.brokers.get(to)
         if target is not None:
             for frame in RingReader().feed(data):
-                target.perform(target.bridge.ring(target.bridge.node.receive(frame.sender, frame.messages, self.engine.now)))
+                target.perform(
+                    target.bridge.ring(target.bridge.node.receive(frame.sender, frame.messages, self.engine.now))
+                )
             target.flush()
 
     def kill(self, name: str) -> MemoryLog:

@@ -9,14 +9,14 @@ import secrets
 import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from weft.broker.codec import client_messages, encode
-from weft.errors import OptionError
+from weft.errors import OptionError, WeftError
 from weft.language.ast import Filter
 from weft.language.text import parse
 from weft.net.addresses import Address
@@ -46,7 +46,7 @@ _LEAVING = 10.0  # seconds that a node has to hand its keys over
 class RingConfig:
     """A node's part of a ring. `intervals` and `replicas` are the same at all nodes."""
 
-    listen: Address = Address("weft", "127.0.0.1", 0)
+    listen: Address = field(default_factory=lambda: Address("weft", "127.0.0.1", 0))
     join: tuple[str, ...] = ()  # addresses of nodes to try; none to begin a ring
     intervals: tuple[Intervals, ...] = ()
     replicas: int = 2
@@ -240,7 +240,10 @@ class RingService:
     def _hear(self) -> None:
         heard, self._heard = self._heard, []
         if heard:
-            self._perform(self.bridge.receive(heard, self._now))
+            try:
+                self._perform(self.bridge.receive(heard, self._now))
+            except WeftError as error:
+                self._node.failed(error)  # part of the broker does not understand another: nothing can be promised
 
     def ended(self) -> None:
         """The broker has ended the link."""

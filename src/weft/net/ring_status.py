@@ -18,7 +18,7 @@ from weft.net.ring_service import SPACE, NodeReport
 from weft.net.ring_transport import RingGreeting, RingRefusal
 
 _PATIENCE = 5.0  # seconds
-_BAR = 24  # characters
+_BAR = 8  # characters
 _MOST = 1_000  # nodes
 
 
@@ -67,33 +67,27 @@ async def walk(address: str, key: bytes = b"", tls: ssl.SSLContext | None = None
 def view(reports: list[NodeReport]) -> RenderableType:
     """The circle, unrolled: one line per node, with its share of the identifiers and its load."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("", "node", "broker", "share of the circle", "load"):
+    for name in ("node", "broker", "share", "matches"):
         table.add_column(name, no_wrap=True)
-    for name in ("stored", "own", "published", "matched here", "received", "waiting"):
-        table.add_column(name, justify="right", no_wrap=True)
+    for name in ("stored", "own", "published", "matched", "received"):
+        table.add_column(name, justify="right")
     most = max((report.load for report in reports), default=0)
     for at, report in enumerate(reports):
         share = SPACE.distance(reports[at - 1].id, report.id) / SPACE.size if len(reports) > 1 else 1.0
+        counts = report.records, report.subscriptions, report.published, report.visited, report.received
         table.add_row(
-            "│" if report.joined else "·",
             report.address.removeprefix("weft://"),
-            report.broker,
-            f"{_bar(share)} {share:6.1%}",
-            f"{_bar(report.load / most if most else 0)} {report.load}",
-            *(
-                f"{number:,}"
-                for number in (
-                    report.records,
-                    report.subscriptions,
-                    report.published,
-                    report.visited,
-                    report.received,
-                    report.waiting,
-                )
-            ),
+            report.broker if report.joined else f"{report.broker} (joining)",
+            f"{_bar(share)} {share:4.0%}",
+            f"{_bar(report.load / most if most else 0)} {report.load:,}",
+            *(f"{count:,}" for count in counts),
         )
-    nodes = "1 node" if len(reports) == 1 else f"{len(reports)} nodes"
-    return Group(f"{nodes}; each is followed by the next line, the last by the first", table)
+    nodes = "1 node" if len(reports) == 1 else f"{len(reports)} nodes, in the order of the circle"
+    note = (
+        "share: of all identifiers; matches: subscriptions that the node matches for others; stored: with copies; own: "
+        "of its clients; matched: events that came to be matched"
+    )
+    return Group(nodes, table, f"[dim]{note}[/dim]")
 
 
 def _bar(part: float) -> str:

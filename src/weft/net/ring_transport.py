@@ -19,8 +19,8 @@ from weft.broker.frames import FrameReader, joined
 from weft.errors import OptionError, RemoteProtocolError
 from weft.net.addresses import Address
 from weft.ring.codec import RingFrame, RingReader, encode_ring
-from weft.ring.messages import NodeRef
 from weft.ring.messages import Address as NodeAddress
+from weft.ring.messages import NodeRef
 from weft.ring.rendezvous_messages import RingMessage
 
 MOST_WAITING = 32 << 20  # bytes that wait for one node; what comes then is lost

@@ -100,13 +100,13 @@ class RingBridge:
         self._source = ""  # the broker's log
         self._items: dict[int, int] = {}  # hashes of what the broker told, by wire id
         self._highest = 0
-        self._frames: deque[tuple[int, set[int]]] = deque()  # numbers, and subscriptions that are not stored yet
+        self._frames: deque[tuple[int, int, set[int]]] = deque()  # number, kind, and subscriptions not stored yet
         self._held: dict[int, int] = {}  # what the broker holds of ours: hashes by wire id
         self._sent = 0  # control frames
-        self._heard = self._completed = 0
+        self._heard, self._completed = 0, (0, 0)  # control frames, and those that are complete, by kind
         self._flying: dict[int, bool] = {}  # the broker's events on their way, by offset: whether all keys are visited
         self._got = 0
-        self._told = (0, 0, 0)  # progress
+        self._told = (0, 0, (0, 0))  # progress
         self._offset = 0  # of the last event for the broker
         self._incoming: deque[tuple[int, EventId, LinkEvent]] = deque()  # that the broker has not stored
         self._waiting: dict[EventId, None] = {}  # the same by id
@@ -158,8 +158,9 @@ class RingBridge:
         self._open = True
         self._source = theirs.log_id
         self._highest = self._highest or theirs.incarnation << 32  # no id of an earlier life is used again
-        self._sent = self._heard = self._completed = self._got = 0
-        self._told = (0, 0, 0)
+        self._sent = self._heard = self._got = 0
+        self._completed = (0, 0)
+        self._told = (0, 0, (0, 0))
         hello = LinkHello(
             name=RING,
             to=theirs.name,
@@ -219,11 +220,13 @@ class RingBridge:
     # -- subscriptions ---------------------------------------------------------------------------------
 
     def _update(self, message: LinkUpdate, now: int) -> list[BridgeEffect]:
-        if message.number != self._heard + 1 or message.about or len(message.ids) != len(message.items):
-            raise RemoteProtocolError("the broker sent a control frame out of order, or an advertisement")
+        if message.number != self._heard + 1 or len(message.ids) != len(message.items):
+            raise RemoteProtocolError("the broker sent a control frame out of order")
+        if message.about and message.ids:
+            raise RemoteProtocolError("a ring takes no advertisements; switch them off at the broker")
         self._heard = message.number
         waiting: set[int] = set()
-        self._frames.append((message.number, waiting))
+        self._frames.append((message.number, message.about, waiting))
         effects: list[BridgeEffect] = []
         for wire, body in zip(message.ids, message.items, strict=True):
             self._items[wire] = item_hash(body)
@@ -258,7 +261,7 @@ class RingBridge:
                     self.joined = True
                     done += self._greet()
                 case Subscribed(number):
-                    for _, waiting in self._frames:
+                    for _, _, waiting in self._frames:
                         waiting.discard(number)
                 case Published(id) if id.source == self._source and id.number in self._flying:
                     self._flying[id.number] = True
@@ -302,8 +305,10 @@ class RingBridge:
 
     def _news(self) -> list[BridgeEffect]:
         """How far the ring is, if that is news."""
-        while self._frames and not self._frames[0][1]:
-            self._completed = self._frames.popleft()[0]
+        while self._frames and not self._frames[0][2]:
+            number, about, _ = self._frames.popleft()
+            subscriptions, advertisements = self._completed
+            self._completed = (subscriptions, number) if about else (number, advertisements)
         for offset in [*takewhile(self._flying.__getitem__, self._flying)]:
             del self._flying[offset]
             self._got = offset

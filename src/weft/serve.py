@@ -243,9 +243,10 @@ def _interval(text: str) -> Intervals:
     name, _, rest = text.rpartition("=")
     try:
         low, high, count = rest.split(":")
-        return Intervals(name, float(low), float(high), int(count))
+        bounds, number = (float(low), float(high)), int(count)
     except ValueError:
         raise OptionError(f"{text!r} is not an interval; write NAME=LOW:HIGH:COUNT, such as price=0:1000:50") from None
+    return Intervals(name, *bounds, number)
 
 
 def _key(file: Path) -> bytes:

@@ -21,6 +21,8 @@ _PATIENCE = 5.0  # seconds
 _BAR = 8  # characters
 _MOST = 1_000  # nodes
 
+_answer = msgspec.msgpack.Decoder(NodeReport | RingRefusal).decode  # type: ignore[arg-type]
+
 
 async def ask(address: str, key: bytes = b"", tls: ssl.SSLContext | None = None) -> NodeReport:
     """What one node says of itself. Raises OptionError if it cannot be reached or refuses."""
@@ -35,14 +37,19 @@ async def ask(address: str, key: bytes = b"", tls: ssl.SSLContext | None = None)
                 writer.close()
     except (OSError, TimeoutError) as error:
         raise OptionError(f"no node of a ring answers at {place}: {error or 'no answer'}") from None
+    answer = _read(data)
+    if answer is None:
+        raise OptionError(f"what listens at {place} is not a node of a ring; pass a node's ring address")
+    if isinstance(answer, RingRefusal):
+        raise OptionError(f"{place} refuses: {answer.reason}")
+    return answer
+
+
+def _read(data: bytes) -> NodeReport | RingRefusal | None:
     try:
-        frame = bytes(FrameReader().feed(data)[0])
-        decoded = msgspec.msgpack.decode(frame)
-        if isinstance(decoded, list):
-            raise OptionError(f"{place} refuses: {msgspec.convert(decoded, RingRefusal).reason}")
-        return msgspec.msgpack.decode(frame, type=NodeReport)
+        return _answer(FrameReader().feed(data)[0])
     except (IndexError, ValueError, RemoteProtocolError):
-        raise OptionError(f"what listens at {place} is not a node of a ring; pass a node's ring address") from None
+        return None
 
 
 async def walk(address: str, key: bytes = b"", tls: ssl.SSLContext | None = None) -> list[NodeReport]:

@@ -67,7 +67,7 @@ class RingConfig:
         return f"{self.replicas} replicas and intervals of {', '.join(sorted(cuts)) or 'no attribute'}"
 
 
-class NodeReport(msgspec.Struct, frozen=True):
+class NodeReport(msgspec.Struct, frozen=True, tag=True):
     """What one node says of itself."""
 
     id: int

@@ -21,7 +21,7 @@ _PATIENCE = 5.0  # seconds
 _BAR = 8  # characters
 _MOST = 1_000  # nodes
 
-_answer = msgspec.msgpack.Decoder(NodeReport | RingRefusal).decode  # type: ignore[arg-type]
+_decoder: msgspec.msgpack.Decoder[NodeReport | RingRefusal] = msgspec.msgpack.Decoder(NodeReport | RingRefusal)
 
 
 async def ask(address: str, key: bytes = b"", tls: ssl.SSLContext | None = None) -> NodeReport:
@@ -47,7 +47,7 @@ async def ask(address: str, key: bytes = b"", tls: ssl.SSLContext | None = None)
 
 def _read(data: bytes) -> NodeReport | RingRefusal | None:
     try:
-        return _answer(FrameReader().feed(data)[0])
+        return _decoder.decode(FrameReader().feed(data)[0])
     except (IndexError, ValueError, RemoteProtocolError):
         return None
 

@@ -37,7 +37,7 @@ class RingGreeting(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_
     asks: bool = False
 
 
-class RingRefusal(msgspec.Struct, frozen=True, array_like=True):
+class RingRefusal(msgspec.Struct, frozen=True, tag=True):
     """The answer to a greeting that was refused."""
 
     reason: str

@@ -226,8 +226,8 @@ class RequestError(BrokerError):
 class PublishError(BrokerError):
     """The broker refused an event. It is not stored, and no subscriber gets it; `code` is one word for the reason.
 
-    After `publish_many`, `position` is the place of the first refused event, and `refused` has the reason of each one by
-    its position. All the others are stored.
+    After `publish_many`, `position` is the place of the first refused event, and `refused` has the reason of each one
+    by its position. All the others are stored.
     """
 
     def __init__(

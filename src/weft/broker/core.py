@@ -44,7 +44,7 @@ from weft.broker.delivery import Delivery
 from weft.broker.dispatch import Dispatch
 from weft.broker.drafts import Draft, PendingGroup, PublisherMark
 from weft.broker.effects import ConnectionId, Effect, Now, Persist, SetTimer, Ticket
-from weft.broker.greeting import Greeting
+from weft.broker.greeting import Greeting, Home
 from weft.broker.identity import Authenticate
 from weft.broker.limits import ClientLimits
 from weft.broker.link import LinkStatus, Neighbour
@@ -486,6 +486,10 @@ class Core:
     def status(self, queues: int = 20) -> BrokerStatus:
         """How it is, with so many of the queues that are furthest behind."""
         return status_of(self._state, queues, self.needed, self.driver())
+
+    def place(self, home: Home) -> None:
+        """This broker is one of several that share sessions by their names; `home` says which one has a session."""
+        self._greeting.home = home
 
     def session(self, name: str) -> SessionId | None:
         """The id of a session."""

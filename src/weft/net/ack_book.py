@@ -41,12 +41,11 @@ class AckBook:
         self._back: set[int] = set()  # given back to the broker, and not delivered again so far
         self._next = 0  # after the highest offset of this connection
         self._acked: list[int] = []  # not yet said
-        self._nacked: list[tuple[int, str]] = []  # not yet said
+        self._decided: list[Ack | Nack | Ping] = []  # earlier decisions that are not yet said, in order
         self._recent: deque[int] = deque(maxlen=4 * window)  # more than the broker may not have heard of
         self._settled: set[int] = set()  # acknowledged, and perhaps delivered again
         self._fence = 0  # the token of a `Ping` behind a `Nack`
         self._fenced = 0  # and the lowest offset that was refused
-        self._ping = False  # whether it is yet to be said
         self._aside: list[Deliver] = []
         self._asked: set[int] = set()  # dead letters that are to be tried again
         self._revived: set[int] = set()  # and those that are
@@ -132,8 +131,9 @@ class AckBook:
         """The application failed to handle a delivery. Returns what must not be shown any more: it comes again."""
         if offset not in self._open:
             return set()
+        self._decided += self._acks()
+        self._decided.append(Nack(self.queue, (Offset(offset),), reason))
         self._open.discard(offset)
-        self._nacked.append((offset, reason))
         if offset in self._revived:
             self._revived.discard(offset)  # it stays a dead letter
             return {offset}
@@ -143,7 +143,8 @@ class AckBook:
         behind = {each for each in self._open if each > offset and each not in self._revived}
         self._open -= behind
         self._back |= behind
-        self._fence, self._ping = self._token(), True
+        self._fence = self._token()
+        self._decided.append(Ping(self._fence))
         self._fenced = min(self._fenced or offset, offset)
         return behind | {offset}
 
@@ -152,23 +153,21 @@ class AckBook:
     @property
     def has_news(self) -> bool:
         """Whether there is anything to say."""
-        return bool(self._acked or self._nacked)
+        return bool(self._acked or self._decided)
 
     def take(self) -> list[Ack | Nack | Ping]:
         """The messages to send now."""
-        said: list[Ack | Nack | Ping] = []
-        if self._acked:
-            floor = self._floor() if self._ordered else 0
-            ranges = _ranges(offset for offset in self._acked if offset >= floor)
-            self._acked.clear()
-            parts = range(0, max(1, len(ranges)), _MOST)
-            said += [Ack(self.queue, Offset(floor), tuple(ranges[at : at + _MOST])) for at in parts]
-        said += [Nack(self.queue, (Offset(offset),), reason) for offset, reason in self._nacked]
-        self._nacked.clear()
-        if self._ping:
-            said.append(Ping(self._fence))
-            self._ping = False
-        return said
+        said, self._decided = self._decided, []
+        return said + self._acks() if self._acked else said
+
+    def _acks(self) -> list[Ack | Nack | Ping]:
+        if not self._acked:
+            return []
+        floor = self._floor() if self._ordered else 0
+        ranges = _ranges(offset for offset in self._acked if offset >= floor)
+        self._acked.clear()
+        parts = range(0, max(1, len(ranges)), _MOST)
+        return [Ack(self.queue, Offset(floor), tuple(ranges[at : at + _MOST])) for at in parts]
 
     def _floor(self) -> int:
         """The lowest offset that is not done with."""
@@ -188,12 +187,11 @@ class AckBook:
         self._heap.clear()
         self._back.clear()
         self._acked.clear()
-        self._nacked.clear()
+        self._decided.clear()
         self._aside.clear()
         self._asked.clear()
         self._revived.clear()
         self._next = self._fence = self._fenced = 0
-        self._ping = False
         self._settled = set(self._recent)
 
     def forget(self) -> None:

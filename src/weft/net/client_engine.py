@@ -56,7 +56,7 @@ class ClientEngine:
 
     def open(self, waiter: Waiter) -> None:
         """Connect; the waiter is finished when the client is welcome."""
-        if self._network is not None:
+        if self._main is not None or self._error is not None:
             raise ClientClosedError("a client connects once; make a new one")
         self._network = acquire()
         self._opening = waiter
@@ -187,11 +187,14 @@ class ClientEngine:
             return self._handle_of(link, NAMED, filter, name, options, temporary=True)
         with self._lock:
             every = [each for handles in self._handles.values() for each in handles.values()]
-        if any(each.name == name and not each.options.share for each in every):
+        same = [each for each in every if each.name == name and not each.options.share]
+        if not all(each.is_leaving for each in same):
             raise OptionError(f"this client is already subscribed as {name!r}; use that subscription, or another name")
         if name == self.name:
             return self._handle_of(main, NAMED, filter, name, options)
-        return self._handle_of(self._link(name), NAMED, filter, name, options)
+        link = self._link(name)
+        link.after = same[-1].link if same else None
+        return self._handle_of(link, NAMED, filter, name, options)
 
     def _handle_of(  # noqa: PLR0913 - the parts of a subscription
         self,
@@ -250,7 +253,7 @@ class ClientEngine:
                 handle = handles.get(notice.number)
                 if handle is not None:
                     done += handle.handle(notice)
-                    if isinstance(notice, Ended):
+                    if handle.is_over:
                         self._drop(link, handle)
         if receipts:
             self._settle(receipts, settled, done)

@@ -19,7 +19,7 @@ from weft.broker.codec import broker_messages, encode
 from weft.broker.messages import ClientMessage
 from weft.errors import ClientClosedError, ConnectError, RemoteProtocolError, SessionTakenError, WeftError
 from weft.net.addresses import Address
-from weft.net.client_notices import Closed, Notice, Ready, Redirected, Stored
+from weft.net.client_notices import Arrived, Closed, Notice, Ready, Redirected, Stored
 from weft.net.client_session import ClientSession
 from weft.net.network_thread import NetworkThread
 
@@ -119,6 +119,7 @@ class ClientLink:
         self._wire: Wire | None = None
         self._ready = False
         self._was_ready = False
+        self._was_useful = False  # whether this connection brought anything
         self._redirect: Address | None = None
         self._fatal: WeftError | None = None
         self._closing = False
@@ -126,8 +127,10 @@ class ClientLink:
         self.is_forgotten = False  # the broker has removed the session
         self._left = False  # goodbye is said
         self._bye = ""  # the broker's last words
-        self._task: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[WeftError | None] | None = None
         self._over: WeftError | None = None  # why it is over
+        self.after: ClientLink | None = None  # another one of the same name, which is about to end
+        self._successors: list[ClientLink] = []
         self._later: dict[Callable[[], object], None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._beat: asyncio.TimerHandle | None = None
@@ -149,9 +152,12 @@ class ClientLink:
     # -- in the network thread -----------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Connect, and stay connected."""
-        if self._task is None and self._over is None:
-            self._task = self._network.loop.create_task(self._run())
+        """Connect, and stay connected; once `after` is over, if it is given."""
+        if self.after is not None and self.after._over is None:
+            self.after._successors.append(self)
+        elif self._task is None and self._over is None:
+            self._task = self._network.loop.create_task(self._connections())
+            self._task.add_done_callback(self._finished)
 
     def _drain(self) -> None:
         self._is_woken = False
@@ -212,6 +218,8 @@ class ClientLink:
                 self._bye = notice.reason
                 if notice.final:
                     self._fatal = self._reason(notice)
+            elif type(notice) is Arrived or type(notice) is Stored:
+                self._was_useful = True
         if notices:
             self._handle(notices)
         self.flush()
@@ -274,30 +282,33 @@ class ClientLink:
 
     # -- connections -----------------------------------------------------------------------------------------
 
-    async def _run(self) -> None:
-        """Connect until it is over."""
-        error: WeftError | None = None
-        try:
-            error = await self._connections()
-        except asyncio.CancelledError:
-            error = ClientClosedError("the client is closed")
-        except Exception as failure:
+    def _finished(self, task: asyncio.Task[WeftError | None]) -> None:
+        """Connecting is over; also if it was cancelled before it began."""
+        for timer in (self._timer, self._beat, self._ticking):
+            if timer is not None:
+                timer.cancel()
+        if self._wire is not None:
+            self._wire.close(now=True)
+        self._wire, self._ready = None, False
+        closed = ClientClosedError("the client is closed")
+        if task.cancelled():
+            self._end(closed)
+        elif (failure := task.exception()) is not None:
             error = ConnectError(f"the client failed: {type(failure).__name__}: {failure}")
             error.__cause__ = failure
-        finally:
-            for timer in (self._timer, self._beat, self._ticking):
-                if timer is not None:
-                    timer.cancel()
-            if self._wire is not None:
-                self._wire.close(now=True)
-            self._wire, self._ready = None, False
-            self._end(error or ClientClosedError("the client is closed"))
+            self._end(error)
+        else:
+            self._end(task.result() or closed)
 
     def _end(self, error: WeftError) -> None:
         self._over = error
         self._drain()
+        successors, self._successors = self._successors, []
+        for link in successors:
+            link.start()
 
     async def _connections(self) -> WeftError | None:
+        """Connect until it is over. Returns why."""
         loop, options = self._network.loop, self._options
         turn = hops = 0
         pause, since = 0.0, loop.time()
@@ -308,7 +319,7 @@ class ClientLink:
                 return ConnectError(f"{hops} redirects in a row, the last one to {redirected}: check the brokers")
             addresses = options.addresses
             self.address = redirected or addresses[turn % len(addresses)]
-            began = loop.time()
+            began, self._was_useful = loop.time(), False
             failure = await self._connection(self.address)
             if self._fatal is not None or self._closing:
                 return self._fatal
@@ -316,11 +327,11 @@ class ClientLink:
                 continue
             if failure is None:  # it was welcome, and is lost
                 turn, since = 0, loop.time()
-                if since - began > options.longest_pause:
+                if self._was_useful or since - began > options.longest_pause:
                     pause = 0.0
             else:
                 turn += redirected is None
-                if not self._was_ready and turn >= len(addresses):
+                if not self._was_ready and (turn >= len(addresses) or redirected is not None):
                     return failure
                 if options.retry_for is not None and loop.time() - since > options.retry_for:
                     return failure
@@ -389,10 +400,10 @@ class ClientLink:
     def close(self, patience: float, forget: bool = False) -> None:
         """Say what is left to say, and goodbye; after `patience` seconds without."""
         self._closing, self._forget = True, forget
+        if self._over is not None or self._left:
+            return
         if self._task is None:
             self._end(ClientClosedError("the client is closed"))
-            return
-        if self._over is not None or self._left:
             return
         if self._wire is None or not self._ready:
             self._task.cancel()

@@ -30,6 +30,7 @@ from weft.broker.messages import (
     Pong,
     Published,
     Refused,
+    Revoked,
     SubNumber,
     Welcome,
 )
@@ -72,6 +73,7 @@ class ClientSession:
         self._said: list[ClientMessage] = []
         self._tokens = 0
         self._there: set[int] = set()  # the subscriptions that the broker has
+        self._early: dict[SubNumber, list[Deliver]] = {}  # deliveries to those that the application does not have
 
     # -- connections --------------------------------------------------------------------------------------
 
@@ -99,6 +101,7 @@ class ClientSession:
         if self.welcome is None:
             return []
         self._before, self.welcome = self.welcome, None
+        self._early.clear()
         for each in self.subscriptions.values():
             each.lost()
         return [Lost()]
@@ -123,12 +126,14 @@ class ClientSession:
         """Publish events that are not durable; without a connection they wait, and are lost with it."""
         self._loose += events
 
-    def subscribe(self, state: SubscriptionState, ask: Ask) -> None:
-        """Add a subscription."""
+    def subscribe(self, state: SubscriptionState, ask: Ask) -> list[Deliver]:
+        """Add a subscription. Returns what the broker delivered to it before, because it knew it."""
         self.subscriptions[state.number] = state
         state.add(ask)
         if self.welcome is not None:
             state.begin(there=state.number in self._there)
+        early = self._early.pop(state.number, None)
+        return state.delivered(early) if early else []
 
     def ask(self, number: SubNumber, ask: Ask) -> None:
         """Change or end a subscription."""
@@ -213,6 +218,8 @@ class ClientSession:
             shown = state.delivered(messages)
             if shown:
                 notices.append(Arrived(state.number, shown))
+        elif queue in self._there:  # the application has not subscribed yet; the window bounds what comes
+            self._early.setdefault(SubNumber(queue), []).extend(messages)
 
     def _handle(self, message: BrokerMessage, notices: list[Notice]) -> None:
         match message:
@@ -245,6 +252,8 @@ class ClientSession:
                 self._gap(queue, first, end, notices)
             case Dropped(queue, count):
                 notices.append(Missed(SubNumber(queue), 0, 0, count))
+            case Revoked(number, reason):
+                self._revoked(number, reason, notices)
             case DeadLetters(request) | DeadDone(request):
                 self._letters(request, message, notices)
             case Bye(code, reason):
@@ -311,6 +320,13 @@ class ClientSession:
         shown = state.gap(first, end)
         if shown:
             notices.append(Arrived(state.number, shown))
+
+    def _revoked(self, number: SubNumber, reason: str, notices: list[Notice]) -> None:
+        state = self.subscriptions.get(number)
+        if state is not None and state.was_here:  # otherwise an older one of this number is meant
+            del self.subscriptions[number]
+            self._there.discard(number)
+            notices.append(Ended(number, "access", reason))
 
     def _letters(self, request: int, message: DeadLetters | DeadDone, notices: list[Notice]) -> None:
         asked = self.dead.answered(request)

@@ -139,6 +139,7 @@ class BrokerConfig:
     model: str = "covering"  # of the routing table; neighbours have the same
     advertised: bool = False  # publishers advertise
     workers: int = 1  # processes
+    host: str = ""  # with several workers: the name by which clients reach this machine
     uvloop: bool = False
     tls: TlsConfig = TlsConfig()
     auth: AuthConfig = AuthConfig()

@@ -33,7 +33,7 @@ from weft.net.facts import facts_of
 from weft.net.gate import Gate
 from weft.net.listener import Listener, listen
 from weft.net.log_lines import LogLines
-from weft.net.server_connection import ServerConnection
+from weft.net.server_connection import Door, ServerConnection
 from weft.routing.table import Role
 
 _COUNTS = (
@@ -100,9 +100,15 @@ class Node:
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
-    async def listen(self, address: Address, tls: ssl.SSLContext | None = None) -> Address:
-        """Accept connections at an address. Returns it with the port that was taken. Raises OptionError."""
-        listener = await listen(self.new_connection, address, tls)
+    async def listen(
+        self, address: Address, tls: ssl.SSLContext | None = None, *, shared: bool = False, trusted: bool = False
+    ) -> Address:
+        """Accept connections at an address. Returns it with the port that was taken. Raises OptionError.
+
+        Other processes may listen at a `shared` address, too. Nobody is asked for credentials at a `trusted` one.
+        """
+        door = Door(address, trusted)
+        listener = await listen(lambda: self.new_connection("", door), address, tls, shared=shared)
         self.listeners.append(listener)
         return listener.address
 
@@ -190,10 +196,10 @@ class Node:
 
     # -- connections -----------------------------------------------------------------------------------
 
-    def new_connection(self, neighbour: str = "") -> ServerConnection:
+    def new_connection(self, neighbour: str = "", door: Door | None = None) -> ServerConnection:
         """A connection that is about to be opened, to a neighbour if it is dialled."""
         self._numbers += 1
-        return ServerConnection(self, ConnectionId(f"c{self._numbers}"), neighbour)
+        return ServerConnection(self, ConnectionId(f"c{self._numbers}"), neighbour, door)
 
     def opened(self, connection: ServerConnection) -> None:
         """A connection is there."""
@@ -205,7 +211,8 @@ class Node:
             connection.send(encode([Bye("busy", reason)]))
             connection.close()
             return
-        if self.gate is not None and not connection.neighbour and not self.gate.may_try(connection.peer):
+        gate = None if connection.door is None or connection.door.trusted else self.gate
+        if gate is not None and not gate.may_try(connection.peer):
             self._leaving.add(connection)
             connection.send(encode([REFUSED]))
             connection.close()
@@ -214,7 +221,7 @@ class Node:
         if connection.neighbour:
             self._do(self.core.dialled, connection.id, connection.neighbour)
             return
-        authenticate = None if self.gate is None else self.gate.authenticate(connection.peer)
+        authenticate = None if gate is None else gate.authenticate(connection.peer)
         self._do(lambda now: self.core.connected(connection.id, now, authenticate))
 
     def link(self, peer: str, role: Role) -> None:

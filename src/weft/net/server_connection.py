@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from weft.broker.codec import client_messages
 from weft.broker.effects import ConnectionId
 from weft.errors import RemoteProtocolError
+from weft.net.addresses import Address
 from weft.net.first_frame import FirstFrame
 
 if TYPE_CHECKING:
@@ -34,12 +35,20 @@ class Peer(NamedTuple):
         return self.address.rpartition(":")[0]
 
 
+class Door(NamedTuple):
+    """Where connections are accepted."""
+
+    address: Address
+    trusted: bool = False  # whoever can connect may do everything
+
+
 class ServerConnection(asyncio.Protocol):
     """A connection that a client or another broker has opened, or that was dialled to a neighbour."""
 
-    def __init__(self, node: Node, id: ConnectionId, neighbour: str = "") -> None:
+    def __init__(self, node: Node, id: ConnectionId, neighbour: str = "", door: Door | None = None) -> None:
         self.id = id
         self.neighbour = neighbour  # to whom it was dialled; empty if it was accepted
+        self.door = door  # where it was accepted; None if it was dialled
         self.gone = asyncio.Event()
         self.peer = Peer("")
         self.ended = False  # the core no longer knows it
@@ -163,6 +172,12 @@ class ServerConnection(asyncio.Protocol):
         self.ended = True
         if self._transport is not None:
             self._transport.abort()
+
+    @property
+    def host(self) -> str:
+        """The address of this machine that the peer has connected to; empty for a Unix socket."""
+        name = None if self._transport is None else self._transport.get_extra_info("sockname")
+        return str(name[0]) if isinstance(name, tuple) else ""
 
     @property
     def unsent(self) -> int:

@@ -55,15 +55,15 @@ class SubscriptionHandle:
         self._waiters: dict[Waiter, None] = {}  # of requests
         self._completing: list[Waiter] = []
         self._ending: Waiter | None = None  # waits until the broker has forgotten the session
-        self._is_over = False
+        self.is_over = False
+        self.is_leaving = False  # the application has left it
         self._error: WeftError | None = None
 
     # -- from the application ----------------------------------------------------------------------------------
 
     def begin(self, waiter: Waiter) -> None:
         """Subscribe; the waiter is finished when the broker has accepted it."""
-        self.link.post(self.link.start)
-        self.link.post(self._ask, Ask("subscribe", self.filter, waiter), True)
+        self.link.post(self._begin, waiter)
 
     def replace(self, waiter: Waiter, filter: str) -> None:
         """Change the filter."""
@@ -71,6 +71,7 @@ class SubscriptionHandle:
 
     def unsubscribe(self, waiter: Waiter) -> None:
         """End the subscription for good, with its queue."""
+        self.is_leaving = True
         self.link.post(self._unsubscribe, waiter)
 
     def complete(self, waiter: Waiter) -> None:
@@ -79,6 +80,7 @@ class SubscriptionHandle:
 
     def leave(self) -> None:
         """The application does not want any more events; a durable subscription stays at the broker."""
+        self.is_leaving = True
         self.inbox.end(None)
         with suppress(ClientClosedError):
             self.link.post(self._leave)
@@ -118,15 +120,19 @@ class SubscriptionHandle:
                 withdrawn |= book.nack(offset, reason)
         return withdrawn
 
-    def _ask(self, ask: Ask, first: bool = False) -> None:
+    def _begin(self, waiter: Waiter) -> None:
+        if not self._refused(waiter):
+            self._waiters[waiter] = None
+            early = self.link.session.subscribe(self._state, Ask("subscribe", self.filter, waiter))
+            if early:
+                self.inbox.put(early)
+            self.link.start()
+
+    def _ask(self, ask: Ask) -> None:
         waiter = ask.waiter
         assert isinstance(waiter, Waiter)
-        if self._refused(waiter):
-            return
-        self._waiters[waiter] = None
-        if first:
-            self.link.session.subscribe(self._state, ask)
-        else:
+        if not self._refused(waiter):
+            self._waiters[waiter] = None
             self.link.session.ask(self.number, ask)
 
     def _unsubscribe(self, waiter: Waiter) -> None:
@@ -147,7 +153,7 @@ class SubscriptionHandle:
             self._completing.append(waiter)
 
     def _leave(self) -> None:
-        if self._is_over:
+        if self.is_over:
             return
         self.settle()
         if self.own:
@@ -170,10 +176,10 @@ class SubscriptionHandle:
 
     def _refused(self, waiter: Waiter) -> bool:
         """Whether the subscription is over, and the waiter was told so."""
-        if self._is_over:
+        if self.is_over:
             waiter.finish(error=self._error or ClientClosedError("the subscription is closed"))
             wake([waiter])
-        return self._is_over
+        return self.is_over
 
     def handle(self, notice: Answered | Ended | Missed) -> list[Waiter]:
         """What the session says. Returns the waiters that are finished."""
@@ -211,9 +217,10 @@ class SubscriptionHandle:
 
     def over(self, error: WeftError | None) -> list[Waiter]:
         """Nothing more comes. Returns the waiters that are finished."""
-        if self._is_over:
+        if self.is_over:
             return []
-        self._is_over, self._error = True, error
+        self.is_over = self.is_leaving = True
+        self._error = error
         self.inbox.end(None if isinstance(error, ClientClosedError) else error)
         done = [*self._waiters, *self._completing]
         self._waiters.clear()

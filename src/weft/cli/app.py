@@ -88,20 +88,33 @@ def weft(
 
 
 @app.command()
-def demo(as_json: AsJson = False) -> None:
-    """Show what Weft does, on a week of real seismic events.
+def demo(
+    once: Annotated[
+        bool, typer.Option("--once", envvar="WEFT_DEMO_ONCE", help="End when everything has been shown.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show what Weft does, on a week of real seismic events and a day of flights.
+
+    In a terminal, a broker stays up at the end and replays the events until Ctrl-C.
 
     \b
     Example:
       $ weft demo
+      $ weft demo --once
     """
     from rich.console import Console
 
     from weft.demo.tour import tour
 
-    facts = tour(Console(quiet=as_json))
+    shown = Console(quiet=as_json)
+    facts = tour(shown)
     if as_json:
         emit(facts)
+    elif shown.is_terminal and not once:
+        from weft.demo.tour import stay
+
+        stay(shown)
 
 
 # -- weft bench --------------------------------------------------------------------------------------

@@ -19,13 +19,13 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from weft.algebra.normalize import normalize
 from weft.demo.broker_process import BrokerProcess
 from weft.demo.feeds import feeds
 from weft.errors import ClientClosedError
 from weft.language.meaning import matches
-from weft.language.names import names_in
 from weft.language.text import parse
-from weft.model.event import Event
+from weft.model.event import Event, attributes_of
 from weft.net.client_sync import SyncClient, SyncSubscription, connect_sync
 from weft.tables import plain_table
 
@@ -56,7 +56,7 @@ class Watcher:
 
     def watch(self, subscription: SyncSubscription) -> None:
         """Receive until the subscription ends."""
-        names = names_in(parse(self.text))
+        names = sorted({name for box in normalize(self.text).boxes for name in box.names})
         try:
             for event in subscription:
                 with self._lock:
@@ -75,7 +75,7 @@ class Watcher:
 
 def replayed(events: Sequence[Event]) -> list[dict[str, Any]]:
     """The earthquakes and some flights, one after the other; values that are missing are left out."""
-    quakes = [dict(event) for event in events]
+    quakes = [dict(attributes_of(event)) for event in events]
     flights: list[dict[str, Any]] = []
     for feed in feeds(FLIGHTS):
         if feed.name == "flights":
@@ -90,7 +90,7 @@ def through_a_broker(console: Console, events: Sequence[Event]) -> dict[str, Any
     watchers = [Watcher(name, text) for name, text in WATCHERS.items()]
     wanted = {watcher.name: watcher.wanted(everything) for watcher in watchers}
     console.print(
-        f"A broker runs in a process of its own. {len(watchers)} subscribers wait for what matches their filters, while "
+        f"A broker runs in a process of its own, and {len(watchers)} subscribers wait for what matches their filters. "
         f"{len(everything):,} earthquakes and flights are published. Halfway the broker is killed, and started again.\n"
     )
     half = len(everything) // 2

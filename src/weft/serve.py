@@ -10,9 +10,10 @@ import secrets
 import signal
 import ssl
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,9 @@ from weft.routing.table import Role
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from weft.net.ring_service import NodeReport, RingConfig
+    from weft.ring.intervals import Intervals
 
 _SWITCH = 0.0005  # seconds until the thread that commits gets its turn; Python's own 5 ms would delay every commit
 
@@ -127,7 +131,10 @@ def _open(config: BrokerConfig, schema: Schema | None, lines: LogLines) -> Log:
     return opened.log
 
 
-def serve(config: BrokerConfig, ready: Callable[[Node], None] | None = None) -> None:
+Around = Callable[[Node], AbstractAsyncContextManager[Any]]  # what runs as long as a broker serves, and ends before it
+
+
+def serve(config: BrokerConfig, ready: Callable[[Node], None] | None = None, around: Around | None = None) -> None:
     """Run a broker until SIGTERM or SIGINT, then stop it without losing anything. Raises what ended it otherwise."""
     if os.name == "nt":
         raise OptionError("a broker needs Linux or macOS; on Windows, Weft is a library and a client")
@@ -141,7 +148,7 @@ def serve(config: BrokerConfig, ready: Callable[[Node], None] | None = None) -> 
         return
     sys.setswitchinterval(_SWITCH)
     with asyncio.Runner(loop_factory=_loop_factory(config)) as runner:
-        runner.run(_serve(config, lines, ready))
+        runner.run(_serve(config, lines, ready, around=around))
 
 
 def run_worker() -> None:
@@ -182,6 +189,7 @@ async def _serve(
     lines: LogLines,
     ready: Callable[[Node], None] | None = None,
     place: WorkerPlace | None = None,
+    around: Around | None = None,
 ) -> None:
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: lines.error("unexpected", **_described(context)))
@@ -191,13 +199,14 @@ async def _serve(
     schema = None if config.schema is None else Schema.load(config.schema)
     rehearse(make_table(config.model, schema, advertised=config.advertised))
     async with start(config, lines, place) as node:
-        lines.info("ready", process=os.getpid())
-        if ready is not None:
-            ready(node)
         if place is not None:  # whoever has started this worker holds the other end
             loop.add_reader(sys.stdin.fileno(), asked.set)
         node.ended.add_done_callback(lambda _: asked.set())
-        await asked.wait()
+        async with contextlib.nullcontext() if around is None else around(node):
+            if ready is not None:
+                ready(node)
+            lines.info("ready", process=os.getpid())
+            await asked.wait()
         if not node.ended.done():
             if place is not None:
                 loop.remove_reader(sys.stdin.fileno())
@@ -253,3 +262,60 @@ def watch_status(  # noqa: PLR0913 - what a command passes on
             client.close()
 
     asyncio.run(watch())
+
+
+# -- rings -----------------------------------------------------------------------------------------
+
+
+def ring_config(
+    listen: str, join: Sequence[str], intervals: Sequence[str], replicas: int, key: Path | None
+) -> RingConfig:
+    """The settings of a node of a ring, from texts. Raises OptionError and RingError."""
+    from weft.net.ring_service import RingConfig
+
+    return RingConfig(
+        Address.parse(listen),
+        tuple(join),
+        tuple(map(_interval, intervals)),
+        replicas,
+        b"" if key is None else _key(key),
+    )
+
+
+def _interval(text: str) -> Intervals:
+    from weft.ring.intervals import Intervals
+
+    name, _, rest = text.rpartition("=")
+    try:
+        low, high, count = rest.split(":")
+        bounds, number = (float(low), float(high)), int(count)
+    except ValueError:
+        raise OptionError(f"{text!r} is not an interval; write NAME=LOW:HIGH:COUNT, such as price=0:1000:50") from None
+    return Intervals(name, *bounds, number)
+
+
+def _key(file: Path) -> bytes:
+    try:
+        key = file.read_bytes().strip()
+    except OSError as error:
+        raise OptionError(f"{file} cannot be read: {error.strerror}") from error
+    if len(key) < 16:
+        raise OptionError(f"{file} has {len(key)} bytes; the key of a ring has 16 or more")
+    return key
+
+
+def serve_ring(config: BrokerConfig, ring: RingConfig, name: str = "") -> None:
+    """Run a broker on a ring until SIGTERM or SIGINT; it leaves the ring before it stops."""
+    from weft.net.config import LinkConfig
+    from weft.net.ring_service import on_ring
+    from weft.ring.bridge import RING
+
+    alone = replace(config, name=name or config.name or "node", model="simple", links={RING: LinkConfig()})
+    serve(alone, around=lambda node: on_ring(node, ring))
+
+
+def ring_reports(address: str, key: Path | None) -> list[NodeReport]:
+    """What the nodes of a ring say of themselves, by identifier. Raises OptionError."""
+    from weft.net.ring_status import walk
+
+    return asyncio.run(walk(address, b"" if key is None else _key(key)))

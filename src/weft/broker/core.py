@@ -481,6 +481,11 @@ class Core:
     # -- what is in it --------------------------------------------------------------------------------
 
     @property
+    def table(self) -> RoutingTable:
+        """What is wanted here and by neighbours; only the core changes it."""
+        return self._state.seats.table
+
+    @property
     def end(self) -> Offset:
         """The offset after the last stored event."""
         return self._state.end

@@ -24,6 +24,7 @@ from weft.cli.log import log
 from weft.cli.order import order
 from weft.cli.pipeline import match
 from weft.cli.pub import pub
+from weft.cli.ring import app as ring
 from weft.cli.serve import serve
 from weft.cli.shell import INTERRUPTED, AsJson, Commands, Overwrite, check_outputs, console, emit, say, say_notes
 from weft.cli.sim import sim
@@ -45,6 +46,7 @@ app.add_typer(filters, name="filter", help="Check, lint, explain, compare and me
 app.add_typer(sim, name="sim", help="Simulate networks of brokers.")
 app.add_typer(order, name="order", help="Show filters in their covering order, and compare data structures for it.")
 app.add_typer(interest, name="interest", help="Compare routing models on your own subscriptions and events.")
+app.add_typer(ring, name="ring", help="Brokers that form a ring, and what is on it.")
 app.add_typer(log, name="log", help="Look at and look after the durable log of a broker.")
 app.add_typer(token, name="token", help="Make and check keys and tokens of a broker's clients.")
 app.add_typer(access, name="access", help="Check files of access rules.")
@@ -94,20 +96,33 @@ def weft(
 
 
 @app.command()
-def demo(as_json: AsJson = False) -> None:
-    """Show what Weft does, on a week of real seismic events.
+def demo(
+    once: Annotated[
+        bool, typer.Option("--once", envvar="WEFT_DEMO_ONCE", help="End when everything has been shown.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show what Weft does, on a week of real seismic events and a day of flights.
+
+    In a terminal, a broker stays up at the end and replays the events until Ctrl-C.
 
     \b
     Example:
       $ weft demo
+      $ weft demo --once
     """
     from rich.console import Console
 
     from weft.demo.tour import tour
 
-    facts = tour(Console(quiet=as_json))
+    shown = Console(quiet=as_json)
+    facts = tour(shown)
     if as_json:
         emit(facts)
+    elif shown.is_terminal and not once:
+        from weft.demo.tour import stay
+
+        stay(shown)
 
 
 # -- weft bench --------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from weft.algebra.normalize import normalize
 from weft.algebra.relate import covers
 from weft.demo import earthquakes
 from weft.demo.filters import SUBSCRIPTIONS, Subscription
+from weft.demo.live import stay_up, through_a_broker
 from weft.demo.mistakes import what_lint_finds
 from weft.demo.order import in_order
 from weft.demo.pipeline import matching_on_spark
@@ -62,6 +63,13 @@ def tour(console: Console, chapters: Sequence[Chapter] | None = None) -> Chapter
         facts[chapter.name] = chapter.play(console, events)
     console.print()
     return facts
+
+
+def stay(console: Console) -> None:
+    """Keep a broker up, with the events replayed slowly, until Ctrl-C."""
+    console.rule(Text("The broker stays up", "bold"), align="left", style="dim")
+    console.print()
+    stay_up(console, earthquakes.events())
 
 
 def the_events(console: Console, events: Sequence[Event]) -> ChapterFacts:
@@ -200,6 +208,7 @@ CHAPTERS: list[Chapter] = [
     Chapter("matches", "Rules, and the events that match them", the_matches),
     Chapter("lint", "Rules that cannot match", what_lint_finds),
     Chapter("many", "A hundred thousand rules in an index", many_subscriptions),
+    Chapter("live", "A live broker, killed on the way", through_a_broker),
     Chapter("pipeline", "Tables of rules against tables of events, on Spark", matching_on_spark),
     Chapter("covering", "For brokers: what covering saves", what_covering_saves),
     Chapter("order", "For brokers: the covering order", in_order),

@@ -87,6 +87,7 @@ class RingSettings:
     replicas: int = 1  # nodes that have a record: the owner and its next successors
     sharing: SharingRule = field(default_factory=SharingRule)
     reissue: int | None = None  # microseconds after which a subscription is stored again; it is dropped after three
+    confirmed: bool = False  # a delivery is answered only when the application has called `confirm`
     index: Callable[[], MatchIndex] = TreeIndex
     predicates: Predicates = NO_PREDICATES
 
@@ -118,7 +119,9 @@ class RendezvousNode:
         self._subscriptions: dict[int, _Subscription] = {}
         self._removing: set[int] = set()
         self._seen: dict[EventId, set[int]] = {}
+        self._unconfirmed: dict[EventId, list[tuple[Address, Token]]] = {}
         self._published = 0
+        self.visited = 0  # events that came to be matched here
         self._lookups: dict[Token, Callable[[NodeRef | None, int], list[RingEffect]]] = {}
         self._later: list[tuple[int, Callable[[int], list[RingEffect]]]] = []
         self._unfinished = 0  # records to be stored or removed, keys to be visited
@@ -180,16 +183,21 @@ class RendezvousNode:
             )
         return [*effects, *done.start(now)]
 
-    def publish(self, topic: str, event: AnyEvent | Profile, now: int) -> tuple[EventId, list[RingEffect]]:
-        """Deliver an event, or one with ranges, to all who want it; `Published` follows."""
+    def publish(
+        self, topic: str, event: AnyEvent | Profile, now: int, id: EventId | None = None, body: bytes = b""
+    ) -> tuple[EventId, list[RingEffect]]:
+        """Deliver an event, or one with ranges, to all who want it; `Published` follows.
+
+        An event that may be published again, after a restart for example, needs an `id` that stays the same.
+        """
         self._published += 1
-        event_id = EventId(self.me.address, self._published)
+        event_id = id or EventId(self.me.address, self._published)
         if isinstance(event, Profile):
             keys = self.settings.mapping.of_profile(topic, event)
-            made = Publication(event_id, topic, region=format_filter(as_filter(event.region)))
+            made = Publication(event_id, topic, region=format_filter(as_filter(event.region)), body=body)
         else:
             keys = self.settings.mapping.of_event(topic, event)
-            made = Publication(event_id, topic, dict(attributes_of(event)))
+            made = Publication(event_id, topic, dict(attributes_of(event)), body=body)
         done = Countdown(len(keys), lambda _, __: [Published(event_id)])
         effects: list[RingEffect] = []
         for key in sorted(keys):
@@ -200,6 +208,10 @@ class RendezvousNode:
                 now,
             )
         return event_id, [*effects, *done.start(now)]
+
+    def confirm(self, id: EventId) -> list[RingEffect]:
+        """The application has stored an event that was `Delivered`: answer whoever delivered it."""
+        return [RingSend(sender, Done(token)) for sender, token in self._unconfirmed.pop(id, ())]
 
     def join(self, known: Address, now: int) -> list[RingEffect]:
         """Join the ring of a node that is known; `JoinedRing` or `JoiningFailed` follows."""
@@ -319,13 +331,19 @@ class RendezvousNode:
             return [RingSend(sender.address, Done(message.token, ok is not False))]
 
         match message:
-            case Deliver(_, event, subs):
-                return [*self._deliver(event, subs), *answer(True, now)]
+            case Deliver(token, event, subs):
+                delivered = self._deliver(event, subs)
+                waiting = self._unconfirmed.get(event.id)
+                if waiting is None and not (delivered and self.settings.confirmed):
+                    return [*delivered, *answer(True, now)]
+                self._unconfirmed.setdefault(event.id, []).append((sender.address, token))
+                return delivered
             case Store(_, record) if self.keys.serves(record.key):
                 return self.stored.store(record, now, answer)
             case Remove(_, key, sub) if self.keys.serves(key):
                 return self.stored.remove(key, sub, now, answer)
             case Visit(_, key, event) if self.keys.serves(key):
+                self.visited += 1
                 return self.stored.visit(key, event, now, answer)
             case Store() | Remove() | Visit():
                 return answer(False, now)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from weft.algebra.profile import Meeting
-from weft.model.value import Value
 from weft.ring.identifiers import Key
 from weft.ring.messages import Address, ChordMessage, Token
 
@@ -20,9 +19,9 @@ class RingSub(NamedTuple):
 
 
 class EventId(NamedTuple):
-    """An event: the node that published it, and its number there. Deliveries are told apart by it."""
+    """An event: who published it (a node's address, or the id of its log), and its number there."""
 
-    source: Address
+    source: str
     number: int
 
 
@@ -37,12 +36,13 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Publication(msgspec.Struct, frozen=True, array_like=True):
-    """An event on its way: attributes, or a region if it has ranges."""
+    """An event on its way: attributes, or a region if it has ranges; `body` is what the publisher adds to it."""
 
     id: EventId
     topic: str
-    attributes: dict[str, Value] = {}
+    attributes: dict[str, Any] = {}  # names and values, as `weft.model.event.attributes_of` gives them
     region: str | None = None
+    body: bytes = b""
 
 
 class _Request(msgspec.Struct, frozen=True, array_like=True):

@@ -1,0 +1,99 @@
+"""`weft ring`: brokers that form a ring. No logic of its own: `weft.serve` and `weft.net.ring_status` have it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from weft.cli.shell import AsJson, console, emit
+
+app = typer.Typer(no_args_is_help=True, help="Brokers that form a ring, and what is on it.")
+
+Key = Annotated[
+    Path | None,
+    typer.Option("--ring-key", metavar="FILE", help="A secret that all nodes of the ring share.", show_default=False),
+]
+
+
+@app.command()
+def serve(  # noqa: PLR0913, PLR0917 - a command has its options
+    data: Annotated[
+        Path | None, typer.Option("--data", metavar="DIR", help="The directory of the log.", show_default=False)
+    ] = None,
+    listen: Annotated[
+        str | None,
+        typer.Option("--listen", metavar="ADDRESS", help="Where clients connect.", show_default=False),
+    ] = None,
+    ring: Annotated[
+        str, typer.Option("--ring", metavar="HOST:PORT", help="Where other nodes connect; port 0 is any free one.")
+    ] = "127.0.0.1:0",
+    join: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--join",
+            metavar="HOST:PORT",
+            help="A node of the ring to join; may be repeated. Without it, a ring begins.",
+            show_default=False,
+        ),
+    ] = None,
+    interval: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--interval",
+            metavar="NAME=LOW:HIGH:COUNT",
+            help="Place filters by this attribute, its values in so many intervals; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    replicas: Annotated[
+        int, typer.Option("--replicas", metavar="N", min=1, help="Nodes that have each subscription.")
+    ] = 2,
+    name: Annotated[str, typer.Option("--name", metavar="NAME", help="Of this broker.", show_default=False)] = "",
+    key: Key = None,
+    memory: Annotated[bool, typer.Option("--memory", help="Store nothing on disk: for tests.")] = False,
+) -> None:
+    """Run a broker that is a node of a ring, until it is interrupted.
+
+    Clients connect to any node and get what is published at any other. All nodes need the same intervals, replicas and
+    key.
+
+    \b
+    Example:
+      $ weft ring serve --listen weft://127.0.0.1:7001 --ring 127.0.0.1:8001 --data node1
+      $ weft ring serve --listen weft://127.0.0.1:7002 --ring 127.0.0.1:8002 --join 127.0.0.1:8001 --data node2
+    """
+    from weft.net.config import load_config
+    from weft.serve import ring_config, serve_ring
+
+    flags = {"data": data, "memory": memory or None, "listen": None if listen is None else [listen]}
+    given: dict[str, Any] = {path: value for path, value in flags.items() if value is not None}
+    config = load_config(None, os.environ, given).config
+    serve_ring(config, ring_config(ring, join or (), interval or (), replicas, key), name)
+
+
+@app.command()
+def status(
+    address: Annotated[str, typer.Argument(metavar="HOST:PORT", help="Where a node of the ring listens for others.")],
+    key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Draw the ring with the load of its nodes.
+
+    \b
+    Example:
+      $ weft ring status 127.0.0.1:8001
+    """
+    from weft.serve import ring_reports
+
+    reports = ring_reports(address, key)
+    if as_json:
+        from msgspec import to_builtins
+
+        emit({"nodes": to_builtins(reports)})
+        return
+    from weft.net.ring_status import view
+
+    console().print(view(reports))

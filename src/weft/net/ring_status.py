@@ -1,0 +1,101 @@
+"""A ring as its nodes describe it. Law: every node that can be reached from the first one by successors is listed once,
+in the order of the circle.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+
+import msgspec
+from rich.console import Group, RenderableType
+from rich.table import Table
+
+from weft.broker.frames import FrameReader, joined
+from weft.errors import OptionError, RemoteProtocolError
+from weft.net.addresses import Address
+from weft.net.ring_service import SPACE, NodeReport
+from weft.net.ring_transport import RingGreeting, RingRefusal
+
+_PATIENCE = 5.0  # seconds
+_BAR = 8  # characters
+_MOST = 1_000  # nodes
+
+_decoder: msgspec.msgpack.Decoder[NodeReport | RingRefusal] = msgspec.msgpack.Decoder(NodeReport | RingRefusal)
+
+
+async def ask(address: str, key: bytes = b"", tls: ssl.SSLContext | None = None) -> NodeReport:
+    """What one node says of itself. Raises OptionError if it cannot be reached or refuses."""
+    place = Address.parse(address)
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            reader, writer = await asyncio.open_connection(place.host, place.port, ssl=tls)
+            try:
+                writer.write(joined([msgspec.msgpack.encode(RingGreeting(key, asks=True))]))
+                data = await reader.read(-1)
+            finally:
+                writer.close()
+    except (OSError, TimeoutError) as error:
+        raise OptionError(f"no node of a ring answers at {place}: {error or 'no answer'}") from None
+    answer = _read(data)
+    if answer is None:
+        raise OptionError(f"what listens at {place} is not a node of a ring; pass a node's ring address")
+    if isinstance(answer, RingRefusal):
+        raise OptionError(f"{place} refuses: {answer.reason}")
+    return answer
+
+
+def _read(data: bytes) -> NodeReport | RingRefusal | None:
+    try:
+        return _decoder.decode(FrameReader().feed(data)[0])
+    except (IndexError, ValueError, RemoteProtocolError):
+        return None
+
+
+async def walk(address: str, key: bytes = b"", tls: ssl.SSLContext | None = None) -> list[NodeReport]:
+    """All nodes, by identifier, beginning with any one of them. Nodes that do not answer are left out."""
+    first = await ask(address, key, tls)
+    found = {first.address: first}
+    tried = {first.address}
+    waiting = list(first.successors)
+    while waiting and len(found) < _MOST:
+        some = [each for each in dict.fromkeys(waiting) if each not in tried]
+        tried.update(some)
+        waiting = []
+        for report in await asyncio.gather(*(ask(each, key, tls) for each in some), return_exceptions=True):
+            if isinstance(report, NodeReport):
+                found[report.address] = report
+                waiting += report.successors
+            elif not isinstance(report, OptionError):
+                raise report
+    return sorted(found.values(), key=lambda report: report.id)
+
+
+def view(reports: list[NodeReport]) -> RenderableType:
+    """The circle, unrolled: one line per node, with its share of the identifiers and its load."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("node", "broker", "share", "matches"):
+        table.add_column(name, no_wrap=True)
+    for name in ("stored", "own", "published", "matched", "received"):
+        table.add_column(name, justify="right")
+    most = max((report.load for report in reports), default=0)
+    for at, report in enumerate(reports):
+        share = SPACE.distance(reports[at - 1].id, report.id) / SPACE.size if len(reports) > 1 else 1.0
+        counts = report.records, report.subscriptions, report.published, report.visited, report.received
+        table.add_row(
+            report.address.removeprefix("weft://"),
+            report.broker if report.joined else f"{report.broker} (joining)",
+            f"{_bar(share)} {share:4.0%}",
+            f"{_bar(report.load / most if most else 0)} {report.load:,}",
+            *(f"{count:,}" for count in counts),
+        )
+    nodes = "1 node" if len(reports) == 1 else f"{len(reports)} nodes, in the order of the circle"
+    note = (
+        "share: of all identifiers; matches: subscriptions that the node matches for others; stored: with copies; own: "
+        "of its clients; matched: events that came to be matched"
+    )
+    return Group(nodes, table, f"[dim]{note}[/dim]")
+
+
+def _bar(part: float) -> str:
+    return ("█" * round(part * _BAR)).ljust(_BAR, "░")

@@ -1,0 +1,250 @@
+"""Messages between nodes of a ring over TCP. Laws: messages to one node keep their order while a connection lasts;
+nothing is sent twice; whatever cannot be sent is lost, because the ring repeats what is not answered.
+
+Each node dials the nodes that it sends to, when it first sends to them. A connection begins with a `RingGreeting`: it
+carries a key that all nodes of the ring share, and what they must agree on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from hmac import compare_digest
+from typing import cast
+
+import msgspec
+
+from weft.broker.frames import FrameReader, joined
+from weft.errors import OptionError, RemoteProtocolError
+from weft.net.addresses import Address
+from weft.ring.codec import RingFrame, RingReader, encode_ring
+from weft.ring.messages import Address as NodeAddress
+from weft.ring.messages import NodeRef
+from weft.ring.rendezvous_messages import RingMessage
+
+MOST_WAITING = 32 << 20  # bytes that wait for one node; what comes then is lost
+DIAL = 2.0  # seconds to connect
+SILENT = 5.0  # seconds until a connection that was accepted must have greeted
+_GREETING = 4096  # bytes, at most
+
+
+class RingGreeting(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """The first frame of a connection. `asks` for a report in place of joining in."""
+
+    key: bytes
+    agreement: str = ""
+    asks: bool = False
+
+
+class RingRefusal(msgspec.Struct, frozen=True, tag=True):
+    """The answer to a greeting that was refused."""
+
+    reason: str
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_greeting = msgspec.msgpack.Decoder(RingGreeting).decode
+_refusal = msgspec.msgpack.Decoder(RingRefusal).decode
+
+
+class RingTransport:
+    """The connections of one node. `receive` gets what others send, `report` gives what is asked for, `refused` is
+    called with the reason if another node refuses this one.
+    """
+
+    def __init__(  # noqa: PLR0913 - what a transport needs
+        self,
+        *,
+        key: bytes,
+        agreement: str,
+        receive: Callable[[RingFrame], None],
+        report: Callable[[], bytes],
+        refused: Callable[[str], None],
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._key, self._agreement = key, agreement
+        self.receive, self.report, self.refused = receive, report, refused
+        self._tls = tls
+        self._out: dict[NodeAddress, _Outgoing] = {}
+        self.incoming: set[_Incoming] = set()
+        self._server: asyncio.Server | None = None
+        self.lost = 0  # messages
+
+    async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
+        """Accept other nodes; returns the port. Raises OptionError."""
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(lambda: _Incoming(self), host, port, ssl=tls)
+        except OSError as error:
+            raise OptionError(f"the ring cannot listen at {host}:{port}: {error.strerror or error}") from error
+        return int(self._server.sockets[0].getsockname()[1])
+
+    def send(self, me: NodeRef, to: NodeAddress, message: RingMessage) -> None:
+        """Send a message, at the end of the loop's turn; messages to this node itself arrive then, too."""
+        if to == me.address:
+            asyncio.get_running_loop().call_soon(self.receive, RingFrame(me, [message]))
+            return
+        out = self._out.get(to)
+        if out is None or out.ended:
+            out = self._out[to] = _Outgoing(self, to)
+        out.send(me, message)
+
+    def check(self, greeting: RingGreeting) -> str:
+        """Why a greeting is refused; empty if it is not."""
+        if not compare_digest(greeting.key, self._key):
+            return "the key is not that of this ring"
+        if not greeting.asks and greeting.agreement != self._agreement:
+            return f"the nodes differ: this ring has {self._agreement}, the other node {greeting.agreement}"
+        return ""
+
+    async def open(self, to: NodeAddress, protocol: asyncio.Protocol) -> None:
+        """Dial a node. Raises OSError."""
+        address = Address.parse(to)
+        name = address.host if self._tls is not None else None
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(DIAL):
+            await loop.create_connection(
+                lambda: protocol, address.host, address.port, ssl=self._tls, server_hostname=name
+            )
+
+    def greeting(self) -> bytes:
+        """What a connection begins with."""
+        return joined([_encode(RingGreeting(self._key, self._agreement))])
+
+    def close(self) -> None:
+        """End everything at once."""
+        if self._server is not None:
+            self._server.close()
+        for out in list(self._out.values()):
+            out.end()
+        for each in list(self.incoming):
+            each.cut()
+        self._out.clear()
+
+
+class _Outgoing(asyncio.Protocol):
+    """A connection to another node, and what waits for it."""
+
+    def __init__(self, ring: RingTransport, to: NodeAddress) -> None:
+        self._ring = ring
+        self._to = to
+        self.ended = False
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._transport: asyncio.Transport | None = None
+        self._frames = FrameReader(_GREETING)
+        self._flushing = False
+        self._task = asyncio.get_running_loop().create_task(self._dial(), name="weft-ring-dial")
+
+    async def _dial(self) -> None:
+        try:
+            await self._ring.open(self._to, self)
+        except (OSError, TimeoutError, OptionError):
+            self.end()
+
+    def send(self, me: NodeRef, message: RingMessage) -> None:
+        """Send a message when the connection is there."""
+        data = encode_ring(me, [message])
+        waiting = self._size + (0 if self._transport is None else self._transport.get_write_buffer_size())
+        if waiting + len(data) > MOST_WAITING:
+            self._ring.lost += 1
+            return
+        self._parts.append(data)
+        self._size += len(data)
+        if self._transport is not None and not self._flushing:
+            self._flushing = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flushing = False
+        if self._transport is not None and self._parts:
+            self._transport.write(b"".join(self._parts))
+            self._parts.clear()
+            self._size = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """It is open."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.write(self._ring.greeting())
+        self._flush()
+
+    def data_received(self, data: bytes) -> None:
+        """The other node only ever refuses on this connection."""
+        try:
+            for frame in self._frames.feed(data):
+                self._ring.refused(f"{self._to} refuses this node: {_refusal(frame).reason}")
+        except (RemoteProtocolError, ValueError):
+            self.end()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        """It is gone, with what was on its way."""
+        self._transport = None
+        self.end()
+
+    def end(self) -> None:
+        """Give it up."""
+        self.ended = True
+        self._ring.lost += len(self._parts)
+        self._parts.clear()
+        self._size = 0
+        self._task.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+
+
+class _Incoming(asyncio.Protocol):
+    """A connection that another node has opened."""
+
+    def __init__(self, ring: RingTransport) -> None:
+        self._ring = ring
+        self._first: FrameReader | None = FrameReader(_GREETING)
+        self._reader = RingReader()
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """It is open, and must greet."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._ring.incoming.add(self)
+        self._timer = asyncio.get_running_loop().call_later(SILENT, self.cut)
+
+    def data_received(self, data: bytes) -> None:
+        """A greeting, then frames."""
+        try:
+            if self._first is not None:
+                data = self._greeted(self._first, data)
+            for frame in self._reader.feed(data) if data else ():
+                self._ring.receive(frame)
+        except (RemoteProtocolError, ValueError):
+            self.cut()
+
+    def _greeted(self, first: FrameReader, data: bytes) -> bytes:
+        """What follows the greeting."""
+        size = first.missing(data)
+        frames = first.feed(data[:size])
+        if not frames:
+            return b""
+        greeting = _greeting(frames[0])
+        self._first = None
+        if self._timer is not None:
+            self._timer.cancel()
+        refusal = self._ring.check(greeting)
+        if refusal or greeting.asks:
+            assert self._transport is not None
+            self._transport.write(joined([_encode(RingRefusal(refusal)) if refusal else self._ring.report()]))
+            self._transport.close()
+            return b""
+        return data[size:]
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        """It is gone."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._ring.incoming.discard(self)
+        self._transport = None
+
+    def cut(self) -> None:
+        """Close it at once."""
+        if self._transport is not None:
+            self._transport.abort()

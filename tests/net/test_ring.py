@@ -1,0 +1,173 @@
+"""Brokers on a ring over real sockets: any client gets what is published anywhere, whoever joins, leaves or dies."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+import subprocess
+import sys
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+import weft
+from weft.errors import OptionError
+from weft.net.addresses import Address
+from weft.net.config import BrokerConfig, LinkConfig
+from weft.net.node import Node
+from weft.net.ring_service import RingConfig, RingService, on_ring
+from weft.net.ring_status import ask, view, walk
+from weft.ring.bridge import RING
+from weft.ring.intervals import Intervals
+from weft.serve import ring_config, start
+
+CUTS = (Intervals("x", 0, 100, 10),)
+KEY = b"sixteen bytes or more"
+
+
+async def node(
+    stack: AsyncExitStack, name: str, *known: str, intervals: tuple[Intervals, ...] = CUTS, key: bytes = KEY
+) -> tuple[Node, RingService]:
+    config = BrokerConfig(
+        name=name, listen=("weft://127.0.0.1:0",), memory=True, model="simple", links={RING: LinkConfig()}
+    )
+    broker = await stack.enter_async_context(start(config))
+    ring = RingConfig(join=known, intervals=intervals, key=key)
+    return broker, await stack.enter_async_context(on_ring(broker, ring))
+
+
+def test_a_client_of_any_node_gets_what_is_published_at_another() -> None:
+    async def body() -> None:
+        async with asyncio.timeout(120), AsyncExitStack() as stack:
+            first, ring = await node(stack, "a")
+            second, other = await node(stack, "b", ring.address)
+            third, last = await node(stack, "c", ring.address)
+            await asyncio.gather(other.joined, last.joined)
+            async with weft.connect(str(first.addresses[0])) as there, weft.connect(str(third.addresses[0])) as here:
+                wanted = there.subscribe("x > 50", name="high")
+                await wanted.complete()
+                await here.publish_many([{"x": 10}, {"x": 60}, {"y": 1}, {"x": 70}])
+                got = []
+                async for event in wanted:
+                    got.append(event["x"])
+                    await event.ack()
+                    if len(got) == 2:
+                        break
+                assert sorted(got) == [60, 70]
+            reports = await walk(other.address, KEY)
+            assert [each.broker for each in reports] == [
+                each.name
+                for _, each in sorted(
+                    (s.bridge.node.me.id, n) for s, n in ((ring, first), (other, second), (last, third))
+                )
+            ]
+            assert sum(each.published for each in reports) == 4
+            assert sum(each.received for each in reports) == 2
+            assert view(reports)
+
+    asyncio.run(body())
+
+
+def test_a_node_that_differs_or_has_another_key_is_refused_with_the_reason() -> None:
+    async def body() -> None:
+        async with asyncio.timeout(60), AsyncExitStack() as stack:
+            _, ring = await node(stack, "a")
+            for name, options, reason in (
+                ("b", {"intervals": ()}, "the nodes differ: this ring has 2 replicas and intervals of x from 0 to 100"),
+                ("c", {"key": b"another key, as long"}, "the key is not that of this ring"),
+            ):
+                broker, other = await node(stack, name, ring.address, **options)  # type: ignore[arg-type]
+                refused = asyncio.get_running_loop().create_future()
+                other._transport.refused = lambda text, refused=refused: refused.done() or refused.set_result(text)
+                assert reason in await refused
+                assert not other.joined.done()
+            with pytest.raises(OptionError, match="the key is not that of this ring"):
+                await ask(ring.address, b"wrong")
+            with pytest.raises(OptionError, match="is not a node of a ring"):
+                await ask(str(broker.addresses[0]), KEY)
+
+    asyncio.run(body())
+
+
+def test_bad_settings_are_refused() -> None:
+    with pytest.raises(OptionError, match="needs a key"):
+        RingConfig(Address.parse("weft://192.0.2.1:7000"))
+    with pytest.raises(OptionError, match="NAME=LOW:HIGH:COUNT"):
+        ring_config("127.0.0.1:0", (), ["x=1:2"], 2, None)
+    with pytest.raises(weft.WeftError, match="at least one interval"):
+        ring_config("127.0.0.1:0", (), ["x=1:2:0"], 2, None)
+    with pytest.raises(weft.WeftError, match="finite bounds"):
+        ring_config("127.0.0.1:0", (), ["x=2:1:3"], 2, None)
+
+
+class RingProgram:
+    """`weft ring serve` as a process."""
+
+    def __init__(self, data: Path, join: str = "") -> None:
+        command = [sys.executable, "-m", "weft", "ring", "serve", "--data", str(data), "--name", data.name]
+        command += ["--listen", "weft://127.0.0.1:0", "--interval", "x=0:1000:20", "--replicas", "3"]
+        self.process = subprocess.Popen(
+            [*command, *(["--join", join] if join else [])], stderr=subprocess.PIPE, encoding="utf-8"
+        )
+        self.clients = self.ring = ""
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            if found := re.search(r" listening address=(\S+)", line):
+                self.clients = found[1]
+            if found := re.search(r" ring address=(\S+)", line):
+                self.ring = found[1]
+            if (" info ready " in line and not join) or " info joined " in line:
+                return
+        raise AssertionError("the node did not start")
+
+    def end(self, number: signal.Signals = signal.SIGKILL) -> None:
+        if self.process.returncode is None:
+            self.process.send_signal(number)
+            self.process.communicate()
+
+
+@pytest.mark.slow
+def test_five_processes_one_killed_and_one_joining_under_load_lose_nothing(tmp_path: Path) -> None:
+    first = RingProgram(tmp_path / "n0")
+    nodes = [first, *(RingProgram(tmp_path / f"n{number}", first.ring) for number in range(1, 5))]
+    total = 400
+
+    async def body() -> list[int]:
+        async with (
+            asyncio.timeout(300),
+            weft.connect(nodes[1].clients) as publisher,
+            weft.connect(nodes[2].clients) as subscriber,
+        ):
+            wanted = subscriber.subscribe("x >= 0", name="all")
+            await wanted.complete()
+
+            async def publish() -> None:
+                for number in range(total):
+                    if number == total // 4:
+                        nodes[3].end()  # it stores subscriptions, and has no clients
+                    if number == total // 2:
+                        nodes.append(await asyncio.to_thread(RingProgram, tmp_path / "n5", first.ring))
+                    await publisher.publish({"x": number % 1000, "number": number})
+
+            publishing = asyncio.create_task(publish())
+            got = []
+            async for event in wanted:
+                got.append(event["number"])
+                await event.ack()
+                if len(got) == total:
+                    break
+            await publishing
+            return got
+
+    try:
+        got = asyncio.run(body())
+        assert sorted(got) == list(range(total)), "each acknowledged event came once"
+        assert len(asyncio.run(walk(first.ring))) == 5
+        for program in (nodes[4], nodes[5]):
+            program.end(signal.SIGTERM)  # they leave in order
+        assert len(asyncio.run(walk(first.ring))) == 3
+    finally:
+        for program in nodes:
+            program.end()

@@ -1,0 +1,157 @@
+"""Brokers on a simulated ring: each has a core with a log in memory, a bridge and a node of the ring."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from broker.harness import UTC, Broker
+from weft.broker.effects import ConnectionId, Now
+from weft.broker.messages import Deliver, Publish, Subscribe
+from weft.language.text import parse
+from weft.log.memory import MemoryLog
+from weft.ring.bridge import RING, BridgeEffect, Closed, RingBridge, ToBroker
+from weft.ring.chord import ChordNode
+from weft.ring.codec import RingReader, encode_ring
+from weft.ring.key_mapping import KeyMapping
+from weft.ring.messages import NodeRef
+from weft.ring.rendezvous import RendezvousNode, RingSettings
+from weft.ring.rendezvous_messages import RingSend
+from weft.routing.table import About, Role
+from weft.sim.engine import Engine
+
+TICK = 100_000
+SPACE_BITS = 10
+
+
+class RingBroker:
+    """One process: what is lost when it is killed is everything but the log."""
+
+    def __init__(self, ring: BrokerRing, name: str, log: MemoryLog) -> None:
+        self.ring, self.name = ring, name
+        self.broker = Broker(log, name=name, model="simple")
+        self.links = count(1)
+        self.link = ""
+        self.taken = 0
+        chord = ChordNode(ring.settings.mapping.space, name, successors=4)
+        node = RendezvousNode(chord, ring.settings, ring.rng)
+        codec = self.broker.core._state.seats.table.codec
+        everything = codec.encode_item(About.SUBSCRIPTIONS, parse("TRUE"))
+        log_id = f"bridge {name} {next(ring.lives)}"
+        self.bridge = RingBridge(
+            node,
+            log_id,
+            everything,
+            lambda body: codec.decode_item(About.SUBSCRIPTIONS, body),  # type: ignore[arg-type, return-value]
+        )
+
+    @property
+    def now(self) -> int:
+        return self.ring.engine.now
+
+    def start(self, known: str | None) -> None:
+        self.at()
+        if not self.broker.core.links():
+            self.broker.do(self.broker.core.attach(RING, Role.PEER, self.broker.now))
+        if known is None:
+            self.bridge.joined = True
+        else:
+            self.perform(self.bridge.ring(self.bridge.node.join(known, self.now)))  # type: ignore[arg-type]
+        self.dial()
+        self.ring.engine.after(int(self.ring.rng.integers(TICK)), self.tick)
+
+    def at(self) -> None:
+        self.broker.now = Now(self.now, UTC + self.now)
+
+    def dial(self) -> None:
+        self.link = f"link{next(self.links)}"
+        self.broker.do(self.broker.core.dialled(ConnectionId(self.link), RING, self.broker.now))
+
+    def tick(self) -> None:
+        if self.ring.brokers.get(self.name) is not self:
+            return
+        self.at()
+        self.broker.wait(0)
+        self.perform(self.bridge.ring(self.bridge.node.tick(self.now)))
+        self.perform(self.bridge.beat())
+        self.flush()
+        self.ring.engine.after(TICK, self.tick)
+
+    def flush(self) -> None:
+        """Hand what the broker has sent to the bridge."""
+        while self.taken < len(self.broker.sent):
+            sent = self.broker.sent[self.taken :]
+            self.taken = len(self.broker.sent)
+            for to, message in sent:
+                if to == self.link:
+                    self.perform(self.bridge.receive([message], self.now))  # type: ignore[list-item]
+
+    def perform(self, effects: list[BridgeEffect]) -> None:
+        for effect in effects:
+            match effect:
+                case RingSend(to, message):
+                    self.ring.send(self.bridge.node.me, to, message)
+                case ToBroker(messages):
+                    self.at()
+                    self.broker.do(self.broker.core.receive(ConnectionId(self.link), messages, self.broker.now))
+                case Closed():
+                    self.dial()
+
+    def say(self, client: str, *messages: Any) -> None:
+        self.at()
+        if client not in self.broker.core._state.connections:
+            self.broker.hello(client)
+        self.broker.say(client, *messages)
+        self.flush()
+
+    def got(self, client: str) -> list[bytes]:
+        return [each.payload for to, each in self.broker.sent if to == client and isinstance(each, Deliver)]
+
+
+class BrokerRing:
+    """All of them; a message takes 1 to 20 ms, and is lost if its receiver is down."""
+
+    def __init__(self, mapping: KeyMapping, names: list[str], seed: int = 0, **settings: Any) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.engine = Engine()
+        self.settings = RingSettings(mapping, confirmed=True, **settings)
+        self.brokers: dict[str, RingBroker] = {}
+        self.lives = count(1)
+        self.sequence = count(1)
+        for name in names:
+            self.add(name)
+            self.run(3)
+
+    def add(self, name: str, log: MemoryLog | None = None) -> RingBroker:
+        known = next(iter(self.brokers), None)
+        made = RingBroker(self, name, log or MemoryLog(f"log of {name}"))
+        self.brokers[name] = made
+        made.start(known)
+        return made
+
+    def send(self, sender: NodeRef, to: str, message: Any) -> None:
+        data = encode_ring(sender, [message])
+        self.engine.after(int(self.rng.integers(1, 20)) * 1000, lambda: self.arrive(to, data))
+
+    def arrive(self, to: str, data: bytes) -> None:
+        target = self.brokers.get(to)
+        if target is not None:
+            for frame in RingReader().feed(data):
+                target.perform(
+                    target.bridge.ring(target.bridge.node.receive(frame.sender, frame.messages, self.engine.now))
+                )
+            target.flush()
+
+    def kill(self, name: str) -> MemoryLog:
+        return self.brokers.pop(name).broker.log.crash()
+
+    def run(self, seconds: float) -> None:
+        self.engine.run(self.engine.now + int(seconds * 1e6))
+
+    def subscribe(self, name: str, client: str, number: int, text: str) -> None:
+        self.brokers[name].say(client, Subscribe(number, text))  # type: ignore[arg-type]
+
+    def publish(self, name: str, sequence: int, event: dict[str, Any], payload: bytes) -> None:
+        self.brokers[name].say("publisher", Publish.of(sequence, event, payload))

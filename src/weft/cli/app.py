@@ -23,6 +23,7 @@ from weft.cli.order import order
 from weft.cli.pipeline import match
 from weft.cli.shell import INTERRUPTED, AsJson, Commands, Overwrite, check_outputs, console, emit, say, say_notes
 from weft.cli.sim import sim
+from weft.cli.stream import stream
 from weft.cli.subscription_sets import aggregate, profile, tune
 from weft.kernels.compile_notice import listen
 
@@ -39,15 +40,15 @@ app.add_typer(sim, name="sim", help="Simulate networks of brokers.")
 app.add_typer(order, name="order", help="Show filters in their covering order, and compare data structures for it.")
 app.add_typer(interest, name="interest", help="Compare routing models on your own subscriptions and events.")
 app.add_typer(log, name="log", help="Look at and look after the durable log of a broker.")
-for command in (match, aggregate, tune, profile):
+for command in (match, stream, aggregate, tune, profile):
     app.command()(command)
 
 
 def main() -> None:
     """Run the command line."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")  # an output that is not UTF-8 is no reason to fail
+    for output in (sys.stdout, sys.stderr):
+        if hasattr(output, "reconfigure"):
+            output.reconfigure(errors="backslashreplace")  # an output that is not UTF-8 is no reason to fail
     listen(lambda: typer.echo(COMPILING, err=True))
     logging.disable(logging.CRITICAL)  # a failure is one sentence; when Spark is interrupted, Py4J logs tracebacks
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that temporary files are removed

@@ -7,7 +7,9 @@ from weft.spark.aggregate import Aggregated as Aggregated
 from weft.spark.aggregate import aggregate as aggregate
 from weft.spark.expression import column_of as column_of
 from weft.spark.files import read_frame as read_frame
+from weft.spark.files import read_stream as read_stream
 from weft.spark.files import write_frame as write_frame
+from weft.spark.formats import register as register
 from weft.spark.load import load as load
 from weft.spark.match import Prepared as Prepared
 from weft.spark.match import Strategy as Strategy

@@ -83,9 +83,9 @@ class CommandColumns:
         from pyspark.sql import functions as sf
 
         if self.order is not None:
-            frame = frame.orderBy(sf.col(quoted(self.order)))
+            frame = frame.orderBy(sf.col(quoted(self.order)), sf.monotonically_increasing_id())
         reason = sf.lit(None).cast("string")
-        row = as_json([name for name in frame.columns if name != CORRUPT])
+        row = as_json([name for name in frame.columns if name not in (CORRUPT, self.order)])
         if CORRUPT in frame.columns:
             broken = sf.col(CORRUPT)
             reason = sf.when(broken.isNotNull(), sf.lit(UNREADABLE))

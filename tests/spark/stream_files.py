@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 from weft.language.meaning import matches
 from weft.spark.stream_tables import read_metrics, stream_results
 
 EVENT = "n bigint, x bigint, s string, source string, id string, t timestamp, _corrupt_record string"
+
+BEGIN = 1_700_000_000
 
 
 def shown(rows):
@@ -44,7 +47,7 @@ class StreamFiles:
 
     def command(self, action, id, filter=None):
         self.numbered = isinstance(id, int)
-        self.lines["commands"].append(json.dumps({"action": action, "id": id, "filter": filter}))
+        self.lines["commands"].append(json.dumps({"action": action, "id": id, "filter": filter, "nr": len(self.given)}))
         self.given.append((action, id, filter))
         return self
 
@@ -53,15 +56,18 @@ class StreamFiles:
             if lines:
                 draft = self.root / "draft"
                 draft.write_text("\n".join(lines) + "\n", encoding="utf-8")
-                draft.rename(self.root / side / f"{len(list((self.root / side).iterdir())):05}.json")
+                number = len(list((self.root / side).iterdir()))
+                os.utime(draft, (BEGIN + number, BEGIN + number))  # Spark takes files by their times
+                draft.rename(self.root / side / f"{number:05}.json")
                 lines.clear()
 
-    def events(self):
-        return self.spark.readStream.schema(EVENT).json(str(self.root / "events"))
+    def events(self, limit=1000):
+        reader = self.spark.readStream.schema(EVENT).option("maxFilesPerTrigger", limit)
+        return reader.json(str(self.root / "events"))
 
     def commands(self, kind=None):
         kind = kind or ("bigint" if self.numbered else "string")
-        schema = f"action string, id {kind}, filter string, _corrupt_record string"
+        schema = f"action string, id {kind}, filter string, nr bigint, _corrupt_record string"
         return self.spark.readStream.schema(schema).json(str(self.root / "commands"))
 
     def rows(self):

@@ -20,7 +20,8 @@ def files(spark, tmp_path):
 
 
 def run(files, sink=None, **options):
-    stream = match_stream(files.events(), files.commands(), files.checkpoint, sink or files.out, once=True, **options)
+    options = {"order": "nr", "once": True} | options
+    stream = match_stream(files.events(), files.commands(), files.checkpoint, sink or files.out, **options)
     assert stream.wait()
     return stream
 
@@ -154,7 +155,7 @@ def test_a_stream_that_cannot_run_says_why(files):
         ("the events are not a stream", (still, commands, files.checkpoint, files.out), {}),
         ("the commands are not a stream.*pass `initial`", (events, still, files.checkpoint, files.out), {}),
         ("the commands have no column 'action'", (events, events, files.checkpoint, files.out), {}),
-        ("no column 'nr'", (events, commands, files.checkpoint, files.out), {"order": "nr"}),
+        ("no column 'number'", (events, commands, files.checkpoint, files.out), {"order": "number"}),
         ("differ in type", (events, files.commands("string"), files.checkpoint, files.out), {"initial": still}),
         ("no column 'tiem'", (events, commands, files.checkpoint, files.out), {"watermark": Watermark("1 s", "tiem")}),
         ("of type string", (events, commands, files.checkpoint, files.out), {"watermark": Watermark("1 s", "s")}),

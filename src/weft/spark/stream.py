@@ -71,7 +71,7 @@ class MatchStream:
                     for query in self._queries:
                         if not query.isActive:
                             query.awaitTermination()  # raises what ended it
-                    next(query for query in reversed(self._queries)).awaitTermination(left)
+                    self._queries[-1].awaitTermination(max(left, 0.001))  # Spark counts milliseconds
                 for query in self._queries:
                     query.awaitTermination()
             except BaseException:

@@ -149,11 +149,12 @@ def test_the_command_matches_a_log_and_files(spark, log, directory, tmp_path):
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["events"] == 4
     assert "batch 0: 4 events, 3 matches, version 0 (2 subscriptions)" in done.stderr
-    for name, lines in [("a.json", ["replace 1 x = 0", "replace 2 TRUE"]), ("b.json", ["unsubscribe 2"])]:
-        words = (line.split(" ", 2) for line in lines)
-        (changes / name).write_text(
-            "\n".join(json.dumps(dict(zip(("action", "id", "filter"), each, strict=False))) for each in words) + "\n"
-        )
+    for name, lines in [
+        ("a.json", [("replace", 1, "x = 0"), ("replace", 2, "TRUE")]),
+        ("b.json", [("unsubscribe", 2)]),
+    ]:
+        rows = (dict(zip(("action", "id", "filter"), line, strict=False)) for line in lines)
+        (changes / name).write_text("\n".join(map(json.dumps, rows)) + "\n")
     log.append({"x": 0, "s": "s1", "later": 5})
     assert invoke(app, arguments, catch_exceptions=False).exit_code == 0
     found = sorted((row.x, row.subscription, row.batch) for row in stream_results(spark, out).collect())

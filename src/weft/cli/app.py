@@ -110,7 +110,7 @@ def bench(  # noqa: PLR0913, PLR0917 - a command has its options
         str,
         typer.Argument(
             metavar="NAME",
-            help="What to measure: language, match, order, routing, mics, negative, dls, ring, tune or spark.",
+            help="What to measure: language, match, order, routing, mics, negative, dls, ring, tune, spark or streaming.",
         ),
     ],
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes: ends within two minutes.")] = False,
@@ -119,7 +119,9 @@ def bench(  # noqa: PLR0913, PLR0917 - a command has its options
     ] = None,
     size: Annotated[
         int | None,
-        typer.Option("--size", metavar="N", min=1, help="For match, routing and ring: this many subscriptions only."),
+        typer.Option(
+            "--size", metavar="N", min=1, help="For match, routing, ring and streaming: this many subscriptions only."
+        ),
     ] = None,
     workloads: Annotated[
         str | None, typer.Option("--workloads", metavar="W1,W2", help="For match: these workloads only.")

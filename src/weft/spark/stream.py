@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 _POLL = 0.5  # seconds between looks at two queries
 SCHEMA = "_schema.json"
+COMMANDS_EVERY = "1 second"  # they share the cores with the events
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +138,7 @@ def match_stream(  # noqa: PLR0913 - each has a default that serves
     DataFrame and the number of the micro-batch: it may be called again with the same rows and number after a failure.
 
     With `once` the stream ends when it has read what is there now; otherwise it runs until it is stopped, as soon as
-    there are events, or every `interval` ('5 seconds'). `tell` is called after each micro-batch. `checkpoint` is a
+    there are events (commands are read every second), or every `interval` ('5 seconds'). `tell` is called after each micro-batch. `checkpoint` is a
     folder that the driver and all executors see. Raises PipelineError.
     """
     spark = _checked(events, commands)
@@ -216,7 +217,7 @@ def _start(  # noqa: PLR0913, PLR0917 - what a stream consists of
         writer = writer.option("checkpointLocation", str(folder / "commands"))
         writer.trigger(availableNow=True).start().awaitTermination()
         if not once:
-            stream._queries.append(_triggered(writer, False, interval).start())
+            stream._queries.append(_triggered(writer, False, interval or COMMANDS_EVERY).start())
     query = judged(events).writeStream.foreachBatch(batches.events)
     query = query.option("checkpointLocation", str(folder / "events"))
     running = _triggered(query, once, interval).start()

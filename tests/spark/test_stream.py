@@ -141,11 +141,15 @@ def test_subscriptions_change_while_a_stream_runs(files):
     until(lambda: stream.version == 1)
     files.event(10).flush()
     until(lambda: finished(files) == 2)
+    (refused,) = stream_errors(files.spark, files.checkpoint).collect()
+    assert (refused.side, refused.row) == ("subscription", '{"id":2,"filter":"x < "}')
     assert stream.active
     assert not stream.wait(0.1)
     stream.stop()
     assert not stream.active
     files.check({1: "x > 5"})
+    with pytest.raises(PipelineError, match="has the results of another checkpoint: choose another folder"):
+        match_stream(files.events(), files.commands(), files.root / "new", files.out)
 
 
 def test_a_stream_that_cannot_run_says_why(files):

@@ -117,20 +117,19 @@ def _floor(spark: Any, place: Path, rows: int, batches: int) -> float:
     writer = _events(spark, rows).writeStream.format("noop").option("checkpointLocation", str(place))
     query = writer.trigger(processingTime="0 seconds").start()
     try:
-        _until(lambda: (query.lastProgress or {"batchId": 0})["batchId"] >= batches + _WARM, query)
-        times = {each["batchId"]: each["durationMs"]["triggerExecution"] for each in query.recentProgress}
+        _until(lambda: query.lastProgress is not None and query.lastProgress.batchId >= batches + _WARM, query)
+        times = {each.batchId: each.durationMs["triggerExecution"] for each in query.recentProgress}
     finally:
         query.stop()
-    return statistics.median(ms for batch, ms in times.items() if batch >= _WARM) / 1000
+    return float(statistics.median(ms for batch, ms in times.items() if batch >= _WARM)) / 1000
 
 
 def _ours(  # noqa: PLR0913, PLR0917
     spark: Any, place: Path, size: int, changes: int, rows: int, batches: int
 ) -> _Measured:
     made = WORKLOADS["W1"](size, 1, 1)
-    sides = {
-        f"{axis}_{side}": ends[at] for axis, ends in made.bounds.items() for at, side in enumerate(("low", "high"))
-    }
+    ends = ("low", "high")
+    sides = {f"{axis}_{end}": column[at] for axis, column in made.bounds.items() for at, end in enumerate(ends)}
     initial = spark.createDataFrame(pa.table({"id": np.arange(size), **sides}))
     stream = match_stream(
         _events(spark, rows),

@@ -7,6 +7,7 @@ Commands that are there when a stream starts are applied before its first events
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,9 +23,10 @@ from weft.spark.batch_folder import BatchFolders
 from weft.spark.events import CORRUPT, check_frame, judged, quoted
 from weft.spark.failures import failures
 from weft.spark.output import ResultForm
-from weft.spark.stream_batches import Sink, StreamBatches, StreamOutput
+from weft.spark.stream_batches import INITIAL, Sink, StreamBatches, StreamOutput
 from weft.spark.stream_commands import CommandColumns
 from weft.spark.stream_journal import BatchMetrics, StreamJournal
+from weft.spark.subscription_changes import write_file
 from weft.spark.subscription_versions import SubscriptionVersions
 from weft.spark.subscriptions import Subscriptions, subscriptions
 from weft.spark.workers import check_workers
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _POLL = 0.5  # seconds between looks at two queries
-SCHEMA = "_schema.json"
+ABOUT = "_stream.json"  # in a folder of results: which stream's they are, and their columns
 COMMANDS_EVERY = "1 second"  # they share the cores with the events
 
 
@@ -137,9 +139,10 @@ def match_stream(  # noqa: PLR0913 - each has a default that serves
     with. `sink` is a folder, in which every micro-batch becomes a folder of parquet files at once, or a function of a
     DataFrame and the number of the micro-batch: it may be called again with the same rows and number after a failure.
 
-    With `once` the stream ends when it has read what is there now; otherwise it runs until it is stopped, as soon as
-    there are events (commands are read every second), or every `interval` ('5 seconds'). `tell` is called after each micro-batch. `checkpoint` is a
-    folder that the driver and all executors see. Raises PipelineError.
+    With `once` the stream ends when it has read what is there now. Otherwise it runs until it is stopped, and makes a
+    micro-batch as soon as there are events, or every `interval` ('5 seconds'); commands are read every second, or every
+    `interval`. `tell` is called after each micro-batch. `checkpoint` is a folder that the driver and all executors see.
+    Raises PipelineError.
     """
     spark = _checked(events, commands)
     folder = _local(checkpoint)
@@ -163,10 +166,16 @@ def match_stream(  # noqa: PLR0913 - each has a default that serves
         journal.agree("ids", "integers" if numbered else "strings", "ids that are")
         journal.agree("results", made.schema.simpleString(), "the results")
         journal.agree("schema", str(None if schema is None else schema.to_dict()), "the schema")
+        if made.sink is None:
+            _claim(made, journal.identity())
         versions = SubscriptionVersions(folder / "versions", journal, numbered, schema)
+        batches = StreamBatches(folder, journal, versions, made, tell)
         if versions.empty:
-            versions.begin(None if given is None else given.gathered()[0])
-        stream = MatchStream(spark, StreamBatches(folder, journal, versions, made, tell), lock)
+            boxes, refused = (None, 0) if given is None else given.gathered()
+            if given is not None and refused:
+                batches.refuse(INITIAL, 0, [(row.row, row.reason) for row in given.errors().collect()])
+            versions.begin(boxes)
+        stream = MatchStream(spark, batches, lock)
     except BaseException:
         lock.release()
         raise
@@ -264,10 +273,21 @@ def _output(events: DataFrame, numbered: bool, folder: Path, sink: str | Path | 
         return StreamOutput(BatchFolders(folder / "staged"), form, schema, sink)
     if "batch" in (name.lower() for name in schema.fieldNames()):
         raise PipelineError("the events have a column 'batch', which the results need: rename it, or do not carry it")
-    place = _local(sink)
+    return StreamOutput(BatchFolders(_local(sink)), form, schema)
+
+
+def _claim(output: StreamOutput, identity: str) -> None:
+    """Note in the folder whose results it has. Raises PipelineError if they are another stream's.
+
+    Otherwise a new stream would take the micro-batches of the old one for its own, and skip them.
+    """
+    place = output.results.root
     place.mkdir(parents=True, exist_ok=True)
-    stored = place / SCHEMA
-    if stored.exists() and stored.read_text(encoding="utf-8") != schema.json():
-        raise PipelineError(f"{place} has results with other columns: choose another folder")
-    stored.write_text(schema.json(), encoding="utf-8")
-    return StreamOutput(BatchFolders(place), form, schema)
+    stored = place / ABOUT
+    if stored.exists():
+        if json.loads(stored.read_text(encoding="utf-8"))["stream"] != identity:
+            raise PipelineError(f"{place} has the results of another checkpoint: choose another folder")
+    elif any(place.glob("batch=*")):
+        raise PipelineError(f"{place} has results, but not those of a stream: choose another folder")
+    else:
+        write_file(stored, json.dumps({"stream": identity, "schema": output.schema.jsonValue()}).encode())

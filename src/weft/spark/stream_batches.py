@@ -7,7 +7,7 @@ the journal knows the version of a micro-batch and which commands were applied, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-EVENTS, COMMANDS = "side=event", "side=command"  # folders of refused rows
+EVENTS, COMMANDS, INITIAL = "side=event", "side=command", "side=subscription"  # folders of refused rows
 
 Sink = Callable[["DataFrame", int], None]
 
@@ -58,7 +58,7 @@ class StreamBatches:
         self.journal = journal
         self.versions = versions
         self.output = output
-        self.refusals = {side: BatchFolders(folder / "errors" / side) for side in (EVENTS, COMMANDS)}
+        self.refusals = {side: BatchFolders(folder / "errors" / side) for side in (EVENTS, COMMANDS, INITIAL)}
         self.working = Lock()  # held while a micro-batch of events is worked on
         self.progress: Callable[[], Any] = lambda: None  # Spark's report about the last micro-batch
         self._tell = tell
@@ -71,14 +71,19 @@ class StreamBatches:
         if not rows.num_rows:
             return
         result = fold(rows, self.versions, schema)
-        refusals = self.refusals[COMMANDS]
-        if result.refused and refusals.manifest(batch) is None:
-            draft = refusals.draft(batch)
-            file = PartFile(draft / "part-00000.parquet")
-            file.write(refused_rows(result.refused))
-            refusals.commit(batch, draft, [file.close() or ""], {"batch": batch, "refused": len(result.refused)})
+        self.refuse(COMMANDS, batch, result.refused)
         version = self.versions.newest + rows.num_rows
         self.versions.apply(version, batch, result.changes, result.dropped_ids, len(result.refused))
+
+    def refuse(self, side: str, batch: int, rows: Sequence[tuple[str, str]]) -> None:
+        """Set rows aside, with the reasons, unless those of this micro-batch were set aside before."""
+        refusals = self.refusals[side]
+        if not rows or refusals.manifest(batch) is not None:
+            return
+        draft = refusals.draft(batch)
+        file = PartFile(draft / "part-00000.parquet")
+        file.write(refused_rows(rows))
+        refusals.commit(batch, draft, [file.close() or ""], {"batch": batch, "refused": len(rows)})
 
     def events(self, frame: DataFrame, batch: int) -> None:
         """Match the events of a micro-batch, as `judged` has them, and commit what was found."""

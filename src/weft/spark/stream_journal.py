@@ -7,6 +7,7 @@ Only the driver opens it. `metrics` reads it, also while a stream runs.
 from __future__ import annotations
 
 import sqlite3
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
@@ -113,6 +114,13 @@ class StreamJournal:
             raise PipelineError(
                 f"this checkpoint belongs to a stream with {what} {stored}, not {value}: use another checkpoint"
             )
+
+    def identity(self) -> str:
+        """What tells this stream from all others."""
+        with self._writing() as connection:
+            connection.execute("INSERT OR IGNORE INTO setting VALUES('stream', ?)", (uuid.uuid4().hex,))
+            (found,) = connection.execute("SELECT value FROM setting WHERE name = 'stream'").fetchone()
+        return str(found)
 
     # -- versions -------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from weft.errors import PipelineError
 from weft.spark.batch_folder import MANIFEST
-from weft.spark.stream import SCHEMA
+from weft.spark.stream import ABOUT
 from weft.spark.stream_journal import DATABASE, BatchMetrics, read_batches
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ def stream_results(spark: SparkSession, folder: str | Path) -> DataFrame:
 
     place = Path(folder)
     try:
-        stored = StructType.fromJson(json.loads((place / SCHEMA).read_text(encoding="utf-8")))
+        stored = StructType.fromJson(json.loads((place / ABOUT).read_text(encoding="utf-8"))["schema"])
     except FileNotFoundError:
-        raise PipelineError(f"{folder} has no results of a stream: there is no {SCHEMA} in it") from None
+        raise PipelineError(f"{folder} has no results of a stream: there is no {ABOUT} in it") from None
     whole = stored.add("batch", LongType())
     if not any(place.glob("batch=*/*.parquet")):
         return spark.createDataFrame([], whole)
@@ -43,7 +43,7 @@ def stream_results(spark: SparkSession, folder: str | Path) -> DataFrame:
 
 
 def stream_errors(spark: SparkSession, checkpoint: str | Path) -> DataFrame:
-    """The rows that could not be used: `side` (event or command), `batch`, `row` (JSON or the line) and `reason`."""
+    """The rows that could not be used: `side` (event, command or subscription), `batch`, `row` and `reason`."""
     place = _existing(checkpoint) / "errors"
     columns = "row string, reason string, side string, batch bigint"
     if not any(place.glob(f"side=*/batch=*/{MANIFEST}")):

@@ -19,7 +19,7 @@ import weft.errors
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PAGES = sorted([*DOCS.rglob("*.md"), ROOT / "README.md"])
-RUN_ELSEWHERE = {"docs/guides/pipeline.md"}  # tests/spark/test_pipeline_guide.py runs its program
+RUN_ELSEWHERE = {"docs/guides/pipeline.md", "docs/guides/streaming.md"}  # tests/spark/test_*_guide.py run the programs
 
 
 def shown(path: Path) -> str:

@@ -71,6 +71,12 @@ def _spark() -> Run:
     return run
 
 
+def _streaming() -> Run:
+    from weft.bench.streaming import run
+
+    return run
+
+
 def _hostile() -> Run:
     from weft.bench.hostile import run
 
@@ -100,6 +106,7 @@ BENCHES: dict[str, Callable[[], Run]] = {  # each imported when it is asked for
     "ring": _ring,
     "tune": _tune,
     "spark": _spark,
+    "streaming": _streaming,
     "hostile": _hostile,
     "core": _core,
     "links": _links,
@@ -110,4 +117,5 @@ OPTIONS: dict[str, frozenset[str]] = {  # which benches take more
     "ring": frozenset({"size"}),
     "links": frozenset({"size"}),
     "spark": frozenset({"note"}),
+    "streaming": frozenset({"size"}),
 }

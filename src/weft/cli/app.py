@@ -30,6 +30,7 @@ from weft.cli.shell import INTERRUPTED, AsJson, Commands, Overwrite, check_outpu
 from weft.cli.sim import sim
 from weft.cli.status import status
 from weft.cli.sub import sub
+from weft.cli.stream import stream
 from weft.cli.subscription_sets import aggregate, profile, tune
 from weft.cli.token import token
 from weft.kernels.compile_notice import listen
@@ -51,15 +52,15 @@ app.add_typer(log, name="log", help="Look at and look after the durable log of a
 app.add_typer(token, name="token", help="Make and check keys and tokens of a broker's clients.")
 app.add_typer(access, name="access", help="Check files of access rules.")
 app.add_typer(dead, name="dead", help="List, retry and drop events that a subscriber failed to handle.")
-for command in (serve, status, pub, sub, match, aggregate, tune, profile):
+for command in (serve, status, pub, sub, match, stream, aggregate, tune, profile):
     app.command()(command)
 
 
 def main() -> None:
     """Run the command line."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")  # an output that is not UTF-8 is no reason to fail
+    for output in (sys.stdout, sys.stderr):
+        if hasattr(output, "reconfigure"):
+            output.reconfigure(errors="backslashreplace")  # an output that is not UTF-8 is no reason to fail
     listen(lambda: typer.echo(COMPILING, err=True))
     logging.disable(logging.CRITICAL)  # a failure is one sentence; when Spark is interrupted, Py4J logs tracebacks
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that temporary files are removed
@@ -134,7 +135,7 @@ def bench(  # noqa: PLR0913, PLR0917 - a command has its options
         str,
         typer.Argument(
             metavar="NAME",
-            help="What to measure: language, match, order, routing, mics, negative, dls, ring, tune or spark.",
+            help="What to measure: language, match, order, routing, mics, negative, dls, ring, tune, spark, streaming.",
         ),
     ],
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes: ends within two minutes.")] = False,
@@ -143,7 +144,9 @@ def bench(  # noqa: PLR0913, PLR0917 - a command has its options
     ] = None,
     size: Annotated[
         int | None,
-        typer.Option("--size", metavar="N", min=1, help="For match, routing and ring: this many subscriptions only."),
+        typer.Option(
+            "--size", metavar="N", min=1, help="For match, routing, ring and streaming: this many subscriptions only."
+        ),
     ] = None,
     workloads: Annotated[
         str | None, typer.Option("--workloads", metavar="W1,W2", help="For match: these workloads only.")

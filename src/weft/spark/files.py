@@ -78,7 +78,23 @@ def read_frame(spark: SparkSession, path: str, format: str | None = None, schema
             if condition(error) == "UNABLE_TO_INFER_SCHEMA":
                 raise PipelineError(f"{path} has no rows") from None
             raise
-        return _lines(spark, path, kind, _declared(_checked(spark, path, found), schema))
+        return _lines(spark.read, path, kind, _declared(_checked(spark, path, found), schema))
+
+
+def read_stream(
+    spark: SparkSession, path: str, format: str | None = None, columns: StructType | None = None
+) -> DataFrame:
+    """Read the files of a folder, and those that are put there later, as a stream. Raises PipelineError.
+
+    The columns are those of the files that are there now, or as told. A file must appear whole: write it elsewhere on
+    the same file system, and move it. Lines that cannot be read are in `_corrupt_record`.
+    """
+    kind = format_of(path, format)
+    known = columns or read_frame(spark, path, format).drop(CORRUPT).schema
+    with failures(f"{path} cannot be read"):
+        if kind == "parquet":
+            return spark.readStream.schema(known).parquet(path)
+        return _lines(spark.readStream, path, kind, known)
 
 
 def write_frame(frame: DataFrame, path: str, format: str | None = None, overwrite: bool = False) -> None:
@@ -222,14 +238,14 @@ def _spark_type(kind: Type) -> DataType:
     }[kind]
 
 
-def _lines(spark: SparkSession, path: str, kind: str, columns: StructType) -> DataFrame:
+def _lines(source: Any, path: str, kind: str, columns: StructType) -> DataFrame:
     """The lines as rows of these columns, and CORRUPT."""
     from pyspark.sql import functions as sf
     from pyspark.sql.types import StringType, StructField, StructType
 
     whole = StructType([*columns.fields, StructField(CORRUPT, StringType())])
-    reader = spark.read.options(**_READ, columnNameOfCorruptRecord=CORRUPT).schema(whole)
-    rows = reader.options(**_READ_CSV, enforceSchema=False).csv(path) if kind == "csv" else reader.json(path)
+    reader = source.options(**_READ, columnNameOfCorruptRecord=CORRUPT).schema(whole)
+    rows: DataFrame = reader.options(**_READ_CSV, enforceSchema=False).csv(path) if kind == "csv" else reader.json(path)
     each = {field.name: sf.col(quoted(field.name)) for field in columns.fields}
     # A line is corrupt if one of the columns that are read does not fit, so all are always read: this never holds, but
     # Spark cannot know.

@@ -60,6 +60,8 @@ class Prepared:
         """The events with the subscriptions that each matches; see `match`."""
         from pyspark.sql.types import LongType, StringType
 
+        if events.isStreaming and self.strategy is Strategy.PARTITIONED:
+            raise PipelineError("the strategy partitioned cannot match a stream: use the strategy index")
         good, _ = sorted_out(events)
         wanted = ResultForm.of(output, good.columns, carry)
         results = wanted.schema(good.schema, LongType() if self.numbered else StringType())
@@ -152,8 +154,12 @@ def match(  # noqa: PLR0913 - each has a default that serves
     `subscriptions`; `counts` has one row per event, with `matches`. Rows of either side that cannot be read are left
     out, and `Prepared.errors` returns them; with `strict` they raise PipelineError instead. The results have all
     columns of the events, or only those named by `carry`, which is quicker.
+
+    The events may be a stream; the subscriptions are then those of this moment. `match_stream` lets them change.
     """
     check_frame(events, "events")
+    if events.isStreaming and strict:
+        raise PipelineError("a stream cannot be checked before it is matched: omit strict")
     ready = prepare(subscriptions, schema, strategy=strategy, groups=groups, spark=events.sparkSession)
     if strict and (wrong := ready.errors(events).head()) is not None:
         raise PipelineError(f"{wrong.side} {wrong.row}: {wrong.reason}")

@@ -158,6 +158,8 @@ def subscriptions(
             raise PipelineError("a snapshot has its own schema: omit the schema")
         return Path(source)
     check_columns(source, "subscriptions")
+    if source.isStreaming:
+        raise PipelineError("the subscriptions are a stream: use match_stream, whose commands change subscriptions")
     names = source.columns
     if id not in names:
         hint = did_you_mean(id, names) or f", only {', '.join(names)}"

@@ -1,0 +1,200 @@
+"""Matching streams on Spark against Spark's own floor, in one run on local[2].
+
+The floor is the same source written to nowhere: what a micro-batch costs before anybody matches anything. Both are what
+Spark reports as the time of a micro-batch (triggerExecution), medians over as many micro-batches, the first ones left
+out. Ours writes parquet, and commits it, while a second query replaces subscriptions all the time.
+
+The log is read through the source, by two tasks into nowhere, and directly, by one process into the same columns.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from weft.bench.report import Progress, Result, timed
+from weft.bench.spark import _family, _memory
+from weft.broker.admission import Admission
+from weft.broker.messages import Publish
+from weft.log.base import Events, Group, Offset
+from weft.log.opening import open_log
+from weft.spark import match_stream, register, session
+from weft.spark.log_columns import LogColumns
+from weft.spark.log_source import LogFile
+from weft.workloads import WORKLOADS
+
+AXES = ("x", "y", "z")
+_WARM = 5  # micro-batches that are not counted
+_PATIENCE = 600.0  # seconds for one measurement
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSizes:
+    """Subscriptions with their changes a second, events of a micro-batch, micro-batches, and events of the log."""
+
+    subscriptions: tuple[tuple[int, int], ...] = ((10_000, 100), (100_000, 100), (1_000_000, 10))
+    events: int = 1_000
+    many: int = 100_000  # events of a micro-batch, for the rate
+    batches: int = 50
+    log: int = 500_000
+
+
+QUICK = StreamSizes(subscriptions=((10_000, 100),), many=20_000, batches=12, log=50_000)
+
+
+def run(quick: bool, progress: Progress, size: int | None = None, sizes: StreamSizes | None = None) -> list[Result]:
+    """All figures; `progress` is called with what is being measured."""
+    sizes = sizes or (QUICK if quick else StreamSizes())
+    chosen = [each for each in sizes.subscriptions if size in (None, each[0])] or [(size or 0, 100)]
+    place = Path(tempfile.mkdtemp(prefix="weft-bench-"))
+    try:
+        spark = session("local[2]")
+        results = []
+        for number, changes in chosen:
+            results += _latency(spark, place, number, changes, sizes, progress)
+        return results + _log(spark, place, sizes.log, progress)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _latency(  # noqa: PLR0913, PLR0917
+    spark: Any, place: Path, size: int, changes: int, sizes: StreamSizes, progress: Progress
+) -> list[Result]:
+    name = f"W1/{size}"
+    progress(f"{size:,} subscriptions: the floor")
+    floor = _floor(spark, place / f"floor-{size}", sizes.events, sizes.batches)
+    progress(f"{size:,} subscriptions, {changes} changes a second: latency")
+    ours = _ours(spark, place / f"ours-{size}", size, changes, sizes.events, sizes.batches)
+    progress(f"{size:,} subscriptions: events a second")
+    rate = _ours(spark, place / f"rate-{size}", size, changes, sizes.many, max(5, sizes.batches // 5))
+    return [
+        Result(f"{name}/floor", 1000 * floor, "ms"),
+        Result(f"{name}/latency", 1000 * ours.seconds, "ms"),
+        Result(f"{name}/over_floor", 1000 * (ours.seconds - floor), "ms", 150 if size <= 100_000 else None, "lower"),
+        Result(f"{name}/commands", ours.commands, "read in the meantime"),
+        Result(f"{name}/checkpoint", ours.disk / 2**20, "MB"),
+        Result(f"{name}/memory_growth", ours.growth / 2**20, "MB, driver and workers"),
+        Result(f"{name}/rate", sizes.many / rate.seconds, "events/s"),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """A stream: seconds of a micro-batch, commands read, bytes of versions, and how much memory grew meanwhile."""
+
+    seconds: float
+    commands: int
+    disk: int
+    growth: float
+
+
+def _events(spark: Any, rows: int) -> Any:
+    """So many events in each micro-batch, as W1 has them, always the same for the same micro-batch."""
+    source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows).option("numPartitions", 2).load()
+    axes = [f"CAST(pmod(xxhash64(value, {at}), 256) AS DOUBLE) AS {axis}" for at, axis in enumerate(AXES)]
+    return source.selectExpr("value AS event", *axes)
+
+
+def _commands(spark: Any, size: int, changes: int) -> Any:
+    """So many replacements a second, of subscriptions as W1 has them."""
+    source = spark.readStream.format("rate").option("rowsPerSecond", changes).option("numPartitions", 1).load()
+    lows = [f"pmod(xxhash64(value, {at + 7}), 256)" for at in range(3)]
+    tests = [f"'{axis} BETWEEN ', {low}, ' AND ', {low} + 3" for axis, low in zip(AXES, lows, strict=True)]
+    text = "concat(" + ", ' AND ', ".join(tests) + ")"
+    key = f"pmod(xxhash64(value, 99), {size})"
+    return source.selectExpr("'replace' AS action", f"{key} AS id", f"{text} AS filter", "value AS nr")
+
+
+def _floor(spark: Any, place: Path, rows: int, batches: int) -> float:
+    writer = _events(spark, rows).writeStream.format("noop").option("checkpointLocation", str(place))
+    query = writer.trigger(processingTime="0 seconds").start()
+    try:
+        _until(lambda: query.lastProgress is not None and query.lastProgress.batchId >= batches + _WARM, query)
+        times = {each.batchId: each.durationMs["triggerExecution"] for each in query.recentProgress}
+    finally:
+        query.stop()
+    return float(statistics.median(ms for batch, ms in times.items() if batch >= _WARM)) / 1000
+
+
+def _ours(  # noqa: PLR0913, PLR0917
+    spark: Any, place: Path, size: int, changes: int, rows: int, batches: int
+) -> _Measured:
+    made = WORKLOADS["W1"](size, 1, 1)
+    ends = ("low", "high")
+    sides = {f"{axis}_{end}": column[at] for axis, column in made.bounds.items() for at, end in enumerate(ends)}
+    initial = spark.createDataFrame(pa.table({"id": np.arange(size), **sides}))
+    stream = match_stream(
+        _events(spark, rows),
+        _commands(spark, size, changes),
+        place / "state",
+        place / "out",
+        initial=initial,
+        carry=["event"],
+        order="nr",
+    )
+    try:
+        _until(lambda: len(stream.metrics()) > _WARM, stream)
+        before = sum(map(_memory, _family(spark.sparkContext._gateway.proc.pid)))
+        _until(lambda: len(stream.metrics()) > batches + _WARM, stream)
+        after = sum(map(_memory, _family(spark.sparkContext._gateway.proc.pid)))
+        found, commands = stream.metrics(), stream.version
+    finally:
+        stream.stop()
+    times = [row.trigger_seconds for row in found[_WARM:] if row.trigger_seconds is not None]
+    disk = sum(file.stat().st_size for file in (place / "state" / "versions").rglob("*") if file.is_file())
+    shutil.rmtree(place)
+    return _Measured(statistics.median(times), commands, disk, after - before)
+
+
+def _until(holds: Any, running: Any) -> None:
+    end = time.monotonic() + _PATIENCE
+    while not holds():
+        if time.monotonic() > end:
+            raise TimeoutError(f"no end after {_PATIENCE:.0f} s: {running}")
+        time.sleep(0.2)
+
+
+# -- the log --------------------------------------------------------------------------------------------
+
+
+def _log(spark: Any, place: Path, size: int, progress: Progress) -> list[Result]:
+    progress(f"a log of {size:,} events")
+    data = place / "data"
+    _write_log(data, size)
+    register(spark)
+    columns = [("event", "bigint"), *((axis, "double") for axis in AXES)]
+    text = ", ".join(f"{name} {kind}" for name, kind in columns)
+    table = spark.read.format("weft").schema(text).option("rowsPerPartition", size // 2 + 1).load(str(data))
+    table.write.format("noop").mode("overwrite").save()  # starts the workers
+    through, _ = timed(lambda: table.write.format("noop").mode("overwrite").save())
+    wanted, log = LogColumns.of(columns), LogFile(str(data))
+    direct, rows = timed(lambda: sum(batch.num_rows for batch in wanted.batches(log.read(1, size + 1))))
+    assert rows == size == table.count()
+    return [
+        Result(f"log/{size}/source", size / through, "events/s"),
+        Result(f"log/{size}/direct", size / direct, "events/s"),
+        Result(f"log/{size}/vs_direct", direct / through, "x"),
+    ]
+
+
+def _write_log(place: Path, size: int) -> None:
+    log, door, group = open_log(place).log, Admission(), 1_000
+    points = np.random.default_rng(1).integers(0, 256, (size, 3))
+    for first in range(0, size, group):
+        rows = points[first : first + group].tolist()
+        heads = [
+            door.admit(Publish.of(1, {"event": first + at, "x": x / 1, "y": y / 1, "z": z / 1}), 0)[1]
+            for at, (x, y, z) in enumerate(rows)
+        ]
+        origins = np.array([(1, 1, first + at + 1) for at in range(len(rows))], np.int64)
+        starts, seats = np.zeros(len(rows) + 1, np.uint32), np.zeros(0, np.uint32)
+        log.commit([Group(first, Events(Offset(first + 1), origins, heads, [b""] * len(rows), starts, seats))])
+    log.close()

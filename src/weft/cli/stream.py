@@ -1,0 +1,149 @@
+"""`weft stream`: matching a stream on Spark. No logic of its own: `weft.spark` has it."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event
+from typing import Annotated
+
+import typer
+
+from weft.cli.pipeline import Master, at_work, one_of, show_rows
+from weft.cli.shell import AsJson, emit, say
+
+
+def stream(  # noqa: PLR0913, PLR0917 - each has a default that serves
+    events: Annotated[
+        str,
+        typer.Argument(
+            metavar="EVENTS",
+            help="A folder to which files of events are moved (JSON lines, CSV or Parquet), or the data directory of a "
+            "broker, whose log is read.",
+            show_default=False,
+        ),
+    ],
+    out: Annotated[
+        str, typer.Option("--out", metavar="DIR", help="Where results go, one folder for each micro-batch.")
+    ],
+    checkpoint: Annotated[
+        str, typer.Option("--checkpoint", metavar="DIR", help="Where the state of the stream is; start again with it.")
+    ],
+    subscriptions: Annotated[
+        str | None,
+        typer.Option("--subscriptions", metavar="FILE", help="The subscriptions that a new stream begins with."),
+    ] = None,
+    commands: Annotated[
+        str | None,
+        typer.Option(
+            "--commands",
+            metavar="DIR",
+            help="A folder to which files of commands are moved: lines with action, id and filter.",
+        ),
+    ] = None,
+    output: Annotated[
+        str, typer.Option("--output", metavar="FORM", help="pairs, lists or counts, as for `weft match`.")
+    ] = "pairs",
+    carry: Annotated[
+        str | None, typer.Option("--carry", metavar="A,B", help="Keep only these columns of the events.")
+    ] = None,
+    watermark: Annotated[
+        str | None,
+        typer.Option(
+            "--watermark", metavar="DELAY", help="Leave out duplicates, and events that are late by more: '10 minutes'."
+        ),
+    ] = None,
+    time: Annotated[
+        str, typer.Option("--time", metavar="NAME", help="The time of an event, for --watermark.")
+    ] = "time",
+    identity: Annotated[
+        str, typer.Option("--identity", metavar="A,B", help="What events have in common with their duplicates.")
+    ] = "source,id",
+    once: Annotated[bool, typer.Option("--once", help="End when all that is there now has been matched.")] = False,
+    interval: Annotated[
+        str | None,
+        typer.Option("--interval", metavar="TIME", help="Make a micro-batch that often: '5 seconds'."),
+    ] = None,
+    first: Annotated[
+        int, typer.Option("--first", metavar="OFFSET", min=0, help="For a log: begin at this offset.")
+    ] = 0,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option("--metrics-port", metavar="PORT", min=0, max=65535, help="Serve metrics to Prometheus here."),
+    ] = None,
+    master: Master = None,
+    as_json: AsJson = False,
+) -> None:
+    """Match events as they come, while subscriptions change.
+
+    Every event is matched once, whatever is killed and started again on the way: the checkpoint has the state. Ctrl-C
+    or SIGTERM ends the stream after the current micro-batch.
+
+    \b
+    Example:
+      $ weft stream incoming --subscriptions rules.csv --commands changes --out matches --checkpoint state
+      $ weft stream broker-data --subscriptions rules.csv --out matches --checkpoint state --once
+    """
+    from weft.spark.output import Output
+    from weft.spark.stream import Watermark
+    from weft.spark.stream_job import StreamJob, run_stream
+    from weft.spark.stream_journal import BatchMetrics
+    from weft.spark.stream_prometheus import StreamExporter
+
+    late = None if watermark is None else Watermark(watermark, time, tuple(identity.split(",")))
+    job = StreamJob(
+        events=events,
+        checkpoint=checkpoint,
+        out=out,
+        subscriptions=subscriptions,
+        commands=commands,
+        output=one_of(Output, output, "output"),
+        carry=None if carry is None else tuple(carry.split(",")),
+        watermark=late,
+        once=once,
+        interval=interval,
+        first=first,
+    )
+    stopping = Event()
+    exporter = None if metrics_port is None else StreamExporter(metrics_port)
+
+    def tell(metrics: BatchMetrics) -> None:
+        say(metrics.line(), "dim", stderr=True)
+        if exporter is not None:
+            exporter.tell(metrics)
+
+    try:
+        with at_work(master or "local[*,4]") as progress:  # a worker that dies is no reason to end
+            progress.tell("matching")
+            with _told_to_stop(stopping):
+                report = run_stream(progress.spark, job, tell, stopping)
+    finally:
+        if exporter is not None:
+            exporter.close()
+    if as_json:
+        emit(report.to_dict())
+        return
+    show_rows(
+        [
+            ("micro-batches", f"{report.batches:,}"),
+            ("events", f"{report.events:,}"),
+            ("matches", f"{report.matches:,}"),
+            ("events left out", f"{report.refused:,}"),
+            ("subscriptions", f"{report.subscriptions:,} (version {report.version:,})"),
+            ("matching and committing", f"{report.seconds:.2f} s"),
+        ]
+    )
+    say(f"written: {Path(out)}")
+
+
+@contextmanager
+def _told_to_stop(stopping: Event) -> Iterator[None]:
+    """Ctrl-C and SIGTERM set the event; Spark's own answer to Ctrl-C would cancel the micro-batch."""
+    before = {number: signal.signal(number, lambda *_: stopping.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,140 @@
+"""The work of a stream, micro-batch by micro-batch. Laws: each micro-batch of events equals `match` with the version
+that was recorded for it before; a micro-batch that Spark runs again, for whatever reason, leaves the same results once.
+
+Spark says which rows a micro-batch has, and runs the last one again after a crash. Here is what makes that harmless:
+the journal knows the version of a micro-batch and which commands were applied, and results are committed by a rename.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from time import perf_counter, time
+from typing import TYPE_CHECKING, Any
+
+from weft.model.schema import Schema
+from weft.spark.batch_folder import BatchFolders
+from weft.spark.batch_matching import REPORT, BatchTask, PartFile, refused_rows
+from weft.spark.output import ResultForm
+from weft.spark.stream_commands import CommandColumns, fold
+from weft.spark.stream_journal import BatchMetrics, StreamJournal
+from weft.spark.subscription_versions import SubscriptionVersions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+EVENTS, COMMANDS, INITIAL = "side=event", "side=command", "side=subscription"  # folders of refused rows
+
+Sink = Callable[["DataFrame", int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOutput:
+    """Where results go: committed folders, and then perhaps a sink that is given the rows of each folder.
+
+    A sink may be called again with the same rows and the same number of a micro-batch, until it has returned once.
+    """
+
+    results: BatchFolders
+    form: ResultForm
+    schema: StructType
+    sink: Sink | None = None
+
+
+class StreamBatches:
+    """What a stream does with the micro-batches of its commands and of its events."""
+
+    def __init__(
+        self,
+        folder: Path,
+        journal: StreamJournal,
+        versions: SubscriptionVersions,
+        output: StreamOutput,
+        tell: Callable[[BatchMetrics], None] | None = None,
+    ) -> None:
+        self.journal = journal
+        self.versions = versions
+        self.output = output
+        self.refusals = {side: BatchFolders(folder / "errors" / side) for side in (EVENTS, COMMANDS, INITIAL)}
+        self.working = Lock()  # held while a micro-batch of events is worked on
+        self.progress: Callable[[], Any] = lambda: None  # Spark's report about the last micro-batch
+        self._tell = tell
+
+    def commands(self, columns: CommandColumns, schema: Schema | None, frame: DataFrame, batch: int) -> None:
+        """Apply the commands of a micro-batch, unless they were applied before."""
+        if self.journal.command_batch(batch) is not None:
+            return
+        rows = columns.gathered(frame)
+        if not rows.num_rows:
+            return
+        result = fold(rows, self.versions, schema)
+        self.refuse(COMMANDS, batch, result.refused)
+        version = self.versions.newest + rows.num_rows
+        self.versions.apply(version, batch, result.changes, result.dropped_ids, len(result.refused))
+
+    def refuse(self, side: str, batch: int, rows: Sequence[tuple[str, str]]) -> None:
+        """Set rows aside, with the reasons, unless those of this micro-batch were set aside before."""
+        refusals = self.refusals[side]
+        if not rows or refusals.manifest(batch) is not None:
+            return
+        draft = refusals.draft(batch)
+        file = PartFile(draft / "part-00000.parquet")
+        file.write(refused_rows(rows))
+        refusals.commit(batch, draft, [file.close() or ""], {"batch": batch, "refused": len(rows)})
+
+    def events(self, frame: DataFrame, batch: int) -> None:
+        """Match the events of a micro-batch, as `judged` has them, and commit what was found."""
+        with self.working:
+            self.note_progress()
+            version = self.journal.begin(batch, self.versions.newest, time())
+            self.versions.forget(version)
+            begun = perf_counter()
+            output = self.output
+            manifest = output.results.manifest(batch) or self._matched(frame, batch, version)
+            if output.sink is not None:
+                staged = output.results
+                output.sink(read_batch(frame, staged, batch, output.schema), batch)
+                for old in staged.committed():
+                    if old < batch:
+                        staged.remove(old)
+            counts = {name: manifest[name] for name in ("events", "matches", "refused")}
+            size = self.versions.size_of(version)
+            metrics = BatchMetrics(batch, version, time(), size, **counts, seconds=perf_counter() - begun)
+            self.journal.finish(metrics)
+        if self._tell is not None:
+            self._tell(metrics)
+
+    def note_progress(self) -> None:
+        """Store what Spark reports about the micro-batch before."""
+        found = self.progress()
+        if found is None:
+            return
+        state = found.stateOperators
+        late = sum(each.numRowsDroppedByWatermark for each in state)
+        twice = sum(int(each.customMetrics.get("numDroppedDuplicateRows", 0)) for each in state)
+        self.journal.measured(found.batchId, late, twice, found.durationMs.get("triggerExecution", 0) / 1000)
+
+    def _matched(self, frame: DataFrame, batch: int, version: int) -> dict[str, Any]:
+        """Match and commit; returns the manifest."""
+        results, refusals = self.output.results, self.refusals[EVENTS]
+        draft, refused = results.draft(batch), refusals.draft(batch)
+        task = BatchTask(self.versions.files(version), self.output.form, str(draft), str(refused))
+        reports = frame.mapInArrow(task, REPORT).collect()
+        manifest: dict[str, Any] = {"batch": batch, "version": version}
+        manifest |= {name: sum(row[name] for row in reports) for name in ("events", "matches", "refused")}
+        manifest["files"] = sorted(row.results for row in reports if row.results is not None)
+        if manifest["refused"] and refusals.manifest(batch) is None:
+            files = [row.refusals for row in reports if row.refusals is not None]
+            refusals.commit(batch, refused, files, {"batch": batch, "refused": manifest["refused"]})
+        results.commit(batch, draft, manifest["files"], manifest)
+        return manifest
+
+
+def read_batch(like: DataFrame, folders: BatchFolders, batch: int, schema: StructType) -> DataFrame:
+    """The committed rows of a micro-batch."""
+    spark, manifest = like.sparkSession, folders.manifest(batch) or {"files": []}
+    paths = [str(folders.path_of(batch) / name) for name in manifest["files"]]
+    return spark.read.schema(schema).parquet(*paths) if paths else spark.createDataFrame([], schema)

@@ -1,0 +1,166 @@
+"""A stream from files, or from a broker's log, to a folder: what `weft stream` runs. Laws: a job that is started again
+with the same checkpoint continues; commands in files take effect in the order of the files, by time and name, and line
+by line.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING, Any
+
+from weft.errors import PipelineError
+from weft.log.schema import DATABASE
+from weft.spark.events import CORRUPT
+from weft.spark.files import format_of, read_frame, read_stream
+from weft.spark.formats import register
+from weft.spark.stream import MatchStream, Watermark, match_stream
+from weft.spark.stream_journal import BatchMetrics
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+COLUMNS = "events.json"  # in the checkpoint: the columns that the stream began with
+_ORDER = "__weft_order"
+_LOOK = 0.5  # seconds between looks at whether to stop
+
+
+@dataclass(frozen=True, slots=True)
+class StreamJob:
+    """What a stream reads and writes."""
+
+    events: str
+    checkpoint: str
+    out: str
+    subscriptions: str | None = None
+    commands: str | None = None
+    output: str = "pairs"
+    carry: tuple[str, ...] | None = None
+    watermark: Watermark | None = None
+    once: bool = False
+    interval: str | None = None
+    first: int = 0  # offset in a log
+
+    def __post_init__(self) -> None:
+        if self.subscriptions is None and self.commands is None:
+            raise PipelineError("a stream needs subscriptions: name a file with --subscriptions, or --commands")
+
+
+@dataclass(frozen=True, slots=True)
+class StreamReport:
+    """What a stream did while it ran."""
+
+    batches: int
+    events: int
+    matches: int
+    refused: int
+    version: int
+    subscriptions: int
+    seconds: float  # of matching and committing
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+def run_stream(
+    spark: SparkSession, job: StreamJob, tell: Callable[[BatchMetrics], None], stopping: Event
+) -> StreamReport:
+    """Run a job until it has ended, or is told to stop. Raises PipelineError."""
+    seen: list[BatchMetrics] = []
+    totals = dict.fromkeys(("batches", "events", "matches", "refused"), 0)
+    seconds = 0.0
+
+    def note(metrics: BatchMetrics) -> None:
+        nonlocal seconds
+        totals["batches"] += 1
+        for name in ("events", "matches", "refused"):
+            totals[name] += getattr(metrics, name) or 0
+        seconds += metrics.seconds or 0
+        seen[:] = [metrics]
+        tell(metrics)
+
+    stream = start(spark, job, note)
+    while not stream.wait(_LOOK):
+        if stopping.is_set():
+            stream.stop()
+            break
+    last = seen[0] if seen else BatchMetrics(-1, 0, 0.0)
+    return StreamReport(**totals, version=last.version, subscriptions=last.subscriptions or 0, seconds=seconds)
+
+
+def start(spark: SparkSession, job: StreamJob, tell: Callable[[BatchMetrics], None]) -> MatchStream:
+    """Start the stream of a job."""
+    initial = None if job.subscriptions is None else read_frame(spark, job.subscriptions)
+    kind = "string" if initial is None else initial.schema["id"].dataType.simpleString() if _has_id(initial) else ""
+    commands = None if job.commands is None else read_commands(spark, job.commands, kind)
+    return match_stream(
+        read_events(spark, job),
+        commands,
+        job.checkpoint,
+        job.out,
+        initial=initial,
+        output=job.output,
+        carry=job.carry,
+        order=None if commands is None else _ORDER,
+        watermark=job.watermark,
+        once=job.once,
+        interval=job.interval,
+        tell=tell,
+    )
+
+
+def read_events(spark: SparkSession, job: StreamJob) -> DataFrame:
+    """The events of a job, with the columns that its stream began with. Raises PipelineError."""
+    from pyspark.sql.types import StructType
+
+    stored = Path(job.checkpoint, COLUMNS)
+    known = StructType.fromJson(json.loads(stored.read_text(encoding="utf-8"))) if stored.exists() else None
+    if is_log(job.events):
+        register(spark)
+        reader = spark.readStream.format("weft").option("path", job.events).option("first", job.first)
+        frame = (reader if known is None else reader.schema(known)).load()
+    else:
+        frame = read_stream(spark, job.events, columns=known)
+        if CORRUPT in frame.columns:
+            known = frame.drop(CORRUPT).schema
+    if not stored.exists():
+        stored.parent.mkdir(parents=True, exist_ok=True)
+        stored.write_text((known or frame.schema).json(), encoding="utf-8")
+    return frame
+
+
+def read_commands(spark: SparkSession, path: str, id_type: str) -> DataFrame:
+    """Commands in the files of a folder, with the column by which they are ordered. Raises PipelineError."""
+    from pyspark.sql import functions as sf
+    from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+    if format_of(path, None if _named(path) else "json") == "parquet":
+        raise PipelineError(f"{path}: commands are JSON lines or CSV, of which the order is known")
+    numbered = id_type in ("tinyint", "smallint", "int", "bigint")
+    kinds = {"action": StringType(), "id": LongType() if numbered else StringType(), "filter": StringType()}
+    columns = StructType([StructField(name, kind) for name, kind in kinds.items()])
+    frame = read_stream(spark, path, None if _named(path) else "json", columns)
+    place = [sf.col(f"_metadata.{name}") for name in ("file_modification_time", "file_path", "file_block_start")]
+    return frame.withColumn(_ORDER, sf.struct(*place))
+
+
+def is_log(path: str) -> bool:
+    """Whether events come from a broker's data directory."""
+    return Path(path, DATABASE).exists()
+
+
+def _named(path: str) -> bool:
+    """Whether the format of a folder is clear; an empty folder without a suffix is to have JSON lines."""
+    try:
+        format_of(path)
+    except PipelineError:
+        return False
+    return True
+
+
+def _has_id(frame: DataFrame) -> bool:
+    return "id" in frame.columns

@@ -1,0 +1,203 @@
+"""Streams on Spark: each micro-batch equals `match` at its recorded version, and nothing is lost or written twice."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+
+import pytest
+
+from spark.stream_files import StreamFiles, shown
+from weft.errors import PipelineError
+from weft.spark import Watermark, match, match_stream, stream_errors, stream_metrics, stream_results
+from weft.spark.stream_tables import read_metrics
+
+
+@pytest.fixture
+def files(spark, tmp_path):
+    return StreamFiles(spark, tmp_path)
+
+
+def run(files, sink=None, **options):
+    options = {"order": "nr", "once": True} | options
+    stream = match_stream(files.events(), files.commands(), files.checkpoint, sink or files.out, **options)
+    assert stream.wait()
+    return stream
+
+
+def test_every_micro_batch_equals_match_at_its_version(files):
+    files.command("subscribe", 1, "x > 5").command("subscribe", 2, "s = 's1'").flush()
+    files.event(20).flush()
+    run(files)
+    files.command("replace", 1, "x = 0").command("unsubscribe", 2).command("subscribe", 3, "x < 4 OR s = 's0'").flush()
+    files.event(20).flush()
+    lines = []
+    run(files, tell=lambda metrics: lines.append(metrics.line()))
+    files.check()
+    assert [(row.batch, row.version, row.subscriptions, row.events) for row in read_metrics(files.checkpoint)] == [
+        (0, 2, 2, 20),
+        (1, 5, 2, 20),
+    ]
+    assert len(lines) == 1
+    assert lines[0].startswith("batch 1: 20 events, ")
+    plain = files.spark.read.parquet(str(files.out))  # whoever knows nothing of manifests sees the same
+    assert plain.count() == stream_results(files.spark, files.out).count() > 0
+    metrics = stream_metrics(files.spark, files.checkpoint)
+    assert metrics.where("trigger_seconds > 0").count() == 2
+
+
+def test_a_micro_batch_that_runs_again_is_the_same(files):
+    files.command("subscribe", 1, "x > 5").flush()
+    files.event(15).flush()
+    run(files)
+    before = files.rows()
+    for lost in (True, False):  # crashed before the results were committed, or after
+        for name in ("0", ".0.crc"):
+            (files.checkpoint / "events" / "commits" / name).unlink()
+            (files.checkpoint / "commands" / "commits" / name).unlink(missing_ok=True)
+        if lost:
+            shutil.rmtree(files.out / "batch=0")
+        files.command("replace", 1, f"x > {int(lost)}").flush()  # comes later than the micro-batch began
+        run(files)
+        assert files.rows() == before
+    files.event(15).flush()
+    run(files)
+    files.check()
+    assert [row.version for row in read_metrics(files.checkpoint)] == [1, 3]
+
+
+def test_malformed_commands_and_events_are_in_the_errors_table(files):
+    files.command("subscribe", 1, "x > 5").command("subscribe", 2, "x >").line("commands", "{not JSON").flush()
+    files.event(3).line("events", '{"n": "many"}').line("events", json.dumps({"n": 4, "t": "+12345-01-01"})).flush()
+    run(files)
+    found = {(row.side, row.row): row.reason for row in stream_errors(files.spark, files.checkpoint).collect()}
+    assert found[("command", "{not JSON")] == "it cannot be read"
+    assert found[("event", '{"n": "many"}')] == "it cannot be read"
+    (reason,) = (reason for (side, row), reason in found.items() if side == "command" and '"x >"' in row)
+    assert reason.startswith("expected an attribute")
+    assert len(found) == 4
+    (metrics,) = read_metrics(files.checkpoint)
+    assert (metrics.events, metrics.refused) == (3, 2)
+    files.check()
+
+
+def test_a_sink_gets_the_same_rows_until_it_has_returned(files):
+    files.command("subscribe", "ä", "x > 3").command("subscribe", "b", "s = 's1'").flush()
+    files.event(12).flush()
+    seen = []
+
+    def sink(frame, batch):
+        seen.append((batch, [tuple(row) for row in frame.collect()]))
+        if len(seen) == 1:
+            raise OSError("the sink is away")
+
+    with pytest.raises(PipelineError, match="the stream failed: the sink is away"):
+        run(files, sink, carry=["n"])
+    files.command("replace", "b", "x = 1").flush()
+    run(files, sink, carry=["n"])
+    assert seen[0] == seen[1]
+    assert [batch for batch, _ in seen] == [0, 0]
+    assert {key for _, key in seen[0][1]} == {"ä", "b"}
+    files.event(5).flush()
+    run(files, sink, carry=["n"])
+    assert [batch for batch, _ in seen] == [0, 0, 1]
+    assert [path.name for path in (files.checkpoint / "staged").glob("batch=*")] == ["batch=1"]
+
+
+def test_late_and_duplicate_events_are_left_out(files):
+    files.command("subscribe", 1, "TRUE").flush()
+    known = {"source": "a", "id": "1", "t": "2024-01-01T00:10:00Z"}
+    files.event(1, **known).event(1, **known).event(1, **(known | {"id": "2"})).flush()
+    files.event(1, t="2024-01-01T00:10:00Z").event(1, t="2024-01-01T00:10:00Z").flush()  # without identity
+    watermark = Watermark("1 minute", time="t")
+    run(files, watermark=watermark, output="counts")
+    files.event(1, **known).event(1, **(known | {"id": "9", "t": "2024-01-01T00:11:30Z"})).flush()
+    run(files, watermark=watermark, output="counts")
+    files.event(1, **(known | {"id": "3", "t": "2024-01-01T00:01:00Z"})).event(1, source="b", id="7").flush()
+    run(files, watermark=watermark, output="counts")
+    rows = stream_results(files.spark, files.out).collect()
+    assert sorted((row.id or "", row.source or "", row.matches) for row in rows) == [
+        ("", "", 1),
+        ("", "", 1),
+        ("1", "a", 1),
+        ("2", "a", 1),
+        ("7", "b", 1),
+        ("9", "a", 1),
+    ]
+    metrics = read_metrics(files.checkpoint)
+    assert sum(row.late or 0 for row in metrics) == 1
+    assert sum(row.duplicates or 0 for row in metrics) == 2
+
+
+def test_subscriptions_change_while_a_stream_runs(files):
+    initial = files.spark.createDataFrame([(1, "x > 5"), (2, "x < ")], "id int, filter string")
+    files.event(5).flush()
+    stream = match_stream(files.events(), files.commands(), files.checkpoint, files.out, initial=initial)
+    until(lambda: finished(files) == 1)
+    with pytest.raises(PipelineError, match="is in use by process"):
+        match_stream(files.events(), files.commands(), files.checkpoint, files.out)
+    files.command("subscribe", 7, "x < 3").flush()
+    until(lambda: stream.version == 1)
+    files.event(10).flush()
+    until(lambda: finished(files) == 2)
+    (refused,) = stream_errors(files.spark, files.checkpoint).collect()
+    assert (refused.side, refused.row) == ("subscription", '{"id":2,"filter":"x < "}')
+    assert stream.active
+    assert not stream.wait(0.1)
+    stream.stop()
+    assert not stream.active
+    files.check({1: "x > 5"})
+    with pytest.raises(PipelineError, match="has the results of another checkpoint: choose another folder"):
+        match_stream(files.events(), files.commands(), files.root / "new", files.out)
+
+
+def test_a_stream_that_cannot_run_says_why(files):
+    spark, events, commands = files.spark, files.events(), files.commands()
+    still = spark.createDataFrame([(1, "x > 5")], "id int, filter string")
+    for why, arguments, options in [
+        ("the events are not a stream", (still, commands, files.checkpoint, files.out), {}),
+        ("the commands are not a stream.*pass `initial`", (events, still, files.checkpoint, files.out), {}),
+        ("the commands have no column 'action'", (events, events, files.checkpoint, files.out), {}),
+        ("no column 'number'", (events, commands, files.checkpoint, files.out), {"order": "number"}),
+        ("differ in type", (events, files.commands("string"), files.checkpoint, files.out), {"initial": still}),
+        ("no column 'tiem'", (events, commands, files.checkpoint, files.out), {"watermark": Watermark("1 s", "tiem")}),
+        ("of type string", (events, commands, files.checkpoint, files.out), {"watermark": Watermark("1 s", "s")}),
+        ("is not a folder", (events, commands, "s3a://bucket/checkpoint", files.out), {}),
+        ("a column 'batch'", (events.withColumnRenamed("x", "batch"), commands, files.checkpoint, files.out), {}),
+    ]:
+        with pytest.raises(PipelineError, match=why):
+            match_stream(*arguments, **options)
+    with pytest.raises(PipelineError, match="use match_stream"):
+        match(events, commands)
+    with pytest.raises(PipelineError, match="omit strict"):
+        match(events, still, strict=True)
+    with pytest.raises(PipelineError, match="use the strategy index"):
+        match(events, still, strategy="partitioned")
+    with pytest.raises(PipelineError, match="is not the checkpoint of a stream"):
+        stream_metrics(spark, files.root / "nowhere")
+    with pytest.raises(PipelineError, match="has no results of a stream"):
+        stream_results(spark, files.root / "nowhere")
+
+
+def test_match_takes_a_stream_with_fixed_subscriptions(files):
+    files.event(10).flush()
+    still = files.spark.createDataFrame([(1, "x > 5"), (2, "s = 's1'")], "id int, filter string")
+    for strategy in ("index", "sql"):
+        name = f"fixed_{strategy}"
+        found = match(files.events(), still, strategy=strategy)
+        query = found.writeStream.format("memory").queryName(name).trigger(availableNow=True).start()
+        query.awaitTermination()
+        rows = files.spark.table(name).collect()
+        assert shown(rows) == files.expected({1: "x > 5", 2: "s = 's1'"}, files.sent)
+
+
+def until(holds):
+    deadline = time.monotonic() + 120
+    while not holds():
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.1)
+
+
+def finished(files):
+    return sum(row.seconds is not None for row in read_metrics(files.checkpoint))

@@ -277,4 +277,5 @@ class _Gathered:
             if flat:
                 dims[starts[first] :], lows[starts[first] :], highs[starts[first] :] = np.array(flat, np.int32).T
         slots = np.concatenate([self.slots, np.array(self.single_slots, np.int64)]).astype(np.int32)
-        return by_slot(Rows(axes, dimensions, starts, dims, lows, highs, slots, subs, self.boxes, shared))
+        firsts = np.arange(len(subs) + 1, dtype=np.int64)
+        return by_slot(Rows(axes, dimensions, starts, dims, lows, highs, slots, firsts, subs, self.boxes, shared))

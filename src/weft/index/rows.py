@@ -1,6 +1,7 @@
 """Rows of code ranges: what a partition tree is built from. Law: joining or renaming rows changes nothing they hold.
 
-A row has one range of codes for each of some axes, and belongs to a subscription, which may have several.
+A row has one range of codes for each of some axes, and belongs to a slot, which may have several. A slot is a filter,
+and has the subscriptions with this filter.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from weft.algebra.box import Box
 from weft.index.axis import Axis
 from weft.index.dimension import CodeDimension, Codes
 from weft.index.events import EventColumns
+from weft.kernels.groups import gather, group_slots
 from weft.kernels.partition import regroup
 from weft.model.value import Value
 
@@ -31,11 +33,12 @@ class Checked(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows of ranges, the subscriptions they belong to, and the axes' dimensions.
+    """Rows of ranges, the slots they belong to, the subscriptions of these, and the axes' dimensions.
 
     Rows are in the order of their slots. Those of row r are dims, lows, highs[starts[r]:starts[r + 1]]; it belongs to
-    subs[slots[r]]. `boxes` has the box of each row that must be checked with it, `shared` the slots with rows that one
-    event may meet together, and `sources` the boxes, as bytes, of slots whose ranges do not tell them.
+    slots[r]. The subscriptions of slot s are subs[firsts[s]:firsts[s + 1]]; where one is in `subs` is its place.
+    `boxes` has the box of each row that must be checked with it, `shared` the slots with rows that one event may meet
+    together, and `sources` the boxes, as bytes, of slots whose ranges do not tell them.
     """
 
     axes: dict[Axis, int]
@@ -45,6 +48,7 @@ class Rows:
     lows: NDArray[Any]
     highs: NDArray[Any]
     slots: Codes
+    firsts: NDArray[Any]
     subs: NDArray[np.int64]
     boxes: dict[int, Checked] = field(default_factory=dict)
     shared: frozenset[int] = frozenset()
@@ -64,13 +68,33 @@ class Rows:
     def __len__(self) -> int:
         return len(self.slots)
 
+    @property
+    def slot_count(self) -> int:
+        """How many slots there are: different filters, unless equal ones were not looked for."""
+        return len(self.firsts) - 1
+
+    @property
+    def alone(self) -> bool:
+        """Whether every slot has one subscription, so that a slot is a place."""
+        return len(self.subs) == self.slot_count
+
+    def slot_of(self, place: int) -> int:
+        """The slot of a place in `subs`. Cost: O(log slots)."""
+        return place if self.alone else int(self.firsts.searchsorted(self.firsts.dtype.type(place), "right")) - 1
+
+    def first_rows(self) -> NDArray[np.int64]:
+        """The first row of each slot, and where the last one's end."""
+        slots = np.arange(self.slot_count + 1, dtype=np.int32)  # of their own type: no copy
+        return self.slots.searchsorted(slots).astype(np.int64)
+
     def packed(self) -> Rows:
         """The same rows in the smallest integers that hold them."""
         dims = self.dims.astype(np.uint16) if len(self.dimensions) <= 2**16 else self.dims
         small = all(dimension.size <= 2**16 for dimension in self.dimensions)
         lows, highs = (ends.astype(np.uint16) if small else ends for ends in (self.lows, self.highs))
         starts = self.starts.astype(np.uint32) if self.starts[-1] < 2**32 else self.starts
-        return replace(self, starts=starts, dims=dims, lows=lows, highs=highs)
+        firsts = self.firsts.astype(np.uint32) if len(self.subs) < 2**32 else self.firsts
+        return replace(self, starts=starts, dims=dims, lows=lows, highs=highs, firsts=firsts)
 
     def constraints(self, row: int) -> tuple[Codes, Codes, Codes]:
         """A row's dimensions, lows and highs."""
@@ -134,18 +158,60 @@ def _inverse(order: NDArray[Any]) -> Codes:
 def renumbered(rows: Rows, new_slot: Codes) -> tuple[Rows, Codes]:
     """The rows with their slots renamed, in the order of the new ones, and the new place of each row."""
     old_slot = _inverse(new_slot)
-    first = rows.slots.searchsorted(np.arange(len(rows.subs) + 1, dtype=np.int32))  # of its own type: no copy
+    first = rows.first_rows()
     counts = np.diff(first)[old_slot]
     order = np.repeat(first[old_slot] - np.cumsum(counts) + counts, counts) + np.arange(len(rows))
     made, place = _reordered(rows, order)
+    firsts, subs = _members(rows, new_slot, rows.slot_count)
     renamed = replace(
         made,
         slots=new_slot[made.slots],
-        subs=rows.subs[old_slot],
+        firsts=firsts,
+        subs=subs,
         shared=frozenset(int(new_slot[slot]) for slot in rows.shared),
         sources={int(new_slot[slot]): source for slot, source in rows.sources.items()},
     )
     return renamed, place
+
+
+def _members(rows: Rows, to: Codes, slots: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The subscriptions when those of slot s become those of slot to[s], of so many: where they begin, and they."""
+    firsts, subs = np.empty(slots + 1, np.int64), np.empty(len(rows.subs), np.int64)
+    gather(rows.firsts, rows.subs, to, firsts, subs)
+    return firsts, subs
+
+
+def united(rows: Rows) -> Rows:
+    """The rows with equal filters in one slot. Cost: O(constraints)."""
+    source = np.full(rows.slot_count, -1, np.int64)
+    known: dict[bytes, int] = {}
+    for slot, said in rows.sources.items():
+        source[slot] = known.setdefault(said, len(known))
+    group = np.empty(rows.slot_count, np.int32)
+    constraints = rows.starts, rows.dims, rows.lows, rows.highs
+    count = group_slots(rows.first_rows(), *constraints, source, group)
+    if count == rows.slot_count:
+        return rows
+    first = np.full(count, -1, np.int32)  # the slot whose rows a group keeps
+    first[group[::-1]] = np.arange(rows.slot_count - 1, -1, -1, dtype=np.int32)
+    kept = first[group] == np.arange(rows.slot_count)
+    order = np.flatnonzero(kept[rows.slots])
+    starts, dims, lows, highs = regroup(*constraints, order)
+    new_row = dict(zip(order.tolist(), range(len(order)), strict=True)) if rows.boxes else {}
+    firsts, subs = _members(rows, group, count)
+    return replace(
+        rows,
+        starts=starts,
+        dims=dims,
+        lows=lows,
+        highs=highs,
+        slots=group[rows.slots[order]],
+        firsts=firsts,
+        subs=subs,
+        boxes={new_row[row]: box for row, box in rows.boxes.items() if row in new_row},
+        shared=frozenset(int(group[slot]) for slot in rows.shared if kept[slot]),
+        sources={int(group[slot]): said for slot, said in rows.sources.items() if kept[slot]},
+    )
 
 
 class _Ends(NamedTuple):
@@ -174,14 +240,16 @@ class _Ends(NamedTuple):
 def join_rows(
     parts: Sequence[Rows], alive: Sequence[NDArray[np.bool_]], pause: Callable[[], None] = lambda: None
 ) -> Rows:
-    """The rows of the living slots of several, under dimensions that have all their cuts.
+    """The rows of the living subscriptions of several, under dimensions that have all their cuts.
 
-    Cost: O(n log n) for n constraints, and some array operations for each axis. `pause` is called often: a thread in
+    `alive` says for each part which places live; a slot lives if any of its subscriptions does. Cost: O(n log n) for n constraints, and some array operations for each axis. `pause` is called often: a thread in
     the background lets others run there.
     """
     axes: dict[Axis, int] = {}
     used: list[list[CodeDimension]] = []
-    ends = [_Ends.of(part, living) for part, living in zip(parts, alive, strict=True)]
+    members = [_living(part, places) for part, places in zip(parts, alive, strict=True)]
+    slots_alive = [counts > 0 for counts in members]
+    ends = [_Ends.of(part, living) for part, living in zip(parts, slots_alive, strict=True)]
     for part, end in zip(parts, ends, strict=True):
         for axis, dim in part.axes.items():
             here = end.here(dim)
@@ -196,9 +264,9 @@ def join_rows(
     boxes: dict[int, Checked] = {}
     shared: set[int] = set()
     sources: dict[int, bytes] = {}
-    row_count = sub_count = 0
-    for part, living, end in zip(parts, alive, ends, strict=True):
-        new_slot = sub_count + np.cumsum(living) - 1
+    row_count = slot_count = 0
+    for part, places, living, end in zip(parts, alive, slots_alive, ends, strict=True):
+        new_slot = slot_count + np.cumsum(living) - 1
         kept = living[part.slots]
         low, high, new_dim = end.lows, end.highs, np.zeros(len(end.places), np.int32)
         for axis, dim in part.axes.items():
@@ -214,13 +282,13 @@ def join_rows(
         lows.append(low[back])
         highs.append(high[back])
         slots.append(new_slot[part.slots[kept]])
-        subs.append(part.subs[living])
+        subs.append(part.subs[places])
         new_row = row_count + np.cumsum(kept) - 1
         boxes |= {int(new_row[row]): box for row, box in part.boxes.items() if kept[row]}
         shared |= {int(new_slot[slot]) for slot in part.shared if living[slot]}
         sources |= {int(new_slot[slot]): source for slot, source in part.sources.items() if living[slot]}
         row_count += int(kept.sum())
-        sub_count += int(living.sum())
+        slot_count += int(living.sum())
     return Rows(
         axes,
         dimensions,
@@ -229,8 +297,16 @@ def join_rows(
         np.concatenate(lows),
         np.concatenate(highs),
         np.concatenate(slots).astype(np.int32),
+        np.cumsum(np.concatenate([np.zeros(1, np.int64), *(counts[counts > 0] for counts in members)])),
         np.concatenate(subs),
         boxes,
         frozenset(shared),
         sources,
     )
+
+
+def _living(rows: Rows, alive: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """How many subscriptions of each slot live."""
+    before = np.concatenate([np.zeros(1, np.int64), np.cumsum(alive)])
+    counts: NDArray[np.int64] = np.diff(before[rows.firsts])
+    return counts

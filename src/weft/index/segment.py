@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.index.rows import Rows, renumbered
+from weft.index.rows import Rows, renumbered, united
 from weft.kernels import leaves, partition, search
 from weft.kernels.partition import PartitionTree
 from weft.model.value import Value
@@ -44,13 +44,16 @@ class Segment:
     tree: PartitionTree
     special: NDArray[np.int32]  # the rows that the tree's negative names stand for: row special[~name]
     sorted_subs: NDArray[np.int64]
-    sorted_slots: NDArray[np.int32]
+    sorted_places: NDArray[np.int32]
     shape: TreeShape
-    known: dict[int, int] | None = None  # slots by subscription, where they are few
+    known: dict[int, int] | None = None  # places by subscription, where they are few
 
     @staticmethod
     def build(rows: Rows, shape: TreeShape = DEFAULT, budget: float = math.inf) -> Segment:
-        """The segment of rows; cells grow until matching needs no more than `budget` bytes a subscription."""
+        """The segment of rows, equal filters united; cells grow until matching needs at most `budget` bytes a
+        subscription.
+        """
+        rows = united(rows)
         made = Segment._built(rows, shape)
         while made.nbytes > budget * len(rows.subs) and len(rows.subs) > _FEW and made.shape.alpha < _WIDEST:
             made = Segment._built(rows, shape._replace(alpha=2 * made.shape.alpha))
@@ -59,7 +62,7 @@ class Segment:
     @staticmethod
     def _built(rows: Rows, shape: TreeShape) -> Segment:
         names = rows.slots.copy()
-        shared = np.zeros(len(rows.subs), bool)
+        shared = np.zeros(rows.slot_count, bool)
         shared[list(rows.shared)] = True
         odd = shared[rows.slots] if len(rows) else np.zeros(0, bool)
         odd[list(rows.boxes)] = True
@@ -70,17 +73,23 @@ class Segment:
         tree: PartitionTree = partition.build(
             *constraints, names, sizes, shape.leaf, float(shape.alpha), shape.most_cells
         )
-        by_sub = np.argsort(rows.subs, kind="stable")  # before they are renamed: often they come sorted
-        sorted_subs = rows.subs[by_sub]
+        alone = rows.alone
+        by_sub = np.argsort(rows.subs, kind="stable") if alone else None  # before they are renamed: often sorted
+        sorted_subs = rows.subs if by_sub is None else rows.subs[by_sub]
         rows, special, new_slot = _near(rows, tree, special)
-        return Segment(rows.packed(), tree, special, sorted_subs, new_slot[by_sub], shape, known_slots(rows))
+        if by_sub is not None:
+            places = new_slot[by_sub]
+        else:
+            places = np.argsort(rows.subs, kind="stable").astype(np.int32)
+            sorted_subs = rows.subs[places]
+        return Segment(rows.packed(), tree, special, sorted_subs, places, shape, known_places(rows))
 
-    def slot(self, sub: int) -> int:
-        """The slot of a subscription, or -1."""
+    def place(self, sub: int) -> int:
+        """The place of a subscription, or -1."""
         if self.known is not None:
             return self.known.get(sub, -1)
         at = bisect_left(self.sorted_subs.data, sub)  # for one number much quicker than numpy's
-        return int(self.sorted_slots[at]) if at < len(self.sorted_subs) and self.sorted_subs[at] == sub else -1
+        return int(self.sorted_places[at]) if at < len(self.sorted_subs) and self.sorted_subs[at] == sub else -1
 
     def without(self, tree: PartitionTree, slots: Iterable[int]) -> PartitionTree:
         """The tree when these slots are dead too."""
@@ -96,19 +105,20 @@ class Segment:
     def nbytes(self) -> int:
         """The bytes of everything that matching reads."""
         dims = sum(d.numbers.nbytes + d.sides.nbytes + d.moments.nbytes + d.table.nbytes for d in self.rows.dimensions)
-        return sum(array.nbytes for array in self.tree) + dims + self.rows.subs.nbytes + self.special.nbytes
+        members = self.rows.subs.nbytes + self.rows.firsts.nbytes
+        return sum(array.nbytes for array in self.tree) + dims + members + self.special.nbytes
 
     @property
     def row_bytes(self) -> int:
         """The bytes of what only changes need: rows in code, and where a subscription is."""
         rows = self.rows
-        arrays = [rows.starts, rows.dims, rows.lows, rows.highs, rows.slots, self.sorted_subs, self.sorted_slots]
+        arrays = [rows.starts, rows.dims, rows.lows, rows.highs, rows.slots, self.sorted_subs, self.sorted_places]
         return sum(array.nbytes for array in arrays)
 
 
-def known_slots(rows: Rows) -> dict[int, int] | None:
-    """The slots by subscription, if they are few: quicker to ask than a sorted array."""
-    return {sub: slot for slot, sub in enumerate(rows.subs.tolist())} if len(rows.subs) <= _FEW else None
+def known_places(rows: Rows) -> dict[int, int] | None:
+    """The places by subscription, if they are few: quicker to ask than a sorted array."""
+    return {sub: place for place, sub in enumerate(rows.subs.tolist())} if len(rows.subs) <= _FEW else None
 
 
 def _near(
@@ -118,7 +128,7 @@ def _near(
 
     The tree's names change in place. Returns the rows, the special ones among them, and the new slots by the old.
     """
-    new_slot = np.full(len(rows.subs), -1, np.int32)
+    new_slot = np.full(rows.slot_count, -1, np.int32)
     leaves.rename(tree.ids, tree.live, new_slot)
     rows, place = renumbered(rows, new_slot)
     names = np.argsort(place[special])  # special rows in the order of rows again
@@ -155,7 +165,7 @@ def settle(
     slots[special] = segment.rows.slots[rows]
     # a shared slot may be found through several rows: keep the first
     kept = places[keep[places]]
-    pairs = events[kept] * np.int64(len(segment.rows.subs)) + slots[kept]
+    pairs = events[kept] * np.int64(segment.rows.slot_count) + slots[kept]
     _, first = np.unique(pairs, return_index=True)
     again = np.ones(len(kept), bool)
     again[first] = False

@@ -21,7 +21,7 @@ from weft.index.axis import Axis
 from weft.index.box_codec import decode_boxes, decode_subject, encode_subject
 from weft.index.dimension import CodeDimension
 from weft.index.rows import Checked, Rows
-from weft.index.segment import PartitionTree, Segment, TreeShape, known_slots
+from weft.index.segment import PartitionTree, Segment, TreeShape, known_places
 from weft.index.snapshot_files import Folder, opened, write_array, write_folder, write_meta
 from weft.index.verify import check_arrays, check_filters, check_tree
 from weft.language.constant import encodes
@@ -29,7 +29,7 @@ from weft.language.predicate import Predicates
 from weft.model.schema import Schema
 from weft.model.value import INT_MAX, INT_MIN
 
-FORMAT, VERSION = "weft-index", 3
+FORMAT, VERSION = "weft-index", 4
 _TYPES: dict[str, tuple[str, ...]] = {
     "tree_nodes": ("int32",),
     "tree_children": ("int32",),
@@ -42,10 +42,11 @@ _TYPES: dict[str, tuple[str, ...]] = {
     "rows_lows": ("uint16", "int32"),
     "rows_highs": ("uint16", "int32"),
     "rows_slots": ("int32",),
+    "rows_firsts": ("uint32", "int64"),  # of the subscriptions of each slot
     "rows_subs": ("int64",),
     "special": ("int32",),
     "sorted_subs": ("int64",),
-    "sorted_slots": ("int32",),
+    "sorted_places": ("int32",),
     "shared": ("int32",),
     "numbers": ("float64",),  # of all dimensions, one after another; so are the sides and the timestamps
     "sides": ("uint8",),
@@ -62,8 +63,8 @@ _AXES = {  # how the axes of an attribute are named, by whether its strings are 
     (False, True): "folded",
     (True, True): "reverse_folded",
 }
-_ROW_ARRAYS = ("starts", "dims", "lows", "highs", "slots", "subs")
-_OWN_ARRAYS = ("special", "sorted_subs", "sorted_slots")
+_ROW_ARRAYS = ("starts", "dims", "lows", "highs", "slots", "firsts", "subs")
+_OWN_ARRAYS = ("special", "sorted_subs", "sorted_places")
 
 
 def write_snapshot(path: Path, segment: Segment, schema: Schema | None) -> None:
@@ -190,7 +191,7 @@ def _built(meta: Any, arrays: dict[str, NDArray[Any]], predicates: Predicates) -
         sources=sources,
     )
     own: dict[str, Any] = {name: arrays[name] for name in _OWN_ARRAYS}
-    segment = Segment(rows=rows, tree=tree, shape=shape, known=known_slots(rows), **own)
+    segment = Segment(rows=rows, tree=tree, shape=shape, known=known_places(rows), **own)
     check_tree(segment)
     return segment, schema
 
@@ -250,7 +251,7 @@ def _boxes(
             try:
                 found = decode_boxes(sources[slot], predicates)
             except (KeyError, ValueError) as error:
-                sub = int(arrays["rows_subs"][slot])
+                sub = int(arrays["rows_subs"][arrays["rows_firsts"][slot]])
                 raise type(error)(f"the filter of subscription {sub}: {error}") from error
         if number < 0:
             raise ValueError("a row refers to a box that does not exist")

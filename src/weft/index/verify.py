@@ -39,23 +39,26 @@ def check_arrays(rows: Arrays, arrays: Arrays, axes: Mapping[Axis, int], dimensi
     _need(len(rows["starts"]) == len(slots) + 1, "rows and their starts are not equally many")
     _need(len(rows["dims"]) == len(rows["lows"]) == len(rows["highs"]), "ranges are not equally many")
     _need(rows["lows"].dtype == rows["highs"].dtype, "ranges have two types")
-    _need(_within(slots, len(subs)) and bool((slots[1:] >= slots[:-1]).all()), "rows are not in the order of slots")
+    firsts = rows["firsts"]
+    size = len(firsts) - 1
+    _need(size >= 0 and firsts[0] == 0 and firsts[-1] == len(subs) and _ascending(firsts), "a slot has no subscriptions")
+    _need(_within(slots, size) and bool((slots[1:] >= slots[:-1]).all()), "rows are not in the order of slots")
     wide = [rows[name].astype(np.int32, copy=False) for name in ("dims", "lows", "highs")]
     _need(not rows_fault(rows["starts"].astype(np.int64), *wide, _sizes(dimensions)), "a row has an impossible range")
-    by_sub, of_sub = arrays["sorted_subs"], arrays["sorted_slots"]
+    by_sub, of_sub = arrays["sorted_subs"], arrays["sorted_places"]
     _need(len(by_sub) == len(of_sub) == len(subs) and _within(of_sub, len(subs)), "subscriptions are missing")
     _need(_ascending(by_sub) and bool((subs[of_sub] == by_sub).all()), "a subscription comes twice")
     checked, shared, odd = arrays["checked_rows"], arrays["shared"], arrays["source_slots"]
-    for name, some, size in (("row", checked, len(slots)), ("slot", shared, len(subs)), ("slot", odd, len(subs))):
-        _need(_within(some, size) and _ascending(some), f"there is no such {name}")
+    for name, some, most in (("row", checked, len(slots)), ("slot", shared, size), ("slot", odd, size)):
+        _need(_within(some, most) and _ascending(some), f"there is no such {name}")
     ends = arrays["source_ends"]
     _need(len(ends) == len(odd) and bool((np.diff(ends, prepend=0) >= 0).all()), "filters overlap")
     _need(int(ends[-1] if len(ends) else 0) == len(arrays["sources"]), "filters are cut off")
     _need(len(checked) == len(arrays["checked_boxes"]), "rows and boxes are not equally many")
-    has_source = np.zeros(len(subs), bool)
+    has_source = np.zeros(size, bool)
     has_source[odd] = True
     _need(bool(has_source[slots[checked]].all()), "a row refers to a box that does not exist")
-    special = np.zeros(len(subs), bool)
+    special = np.zeros(size, bool)
     special[shared] = True
     special = special[slots]
     _need(bool((special | has_source[slots])[1:][slots[1:] == slots[:-1]].all()), "a slot has two rows for one box")
@@ -79,7 +82,7 @@ def check_tree(segment: Segment) -> None:
         rows.starts.astype(np.int64),
         *(part.astype(np.int32, copy=False) for part in (rows.dims, rows.lows, rows.highs)),
     )
-    first = rows.slots.searchsorted(np.arange(len(rows.subs) + 1, dtype=np.int32)).astype(np.int64)
+    first = rows.first_rows()
     fault = tree_fault(*tree, held, first, segment.special, special, _sizes(rows.dimensions))
     _need(fault == FINE, FAULTS[fault])
 
@@ -88,7 +91,7 @@ def check_filters(segment: Segment, predicates: Predicates) -> None:
     """Check that rows are those of the stored boxes. Cost: about that of adding these filters, without parsing."""
     rows = segment.rows
     subjects = {dim: axis.subject for axis, dim in rows.axes.items() if axis.subject is not None}
-    first = rows.slots.searchsorted(np.arange(len(rows.subs) + 1, dtype=np.int32)).tolist()
+    first = rows.first_rows().tolist()
     for slot, source in rows.sources.items():
         try:
             stored, used = _stored(rows, range(first[slot], first[slot + 1]), subjects)
@@ -98,7 +101,7 @@ def check_filters(segment: Segment, predicates: Predicates) -> None:
         except FilterError:
             raise
         except (KeyError, ValueError) as error:
-            sub = int(rows.subs[slot])
+            sub = int(rows.subs[rows.firsts[slot]])
             raise ValueError(f"the filter of subscription {sub} is not the one stored: {error}") from error
 
 

@@ -253,9 +253,12 @@ def build(starts, dims, lows, highs, ids, sizes, leaf, alpha, most_cells):
 
 @jit
 def regroup(starts, dims, lows, highs, order):
-    """The constraints of the rows in another order: starts, dims, lows, highs."""
-    new_starts = np.empty(starts.size, np.int64)
-    new_dims, new_lows, new_highs = np.empty_like(dims), np.empty_like(lows), np.empty_like(highs)
+    """The constraints of some rows, or of all, in another order: starts, dims, lows, highs."""
+    new_starts = np.empty(order.size + 1, np.int64)
+    to = 0
+    for at in range(order.size):
+        to += starts[order[at] + 1] - starts[order[at]]
+    new_dims, new_lows, new_highs = np.empty(to, dims.dtype), np.empty(to, lows.dtype), np.empty(to, highs.dtype)
     to = 0
     for at in range(order.size):
         new_starts[at] = to

@@ -41,7 +41,9 @@ def check_arrays(rows: Arrays, arrays: Arrays, axes: Mapping[Axis, int], dimensi
     _need(rows["lows"].dtype == rows["highs"].dtype, "ranges have two types")
     firsts = rows["firsts"]
     size = len(firsts) - 1
-    _need(size >= 0 and firsts[0] == 0 and firsts[-1] == len(subs) and _ascending(firsts), "a slot has no subscriptions")
+    _need(
+        size >= 0 and firsts[0] == 0 and firsts[-1] == len(subs) and _ascending(firsts), "a slot has no subscriptions"
+    )
     _need(_within(slots, size) and bool((slots[1:] >= slots[:-1]).all()), "rows are not in the order of slots")
     wide = [rows[name].astype(np.int32, copy=False) for name in ("dims", "lows", "highs")]
     _need(not rows_fault(rows["starts"].astype(np.int64), *wide, _sizes(dimensions)), "a row has an impossible range")

@@ -242,8 +242,9 @@ def join_rows(
 ) -> Rows:
     """The rows of the living subscriptions of several, under dimensions that have all their cuts.
 
-    `alive` says for each part which places live; a slot lives if any of its subscriptions does. Cost: O(n log n) for n constraints, and some array operations for each axis. `pause` is called often: a thread in
-    the background lets others run there.
+    `alive` says for each part which places live; a slot lives if any of its subscriptions does. `pause` is called
+    often: a thread in the background lets others run there. Cost: O(n log n) for n constraints, and some array
+    operations for each axis.
     """
     axes: dict[Axis, int] = {}
     used: list[list[CodeDimension]] = []

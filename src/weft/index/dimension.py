@@ -299,6 +299,19 @@ class CodeDimension:
         return np.array([bisect_right(joined.strings, cut) - 1 for cut in self.strings], np.int64)
 
 
+class AnchorDimension(CodeDimension):
+    """The codes of the anchor axis: 0 for none, and one for each piece."""
+
+    __slots__ = ()
+
+    def __init__(self, pieces: int) -> None:
+        super().__init__(np.zeros(0), np.zeros(0, np.uint8), np.zeros(0, np.int64), ())
+        self.size = pieces + 1
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return AnchorDimension, (self.size - 1,)
+
+
 def distinct(values: NDArray[Any]) -> NDArray[Any]:
     """The values sorted, each once; much quicker than numpy's own."""
     ordered = np.sort(values)

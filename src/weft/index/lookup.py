@@ -16,13 +16,17 @@ from numpy.typing import NDArray
 
 from weft.algebra.box import Box
 from weft.errors import EventError
+from weft.index.axis import ANCHOR
 from weft.index.base import Ids, Matches
+from weft.index.dimension import Codes
 from weft.index.events import EventColumns
 from weft.index.labelled import labelled
+from weft.index.pieces import FoundPieces
 from weft.index.recycled import RESULTS
 from weft.index.segment import Segment, settle
 from weft.index.version import SegmentView, Version
 from weft.kernels import search
+from weft.kernels.automaton import meet_needs, spread_codes
 from weft.kernels.groups import count_members, write_members
 from weft.model.frame import as_batch
 from weft.model.schema import Schema
@@ -152,7 +156,7 @@ class Lookup:
     def batch(self, version: Version, batch: Any, out: Ids | None = None, by: Any = None) -> Matches:
         """The subscriptions of each event, or their labels; events that cannot be read are set aside."""
         aside: dict[int, EventError] = {}
-        parts = [self._columns(version, piece) for piece in pieces(version, batch, self._schema, aside)]
+        parts = [self._columns(version, piece) for piece in portions(version, batch, self._schema, aside)]
         found = _matches(parts, out).without(aside)
         self._tally(len(found), int(found.offsets[-1]), int(np.count_nonzero(found.counts)))
         return found if by is None else labelled(found, by)
@@ -165,19 +169,24 @@ class Lookup:
 
     def counts(self, version: Version, batch: Any, mode: int) -> NDArray[np.int64]:
         """How many subscriptions each event has (COUNT), or at least one if it has any (ANY)."""
-        parts = [self._count(version, piece, mode) for piece in pieces(version, batch, self._schema)]
+        parts = [self._count(version, piece, mode) for piece in portions(version, batch, self._schema)]
         return np.concatenate([np.zeros(0, np.int64), *parts])
 
     def _one(self, view: SegmentView, values: Mapping[str, Value | None]) -> Ids:
         segment, buffers = view.segment, self._buffers
         rows = segment.rows
         codes = rows.encode_one(values)
-        out, found = search.event_by_event(*view.tree, codes, buffers.out, buffers.offsets, buffers.counts, search.FIND)
-        buffers.keep(out)
-        slots: Slots = out[:found]
+        if len(rows.pieces):
+            slots = self._one_by_pieces(view, codes, values)
+        else:
+            out, found = search.event_by_event(
+                *view.tree, codes, buffers.out, buffers.offsets, buffers.counts, search.FIND
+            )
+            buffers.keep(out)
+            slots = out[:found]
         if len(segment.special):
-            _, slots = settle(segment, buffers.offsets, slots, {0: values})
-        if not found:
+            _, slots = settle(segment, np.array((0, len(slots)), np.int64), slots, {0: values})
+        if not len(slots):
             return np.zeros(0, np.int64)
         if rows.alone:
             ids = rows.subs[slots]
@@ -189,6 +198,13 @@ class Lookup:
         if view.dead:
             ids = ids[~np.isin(ids, rows.subs[list(view.dead)])]
         return ids
+
+    def _one_by_pieces(self, view: SegmentView, codes: Codes, values: Mapping[str, Value | None]) -> Slots:
+        """The names found for one event in a segment with pieces."""
+        pieces = view.segment.rows.pieces.find_one(values)
+        spread, firsts = _spread(view.segment, codes, pieces, 0, 1)
+        offsets, names, _ = self._run(view, spread, search.FIND)
+        return _met(view.segment, offsets[firsts], names, pieces)[1]
 
     def _columns(self, version: Version, events: EventColumns) -> _Piece:
         found = [self._view(view, events) for view in version.views]
@@ -204,10 +220,26 @@ class Lookup:
     def _search(
         self, view: SegmentView, events: EventColumns, mode: int
     ) -> tuple[Offsets, NDArray[np.int32], NDArray[np.int64]]:
-        """The names found for each event, as offsets and ids, and how many others were only counted."""
-        codes = view.segment.rows.encode(events)
-        offsets = np.zeros(events.size + 1, np.int64)
-        counts = np.zeros(events.size if mode != search.FIND else 0, np.int64)
+        """The names found for each event, as offsets and names, and how many others were only counted."""
+        segment = view.segment
+        codes = segment.rows.encode(events)
+        if not len(segment.rows.pieces):
+            return self._run(view, codes, mode)
+        pieces = segment.rows.pieces.find(events)
+        ends, found, counted = [np.zeros(1, np.int64)], [], []
+        for first, last in _few_at_once(segment, codes, pieces):
+            spread, firsts = _spread(segment, codes, pieces, first, last)
+            offsets, names, counts = self._run(view, spread, mode)
+            ends.append(offsets[firsts][1:] + ends[-1][-1])
+            found.append(names)
+            counted.append(np.add.reduceat(counts, firsts[:-1]) if len(counts) else counts)
+        offsets, names = _met(segment, np.concatenate(ends), _joined(found, np.int32), pieces)
+        return offsets, names, _joined(counted, np.int64)
+
+    def _run(self, view: SegmentView, codes: Codes, mode: int) -> tuple[Offsets, NDArray[np.int32], NDArray[np.int64]]:
+        """The same for rows of codes."""
+        offsets = np.zeros(len(codes) + 1, np.int64)
+        counts = np.zeros(len(codes) if mode != search.FIND else 0, np.int64)
         out = RESULTS.array(self._room, np.int32)
         if mode == search.ANY or not self._is_together(view.segment, codes):
             out, found = search.event_by_event(*view.tree, codes, out, offsets, counts, mode)
@@ -251,7 +283,46 @@ class Lookup:
         return total
 
 
-def pieces(
+def _few_at_once(segment: Segment, codes: Codes, pieces: FoundPieces) -> Iterator[tuple[int, int]]:
+    """Ranges of events that together do not have too many codes, as many of them as there are pieces."""
+    before = np.concatenate([np.zeros(1, np.int64), np.cumsum(segment.anchors[pieces.numbers])])
+    ends = before[pieces.offsets[1:]] + np.arange(1, len(codes) + 1)
+    most = max(1, _MOST_CODES // codes.shape[1])
+    first = 0
+    while first < len(codes):
+        start = int(ends[first - 1]) if first else 0
+        last = max(first + 1, int(ends.searchsorted(start + most, "right")))
+        yield first, last
+        first = last
+
+
+def _spread(
+    segment: Segment, codes: Codes, pieces: FoundPieces, first: int, last: int
+) -> tuple[Codes, NDArray[np.int64]]:
+    """The codes of some events, once for each anchor that they have and once without, and where each event's begin."""
+    offsets = pieces.offsets[first : last + 1]
+    size = last - first + int(np.count_nonzero(segment.anchors[pieces.numbers[offsets[0] : offsets[-1]]]))
+    spread, firsts = np.empty((size, codes.shape[1]), np.int32), np.empty(last - first + 1, np.int64)
+    dim = segment.rows.axes[ANCHOR]
+    spread_codes(codes[first:last], offsets, pieces.numbers, segment.anchors, dim, spread, firsts)
+    return spread, firsts
+
+
+def _met(segment: Segment, offsets: Offsets, names: Slots, pieces: FoundPieces) -> tuple[Offsets, Slots]:
+    """What is found without the rows whose needs are not met."""
+    rows, stamps = segment.rows, segment.rows.pieces.stamps
+    new_offsets = np.empty(len(offsets), np.int64)
+    stamp = stamps.take(len(offsets) - 1)
+    held = segment.special, segment.kinds.slots, rows.need_starts, rows.needs
+    left = meet_needs(names, offsets, *held, *pieces, stamps.met, stamp, new_offsets)
+    return new_offsets, names[:left]
+
+
+def _joined(parts: Sequence[NDArray[Any]], kind: Any) -> NDArray[Any]:
+    return parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, kind), *parts])
+
+
+def portions(
     version: Version, batch: Any, schema: Schema | None, aside: dict[int, EventError] | None = None
 ) -> Iterator[EventColumns]:
     """A batch as columns, cut so that no piece has too many codes; `aside` as in `EventColumns.of`."""

@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.algebra.box import Box
-from weft.index.axis import Axis
+from weft.index.axis import ANCHOR, Axis
 from weft.index.dimension import CodeDimension, Codes
 from weft.index.events import EventColumns
+from weft.index.pieces import NO_PIECES, Piece, Pieces
 from weft.kernels.groups import gather, group_slots
 from weft.kernels.partition import regroup
 from weft.model.value import Value
@@ -38,7 +39,9 @@ class Rows:
     Rows are in the order of their slots. Those of row r are dims, lows, highs[starts[r]:starts[r + 1]]; it belongs to
     slots[r]. The subscriptions of slot s are subs[firsts[s]:firsts[s + 1]]; where one is in `subs` is its place.
     `boxes` has the box of each row that must be checked with it, `shared` the slots with rows that one event may meet
-    together, and `sources` the boxes, as bytes, of slots whose ranges do not tell them.
+    together, and `sources` the boxes, as bytes, of slots whose ranges do not tell them. Row r needs the pieces
+    needs[need_starts[r]:need_starts[r + 1]], and must not have those of which the complement is there; where no row
+    needs any, both arrays are empty.
     """
 
     axes: dict[Axis, int]
@@ -53,6 +56,9 @@ class Rows:
     boxes: dict[int, Checked] = field(default_factory=dict)
     shared: frozenset[int] = frozenset()
     sources: dict[int, bytes] = field(default_factory=dict)
+    pieces: Pieces = NO_PIECES
+    need_starts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    needs: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
     names: frozenset[str] = field(init=False)  # the attributes that any axis or box looks at
     by_name: dict[str, list[tuple[Axis, int]]] = field(init=False, repr=False, compare=False)  # the axes of each
 
@@ -63,7 +69,7 @@ class Rows:
                 by_name.setdefault(name, []).append((axis, dim))
         looked_at = {id(checked.box): checked.box.names for checked in self.boxes.values()}
         object.__setattr__(self, "by_name", by_name)
-        object.__setattr__(self, "names", frozenset(by_name).union(*looked_at.values()))
+        object.__setattr__(self, "names", frozenset(by_name).union(self.pieces.names, *looked_at.values()))
 
     def __len__(self) -> int:
         return len(self.slots)
@@ -103,10 +109,19 @@ class Rows:
         return dims, lows, highs
 
     def box(self, row: int) -> Box:
-        """The box of a row whose axes are all attributes."""
+        """The box of a row whose axes are all attributes, besides the anchor. Cost: O(axes)."""
         axes = {dim: axis for axis, dim in self.axes.items()}
         ranges = zip(*(part.tolist() for part in self.constraints(row)), strict=True)
-        return Box({axes[dim].name: self.dimensions[dim].values(low, high) for dim, low, high in ranges})
+        told = ((axes[dim], self.dimensions[dim], low, high) for dim, low, high in ranges)
+        return Box({axis.name: dimension.values(low, high) for axis, dimension, low, high in told if axis != ANCHOR})
+
+    def needs_of(self, row: int) -> list[int]:
+        """The pieces that a row needs, and the complements of those that it must not have."""
+        return self.needs[self.need_starts[row] : self.need_starts[row + 1]].tolist() if len(self.needs) else []
+
+    def need_counts(self) -> NDArray[np.int64]:
+        """How many needs each row has."""
+        return np.diff(self.need_starts) if len(self.needs) else np.zeros(len(self), np.int64)
 
     def rows_of(self, slot: int) -> range:
         """The rows of a slot."""
@@ -146,7 +161,18 @@ def _reordered(rows: Rows, order: NDArray[np.int64]) -> tuple[Rows, Codes]:
     place = _inverse(order)
     boxes = {int(place[row]): box for row, box in rows.boxes.items()}
     made = replace(rows, starts=starts, dims=dims, lows=lows, highs=highs, slots=rows.slots[order], boxes=boxes)
-    return made, place
+    need_starts, needs = _needs_of_some(rows, order)
+    return replace(made, need_starts=need_starts, needs=needs), place
+
+
+def _needs_of_some(rows: Rows, order: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """The needs of some rows, or of all, in another order: where they start, and they."""
+    if not len(rows.needs):
+        return rows.need_starts, rows.needs
+    counts = np.diff(rows.need_starts)[order]
+    starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+    places = np.repeat(rows.need_starts[:-1][order] - starts[:-1], counts) + np.arange(starts[-1])
+    return starts, rows.needs[places]
 
 
 def _inverse(order: NDArray[Any]) -> Codes:
@@ -199,6 +225,7 @@ def united(rows: Rows) -> Rows:
     starts, dims, lows, highs = regroup(*constraints, order)
     new_row = dict(zip(order.tolist(), range(len(order)), strict=True)) if rows.boxes else {}
     firsts, subs = _members(rows, group, count)
+    need_starts, needs = _needs_of_some(rows, order)
     return replace(
         rows,
         starts=starts,
@@ -211,11 +238,13 @@ def united(rows: Rows) -> Rows:
         boxes={new_row[row]: box for row, box in rows.boxes.items() if row in new_row},
         shared=frozenset(int(group[slot]) for slot in rows.shared if kept[slot]),
         sources={int(group[slot]): said for slot, said in rows.sources.items() if kept[slot]},
+        need_starts=need_starts,
+        needs=needs,
     )
 
 
 class _Ends(NamedTuple):
-    """The living constraints of rows, those of each dimension side by side."""
+    """The living constraints of rows, those of each dimension side by side; without those on the anchor axis."""
 
     places: NDArray[np.int64]  # where they are in the rows' arrays, by dimension
     starts: NDArray[np.int64]  # of each dimension's
@@ -224,7 +253,10 @@ class _Ends(NamedTuple):
 
     @staticmethod
     def of(rows: Rows, living: NDArray[np.bool_]) -> _Ends:
-        kept = np.flatnonzero(np.repeat(living[rows.slots], np.diff(rows.starts).astype(np.int64)))
+        here = np.repeat(living[rows.slots], np.diff(rows.starts).astype(np.int64))
+        if ANCHOR in rows.axes:
+            here &= rows.dims != rows.axes[ANCHOR]
+        kept = np.flatnonzero(here)
         dims = rows.dims[kept]
         order = np.argsort(dims, kind="stable")
         places = kept[order]
@@ -265,6 +297,8 @@ def join_rows(
     boxes: dict[int, Checked] = {}
     shared: set[int] = set()
     sources: dict[int, bytes] = {}
+    pieces: dict[Piece, int] = {}
+    need_counts, needs = [np.zeros(1, np.int64)], [np.zeros(0, np.int32)]
     row_count = slot_count = 0
     for part, places, living, end in zip(parts, alive, slots_alive, ends, strict=True):
         new_slot = slot_count + np.cumsum(living) - 1
@@ -278,7 +312,7 @@ def join_rows(
                 to_low, to_high = part.dimensions[dim].translation(dimensions[axes[axis]])
                 low[here], high[here] = to_low[low[here]], to_high[high[here]]
         back = np.argsort(end.places)  # in the order of rows again
-        counts.append(np.diff(part.starts).astype(np.int64)[kept])
+        counts.append(np.diff(part.starts).astype(np.int64)[kept] - (ANCHOR in part.axes))
         dims.append(new_dim[back])
         lows.append(low[back])
         highs.append(high[back])
@@ -288,6 +322,9 @@ def join_rows(
         boxes |= {int(new_row[row]): box for row, box in part.boxes.items() if kept[row]}
         shared |= {int(new_slot[slot]) for slot in part.shared if living[slot]}
         sources |= {int(new_slot[slot]): source for slot, source in part.sources.items() if living[slot]}
+        _, own = _needs_of_some(part, np.flatnonzero(kept))
+        need_counts.append(part.need_counts()[kept])
+        needs.append(_renumbered_needs(part.pieces, own, pieces))
         row_count += int(kept.sum())
         slot_count += int(living.sum())
     return Rows(
@@ -303,7 +340,21 @@ def join_rows(
         boxes,
         frozenset(shared),
         sources,
+        Pieces(pieces),
+        np.cumsum(np.concatenate(need_counts)) if pieces else np.zeros(0, np.int64),
+        np.concatenate(needs),
     )
+
+
+def _renumbered_needs(known: Pieces, needs: NDArray[np.int32], numbers: dict[Piece, int]) -> NDArray[np.int32]:
+    """The needs under other numbers, which new pieces get in turn."""
+    if not len(needs):
+        return needs
+    used = np.unique(np.where(needs < 0, ~needs, needs))
+    new = np.full(len(known), -1, np.int32)
+    for number in used.tolist():
+        new[number] = numbers.setdefault(known.pieces[number], len(numbers))
+    return np.where(needs < 0, ~new[~needs], new[needs])
 
 
 def _living(rows: Rows, alive: NDArray[np.bool_]) -> NDArray[np.int64]:

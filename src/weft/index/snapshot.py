@@ -17,13 +17,14 @@ from numpy.typing import NDArray
 
 from weft.algebra.box import Box
 from weft.errors import FilterError, SnapshotError
-from weft.index.axis import Axis
+from weft.index.axis import ANCHOR, Axis
 from weft.index.box_codec import decode_boxes, decode_subject, encode_subject
-from weft.index.dimension import CodeDimension
+from weft.index.dimension import AnchorDimension, CodeDimension
+from weft.index.pieces import LONGEST, Piece, Pieces
 from weft.index.rows import Checked, Rows
-from weft.index.segment import PartitionTree, Segment, TreeShape, known_places
+from weft.index.segment import PartitionTree, Segment, TreeShape, known_places, special_rows
 from weft.index.snapshot_files import Folder, opened, write_array, write_folder, write_meta
-from weft.index.verify import check_arrays, check_filters, check_tree
+from weft.index.verify import check_arrays, check_filters, check_needs, check_tree
 from weft.language.constant import encodes
 from weft.language.predicate import Predicates
 from weft.model.schema import Schema
@@ -54,6 +55,11 @@ _TYPES: dict[str, tuple[str, ...]] = {
     "sources": ("uint8",),  # of the slots whose ranges do not tell their boxes, one after another
     "source_slots": ("int32",),
     "source_ends": ("int64",),
+    "piece_bytes": ("uint8",),  # of all pieces, one after another
+    "piece_ends": ("int64",),
+    "piece_axes": ("int32",),  # the number of its attribute and case, as in the JSON
+    "need_starts": ("int64",),
+    "needs": ("int32",),
     "checked_rows": ("int32",),  # the rows for which a box is evaluated
     "checked_boxes": ("int32",),  # and the number of that box among those of its slot
 }
@@ -136,6 +142,11 @@ def _arrays(segment: Segment) -> dict[str, NDArray[Any]]:
         "sources": np.frombuffer(b"".join(sources), np.uint8),
         "source_slots": np.array(slots, np.int32),
         "source_ends": np.cumsum([len(source) for source in sources], dtype=np.int64),
+        "piece_bytes": np.frombuffer(b"".join(piece.data for piece in rows.pieces.pieces), np.uint8),
+        "piece_ends": np.cumsum([len(piece.data) for piece in rows.pieces.pieces], dtype=np.int64),
+        "piece_axes": np.array([_piece_axes(rows).index(piece[:2]) for piece in rows.pieces.pieces], np.int32),
+        "need_starts": rows.need_starts,
+        "needs": rows.needs,
         "checked_rows": np.array(checked, np.int32),
         "checked_boxes": np.array([rows.boxes[row].number for row in checked], np.int32),
     }
@@ -148,12 +159,20 @@ def _described(segment: Segment, schema: Schema | None) -> dict[str, Any]:
         "cuts": [[0 if d.inexact else len(d.numbers), len(d.moments)] for d in dimensions],
         "numbers": {at: d.cuts()[0] for at, d in enumerate(dimensions) if d.inexact},
         "strings": [dimension.strings for dimension in dimensions],
+        "pieces": _piece_axes(segment.rows),
         "shape": list(segment.shape),
         "schema": None if schema is None else schema.to_dict(),
     }
 
 
+def _piece_axes(rows: Rows) -> list[tuple[str, bool]]:
+    """The attributes that have pieces, and whether these are of foldings."""
+    return sorted({(piece.name, piece.folded) for piece in rows.pieces.pieces})
+
+
 def _axis_form(axis: Axis) -> Any:
+    if axis == ANCHOR:
+        return {"anchor": True}
     if axis.subject is not None:
         return {"subject": encode_subject(axis.subject)}
     return {_AXES[axis.reverse, axis.folded]: axis.name}
@@ -164,6 +183,8 @@ def _axis_form(axis: Axis) -> Any:
 
 def _axis(form: Any, predicates: Predicates) -> Axis:
     ((kind, value),) = form.items()
+    if kind == "anchor" and value is True:
+        return ANCHOR
     if kind == "subject":
         return Axis(subject=decode_subject(value, predicates))
     if kind not in _AXES.values() or not isinstance(value, str) or not value or not encodes(value):
@@ -177,10 +198,14 @@ def _built(meta: Any, arrays: dict[str, NDArray[Any]], predicates: Predicates) -
     axes = {_axis(form, predicates): at for at, form in enumerate(meta["axes"])}
     if len(axes) != len(meta["axes"]) or len(axes) != len(dimensions):
         raise ValueError("an axis is repeated, or has no dimension")
+    pieces = _pieces(meta["pieces"], arrays)
+    if ANCHOR in axes:
+        dimensions[axes[ANCHOR]] = AnchorDimension(len(pieces))
     shape = TreeShape(int(meta["shape"][0]), float(meta["shape"][1]), int(meta["shape"][2]))
     held: dict[str, Any] = {name: arrays[f"rows_{name}"] for name in _ROW_ARRAYS}
     tree = PartitionTree(*(arrays[f"tree_{name}"] for name in PartitionTree._fields))
     check_arrays(held, arrays, axes, dimensions)
+    check_needs(held, arrays, axes, len(pieces))
     sources = _sources(arrays)
     rows = Rows(
         axes,
@@ -189,8 +214,13 @@ def _built(meta: Any, arrays: dict[str, NDArray[Any]], predicates: Predicates) -
         boxes=_boxes(held["slots"], arrays, sources, predicates),
         shared=frozenset(arrays["shared"].tolist()),
         sources=sources,
+        pieces=pieces,
+        need_starts=arrays["need_starts"],
+        needs=arrays["needs"],
     )
     own: dict[str, Any] = {name: arrays[name] for name in _OWN_ARRAYS}
+    if not np.array_equal(special_rows(rows), own["special"]):
+        raise ValueError("rows are not named as they must be")
     segment = Segment(rows=rows, tree=tree, shape=shape, known=known_places(rows), **own)
     check_tree(segment)
     return segment, schema
@@ -232,6 +262,28 @@ def _number_cut(value: Any, side: Any) -> tuple[float, int]:
     if not fine or type(side) is not int or side not in (0, 1):
         raise ValueError(f"{value!r} is not a bound of numbers")
     return value, side
+
+
+def _pieces(said: Any, arrays: dict[str, NDArray[Any]]) -> Pieces:
+    ends, axes, data = arrays["piece_ends"], arrays["piece_axes"], arrays["piece_bytes"].tobytes()
+    if len(ends) != len(axes) or (ends[-1] if len(ends) else 0) != len(data):
+        raise ValueError("pieces are cut off")
+    lengths = np.diff(ends, prepend=0)
+    if len(ends) and (lengths.min() < 1 or lengths.max() > LONGEST or axes.min() < 0):
+        raise ValueError("a piece is empty, too long or of no attribute")
+    kinds = [_piece_axis(*each) for each in said]
+    starts = (ends - lengths).tolist()
+    cut = zip(axes.tolist(), starts, ends.tolist(), strict=True)
+    pieces = Pieces(Piece(kinds[axis][0], kinds[axis][1], data[start:end]) for axis, start, end in cut)
+    if len(pieces.numbers) != len(ends):
+        raise ValueError("a piece is repeated")
+    return pieces
+
+
+def _piece_axis(name: Any, folded: Any) -> tuple[str, bool]:
+    if not isinstance(name, str) or not name or not encodes(name) or not isinstance(folded, bool):
+        raise ValueError(f"{name!r} cannot name an attribute with pieces")
+    return name, folded
 
 
 def _sources(arrays: dict[str, NDArray[Any]]) -> dict[int, bytes]:

@@ -110,7 +110,13 @@ def test_long_and_many_pieces_are_exact() -> None:
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
 def test_columns_of_arrow_are_read_where_they_are(kind: pa.DataType) -> None:
-    texts = {0: "s LIKE '%ab%'", 1: "s LIKE '%b%' AND s NOT LIKE '%c%'", 2: "s ILIKE '%AB%'", 3: "s IS NULL", 4: "x > 3"}
+    texts = {
+        0: "s LIKE '%ab%'",
+        1: "s LIKE '%b%' AND s NOT LIKE '%c%'",
+        2: "s ILIKE '%AB%'",
+        3: "s IS NULL",
+        4: "x > 3",
+    }
     some = ["ab", None, "", "xbx", "abc", "b", "AB", None, "zzab"]
     index, oracle = TreeIndex(tail=0), ScanIndex()
     for each in (index, oracle):

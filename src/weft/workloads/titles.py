@@ -37,7 +37,7 @@ class Titles:
         >>> w7(1, 1).texts()
         ["title LIKE '%sea%' AND price BETWEEN 40404 AND 42903"]
         """
-        ends = zip(self.words[:first], self.low.tolist(), self.high.tolist(), strict=False)
+        ends = zip(self.words[:first], self.low[:first].tolist(), self.high[:first].tolist(), strict=True)
         return [
             " AND ".join([*(f"title LIKE '%{word}%'" for word in words), f"price BETWEEN {int(low)} AND {int(high)}"])
             for words, low, high in ends
@@ -55,12 +55,14 @@ def w7(n: int, events: int, seed: int = 1) -> Titles:
     sizes = rules.integers(1, 4, n)
     drawn = zipf(rules, WORDS, int(sizes.sum()))
     ends = np.cumsum(sizes)
-    chosen = [tuple(dict.fromkeys(words[code] for code in drawn[end - size : end])) for size, end in zip(sizes, ends)]
+    picked = [[words[code] for code in drawn[end - size : end]] for size, end in zip(sizes, ends, strict=True)]
+    chosen = [tuple(dict.fromkeys(some)) for some in picked]
     low = rules.integers(0, TOP_PRICE + 1, n).astype(np.float64)
     lengths = happening.integers(5, 16, events)
     said = zipf(happening, WORDS, int(lengths.sum()))
     stops = np.cumsum(lengths)
-    titles = [" ".join(words[code] for code in said[stop - size : stop]) for size, stop in zip(lengths, stops)]
+    spoken = [[words[code] for code in said[stop - size : stop]] for size, stop in zip(lengths, stops, strict=True)]
+    titles = [" ".join(some) for some in spoken]
     prices = happening.integers(0, TOP_PRICE + 1, events).astype(np.float64)
     high = np.minimum(low + WIDTH - 1, TOP_PRICE)
     return Titles(chosen, low, high, pa.record_batch({"title": pa.array(titles, pa.string()), "price": prices}))

@@ -238,4 +238,4 @@ def _constant(text: str) -> Constant:
 def _constants(text: str) -> tuple[Constant, ...]:
     if _PLAIN_INTS.fullmatch(text):
         return tuple([read_int(piece.strip()) for piece in text.split(",")])
-    return tuple([_constant(piece) for piece in _VALUES.findall(text)])
+    return tuple([_constant(piece.strip()) for piece in _VALUES.findall(text)])  # the sign may be a space away

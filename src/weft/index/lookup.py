@@ -36,6 +36,8 @@ _MOST_CODES = 4_000_000  # of one search; larger batches are cut
 _MOST_KEPT = 1 << 16  # findings of single events that a thread's buffers may keep room for
 _MANY_LEAVES, _MANY_MATCHES = 4, 32  # events that reach many leaves, or match little, are searched all together
 
+_NO_IDS = np.zeros(0, np.int64)
+
 Offsets = NDArray[np.int64]
 Slots = NDArray[np.int32]
 
@@ -145,6 +147,10 @@ class Lookup:
 
     def one(self, version: Version, values: Mapping[str, Value | None]) -> Ids:
         """The subscriptions of one event."""
+        if len(version.views) == 1 and not version.tail:
+            ids = self._one(version.views[0], values)
+            self._tally(1, len(ids), len(ids) > 0)
+            return ids
         found = [self._one(view, values) for view in version.views]
         if version.tail:
             wanted = [sub for sub, boxes in version.tail.items() if any(box.admits(values) for box in boxes)]
@@ -182,14 +188,15 @@ class Lookup:
             out, found = search.event_by_event(
                 *view.tree, codes, buffers.out, buffers.offsets, buffers.counts, search.FIND
             )
-            buffers.keep(out)
+            if out is not buffers.out:
+                buffers.keep(out)
+            if not found:
+                return _NO_IDS
             slots = out[:found]
         if len(segment.special):
             _, slots = settle(segment, np.array((0, len(slots)), np.int64), slots, {0: values})
-        if not len(slots):
-            return np.zeros(0, np.int64)
         if rows.alone:
-            ids = rows.subs[slots]
+            ids = rows.subs.take(slots)
         else:
             offsets, counts = np.array((0, len(slots)), np.int64), np.zeros(1, np.int64)
             count_members(slots, offsets, rows.firsts, view.alive, view.holes, counts)

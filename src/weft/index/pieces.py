@@ -177,8 +177,7 @@ def _arrow_texts(array: Any) -> _Texts:
     ends = np.zeros(1, np.int64)
     if places is not None and len(array):
         ends = np.frombuffer(places, kind)[array.offset : array.offset + len(array) + 1].astype(np.int64)
-    bytes_ = np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
-    return bytes_, ends[:-1], ends[1:]
+    return np.frombuffer(data or b"", np.uint8), ends[:-1], ends[1:]
 
 
 def _merged(parts: Sequence[FoundPieces], size: int) -> FoundPieces:

@@ -61,6 +61,9 @@ class Rows:
     needs: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
     names: frozenset[str] = field(init=False)  # the attributes that any axis or box looks at
     by_name: dict[str, list[tuple[Axis, int]]] = field(init=False, repr=False, compare=False)  # the axes of each
+    alone: bool = field(init=False)  # whether every slot has one subscription, so that a slot is a place
+    axis_of: tuple[Axis, ...] = field(init=False, repr=False, compare=False)  # each dimension
+    plan: tuple[tuple[str | None, Axis, CodeDimension], ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         by_name: dict[str, list[tuple[Axis, int]]] = {}
@@ -68,7 +71,14 @@ class Rows:
             for name in axis.names:
                 by_name.setdefault(name, []).append((axis, dim))
         looked_at = {id(checked.box): checked.box.names for checked in self.boxes.values()}
+        # of each dimension in order: the attribute that it is, if that is all; for single events
+        axis_of = tuple(sorted(self.axes, key=self.axes.__getitem__))
+        few = zip(axis_of, self.dimensions, strict=True) if len(axis_of) <= _FEW_AXES else ()
+        plan = tuple((axis.name if axis.is_plain else None, axis, dimension) for axis, dimension in few)
+        object.__setattr__(self, "axis_of", axis_of)
         object.__setattr__(self, "by_name", by_name)
+        object.__setattr__(self, "alone", len(self.subs) == self.slot_count)
+        object.__setattr__(self, "plan", plan)
         object.__setattr__(self, "names", frozenset(by_name).union(self.pieces.names, *looked_at.values()))
 
     def __len__(self) -> int:
@@ -78,11 +88,6 @@ class Rows:
     def slot_count(self) -> int:
         """How many slots there are: different filters, unless equal ones were not looked for."""
         return len(self.firsts) - 1
-
-    @property
-    def alone(self) -> bool:
-        """Whether every slot has one subscription, so that a slot is a place."""
-        return len(self.subs) == self.slot_count
 
     def slot_of(self, place: int) -> int:
         """The slot of a place in `subs`. Cost: O(log slots)."""
@@ -109,10 +114,9 @@ class Rows:
         return dims, lows, highs
 
     def box(self, row: int) -> Box:
-        """The box of a row whose axes are all attributes, besides the anchor. Cost: O(axes)."""
-        axes = {dim: axis for axis, dim in self.axes.items()}
+        """The box of a row whose axes are all attributes, besides the anchor. Cost: O(constraints of the row)."""
         ranges = zip(*(part.tolist() for part in self.constraints(row)), strict=True)
-        told = ((axes[dim], self.dimensions[dim], low, high) for dim, low, high in ranges)
+        told = ((self.axis_of[dim], self.dimensions[dim], low, high) for dim, low, high in ranges)
         return Box({axis.name: dimension.values(low, high) for axis, dimension, low, high in told if axis != ANCHOR})
 
     def needs_of(self, row: int) -> list[int]:
@@ -139,8 +143,20 @@ class Rows:
     def encode_one(self, event: Mapping[str, Value | None]) -> Codes:
         """The codes of one event. Cost: O(log cuts) for each axis of an attribute that it has."""
         if len(self.axes) <= _FEW_AXES:
-            codes = [axis.code(self.dimensions[dim], event) for axis, dim in self.axes.items()] or [0]
-            return np.array([codes], np.int32)
+            codes = []
+            for name, axis, dimension in self.plan:
+                if name is None:
+                    codes.append(axis.code(dimension, event))
+                    continue
+                value = event.get(name)
+                kind = type(value)
+                if kind is float or kind is int:
+                    codes.append(dimension.code_of_number(value))  # type: ignore[arg-type]
+                elif kind is str:
+                    codes.append(dimension.code_of_string(value))  # type: ignore[arg-type]
+                else:
+                    codes.append(dimension.code(value))
+            return np.array([codes or (0,)], np.int32)
         found = np.zeros((1, len(self.dimensions)), np.int32)  # what is absent is 0
         for name in event if len(event) < len(self.by_name) else self.by_name:
             for axis, dim in self.by_name.get(name, ()):

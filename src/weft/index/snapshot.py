@@ -134,6 +134,7 @@ def _arrays(segment: Segment) -> dict[str, NDArray[Any]]:
     arrays |= {name: getattr(segment, name) for name in _OWN_ARRAYS}
     slots, checked = sorted(rows.sources), sorted(rows.boxes)
     sources = [rows.sources[slot] for slot in slots]
+    kinds: dict[tuple[Any, ...], int] = {kind: number for number, kind in enumerate(_piece_axes(rows))}
     return arrays | {
         "shared": np.array(sorted(rows.shared), np.int32),
         "numbers": np.concatenate([np.zeros(0), *(dimension.numbers for dimension in exact)]),
@@ -144,7 +145,7 @@ def _arrays(segment: Segment) -> dict[str, NDArray[Any]]:
         "source_ends": np.cumsum([len(source) for source in sources], dtype=np.int64),
         "piece_bytes": np.frombuffer(b"".join(piece.data for piece in rows.pieces.pieces), np.uint8),
         "piece_ends": np.cumsum([len(piece.data) for piece in rows.pieces.pieces], dtype=np.int64),
-        "piece_axes": np.array([_piece_axes(rows).index(piece[:2]) for piece in rows.pieces.pieces], np.int32),
+        "piece_axes": np.array([kinds[piece[:2]] for piece in rows.pieces.pieces], np.int32),
         "need_starts": rows.need_starts,
         "needs": rows.needs,
         "checked_rows": np.array(checked, np.int32),

@@ -72,7 +72,10 @@ def build_automaton(data, offsets):
             state = np.int64(nexts[place])
         pieces[state] = piece
     fails, ends, longer = np.zeros(states, np.int32), np.zeros(states, np.int32), np.zeros(states, np.int32)
-    begins = np.zeros(depths[:states].max() + 2, np.int64)  # of each depth in `order`
+    deepest = 0
+    for state in range(states):
+        deepest = max(deepest, depths[state])
+    begins = np.zeros(deepest + 2, np.int64)  # of each depth in `order`
     for state in range(states):
         begins[depths[state] + 1] += 1
     for depth in range(1, begins.size):

@@ -95,7 +95,8 @@ def group_slots(first_row, starts, dims, lows, highs, source, group):
 @jit
 def gather(firsts, subs, to, new_firsts, new_subs):
     """Write the subscriptions of slot s to those of slot to[s] (int32), of which there may be fewer."""
-    new_firsts[:] = 0
+    for slot in range(new_firsts.size):
+        new_firsts[slot] = 0
     for slot in range(to.size):
         new_firsts[to[slot] + 1] += firsts[slot + 1] - firsts[slot]
     for slot in range(new_firsts.size - 1):

@@ -53,18 +53,20 @@ def _uses(given: Workload) -> Iterator[tuple[str, Callable[[], Any]]]:
 
 
 def _index(given: Workload) -> None:
-    texts = [*given.texts(), "kind LIKE '%a%' OR x IN (1, 2)", "TRUE", "when > TIMESTAMP '2018-01-01' AND kind = 'a'"]
+    odd = ["kind LIKE '%a%' OR x IN (1, 2)", "kind LIKE '%a%' AND kind NOT LIKE '%b%' AND x > 1", "TRUE"]
+    texts = [*given.texts(), *odd, *odd, "when > TIMESTAMP '2018-01-01' AND kind = 'a'"]
     events = [*given.table.to_pylist(), {"kind": "ab", "x": 2}]
     for index in (TreeIndex(), CountingIndex()):
         index.add_texts(np.arange(len(texts)), texts)
         index.match(events[0])
         index.match_batch(events)
-        index.match_batch(given.table)
+        assert len(index.match_batch(given.table).ids)
         index.count_batch(given.table)
         index.any_batch(given.table)
         index.discard_many(range(_DISCARDED))
         index.match_batch(given.table)
         if isinstance(index, TreeIndex):
+            index.match_batch(given.table, by=np.arange(len(texts)))
             with tempfile.TemporaryDirectory() as place:
                 index.snapshot(Path(place, "index"))
                 TreeIndex.open(Path(place, "index")).match_batch(given.table)

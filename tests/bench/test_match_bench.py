@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.util import find_spec
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from weft.bench import match, peers
+from weft.bench.match_titles import TITLE_PEERS
 from weft.bench.peers import PEERS, Lambdas, Peer, installed, pace, suits
 from weft.bench.report import Result
 from weft.cli.app import app
@@ -68,6 +70,16 @@ def test_odd_filters_and_two_threads_are_measured() -> None:
     found = {result.name: result.value for result in results}
     for name in ("mixed/300/slowdown", "mixed/300/build_per_s", "W4/300/two_threads", "W3/300/single_match_us"):
         assert found[name] > 0
+
+
+@pytest.mark.usefixtures("_no_fresh_process")
+def test_shared_filters_and_substrings_are_measured() -> None:
+    results = match.run(quick=True, progress=lambda _: None, size=400, workloads=["W6", "W7"])
+    found = {result.name: result.value for result in results}
+    for name in ("W6/400/vs_copy", "W6/400/bytes_per_subscription", "W7/400/us_per_event", "W7/400/build_per_s"):
+        assert found[name] > 0
+    for peer in TITLE_PEERS:
+        assert (found[f"W7/400/vs_{peer.name}"] is None) == (find_spec(peer.name) is None)
 
 
 def test_every_goal_has_its_figure_and_its_direction() -> None:

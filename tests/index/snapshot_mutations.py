@@ -45,6 +45,9 @@ def texts() -> list[str]:
                     f"x IN ({low}, {low + 3}, {low + 9}) AND s != 'w{n % 7}'",
                     f"s LIKE '%{n % 10}' AND x > {low}",
                     f"s LIKE 'w%{n % 10}%' OR y = {low}",
+                    f"s LIKE '%{n % 10}%' AND s LIKE '%w%' AND y > {low}",
+                    f"s NOT LIKE '%{n % 5}%' AND s ILIKE '%W{n % 4}%' AND x < 500",
+                    "s = 'w1' AND x < 700",
                     f"x > y AND x < {low}",
                     f"t > TIMESTAMP '2018-01-{1 + n % 28:02}' AND x IS NOT NULL",
                 ]

@@ -7,6 +7,7 @@ from concurrent.futures import Executor, Future
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -86,7 +87,19 @@ class IndexMachine(RuleBasedStateMachine):
             else:
                 index.add_texts(ids, texts)
 
-    @rule(some=st.sets(subs), more=st.sets(st.integers(100, 230), max_size=30))
+    @rule(first=subs, size=st.integers(2, 5), filter=filters(3), bulk=st.booleans())
+    def add_alike(self, first: int, size: int, filter: Filter, bulk: bool) -> None:
+        """Subscriptions with one filter, as W6 has them."""
+        ids = [sub for sub in range(300 + first, 300 + first + size) if sub not in self.oracle]
+        if bulk and "is_a" not in str(filter):
+            for index in self.indexes:
+                index.add_texts(ids, [str(filter)] * len(ids))
+        else:
+            for index in self.indexes:
+                for sub in ids:
+                    index.add(sub, filter)
+
+    @rule(some=st.sets(subs), more=st.sets(st.one_of(st.integers(100, 230), st.integers(300, 316)), max_size=30))
     def discard_many(self, some: set[int], more: set[int]) -> None:
         for index in self.indexes:
             index.discard_many([*some, *more])
@@ -119,6 +132,9 @@ class IndexMachine(RuleBasedStateMachine):
             assert [sorted(ids.tolist()) for ids in found] == wanted
             assert index.count_batch(some).tolist() == [len(ids) for ids in wanted]
             assert index.any_batch(some).tolist() == [bool(ids) for ids in wanted]
+        labels = np.arange(400) % 5
+        by_label = [sorted(set(labels[ids].tolist())) for ids in wanted]
+        assert [sorted(each.tolist()) for each in self.tree.match_batch(some, by=labels)] == by_label
 
     @rule(some=st.lists(floats, max_size=5))
     def arrow_batch(self, some: list[dict[str, Any]]) -> None:

@@ -36,6 +36,11 @@ def agrees(text: str) -> bool:
     return found is not None
 
 
+@pytest.mark.parametrize("values", ["-1, 9007199254740993", "- 9007199254740993,5", "'a' ,  9007199254740993 , -.5"])
+def test_a_list_of_values_keeps_whole_numbers_whole(values: str) -> None:
+    assert agrees(f"x IN ({values}) AND y > 1")
+
+
 @given(trees(8))
 @thorough(80)
 def test_the_one_pass_reads_what_the_grammar_reads(tree: Filter) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from math import isnan
@@ -13,6 +14,7 @@ import pytest
 from weft import matches, parse
 from weft.errors import SchemaError
 from weft.workloads import WORKLOADS, Workload, mixed
+from weft.workloads.titles import w7
 
 NAMES = list(WORKLOADS)
 PUBLISHED = {"W1": 0.37, "W2": 118, "W3": 73, "W4": 86, "W5": 331}  # matches per event at 100,000
@@ -74,7 +76,7 @@ def test_subscriptions_and_events_do_not_depend_on_each_others_number(name: str)
     assert few.table.equals(WORKLOADS[name](900, 20).table)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", PUBLISHED)
 def test_matches_per_event_are_the_published_ones(name: str) -> None:
     workload = WORKLOADS[name](100_000, EVENTS[name])
     found = sum(int(rows.sum()) for rows in scan(workload))
@@ -141,3 +143,29 @@ def test_odd_names_values_and_missing_sides_become_texts() -> None:
 def test_columns_of_unlike_lengths_are_refused() -> None:
     with pytest.raises(SchemaError, match="same number of bounds"):
         Workload("bad", {"x": (np.zeros(2), np.zeros(2)), "k": pa.array(["a"])}, pa.record_batch({"x": [1.0]}))
+
+
+def test_w6_has_few_filters_and_popular_ones() -> None:
+    workload = WORKLOADS["W6"](10_000, 10)
+    texts = Counter(workload.texts())
+    assert len(texts) <= 200
+    assert texts.most_common(1)[0][1] > 1_000
+
+
+def test_w7_is_as_described_and_the_same_for_the_same_seed() -> None:
+    one, same, other = (w7(300, 100, seed) for seed in (3, 3, 4))
+    assert one.texts() == same.texts() != other.texts()
+    assert one.table.equals(same.table)
+    assert not one.table.equals(other.table)
+    assert {len(words) for words in one.words} == {1, 2, 3}
+    titles = one.table.column("title").to_pylist()
+    assert {len(title.split()) for title in titles} == set(range(5, 16))
+    assert one.texts(7) == one.texts()[:7]
+    assert [batch.num_rows for batch in one.batches(60)] == [60, 40]
+    filters = [parse(text) for text in one.texts()]
+    for event in one.table.to_pylist()[:20]:
+        wanted = [
+            low <= event["price"] <= high and all(word in event["title"] for word in words)
+            for words, low, high in zip(one.words, one.low, one.high, strict=True)
+        ]
+        assert [matches(each, event) for each in filters] == wanted

@@ -1,7 +1,8 @@
 """Many filter texts as box columns, fast. Law: the columns are those of `normalize(parse(text))`.
 
 Texts of one shape that is a conjunction of comparisons become columns without a tree: their constants are gathered
-for the whole shape and converted to arrays at once. All other texts are parsed and normalised one by one.
+for the whole shape and converted to arrays at once. Other conjunctions of comparisons, whose shape few texts have, are
+parsed and become rows one by one; what is left is normalised.
 """
 
 from __future__ import annotations
@@ -14,18 +15,19 @@ from numpy.typing import NDArray
 
 from weft.algebra.box import Box
 from weft.algebra.columns import MOST_SPANS, BoxColumns, Column, ColumnKey, ColumnPart
+from weft.algebra.direct_rows import EXACT_DIGITS, PARTS, DirectRows, holds_any
 from weft.algebra.normalize import normalize
 from weft.errors import FilterError
 from weft.kernels.arrays import Floats, Mask
 from weft.kernels.boxes import BOUNDED, HIGH_OPEN, LOW_OPEN
 from weft.language.ast import And, Between, Compare, Filter, Operator
 from weft.language.constant import Constant, read_negative_float, read_negative_int
+from weft.language.lexer import check_size
+from weft.language.long_text import parse_long
 from weft.language.predicate import NO_PREDICATES, Predicates
-from weft.language.text import TextShape, parse, shape_of
+from weft.language.text import ShapeKey, TextShape, key_of, known_shape, parse, shape_of
 from weft.model.schema import Schema
 from weft.model.value import Type
-
-_EXACT_DIGITS = 15  # a whole number of so many digits is a float exactly
 
 _STARTS = {
     Operator.EQ: 0,
@@ -33,12 +35,7 @@ _STARTS = {
     Operator.GE: 0,
 }  # the operators that set a low end, and its mark
 _ENDS = {Operator.EQ: 0, Operator.LT: HIGH_OPEN, Operator.LE: 0}  # those that set a high end
-_PARTS = {
-    Type.INT: ColumnPart.NUMBERS,
-    Type.FLOAT: ColumnPart.NUMBERS,
-    Type.TIMESTAMP: ColumnPart.TIMESTAMPS,
-    Type.STRING: ColumnPart.STRINGS,
-}
+_WORTH = 8  # texts of one shape, for which learning it is worth the time
 
 
 def columns_of_texts(
@@ -57,34 +54,67 @@ def columns_of_texts(
     [0, 1, 1]
     """
     texts = list(texts)
-    batches: dict[int, _Batch] = {}
-    singles: list[int] = []
-    for number, text in enumerate(texts):
-        try:
-            found = shape_of(text)
-        except FilterError:  # too long, or not text: parsing it alone says so
-            found = None
-        if found is None:
-            singles.append(number)
-            continue
-        shape, constants = found
-        batch = batches.get(id(shape))
-        if batch is None:
-            batch = batches[id(shape)] = _Batch(shape, _plan(shape, schema))
-        batch.owners.append(number)
-        batch.constants.append(constants)
+    batches, alone = _batches(texts, schema)
     rows = _Rows(schema)
-    for batch in batches.values():
+    singles = [number for number in alone if not rows.direct.take(number, texts[number])]
+    singles += rows.add_direct()
+    for batch in batches:
         singles += batch.owners if batch.tests is None else rows.add_batch(batch, batch.tests)
     for number in sorted(singles):
         try:
-            rows.add_boxes(number, normalize(parse(texts[number], predicates), schema).boxes)
+            tree = _parsed_alone(texts[number])
+            tree = parse(texts[number], predicates) if tree is None else tree
+            rows.add_boxes(number, normalize(tree, schema).boxes)
         except FilterError as error:
             if refused is not None:
                 refused[number] = error
                 continue
             raise error.at(number) from None
     return rows.columns()
+
+
+def _batches(texts: Sequence[str], schema: Schema | None) -> tuple[list[_Batch], list[int]]:
+    """The texts by their shapes, and those that are best parsed alone: few have their shape."""
+    batches: dict[int, _Batch] = {}
+    alone: list[int] = []
+    waiting: dict[ShapeKey, list[tuple[int, list[str]]]] = {}  # texts of shapes that are not known yet
+
+    def take(number: int, shape: TextShape, constants: list[str]) -> None:
+        batch = batches.get(id(shape))
+        if batch is None:
+            batch = batches[id(shape)] = _Batch(shape, _plan(shape, schema))
+        batch.owners.append(number)
+        batch.constants.append(constants)
+
+    for number, text in enumerate(texts):
+        try:
+            found = key_of(text)
+        except FilterError:  # too long, or not text: parsing it alone says so
+            found = None
+        if found is None:
+            alone.append(number)
+        elif (shape := known_shape(*found)) is not None:
+            take(number, shape, found[1])
+        else:
+            waiting.setdefault(found[0], []).append((number, found[1]))
+    for key, some in waiting.items():
+        learned = shape_of(texts[some[0][0]]) if len(some) >= _WORTH else None
+        for number, constants in some:
+            shape = None if learned is None else known_shape(key, constants)  # it may depend on constants
+            if shape is None:
+                alone.append(number)
+            else:
+                take(number, shape, constants)
+    return list(batches.values()), alone
+
+
+def _parsed_alone(text: str) -> Filter | None:
+    """The filter of a text, if it is of the usual kind; the grammar reads the others, and says what is wrong."""
+    try:
+        check_size(text)
+        return parse_long(text)
+    except FilterError:
+        return None
 
 
 @dataclass(slots=True)
@@ -117,7 +147,7 @@ def _plan(shape: TextShape, schema: Schema | None) -> list[_Test] | None:
     parts: dict[str, ColumnPart] = {}
     for name, part in (test.key for test in tests):
         declared = None if schema is None else schema.get(name)
-        if declared is not None and _PARTS.get(declared.type) is not part:
+        if declared is not None and PARTS.get(declared.type) is not part:
             return None  # of another type than the schema's: never matches
         if name in parts and (part is ColumnPart.STRINGS or parts[name] is not part):
             return None
@@ -135,7 +165,7 @@ def _tests(node: Filter, slots: dict[int, int]) -> list[_Test] | None:
             return None
     tests = []
     for operator, constant in pairs:
-        part = _PARTS.get(constant.type)
+        part = PARTS.get(constant.type)
         if part is None or id(constant) not in slots or (part is ColumnPart.STRINGS and operator is not Operator.EQ):
             return None
         tests.append(_Test((left.name, part), slots[id(constant)], operator))
@@ -152,6 +182,7 @@ class _Rows:
         self.boxes: list[Box] = []
         self.box_owners: list[int] = []
         self.strings: dict[str, int] = {}
+        self.direct = DirectRows(schema, self.strings)
 
     def add_boxes(self, owner: int, boxes: Sequence[Box]) -> None:
         self.boxes += boxes
@@ -170,19 +201,39 @@ class _Rows:
                 column.marks[:] = BOUNDED
             _narrow(column, self.read(batch.shape, slots[test.slot], test, fine), test.operator)
         kept = np.ones(len(owners), bool)
-        for (name, part), column in columns.items():
-            declared = None if self.schema is None else self.schema.get(name)
-            if part is ColumnPart.TIMESTAMPS:
-                _close(column)
-            elif declared is not None and declared.type is Type.INT:
-                fine &= _holds(column.low) & _holds(column.high)  # beyond, no float is the next integer
-                _round(column)
-            closed = column.marks & (LOW_OPEN | HIGH_OPEN) == 0
-            kept &= (column.low < column.high) | ((column.low == column.high) & closed)
+        for key, column in columns.items():
+            fine &= self._finish(key, column)
+            kept &= holds_any(column)
         kept &= fine
         self.owners.append(owners[kept])
         self.parts.append({key: Column(c.low[kept], c.high[kept], c.marks[kept]) for key, c in columns.items()})
         return [int(number) for number in owners[~fine]]
+
+    def add_direct(self) -> list[int]:
+        """Add the rows taken one by one; returns the filters that must be normalised after all."""
+        owners = np.array(self.direct.owners, np.int64)
+        kept, fine = np.ones(len(owners), bool), np.ones(len(owners), bool)
+        columns: dict[ColumnKey, Column] = {}
+        for key, rows, column in self.direct.columns():
+            fine[rows] &= self._finish(key, column)
+            kept[rows] &= holds_any(column)
+            whole = columns[key] = Column.blank(len(owners))
+            whole.low[rows], whole.high[rows], whole.marks[rows] = column.low, column.high, column.marks
+        kept &= fine
+        self.owners.append(owners[kept])
+        self.parts.append({key: Column(c.low[kept], c.high[kept], c.marks[kept]) for key, c in columns.items()})
+        return [int(number) for number in owners[~fine]]
+
+    def _finish(self, key: ColumnKey, column: Column) -> Mask:
+        """Bring the ends of a column into their form; returns which of its rows columns can hold."""
+        declared = None if self.schema is None else self.schema.get(key[0])
+        fine = np.ones(len(column.low), bool)
+        if key[1] is ColumnPart.TIMESTAMPS:
+            _close(column)
+        elif declared is not None and declared.type is Type.INT:
+            fine = _holds(column.low) & _holds(column.high)  # beyond, no float is the next integer
+            _round(column)
+        return fine
 
     def read(self, shape: TextShape, pieces: Sequence[str], test: _Test, fine: Mask) -> Floats:
         """The constants of a slot as numbers, and which of them are readable and exact as floats."""
@@ -203,8 +254,8 @@ class _Rows:
                     fine[row] &= abs(micros) < 2**53
                 return values
         values = np.array([float(piece) for piece in pieces])
-        if max(map(len, pieces)) > _EXACT_DIGITS:
-            fine &= np.array([len(piece) <= _EXACT_DIGITS or not piece.isdigit() for piece in pieces])
+        if max(map(len, pieces)) > EXACT_DIGITS:
+            fine &= np.array([len(piece) <= EXACT_DIGITS or not piece.isdigit() for piece in pieces])
         fine &= np.isfinite(values)
         for row in np.flatnonzero(values == 0).tolist():  # zero, or too small for a float
             fine[row] &= not pieces[row].lower().partition("e")[0].strip("0.")

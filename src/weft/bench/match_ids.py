@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from weft.bench.report import timed
 from weft.index import Index, TreeIndex
+from weft.index.base import Ids
 from weft.workloads import Workload
 
 
@@ -38,12 +39,16 @@ def times_of_batches(index: Index, tree: TreeIndex, batches: Sequence[pa.RecordB
     """The time of batches, in times of the tree's."""
     ours = theirs = 0.0
     for batch in batches:
-        took, found = timed(partial(tree.match_batch, batch))
+        took, found = timed(partial(_found, tree, batch))
         theirs += took
         took, ids = timed(partial(_written, index, batch))
         ours += took
-        assert len(ids) == len(found.ids), "ids must be as many as subscriptions"
+        assert len(ids) == len(found), "ids must be as many as subscriptions"
     return ours / theirs if theirs else float(np.nan)
+
+
+def _found(tree: TreeIndex, batch: pa.RecordBatch) -> Ids:
+    return tree.match_batch(batch).ids
 
 
 def _written(index: Index, batch: pa.RecordBatch) -> pa.Array[Any]:

@@ -49,6 +49,27 @@ class Peer(Protocol):
         """How it would do it, in lines for a reader; empty if there is only one way."""
 
 
+class Matcher(Protocol):
+    """What can be timed: a peer that holds subscriptions."""
+
+    def match(self, events: pa.RecordBatch) -> int:
+        """Find all pairs of event and subscription, and say how many there are."""
+
+    def subscriptions(self) -> int:
+        """How many it holds: the first ones of the workload."""
+
+
+class Given(Protocol):
+    """Subscriptions, and events to match."""
+
+    @property
+    def table(self) -> pa.RecordBatch:
+        """The events."""
+
+    def __len__(self) -> int:
+        """The number of subscriptions."""
+
+
 class Rtree:
     """libspatialindex, loaded in bulk and asked in bulk; strings are the codes of a dimension."""
 
@@ -233,7 +254,7 @@ def suits(peer: type[Peer], workload: Workload) -> bool:
     return peer is not Rtree or len(workload.bounds) <= MOST_DIMENSIONS
 
 
-def pace(peer: Peer, workload: Workload, budget: float, most: int) -> Pace:
+def pace(peer: Matcher, workload: Given, budget: float, most: int) -> Pace:
     """The time that a peer needs for an event, in batches that grow to `most` events while the budget allows it.
 
     Only the batches of the last size count. The first two events are matched twice: one-time work is not timed.

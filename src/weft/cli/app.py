@@ -190,10 +190,12 @@ def bench(  # noqa: PLR0913, PLR0917 - a command has its options
 
 
 def _workloads(names: str) -> list[str]:
+    from weft.bench.match import TITLES
     from weft.workloads import WORKLOADS
 
+    known = [*WORKLOADS, TITLES]
     chosen = [name.strip() for name in names.split(",")]
     for name in chosen:
-        if name not in WORKLOADS:
-            raise typer.BadParameter(f"there is no workload {name!r}: choose one of {', '.join(WORKLOADS)}")
+        if name not in known:
+            raise typer.BadParameter(f"there is no workload {name!r}: choose one of {', '.join(known)}")
     return chosen

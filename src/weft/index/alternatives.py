@@ -19,6 +19,7 @@ from weft.algebra.residual import Outcomes, Subject
 from weft.algebra.strings import Strings, Term, starting_with
 from weft.algebra.valueset import ValueSet
 from weft.index.axis import Axis
+from weft.index.pieces import Need, contained, fitting, piece_of, pieces_of
 from weft.language.pattern import Pattern
 
 MOST_ROWS = 64  # of one box
@@ -29,17 +30,28 @@ Tests = dict[Axis, ValueSet | Outcomes]
 
 
 class Alternative(NamedTuple):
-    """Tests on axes, the axes among them that are one range around their values, and whether to evaluate the box."""
+    """Tests on axes, the axes among them that are one range around their values, pieces that strings must and must not
+    contain, and whether to evaluate the box.
+    """
 
     tests: Tests
     wide: frozenset[Axis]
+    needs: frozenset[Need]
     check: bool
 
 
-class _Choice(NamedTuple):
-    """What a row may test of one attribute: one of several tests, each of some ranges, and whether it is loose."""
+class _Part(NamedTuple):
+    """Tests, each of some ranges, and needs; whether they are loose, so that the box must be evaluated."""
 
-    parts: list[tuple[Tests, bool]]
+    tests: Tests
+    loose: bool = False
+    needs: frozenset[Need] = frozenset()
+
+
+class _Choice(NamedTuple):
+    """What a row may test of one attribute: one of several parts."""
+
+    parts: list[_Part]
     rows: int
     wide: bool = False
 
@@ -66,33 +78,34 @@ def alternatives(box: Box, subjects: frozenset[Subject], boxes: int) -> Iterator
     for subject in (subject for subject in box.residuals if subject in subjects):
         if len(choices) < min(MOST_TESTS, most):
             allowed = box.residuals[subject]
-            choices.append(_Choice([({Axis(subject=subject): allowed}, False)], len(allowed)))
+            choices.append(_Choice([_Part({Axis(subject=subject): allowed})], len(allowed)))
         else:
             check = True
     while math.prod(choice.rows for choice in choices) > min(MOST_ROWS, most // max(1, len(choices)) or 1):
         at = max(range(len(choices)), key=lambda at: choices[at].rows)
         choices[at] = _widened(box, choices[at])
         check = True
-    wide = frozenset(axis for choice in choices if choice.wide for axis in choice.parts[0][0])
+    wide = frozenset(axis for choice in choices if choice.wide for axis in choice.parts[0].tests)
     for chosen in product(*(choice.parts for choice in choices)):
         tests: Tests = {}
-        for part, _ in chosen:
-            tests.update(part)
-        yield Alternative(tests, wide, check or any(loose for _, loose in chosen))
+        for part in chosen:
+            tests.update(part.tests)
+        needs, too_many = fitting(need for part in chosen for need in part.needs)
+        yield Alternative(tests, wide, needs, check or too_many or any(part.loose for part in chosen))
 
 
 def _of_values(name: str, values: ValueSet) -> _Choice:
     """The tests of a value set: of all that is not a pattern, and of each term."""
     terms = values.strings.terms
     if not terms:
-        return _Choice([({Axis(name): values}, False)], _intervals(values))
+        return _Choice([_Part({Axis(name): values})], _intervals(values))
     if len(terms) > MOST_ROWS:
-        return _Choice([({Axis(name): values}, True)], MOST_ROWS + 1)
+        return _Choice([_Part({Axis(name): values}, loose=True)], MOST_ROWS + 1)
     strings = Strings(values.strings.line)
     plain = ValueSet(values.numbers, strings, values.bools, values.timestamps, values.absent)
-    parts: list[tuple[Tests, bool]] = [({Axis(name): plain}, False)] if plain else []
+    parts = [_Part({Axis(name): plain})] if plain else []
     parts += [_of_term(name, term) for term in terms]
-    return _Choice(parts, sum(math.prod(map(_intervals, part.values())) for part, _ in parts))
+    return _Choice(parts, sum(math.prod(map(_intervals, part.tests.values())) for part in parts))
 
 
 def _intervals(values: ValueSet | Outcomes) -> int:
@@ -103,21 +116,24 @@ def _intervals(values: ValueSet | Outcomes) -> int:
     return ends + len(values.bools) + values.absent
 
 
-def _of_term(name: str, term: Term) -> tuple[Tests, bool]:
-    """A term's line; on the reversed axis the suffixes it must and must not have; and on the folded axes the folded
-    texts, prefixes and suffixes.
+def _of_term(name: str, term: Term) -> _Part:
+    """A term's line; on the reversed axis the suffixes it must and must not have; on the folded axes the folded texts,
+    prefixes and suffixes; and the pieces that it must and must not contain.
     """
-    line, loose = term.line, False
+    loose = False
     ends = starts_folded = ends_folded = STRINGS
+    needs: list[Need] = []
     for pattern in term.musts:
         if pattern.ignore_case:
             starts_folded = interval.intersect(starts_folded, _starts(pattern))
             if pattern.literal is None:
                 ends_folded = interval.intersect(ends_folded, starting_with(pattern.tail[::-1]))
-            loose = loose or (pattern.literal is None and pattern.prefix is None and pattern.suffix is None)
+            told = pattern.literal is not None or pattern.prefix is not None or pattern.suffix is not None
         else:
             ends = interval.intersect(ends, starting_with(pattern.tail[::-1]))
-            loose = loose or pattern.suffix is None
+            told = pattern.suffix is not None
+        needs += [Need(piece, True) for piece in pieces_of(name, pattern)]
+        loose = loose or not (told or _is_piece(name, pattern))
     for pattern in term.nots:
         if pattern.suffix is not None:
             without = interval.complement(starting_with(pattern.suffix[::-1]), STRINGS)
@@ -127,6 +143,8 @@ def _of_term(name: str, term: Term) -> tuple[Tests, bool]:
                 ends = interval.intersect(ends, without)
         elif pattern.ignore_case and (pattern.literal is not None or pattern.prefix is not None):
             starts_folded = interval.intersect(starts_folded, interval.complement(_starts(pattern), STRINGS))
+        elif _is_piece(name, pattern):
+            needs += [Need(piece, False) for piece in pieces_of(name, pattern)]
         else:
             loose = True
     tests: Tests = {}
@@ -137,10 +155,18 @@ def _of_term(name: str, term: Term) -> tuple[Tests, bool]:
     ):
         if texts != STRINGS:
             tests[axis] = ValueSet(strings=Strings(texts))
-    is_folded = any(axis.folded for axis in tests)
-    if line != STRINGS or not is_folded:  # a test on a folded axis says already that there is a string
-        tests = {Axis(name): ValueSet(strings=Strings(line)), **tests}
-    return tests, loose
+    some, too_many = fitting(needs)
+    # a test on a folded axis, and a piece that must be there, say already that there is a string
+    is_string = any(axis.folded for axis in tests) or any(need.wanted for need in some)
+    if term.line != STRINGS or not is_string:
+        tests = {Axis(name): ValueSet(strings=Strings(term.line)), **tests}
+    return _Part(tests, loose or too_many, some)
+
+
+def _is_piece(name: str, pattern: Pattern) -> bool:
+    """Whether a pattern asks for one piece, and for nothing else."""
+    text = contained(pattern)
+    return text is not None and len(piece_of(name, pattern, text).data) == len(text.encode("utf-8", "surrogatepass"))
 
 
 def _starts(pattern: Pattern) -> Line:
@@ -152,10 +178,11 @@ def _starts(pattern: Pattern) -> Line:
 
 def _widened(box: Box, choice: _Choice) -> _Choice:
     """The choice as one test of one range."""
-    axis = next(iter(choice.parts[0][0]))
-    if axis.subject is not None:  # all outcomes: no test
-        return _Choice([({}, True)], 1)
-    values = box.sets[axis.name]
+    axis = next(iter(choice.parts[0].tests), None)
+    if axis is not None and axis.subject is not None:  # all outcomes: no test
+        return _Choice([_Part({}, loose=True)], 1)
+    name = next(iter(choice.parts[0].needs)).piece.name if axis is None else axis.name
+    values = box.sets[name]
     lines = [values.strings.line, *(term.line for term in values.strings.terms)]
     hull = ValueSet(
         _hull([values.numbers], NUMBERS),
@@ -164,7 +191,7 @@ def _widened(box: Box, choice: _Choice) -> _Choice:
         _hull([values.timestamps], NUMBERS),
         values.absent,
     )
-    return _Choice([({Axis(axis.name): hull}, True)], 1, wide=True)
+    return _Choice([_Part({Axis(name): hull}, loose=True)], 1, wide=True)
 
 
 def _hull(lines: list[Line], whole: Line) -> Line:

@@ -1,7 +1,8 @@
 """Axes: what the dimensions of an index tell of an event. Law: absent attributes have the code 0 on every axis.
 
 An axis is an attribute; its strings reversed, on which a suffix is a prefix, or folded, on which case does not count,
-or both; or a residual's subject, whose outcomes are its codes.
+or both; or a residual's subject, whose outcomes are its codes. One more axis, the anchor, has a code for each piece
+that a string may contain (see `anchors`): there an event is at several places, and the axis itself says 0.
 """
 
 from __future__ import annotations
@@ -26,19 +27,24 @@ class Axis:
     reverse: bool = False
     subject: Subject | None = None
     folded: bool = False
+    anchor: bool = False
 
     @property
     def is_plain(self) -> bool:
         """Whether it is an attribute as it is."""
-        return self.subject is None and not self.reverse and not self.folded
+        return self.subject is None and not self.reverse and not self.folded and not self.anchor
 
     @property
     def names(self) -> tuple[str, ...]:
         """The attributes it looks at."""
+        if self.anchor:
+            return ()
         return (self.name,) if self.subject is None else self.subject.names
 
     def code(self, dimension: CodeDimension, event: Mapping[str, Value | None]) -> int:
         """The code of one event."""
+        if self.anchor:
+            return ABSENT
         if self.subject is not None:
             return outcomes(self.subject).index(self.subject.outcome(event))
         value = event.get(self.name)
@@ -61,6 +67,9 @@ class Axis:
             codes[:, dim] = [code(spelled(text)) if isinstance(text, str) else ABSENT for text in texts]
         else:
             events.write(self.name, dimension, codes, dim)
+
+
+ANCHOR = Axis(anchor=True)
 
 
 def outcomes(subject: Subject) -> list[Any]:

@@ -5,8 +5,7 @@ Adding an id that exists raises; discarding one that does not exist is allowed; 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NewType, Protocol
 
 import numpy as np
@@ -24,20 +23,42 @@ _NO_IDS = np.zeros(0, np.int64)
 AnyBatch = Any  # what `weft.model.frame.as_batch` takes: a table of Arrow, pandas or Polars, or a list of events
 
 
-@dataclass(frozen=True, slots=True)
 class Matches:
     """The subscriptions of each event of a batch: those of event i are ids[offsets[i]:offsets[i + 1]].
 
-    `errors` has the events that could not be read, by position, with the reason; these match nothing.
+    `errors` has the events that could not be read, by position, with the reason; these match nothing. What an index
+    found becomes ids when somebody asks for them: who needs only `counts` does not pay for more.
 
     >>> found = Matches(np.array([0, 2, 2]), np.array([7, 9]))
     >>> len(found), found[0].tolist(), found[1].tolist()
     (2, [7, 9], [])
     """
 
-    offsets: NDArray[np.int64]
-    ids: Ids
-    errors: Mapping[int, EventError] = field(default_factory=dict)
+    __slots__ = ("_ids", "errors", "offsets")
+
+    def __init__(
+        self,
+        offsets: NDArray[np.int64],
+        ids: Ids | Callable[[], Ids],
+        errors: Mapping[int, EventError] | None = None,
+    ) -> None:
+        self.offsets = offsets
+        self._ids = ids
+        self.errors: Mapping[int, EventError] = {} if errors is None else errors
+
+    @property
+    def ids(self) -> Ids:
+        """The subscriptions of all events, one event after another."""
+        ids = self._ids
+        if not isinstance(ids, np.ndarray):
+            ids = self._ids = ids()
+        return ids
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Matches, (self.offsets, self.ids, self.errors)
+
+    def __repr__(self) -> str:
+        return f"<Matches: {int(self.offsets[-1]):,} matches in {len(self):,} events>"
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -64,7 +85,7 @@ class Matches:
         >>> [ids.tolist() for ids in Matches.merged([one, other], 2)]
         [[7, 9, 8], [6]]
         """
-        some = [part for part in parts if len(part.ids)]
+        some = [part for part in parts if part.offsets[-1]]
         if len(some) == 1:
             return some[0]
         counts = sum((part.counts for part in some), np.zeros(events, np.int64))
@@ -82,7 +103,7 @@ class Matches:
         some = list(parts)
         if len(some) == 1:
             return some[0]
-        ends = np.cumsum([0, *(len(part.ids) for part in some)])
+        ends = np.cumsum([0, *(int(part.offsets[-1]) for part in some)])
         offsets = [np.zeros(1, np.int64), *(part.offsets[1:] + end for part, end in zip(some, ends, strict=False))]
         return Matches(np.concatenate(offsets), np.concatenate([_NO_IDS, *(part.ids for part in some)]))
 

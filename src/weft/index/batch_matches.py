@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from weft.errors import EventError, SubscriptionError
 from weft.index.base import Ids, Matches
-from weft.index.id_names import Id, IdTable
+from weft.index.id_names import Id, IdTable, check_name
+from weft.index.labelled import labelled
 
 if TYPE_CHECKING:
     import polars as pl
@@ -80,6 +81,27 @@ class BatchMatches:
     def counts(self) -> NDArray[np.int64]:
         """How many ids each event has."""
         return self._found.counts
+
+    def by(self, labels: Mapping[Id, Id]) -> BatchMatches:
+        """The distinct labels of each event's ids: which users want it, rather than which of their filters.
+
+        Labels are strings or integers. Raises SubscriptionError for an id that matched and has no label.
+
+        >>> from weft import Index
+        >>> found = Index({"high": "x > 5", "odd": "x = 7", "low": "x < 3"}).match_batch([{"x": 7}, {"x": 1}])
+        >>> found.by({"high": "ann", "odd": "ann", "low": "bob"}).lists()
+        [['ann'], ['bob']]
+        """
+        used, places = np.unique(self._places, return_inverse=True)
+        numbers: dict[Id, int] = {}
+        codes = np.empty(len(used), np.int64)
+        for at, name in enumerate(self._table.ids[used].tolist()):
+            if name not in labels:
+                raise SubscriptionError(f"the filter {name!r} matched and has no label", name)
+            codes[at] = numbers.setdefault(check_name(labels[name]), len(numbers))
+        found = labelled(Matches(self._found.offsets, places.astype(np.int64), self.errors), codes)
+        kinds = frozenset(map(type, numbers))
+        return BatchMatches(found, IdTable(np.array([*numbers, None], object)[:-1], len(numbers), kinds, True))
 
     @cached_property
     def events(self) -> NDArray[np.int64]:

@@ -24,6 +24,7 @@ from weft.index.alternatives import MOST_TESTS, Alternative, Tests, alternatives
 from weft.index.axis import Axis, outcomes
 from weft.index.box_codec import encode_boxes
 from weft.index.dimension import FALSE, FIRST_NUMBER, CodeDimension, CodeRange, Codes, distinct, unique_cuts
+from weft.index.pieces import Need, Pieces
 from weft.index.rows import Checked, Rows, by_slot
 from weft.kernels.boxes import BOUNDED, HIGH_OPEN, LOW_OPEN
 
@@ -53,8 +54,8 @@ def rows_of_columns(columns: BoxColumns, subs: NDArray[np.int64]) -> Rows:
     for row, parts in odd.items():
         owner = int(columns.owners[row])
         asked = Checked(columns.odd[row], row - int(columns.owners.searchsorted(owner)))
-        for chosen, check in rows_of_box(parts, axes, dimensions):
-            gather.take_row(chosen, owner, asked if check else None)
+        for chosen, needs, check in rows_of_box(parts, axes, dimensions):
+            gather.take_row(chosen, needs, owner, asked if check else None)
     split = {int(columns.owners[row]) for row, parts in odd.items() if len(parts) > 1}
     shared = frozenset(np.flatnonzero(boxes_each > 1).tolist()) | split
     sources = _sources(columns)
@@ -63,12 +64,15 @@ def rows_of_columns(columns: BoxColumns, subs: NDArray[np.int64]) -> Rows:
 
 def rows_of_box(
     parts: Iterable[Alternative], axes: dict[Axis, int], dimensions: Sequence[CodeDimension]
-) -> Iterator[tuple[list[Choice], bool]]:
-    """The rows of a box: their ranges, and whether the box is asked. Raises ValueError for a cut that is in no axis."""
-    for tests, wide, check in parts:
+) -> Iterator[tuple[list[Choice], frozenset[Need], bool]]:
+    """The rows of a box: their ranges and needs, and whether the box is asked.
+
+    Raises ValueError for a cut that is in no axis.
+    """
+    for tests, wide, needs, check in parts:
         ranges = [_ranges(axis, axes[axis], dimensions, values, axis in wide) for axis, values in tests.items()]
         for chosen in product(*ranges):
-            yield [(dim, each) for dim, each in chosen if each != (0, dimensions[dim].size - 1)], check
+            yield [(dim, each) for dim, each in chosen if each != (0, dimensions[dim].size - 1)], needs, check
 
 
 def _without_wide(columns: BoxColumns, boxes_each: NDArray[np.int64]) -> BoxColumns:
@@ -242,6 +246,7 @@ class _Gathered:
         self.parts: Spans = []
         self.single_slots: list[int] = []
         self.single: list[list[Choice]] = []
+        self.single_needs: list[frozenset[Need]] = []
         self.boxes: dict[int, Checked] = {}
 
     def take_columns(self, spans: Spans, owners: NDArray[np.int64], plain: NDArray[np.bool_]) -> None:
@@ -249,11 +254,12 @@ class _Gathered:
         self.slots = owners[plain]
         self.parts = [(dim, place[rows], lows, highs) for dim, rows, lows, highs in spans]
 
-    def take_row(self, chosen: list[Choice], slot: int, asked: Checked | None) -> None:
+    def take_row(self, chosen: list[Choice], needs: frozenset[Need], slot: int, asked: Checked | None) -> None:
         """A row of its own, checked with a box if there is one."""
         if asked is not None:
             self.boxes[len(self.slots) + len(self.single)] = asked
         self.single.append(chosen)
+        self.single_needs.append(needs)
         self.single_slots.append(slot)
 
     def rows(
@@ -277,4 +283,18 @@ class _Gathered:
             if flat:
                 dims[starts[first] :], lows[starts[first] :], highs[starts[first] :] = np.array(flat, np.int32).T
         slots = np.concatenate([self.slots, np.array(self.single_slots, np.int64)]).astype(np.int32)
-        return by_slot(Rows(axes, dimensions, starts, dims, lows, highs, slots, subs, self.boxes, shared))
+        firsts = np.arange(len(subs) + 1, dtype=np.int64)
+        made = Rows(axes, dimensions, starts, dims, lows, highs, slots, firsts, subs, self.boxes, shared)
+        return by_slot(self._with_needs(made) if any(self.single_needs) else made)
+
+    def _with_needs(self, rows: Rows) -> Rows:
+        """The rows with the pieces that they need, numbered in order."""
+        pieces = Pieces(sorted({need.piece for needs in self.single_needs for need in needs}))
+        numbers = pieces.numbers
+        flat = [
+            sorted(numbers[piece] if wanted else ~numbers[piece] for piece, wanted in needs)
+            for needs in self.single_needs
+        ]
+        counts = np.concatenate([np.zeros(1 + len(self.slots), np.int64), np.array([len(each) for each in flat])])
+        needs = np.array([need for each in flat for need in each], np.int32)
+        return replace(rows, pieces=pieces, need_starts=np.cumsum(counts), needs=needs)

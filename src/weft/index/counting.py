@@ -58,10 +58,16 @@ class CountingIndex(PlainIndex[tuple[Box, ...]]):
     def find(self, values: Mapping[str, Any]) -> Ids:
         """The subscriptions that an event with these attributes matches. Cost: O(n), with a small constant."""
         built = self._built = self._built or self._build()
-        found = count_event(built.tables, built.rows.encode_one(values)[0], built.counter, built.out)
-        asked = built.rows.boxes
-        rows = [row for row in built.out[:found].tolist() if row not in asked or asked[row].box.admits(values)]
-        return built.rows.subs[np.unique(built.rows.slots[rows])] if rows else np.zeros(0, np.int64)
+        held = built.rows
+        found = count_event(built.tables, held.encode_one(values)[0], built.counter, built.out)
+        pieces = set(held.pieces.find_one(values).numbers.tolist()) if len(held.pieces) else set()
+        rows = [
+            row
+            for row in built.out[:found].tolist()
+            if all((need in pieces) if need >= 0 else (~need not in pieces) for need in held.needs_of(row))
+            and (row not in held.boxes or held.boxes[row].box.admits(values))
+        ]
+        return held.subs[np.unique(held.slots[rows])] if rows else np.zeros(0, np.int64)
 
     def _build(self) -> _Built:
         owners = [owner for owner, boxes in enumerate(self.held.values()) for _ in boxes]

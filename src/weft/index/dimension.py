@@ -31,6 +31,8 @@ ABSENT, FALSE, TRUE, FIRST_NUMBER = 0, 1, 2, 3
 
 Codes = NDArray[np.int32]
 
+_LISTED = 4096  # numbers that are kept as Python's too: a search among these takes half the time
+
 
 class CodeDimension:
     """The codes of one attribute, from the sorted cuts of its number, timestamp and string lines (bottoms left out).
@@ -67,8 +69,9 @@ class CodeDimension:
         self.first_string = self.first_moment + len(self.moments) + 1
         self.size = self.first_string + len(self.strings) + 1
         self.texts = Memo()
-        self.plain: Sequence[float] = self.numbers.tolist() if self.inexact else self.numbers.data
-        self.plain_sides = self.sides.data
+        listed = self.inexact or len(self.numbers) <= _LISTED
+        self.plain: Sequence[float] = self.numbers.tolist() if listed else self.numbers.data
+        self.plain_sides: Sequence[int] = self.sides.tolist() if listed else self.sides.data
         self.table = np.zeros(1, np.int32)
         self.points: tuple[Any, Codes] | None = None
         if not self.inexact and len(self.numbers) > 1:
@@ -297,6 +300,19 @@ class CodeDimension:
 
     def _string_places(self, joined: CodeDimension) -> NDArray[np.int64]:
         return np.array([bisect_right(joined.strings, cut) - 1 for cut in self.strings], np.int64)
+
+
+class AnchorDimension(CodeDimension):
+    """The codes of the anchor axis: 0 for none, and one for each piece."""
+
+    __slots__ = ()
+
+    def __init__(self, pieces: int) -> None:
+        super().__init__(np.zeros(0), np.zeros(0, np.uint8), np.zeros(0, np.int64), ())
+        self.size = pieces + 1
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return AnchorDimension, (self.size - 1,)
 
 
 def distinct(values: NDArray[Any]) -> NDArray[Any]:

@@ -234,8 +234,10 @@ class Index:
         """
         return self._ids.listed(self._tree.match(event))
 
-    def match_batch(self, batch: AnyBatch) -> BatchMatches:
+    def match_batch(self, batch: AnyBatch, *, by: Mapping[Id, Id] | None = None) -> BatchMatches:
         """The ids of each event of a batch, which is much quicker than one event at a time.
+
+        With `by`, a mapping of ids to labels, the result has the distinct labels of each event (`BatchMatches.by`).
 
         A batch is a table of Arrow, pandas or Polars, or a list of events. An event that cannot be read is set aside in
         `errors` of the result, and the others are matched. Cost: as `TreeIndex.match_batch`.
@@ -248,7 +250,8 @@ class Index:
         found = self._tree.match_batch(batch)
         with self._tree.changing:
             table = self._ids.table()
-        return BatchMatches(found, table)
+        named = BatchMatches(found, table)
+        return named if by is None else named.by(by)
 
     def explain(self, event: AnyEvent, id: Id) -> Trace:
         """Why the event matches the filter or not: the truth of each part, with the values it looked at.

@@ -1,14 +1,14 @@
 """Looking events up in a version. Law: as `base`: what is found is what the filters mean.
 
-Findings are written to buffers that belong to a thread and are used again: memory that has been used is much faster
-than new memory.
+What is found are slots, four bytes each. They become subscriptions when somebody asks for these, in memory that is used
+again (see `recycled`).
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -16,32 +16,123 @@ from numpy.typing import NDArray
 
 from weft.algebra.box import Box
 from weft.errors import EventError
+from weft.index.axis import ANCHOR
 from weft.index.base import Ids, Matches
+from weft.index.dimension import Codes
 from weft.index.events import EventColumns
+from weft.index.labelled import labelled
+from weft.index.pieces import FoundPieces
+from weft.index.recycled import RESULTS
 from weft.index.segment import Segment, settle
 from weft.index.version import SegmentView, Version
 from weft.kernels import search
+from weft.kernels.automaton import meet_needs, spread_codes
+from weft.kernels.groups import count_members, write_members
 from weft.model.frame import as_batch
 from weft.model.schema import Schema
 from weft.model.value import Value
 
 _MOST_CODES = 4_000_000  # of one search; larger batches are cut
-_MOST_KEPT = 1 << 22  # findings that a thread's buffers may keep room for
+_MOST_KEPT = 1 << 16  # findings of single events that a thread's buffers may keep room for
 _MANY_LEAVES, _MANY_MATCHES = 4, 32  # events that reach many leaves, or match little, are searched all together
+
+_NO_IDS = np.zeros(0, np.int64)
+
+Offsets = NDArray[np.int64]
+Slots = NDArray[np.int32]
 
 
 class Buffers(threading.local):
-    """What a thread writes its findings to, before they are copied out."""
+    """What a thread writes the findings of single events to, before they are copied out."""
 
     def __init__(self) -> None:
-        self.out, self.whose = np.empty(4096, np.int32), np.empty(4096, np.int32)
+        self.out = np.empty(4096, np.int32)
         self.offsets, self.counts = np.zeros(2, np.int64), np.zeros(1, np.int64)
 
-    def keep(self, out: NDArray[np.int32], whose: NDArray[np.int32] | None = None) -> None:
-        """Keep buffers that have grown, unless they have grown too large."""
+    def keep(self, out: NDArray[np.int32]) -> None:
+        """Keep a buffer that has grown, unless it has grown too large."""
         if out.size <= _MOST_KEPT:
             self.out = out
-            self.whose = self.whose if whose is None else whose
+
+
+class _Slots(NamedTuple):
+    """What a view has for some events: slots[offsets[e]:offsets[e + 1]], and the living places of the view."""
+
+    view: SegmentView
+    offsets: Offsets
+    slots: Slots
+    alive: NDArray[np.bool_]
+    holes: bool
+
+    @staticmethod
+    def of(view: SegmentView, offsets: Offsets, slots: Slots) -> _Slots:
+        return _Slots(view, offsets, slots, view.living(), view.holes or bool(view.dead))
+
+    @property
+    def plain(self) -> bool:
+        """Whether each slot stands for one living subscription."""
+        return self.view.segment.rows.alone and not self.holes
+
+    def add_counts(self, counts: NDArray[np.int64]) -> None:
+        """Add the number of subscriptions of each event."""
+        if self.plain:
+            counts += np.diff(self.offsets)
+        else:
+            firsts = self.view.segment.rows.firsts
+            count_members(self.slots, self.offsets, firsts, self.alive, self.holes, counts)
+
+    def write(self, free: Offsets, out: Ids) -> None:
+        """Write the subscriptions of each event from free[event] on."""
+        rows = self.view.segment.rows
+        write_members(self.slots, self.offsets, rows.firsts, rows.subs, self.alive, self.holes, free, out)
+
+
+class _Piece(NamedTuple):
+    """What some events of a batch have: slots of several views, and the subscriptions of the tail."""
+
+    parts: Sequence[_Slots]
+    tail: Matches | None
+    offsets: Offsets
+
+    @staticmethod
+    def of(parts: Sequence[_Slots], tail: Matches | None, events: int) -> _Piece:
+        counts = np.zeros(events, np.int64)
+        for part in parts:
+            part.add_counts(counts)
+        if tail is not None:
+            counts += tail.counts
+        offsets = np.zeros(events + 1, np.int64)
+        np.cumsum(counts, out=offsets[1:])
+        return _Piece(parts, tail, offsets)
+
+    def write(self, out: Ids) -> None:
+        """Write the subscriptions, one event after another."""
+        if len(self.parts) == 1 and self.tail is None and self.parts[0].plain:
+            search.take(self.parts[0].view.segment.rows.subs, self.parts[0].slots, out)
+            return
+        free = self.offsets[:-1].copy()
+        for part in self.parts:
+            part.write(free, out)
+        if self.tail is not None:
+            at = np.repeat(free - self.tail.offsets[:-1], self.tail.counts) + np.arange(len(self.tail.ids))
+            out[at] = self.tail.ids
+
+
+def _matches(pieces: Sequence[_Piece], given: Ids | None) -> Matches:
+    """The matches of pieces that follow each other; ids are written when they are asked for, to `given` if they fit."""
+    ends = np.cumsum([0, *(int(piece.offsets[-1]) for piece in pieces)])
+    offsets = np.concatenate(
+        [np.zeros(1, np.int64), *(piece.offsets[1:] + end for piece, end in zip(pieces, ends, strict=False))]
+    )
+    total = int(ends[-1])
+
+    def write() -> Ids:
+        ids: Ids = RESULTS.array(total, np.int64) if given is None or len(given) < total else given[:total]
+        for piece, start, end in zip(pieces, ends, ends[1:], strict=False):
+            piece.write(ids[start:end])
+        return ids
+
+    return Matches(offsets, write if total else np.zeros(0, np.int64))
 
 
 class Lookup:
@@ -50,11 +141,16 @@ class Lookup:
     def __init__(self, schema: Schema | None) -> None:
         self._schema = schema
         self._buffers = Buffers()
+        self._room = 4096  # for what a batch finds
         self._together: WeakKeyDictionary[Segment, bool] = WeakKeyDictionary()
         self.events = self.matches = self.wanted = 0  # looked up, found, and events that had any; for `stats` only
 
     def one(self, version: Version, values: Mapping[str, Value | None]) -> Ids:
         """The subscriptions of one event."""
+        if len(version.views) == 1 and not version.tail:
+            ids = self._one(version.views[0], values)
+            self._tally(1, len(ids), len(ids) > 0)
+            return ids
         found = [self._one(view, values) for view in version.views]
         if version.tail:
             wanted = [sub for sub, boxes in version.tail.items() if any(box.admits(values) for box in boxes)]
@@ -63,13 +159,13 @@ class Lookup:
         self._tally(1, len(ids), len(ids) > 0)
         return ids
 
-    def batch(self, version: Version, batch: Any) -> Matches:
-        """The subscriptions of each event; events that cannot be read are set aside, with the reason."""
+    def batch(self, version: Version, batch: Any, out: Ids | None = None, by: Any = None) -> Matches:
+        """The subscriptions of each event, or their labels; events that cannot be read are set aside."""
         aside: dict[int, EventError] = {}
-        parts = [self._columns(version, piece) for piece in pieces(version, batch, self._schema, aside)]
-        found = Matches.chained(parts).without(aside)
-        self._tally(len(found), len(found.ids), int(np.count_nonzero(found.counts)))
-        return found
+        parts = [self._columns(version, piece) for piece in portions(version, batch, self._schema, aside)]
+        found = _matches(parts, out).without(aside)
+        self._tally(len(found), int(found.offsets[-1]), int(np.count_nonzero(found.counts)))
+        return found if by is None else labelled(found, by)
 
     def _tally(self, events: int, matches: int, wanted: int) -> None:
         """Threads may overwrite each other here: these are figures to look at, and no lock is worth them."""
@@ -79,52 +175,93 @@ class Lookup:
 
     def counts(self, version: Version, batch: Any, mode: int) -> NDArray[np.int64]:
         """How many subscriptions each event has (COUNT), or at least one if it has any (ANY)."""
-        parts = [self._count(version, piece, mode) for piece in pieces(version, batch, self._schema)]
+        parts = [self._count(version, piece, mode) for piece in portions(version, batch, self._schema)]
         return np.concatenate([np.zeros(0, np.int64), *parts])
 
     def _one(self, view: SegmentView, values: Mapping[str, Value | None]) -> Ids:
         segment, buffers = view.segment, self._buffers
-        codes = segment.rows.encode_one(values)
-        out, found = search.event_by_event(*view.tree, codes, buffers.out, buffers.offsets, buffers.counts, search.FIND)
-        buffers.keep(out)
-        ids: NDArray[np.int32] = out[:found]
+        rows = segment.rows
+        codes = rows.encode_one(values)
+        if len(rows.pieces):
+            slots = self._one_by_pieces(view, codes, values)
+        else:
+            out, found = search.event_by_event(
+                *view.tree, codes, buffers.out, buffers.offsets, buffers.counts, search.FIND
+            )
+            if out is not buffers.out:
+                buffers.keep(out)
+            if not found:
+                return _NO_IDS
+            slots = out[:found]
         if len(segment.special):
-            _, ids = settle(segment, buffers.offsets, ids, {0: values})
+            _, slots = settle(segment, np.array((0, len(slots)), np.int64), slots, {0: values})
+        if rows.alone:
+            ids = rows.subs.take(slots)
+        else:
+            offsets, counts = np.array((0, len(slots)), np.int64), np.zeros(1, np.int64)
+            count_members(slots, offsets, rows.firsts, view.alive, view.holes, counts)
+            ids = np.empty(int(counts[0]), np.int64)
+            write_members(slots, offsets, rows.firsts, rows.subs, view.alive, view.holes, np.zeros(1, np.int64), ids)
         if view.dead:
-            ids = ids[~np.isin(ids, list(view.dead))]
-        return taken(segment.rows.subs, ids)
+            ids = ids[~np.isin(ids, rows.subs[list(view.dead)])]
+        return ids
 
-    def _columns(self, version: Version, events: EventColumns) -> Matches:
+    def _one_by_pieces(self, view: SegmentView, codes: Codes, values: Mapping[str, Value | None]) -> Slots:
+        """The names found for one event in a segment with pieces."""
+        pieces = view.segment.rows.pieces.find_one(values)
+        spread, firsts = _spread(view.segment, codes, pieces, 0, 1)
+        offsets, names, _ = self._run(view, spread, search.FIND)
+        return _met(view.segment, offsets[firsts], names, pieces)[1]
+
+    def _columns(self, version: Version, events: EventColumns) -> _Piece:
         found = [self._view(view, events) for view in version.views]
-        if version.tail:
-            found.append(_match_tail(version.tail, events))
-        return found[0] if len(found) == 1 else Matches.merged(found, events.size)
+        return _Piece.of(found, _match_tail(version.tail, events) if version.tail else None, events.size)
 
-    def _view(self, view: SegmentView, events: EventColumns) -> Matches:
+    def _view(self, view: SegmentView, events: EventColumns) -> _Slots:
         segment = view.segment
-        offsets, ids, _ = self._search(view, events, search.FIND)
+        offsets, slots, _ = self._search(view, events, search.FIND)
         if len(segment.special):
-            offsets, ids = settle(segment, offsets, ids, _Attributes(events, segment))
-        if view.dead:
-            offsets, ids = _without(offsets, ids, view.dead)
-        return Matches(offsets, taken(segment.rows.subs, ids))
+            offsets, slots = settle(segment, offsets, slots, _Attributes(events, segment))
+        return _Slots.of(view, offsets, slots)
 
     def _search(
         self, view: SegmentView, events: EventColumns, mode: int
-    ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
-        """The names found for each event, as offsets and ids, and how many others were only counted."""
-        buffers, codes = self._buffers, view.segment.rows.encode(events)
-        offsets = np.zeros(events.size + 1, np.int64)
-        counts = np.zeros(events.size if mode != search.FIND else 0, np.int64)
+    ) -> tuple[Offsets, NDArray[np.int32], NDArray[np.int64]]:
+        """The names found for each event, as offsets and names, and how many others were only counted."""
+        segment = view.segment
+        codes = segment.rows.encode(events)
+        if not len(segment.rows.pieces):
+            return self._run(view, codes, mode)
+        pieces = segment.rows.pieces.find(events)
+        ends, found, counted = [np.zeros(1, np.int64)], [], []
+        for first, last in _few_at_once(segment, codes, pieces):
+            spread, firsts = _spread(segment, codes, pieces, first, last)
+            offsets, names, counts = self._run(view, spread, mode)
+            ends.append(offsets[firsts][1:] + ends[-1][-1])
+            found.append(names)
+            counted.append(np.add.reduceat(counts, firsts[:-1]) if len(counts) else counts)
+        offsets, names = _met(segment, np.concatenate(ends), _joined(found, np.int32), pieces)
+        return offsets, names, _joined(counted, np.int64)
+
+    def _run(self, view: SegmentView, codes: Codes, mode: int) -> tuple[Offsets, NDArray[np.int32], NDArray[np.int64]]:
+        """The same for rows of codes."""
+        offsets = np.zeros(len(codes) + 1, np.int64)
+        counts = np.zeros(len(codes) if mode != search.FIND else 0, np.int64)
+        out = RESULTS.array(self._room, np.int32)
         if mode == search.ANY or not self._is_together(view.segment, codes):
-            out, found = search.event_by_event(*view.tree, codes, buffers.out, offsets, counts, mode)
-            buffers.keep(out)
+            out, found = search.event_by_event(*view.tree, codes, out, offsets, counts, mode)
+            self._expect(found)
             return offsets, out[:found], counts
-        out, whose, found = search.all_together(view.tree, codes, buffers.out, buffers.whose, offsets, counts, mode)
-        buffers.keep(out, whose)
-        ids = np.empty(found, np.int32)
+        whose = RESULTS.array(self._room, np.int32)
+        out, whose, found = search.all_together(view.tree, codes, out, whose, offsets, counts, mode)
+        self._expect(found)
+        ids = RESULTS.array(found, np.int32)
         search.by_event(out[:found], whose[:found], offsets, ids)
         return offsets, ids, counts
+
+    def _expect(self, found: int) -> None:
+        """Make room for a little more than was found last."""
+        self._room = 4096 + found + found // 4
 
     def _is_together(self, segment: Segment, codes: NDArray[np.int32]) -> bool:
         """Whether batches are best searched all together; decided by the first events that a segment sees."""
@@ -140,8 +277,9 @@ class Lookup:
     def _count(self, version: Version, events: EventColumns, mode: int) -> NDArray[np.int64]:
         total = np.zeros(events.size, np.int64)
         for view in version.views:
-            if view.dead:
-                total += self._view(view, events).counts
+            one_each = view.segment.rows.alone and not view.holes
+            if view.dead or (mode == search.COUNT and not one_each):
+                self._view(view, events).add_counts(total)
                 continue
             offsets, ids, counts = self._search(view, events, mode)
             if len(ids):  # only special rows are found; the others are counted
@@ -152,14 +290,46 @@ class Lookup:
         return total
 
 
-def taken(subs: Ids, slots: NDArray[np.int32]) -> Ids:
-    """The subscriptions of slots."""
-    ids = np.empty(len(slots), np.int64)
-    search.take(subs, slots, ids)
-    return ids
+def _few_at_once(segment: Segment, codes: Codes, pieces: FoundPieces) -> Iterator[tuple[int, int]]:
+    """Ranges of events that together do not have too many codes, as many of them as there are pieces."""
+    before = np.concatenate([np.zeros(1, np.int64), np.cumsum(segment.anchors[pieces.numbers])])
+    ends = before[pieces.offsets[1:]] + np.arange(1, len(codes) + 1)
+    most = max(1, _MOST_CODES // codes.shape[1])
+    first = 0
+    while first < len(codes):
+        start = int(ends[first - 1]) if first else 0
+        last = max(first + 1, int(ends.searchsorted(start + most, "right")))
+        yield first, last
+        first = last
 
 
-def pieces(
+def _spread(
+    segment: Segment, codes: Codes, pieces: FoundPieces, first: int, last: int
+) -> tuple[Codes, NDArray[np.int64]]:
+    """The codes of some events, once for each anchor that they have and once without, and where each event's begin."""
+    offsets = pieces.offsets[first : last + 1]
+    size = last - first + int(np.count_nonzero(segment.anchors[pieces.numbers[offsets[0] : offsets[-1]]]))
+    spread, firsts = np.empty((size, codes.shape[1]), np.int32), np.empty(last - first + 1, np.int64)
+    dim = segment.rows.axes[ANCHOR]
+    spread_codes(codes[first:last], offsets, pieces.numbers, segment.anchors, dim, spread, firsts)
+    return spread, firsts
+
+
+def _met(segment: Segment, offsets: Offsets, names: Slots, pieces: FoundPieces) -> tuple[Offsets, Slots]:
+    """What is found without the rows whose needs are not met."""
+    rows, stamps = segment.rows, segment.rows.pieces.stamps
+    new_offsets = np.empty(len(offsets), np.int64)
+    stamp = stamps.take(len(offsets) - 1)
+    held = segment.special, segment.kinds.slots, rows.need_starts, rows.needs
+    left = meet_needs(names, offsets, *held, *pieces, stamps.met, stamp, new_offsets)
+    return new_offsets, names[:left]
+
+
+def _joined(parts: Sequence[NDArray[Any]], kind: Any) -> NDArray[Any]:
+    return parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, kind), *parts])
+
+
+def portions(
     version: Version, batch: Any, schema: Schema | None, aside: dict[int, EventError] | None = None
 ) -> Iterator[EventColumns]:
     """A batch as columns, cut so that no piece has too many codes; `aside` as in `EventColumns.of`."""
@@ -192,14 +362,6 @@ class _Attributes(dict[int, Mapping[str, Value | None]]):
     def __missing__(self, event: int) -> Mapping[str, Value | None]:
         made = self[event] = {name: self._events.values(name)[event] for name in self._names}
         return made
-
-
-def _without(
-    offsets: NDArray[np.int64], ids: NDArray[np.int32], dead: frozenset[int]
-) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    keep = ~np.isin(ids, list(dead))
-    kept = np.concatenate([[0], np.cumsum(keep)])
-    return kept[offsets], ids[keep]
 
 
 def _match_tail(tail: Mapping[int, tuple[Box, ...]], events: EventColumns) -> Matches:

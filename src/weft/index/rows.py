@@ -1,6 +1,7 @@
 """Rows of code ranges: what a partition tree is built from. Law: joining or renaming rows changes nothing they hold.
 
-A row has one range of codes for each of some axes, and belongs to a subscription, which may have several.
+A row has one range of codes for each of some axes, and belongs to a slot, which may have several. A slot is a filter,
+and has the subscriptions with this filter.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.algebra.box import Box
-from weft.index.axis import Axis
+from weft.index.axis import ANCHOR, Axis
 from weft.index.dimension import CodeDimension, Codes
 from weft.index.events import EventColumns
+from weft.index.pieces import NO_PIECES, Piece, Pieces
+from weft.kernels.groups import gather, group_slots
 from weft.kernels.partition import regroup
 from weft.model.value import Value
 
@@ -31,11 +34,14 @@ class Checked(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows of ranges, the subscriptions they belong to, and the axes' dimensions.
+    """Rows of ranges, the slots they belong to, the subscriptions of these, and the axes' dimensions.
 
     Rows are in the order of their slots. Those of row r are dims, lows, highs[starts[r]:starts[r + 1]]; it belongs to
-    subs[slots[r]]. `boxes` has the box of each row that must be checked with it, `shared` the slots with rows that one
-    event may meet together, and `sources` the boxes, as bytes, of slots whose ranges do not tell them.
+    slots[r]. The subscriptions of slot s are subs[firsts[s]:firsts[s + 1]]; where one is in `subs` is its place.
+    `boxes` has the box of each row that must be checked with it, `shared` the slots with rows that one event may meet
+    together, and `sources` the boxes, as bytes, of slots whose ranges do not tell them. Row r needs the pieces
+    needs[need_starts[r]:need_starts[r + 1]], and must not have those of which the complement is there; where no row
+    needs any, both arrays are empty.
     """
 
     axes: dict[Axis, int]
@@ -45,12 +51,19 @@ class Rows:
     lows: NDArray[Any]
     highs: NDArray[Any]
     slots: Codes
+    firsts: NDArray[Any]
     subs: NDArray[np.int64]
     boxes: dict[int, Checked] = field(default_factory=dict)
     shared: frozenset[int] = frozenset()
     sources: dict[int, bytes] = field(default_factory=dict)
+    pieces: Pieces = NO_PIECES
+    need_starts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    needs: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
     names: frozenset[str] = field(init=False)  # the attributes that any axis or box looks at
     by_name: dict[str, list[tuple[Axis, int]]] = field(init=False, repr=False, compare=False)  # the axes of each
+    alone: bool = field(init=False)  # whether every slot has one subscription, so that a slot is a place
+    axis_of: tuple[Axis, ...] = field(init=False, repr=False, compare=False)  # each dimension
+    plan: tuple[tuple[str | None, Axis, CodeDimension], ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         by_name: dict[str, list[tuple[Axis, int]]] = {}
@@ -58,11 +71,32 @@ class Rows:
             for name in axis.names:
                 by_name.setdefault(name, []).append((axis, dim))
         looked_at = {id(checked.box): checked.box.names for checked in self.boxes.values()}
+        # of each dimension in order: the attribute that it is, if that is all; for single events
+        axis_of = tuple(sorted(self.axes, key=self.axes.__getitem__))
+        few = zip(axis_of, self.dimensions, strict=True) if len(axis_of) <= _FEW_AXES else ()
+        plan = tuple((axis.name if axis.is_plain else None, axis, dimension) for axis, dimension in few)
+        object.__setattr__(self, "axis_of", axis_of)
         object.__setattr__(self, "by_name", by_name)
-        object.__setattr__(self, "names", frozenset(by_name).union(*looked_at.values()))
+        object.__setattr__(self, "alone", len(self.subs) == self.slot_count)
+        object.__setattr__(self, "plan", plan)
+        object.__setattr__(self, "names", frozenset(by_name).union(self.pieces.names, *looked_at.values()))
 
     def __len__(self) -> int:
         return len(self.slots)
+
+    @property
+    def slot_count(self) -> int:
+        """How many slots there are: different filters, unless equal ones were not looked for."""
+        return len(self.firsts) - 1
+
+    def slot_of(self, place: int) -> int:
+        """The slot of a place in `subs`. Cost: O(log slots)."""
+        return place if self.alone else int(self.firsts.searchsorted(self.firsts.dtype.type(place), "right")) - 1
+
+    def first_rows(self) -> NDArray[np.int64]:
+        """The first row of each slot, and where the last one's end."""
+        slots = np.arange(self.slot_count + 1, dtype=np.int32)  # of their own type: no copy
+        return self.slots.searchsorted(slots).astype(np.int64)
 
     def packed(self) -> Rows:
         """The same rows in the smallest integers that hold them."""
@@ -70,7 +104,8 @@ class Rows:
         small = all(dimension.size <= 2**16 for dimension in self.dimensions)
         lows, highs = (ends.astype(np.uint16) if small else ends for ends in (self.lows, self.highs))
         starts = self.starts.astype(np.uint32) if self.starts[-1] < 2**32 else self.starts
-        return replace(self, starts=starts, dims=dims, lows=lows, highs=highs)
+        firsts = self.firsts.astype(np.uint32) if len(self.subs) < 2**32 else self.firsts
+        return replace(self, starts=starts, dims=dims, lows=lows, highs=highs, firsts=firsts)
 
     def constraints(self, row: int) -> tuple[Codes, Codes, Codes]:
         """A row's dimensions, lows and highs."""
@@ -79,10 +114,18 @@ class Rows:
         return dims, lows, highs
 
     def box(self, row: int) -> Box:
-        """The box of a row whose axes are all attributes."""
-        axes = {dim: axis for axis, dim in self.axes.items()}
+        """The box of a row whose axes are all attributes, besides the anchor. Cost: O(constraints of the row)."""
         ranges = zip(*(part.tolist() for part in self.constraints(row)), strict=True)
-        return Box({axes[dim].name: self.dimensions[dim].values(low, high) for dim, low, high in ranges})
+        told = ((self.axis_of[dim], self.dimensions[dim], low, high) for dim, low, high in ranges)
+        return Box({axis.name: dimension.values(low, high) for axis, dimension, low, high in told if axis != ANCHOR})
+
+    def needs_of(self, row: int) -> list[int]:
+        """The pieces that a row needs, and the complements of those that it must not have."""
+        return self.needs[self.need_starts[row] : self.need_starts[row + 1]].tolist() if len(self.needs) else []
+
+    def need_counts(self) -> NDArray[np.int64]:
+        """How many needs each row has."""
+        return np.diff(self.need_starts) if len(self.needs) else np.zeros(len(self), np.int64)
 
     def rows_of(self, slot: int) -> range:
         """The rows of a slot."""
@@ -100,8 +143,20 @@ class Rows:
     def encode_one(self, event: Mapping[str, Value | None]) -> Codes:
         """The codes of one event. Cost: O(log cuts) for each axis of an attribute that it has."""
         if len(self.axes) <= _FEW_AXES:
-            codes = [axis.code(self.dimensions[dim], event) for axis, dim in self.axes.items()] or [0]
-            return np.array([codes], np.int32)
+            codes = []
+            for name, axis, dimension in self.plan:
+                if name is None:
+                    codes.append(axis.code(dimension, event))
+                    continue
+                value = event.get(name)
+                kind = type(value)
+                if kind is float or kind is int:
+                    codes.append(dimension.code_of_number(value))  # type: ignore[arg-type]
+                elif kind is str:
+                    codes.append(dimension.code_of_string(value))  # type: ignore[arg-type]
+                else:
+                    codes.append(dimension.code(value))
+            return np.array([codes or (0,)], np.int32)
         found = np.zeros((1, len(self.dimensions)), np.int32)  # what is absent is 0
         for name in event if len(event) < len(self.by_name) else self.by_name:
             for axis, dim in self.by_name.get(name, ()):
@@ -122,7 +177,18 @@ def _reordered(rows: Rows, order: NDArray[np.int64]) -> tuple[Rows, Codes]:
     place = _inverse(order)
     boxes = {int(place[row]): box for row, box in rows.boxes.items()}
     made = replace(rows, starts=starts, dims=dims, lows=lows, highs=highs, slots=rows.slots[order], boxes=boxes)
-    return made, place
+    need_starts, needs = _needs_of_some(rows, order)
+    return replace(made, need_starts=need_starts, needs=needs), place
+
+
+def _needs_of_some(rows: Rows, order: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """The needs of some rows, or of all, in another order: where they start, and they."""
+    if not len(rows.needs):
+        return rows.need_starts, rows.needs
+    counts = np.diff(rows.need_starts)[order]
+    starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+    places = np.repeat(rows.need_starts[:-1][order] - starts[:-1], counts) + np.arange(starts[-1])
+    return starts, rows.needs[places]
 
 
 def _inverse(order: NDArray[Any]) -> Codes:
@@ -134,22 +200,67 @@ def _inverse(order: NDArray[Any]) -> Codes:
 def renumbered(rows: Rows, new_slot: Codes) -> tuple[Rows, Codes]:
     """The rows with their slots renamed, in the order of the new ones, and the new place of each row."""
     old_slot = _inverse(new_slot)
-    first = rows.slots.searchsorted(np.arange(len(rows.subs) + 1, dtype=np.int32))  # of its own type: no copy
+    first = rows.first_rows()
     counts = np.diff(first)[old_slot]
     order = np.repeat(first[old_slot] - np.cumsum(counts) + counts, counts) + np.arange(len(rows))
     made, place = _reordered(rows, order)
+    firsts, subs = _members(rows, new_slot, rows.slot_count)
     renamed = replace(
         made,
         slots=new_slot[made.slots],
-        subs=rows.subs[old_slot],
+        firsts=firsts,
+        subs=subs,
         shared=frozenset(int(new_slot[slot]) for slot in rows.shared),
         sources={int(new_slot[slot]): source for slot, source in rows.sources.items()},
     )
     return renamed, place
 
 
+def _members(rows: Rows, to: Codes, slots: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The subscriptions when those of slot s become those of slot to[s], of so many: where they begin, and they."""
+    firsts, subs = np.empty(slots + 1, np.int64), np.empty(len(rows.subs), np.int64)
+    gather(rows.firsts, rows.subs, to, firsts, subs)
+    return firsts, subs
+
+
+def united(rows: Rows) -> Rows:
+    """The rows with equal filters in one slot. Cost: O(constraints)."""
+    source = np.full(rows.slot_count, -1, np.int64)
+    known: dict[bytes, int] = {}
+    for slot, said in rows.sources.items():
+        source[slot] = known.setdefault(said, len(known))
+    group = np.empty(rows.slot_count, np.int32)
+    constraints = rows.starts, rows.dims, rows.lows, rows.highs
+    count = group_slots(rows.first_rows(), *constraints, source, group)
+    if count == rows.slot_count:
+        return rows
+    first = np.full(count, -1, np.int32)  # the slot whose rows a group keeps
+    first[group[::-1]] = np.arange(rows.slot_count - 1, -1, -1, dtype=np.int32)
+    kept = first[group] == np.arange(rows.slot_count)
+    order = np.flatnonzero(kept[rows.slots])
+    starts, dims, lows, highs = regroup(*constraints, order)
+    new_row = dict(zip(order.tolist(), range(len(order)), strict=True)) if rows.boxes else {}
+    firsts, subs = _members(rows, group, count)
+    need_starts, needs = _needs_of_some(rows, order)
+    return replace(
+        rows,
+        starts=starts,
+        dims=dims,
+        lows=lows,
+        highs=highs,
+        slots=group[rows.slots[order]],
+        firsts=firsts,
+        subs=subs,
+        boxes={new_row[row]: box for row, box in rows.boxes.items() if row in new_row},
+        shared=frozenset(int(group[slot]) for slot in rows.shared if kept[slot]),
+        sources={int(group[slot]): said for slot, said in rows.sources.items() if kept[slot]},
+        need_starts=need_starts,
+        needs=needs,
+    )
+
+
 class _Ends(NamedTuple):
-    """The living constraints of rows, those of each dimension side by side."""
+    """The living constraints of rows, those of each dimension side by side; without those on the anchor axis."""
 
     places: NDArray[np.int64]  # where they are in the rows' arrays, by dimension
     starts: NDArray[np.int64]  # of each dimension's
@@ -158,7 +269,10 @@ class _Ends(NamedTuple):
 
     @staticmethod
     def of(rows: Rows, living: NDArray[np.bool_]) -> _Ends:
-        kept = np.flatnonzero(np.repeat(living[rows.slots], np.diff(rows.starts).astype(np.int64)))
+        here = np.repeat(living[rows.slots], np.diff(rows.starts).astype(np.int64))
+        if ANCHOR in rows.axes:
+            here &= rows.dims != rows.axes[ANCHOR]
+        kept = np.flatnonzero(here)
         dims = rows.dims[kept]
         order = np.argsort(dims, kind="stable")
         places = kept[order]
@@ -174,14 +288,17 @@ class _Ends(NamedTuple):
 def join_rows(
     parts: Sequence[Rows], alive: Sequence[NDArray[np.bool_]], pause: Callable[[], None] = lambda: None
 ) -> Rows:
-    """The rows of the living slots of several, under dimensions that have all their cuts.
+    """The rows of the living subscriptions of several, under dimensions that have all their cuts.
 
-    Cost: O(n log n) for n constraints, and some array operations for each axis. `pause` is called often: a thread in
-    the background lets others run there.
+    `alive` says for each part which places live; a slot lives if any of its subscriptions does. `pause` is called
+    often: a thread in the background lets others run there. Cost: O(n log n) for n constraints, and some array
+    operations for each axis.
     """
     axes: dict[Axis, int] = {}
     used: list[list[CodeDimension]] = []
-    ends = [_Ends.of(part, living) for part, living in zip(parts, alive, strict=True)]
+    members = [_living(part, places) for part, places in zip(parts, alive, strict=True)]
+    slots_alive = [counts > 0 for counts in members]
+    ends = [_Ends.of(part, living) for part, living in zip(parts, slots_alive, strict=True)]
     for part, end in zip(parts, ends, strict=True):
         for axis, dim in part.axes.items():
             here = end.here(dim)
@@ -196,9 +313,11 @@ def join_rows(
     boxes: dict[int, Checked] = {}
     shared: set[int] = set()
     sources: dict[int, bytes] = {}
-    row_count = sub_count = 0
-    for part, living, end in zip(parts, alive, ends, strict=True):
-        new_slot = sub_count + np.cumsum(living) - 1
+    pieces: dict[Piece, int] = {}
+    need_counts, needs = [np.zeros(1, np.int64)], [np.zeros(0, np.int32)]
+    row_count = slot_count = 0
+    for part, places, living, end in zip(parts, alive, slots_alive, ends, strict=True):
+        new_slot = slot_count + np.cumsum(living) - 1
         kept = living[part.slots]
         low, high, new_dim = end.lows, end.highs, np.zeros(len(end.places), np.int32)
         for axis, dim in part.axes.items():
@@ -209,18 +328,21 @@ def join_rows(
                 to_low, to_high = part.dimensions[dim].translation(dimensions[axes[axis]])
                 low[here], high[here] = to_low[low[here]], to_high[high[here]]
         back = np.argsort(end.places)  # in the order of rows again
-        counts.append(np.diff(part.starts).astype(np.int64)[kept])
+        counts.append(np.diff(part.starts).astype(np.int64)[kept] - (ANCHOR in part.axes))
         dims.append(new_dim[back])
         lows.append(low[back])
         highs.append(high[back])
         slots.append(new_slot[part.slots[kept]])
-        subs.append(part.subs[living])
+        subs.append(part.subs[places])
         new_row = row_count + np.cumsum(kept) - 1
         boxes |= {int(new_row[row]): box for row, box in part.boxes.items() if kept[row]}
         shared |= {int(new_slot[slot]) for slot in part.shared if living[slot]}
         sources |= {int(new_slot[slot]): source for slot, source in part.sources.items() if living[slot]}
+        _, own = _needs_of_some(part, np.flatnonzero(kept))
+        need_counts.append(part.need_counts()[kept])
+        needs.append(_renumbered_needs(part.pieces, own, pieces))
         row_count += int(kept.sum())
-        sub_count += int(living.sum())
+        slot_count += int(living.sum())
     return Rows(
         axes,
         dimensions,
@@ -229,8 +351,30 @@ def join_rows(
         np.concatenate(lows),
         np.concatenate(highs),
         np.concatenate(slots).astype(np.int32),
+        np.cumsum(np.concatenate([np.zeros(1, np.int64), *(counts[counts > 0] for counts in members)])),
         np.concatenate(subs),
         boxes,
         frozenset(shared),
         sources,
+        Pieces(pieces),
+        np.cumsum(np.concatenate(need_counts)) if pieces else np.zeros(0, np.int64),
+        np.concatenate(needs),
     )
+
+
+def _renumbered_needs(known: Pieces, needs: NDArray[np.int32], numbers: dict[Piece, int]) -> NDArray[np.int32]:
+    """The needs under other numbers, which new pieces get in turn."""
+    if not len(needs):
+        return needs
+    used = np.unique(np.where(needs < 0, ~needs, needs))
+    new = np.full(len(known), -1, np.int32)
+    for number in used.tolist():
+        new[number] = numbers.setdefault(known.pieces[number], len(numbers))
+    return np.where(needs < 0, ~new[~needs], new[needs])
+
+
+def _living(rows: Rows, alive: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """How many subscriptions of each slot live."""
+    before = np.concatenate([np.zeros(1, np.int64), np.cumsum(alive)])
+    counts: NDArray[np.int64] = np.diff(before[rows.firsts])
+    return counts

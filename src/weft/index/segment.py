@@ -8,13 +8,15 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.index.rows import Rows, renumbered
+from weft.index.anchors import anchored, anchors_of
+from weft.index.axis import ANCHOR
+from weft.index.rows import Rows, renumbered, united
 from weft.kernels import leaves, partition, search
 from weft.kernels.partition import PartitionTree
 from weft.model.value import Value
@@ -36,21 +38,65 @@ class TreeShape(NamedTuple):
 DEFAULT = TreeShape()
 
 
+class SpecialKinds(NamedTuple):
+    """Of each special row: whether its box is evaluated, whether its slot has other rows, and its slot if neither is
+    so, else -1.
+    """
+
+    asked: NDArray[np.bool_]
+    shared: NDArray[np.bool_]
+    slots: NDArray[np.int32]
+
+    @staticmethod
+    def of(rows: Rows, special: NDArray[np.int32]) -> SpecialKinds:
+        """The kinds of rows."""
+        shared = np.zeros(rows.slot_count, bool)
+        shared[list(rows.shared)] = True
+        asked = np.zeros(len(rows), bool)
+        asked[list(rows.boxes)] = True
+        slots = rows.slots[special]
+        odd = asked[special] | shared[slots]
+        return SpecialKinds(asked[special], shared[slots], np.where(odd, np.int32(-1), slots))
+
+
+def special_rows(rows: Rows) -> NDArray[np.int32]:
+    """The rows that are not decided by the tree alone."""
+    shared = np.zeros(rows.slot_count, bool)
+    shared[list(rows.shared)] = True
+    odd = shared[rows.slots] if len(rows) else np.zeros(0, bool)
+    odd[list(rows.boxes)] = True
+    if len(rows.needs):
+        told = rows.lows[rows.dims == rows.axes[ANCHOR]] > 0  # by the anchor
+        odd |= rows.need_counts() > told
+    return np.flatnonzero(odd).astype(np.int32)
+
+
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Segment:
-    """Rows, the tree over them, and the special ones among them: those that share a slot, or have a box to evaluate."""
+    """Rows, the tree over them, and the special ones among them: those that share a slot, have a box to evaluate, or
+    need more pieces than their anchor.
+    """
 
     rows: Rows
     tree: PartitionTree
     special: NDArray[np.int32]  # the rows that the tree's negative names stand for: row special[~name]
     sorted_subs: NDArray[np.int64]
-    sorted_slots: NDArray[np.int32]
+    sorted_places: NDArray[np.int32]
     shape: TreeShape
-    known: dict[int, int] | None = None  # slots by subscription, where they are few
+    known: dict[int, int] | None = None  # places by subscription, where they are few
+    kinds: SpecialKinds = field(init=False)
+    anchors: NDArray[np.bool_] = field(init=False)  # which pieces are
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kinds", SpecialKinds.of(self.rows, self.special))
+        object.__setattr__(self, "anchors", anchors_of(self.rows))
 
     @staticmethod
     def build(rows: Rows, shape: TreeShape = DEFAULT, budget: float = math.inf) -> Segment:
-        """The segment of rows; cells grow until matching needs no more than `budget` bytes a subscription."""
+        """The segment of rows, equal filters united; cells grow until matching needs at most `budget` bytes a
+        subscription.
+        """
+        rows = anchored(united(rows))
         made = Segment._built(rows, shape)
         while made.nbytes > budget * len(rows.subs) and len(rows.subs) > _FEW and made.shape.alpha < _WIDEST:
             made = Segment._built(rows, shape._replace(alpha=2 * made.shape.alpha))
@@ -59,28 +105,30 @@ class Segment:
     @staticmethod
     def _built(rows: Rows, shape: TreeShape) -> Segment:
         names = rows.slots.copy()
-        shared = np.zeros(len(rows.subs), bool)
-        shared[list(rows.shared)] = True
-        odd = shared[rows.slots] if len(rows) else np.zeros(0, bool)
-        odd[list(rows.boxes)] = True
-        special = np.flatnonzero(odd).astype(np.int32)
+        special = special_rows(rows)
         names[special] = ~np.arange(len(special), dtype=np.int32)
         sizes = np.array([dimension.size for dimension in rows.dimensions] or [1], np.int64)
         constraints = rows.starts, rows.dims, rows.lows, rows.highs
         tree: PartitionTree = partition.build(
             *constraints, names, sizes, shape.leaf, float(shape.alpha), shape.most_cells
         )
-        by_sub = np.argsort(rows.subs, kind="stable")  # before they are renamed: often they come sorted
-        sorted_subs = rows.subs[by_sub]
+        alone = rows.alone
+        by_sub = np.argsort(rows.subs, kind="stable") if alone else None  # before they are renamed: often sorted
+        sorted_subs = rows.subs if by_sub is None else rows.subs[by_sub]
         rows, special, new_slot = _near(rows, tree, special)
-        return Segment(rows.packed(), tree, special, sorted_subs, new_slot[by_sub], shape, known_slots(rows))
+        if by_sub is not None:
+            places = new_slot[by_sub]
+        else:
+            places = np.argsort(rows.subs, kind="stable").astype(np.int32)
+            sorted_subs = rows.subs[places]
+        return Segment(rows.packed(), tree, special, sorted_subs, places, shape, known_places(rows))
 
-    def slot(self, sub: int) -> int:
-        """The slot of a subscription, or -1."""
+    def place(self, sub: int) -> int:
+        """The place of a subscription, or -1."""
         if self.known is not None:
             return self.known.get(sub, -1)
         at = bisect_left(self.sorted_subs.data, sub)  # for one number much quicker than numpy's
-        return int(self.sorted_slots[at]) if at < len(self.sorted_subs) and self.sorted_subs[at] == sub else -1
+        return int(self.sorted_places[at]) if at < len(self.sorted_subs) and self.sorted_subs[at] == sub else -1
 
     def without(self, tree: PartitionTree, slots: Iterable[int]) -> PartitionTree:
         """The tree when these slots are dead too."""
@@ -96,19 +144,21 @@ class Segment:
     def nbytes(self) -> int:
         """The bytes of everything that matching reads."""
         dims = sum(d.numbers.nbytes + d.sides.nbytes + d.moments.nbytes + d.table.nbytes for d in self.rows.dimensions)
-        return sum(array.nbytes for array in self.tree) + dims + self.rows.subs.nbytes + self.special.nbytes
+        members = self.rows.subs.nbytes + self.rows.firsts.nbytes
+        pieces = self.rows.pieces.nbytes + self.rows.need_starts.nbytes + self.rows.needs.nbytes
+        return sum(array.nbytes for array in self.tree) + dims + members + self.special.nbytes + pieces
 
     @property
     def row_bytes(self) -> int:
         """The bytes of what only changes need: rows in code, and where a subscription is."""
         rows = self.rows
-        arrays = [rows.starts, rows.dims, rows.lows, rows.highs, rows.slots, self.sorted_subs, self.sorted_slots]
+        arrays = [rows.starts, rows.dims, rows.lows, rows.highs, rows.slots, self.sorted_subs, self.sorted_places]
         return sum(array.nbytes for array in arrays)
 
 
-def known_slots(rows: Rows) -> dict[int, int] | None:
-    """The slots by subscription, if they are few: quicker to ask than a sorted array."""
-    return {sub: slot for slot, sub in enumerate(rows.subs.tolist())} if len(rows.subs) <= _FEW else None
+def known_places(rows: Rows) -> dict[int, int] | None:
+    """The places by subscription, if they are few: quicker to ask than a sorted array."""
+    return {sub: place for place, sub in enumerate(rows.subs.tolist())} if len(rows.subs) <= _FEW else None
 
 
 def _near(
@@ -118,7 +168,7 @@ def _near(
 
     The tree's names change in place. Returns the rows, the special ones among them, and the new slots by the old.
     """
-    new_slot = np.full(len(rows.subs), -1, np.int32)
+    new_slot = np.full(rows.slot_count, -1, np.int32)
     leaves.rename(tree.ids, tree.live, new_slot)
     rows, place = renumbered(rows, new_slot)
     names = np.argsort(place[special])  # special rows in the order of rows again
@@ -143,19 +193,20 @@ def settle(
     if not special.any():
         return offsets, ids
     events = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
-    rows = segment.special[~ids[special]]
+    names = ~ids[special]
+    rows = segment.special[names]
     keep = np.ones(len(ids), bool)
     boxes = segment.rows.boxes
     places = np.flatnonzero(special)
-    for place, row in zip(places.tolist(), rows.tolist(), strict=True):
-        asked = boxes.get(row)
-        if asked is not None and not asked.box.admits(attributes[int(events[place])]):
+    asked = segment.kinds.asked[names]
+    for place, row in zip(places[asked].tolist(), rows[asked].tolist(), strict=True):
+        if not boxes[row].box.admits(attributes[int(events[place])]):
             keep[place] = False
     slots = ids.copy()
     slots[special] = segment.rows.slots[rows]
     # a shared slot may be found through several rows: keep the first
-    kept = places[keep[places]]
-    pairs = events[kept] * np.int64(len(segment.rows.subs)) + slots[kept]
+    kept = places[keep[places] & segment.kinds.shared[names]]
+    pairs = events[kept] * np.int64(segment.rows.slot_count) + slots[kept]
     _, first = np.unique(pairs, return_index=True)
     again = np.ones(len(kept), bool)
     again[first] = False

@@ -17,19 +17,20 @@ from numpy.typing import NDArray
 
 from weft.algebra.box import Box
 from weft.errors import FilterError, SnapshotError
-from weft.index.axis import Axis
+from weft.index.axis import ANCHOR, Axis
 from weft.index.box_codec import decode_boxes, decode_subject, encode_subject
-from weft.index.dimension import CodeDimension
+from weft.index.dimension import AnchorDimension, CodeDimension
+from weft.index.pieces import LONGEST, Piece, Pieces
 from weft.index.rows import Checked, Rows
-from weft.index.segment import PartitionTree, Segment, TreeShape, known_slots
+from weft.index.segment import PartitionTree, Segment, TreeShape, known_places, special_rows
 from weft.index.snapshot_files import Folder, opened, write_array, write_folder, write_meta
-from weft.index.verify import check_arrays, check_filters, check_tree
+from weft.index.verify import check_arrays, check_filters, check_needs, check_tree
 from weft.language.constant import encodes
 from weft.language.predicate import Predicates
 from weft.model.schema import Schema
 from weft.model.value import INT_MAX, INT_MIN
 
-FORMAT, VERSION = "weft-index", 3
+FORMAT, VERSION = "weft-index", 4
 _TYPES: dict[str, tuple[str, ...]] = {
     "tree_nodes": ("int32",),
     "tree_children": ("int32",),
@@ -42,10 +43,11 @@ _TYPES: dict[str, tuple[str, ...]] = {
     "rows_lows": ("uint16", "int32"),
     "rows_highs": ("uint16", "int32"),
     "rows_slots": ("int32",),
+    "rows_firsts": ("uint32", "int64"),  # of the subscriptions of each slot
     "rows_subs": ("int64",),
     "special": ("int32",),
     "sorted_subs": ("int64",),
-    "sorted_slots": ("int32",),
+    "sorted_places": ("int32",),
     "shared": ("int32",),
     "numbers": ("float64",),  # of all dimensions, one after another; so are the sides and the timestamps
     "sides": ("uint8",),
@@ -53,6 +55,11 @@ _TYPES: dict[str, tuple[str, ...]] = {
     "sources": ("uint8",),  # of the slots whose ranges do not tell their boxes, one after another
     "source_slots": ("int32",),
     "source_ends": ("int64",),
+    "piece_bytes": ("uint8",),  # of all pieces, one after another
+    "piece_ends": ("int64",),
+    "piece_axes": ("int32",),  # the number of its attribute and case, as in the JSON
+    "need_starts": ("int64",),
+    "needs": ("int32",),
     "checked_rows": ("int32",),  # the rows for which a box is evaluated
     "checked_boxes": ("int32",),  # and the number of that box among those of its slot
 }
@@ -62,8 +69,8 @@ _AXES = {  # how the axes of an attribute are named, by whether its strings are 
     (False, True): "folded",
     (True, True): "reverse_folded",
 }
-_ROW_ARRAYS = ("starts", "dims", "lows", "highs", "slots", "subs")
-_OWN_ARRAYS = ("special", "sorted_subs", "sorted_slots")
+_ROW_ARRAYS = ("starts", "dims", "lows", "highs", "slots", "firsts", "subs")
+_OWN_ARRAYS = ("special", "sorted_subs", "sorted_places")
 
 
 def write_snapshot(path: Path, segment: Segment, schema: Schema | None) -> None:
@@ -127,6 +134,7 @@ def _arrays(segment: Segment) -> dict[str, NDArray[Any]]:
     arrays |= {name: getattr(segment, name) for name in _OWN_ARRAYS}
     slots, checked = sorted(rows.sources), sorted(rows.boxes)
     sources = [rows.sources[slot] for slot in slots]
+    kinds: dict[tuple[Any, ...], int] = {kind: number for number, kind in enumerate(_piece_axes(rows))}
     return arrays | {
         "shared": np.array(sorted(rows.shared), np.int32),
         "numbers": np.concatenate([np.zeros(0), *(dimension.numbers for dimension in exact)]),
@@ -135,6 +143,11 @@ def _arrays(segment: Segment) -> dict[str, NDArray[Any]]:
         "sources": np.frombuffer(b"".join(sources), np.uint8),
         "source_slots": np.array(slots, np.int32),
         "source_ends": np.cumsum([len(source) for source in sources], dtype=np.int64),
+        "piece_bytes": np.frombuffer(b"".join(piece.data for piece in rows.pieces.pieces), np.uint8),
+        "piece_ends": np.cumsum([len(piece.data) for piece in rows.pieces.pieces], dtype=np.int64),
+        "piece_axes": np.array([kinds[piece[:2]] for piece in rows.pieces.pieces], np.int32),
+        "need_starts": rows.need_starts,
+        "needs": rows.needs,
         "checked_rows": np.array(checked, np.int32),
         "checked_boxes": np.array([rows.boxes[row].number for row in checked], np.int32),
     }
@@ -147,12 +160,20 @@ def _described(segment: Segment, schema: Schema | None) -> dict[str, Any]:
         "cuts": [[0 if d.inexact else len(d.numbers), len(d.moments)] for d in dimensions],
         "numbers": {at: d.cuts()[0] for at, d in enumerate(dimensions) if d.inexact},
         "strings": [dimension.strings for dimension in dimensions],
+        "pieces": _piece_axes(segment.rows),
         "shape": list(segment.shape),
         "schema": None if schema is None else schema.to_dict(),
     }
 
 
+def _piece_axes(rows: Rows) -> list[tuple[str, bool]]:
+    """The attributes that have pieces, and whether these are of foldings."""
+    return sorted({(piece.name, piece.folded) for piece in rows.pieces.pieces})
+
+
 def _axis_form(axis: Axis) -> Any:
+    if axis == ANCHOR:
+        return {"anchor": True}
     if axis.subject is not None:
         return {"subject": encode_subject(axis.subject)}
     return {_AXES[axis.reverse, axis.folded]: axis.name}
@@ -163,6 +184,8 @@ def _axis_form(axis: Axis) -> Any:
 
 def _axis(form: Any, predicates: Predicates) -> Axis:
     ((kind, value),) = form.items()
+    if kind == "anchor" and value is True:
+        return ANCHOR
     if kind == "subject":
         return Axis(subject=decode_subject(value, predicates))
     if kind not in _AXES.values() or not isinstance(value, str) or not value or not encodes(value):
@@ -176,10 +199,14 @@ def _built(meta: Any, arrays: dict[str, NDArray[Any]], predicates: Predicates) -
     axes = {_axis(form, predicates): at for at, form in enumerate(meta["axes"])}
     if len(axes) != len(meta["axes"]) or len(axes) != len(dimensions):
         raise ValueError("an axis is repeated, or has no dimension")
+    pieces = _pieces(meta["pieces"], arrays)
+    if ANCHOR in axes:
+        dimensions[axes[ANCHOR]] = AnchorDimension(len(pieces))
     shape = TreeShape(int(meta["shape"][0]), float(meta["shape"][1]), int(meta["shape"][2]))
     held: dict[str, Any] = {name: arrays[f"rows_{name}"] for name in _ROW_ARRAYS}
     tree = PartitionTree(*(arrays[f"tree_{name}"] for name in PartitionTree._fields))
     check_arrays(held, arrays, axes, dimensions)
+    check_needs(held, arrays, axes, len(pieces))
     sources = _sources(arrays)
     rows = Rows(
         axes,
@@ -188,9 +215,14 @@ def _built(meta: Any, arrays: dict[str, NDArray[Any]], predicates: Predicates) -
         boxes=_boxes(held["slots"], arrays, sources, predicates),
         shared=frozenset(arrays["shared"].tolist()),
         sources=sources,
+        pieces=pieces,
+        need_starts=arrays["need_starts"],
+        needs=arrays["needs"],
     )
     own: dict[str, Any] = {name: arrays[name] for name in _OWN_ARRAYS}
-    segment = Segment(rows=rows, tree=tree, shape=shape, known=known_slots(rows), **own)
+    if not np.array_equal(special_rows(rows), own["special"]):
+        raise ValueError("rows are not named as they must be")
+    segment = Segment(rows=rows, tree=tree, shape=shape, known=known_places(rows), **own)
     check_tree(segment)
     return segment, schema
 
@@ -233,6 +265,28 @@ def _number_cut(value: Any, side: Any) -> tuple[float, int]:
     return value, side
 
 
+def _pieces(said: Any, arrays: dict[str, NDArray[Any]]) -> Pieces:
+    ends, axes, data = arrays["piece_ends"], arrays["piece_axes"], arrays["piece_bytes"].tobytes()
+    if len(ends) != len(axes) or (ends[-1] if len(ends) else 0) != len(data):
+        raise ValueError("pieces are cut off")
+    lengths = np.diff(ends, prepend=0)
+    if len(ends) and (lengths.min() < 1 or lengths.max() > LONGEST or axes.min() < 0):
+        raise ValueError("a piece is empty, too long or of no attribute")
+    kinds = [_piece_axis(*each) for each in said]
+    starts = (ends - lengths).tolist()
+    cut = zip(axes.tolist(), starts, ends.tolist(), strict=True)
+    pieces = Pieces(Piece(kinds[axis][0], kinds[axis][1], data[start:end]) for axis, start, end in cut)
+    if len(pieces.numbers) != len(ends):
+        raise ValueError("a piece is repeated")
+    return pieces
+
+
+def _piece_axis(name: Any, folded: Any) -> tuple[str, bool]:
+    if not isinstance(name, str) or not name or not encodes(name) or not isinstance(folded, bool):
+        raise ValueError(f"{name!r} cannot name an attribute with pieces")
+    return name, folded
+
+
 def _sources(arrays: dict[str, NDArray[Any]]) -> dict[int, bytes]:
     data = arrays["sources"].tobytes()
     ends = [0, *arrays["source_ends"].tolist()]
@@ -250,7 +304,7 @@ def _boxes(
             try:
                 found = decode_boxes(sources[slot], predicates)
             except (KeyError, ValueError) as error:
-                sub = int(arrays["rows_subs"][slot])
+                sub = int(arrays["rows_subs"][arrays["rows_firsts"][slot]])
                 raise type(error)(f"the filter of subscription {sub}: {error}") from error
         if number < 0:
             raise ValueError("a row refers to a box that does not exist")

@@ -46,9 +46,10 @@ def stats_of(views: Sequence[SegmentView], waiting: int, seen: tuple[int, int, i
     expensive: list[tuple[int, int]] = []
     for view in views:
         tree = view.segment.tree
-        copies = np.bincount(tree.ids[tree.places()], minlength=len(view.alive))
-        most = np.argsort(-copies[: len(view.alive)], kind="stable")[:10].tolist()
-        expensive += [(int(view.segment.rows.subs[slot]), int(copies[slot])) for slot in most]
+        held = view.segment.rows
+        copies = np.bincount(tree.ids[tree.places()], minlength=held.slot_count)
+        most = np.argsort(-copies[: held.slot_count], kind="stable")[:10].tolist()
+        expensive += [(int(held.subs[held.firsts[slot]]), int(copies[slot])) for slot in most]
     return Stats(
         subscriptions=living + waiting,
         waiting=waiting,

@@ -285,9 +285,18 @@ class TreeIndex:
             event = conformed(event, self.schema)
         return self._lookup.one(self._version, attributes_of(event))
 
-    def match_batch(self, batch: AnyBatch) -> Matches:
-        """The subscriptions of each event; events that cannot be read are set aside, with the reason."""
-        return self._lookup.batch(self._version, batch)
+    def match_batch(self, batch: AnyBatch, *, out: Ids | None = None, by: Ids | None = None) -> Matches:
+        """The subscriptions of each event; events that cannot be read are set aside, with the reason.
+
+        Ids are written to `out`, an array of 64-bit integers, if it is large enough. With `by`, an array that gives
+        each subscription a label, a small integer, the result has the distinct labels of each event instead.
+
+        >>> index = TreeIndex()
+        >>> index.add_texts([0, 1, 2], ["x > 5", "x > 6", "x > 7"])
+        >>> [sorted(labels.tolist()) for labels in index.match_batch([{"x": 7}, {"x": 8}], by=np.array([4, 4, 9]))]
+        [[4], [4, 9]]
+        """
+        return self._lookup.batch(self._version, batch, out, by)
 
     def count_batch(self, batch: AnyBatch) -> NDArray[np.int64]:
         """How many subscriptions each event matches. Raises EventError for an event that cannot be read."""
@@ -307,7 +316,8 @@ class TreeIndex:
         found = version.find(sub)
         if found is None:
             raise UnknownIdError(f"there is no subscription {shown(sub)}", sub)
-        rows, slot = found[0].segment.rows, found[1]
+        rows = found[0].segment.rows
+        slot = rows.slot_of(found[1])
         if slot in rows.sources:
             return to_filter(NormalForm(decode_boxes(rows.sources[slot], self.predicates), self.schema))
         return to_filter(simplify((rows.box(row) for row in rows.rows_of(slot)), self.schema))
@@ -390,9 +400,7 @@ class TreeIndex:
         version = self._version
         found = list(version.tail)
         for view in version.views:
-            alive = view.alive.copy()
-            alive[list(view.dead)] = False
-            found += view.segment.rows.subs[alive].tolist()
+            found += view.segment.rows.subs[view.living()].tolist()
         return sorted(found)
 
     def check(self) -> None:
@@ -403,10 +411,14 @@ class TreeIndex:
             rows = view.segment.rows
             assert len(view.alive) == len(rows.subs)
             assert (np.diff(rows.slots) >= 0).all()
-            assert all(view.alive[slot] for slot in view.dead)
-            alive = view.alive.copy()
-            alive[list(view.dead)] = False
-            living = set(rows.subs[alive].tolist())
+            assert all(view.alive[place] for place in view.dead)
+            firsts = rows.firsts.astype(np.int64)
+            assert firsts[0] == 0
+            assert firsts[-1] == len(rows.subs)
+            assert (np.diff(firsts) > 0).all()
+            if not view.holes:
+                assert (np.diff(np.concatenate([[0], np.cumsum(view.alive)])[firsts]) % np.diff(firsts) == 0).all()
+            living = set(rows.subs[view.living()].tolist())
             assert seen.isdisjoint(living), "a subscription is there twice"
             seen |= living
             for at, dimension in enumerate(rows.dimensions):

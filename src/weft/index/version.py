@@ -20,23 +20,35 @@ from weft.index.segment import PartitionTree, Segment
 
 
 class SegmentView(NamedTuple):
-    """A segment and what is dead in it: for good in the tree and in `alive`, and the newest in `dead`."""
+    """A segment and what is dead in it: for good in the tree and in `alive`, and the newest in `dead`, by places.
+
+    A slot is dead in the tree when all of its subscriptions are.
+    """
 
     segment: Segment
     tree: PartitionTree  # the segment's, with what lives now
     alive: NDArray[np.bool_]
     dead: frozenset[int]
     born: int  # how many of `alive` are
+    holes: bool = False  # whether a slot that lives in the tree has subscriptions that do not
 
     @property
     def size(self) -> int:
         """How many subscriptions live."""
         return self.born - len(self.dead)
 
-    def slot(self, sub: int) -> int:
-        """The slot of a living subscription, or -1."""
-        slot = self.segment.slot(sub)
-        return slot if slot >= 0 and self.alive[slot] and slot not in self.dead else -1
+    def place(self, sub: int) -> int:
+        """The place of a living subscription, or -1."""
+        place = self.segment.place(sub)
+        return place if place >= 0 and self.alive[place] and place not in self.dead else -1
+
+    def living(self) -> NDArray[np.bool_]:
+        """Which places live. Cost: O(places) if any died of late."""
+        if not self.dead:
+            return self.alive
+        alive = self.alive.copy()
+        alive[list(self.dead)] = False
+        return alive
 
 
 class Version(NamedTuple):
@@ -77,23 +89,23 @@ class Version(NamedTuple):
         gone: dict[int, set[int]] = {}
         for sub in subs:
             for at, view in enumerate(views):
-                slot = view.slot(sub)
-                if slot >= 0:
-                    gone.setdefault(at, set()).add(slot)
+                place = view.place(sub)
+                if place >= 0:
+                    gone.setdefault(at, set()).add(place)
                     break
         buried_some = False
-        for at, slots in gone.items():
-            views[at] = views[at]._replace(dead=views[at].dead | slots)
+        for at, places in gone.items():
+            views[at] = views[at]._replace(dead=views[at].dead | places)
             if len(views[at].dead) > most:
                 views[at], buried_some = buried(views[at]), True
         return tuple(views), buried_some
 
     def find(self, sub: int) -> tuple[SegmentView, int] | None:
-        """The view and slot of a subscription that is not in the tail."""
+        """The view and place of a subscription that is not in the tail."""
         for view in self.views:
-            slot = view.slot(sub)
-            if slot >= 0:
-                return view, slot
+            place = view.place(sub)
+            if place >= 0:
+                return view, place
         return None
 
 
@@ -115,22 +127,18 @@ def view_of_tail(tail: Mapping[int, tuple[Box, ...]], build: Build) -> SegmentVi
 
 def joined(views: Sequence[SegmentView], build: Build, pause: Callable[[], None] = lambda: None) -> SegmentView:
     """The living of several views in one segment; `pause` as in `join_rows`."""
-    alive = []
-    for view in views:
-        living = view.alive.copy()
-        living[list(view.dead)] = False
-        alive.append(living)
-    return whole(build(join_rows([view.segment.rows for view in views], alive, pause)))
+    return whole(build(join_rows([view.segment.rows for view in views], [view.living() for view in views], pause)))
 
 
 def buried(view: SegmentView) -> SegmentView:
     """The view with its newest dead taken out of the tree for good."""
     if not view.dead:
         return view
-    alive = view.alive.copy()
-    alive[list(view.dead)] = False
-    tree = view.segment.without(view.tree, sorted(view.dead))
-    return SegmentView(view.segment, tree, alive, frozenset(), view.size)
+    alive, rows = view.living(), view.segment.rows
+    slots = sorted({rows.slot_of(place) for place in view.dead})
+    gone = [slot for slot in slots if not alive[rows.firsts[slot] : rows.firsts[slot + 1]].any()]
+    tree = view.segment.without(view.tree, gone)
+    return SegmentView(view.segment, tree, alive, frozenset(), view.size, view.holes or len(gone) < len(slots))
 
 
 def bury_late(made: SegmentView, before: Sequence[SegmentView], after: Sequence[SegmentView]) -> SegmentView:
@@ -140,8 +148,8 @@ def bury_late(made: SegmentView, before: Sequence[SegmentView], after: Sequence[
         if one is not other:
             died = (set(np.flatnonzero(one.alive & ~other.alive).tolist()) | other.dead) - one.dead
             gone += one.segment.rows.subs[sorted(died)].tolist()
-    slots = (made.segment.slot(sub) for sub in gone)
-    return buried(made._replace(dead=made.dead | frozenset(slot for slot in slots if slot >= 0)))
+    places = (made.segment.place(sub) for sub in gone)
+    return buried(made._replace(dead=made.dead | frozenset(place for place in places if place >= 0)))
 
 
 def _has(ordered: Ids, sub: int) -> bool:

@@ -23,8 +23,16 @@ def grown(array, size):
     if size <= array.size:
         return array
     longer = np.empty(max(size, 2 * array.size), array.dtype)
-    longer[: array.size] = array
+    for at in range(array.size):  # loops compile in a fraction of the time that assignments of slices take
+        longer[at] = array[at]
     return longer
+
+
+@jit
+def _fill(array, first, last, value):
+    """Write a value to array[first:last]."""
+    for at in range(first, last):
+        array[at] = value
 
 
 @jit
@@ -54,11 +62,12 @@ def _alike_together(starts, ranges, ids, rows, path_low, path_high, scratch):
     the rarest column.
     """
     count, touched, _, bit, _ = scratch
-    n, found, special = rows.size, 0, 0
-    keys, order = np.empty(n, np.int64), rows.copy()
+    n, found, special = rows.size, np.int64(0), np.int64(0)
+    keys, order = np.empty(n, np.int64), np.empty(n, np.int32)
     for at in range(n):
         fetch(starts, ranges, rows, at)
         row, key = rows[at], np.int64(0)
+        order[at] = row
         for place in range(3 * starts[row], 3 * starts[row + 1], 3):
             dim = ranges[place]
             if bit[dim] < 0:
@@ -95,7 +104,8 @@ def _without_first(keys, order, bit, later_keys, later):
         has = key >> bit & 1
         with_it += has
         to += 1 - has
-    keys[to:], order[to:] = later_keys[:with_it], later[:with_it]
+    for at in range(with_it):
+        keys[to + at], order[to + at] = later_keys[at], later[at]
 
 
 @jit
@@ -121,7 +131,7 @@ def write_leaf(starts, ranges, ids, rows, path_low, path_high, scratch, leaves, 
         last = min(n, first + 32)
         live[block] = np.uint32((np.uint64(1) << np.uint64(last - first)) - np.uint64(1))
         special = 0
-        found = 0
+        found = np.int64(0)
         for at in range(first, last):
             row = rows[at]
             leaf_ids[32 * block + at - first] = ids[row]
@@ -137,7 +147,7 @@ def write_leaf(starts, ranges, ids, rows, path_low, path_high, scratch, leaves, 
                         score[dim] = 0.0
                     count[dim] += 1
                     score[dim] += 1.0 - (high - low + 1) / (path_high[dim] - path_low[dim] + 1)
-        leaf_ids[32 * block + last - first : 32 * block + 32] = 0
+        _fill(leaf_ids, 32 * block + last - first, 32 * block + 32, np.int32(0))
         _descending(touched, found, score)  # the most selective column first
         columns = grown(columns, at_column + 2 + found)
         data = grown(data, 32 * (at_data + 4 * found))
@@ -150,16 +160,16 @@ def write_leaf(starts, ranges, ids, rows, path_low, path_high, scratch, leaves, 
             where[dim] = to
             count[dim] = kind  # the counts are no longer needed; from here on the array holds the kind
             if kind == BYTES:
-                octets[2 * to : 2 * to + 32] = 0
-                octets[2 * to + 32 : 2 * to + 64] = 255
+                _fill(octets, 2 * to, 2 * to + 32, np.uint8(0))
+                _fill(octets, 2 * to + 32, 2 * to + 64, np.uint8(255))
                 at_data += 1
             elif kind == NARROW:
-                data[to : to + 32] = 0
-                data[to + 32 : to + 64] = 65535
+                _fill(data, to, to + 32, np.uint16(0))
+                _fill(data, to + 32, to + 64, np.uint16(65535))
                 at_data += 2
             else:
-                data[to : to + 64] = 0
-                data[to + 64 : to + 128] = 65535
+                _fill(data, to, to + 64, np.uint16(0))
+                _fill(data, to + 64, to + 128, np.uint16(65535))
                 at_data += 4
         columns[at_column] = found + special
         columns[at_column + 1] = at_data - before

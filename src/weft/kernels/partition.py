@@ -123,6 +123,15 @@ def _cut(starts, ranges, rows, dim, shift, most, cells, from_cell, to_cell):
 
 
 @jit
+def _first(array, size):
+    """A copy of the first items."""
+    made = np.empty(size, array.dtype)
+    for at in range(size):
+        made[at] = array[at]
+    return made
+
+
+@jit
 def build(starts, dims, lows, highs, ids, sizes, leaf, alpha, most_cells):
     """The tree over all rows.
 
@@ -142,7 +151,7 @@ def build(starts, dims, lows, highs, ids, sizes, leaf, alpha, most_cells):
     size[0], depth, made = n, 1, 1
     children, child_count = np.empty(64, np.int32), 0
     leaves = np.empty(64, np.int32), np.empty(64 * 32, np.uint16), np.empty(32 * 64, np.int32), np.empty(64, np.uint32)
-    ends = 0, 0, 0  # of columns, of data (in units) and of blocks
+    ends = np.int64(0), np.int64(0), np.int64(0)  # of columns, of data (in units) and of blocks
     used = np.zeros(d, np.bool_)
     count, touched = np.zeros(d, np.int64), np.empty(d + 1, np.int32)
     benefit, width, score = np.zeros(d), np.zeros(d), np.zeros(d)
@@ -175,7 +184,8 @@ def build(starts, dims, lows, highs, ids, sizes, leaf, alpha, most_cells):
             most = min(max(most_cells, n_cells * 3 // 10), 64, n_cells - 1)
             if cells.size < n_cells + 1:
                 cells = np.empty(2 * n_cells + 1, np.int64)
-            cells[: n_cells + 1] = 0
+            for cell in range(n_cells + 1):
+                cells[cell] = 0
             wide, total = _cut(starts, ranges, pool[start : start + c], best, shift, most, cells, from_cell, to_cell)
         if best >= 0 and wide < c:
             # The rows of the node stay in place until its children are done; the children's rows go on top of the pool.
@@ -196,7 +206,8 @@ def build(starts, dims, lows, highs, ids, sizes, leaf, alpha, most_cells):
                         pool[cells[cell]] = row
                         cells[cell] += 1
             nodes = grown(nodes, NODE * (made + n_cells + 1))
-            nodes[NODE * made : NODE * (made + n_cells + 1)] = -1
+            for at in range(NODE * made, NODE * (made + n_cells + 1)):
+                nodes[at] = -1
             parent, path_dim = grown(parent, made + n_cells + 1), grown(path_dim, made + n_cells + 1)
             cell_low, cell_high = grown(cell_low, made + n_cells + 1), grown(cell_high, made + n_cells + 1)
             first, size = grown(first, made + n_cells + 1), grown(size, made + n_cells + 1)
@@ -242,20 +253,23 @@ def build(starts, dims, lows, highs, ids, sizes, leaf, alpha, most_cells):
             up = parent[up]
     columns, data, leaf_ids, live = leaves
     return PartitionTree(
-        nodes[: NODE * made].copy(),
-        children[:child_count].copy(),
-        columns[: ends[0]].copy(),
-        data[: 32 * ends[1]].copy(),
-        leaf_ids[: 32 * ends[2]].copy(),
-        live[: ends[2]].copy(),
+        _first(nodes, NODE * made),
+        _first(children, child_count),
+        _first(columns, ends[0]),
+        _first(data, 32 * ends[1]),
+        _first(leaf_ids, 32 * ends[2]),
+        _first(live, ends[2]),
     )
 
 
 @jit
 def regroup(starts, dims, lows, highs, order):
-    """The constraints of the rows in another order: starts, dims, lows, highs."""
-    new_starts = np.empty(starts.size, np.int64)
-    new_dims, new_lows, new_highs = np.empty_like(dims), np.empty_like(lows), np.empty_like(highs)
+    """The constraints of some rows, or of all, in another order: starts, dims, lows, highs."""
+    new_starts = np.empty(order.size + 1, np.int64)
+    to = 0
+    for at in range(order.size):
+        to += starts[order[at] + 1] - starts[order[at]]
+    new_dims, new_lows, new_highs = np.empty(to, dims.dtype), np.empty(to, lows.dtype), np.empty(to, highs.dtype)
     to = 0
     for at in range(order.size):
         new_starts[at] = to

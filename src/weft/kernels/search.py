@@ -95,7 +95,7 @@ def event_by_event(nodes, children, columns, data, ids, live, codes, out, offset
     """
     tree = PartitionTree(nodes, children, columns, data, ids, live)
     stack, leaves = np.empty(64, np.int64), np.empty(64, np.int64)
-    found = 0
+    found = np.int64(0)
     offsets[0] = 0
     for event in range(codes.shape[0]):
         depth, reached = 1, 0
@@ -156,7 +156,7 @@ def all_together(tree, codes, out, whose, offsets, counts, mode):
     stack, begins, sizes = np.zeros(64, np.int64), np.zeros(64, np.int64), np.zeros(64, np.int64)
     sizes[0], depth = events, 1
     cells, touched = np.zeros(64, np.int64), np.empty(64, np.int64)
-    found = 0
+    found = np.int64(0)
     ends = np.zeros(events + 1, np.int64)
     while depth > 0:
         depth -= 1

@@ -317,7 +317,8 @@ def _missing(nodes, children, rows, copies, d):
                 first, last = -1, -1
             if size + last - first + 1 > stack.size:
                 longer = np.empty(2 * stack.size + _CELLS, np.int64)
-                longer[: stack.size] = stack
+                for at in range(stack.size):
+                    longer[at] = stack[at]
                 stack = longer
             for cell in range(first, last + 1):
                 child = nodes[place + 2] if cell < 0 else children[nodes[place + 3] + cell]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 
 from weft.errors import FilterError, FilterTooComplexError
 from weft.language.ast import (
@@ -77,6 +78,43 @@ def parse_long(text: str, stored: bool = False) -> Filter | None:
         if len(reader.names) > LIMITS.names and not stored:
             raise
         return None
+
+
+def plain_comparisons(text: str) -> list[tuple[str, str, str]] | None:
+    """The comparisons of attributes with constants that a text is a conjunction of, as (attribute, operator, constant
+    as written); None if it is anything else. BETWEEN is two comparisons.
+
+    >>> plain_comparisons("x >= 5 AND y BETWEEN 1 AND 2.5")
+    [('x', '>=', '5'), ('y', '>=', '1'), ('y', '<=', '2.5')]
+    >>> plain_comparisons("x >= 5 OR y = 1")
+    """
+    tests: list[tuple[str, str, str]] = []
+    at, step = 0, _STEP.match
+    while True:
+        found = step(text, at)
+        if found is None or found.lastgroup != "next":
+            return None
+        left, operator, value, low, high, negated, following = found.group(
+            "left", "op", "value", "low", "high", "negated", "next"
+        )
+        if _is_reserved(left):
+            return None
+        if value:
+            tests.append((left, operator, value))
+        elif low and not negated:
+            tests += ((left, ">=", low), (left, "<=", high))
+        else:
+            return None
+        if not following:
+            return tests
+        if following == ")" or len(following) == len("OR"):
+            return None
+        at = found.end()
+
+
+@lru_cache(4096)
+def _is_reserved(name: str) -> bool:
+    return is_word(name, RESERVED)
 
 
 class _Reader:
@@ -200,4 +238,4 @@ def _constant(text: str) -> Constant:
 def _constants(text: str) -> tuple[Constant, ...]:
     if _PLAIN_INTS.fullmatch(text):
         return tuple([read_int(piece.strip()) for piece in text.split(",")])
-    return tuple([_constant(piece) for piece in _VALUES.findall(text)])
+    return tuple([_constant(piece.strip()) for piece in _VALUES.findall(text)])  # the sign may be a space away

@@ -83,6 +83,16 @@ def parse_many(texts: Iterable[str], predicates: Predicates = NO_PREDICATES) -> 
 
 def shape_of(text: str) -> tuple[TextShape, list[str]] | None:
     """The shape of a text and its constants as written; None if it has no shape, is too long, or is not a filter."""
+    found = key_of(text)
+    if found is None:
+        return None
+    key, constants = found
+    shape = known_shape(key, constants) or _learn(text, key, constants)
+    return None if shape is None else (shape, constants)
+
+
+def key_of(text: str) -> tuple[ShapeKey, list[str]] | None:
+    """What texts of one shape have in common, and the constants as written; None if the text is too long."""
     check_size(text)
     if len(text) > _LONGEST_SHAPE:
         return None
@@ -92,14 +102,15 @@ def shape_of(text: str) -> tuple[TextShape, list[str]] | None:
     if '"' in kinds:  # quoted names are not constants: their text is part of the shape
         kinds = [piece if kind == '"' else kind for piece, kind in zip(constants, kinds, strict=True)]
         constants = [piece for piece in constants if piece[0] != '"']
-    key: ShapeKey = (*pieces[::2], *kinds)
+    return (*pieces[::2], *kinds), constants
+
+
+def known_shape(key: ShapeKey, constants: list[str]) -> TextShape | None:
+    """The shape of a key, if a text of it was parsed before."""
     shape = _shapes.get(key)
     if shape is None and (pins := _pins.get(key)) is not None:
-        key = _pinned(key, pins, constants)
-        shape = _shapes.get(key)
-    if shape is None:
-        shape = _learn(text, key, constants)
-    return None if shape is None else (shape, constants)
+        shape = _shapes.get(_pinned(key, pins, constants))
+    return shape
 
 
 def _learn(text: str, key: ShapeKey, constants: list[str]) -> TextShape | None:

@@ -1,4 +1,4 @@
-"""W1 to W5, the workloads of `weft bench match`. Law: values are whole numbers in float64, or strings, as in users'
+"""W1 to W6, the workloads of `weft bench match`. Law: values are whole numbers in float64, or strings, as in users'
 data.
 
 Events and subscriptions have separate generators, so that more of one do not change the other.
@@ -10,6 +10,7 @@ Events and subscriptions have separate generators, so that more of one do not ch
 | W3 | a symbol of 1,000 (Zipf), a price range of 5% of 0..49,999, a least volume | symbol Zipf, rest uniform |
 | W4 | 10 attributes 0..9,999, ranges of 10% on 3 of them | uniform |
 | W5 | 10 strings of 5 to 1,000 values, 10 numbers 0..9,999; equality or 5% to 50% wide on 2 to 8 of them | uniform |
+| W6 | one filter of W3 for every 50 subscriptions, which choose among them (Zipf) | as W3 |
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from weft.kernels.arrays import Ints
 from weft.workloads.base import Bounds, MakeWorkload, Workload, ranges, words, zipf
 
 SYMBOLS, SYMBOL, TOP_PRICE, TOP_VOLUME = 1_000, "S", 49_999, 49_999
+SAME = 50  # subscriptions for each different filter of W6
 CATEGORIES = (5, 10, 10, 20, 20, 50, 50, 100, 200, 1_000)
 
 
@@ -93,7 +95,21 @@ def w5(n: int, events: int, seed: int = 1) -> Workload:
     return Workload("W5", bounds, pa.record_batch(columns))
 
 
-WORKLOADS: dict[str, MakeWorkload] = {"W1": w1, "W2": w2, "W3": w3, "W4": w4, "W5": w5}
+def w6(n: int, events: int, seed: int = 1) -> Workload:
+    """A market in which many want the same: a few filters have most of the subscriptions."""
+    market = w3(max(1, n // SAME), events, seed)
+    subscriptions, _ = _generators(seed + 1)
+    chosen = zipf(subscriptions, len(market), n)
+    bounds: Bounds = {}
+    for name, column in market.bounds.items():
+        if isinstance(column, tuple):
+            bounds[name] = column[0][chosen], column[1][chosen]
+        else:
+            bounds[name] = column.take(pa.array(chosen))
+    return Workload("W6", bounds, market.table)
+
+
+WORKLOADS: dict[str, MakeWorkload] = {"W1": w1, "W2": w2, "W3": w3, "W4": w4, "W5": w5, "W6": w6}
 
 
 def _generators(seed: int) -> list[np.random.Generator]:

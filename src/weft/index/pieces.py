@@ -1,0 +1,196 @@
+"""Pieces: literal parts of patterns, which a text must or must not contain. Laws: the pieces found in an event are
+those that its strings contain; the work is linear in its strings, whatever the patterns are.
+
+All pieces of an attribute are found by one automaton; those of patterns that ignore case by another, in folded strings.
+Automata are built when they are first needed, and neither pickled nor stored: to build one is quicker than to check it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.index.events import EventColumns
+from weft.kernels.automaton import Automaton, build_automaton, find_pieces
+from weft.language.pattern import Pattern
+from weft.model.value import Value
+
+LONGEST = 32  # bytes of a piece; of a longer text the beginning is looked for, and the pattern evaluated
+MOST_NEEDS = 8  # of one row
+
+
+class Piece(NamedTuple):
+    """Bytes that the UTF-8 of an attribute's string, or of its folding, may contain."""
+
+    name: str
+    folded: bool
+    data: bytes
+
+
+class Need(NamedTuple):
+    """A piece that must be there, or must not."""
+
+    piece: Piece
+    wanted: bool
+
+
+def contained(pattern: Pattern) -> str | None:
+    """The text that is all this pattern requires a string to contain (`%abc%`), else None."""
+    segments = pattern.segments
+    plain = len(segments) == 3 and segments[0] == ("",) and segments[2] == ("",) and len(segments[1]) == 1
+    return segments[1][0] if plain else None
+
+
+def piece_of(name: str, pattern: Pattern, text: str) -> Piece:
+    """The piece for a literal text of a pattern."""
+    return Piece(name, pattern.ignore_case, text.encode("utf-8", "surrogatepass")[:LONGEST])
+
+
+def pieces_of(name: str, pattern: Pattern) -> list[Piece]:
+    """Pieces that every match contains, besides the text that it begins and ends with."""
+    chunks = [chunk for segment in pattern.segments for chunk in segment]
+    return [piece_of(name, pattern, chunk) for chunk in chunks[1:-1] if chunk]
+
+
+def fitting(needs: Iterable[Need]) -> tuple[frozenset[Need], bool]:
+    """The needs of a row, and whether some were left out because there are too many: the longest say most."""
+    every = sorted(set(needs), key=lambda need: (-len(need.piece.data), need))
+    return frozenset(every[:MOST_NEEDS]), len(every) > MOST_NEEDS
+
+
+class FoundPieces(NamedTuple):
+    """The pieces of each event: numbers[offsets[e]:offsets[e + 1]]."""
+
+    offsets: NDArray[np.int64]
+    numbers: NDArray[np.int32]
+
+
+class _Stamps(threading.local):
+    """When each piece was last met; a thread has its own, which is used again."""
+
+    def __init__(self, size: int) -> None:
+        self.met = np.full(size, -1, np.int64)
+        self.next = 0
+
+    def take(self, events: int) -> int:
+        """A stamp for so many events."""
+        stamp = self.next
+        self.next += events
+        return stamp
+
+
+class Pieces:
+    """Numbered pieces, and the automata that find them.
+
+    >>> pieces = Pieces([Piece("title", False, b"red"), Piece("title", False, b"shoe"), Piece("title", True, b"red")])
+    >>> pieces.find_one({"title": "RED shoes"}).numbers.tolist()
+    [1, 2]
+    """
+
+    def __init__(self, pieces: Iterable[Piece]) -> None:
+        self.pieces = tuple(pieces)
+        self.numbers = {piece: number for number, piece in enumerate(self.pieces)}
+        self.names = frozenset(piece.name for piece in self.pieces)
+        self.stamps = _Stamps(len(self.pieces))
+        self._automata: list[tuple[str, bool, Automaton]] | None = None
+
+    def __len__(self) -> int:
+        return len(self.pieces)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Pieces, (self.pieces,)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of what matching reads."""
+        return sum(array.nbytes for _, _, automaton in self.automata() for array in automaton)
+
+    def automata(self) -> list[tuple[str, bool, Automaton]]:
+        """The automata, each with its attribute and whether it reads foldings. Two threads may build equal ones."""
+        if self._automata is None:
+            self._automata = [(name, folded, self._built(name, folded)) for name, folded in self._kinds()]
+        return self._automata
+
+    def _kinds(self) -> list[tuple[str, bool]]:
+        return sorted({(piece.name, piece.folded) for piece in self.pieces})
+
+    def _built(self, name: str, folded: bool) -> Automaton:
+        some = [(number, piece.data) for number, piece in enumerate(self.pieces) if piece[:2] == (name, folded)]
+        offsets = np.cumsum([0, *(len(data) for _, data in some)], dtype=np.int64)
+        made: Automaton = build_automaton(np.frombuffer(b"".join(data for _, data in some), np.uint8), offsets)
+        numbers = np.array([number for number, _ in some], np.int32)
+        known = made.pieces >= 0
+        made.pieces[known] = numbers[made.pieces[known]]
+        return made
+
+    def find_one(self, event: Mapping[str, Value | None]) -> FoundPieces:
+        """The pieces of one event."""
+        texts = {name: [event.get(name)] for name in self.names}
+        return self._find(1, lambda name, folded: _encoded(texts[name], folded))
+
+    def find(self, events: EventColumns) -> FoundPieces:
+        """The pieces of each event of a batch."""
+
+        def texts(name: str, folded: bool) -> _Texts:
+            if not folded and name in events.strings:
+                return _arrow_texts(events.strings[name])
+            return _encoded(events.values(name), folded) if events.has(name) else _encoded([None] * events.size, False)
+
+        return self._find(events.size, texts)
+
+    def _find(self, size: int, texts: Any) -> FoundPieces:
+        parts = []
+        stamps = self.stamps
+        stamp = stamps.take(size)
+        for name, folded, automaton in self.automata():
+            offsets = np.zeros(size + 1, np.int64)
+            found = np.empty(16 * size, np.int32)
+            numbers = find_pieces(automaton, *texts(name, folded), stamps.met, stamp, found, offsets)
+            parts.append(FoundPieces(offsets, numbers[: offsets[-1]]))
+        return parts[0] if len(parts) == 1 else _merged(parts, size)
+
+
+_Texts = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]  # bytes, and where each text begins and ends
+
+
+def _encoded(values: Sequence[Value | None], folded: bool) -> _Texts:
+    """Strings as bytes; what is not a string is an empty text, which contains no piece."""
+    texts = [value if isinstance(value, str) else "" for value in values]
+    spelled = [text.casefold() for text in texts] if folded else texts
+    data = [text.encode("utf-8", "surrogatepass") for text in spelled]
+    ends = np.cumsum([0, *map(len, data)], dtype=np.int64)
+    return np.frombuffer(b"".join(data), np.uint8), ends[:-1], ends[1:]
+
+
+def _arrow_texts(array: Any) -> _Texts:
+    """The strings of an Arrow array where they are; NULL is an empty text."""
+    import pyarrow as pa
+
+    if array.null_count:
+        array = array.fill_null("")
+    _, places, data = array.buffers()
+    kind = np.int64 if pa.types.is_large_string(array.type) else np.int32
+    ends = np.zeros(1, np.int64)
+    if places is not None and len(array):
+        ends = np.frombuffer(places, kind)[array.offset : array.offset + len(array) + 1].astype(np.int64)
+    return np.frombuffer(data or b"", np.uint8), ends[:-1], ends[1:]
+
+
+def _merged(parts: Sequence[FoundPieces], size: int) -> FoundPieces:
+    """What several automata found, for each event."""
+    counts = sum((np.diff(part.offsets) for part in parts), np.zeros(size, np.int64))
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+    numbers = np.empty(int(offsets[-1]), np.int32)
+    free = offsets[:-1].copy()
+    for part in parts:
+        own = np.diff(part.offsets)
+        numbers[np.repeat(free - part.offsets[:-1], own) + np.arange(len(part.numbers))] = part.numbers
+        free += own
+    return FoundPieces(offsets, numbers)
+
+
+NO_PIECES = Pieces(())

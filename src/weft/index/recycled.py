@@ -1,0 +1,77 @@
+"""Memory that is used again. Laws: no array is given out while anybody still holds a part of it; what is kept for later
+has a bounded size.
+
+On a virtual machine the first touch of new memory costs many times the write itself, and results of megabytes come from
+new memory each time. Here an array that nobody refers to any more is given out again. Python's count of references
+says so: every view of an array, and every buffer exported from it, refers to its owner.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_SMALL = 1 << 16  # bytes; the allocator is quick to find fewer
+_UNUSED = 2  # references to an owner that only this module knows: a variable, and the argument of the question
+
+
+class Recycler:
+    """Arrays to write results to; it keeps at most `most` bytes of them.
+
+    >>> memory = Recycler(1 << 24)
+    >>> one = memory.array(100_000, np.int64)
+    >>> place = one.ctypes.data
+    >>> memory.array(100_000, np.int64).ctypes.data == place
+    False
+    >>> del one
+    >>> memory.array(100_000, np.int64).ctypes.data == place
+    True
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._owners: list[NDArray[np.uint8]] = []  # adding to a list and taking from it are atomic
+
+    def array(self, size: int, kind: Any) -> NDArray[Any]:
+        """An array of so many items, which may hold anything."""
+        kind = np.dtype(kind)
+        wanted = size * kind.itemsize
+        if wanted < _SMALL:
+            return np.empty(size, kind)
+        kept: list[NDArray[np.uint8]] = []
+        chosen: NDArray[np.uint8] | None = None
+        while chosen is None:
+            try:
+                owner = self._owners.pop()
+            except IndexError:
+                break
+            if len(owner) >= wanted and sys.getrefcount(owner) == _UNUSED:
+                chosen = owner
+            else:
+                kept.append(owner)
+                del owner
+        if chosen is None:
+            chosen = np.empty(wanted + wanted // 4, np.uint8)
+        self._keep([*kept, chosen])
+        return chosen[:wanted].view(kind)
+
+    def _keep(self, owners: list[NDArray[np.uint8]]) -> None:
+        """Keep arrays, the newest before the others, as far as there is room."""
+        room = self._most - sum(len(owner) for owner in list(self._owners))
+        fitting: list[NDArray[np.uint8]] = []
+        for owner in reversed(owners):
+            if len(owner) <= room:
+                room -= len(owner)
+                fitting.append(owner)
+        self._owners.extend(reversed(fitting))
+
+    @property
+    def kept(self) -> int:
+        """The bytes that are kept."""
+        return sum(len(owner) for owner in list(self._owners))
+
+
+RESULTS = Recycler(1 << 27)  # for all indexes of the process

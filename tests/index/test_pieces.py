@@ -1,0 +1,165 @@
+"""Substrings: what an automaton finds is what patterns mean, in every index, for every form of text."""
+
+from __future__ import annotations
+
+import pickle
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strategies import thorough
+from weft.index import CountingIndex, ScanIndex, TreeIndex
+from weft.index.pieces import LONGEST, MOST_NEEDS, Piece, Pieces
+from weft.index.segment import TreeShape
+from weft.language.meaning import matches
+from weft.language.text import parse
+
+LETTERS = "abA"
+TEXTS = ["".join(letters) for size in range(5) for letters in product(LETTERS, repeat=size)]
+
+
+def quoted(text: str) -> str:
+    return text.replace("'", "''")
+
+
+words = st.text(LETTERS, min_size=1, max_size=3)
+patterns = st.lists(st.one_of(words, st.just("%"), st.just("_")), min_size=1, max_size=5).map("".join)
+likes = st.builds(
+    lambda name, negated, operator, pattern: f"{name} {negated}{operator} '{pattern}'",
+    st.sampled_from("st"),
+    st.sampled_from(["", "NOT "]),
+    st.sampled_from(["LIKE", "LIKE", "ILIKE"]),
+    st.one_of(words.map(lambda word: f"%{word}%"), patterns),
+)
+filters = st.lists(st.one_of(likes, st.sampled_from(["x > 1", "x = 2", "s IS NULL"])), min_size=1, max_size=3).flatmap(
+    lambda tests: st.sampled_from([" AND ", " OR "]).map(lambda junction: junction.join(tests))
+)
+
+
+def agree(indexes: list[TreeIndex | CountingIndex], filters: dict[int, str], events: list[dict[str, object]]) -> None:
+    parsed = {sub: parse(text) for sub, text in filters.items()}
+    wanted = [sorted(sub for sub, each in parsed.items() if matches(each, event)) for event in events]
+    for index in indexes:
+        assert [sorted(ids.tolist()) for ids in index.match_batch(events)] == wanted
+        assert [sorted(index.match(event).tolist()) for event in events] == wanted  # type: ignore[arg-type]
+        assert index.count_batch(events).tolist() == [len(ids) for ids in wanted]
+        assert index.any_batch(events).tolist() == [bool(ids) for ids in wanted]
+        index.check()
+
+
+@given(st.lists(filters, min_size=1, max_size=12), st.lists(st.sampled_from(TEXTS), min_size=1, max_size=8), st.data())
+@thorough(150)
+def test_patterns_match_as_they_mean(some: list[str], texts: list[str], data: st.DataObject) -> None:
+    events: list[dict[str, object]] = [{"s": text, "t": text[::-1], "x": len(text)} for text in texts]
+    events += [{"s": None, "t": "a"}, {"s": 3, "t": True}, {}]
+    tree = TreeIndex(tail=data.draw(st.sampled_from([0, 1000])), fan=2, shape=TreeShape(leaf=2, alpha=1.0))
+    counting = CountingIndex()
+    held = dict(enumerate(some))
+    for index in (tree, counting):
+        index.add_texts(held, some)
+    agree([tree, counting], held, events)
+    for sub in data.draw(st.sets(st.sampled_from(range(len(some))))):
+        tree.discard(sub)
+        counting.discard(sub)
+        del held[sub]
+    more = {100 + n: text for n, text in enumerate(data.draw(st.lists(filters, max_size=3)))}
+    for sub, text in more.items():
+        tree.add(sub, text)
+        counting.add(sub, text)
+    agree([tree, counting, pickle.loads(pickle.dumps(tree))], held | more, events)
+
+
+@given(st.sets(st.text("ab\u00e9\u4e2d", min_size=1, max_size=4), min_size=1, max_size=12), st.text("ab\u00e9\u4e2d"))
+@thorough(200)
+def test_the_automaton_finds_what_a_text_contains(some: set[str], text: str) -> None:
+    pieces = Pieces([Piece("s", False, each.encode()) for each in sorted(some)])
+    found = pieces.find_one({"s": text}).numbers.tolist()
+    assert len(found) == len(set(found))
+    assert sorted(found) == [n for n, each in enumerate(sorted(some)) if each in text]
+
+
+def test_overlapping_pieces_cost_no_more_than_the_text() -> None:
+    """All of 'a', 'aa', 'aaa'... end at every place of the text; each is found once."""
+    pieces = Pieces([Piece("s", False, b"a" * n) for n in range(1, 33)])
+    assert len(pieces.find_one({"s": "a" * 1_000_000}).numbers) == 32
+
+
+def test_long_and_many_pieces_are_exact() -> None:
+    long = "x" * LONGEST
+    texts = {
+        0: f"s LIKE '%{long}y%'",
+        1: f"s LIKE '%{long}z%'",
+        2: f"s LIKE '%{long}%'",
+        3: " AND ".join(f"s LIKE '%<{n}>%'" for n in range(MOST_NEEDS + 5)),
+        4: " AND ".join(f"s NOT LIKE '%<{n}>%'" for n in range(MOST_NEEDS + 5)),
+        5: f"s ILIKE '%{'ß' * LONGEST}%' AND s NOT LIKE '%{long}%'",
+        6: "s LIKE '%" + "é" * LONGEST + "%'",
+    }
+    every = "".join(f"<{n}>" for n in range(MOST_NEEDS + 5))
+    some = [long, long + "y", long + "z", every, every.replace("<12>", "<2>"), "é" * LONGEST, "SS" * LONGEST, "", "<3>"]
+    index, counting = TreeIndex(tail=0), CountingIndex()
+    for each in (index, counting):
+        each.add_texts(texts, texts.values())
+    agree([index, counting], texts, [{"s": text} for text in some])
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
+def test_columns_of_arrow_are_read_where_they_are(kind: pa.DataType) -> None:
+    texts = {
+        0: "s LIKE '%ab%'",
+        1: "s LIKE '%b%' AND s NOT LIKE '%c%'",
+        2: "s ILIKE '%AB%'",
+        3: "s IS NULL",
+        4: "x > 3",
+    }
+    some = ["ab", None, "", "xbx", "abc", "b", "AB", None, "zzab"]
+    index, oracle = TreeIndex(tail=0), ScanIndex()
+    for each in (index, oracle):
+        each.add_texts(texts, texts.values())
+    array: pa.Array = pa.array(some, kind)
+    for first, size in ((0, 9), (2, 5), (1, 1), (4, 0)):
+        batch = pa.record_batch({"s": array.slice(first, size), "x": np.arange(size)})
+        wanted = [sorted(oracle.match(row).tolist()) for row in batch.to_pylist()]
+        assert [sorted(ids.tolist()) for ids in index.match_batch(batch)] == wanted
+    assert [sorted(ids.tolist()) for ids in index.match_batch(pa.record_batch({"x": [9]}))] == [[3, 4]]
+    nothing = pa.record_batch({"s": pa.array([None, None], pa.string())})
+    assert [sorted(ids.tolist()) for ids in index.match_batch(nothing)] == [[3], [3]]
+
+
+def test_exact_substrings_never_evaluate_a_box(tmp_path: Path) -> None:
+    index = TreeIndex(tail=0)
+    index.add_texts(
+        range(3),
+        ["s LIKE '%a%' AND x > 5", "s LIKE '%a%' AND s LIKE '%b%' AND s NOT LIKE '%c%'", "s ILIKE '%a%' OR x = 1"],
+    )
+    index.snapshot(tmp_path / "index")
+    for each in (index, TreeIndex.open(tmp_path / "index")):
+        rows = each._version.views[0].segment.rows
+        assert not rows.boxes
+        assert len(rows.pieces) == 4
+    index.add_texts([3], ["s LIKE '%a%b%'"])
+    assert any(view.segment.rows.boxes for view in index._version.views)
+
+
+def test_pieces_that_no_subscription_needs_are_forgotten() -> None:
+    index = TreeIndex()
+    index.add_texts(range(3_000), [f"s LIKE '%piece {n} of many%' AND x > {n}" for n in range(3_000)])
+    before = index.stats().bytes_for_matching
+    index.discard_many(range(20, 3_000))
+    index.settle()
+    assert index.stats().bytes_for_matching < before / 20
+    assert index.match({"s": "this is piece 7 of many", "x": 9}).tolist() == [7]
+
+
+def test_large_portions_are_searched_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("weft.index.lookup._MOST_CODES", 20)
+    texts = {n: f"s LIKE '%{letters}%' AND x > {n % 3}" for n, letters in enumerate(TEXTS[1:])}
+    texts |= {1000: "x > 2", 1001: "s LIKE '%a%b%'"}
+    index = TreeIndex(tail=0)
+    index.add_texts(texts, texts.values())
+    agree([index], texts, [{"s": "abAb" * size, "x": size} for size in range(6)])

@@ -1,130 +1,136 @@
-"""Matching when the subscriptions are too many for one machine: events and subscriptions meet by ranges of a curve.
-Laws: every event is in one group; a subscription is in every group where an event that it matches may be, so that each
-pair is found, and found once; matching in a group is exact, on the values themselves.
+"""Matching when the subscriptions are too many for one machine: events and subscriptions meet in groups. Laws: each
+pair is found, and found once; matching in a group is exact, on the values themselves; a task holds the subscriptions of
+one group, and of events and results a batch.
 
-The curve goes through a few attributes that tell most, in cells of equal depth by a sample of both sides. Groups are
-ranges of it that hold about as much each; a place where more events are than a group should have is several groups,
-each with a share of the events, by what is in them, and all of the subscriptions. What reaches into very many groups is
-indexed apart, once for all.
+`join_groups` says who meets where. Both sides go through one shuffle, with one partition for each group in which the
+subscriptions come first. Subscriptions that reach into very many groups are copied to each of them, or, if that would
+be most of the shuffle, indexed apart, once for all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from weft.algebra.columns import BoxColumns
 from weft.errors import SchemaError
-from weft.kernels.arrays import Ints
+from weft.model.column import FREE
 from weft.model.schema import Schema
-from weft.space.content import ContentSpace
-from weft.space.dimension import GridDimension
-from weft.space.grid import Grid
-from weft.space.projection import choose
 from weft.spark.boxes import Boxes, Reading
-from weft.spark.events import attributes, by_place
+from weft.spark.events import by_place, fields, is_seen, quoted
 from weft.spark.executor_lookup import match_batches
-from weft.spark.frames import one_batch
+from weft.spark.frames import drawn, one_batch
+from weft.spark.join_groups import MOST_TRIED, Amounts, JoinGroups, Salting, constrained, plan
+from weft.spark.left_out import ROWS
 from weft.spark.output import ResultForm
+from weft.spark.packed_boxes import PackedBoxes
 from weft.spark.shipped_index import Shipped, ship, written
 from weft.spark.subscriptions import Subscriptions
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame, Observation
     from pyspark.sql.types import DataType, StructType
 
-_Group = tuple[Reading, Shipped | None, ResultForm]
-
-_GROUP, _SALT = "__weft_group", "__weft_salt"
+_GROUP, _BOXES, _REFUSED = "__weft_group", "__weft_boxes", "__weft_refused"
 MOST_EVENTS = 1_000_000  # of a group, about
-_SAMPLE = 20_000  # rows of each side
-_TRIED = 2_000  # of these, how many choose the attributes
-_CELLS = 64  # of an attribute
-_DIMENSIONS = 3
-_RANGES = 32  # of a subscription: more would only name more groups
-_WIDE = 8  # a subscription in more than an eighth of the groups is indexed apart
+_EVENTS = 20_000  # rows of the sample
+_FEWEST, _EACH = 5_000, 50  # subscriptions of the sample: at least, and for each group
+_COPIES = 1.0  # copies of wide subscriptions, for each of all, that are not worth an index of their own
 
 
-@dataclass(frozen=True, slots=True)
-class JoinGroups:
-    """Ranges of a curve, cut before `cuts`; range r has groups first[r] to before first[r + 1].
+class GroupMatch(NamedTuple):
+    """What a task needs besides its rows."""
 
-    >>> schema = Schema.from_dict({"attributes": {"x": {"type": "int", "bounds": [0, 7]}}})
-    >>> groups = JoinGroups(ContentSpace(Grid.uniform(schema, 10)), np.array([5]), np.array([0, 1, 2]))
-    >>> groups.of_events(pa.record_batch({"x": [0, 2, 5, None]}), np.arange(4)).tolist()
-    [0, 0, 1, 0]
-    """
-
-    space: ContentSpace
-    cuts: Ints
-    first: Ints
-
-    def __len__(self) -> int:
-        return int(self.first[-1])
-
-    def of_events(self, batch: pa.RecordBatch, salt: Ints, schema: Schema | None = None) -> Ints:
-        """The group of each event, as it conforms to a schema; where a range has several, the salt chooses."""
-        ranges = np.searchsorted(self.cuts, self.space.indexes(batch, schema), "right")
-        return self.first[ranges] + salt % (self.first[ranges + 1] - self.first[ranges])
-
-    def of_boxes(self, columns: BoxColumns) -> tuple[Ints, Ints, Ints]:
-        """Pairs of an owner and a group that it is in, each once and by owner; and the owners that are in too many."""
-        owners, sets = self.space.range_sets(columns)
-        holders = np.repeat(np.arange(len(owners)), np.diff(sets.offsets))
-        low = self.first[np.searchsorted(self.cuts, sets.starts, "right")]
-        high = self.first[np.searchsorted(self.cuts, sets.ends, "right") + 1]
-        after = np.flatnonzero(holders[1:] == holders[:-1]) + 1  # ranges are in order: what one has, the next has not
-        low[after] = np.maximum(low[after], high[after - 1])
-        lengths = np.maximum(high - low, 0)
-        wide = np.bincount(holders, lengths, len(owners)) > max(_WIDE, len(self) // _WIDE)
-        lengths[wide[holders]] = 0
-        starts = np.cumsum(lengths) - lengths
-        groups = np.arange(lengths.sum()) + np.repeat(low - starts, lengths)
-        return owners[np.repeat(holders, lengths)], groups, owners[wide]
+    reading: Reading
+    wide: Shipped | None
+    wanted: ResultForm
 
 
-def plan(events: pa.RecordBatch, boxes: BoxColumns, groups: int, schema: Schema | None = None) -> JoinGroups:
-    """Groups by a sample of both sides, about so many. Raises SchemaError if no attribute tells anything."""
-    space = _space(events, boxes, schema)
-    where = np.sort(space.indexes(events, schema))
-    _, sets = space.range_sets(boxes)
-    middles = np.sort(sets.starts + (sets.ends - sets.starts) // 2)
-    weights = np.concatenate([np.full(len(side), 1 / max(len(side), 1)) for side in (where, middles)])
-    places = np.concatenate([where, middles])
-    order = np.argsort(places, kind="stable")
-    depth = np.cumsum(weights[order])
-    shares = np.arange(1, groups) * depth[-1] / groups
-    cuts = np.unique(places[order][np.searchsorted(depth, shares)]) + 1  # each place belongs to the range below its cut
-    held = np.bincount(np.searchsorted(cuts, where, "right"), minlength=len(cuts) + 1)
-    copies = np.maximum(1, held * groups // max(2 * len(where), 1))  # twice a share and more
-    return JoinGroups(space, cuts, np.concatenate([[0], np.cumsum(copies)]))
-
-
-def match_partitioned(
-    events: DataFrame, subscriptions: Subscriptions, groups: int, wanted: ResultForm, results: StructType
+def match_partitioned(  # noqa: PLR0913, PLR0917 - both sides, and what is made of them
+    events: DataFrame,
+    subscriptions: Subscriptions,
+    size: int,
+    groups: int,
+    wanted: ResultForm,
+    results: StructType,
+    refused: Observation | None = None,
 ) -> DataFrame:
-    """The matches of events among subscriptions whose ids differ."""
+    """The matches of events among subscriptions, `size` of them, whose ids differ.
+
+    Rows of subscriptions that cannot be read are counted as `refused` while the result is made.
+    """
+    from pyspark.sql import functions as sf
+
     reading = subscriptions.reading
-    placeless, names = by_place(events), events.columns
-    happening, many = _sampled(placeless)
-    batch = attributes(happening.rename_columns(names))
-    boxes = reading.read(_sampled(subscriptions.columns())[0])[0].columns
+    kept = _kept(events, reading, wanted)
+    wanted = ResultForm.of(wanted.output, kept, [wanted.names[at] for at in wanted.carried])
+    named = events.select(*(sf.col(quoted(name)) for name in kept))
+    source = by_place(named)
+    paths = {
+        name: path
+        for (name, kind, _), (_, _, path) in zip(fields(named.schema), fields(source.schema), strict=True)
+        if is_seen(kind)
+    }
+    sampled = one_batch(drawn(subscriptions.columns(), min(_EVENTS, max(_FEWEST, _EACH * groups)), 1))
+    boxes = reading.read(sampled)[0]
+    chosen = _planned(source, paths, boxes, size, groups, reading.schema)
+    apart = _is_apart(chosen, boxes)
+    wide = _wide(subscriptions, chosen) if apart else None
+    left = source.withColumn(_GROUP, _group_of(source, chosen, paths, reading.schema))
+    left = left.withColumn(_BOXES, sf.lit(None).cast("binary"))
+    shape = f"{_GROUP} int, {_BOXES} binary, {_REFUSED} bigint"
+    right = subscriptions.columns().mapInArrow(partial(_place_boxes, reading, chosen, apart), shape)
+    if refused is not None:
+        right = right.observe(refused, sf.sum(_REFUSED).alias(ROWS))
+    absent = [sf.lit(None).cast(field.dataType).alias(field.name) for field in source.schema.fields]
+    right = right.where(sf.col(_GROUP) >= 0).select(*absent, _GROUP, _BOXES)
+    both = left.unionByName(right).repartitionById(len(chosen), _GROUP)
+    ordered = both.sortWithinPartitions(sf.col(_BOXES).isNull()).drop(_GROUP)
+    return ordered.mapInArrow(partial(match_group, GroupMatch(reading, wide, wanted)), results)
+
+
+def _kept(events: DataFrame, reading: Reading, wanted: ResultForm) -> list[str]:
+    """The columns of events that are carried along or that filters may see; one at least."""
+    known = None if reading.bounds is None else set(reading.bounds)
+    carried = {wanted.names[at] for at in wanted.carried}
+    kept = []
+    for field in events.schema.fields:
+        leaves = fields(type(events.schema)([field]))
+        if field.name in carried or any(is_seen(kind) and (known is None or name in known) for name, kind, _ in leaves):
+            kept.append(field.name)
+    return kept or events.columns[:1]
+
+
+def _planned(  # noqa: PLR0913, PLR0917
+    source: DataFrame, paths: dict[str, str], boxes: Boxes, size: int, groups: int, schema: Schema | None
+) -> JoinGroups:
+    """Groups by samples of both sides. Cost: one job, which reads the events once."""
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as sf
+
+    names = [name for name in constrained(boxes.columns) if name in paths][:MOST_TRIED]
+    counted = Observation()
+    columns = [sf.col(paths[name]).alias(f"c{at}") for at, name in enumerate(names)]
+    frame = source.observe(counted, sf.count(sf.lit(1)).alias(ROWS)).select(_hash(source).alias("hash"), *columns)
+    sample = one_batch(drawn(frame, _EVENTS, 1))
+    many = int(counted.get[ROWS])
     groups = max(groups, -(-many // MOST_EVENTS))
+    hashes = sample.column(0).to_numpy().view(np.uint64)
+    seen = _attributes(names, sample.columns[1:], len(hashes))
     try:
-        chosen = plan(batch, boxes, groups, reading.schema)
-    except SchemaError:  # nothing to partition by: all meet
-        chosen = None
-    wide = None if chosen is None else _wide(subscriptions, chosen)
-    place = partial(_place_events, chosen, reading.schema, names)
-    left = _salted(placeless).mapInArrow(place, _with_group(placeless.schema))
-    right = subscriptions.columns().mapInArrow(partial(_place_boxes, reading, chosen), f"{_GROUP} int, boxes binary")
-    body = partial(_match_group, (reading, wide, wanted))
-    return left.groupBy(_GROUP).cogroup(right.groupBy(_GROUP)).applyInArrow(body, results)
+        return plan(seen, hashes, boxes.columns, Amounts(many, size), groups, schema)
+    except SchemaError:  # nothing to partition by: every subscription is in every group
+        return JoinGroups.of_nothing(groups if many > groups else 1)
+
+
+def _is_apart(groups: JoinGroups, sample: Boxes) -> bool:
+    """Whether copies of wide subscriptions would be too many."""
+    _, _, counts = groups.of_boxes(sample.columns)
+    return bool(counts[groups.is_wide(counts)].sum() > _COPIES * len(sample))
 
 
 def _wide(subscriptions: Subscriptions, groups: JoinGroups) -> Shipped | None:
@@ -133,121 +139,119 @@ def _wide(subscriptions: Subscriptions, groups: JoinGroups) -> Shipped | None:
     found = subscriptions.columns().mapInArrow(find, "boxes binary").toArrow().column("boxes")
     if not len(found):
         return None
-    boxes = Boxes.joined(Boxes.from_bytes(data.as_py()) for data in found)
-    return ship(subscriptions.frame.sparkSession, written(boxes.matcher(subscriptions.reading.schema)))
+    packed = PackedBoxes.joined(PackedBoxes.from_bytes(data.as_py()) for data in found)
+    return ship(subscriptions.frame.sparkSession, written(packed.boxes().matcher(subscriptions.reading.schema)))
 
 
-def _with_group(schema: StructType) -> StructType:
-    from pyspark.sql.types import IntegerType, StructField, StructType
+def _group_of(source: DataFrame, groups: JoinGroups, paths: dict[str, str], schema: Schema | None) -> Column:
+    """The group of each event; only the attributes of the curve leave Spark for it."""
+    from pyspark.sql import functions as sf
+    from pyspark.sql.pandas.functions import arrow_udf
 
-    return StructType([*schema.fields, StructField(_GROUP, IntegerType(), False)])
+    def place(batches: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:  # type: ignore[type-arg]
+        yield from place_events(groups, schema, batches)  # Spark asks for these very types
+
+    chosen = [sf.col(paths[name]) for name in groups.names]
+    # Never evaluated twice: equal events are counted. The constant is for Spark, which passes a single column bare.
+    found: Any = arrow_udf(place, "int").asNondeterministic()
+    group: Column = found(_hash(source), sf.lit(0), *chosen)
+    return group
 
 
-def _salted(frame: DataFrame) -> DataFrame:
-    """The rows with a number of each that depends on nothing else: a task that runs again must place them alike."""
+def _hash(frame: DataFrame) -> Column:
+    """A number that only equal rows share: where a row goes must depend on nothing else."""
     from pyspark.sql import functions as sf
 
-    plain = [field.name for field in frame.schema.fields if not _has_map(field.dataType)]
-    return frame.withColumn(_SALT, sf.xxhash64(*map(sf.col, plain)) if plain else sf.lit(0).cast("bigint"))
+    parts: list[Column] = []
+    for field in frame.schema.fields:
+        column = sf.col(quoted(field.name))
+        if _is_nested(field.dataType):
+            column = sf.to_json(sf.struct(column), {"ignoreNullFields": "false"})
+        parts += [column, column.isNull()]  # a NULL alone would leave no trace
+    return sf.xxhash64(*parts)
 
 
-def _has_map(kind: DataType) -> bool:
-    """Whether a type is one that Spark does not hash."""
-    return any(word in kind.simpleString() for word in ("map<", "variant"))
-
-
-def _sampled(frame: DataFrame) -> tuple[pa.RecordBatch, int]:
-    """Some rows, the same at every run over the same rows; and how many there are in all."""
-    whole = frame.count()
-    if whole > _SAMPLE:
-        frame = frame.sample(False, min(1.0, 1.1 * _SAMPLE / whole), 1)
-    return one_batch(frame.limit(2 * _SAMPLE).toArrow()), whole
-
-
-def _space(events: pa.RecordBatch, boxes: BoxColumns, schema: Schema | None) -> ContentSpace:
-    """The attributes by which most pairs of the samples part, in cells of equal depth."""
-    named = {name for name, _ in boxes.columns} | {name for box in boxes.odd.values() for name in box.sets}
-    dimensions: list[GridDimension] = []
-    for name in sorted(named & set(events.schema.names)):
-        try:
-            known = schema if schema is not None and name in schema else Schema.infer(events.select([name]))
-            dimensions += Grid.equi_depth(known, events, _CELLS, [name]).dimensions
-        except SchemaError:
-            continue  # no event of the sample has it
-    grid = Grid(tuple(dimensions))
-    tried = boxes.of_owners(np.unique(boxes.owners)[:_TRIED])
-    cells = grid.cells(events.slice(0, _TRIED), schema)
-    best = choose(grid.boxes_of_columns(tried), cells, min(_DIMENSIONS, len(dimensions)))
-    return ContentSpace(Grid(tuple(dimensions[at] for at in best.dimensions)), most=_RANGES)
+def _is_nested(kind: DataType) -> bool:
+    return any(word in kind.simpleString() for word in ("map<", "struct<", "array<", "variant"))
 
 
 # -- on the executors: ordinary functions over batches --------------------------------------------------
 
 
-def _place_events(
-    groups: JoinGroups | None, schema: Schema | None, names: Sequence[str], batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    for salted in batches:
-        batch = salted.select(range(len(names)))
-        where = np.zeros(batch.num_rows, np.int64)
-        if groups is not None:
-            salt = salted.column(len(names)).to_numpy().view(np.uint64) >> np.uint64(1)
-            where = groups.of_events(attributes(batch.rename_columns(list(names))), salt.astype(np.int64), schema)
-        group: Any = pa.array(where.astype(np.int32))
-        yield pa.record_batch([*batch.columns, group], names=[*batch.schema.names, _GROUP])
+def place_events(groups: JoinGroups, schema: Schema | None, batches: Iterator[tuple[Any, ...]]) -> Iterator[Any]:
+    """The groups of events, given as their hashes and the attributes of the curve."""
+    from pyspark import TaskContext
+
+    task = TaskContext.get()
+    salting = Salting(groups.often, 0 if task is None else task.partitionId())  # or all would begin with one group
+    for hashes, _, *columns in batches:
+        salt = salting(hashes.to_numpy(zero_copy_only=False).view(np.uint64))
+        where = groups.of_events(_attributes(groups.names, columns, len(hashes)), salt, schema)
+        yield pa.array(where.astype(np.int32))
+
+
+def _attributes(names: Any, columns: Any, rows: int) -> pa.RecordBatch:
+    if not names:
+        return pa.record_batch([pa.nulls(rows)], names=[""])  # or the number of rows were lost
+    return pa.record_batch(list(columns), names=list(names)).replace_schema_metadata(FREE)
 
 
 def _place_boxes(
-    reading: Reading, groups: JoinGroups | None, batches: Iterator[pa.RecordBatch]
+    reading: Reading, groups: JoinGroups, apart: bool, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
+    """The boxes of each group, without the wide ones if they are apart; and how many rows could not be read."""
     for batch in batches:
-        boxes, _ = reading.read(batch)
-        placed = [(0, boxes)] if groups is None else list(_by_group(boxes, groups))
-        where = pa.array([group for group, _ in placed], pa.int32())
-        packed = pa.array([part.to_bytes() for _, part in placed], pa.binary())
-        yield pa.record_batch([where, packed], names=[_GROUP, "boxes"])
+        for _, boxes, refused in reading.pieces(batch):
+            placed = list(_by_group(boxes, groups, apart))
+            where = pa.array([-1, *(group for group, _ in placed)], pa.int32())
+            packed = pa.array([None, *(part.to_bytes() for _, part in placed)], pa.binary())
+            counts = pa.array([len(refused), *([0] * len(placed))], pa.int64())
+            yield pa.record_batch([where, packed, counts], names=[_GROUP, _BOXES, _REFUSED])
 
 
-def _by_group(boxes: Boxes, groups: JoinGroups) -> Iterator[tuple[int, Boxes]]:
-    """The boxes of each group, without the wide ones."""
-    owners, where, _ = groups.of_boxes(boxes.columns)
-    order = np.argsort(where, kind="stable")  # owners stay in order within each group
-    owners, where = owners[order], where[order]
+def _by_group(boxes: Boxes, groups: JoinGroups, apart: bool) -> Iterator[tuple[int, PackedBoxes]]:
+    owners, where, counts = groups.of_boxes(boxes.columns)
+    if apart:
+        narrow = ~groups.is_wide(counts)[owners]
+        owners, where = owners[narrow], where[narrow]
+    packed = PackedBoxes.of(boxes)
     found, starts, sizes = np.unique(where, return_index=True, return_counts=True)
     for group, start, size in zip(found.tolist(), starts, sizes, strict=True):
-        yield group, boxes.of_owners(owners[start : start + size])
+        yield group, packed.of_owners(owners[start : start + size])
 
 
 def _pack_wide(reading: Reading, groups: JoinGroups, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        boxes, _ = reading.read(batch)
-        *_, wide = groups.of_boxes(boxes.columns)
-        if len(wide):
-            yield pa.record_batch({"boxes": pa.array([boxes.of_owners(wide).to_bytes()])})
+        for _, boxes, _ in reading.pieces(batch):
+            *_, counts = groups.of_boxes(boxes.columns)
+            wide = np.flatnonzero(groups.is_wide(counts))
+            if len(wide):
+                packed = PackedBoxes.of(boxes.of_owners(wide)).to_bytes()
+                yield pa.record_batch({"boxes": pa.array([packed], pa.binary())})
 
 
-def _match_group(given: _Group, left: pa.Table, right: pa.Table) -> pa.Table:
-    """The results of one group."""
-    reading, wide, wanted = given
-    parts = [Boxes.from_bytes(data.as_py()) for data in right.column("boxes")]
-    matchers = [(Boxes.joined(parts) if parts else Boxes.none(reading.numbered)).matcher(reading.schema)]
-    if wide is not None:
-        matchers.append(wide.open())
-    rows = left.drop_columns(_GROUP)
-    batches = rows.to_batches() or [pa.RecordBatch.from_pylist([], schema=rows.schema)]
-    results = pa.Table.from_batches(match_batches(batches, matchers, wanted))
-    return results.cast(pa.schema([field.with_type(_in_utc(field.type)) for field in results.schema]))
+def match_group(given: GroupMatch, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The results of one group: its boxes come first, then its events, which are matched as they come."""
+    held: list[PackedBoxes] = []
+    events = _events(batches, held)
+    first = next(events, None)
+    if first is None:
+        return
+    boxes = PackedBoxes.joined(held).boxes() if held else Boxes.none(given.reading.numbered)
+    held.clear()
+    matchers = [boxes.matcher(given.reading.schema)]
+    if given.wide is not None:
+        matchers.append(given.wide.open())
+    del boxes
+    yield from match_batches(chain([first], events), matchers, given.wanted)
 
 
-def _in_utc(kind: Any) -> Any:
-    """The type in which Spark takes results back: moments have the session's zone on their way here only."""
-    if pa.types.is_timestamp(kind) and kind.tz is not None:
-        return pa.timestamp(kind.unit, "UTC")
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_in_utc(field.type)) for field in kind])
-    if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_in_utc(kind.value_type)))
-    if pa.types.is_map(kind):
-        key, item = (each.with_type(_in_utc(each.type)) for each in (kind.key_field, kind.item_field))
-        return pa.map_(key, item)
-    return kind
+def _events(batches: Iterator[pa.RecordBatch], held: list[PackedBoxes]) -> Iterator[pa.RecordBatch]:
+    """The rows that are events; the others, which are all before them, are held."""
+    for batch in batches:
+        *columns, boxes = batch.columns
+        count = len(boxes) - boxes.null_count
+        held += [PackedBoxes.from_bytes(data.as_py()) for data in boxes.slice(0, count)]
+        if count < len(boxes):
+            rows = pa.record_batch(columns, names=batch.schema.names[:-1])
+            yield rows.slice(count) if count else rows

@@ -31,9 +31,8 @@ class SparseColumn(Column):
     size: int
 
     def __init__(self, size: int, rows: NDArray[np.int64], held: Column) -> None:
-        self.size = size
-        self.rows = rows
-        self.held = held
+        for name, value in (("size", size), ("rows", rows), ("held", held)):
+            object.__setattr__(self, name, value)  # columns are frozen
 
     @property
     def low(self) -> Floats:

@@ -16,7 +16,7 @@ from weft.spark.events import attributes
 from weft.spark.output import Output, ResultForm, write
 from weft.spark.shipped_index import Shipped
 
-_FIRST = 4_096  # events that are matched together at first
+_ROWS = 16_384  # events that are matched together, at most
 _FASTER = 4  # times as many as before, at most
 _MATCHES = 2_000_000  # of events that are matched together, about: they are in memory at once
 
@@ -34,7 +34,7 @@ def match_batches(
     ids = one.ids
     if rest and one.names is not None:  # one list of names for both
         ids = Matcher(one.index, pa.concat_arrays([matcher.names for matcher in matchers])).ids
-    rows = _FIRST
+    events = _EventSlices(sum(len(matcher.index) for matcher in matchers))
     for batch in batches:
         named = batch.rename_columns(list(wanted.names))
         seen, kept, output = attributes(named), named.select(list(wanted.carried)), wanted.output
@@ -42,22 +42,35 @@ def match_batches(
             added: Any = pa.array(np.sum([matcher.index.count_batch(seen) for matcher in matchers], axis=0))
             yield pa.record_batch([*kept.columns, added], names=[*kept.schema.names, output.column])
             continue
-        at = 0
-        while at < batch.num_rows or not batch.num_rows:
-            some = seen.slice(at, rows)
+        for first, last in events.of(batch.num_rows):
+            some = seen.slice(first, last - first)
             found = [one.match(some)]
             for other in rest:
                 more = other.match(some)
                 shift = 0 if one.names is None else len(one.names)
                 found.append(Matches(more.offsets, more.ids + shift))
             together = Matches.merged(found, some.num_rows)
-            yield from write(kept.slice(at, rows), together, output, ids)
-            if not batch.num_rows:
-                break
-            at += some.num_rows
-            rows = _next(some.num_rows, len(together.ids))
+            events.learn(last - first, len(together.ids))
+            yield from write(kept.slice(first, last - first), together, output, ids)
 
 
-def _next(rows: int, found: int) -> int:
-    """How many events to match next, so that about _MATCHES are found; after so many that found so many."""
-    return max(1, min(_FASTER * rows, _MATCHES * rows // max(found, 1)))
+class _EventSlices:
+    """How many events to match together, so that their matches are about _MATCHES: as those before had."""
+
+    def __init__(self, subscriptions: int) -> None:
+        self._rows = max(1, min(_ROWS, _MATCHES // max(subscriptions, 1)))  # the first events may match all
+
+    def of(self, rows: int) -> Iterator[tuple[int, int]]:
+        """The first event of each slice, and where it ends; one slice at least."""
+        first = 0
+        while first < rows or not first:
+            last = min(first + self._rows, rows)
+            yield first, last
+            if last >= rows:
+                return
+            first = last
+
+    def learn(self, rows: int, found: int) -> None:
+        """So many events had so many matches."""
+        if rows:
+            self._rows = max(1, min(_FASTER * rows, _ROWS, _MATCHES * rows // max(found, 1)))

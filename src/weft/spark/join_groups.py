@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -220,7 +220,7 @@ def _space(events: pa.RecordBatch, boxes: BoxColumns, schema: Schema | None) -> 
             continue
         try:
             known = schema if schema is not None and name in schema else Schema.infer(events.select([name]))
-            dimensions += Grid.equi_depth(known, events, _CELLS, [name]).dimensions
+            dimensions += Grid.equi_depth(known, _spread(events, name), _CELLS, [name]).dimensions
         except SchemaError:
             continue  # no event of the sample has it
         if len(dimensions) == MOST_TRIED:
@@ -230,6 +230,17 @@ def _space(events: pa.RecordBatch, boxes: BoxColumns, schema: Schema | None) -> 
     cells = grid.cells(events.slice(0, _TRIED), schema)
     best = choose(grid.boxes_of_columns(tried), cells, min(_DIMENSIONS, len(dimensions)))
     return ContentSpace(Grid(tuple(dimensions[at] for at in best.dimensions)), most=_RANGES)
+
+
+def _spread(events: pa.RecordBatch, name: str) -> pa.RecordBatch:
+    """The values of an attribute, and the distinct ones as often again: a value that most events have leaves cells for
+    the others, where subscriptions are.
+    """
+    column: Any = events.column(name)
+    distinct = column.unique()
+    again = distinct.take(pa.array(np.arange(len(column)) % max(len(distinct), 1)))
+    every = pa.concat_arrays([column, again])
+    return pa.record_batch([every], names=[name]).replace_schema_metadata(events.schema.metadata)
 
 
 def constrained(boxes: BoxColumns) -> list[str]:

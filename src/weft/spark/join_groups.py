@@ -2,14 +2,15 @@
 where an event that it matches may be, and in each once; where an event goes depends on itself alone, not on its
 neighbours in a partition nor on their order.
 
-A group is one or more ranges of a curve through the attributes that tell most, in cells of equal depth by a sample of
-both sides. All groups have about the same work. A place with more events than a group should have is shared by several
-groups: each has a part of its events and all of its subscriptions.
+A tree of cuts, each through one attribute between two cells, divides the space into regions with about the same work,
+by a sample of both sides. Where a cut would not help, because events are equal or most subscriptions reach across it,
+several groups share a region: each has a part of its events and all of its subscriptions.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -22,18 +23,11 @@ from weft.errors import SchemaError
 from weft.kernels.arrays import Floats, Ints
 from weft.kernels.boxes import BOUNDED
 from weft.model.schema import Schema
-from weft.space.content import ContentSpace
 from weft.space.dimension import GridDimension
-from weft.space.grid import Grid
-from weft.space.projection import choose
-from weft.space.range_sets import RangeSets
+from weft.space.grid import CellBoxes, Grid
 
-_TRIED = 2_000  # rows of each sample that choose the attributes
 _CELLS = 64  # of an attribute
-_DIMENSIONS = 3
-_RANGES = 32  # of a subscription: more would only name more groups
 _WIDE = 8  # a subscription in more than an eighth of the groups is wide
-_HOT = 0.25  # of a group's share: a place with more events is shared on purpose
 _OFTEN = 8  # an event that fills an eighth of a group's share is spread by counting
 MOST_TRIED = 32  # attributes
 
@@ -47,64 +41,94 @@ class Amounts(NamedTuple):
     subscriptions: int
 
 
+class Region(NamedTuple):
+    """A leaf of the tree: its groups."""
+
+    first: int
+    groups: int
+
+
+class Cut(NamedTuple):
+    """Cells of a dimension below `cell` are on the low side."""
+
+    dimension: int
+    cell: int
+    low: Cut | Region
+    high: Cut | Region
+
+
 @dataclass(frozen=True, slots=True)
 class JoinGroups:
-    """Ranges of a curve, cut before `cuts`; range r has `shares[r]` groups, from group `first[r]` on.
+    """A tree of cuts through the cells of a grid; None is the grid of no attribute.
 
     `often` are the hashes, ascending, of events that are so frequent that equal ones must not stay together.
 
     >>> schema = Schema.from_dict({"attributes": {"x": {"type": "int", "bounds": [0, 7]}}})
-    >>> groups = JoinGroups(ContentSpace(Grid.uniform(schema, 10)), np.array([5]), np.array([0, 1]), np.array([1, 1]))
+    >>> groups = JoinGroups(2, Grid.uniform(schema, 10), Cut(0, 5, Region(0, 1), Region(1, 1)))
     >>> groups.of_events(pa.record_batch({"x": [0, 2, 5, None]}), np.arange(4)).tolist()
     [0, 0, 1, 0]
     """
 
-    space: ContentSpace | None  # None: one range, which is everything
-    cuts: Ints
-    first: Ints
-    shares: Ints
+    size: int
+    grid: Grid | None
+    tree: Cut | Region
     often: Hashes = field(default_factory=lambda: np.zeros(0, np.uint64))
 
     @staticmethod
     def of_nothing(groups: int) -> JoinGroups:
         """Groups of which every subscription is in each."""
-        return JoinGroups(None, np.zeros(0, np.int64), np.zeros(1, np.int64), np.array([groups]))
+        return JoinGroups(groups, None, Region(0, groups))
 
     def __len__(self) -> int:
-        return int((self.first + self.shares).max())
+        return self.size
 
     @property
     def names(self) -> tuple[str, ...]:
         """The attributes that say where an event goes."""
-        return () if self.space is None else self.space.grid.names
+        return () if self.grid is None else self.grid.names
 
     def of_events(self, batch: pa.RecordBatch, salt: Ints, schema: Schema | None = None) -> Ints:
-        """The group of each event, as it conforms to a schema; where a range has several, the salt chooses."""
-        ranges = np.zeros(batch.num_rows, np.int64)
-        if self.space is not None:
-            ranges = np.searchsorted(self.cuts, self.space.indexes(batch, schema), "right")
-        return self.first[ranges] + salt % self.shares[ranges]
+        """The group of each event, as it conforms to a schema; where a region has several, the salt chooses."""
+        found = np.zeros(batch.num_rows, np.int64)
+        cells = np.zeros((batch.num_rows, 0), np.int64) if self.grid is None else self.grid.cells(batch, schema)
+        for region, rows in _in_regions(self.tree, cells, cells):
+            found[rows] = region.first + salt[rows] % region.groups
+        return found
 
     def of_boxes(self, columns: BoxColumns) -> tuple[Ints, Ints, Ints]:
         """Pairs of an owner and a group that it is in, each once and by group; and how many groups each owner is in."""
-        if self.space is None:
-            owners = np.unique(columns.owners)
-            holders, ranges = np.arange(len(owners)), np.zeros(len(owners), np.int64)
+        if self.grid is None:
+            nowhere = np.zeros((len(columns), 0), np.int64)
+            boxes = CellBoxes(nowhere, nowhere, np.arange(len(columns)))
         else:
-            owners, sets = self.space.range_sets(columns)
-            holders = np.repeat(np.arange(len(owners)), np.diff(sets.offsets))
-            low, high = (np.searchsorted(self.cuts, ends, "right") for ends in (sets.starts, sets.ends))
-            holders, ranges = _listed(holders, low, high - low + 1)
-        holders, groups = _listed(holders, self.first[ranges], self.shares[ranges])
-        pairs = np.unique(groups * max(len(owners), 1) + holders)
-        groups, holders = pairs // max(len(owners), 1), pairs % max(len(owners), 1)
-        counts = np.zeros(int(columns.owners.max(initial=-1)) + 1, np.int64)
-        counts[owners] = np.bincount(holders, minlength=len(owners))
-        return owners[holders], groups, counts
+            boxes = self.grid.boxes_of_columns(columns)
+        many = int(columns.owners.max(initial=-1)) + 1
+        pairs = [np.zeros(0, np.int64)]
+        for region, rows in _in_regions(self.tree, boxes.lows, boxes.highs):
+            owners = np.unique(columns.owners[boxes.rows[rows]])
+            pairs += [group * many + owners for group in range(region.first, region.first + region.groups)]
+        every = np.concatenate(pairs)
+        owners = every % max(many, 1)
+        return owners, every // max(many, 1), np.bincount(owners, minlength=many)
 
     def is_wide(self, counts: Ints) -> NDArray[np.bool_]:
         """Which numbers of groups are too many for copies in each."""
         return counts > max(_WIDE, len(self) // _WIDE)
+
+
+def _in_regions(tree: Cut | Region, lows: Ints, highs: Ints) -> Iterator[tuple[Region, Ints]]:
+    """The regions in the order of their groups, and the rows that reach into each, from their low to their high cells.
+
+    Cost: O(rows in each region, and depth).
+    """
+    stack: list[tuple[Cut | Region, Ints]] = [(tree, np.arange(len(lows)))]
+    while stack:
+        node, rows = stack.pop()
+        if isinstance(node, Region):
+            yield node, rows
+            continue
+        stack.append((node.high, rows[highs[rows, node.dimension] >= node.cell]))
+        stack.append((node.low, rows[lows[rows, node.dimension] < node.cell]))
 
 
 class Salting:
@@ -130,6 +154,9 @@ class Salting:
         return salt
 
 
+# -- the plan ------------------------------------------------------------------------------------------
+
+
 def plan(  # noqa: PLR0913, PLR0917 - what both sides are, and what is wanted of them
     events: pa.RecordBatch,
     hashes: Hashes,
@@ -139,81 +166,85 @@ def plan(  # noqa: PLR0913, PLR0917 - what both sides are, and what is wanted of
     schema: Schema | None = None,
 ) -> JoinGroups:
     """So many groups, by samples of both sides. Raises SchemaError if no attribute tells anything."""
-    space = _space(events, boxes, schema)
-    where = space.indexes(events, schema)
-    _, sets = space.range_sets(boxes)
-    each_event = amounts.events / max(len(where), 1)
-    each_box = amounts.subscriptions / max(len(sets.offsets) - 1, 1)
+    grid = _grid(events, boxes, schema)
+    each = amounts.events / max(events.num_rows, 1)
+    ends = grid.boxes_of_columns(boxes)
+    cells, each_box = grid.cells(events, schema), amounts.subscriptions / max(len(boxes), 1)
+    sample = _Sample(cells, ends.lows, ends.highs, each, each_box)
+    tree = sample.divided(0, groups)
+    used = sorted({cut.dimension for cut in _cuts(tree)})
+    chosen = None if not used else Grid(tuple(grid.dimensions[at] for at in used))
     share = (amounts.events + amounts.subscriptions) / groups
-    places, counts = np.unique(where, return_counts=True)
-    work: Floats = counts * np.float64(each_event)
-    hot = np.flatnonzero(work > _HOT * share)
-    loads = np.zeros(groups)
-    first, shares = [], []
-    for place, events_here in zip(places[hot].tolist(), work[hot].tolist(), strict=True):
-        boxes_here = each_box * np.count_nonzero((sets.starts <= place) & (place <= sets.ends))
-        some = min(groups, int(np.ceil(events_here / max(share - boxes_here, share / 4))))
-        at = _emptiest(loads, some)
-        loads[at : at + some] += events_here / some + boxes_here
-        first.append(at)
-        shares.append(some)
-    cold = _ColdPlaces.of(np.delete(places, hot), np.delete(work, hot), sets, each_box, places[hot])
-    cuts, ranges = _ranges(cold.places, cold.poured(loads), places[hot], np.array(first, int), np.array(shares, int))
     common = Counter(hashes.tolist())
-    often = [each for each, count in common.items() if count > 1 and count * each_event * _OFTEN > share]
-    return JoinGroups(space, cuts, ranges[:, 0], ranges[:, 1], np.array(sorted(often), np.uint64))
+    often = sorted(value for value, count in common.items() if count > 1 and count * each * _OFTEN > share)
+    return JoinGroups(groups, chosen, _renumbered(tree, used), np.array(often, np.uint64))
 
 
-class _ColdPlaces(NamedTuple):
-    """Places that no group needs to share, in order, and the work at each."""
+class _Sample(NamedTuple):
+    """The cells of sampled events, the first and last cells of sampled boxes, and how many each of both stands for."""
 
-    places: Ints
-    work: Floats
+    cells: Ints
+    lows: Ints
+    highs: Ints
+    each_event: float
+    each_box: float
 
-    @staticmethod
-    def of(places: Ints, work: Floats, sets: RangeSets, each_box: float, hot: Ints) -> _ColdPlaces:
-        """Those of events, and the middles of subscriptions, of which each counts once."""
-        sizes = np.diff(sets.offsets)
-        middles = sets.starts + (sets.ends - sets.starts) // 2
-        weights = np.repeat(each_box / np.maximum(sizes, 1), sizes)
-        away = ~np.isin(middles, hot)  # those are counted there
-        every = np.concatenate([places, middles[away]])
-        found, which = np.unique(every, return_inverse=True)
-        every_work: Floats = np.zeros(len(found))
-        np.add.at(every_work, which, np.concatenate([work, weights[away]]))
-        return _ColdPlaces(found, every_work)
+    def divided(self, first: int, groups: int) -> Cut | Region:
+        """The tree of so many groups, from this one on: every time the cut whose sides have the least work a group."""
+        events, boxes = self.each_event * len(self.cells), self.each_box * len(self.lows)
+        if groups == 1 or not len(self.cells):
+            return Region(first, groups)
+        low, high = self._work()
+        below = np.clip(np.rint(groups * low / np.maximum(low + high, 1e-9)), 1, groups - 1)
+        score = np.maximum(low / below, high / (groups - below))
+        score[np.maximum(low, high) >= events + boxes] = np.inf  # one side is all
+        dimension, cell = np.unravel_index(int(np.argmin(score)), score.shape)
+        if score[dimension, cell] >= events / groups + boxes:  # sharing is no worse
+            return Region(first, groups)
+        some = int(below[dimension, cell])
+        inside = self.cells[:, dimension] < cell
+        left, right = self.lows[:, dimension] < cell, self.highs[:, dimension] >= cell
+        sides = (inside, left), (~inside, right)
+        small, large = (
+            self._replace(cells=self.cells[some_cells], lows=self.lows[some_boxes], highs=self.highs[some_boxes])
+            for some_cells, some_boxes in sides
+        )
+        return Cut(int(dimension), int(cell), small.divided(first, some), large.divided(first + some, groups - some))
 
-    def poured(self, loads: Floats) -> Ints:
-        """The group of each place: one group after another is filled up, to a level that takes in all."""
-        total = float(self.work.sum())
-        level = (total + loads.sum()) / len(loads)
-        room = np.maximum(level - loads, 0.0)
-        ends = np.cumsum(room) * (total / max(room.sum(), 1e-9))
-        middles = np.cumsum(self.work) - self.work / 2
-        return np.minimum(np.searchsorted(ends, middles), len(loads) - 1)
-
-
-def _emptiest(loads: Floats, some: int) -> int:
-    """The first of so many groups in a row that have the least to do together."""
-    sums = np.convolve(loads, np.ones(some), "valid")
-    return int(np.argmin(sums))
-
-
-def _ranges(places: Ints, groups: Ints, hot: Ints, first: Ints, shares: Ints) -> tuple[Ints, Ints]:
-    """The cuts between ranges, and the first group of each range and how many it has."""
-    every = np.concatenate([places, hot])
-    order = np.argsort(every, kind="stable")
-    rows = np.concatenate([np.stack([groups, np.ones_like(groups)], 1), np.stack([first, shares], 1)])[order]
-    every, is_hot = every[order], np.repeat([False, True], [len(places), len(hot)])[order]
-    if not len(every):
-        return np.zeros(0, np.int64), np.array([[0, 1]])
-    new = np.flatnonzero((rows[1:] != rows[:-1]).any(axis=1) | is_hot[1:] | is_hot[:-1]) + 1
-    cuts = np.where(is_hot[new], every[new], every[new - 1] + 1)  # a hot place is alone in its range
-    return cuts, rows[np.append(0, new)]
+    def _work(self) -> tuple[Floats, Floats]:
+        """The work below and above a cut before each cell of each dimension."""
+        events, starts, ends = (_counted(each) for each in (self.cells, self.lows, self.highs))
+        before = [np.cumsum(each, axis=1) - each for each in (events, starts, ends)]
+        low = self.each_event * before[0] + self.each_box * before[1]
+        high = self.each_event * (len(self.cells) - before[0]) + self.each_box * (len(self.lows) - before[2])
+        return low, high
 
 
-def _space(events: pa.RecordBatch, boxes: BoxColumns, schema: Schema | None) -> ContentSpace:
-    """The attributes by which most pairs of the samples part, in cells of equal depth."""
+def _counted(cells: Ints) -> Floats:
+    """How many rows have each cell of each dimension."""
+    dims = cells.shape[1]
+    flat = (cells + np.arange(dims) * _CELLS).ravel()
+    counts: Floats = np.bincount(flat, minlength=dims * _CELLS).reshape(dims, _CELLS).astype(np.float64)
+    return counts
+
+
+def _cuts(tree: Cut | Region) -> Iterator[Cut]:
+    if isinstance(tree, Cut):
+        yield tree
+        yield from _cuts(tree.low)
+        yield from _cuts(tree.high)
+
+
+def _renumbered(tree: Cut | Region, used: list[int]) -> Cut | Region:
+    """The tree over the dimensions that it uses."""
+    if isinstance(tree, Region):
+        return tree
+    sides = (_renumbered(side, used) for side in (tree.low, tree.high))
+    return Cut(used.index(tree.dimension), tree.cell, *sides)
+
+
+def _grid(events: pa.RecordBatch, boxes: BoxColumns, schema: Schema | None) -> Grid:
+    """The attributes that most boxes constrain, in cells of equal depth."""
     dimensions: list[GridDimension] = []
     for name in constrained(boxes):
         if name not in events.schema.names:
@@ -225,11 +256,7 @@ def _space(events: pa.RecordBatch, boxes: BoxColumns, schema: Schema | None) -> 
             continue  # no event of the sample has it
         if len(dimensions) == MOST_TRIED:
             break
-    grid = Grid(tuple(dimensions))
-    tried = boxes.of_owners(np.unique(boxes.owners)[:_TRIED])
-    cells = grid.cells(events.slice(0, _TRIED), schema)
-    best = choose(grid.boxes_of_columns(tried), cells, min(_DIMENSIONS, len(dimensions)))
-    return ContentSpace(Grid(tuple(dimensions[at] for at in best.dimensions)), most=_RANGES)
+    return Grid(tuple(dimensions))
 
 
 def _spread(events: pa.RecordBatch, name: str) -> pa.RecordBatch:
@@ -251,9 +278,3 @@ def constrained(boxes: BoxColumns) -> list[str]:
     for box in boxes.odd.values():
         counts.update(dict.fromkeys(box.sets, 1))
     return sorted(counts, key=lambda name: (-counts[name], name))
-
-
-def _listed(owners: Ints, starts: Ints, sizes: Ints) -> tuple[Ints, Ints]:
-    """Owners and the numbers of their ranges, one range after another."""
-    before = np.cumsum(sizes) - sizes
-    return np.repeat(owners, sizes), np.arange(int(sizes.sum())) + np.repeat(starts - before, sizes)

@@ -1,9 +1,9 @@
 """Matching on Spark: which subscriptions each event of a DataFrame matches. Law: every strategy and every form of
 results gives the matches that `meaning` defines, row by row.
 
-`index`: one index of all subscriptions, shipped to every executor. `partitioned`: both sides are joined by ranges of a
-curve, for more subscriptions than one machine can hold. `sql`: Spark evaluates the filters itself, for a few hundred of
-them, and as a check of the other strategies.
+`index`: one index of all subscriptions, shipped to every executor. `partitioned`: both sides meet in groups, for more
+subscriptions than one machine can hold. `sql`: Spark evaluates the filters itself, for a few hundred of them, and as a
+check of the other strategies.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 from weft.errors import PipelineError
 from weft.model.schema import Schema, did_you_mean
 from weft.spark.boxes import Boxes
-from weft.spark.curve_join import match_partitioned
 from weft.spark.events import by_place, check_frame, may_be_left_out, quoted, sorted_out
 from weft.spark.executor_lookup import match_shipped
 from weft.spark.frames import plan_bytes
+from weft.spark.group_join import match_partitioned
 from weft.spark.left_out import LeftOut
 from weft.spark.output import ResultForm
 from weft.spark.session import session

@@ -17,7 +17,7 @@ from weft.index.tree import TreeIndex
 from weft.model.schema import Attribute, Schema
 from weft.model.value import Type
 from weft.spark.events import quoted
-from weft.spark.files import check_free, format_of, numbers_in_texts, read_frame, write_frame
+from weft.spark.files import check_free, files_without_bytes, format_of, numbers_in_texts, read_frame, write_frame
 from weft.spark.left_out import LeftOut
 from weft.spark.match import Prepared, Strategy, prepare
 from weft.spark.output import Output
@@ -135,6 +135,11 @@ def match_files(
         "comparison with a number: declare its type in a schema"
         for name in (numbers_in_texts(events, schema) if format_of(job.events) != "parquet" else [])
     ]
+    for path in (job.events, *((job.subscriptions,) if isinstance(given, Subscriptions) else ())):
+        notes += [
+            f"{file} has 0 bytes and was skipped: it may be a copy that was not finished"
+            for file in files_without_bytes(path)
+        ]
     phases.end("reading")
     phases.begin("preparing the subscriptions")
     ready = prepare(given, strategy=job.strategy, spark=spark)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
@@ -144,7 +144,7 @@ def _wide(subscriptions: Subscriptions, groups: JoinGroups) -> Shipped | None:
 
 
 def _group_of(source: DataFrame, groups: JoinGroups, paths: dict[str, str], schema: Schema | None) -> Column:
-    """The group of each event; only the attributes of the curve leave Spark for it."""
+    """The group of each event; only the attributes that decide leave Spark for it."""
     from pyspark.sql import functions as sf
     from pyspark.sql.pandas.functions import arrow_udf
 
@@ -153,7 +153,7 @@ def _group_of(source: DataFrame, groups: JoinGroups, paths: dict[str, str], sche
 
     chosen = [sf.col(paths[name]) for name in groups.names]
     # Never evaluated twice: equal events are counted. The constant is for Spark, which passes a single column bare.
-    found: Any = arrow_udf(place, "int").asNondeterministic()
+    found = cast("Any", arrow_udf)(place, "int").asNondeterministic()
     group: Column = found(_hash(source), sf.lit(0), *chosen)
     return group
 
@@ -179,7 +179,7 @@ def _is_nested(kind: DataType) -> bool:
 
 
 def place_events(groups: JoinGroups, schema: Schema | None, batches: Iterator[tuple[Any, ...]]) -> Iterator[Any]:
-    """The groups of events, given as their hashes and the attributes of the curve."""
+    """The groups of events, given as their hashes and the attributes that decide."""
     from pyspark import TaskContext
 
     task = TaskContext.get()

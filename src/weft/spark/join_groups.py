@@ -27,6 +27,8 @@ from weft.space.dimension import GridDimension
 from weft.space.grid import CellBoxes, Grid
 
 _CELLS = 64  # of an attribute
+_SEEN = 2_000  # events of the sample that decide where cells end
+_EVENT = 3.0  # the work of an event, in that of a copy of a subscription: measured, for few matches
 _WIDE = 8  # a subscription in more than an eighth of the groups is wide
 _OFTEN = 8  # an event that fills an eighth of a group's share is spread by counting
 MOST_TRIED = 32  # attributes
@@ -167,21 +169,21 @@ def plan(  # noqa: PLR0913, PLR0917 - what both sides are, and what is wanted of
 ) -> JoinGroups:
     """So many groups, by samples of both sides. Raises SchemaError if no attribute tells anything."""
     grid = _grid(events, boxes, schema)
-    each = amounts.events / max(events.num_rows, 1)
+    each = _EVENT * amounts.events / max(events.num_rows, 1)
     ends = grid.boxes_of_columns(boxes)
     cells, each_box = grid.cells(events, schema), amounts.subscriptions / max(len(boxes), 1)
     sample = _Sample(cells, ends.lows, ends.highs, each, each_box)
     tree = sample.divided(0, groups)
     used = sorted({cut.dimension for cut in _cuts(tree)})
     chosen = None if not used else Grid(tuple(grid.dimensions[at] for at in used))
-    share = (amounts.events + amounts.subscriptions) / groups
+    share = (_EVENT * amounts.events + amounts.subscriptions) / groups
     common = Counter(hashes.tolist())
     often = sorted(value for value, count in common.items() if count > 1 and count * each * _OFTEN > share)
     return JoinGroups(groups, chosen, _renumbered(tree, used), np.array(often, np.uint64))
 
 
 class _Sample(NamedTuple):
-    """The cells of sampled events, the first and last cells of sampled boxes, and how many each of both stands for."""
+    """The cells of sampled events, the first and last cells of sampled boxes, and the work that each of both stands for."""
 
     cells: Ints
     lows: Ints
@@ -263,7 +265,7 @@ def _spread(events: pa.RecordBatch, name: str) -> pa.RecordBatch:
     """The values of an attribute, and the distinct ones as often again: a value that most events have leaves cells for
     the others, where subscriptions are.
     """
-    column: Any = events.column(name)
+    column: Any = events.column(name).slice(0, _SEEN)
     distinct = column.unique()
     again = distinct.take(pa.array(np.arange(len(column)) % max(len(distinct), 1)))
     every = pa.concat_arrays([column, again])

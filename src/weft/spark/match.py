@@ -26,6 +26,7 @@ from weft.spark.left_out import LeftOut
 from weft.spark.output import ResultForm
 from weft.spark.session import session
 from weft.spark.shipped_index import Shipped, is_numbered, ship, written
+from weft.spark.spreading import spread
 from weft.spark.sql import MOST_FILTERS, match_sql
 from weft.spark.subscriptions import ERRORS, IdCensus, Subscriptions, subscriptions
 from weft.spark.workers import check_workers
@@ -84,7 +85,7 @@ class Prepared:
         wanted = ResultForm.of(output, good.columns, carry)
         results = wanted.schema(good.schema, LongType() if self.numbered else StringType())
         if self.shipped is not None:
-            return by_place(good).mapInArrow(partial(match_shipped, self.shipped, wanted), results)
+            return by_place(spread(good)).mapInArrow(partial(match_shipped, self.shipped, wanted), results)
         assert self.given is not None
         if self.strategy is Strategy.PARTITIONED:
             if events.isStreaming:

@@ -173,7 +173,7 @@ def plan(  # noqa: PLR0913, PLR0917 - what both sides are, and what is wanted of
     ends = grid.boxes_of_columns(boxes)
     cells, each_box = grid.cells(events, schema), amounts.subscriptions / max(len(boxes), 1)
     sample = _Sample(cells, ends.lows, ends.highs, each, each_box)
-    tree = sample.divided(0, groups)
+    tree, _ = sample.divided(0, groups)
     used = sorted({cut.dimension for cut in _cuts(tree)})
     chosen = None if not used else Grid(tuple(grid.dimensions[at] for at in used))
     share = (_EVENT * amounts.events + amounts.subscriptions) / groups
@@ -183,7 +183,7 @@ def plan(  # noqa: PLR0913, PLR0917 - what both sides are, and what is wanted of
 
 
 class _Sample(NamedTuple):
-    """The cells of sampled events, the first and last cells of sampled boxes, and the work that each of both stands for."""
+    """The cells of sampled events, the first and last cells of sampled boxes, and the work that each stands for."""
 
     cells: Ints
     lows: Ints
@@ -191,27 +191,31 @@ class _Sample(NamedTuple):
     each_event: float
     each_box: float
 
-    def divided(self, first: int, groups: int) -> Cut | Region:
-        """The tree of so many groups, from this one on: every time the cut whose sides have the least work a group."""
+    def divided(self, first: int, groups: int) -> tuple[Cut | Region, float]:
+        """The tree of so many groups, from this one on, and the work of the group that has most.
+
+        Every time the cut is taken whose sides have the least work a group, unless sharing is better in the end.
+        """
         events, boxes = self.each_event * len(self.cells), self.each_box * len(self.lows)
+        shared = Region(first, groups), events / groups + boxes
         if groups == 1 or not len(self.cells):
-            return Region(first, groups)
+            return shared
         low, high = self._work()
         below = np.clip(np.rint(groups * low / np.maximum(low + high, 1e-9)), 1, groups - 1)
         score = np.maximum(low / below, high / (groups - below))
         score[np.maximum(low, high) >= events + boxes] = np.inf  # one side is all
-        dimension, cell = np.unravel_index(int(np.argmin(score)), score.shape)
-        if score[dimension, cell] >= events / groups + boxes:  # sharing is no worse
-            return Region(first, groups)
+        dimension, cell = map(int, np.unravel_index(int(np.argmin(score)), score.shape))
+        if score[dimension, cell] >= shared[1]:
+            return shared
         some = int(below[dimension, cell])
         inside = self.cells[:, dimension] < cell
-        left, right = self.lows[:, dimension] < cell, self.highs[:, dimension] >= cell
-        sides = (inside, left), (~inside, right)
-        small, large = (
-            self._replace(cells=self.cells[some_cells], lows=self.lows[some_boxes], highs=self.highs[some_boxes])
-            for some_cells, some_boxes in sides
-        )
-        return Cut(int(dimension), int(cell), small.divided(first, some), large.divided(first + some, groups - some))
+        small, small_work = self._part(inside, self.lows[:, dimension] < cell).divided(first, some)
+        large, large_work = self._part(~inside, self.highs[:, dimension] >= cell).divided(first + some, groups - some)
+        worst = max(small_work, large_work)
+        return (Cut(dimension, cell, small, large), worst) if worst < shared[1] else shared
+
+    def _part(self, events: NDArray[np.bool_], boxes: NDArray[np.bool_]) -> _Sample:
+        return self._replace(cells=self.cells[events], lows=self.lows[boxes], highs=self.highs[boxes])
 
     def _work(self) -> tuple[Floats, Floats]:
         """The work below and above a cut before each cell of each dimension."""

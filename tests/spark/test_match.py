@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import reduce
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -39,15 +40,25 @@ def numbered(rows: DataFrame) -> DataFrame:
 
 def answers(found: DataFrame, output: str) -> Answer:
     """The ids of each event by its number, or how many there are."""
-    rows = found.select("number", Output(output).column).collect()
-    if output == "counts":
-        return {number: [count] for number, count in rows if count}
-    if output == "lists":
-        return {number: sorted(ids) for number, ids in rows if ids}
-    pairs: Answer = {}
-    for number, sub in rows:
-        pairs.setdefault(number, []).append(sub)
-    return {number: sorted(ids) for number, ids in pairs.items()}
+    return all_answers({"": (found, output)})[""]
+
+
+def all_answers(found: dict[str, tuple[DataFrame, str]]) -> dict[str, Answer]:
+    """The answers of several matches, by their names; one job for all."""
+    from pyspark.sql import functions as sf
+
+    parts, texts = [], set()
+    for name, (results, output) in found.items():
+        column = sf.col(Output(output).column)
+        ids = column if output == "lists" else sf.array(column)
+        parts.append(results.select(sf.lit(name).alias("name"), "number", ids.cast("array<string>").alias("ids")))
+        if "string" in dict(results.dtypes)[Output(output).column]:
+            texts.add(name)
+    every: dict[str, Answer] = {name: {} for name in found}
+    for name, number, ids in reduce(lambda a, b: a.unionByName(b), parts).collect():
+        if found[name][1] != "counts" or ids != ["0"]:
+            every[name].setdefault(number, []).extend(ids if name in texts else map(int, ids))
+    return {name: {number: sorted(ids) for number, ids in each.items() if ids} for name, each in every.items()}
 
 
 def as_asked(truth: Answer, output: str) -> Answer:
@@ -64,18 +75,18 @@ def test_every_strategy_and_form_says_what_the_filters_mean(elsewhere: SparkSess
         event = event_of(row)
         truth[number] = [sub for sub, each in enumerate(filters) if matches(each, event)]
     truth = {number: subs for number, subs in truth.items() if subs}
-    events = numbered(frame(elsewhere, rows).coalesce(1)).repartition(3)
+    events = numbered(frame(elsewhere, rows).coalesce(1)).repartition(2)
     texts = elsewhere.createDataFrame([(sub, str(each)) for sub, each in enumerate(filters)], "id int, filter string")
     named = texts.selectExpr("concat('s', lpad(id, 4, '0')) AS id", "filter")
     names = {number: [f"s{sub:04}" for sub in subs] for number, subs in truth.items()}
+    found: dict[str, tuple[DataFrame, str]] = {}
     for strategy in STRATEGIES:
-        ready = prepare(texts.repartition(2), strategy=strategy, groups=7)
-        for output in OUTPUTS:
-            assert answers(ready.match(events, output), output) == as_asked(truth, output), (strategy, output)
-        lists = match(events, named, strategy=strategy, groups=5, output="lists")
-        assert answers(lists, "lists") == names, strategy
-    columns = set(events.columns)
-    assert set(ready.match(events, "counts").columns) == {*columns, "matches"}
+        ready = prepare(texts.repartition(2), strategy=strategy, groups=5)
+        found |= {f"{strategy} {output}": (ready.match(events, output), output) for output in OUTPUTS}
+        found[f"{strategy} named"] = match(events, named, strategy=strategy, groups=3, output="lists"), "lists"
+    for name, answer in all_answers(found).items():
+        assert answer == (names if "named" in name else as_asked(truth, found[name][1])), name
+    assert set(found["sql counts"][0].columns) == {*events.columns, "matches"}
 
 
 @pytest.mark.parametrize("strategy", ["index", "partitioned"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 from datetime import UTC, datetime
 from decimal import Decimal
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -15,27 +14,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strategies import filters, thorough
-from weft import Schema, TreeIndex, matches, parse
-from weft.algebra.columns import BoxColumns
+from weft import Schema, TreeIndex, parse
+from weft.algebra.columns import BoxColumns, ColumnPart
 from weft.algebra.normalize import normalize
-from weft.errors import SchemaError
+from weft.algebra.sparse_column import SparseColumn
 from weft.index.base import Matches
 from weft.language.ast import Filter
-from weft.model.batch import batch_from_events
-from weft.model.event import Event
+from weft.spark import boxes as boxes_module
+from weft.spark import executor_lookup as lookup_module
 from weft.spark import output as output_module
+from weft.spark import packed_boxes as packed_module
 from weft.spark.boxes import Boxes, Ends, Matcher, Reading
-from weft.spark.curve_join import JoinGroups, _by_group, _pack_wide, _place_boxes, _place_events, plan
 from weft.spark.events import attributes
 from weft.spark.executor_lookup import match_batches
 from weft.spark.output import Output, ResultForm, write
-
-# one type an attribute, as columns have it
-TYPED = [
-    {"a": a, "b": b}
-    for a, b in product((None, -1, 0, 1, 2, 3, 7), (None, "", "a", "ab", "b"))
-    if a is not None or b is not None
-]
+from weft.spark.packed_boxes import PackedBoxes
 
 
 def boxes_of(some: list[Filter], schema: Schema | None = None) -> Boxes:
@@ -45,28 +38,59 @@ def boxes_of(some: list[Filter], schema: Schema | None = None) -> Boxes:
     return Boxes(pa.array(range(len(some)), pa.int64()), columns)
 
 
-def wanted(some: list[Filter], rows: list[dict[str, Any]]) -> list[tuple[int, int]]:
-    return [(at, sub) for at, row in enumerate(rows) for sub, each in enumerate(some) if matches(each, row)]
-
-
 # -- boxes ---------------------------------------------------------------------------------------------
 
 
 @thorough(60)
-@given(st.lists(filters(4), min_size=1, max_size=12), st.data())
-def test_boxes_come_out_of_pieces_as_they_went_in(some: list[Filter], data: st.DataObject) -> None:
+@given(st.lists(filters(4), min_size=1, max_size=12), st.data(), st.booleans())
+def test_boxes_come_out_of_pieces_as_they_went_in(some: list[Filter], data: st.DataObject, sparse: bool) -> None:
     boxes = boxes_of(some)
     cut = data.draw(st.integers(0, len(some)))
-    parts = [boxes.of_owners(np.arange(0, cut)), boxes.of_owners(np.arange(cut, len(some)))]
-    again = Boxes.joined(Boxes.from_bytes(part.to_bytes()) for part in parts)
+    whole = PackedBoxes.of(boxes)
+    parts = [whole.of_owners(np.arange(0, cut)), whole.of_owners(np.arange(cut, len(some)))]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(packed_module, "_DENSE", 0 if sparse else 1 << 20)
+        again = PackedBoxes.joined(PackedBoxes.from_bytes(part.to_bytes()) for part in parts).boxes()
     assert again.ids.to_pylist() == boxes.ids.to_pylist()
     assert again.columns.owners.tolist() == boxes.columns.owners.tolist()
     assert list(again.columns) == list(boxes.columns)
+    once_more = PackedBoxes.of(again).of_owners(np.arange(cut, len(some))).boxes()
+    assert list(once_more.columns) == list(boxes.of_owners(np.arange(cut, len(some))).columns)
 
 
-def test_a_piece_has_only_its_own_strings() -> None:
-    boxes = boxes_of([parse(f"s = 's{n}'") for n in range(50)])
-    assert list(boxes.of_owners(np.array([7])).columns.strings) == ["s7"]
+def test_a_piece_has_only_its_own_strings_and_columns() -> None:
+    boxes = boxes_of([parse(f"s{n} = 's{n}'") for n in range(50)])
+    piece = PackedBoxes.of(boxes).of_owners(np.array([7]))
+    assert piece.texts == ("s7",)
+    assert [name for name, _ in piece.keys] == ["s7"]
+
+
+def test_boxes_of_many_attributes_take_the_bytes_of_their_intervals() -> None:
+    texts = [f"a{n % 500} BETWEEN {n} AND {n + 7}" for n in range(2_000)]
+    boxes, _ = Reading("id", "filter").read(pa.record_batch({"id": list(range(2_000)), "filter": texts}))
+    packed = PackedBoxes.of(boxes)
+    assert len(packed.to_bytes()) / 2_000 < 50
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(packed_module, "_DENSE", 0)
+        held = packed.boxes()
+    columns = held.columns.columns.values()
+    assert all(isinstance(column, SparseColumn) for column in columns)
+    assert pickle.loads(pickle.dumps(held.columns.columns["a7", ColumnPart.NUMBERS])).low.max() == 1507
+    found = held.matcher(None).match(pa.record_batch({"a7": [510.0], "a8": [8.0]}))
+    assert sorted(found.ids.tolist()) == [8, 507]
+
+
+def test_rows_are_read_in_pieces_and_each_keeps_its_place() -> None:
+    texts = [f"a{n} > {n}" if n % 7 else "oops (" for n in range(90)]
+    rows = pa.record_batch({"id": list(range(90)), "filter": texts})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(boxes_module, "_CELLS", 200)
+        patch.setattr(boxes_module, "_FEW", 5)
+        pieces = list(Reading("id", "filter").pieces(rows))
+    assert len(pieces) == 4
+    assert [sub for _, boxes, _ in pieces for sub in boxes.ids.to_pylist()] == [n for n in range(90) if n % 7]
+    assert [first + row for first, _, refused in pieces for row in refused] == list(range(0, 90, 7))
+    assert [refused for _, _, refused in Reading("id", "filter").pieces(rows.slice(0, 0))] == [{}]
 
 
 def test_texts_are_read_and_bad_ones_named() -> None:
@@ -237,96 +261,6 @@ def test_no_events_give_an_empty_batch_with_its_columns() -> None:
     assert empty.schema.names == ["event", "subscriptions"]
 
 
-# -- groups --------------------------------------------------------------------------------------------
-
-
-def pairs_by_groups(groups: JoinGroups, boxes: Boxes, batch: pa.RecordBatch, schema: Schema | None = None) -> list[Any]:
-    """Every pair that groups and the wide index find, as the executors do it."""
-    reading = Reading("id", "filter", schema=schema)
-    salted = batch.append_column("salt", pa.array(np.arange(batch.num_rows)))
-    placed = next(_place_events(groups, schema, batch.schema.names, iter([salted])))
-    where = np.array(placed.column("__weft_group"))
-    narrow = dict(_by_group(boxes, groups))
-    wide = boxes.of_owners(groups.of_boxes(boxes.columns)[2])
-    pairs = []
-    for group in range(len(groups)):
-        rows = np.flatnonzero(where == group)
-        matchers = [narrow.get(group, Boxes.none(True)).matcher(reading.schema), wide.matcher(reading.schema)]
-        for part in match_batches([batch.take(rows)], matchers, ResultForm.of("lists", batch.schema.names, [])):
-            for row, subs in zip(rows.tolist(), part.column("subscriptions").to_pylist(), strict=True):
-                pairs += [(row, sub) for sub in subs]
-    return pairs
-
-
-@thorough(60)
-@given(st.lists(filters(4), min_size=1, max_size=10), st.integers(2, 12), st.integers(0, 3))
-def test_each_pair_is_found_once_whatever_the_groups(some: list[Filter], groups: int, hot: int) -> None:
-    rows = TYPED + [TYPED[hot]] * (40 * (hot > 0))  # many events in one place
-    batch = batch_from_events([Event.of({k: v for k, v in row.items() if v is not None}) for row in rows])
-    boxes = boxes_of(some)
-    try:
-        chosen = plan(batch, boxes.columns, groups)
-    except SchemaError:
-        return  # nothing to part by
-    pairs = pairs_by_groups(chosen, boxes, batch)
-    assert len(pairs) == len(set(pairs))
-    assert sorted(pairs) == wanted(some, rows)
-
-
-def test_events_are_placed_as_they_conform_to_the_schema() -> None:
-    schema = Schema.of(x="int")
-    rows = [{"x": float(n) / 2} for n in range(40)]
-    some = [parse("x IS NULL"), parse("x > 5"), parse("x <= 5")]
-    boxes = boxes_of(some, schema)
-    chosen = plan(pa.record_batch({"x": [row["x"] for row in rows]}), boxes.columns, 5, schema)
-    pairs = pairs_by_groups(chosen, boxes, pa.record_batch({"x": [row["x"] for row in rows]}), schema)
-    conformed = [schema.conform(Event.of(row)).attributes for row in rows]
-    assert sorted(pairs) == wanted(some, conformed)
-
-
-def test_a_place_with_most_events_is_several_groups() -> None:
-    batch = pa.record_batch({"x": [5.0] * 900 + [float(n) for n in range(100)]})
-    boxes = boxes_of([parse(f"x BETWEEN {n} AND {n + 3}") for n in range(100)])
-    groups = plan(batch, boxes.columns, 10)
-    held = np.bincount(groups.of_events(batch, np.arange(1000)), minlength=len(groups))
-    assert held.max() <= 3 * 1000 / 10
-
-
-def test_subscriptions_of_one_size_are_spread_evenly() -> None:
-    rng = np.random.default_rng(3)
-    low = rng.zipf(1.3, 20_000).clip(1, 5_000).astype(float)  # most of them in a few places
-    other = rng.uniform(0, 1000, 20_000)
-    columns = BoxColumns.from_bounds({"x": (low, low + 3), "y": (other, other + 5)})
-    batch = pa.record_batch({"x": rng.choice(low, 20_000) + 1, "y": rng.uniform(0, 1000, 20_000)})
-    groups = plan(batch, columns, 16)
-    _, where, wide = groups.of_boxes(columns)
-    assert len(wide) < 100
-    assert np.bincount(where).max() < 5 * len(columns) / 16
-    assert np.bincount(groups.of_events(batch, np.arange(20_000))).max() < 3 * 20_000 / 16
-
-
-def test_where_an_event_goes_is_up_to_itself() -> None:
-    batch = pa.record_batch({"x": [5.0] * 90 + [float(n) for n in range(10)]})
-    boxes = boxes_of([parse(f"x BETWEEN {n} AND {n + 3}") for n in range(10)])
-    groups = plan(batch, boxes.columns, 8)
-    salt = np.random.default_rng(1).integers(0, 1 << 62, 100)
-    other = np.random.default_rng(2).permutation(100)
-    assert (groups.of_events(batch.take(other), salt[other]) == groups.of_events(batch, salt)[other]).all()
-
-
-def test_executors_pack_what_they_place() -> None:
-    texts = [f"x BETWEEN {n} AND {n + 1}" for n in range(50)] + ["TRUE", "oops ("]
-    rows = pa.record_batch({"id": list(range(52)), "filter": texts})
-    reading = Reading("id", "filter")
-    batch = pa.record_batch({"x": [float(n) for n in range(50)]})
-    groups = pickle.loads(pickle.dumps(plan(batch, reading.read(rows)[0].columns, 20)))
-    (placed,) = _place_boxes(reading, groups, iter([rows]))
-    (wide,) = _pack_wide(reading, groups, iter([rows]))
-    here = [Boxes.from_bytes(data.as_py()).ids.to_pylist() for data in placed.column("boxes")]
-    assert {sub for subs in here for sub in subs} == set(range(50))
-    assert Boxes.from_bytes(wide.column("boxes")[0].as_py()).ids.to_pylist() == [50]
-
-
 @pytest.mark.parametrize("form", list(Output))
 def test_two_indexes_answer_as_one_by_names(form: Output) -> None:
     one = Boxes(pa.array(["a", "b"]), boxes_of([parse("x > 1"), parse("x > 2")]).columns).matcher(None)
@@ -340,6 +274,31 @@ def test_two_indexes_answer_as_one_by_names(form: Output) -> None:
         Output.COUNTS: [1, 2, 2],
     }
     assert table[form.column].to_pylist() == found[form]
+
+
+@pytest.mark.parametrize("form", [Output.PAIRS, Output.LISTS])
+def test_events_that_match_very_much_are_matched_a_few_at_a_time(form: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lookup_module, "_MATCHES", 20)
+    index = boxes_of([parse(f"x >= {n}") for n in range(10)]).matcher(None)
+    asked: list[int] = []
+
+    class Watched(Matcher):
+        def match(self, batch: pa.RecordBatch) -> Matches:
+            asked.append(batch.num_rows)
+            return super().match(batch)
+
+    few, many = [{"x": -1, "n": n} for n in range(40)], [{"x": 99, "n": n} for n in range(40, 50)]
+    batches = [pa.RecordBatch.from_pylist(rows) for rows in (few, [], many, many, few[:1]) if rows]
+    batches.insert(1, batches[0].slice(0, 0))
+    results = match_batches(batches, [Watched(index.index)], ResultForm.of(form, ["x", "n"], ["n"]))
+    found = pa.Table.from_batches(results)
+    assert asked == [2, 8, 30, 0, 10, 2, 2, 2, 2, 2, 1], asked  # none is known at first; then twenty matches
+    if form is Output.PAIRS:
+        assert found["n"].to_pylist() == [n for n in range(40, 50) for _ in range(10)] * 2
+        assert found["subscription"].to_pylist() == list(range(10)) * 20
+    else:
+        assert found["n"].to_pylist() == [*range(50), *range(40, 50), 0]
+        assert list(map(len, found["subscriptions"].to_pylist())) == [0] * 40 + [10] * 20 + [0]
 
 
 def test_a_snapshot_in_the_place_of_another_is_seen(tmp_path: Any) -> None:

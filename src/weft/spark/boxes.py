@@ -1,13 +1,8 @@
-"""Subscriptions as boxes that travel between machines. Law: what is put in comes out, and what cannot be read is named
-with the reason.
-
-One value holds the boxes of thousands, so that Spark moves few large rows. It is pickled: both ends are one program.
-"""
+"""Rows of subscriptions as boxes. Law: every row is read, or named with the reason why it cannot be."""
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -30,6 +25,8 @@ from weft.language.constant import Constant
 from weft.model.schema import Schema
 
 NO_ID = "it has no id"
+_CELLS = 1 << 21  # of the table of rows and attributes that is made of a piece, about
+_FEW = 1_000  # rows of a piece at least
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,24 +47,6 @@ class Boxes:
     def none(numbered: bool) -> Boxes:
         """Of nobody; ids would be integers or strings."""
         return Boxes(pa.array([], pa.int64() if numbered else pa.string()), BoxColumns.of([]))
-
-    @staticmethod
-    def joined(parts: Iterable[Boxes]) -> Boxes:
-        """The boxes of several, one after another; there is one at least."""
-        some = list(parts)
-        ids = pa.concat_arrays([part.ids for part in some])
-        return Boxes(ids, BoxColumns.joined((part.columns, len(part)) for part in some))
-
-    def to_bytes(self) -> bytes:
-        """The value as it travels."""
-        return pickle.dumps(self, protocol=5)
-
-    @staticmethod
-    def from_bytes(data: bytes) -> Boxes:
-        """The value that travelled."""
-        boxes = pickle.loads(data)
-        assert isinstance(boxes, Boxes)
-        return boxes
 
     def matcher(self, schema: Schema | None) -> Matcher:
         """An index of them; ids must differ."""
@@ -133,6 +112,24 @@ class Reading:
         fine = np.delete(np.arange(batch.num_rows), list(refused))
         refused = {int(row): reason for row, reason in sorted(refused.items())}
         return Boxes(ids, columns).of_owners(fine), refused
+
+    def pieces(self, batch: pa.RecordBatch) -> Iterator[tuple[int, Boxes, dict[int, str]]]:
+        """The same in pieces: the first row of each, its boxes, and reasons by rows of the piece. One at least.
+
+        Boxes are a table of rows and attributes while they are read: the more attributes, the fewer rows in a piece.
+        """
+        first, rows = 0, batch.num_rows
+        if self.bounds is not None:
+            rows = max(_CELLS // len(self.bounds), _FEW)
+        elif batch.num_rows > 2 * _FEW:
+            rows = _FEW  # nobody knows yet how many attributes texts have
+        while True:
+            boxes, refused = self.read(batch.slice(first, rows))
+            yield first, boxes, refused
+            first += rows
+            if first >= batch.num_rows:
+                return
+            rows = max(_CELLS // max(len(boxes.columns.columns), 1), _FEW)
 
     def ids(self, batch: pa.RecordBatch) -> Any:
         """The ids of rows; those that are no UTF-8 are none."""

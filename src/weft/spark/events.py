@@ -17,9 +17,10 @@ from weft.model.column import FREE
 from weft.model.limits import MAX_DEPTH
 from weft.model.schema import repeated
 from weft.model.value import MICROS_MAX, MICROS_MIN
+from weft.spark.left_out import ROWS
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, Observation
     from pyspark.sql.types import DataType, StructType
 
 CORRUPT = "_corrupt_record"  # where Spark puts a line that it cannot read
@@ -47,14 +48,16 @@ def check_columns(frame: DataFrame, what: str = "events") -> None:
             raise PipelineError(f"there are two columns {twice!r}: rename one")
 
 
-def sorted_out(events: DataFrame) -> tuple[DataFrame, DataFrame]:
-    """The rows that are events, and the others as `row` (JSON) and `reason`."""
+def sorted_out(events: DataFrame, counted: Observation | None = None) -> tuple[DataFrame, DataFrame]:
+    """The rows that are events, and the others as `row` (JSON) and `reason`; `counted` counts these on the way."""
     from pyspark.sql import functions as sf
 
     reason, row = _judged(events)
     if reason is None:
         return events, events.select(sf.lit("").alias("row"), sf.lit("").alias("reason")).limit(0)
     bad = events.where(reason.isNotNull()).select(row.alias("row"), reason.alias("reason"))
+    if counted is not None:
+        events = events.observe(counted, sf.count_if(reason.isNotNull()).alias(ROWS))
     return events.where(reason.isNull()).drop(CORRUPT), bad
 
 
@@ -78,12 +81,24 @@ def _judged(events: DataFrame) -> tuple[Column | None, Column]:
     from pyspark.sql import functions as sf
 
     check_columns(events)
-    reasons = [_reason(name, kind, column) for name, kind, column in fields(events.schema)]
-    known = [reason for reason in reasons if reason is not None]
-    if CORRUPT in events.columns:
-        known.insert(0, sf.when(sf.col(CORRUPT).isNotNull(), sf.lit(UNREADABLE)))
+    known = _reasons(events)
     whole = sf.col(CORRUPT) if CORRUPT in events.columns else sf.lit(None).cast("string")
     return sf.coalesce(*known) if known else None, sf.coalesce(whole, as_json(events.columns))
+
+
+def may_be_left_out(events: DataFrame) -> bool:
+    """Whether the columns are such that a row may be left out."""
+    return bool(_reasons(events))
+
+
+def _reasons(events: DataFrame) -> list[Column]:
+    """For everything that may be wrong with a row the reason, NULL if all is well."""
+    from pyspark.sql import functions as sf
+
+    known = [reason for each in fields(events.schema) if (reason := _reason(*each)) is not None]
+    if CORRUPT in events.columns:
+        known.insert(0, sf.when(sf.col(CORRUPT).isNotNull(), sf.lit(UNREADABLE)))
+    return known
 
 
 def attributes(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -115,6 +130,16 @@ _SEEN = (
     pa.types.is_timestamp,
     pa.types.is_date,
 )
+
+
+_SEEN_NAMES = frozenset(
+    ["byte", "short", "integer", "long", "float", "double", "decimal", "string", "char", "varchar", "boolean"]
+).union(["timestamp", "timestamp_ntz", "date"])
+
+
+def is_seen(kind: DataType) -> bool:
+    """Whether filters see the values of a column of Spark."""
+    return kind.typeName() in _SEEN_NAMES
 
 
 def fields(schema: StructType, prefix: str = "", inside: str = "", depth: int = 1) -> Iterator[tuple[str, Any, str]]:

@@ -1,5 +1,6 @@
-"""Spark's failures in one sentence. Law: every error of Spark becomes a PipelineError; its reason is the innermost
-cause, without stack trace and codes.
+"""Spark's failures in one sentence. Laws: every error of Spark becomes a PipelineError that blames what is at fault:
+the file that cannot be read, the disk that is full, else what was being done; its reason is the innermost cause,
+without stack trace and codes.
 """
 
 from __future__ import annotations
@@ -14,18 +15,21 @@ from weft.errors import PipelineError
 _MOST = 300  # characters of a reason
 _CODES = re.compile(r"^\[[A-Z0-9_.]+\] | SQLSTATE: \w+")
 _RAISED = re.compile(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Interrupt)): (?=\S)", re.MULTILINE)
+_READING = re.compile(r"\[FAILED_READ_FILE[A-Z_.]*\] [^\n]*? file[s]? (\S+?)\.?(?=\s|$)")
+_FULL = "No space left on device"
+_TEMPORARY = re.compile(r"\.shuffle\.|\bspill|ExternalSorter|ExternalAppendOnly|DiskBlockObjectWriter|DiskStore")
 
 
 @contextmanager
 def failures(what: str = "Spark failed") -> Iterator[None]:
-    """Spark's errors inside become PipelineErrors that begin with `what`."""
+    """Spark's errors inside become PipelineErrors that begin with `what`, or with what is at fault instead."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
     try:
         yield
     except (PySparkException, Py4JError) as error:
-        raise PipelineError(f"{what}: {reason(error)}") from error
+        raise PipelineError(_fault(error) or f"{what}: {reason(error)}") from error
 
 
 def condition(error: Exception) -> str:
@@ -43,6 +47,20 @@ def reason(error: Exception) -> str:
     return text if len(text) <= _MOST else text[: _MOST - 1] + "…"
 
 
+def _fault(error: Exception) -> str | None:
+    """What is at fault if it is not what was being done: an input, or the disk of Spark's own files."""
+    told = _told(error)
+    if (reading := _READING.search(told)) is not None:
+        path = reading[1].removeprefix("file://").removeprefix("file:")
+        return f"{path} cannot be read: {reason(error)}"
+    if _FULL in told and _TEMPORARY.search(told):
+        return (
+            "no space is left for Spark's temporary files: free some, or choose another disk with spark.local.dir, "
+            "for a command with TMPDIR"
+        )
+    return None
+
+
 def _of_java(error: Any) -> str:
     """The message of the innermost cause that has one."""
     said = ""
@@ -50,3 +68,15 @@ def _of_java(error: Any) -> str:
         said = error.getMessage() or said
         error = error.getCause()
     return str(said)
+
+
+def _told(error: Exception) -> str:
+    """Everything that is known: the message of each cause, and where in Spark the innermost was raised."""
+    java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    parts = [str(error)]
+    while java is not None:
+        parts.append(java.getMessage() or "")
+        frames = java.getStackTrace() if java.getCause() is None else ()
+        parts += [f"{frame.getClassName()}.{frame.getMethodName()}" for frame in frames]
+        java = java.getCause()
+    return "\n".join(parts)

@@ -8,7 +8,7 @@ another order than those of its neighbours is refused; all files of a Parquet fo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from glob import glob
 from pathlib import Path
@@ -36,6 +36,7 @@ _WRITE: dict[str, dict[str, Any]] = {
     "csv": {"header": True, "escape": '"', "timeZone": "UTC"},
     "json": {"ignoreNullFields": False, "timeZone": "UTC"},
 }
+_UNFINISHED = "_temporary"  # the folder in which Spark writes, until all is written
 _LOOKED_AT = 100_000  # rows in which numbers among texts are looked for
 
 
@@ -98,13 +99,13 @@ def read_stream(
 
 
 def write_frame(frame: DataFrame, path: str, format: str | None = None, overwrite: bool = False) -> None:
-    """Write rows as a folder of files, as Spark does. Raises PipelineError, also if the folder exists."""
+    """Write rows as a folder of files, as Spark does. Raises PipelineError, also if the folder has files."""
     kind = format_of(path, format)
     check_free(frame.sparkSession, path, overwrite)
     with failures(f"{path} cannot be written"):
-        try:
-            writer = frame.write.options(**_WRITE[kind]).mode("overwrite" if overwrite else "error")
-            writer.format(kind).save(path)
+        try:  # an empty folder is no output; anything else was refused above
+            mode = "overwrite" if overwrite or hasattr(frame.sparkSession, "_jsparkSession") else "error"
+            frame.write.options(**_WRITE[kind]).mode(mode).format(kind).save(path)
         except Exception as error:
             if condition(error) == "PATH_ALREADY_EXISTS":
                 raise taken(path) from None
@@ -121,8 +122,18 @@ def check_free(spark: SparkSession, path: str, overwrite: bool) -> None:
         return
     with failures(f"{path} cannot be written"):
         place = spark._jvm.org.apache.hadoop.fs.Path(path)  # type: ignore[union-attr]
-        if place.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()).exists(place):
-            raise taken(path)
+        system = place.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+        if system.exists(place):
+            names = [status.getPath().getName() for status in system.listStatus(place)]
+            if names or not system.getFileStatus(place).isDirectory():
+                raise taken(path, names)
+
+
+def files_without_bytes(path: str, format: str | None = None) -> list[str]:
+    """The Parquet files of this machine that have not even a header: Spark skips them without a word."""
+    if "://" in path.removeprefix("file://") or format_of(path, format) != "parquet":
+        return []
+    return sorted(file for file in _files(path) if Path(file).stat().st_size == 0)
 
 
 def numbers_in_texts(frame: DataFrame, schema: Schema | None = None) -> list[str]:
@@ -139,8 +150,10 @@ def numbers_in_texts(frame: DataFrame, schema: Schema | None = None) -> list[str
     return [name for name, found, all_ in zip(names, row, row[len(names) :], strict=False) if all_ and 2 * found > all_]
 
 
-def taken(path: str) -> PipelineError:
-    """The error for an output that exists."""
+def taken(path: str, names: Collection[str] = ()) -> PipelineError:
+    """The error for an output that exists, by the names of the files in it."""
+    if set(names) == {_UNFINISHED}:
+        return PipelineError(f"{path} has the unfinished output of another run: remove it if that was stopped")
     return PipelineError(f"{path} already exists: choose another name, or allow overwriting (--overwrite)")
 
 

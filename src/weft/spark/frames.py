@@ -67,6 +67,13 @@ def drawn(frame: DataFrame, most: int, seed: int) -> pa.Table:
     return frame.withColumn(mark, sf.rand(seed)).orderBy(mark).limit(most).drop(mark).toArrow()
 
 
+def plan_bytes(frame: DataFrame) -> int | None:
+    """About how many bytes a frame reads, by its plan alone; None where Spark does not tell."""
+    if not hasattr(frame, "_jdf"):
+        return None  # Connect
+    return int(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes().toString())
+
+
 def one_batch(table: pa.Table) -> RecordBatch:
     """A table as one batch."""
     import pyarrow as pa

@@ -1,9 +1,9 @@
 """Matching on Spark: which subscriptions each event of a DataFrame matches. Law: every strategy and every form of
 results gives the matches that `meaning` defines, row by row.
 
-`index`: one index of all subscriptions, shipped to every executor. `partitioned`: both sides are joined by ranges of a
-curve, for more subscriptions than one machine can hold. `sql`: Spark evaluates the filters itself, for a few hundred of
-them, and as a check of the other strategies.
+`index`: one index of all subscriptions, shipped to every executor. `partitioned`: both sides meet in groups, for more
+subscriptions than one machine can hold. `sql`: Spark evaluates the filters itself, for a few hundred of them, and as a
+check of the other strategies.
 """
 
 from __future__ import annotations
@@ -18,14 +18,17 @@ from typing import TYPE_CHECKING
 from weft.errors import PipelineError
 from weft.model.schema import Schema, did_you_mean
 from weft.spark.boxes import Boxes
-from weft.spark.curve_join import match_partitioned
-from weft.spark.events import by_place, check_frame, quoted, sorted_out
+from weft.spark.events import by_place, check_frame, may_be_left_out, quoted, sorted_out
 from weft.spark.executor_lookup import match_shipped
+from weft.spark.frames import plan_bytes
+from weft.spark.group_join import match_partitioned
+from weft.spark.left_out import LeftOut
 from weft.spark.output import ResultForm
 from weft.spark.session import session
 from weft.spark.shipped_index import Shipped, is_numbered, ship, written
+from weft.spark.spreading import spread
 from weft.spark.sql import MOST_FILTERS, match_sql
-from weft.spark.subscriptions import ERRORS, Subscriptions, subscriptions
+from weft.spark.subscriptions import ERRORS, IdCensus, Subscriptions, subscriptions
 from weft.spark.workers import check_workers
 
 if TYPE_CHECKING:
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
 
 MOST_INDEXED = 5_000_000  # subscriptions in one index, unless told otherwise
 GROUP = 250_000  # subscriptions of a group, about
+_TASKS = 2  # groups for each core at least
+_LEAST = 2  # bytes of a subscription in a file, at the very least
 
 
 class Strategy(StrEnum):
@@ -55,21 +60,42 @@ class Prepared:
     shipped: Shipped | None  # of the strategy `index`
     groups: int = 1  # of the strategy `partitioned`
     refused: int | None = None  # rows of subscriptions that were left out, where it is known
+    census: IdCensus | None = None  # of the strategy `partitioned`
 
     def match(self, events: DataFrame, output: str = "pairs", carry: Sequence[str] | None = None) -> DataFrame:
         """The events with the subscriptions that each matches; see `match`."""
+        return self._match(events, output, carry, LeftOut())
+
+    def match_counting(self, events: DataFrame, output: str = "pairs") -> tuple[DataFrame, LeftOut]:
+        """The same, and what counts the rows that are left out while the result is made, if there can be any."""
+        from pyspark.sql import Observation
+
+        unread: Observation | int | None = 0
+        if self.given is not None:
+            unread = Observation() if self.strategy is Strategy.PARTITIONED else self.refused
+            if self.census is not None and self.census.repeated:
+                unread = self.census.repeated
+        counts = LeftOut(Observation() if may_be_left_out(events) else None, -1 if unread is None else unread)
+        return self._match(events, output, None, counts), counts
+
+    def _match(self, events: DataFrame, output: str, carry: Sequence[str] | None, counts: LeftOut) -> DataFrame:
         from pyspark.sql.types import LongType, StringType
 
         if events.isStreaming and self.strategy is Strategy.PARTITIONED:
             raise PipelineError("the strategy partitioned cannot match a stream: use the strategy index")
-        good, _ = sorted_out(events)
+        good, _ = sorted_out(events, counts.events)
         wanted = ResultForm.of(output, good.columns, carry)
         results = wanted.schema(good.schema, LongType() if self.numbered else StringType())
         if self.shipped is not None:
-            return by_place(good).mapInArrow(partial(match_shipped, self.shipped, wanted), results)
+            return by_place(spread(good)).mapInArrow(partial(match_shipped, self.shipped, wanted), results)
         assert self.given is not None
         if self.strategy is Strategy.PARTITIONED:
-            return match_partitioned(good, self.given.once(), self.groups, wanted, results)
+            if events.isStreaming:
+                raise PipelineError("the strategy partitioned needs all events at once: use the strategy index")
+            assert self.census is not None
+            refused = None if isinstance(counts.subscriptions, int) else counts.subscriptions
+            once, size = self.given.once(self.census), self.census.rows
+            return match_partitioned(good, once, size, self.groups, wanted, results, refused)
         from pyspark.sql import functions as sf
 
         name = "__weft_found"
@@ -79,16 +105,16 @@ class Prepared:
         kept = [sf.col(quoted(each)) for each in results.fieldNames()[:-1]]
         return found.select(*kept, sf.col(name).cast(results[-1].dataType.simpleString()).alias(wanted.output.column))
 
-    def errors(self, events: DataFrame | None = None) -> DataFrame:
-        """The rows that matching leaves out: `side`, `row` (JSON) and `reason`."""
+    def errors(self, events: DataFrame | None = None, sides: Sequence[str] = ("subscription", "event")) -> DataFrame:
+        """The rows that matching leaves out, of both sides or one: `side`, `row` (JSON) and `reason`."""
         from pyspark.sql import functions as sf
 
-        sides = {}
-        if self.given is not None and self.refused != 0:
-            sides["subscription"] = self.given.errors()
-        if events is not None:
-            sides["event"] = sorted_out(events)[1]
-        found = [frame.select(sf.lit(side).alias("side"), "row", "reason") for side, frame in sides.items()]
+        frames = {}
+        if self.given is not None and self.refused != 0 and "subscription" in sides:
+            frames["subscription"] = self.given.errors()
+        if events is not None and "event" in sides:
+            frames["event"] = sorted_out(events)[1]
+        found = [frame.select(sf.lit(side).alias("side"), "row", "reason") for side, frame in frames.items()]
         if not found:
             return self.spark.createDataFrame([], f"side string, {ERRORS}")
         return reduce(lambda a, b: a.unionByName(b), found)
@@ -128,13 +154,25 @@ def prepare(
         if given.reading.schema is not None:
             raise PipelineError("the strategy sql takes events as they are: omit the schema")
         return Prepared(wanted, running, numbered, given, None)
-    counted = wanted is Strategy.AUTO or (wanted is Strategy.PARTITIONED and groups is None)
-    size = given.frame.count() if counted else 0
-    if wanted is Strategy.PARTITIONED or size > MOST_INDEXED:
-        return Prepared(Strategy.PARTITIONED, running, numbered, given, None, groups or max(4, -(-size // GROUP)))
+    if wanted is Strategy.PARTITIONED or (wanted is Strategy.AUTO and _is_large(given)):
+        census = given.census()
+        many = groups or max(_TASKS * _cores(running), -(-census.rows // GROUP))
+        return Prepared(Strategy.PARTITIONED, running, numbered, given, None, many, census=census)
     boxes, refused = given.gathered()
     matcher = (boxes or Boxes.none(numbered)).matcher(given.reading.schema)
     return Prepared(Strategy.INDEX, running, numbered, given, ship(running, written(matcher)), refused=refused)
+
+
+def _is_large(given: Subscriptions) -> bool:
+    """Whether there are more subscriptions than one index should have. Cost: a job, unless they are plainly few."""
+    if (least := plan_bytes(given.frame)) is not None and least < MOST_INDEXED * _LEAST:
+        return False
+    return given.frame.count() > MOST_INDEXED
+
+
+def _cores(spark: SparkSession) -> int:
+    """How many tasks run at a time; a guess where Spark does not tell."""
+    return int(spark.sparkContext.defaultParallelism) if hasattr(spark, "_jsparkSession") else 4
 
 
 def match(  # noqa: PLR0913 - each has a default that serves
@@ -161,6 +199,8 @@ def match(  # noqa: PLR0913 - each has a default that serves
     if events.isStreaming and strict:
         raise PipelineError("a stream cannot be checked before it is matched: omit strict")
     ready = prepare(subscriptions, schema, strategy=strategy, groups=groups, spark=events.sparkSession)
+    if strict and events.isStreaming:
+        raise PipelineError("a stream cannot be strict, because its rows are not known before it runs: omit strict")
     if strict and (wrong := ready.errors(events).head()) is not None:
         raise PipelineError(f"{wrong.side} {wrong.row}: {wrong.reason}")
     return ready.match(events, output, carry)

@@ -38,9 +38,12 @@ def check_files(
 
 
 def check_output(path: str, place: Path, overwrite: bool) -> None:
-    """Raise PipelineError if something is there that must stay, or if nothing can be written there."""
-    if place.exists() and not overwrite:
-        raise taken(path)
+    """Raise PipelineError if something is there that must stay, or if nothing can be written there.
+
+    An empty folder is nothing: a run that was stopped leaves one.
+    """
+    if place.exists() and not overwrite and (not place.is_dir() or any(place.iterdir())):
+        raise taken(path, os.listdir(place) if place.is_dir() else ())
     folder = place.absolute()
     while not folder.exists() or folder == place.absolute():
         folder = folder.parent

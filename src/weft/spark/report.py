@@ -17,7 +17,8 @@ from weft.index.tree import TreeIndex
 from weft.model.schema import Attribute, Schema
 from weft.model.value import Type
 from weft.spark.events import quoted
-from weft.spark.files import check_free, format_of, numbers_in_texts, read_frame, write_frame
+from weft.spark.files import check_free, files_without_bytes, format_of, numbers_in_texts, read_frame, write_frame
+from weft.spark.left_out import LeftOut
 from weft.spark.match import Prepared, Strategy, prepare
 from weft.spark.output import Output
 from weft.spark.subscription_lint import lint_notes, lint_subscriptions
@@ -134,6 +135,11 @@ def match_files(
         "comparison with a number: declare its type in a schema"
         for name in (numbers_in_texts(events, schema) if format_of(job.events) != "parquet" else [])
     ]
+    for path in (job.events, *((job.subscriptions,) if isinstance(given, Subscriptions) else ())):
+        notes += [
+            f"{file} has 0 bytes and was skipped: it may be a copy that was not finished"
+            for file in files_without_bytes(path)
+        ]
     phases.end("reading")
     phases.begin("preparing the subscriptions")
     ready = prepare(given, strategy=job.strategy, spark=spark)
@@ -141,7 +147,7 @@ def match_files(
         raise PipelineError(f"{wrong.side} {wrong.row}: {wrong.reason}")
     phases.end("preparing")
     phases.begin("matching")
-    results, counted = _observed(ready, events, Output.named(job.output))
+    results, counted, left_out = _observed(ready, events, Output.named(job.output))
     if job.out is None:
         results.write.format("noop").mode("overwrite").save()
     else:
@@ -150,7 +156,7 @@ def match_files(
     found = counted.get
     sample = [row.asDict(recursive=True) for row in results.limit(_ROWS).collect()] if job.out is None else []
     phases.begin("looking for rows that were left out")
-    errors, first = _errors(ready, events, job)
+    errors, first = _errors(ready, events, job, left_out)
     notes += _lint(ready, events, job)
     phases.end("errors")
     return MatchReport(
@@ -200,15 +206,15 @@ def _subscriptions(spark: SparkSession, job: MatchJob) -> tuple[Subscriptions | 
     return job.subscriptions, TreeIndex.open(job.subscriptions, verify=False).schema
 
 
-def _observed(ready: Prepared, events: DataFrame, output: Output) -> tuple[DataFrame, Observation]:
-    """The results, and what is counted when they are written."""
+def _observed(ready: Prepared, events: DataFrame, output: Output) -> tuple[DataFrame, Observation, LeftOut]:
+    """The results, and what is counted when they are written: of them, and of rows that are left out."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as sf
 
     made = Output.LISTS if output is Output.PAIRS else output
     if output.column.lower() in map(str.lower, events.columns):
         raise PipelineError(f"the events have a column {output.column!r}, which the results need: rename it")
-    results, counted = ready.match(events, made), Observation()
+    (results, left_out), counted = ready.match_counting(events, made), Observation()
     column = sf.col(made.column)
     each = column if made is Output.COUNTS else sf.size(column)
     results = results.observe(
@@ -220,12 +226,20 @@ def _observed(ready: Prepared, events: DataFrame, output: Output) -> tuple[DataF
     if output is Output.PAIRS:
         others = [sf.col(quoted(name)) for name in results.columns if name != made.column]
         results = results.select(*others, sf.explode(column).alias(output.column))
-    return results, counted
+    return results, counted, left_out
 
 
-def _errors(ready: Prepared, events: DataFrame, job: MatchJob) -> tuple[dict[str, int], list[dict[str, str]]]:
-    """How many rows of each side were left out, and the first of them; written where the job says."""
-    found = ready.errors(events).persist()
+def _errors(
+    ready: Prepared, events: DataFrame, job: MatchJob, left_out: LeftOut
+) -> tuple[dict[str, int], list[dict[str, str]]]:
+    """How many rows of each side were left out, and the first of them; written where the job says.
+
+    Cost: none if matching has left out none and nothing is to be written, else a pass over the sides that have any.
+    """
+    sides = left_out.sides()
+    if not sides and job.errors is None:
+        return {"event": 0, "subscription": 0}, []
+    found = ready.errors(events, sides).persist()
     try:
         counts = {row.side: row["count"] for row in found.groupBy("side").count().collect()}
         first = [row.asDict() for row in found.limit(_SHOWN).collect()] if counts else []

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _BATCH = 50_000  # rows of an Arrow batch: Spark's 10,000 is too few to keep the kernels busy
+_OPEN_COST = 1 << 17  # bytes that opening a file is worth: with Spark's 4 MB, one task reads files of less than that
 _PATIENCE = 30  # seconds that the JVM has to end
 _ANOTHERS = ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")  # spark-submit or Connect chose
 
@@ -142,6 +143,7 @@ def _settings(master: str, ui: bool, memory: str, scratch: Path | None) -> dict[
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(_BATCH),
+        "spark.sql.files.openCostInBytes": str(_OPEN_COST),
         "spark.sql.shuffle.partitions": str(max(4, 2 * (os.cpu_count() or 2))),
     }
     if master.startswith("local"):  # no name service is needed to talk to oneself

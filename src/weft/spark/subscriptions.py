@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +27,7 @@ from weft.language.text import parse
 from weft.model.schema import Schema, did_you_mean
 from weft.spark.boxes import Boxes, Ends, Reading
 from weft.spark.events import CORRUPT, UNREADABLE, as_json, check_columns, decodable, quoted
+from weft.spark.packed_boxes import PackedBoxes
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -35,6 +36,14 @@ if TYPE_CHECKING:
 ID, FILTER = "id", "filter"
 ERRORS = "row string, reason string"
 _TWICE = "duplicate id"
+_FEW_BOUNDS = 16  # attributes; tables with more are mostly empty, and leave the executors without what is not there
+
+
+class IdCensus(NamedTuple):
+    """How many rows there are, and how many of them share their id with another."""
+
+    rows: int
+    repeated: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +67,11 @@ class Subscriptions:
 
     def gathered(self) -> tuple[Boxes | None, int]:
         """All boxes, on the driver, and the number of rows that could not be used."""
-        read = self._parsed() if self.reading.filter is not None else self._bounded()
+        plain = self.reading.bounds is not None and len(self.reading.bounds) <= _FEW_BOUNDS
+        read = self._bounded() if plain else self._parsed()
         if not read:
             return None, 0
-        boxes = Boxes.joined(part for part, _ in read)
+        boxes = PackedBoxes.joined(part for part, _ in read).boxes()
         others = pa.concat_arrays([ids for _, ids in read])
         counts: Any = pa.concat_arrays([boxes.ids, others.drop_null()]).value_counts()
         twice = counts.field("values").filter(counts.field("counts").to_numpy() > 1)
@@ -70,19 +80,33 @@ class Subscriptions:
         once = np.flatnonzero(~pc.is_in(boxes.ids, twice).to_numpy(zero_copy_only=False))
         return boxes.of_owners(once), len(others) + len(boxes) - len(once)
 
-    def _parsed(self) -> list[tuple[Boxes, Any]]:
+    def _parsed(self) -> list[tuple[PackedBoxes, Any]]:
         """Texts, which the executors parse; and the ids of those that are none."""
-        rows = self.columns().mapInArrow(partial(_packed, self.reading), "read binary").toArrow()
-        return [pickle.loads(data.as_py()) for data in rows.column("read")]
+        rows = self.columns().mapInArrow(partial(_packed, self.reading), "boxes binary, others binary").toArrow()
+        boxes, others = (cast("list[bytes]", column.to_pylist()) for column in rows.columns)
+        return [(PackedBoxes.from_bytes(a), pickle.loads(b)) for a, b in zip(boxes, others, strict=True)]
 
-    def _bounded(self) -> list[tuple[Boxes, Any]]:
-        """Bounds, of which there is nothing to parse: they come as they are."""
-        return [_read(self.reading, batch) for batch in self.columns().toArrow().to_batches()]
+    def _bounded(self) -> list[tuple[PackedBoxes, Any]]:
+        """Few bounds, of which there is nothing to parse: they come as they are."""
+        return [part for batch in self.columns().toArrow().to_batches() for part in _read(self.reading, batch)]
 
-    def once(self) -> Subscriptions:
+    def census(self) -> IdCensus:
+        """How many rows there are, and how many of them share their id with another. Cost: one job."""
+        from pyspark.sql import functions as sf
+
+        key = sf.col(quoted(self.names[0])).alias(ID)
+        each = self.frame.select(key).groupBy(ID).count()
+        repeated = (sf.col("count") > 1) & sf.col(ID).isNotNull()
+        row = each.agg(sf.sum("count"), sf.sum(sf.when(repeated, sf.col("count")))).head()
+        assert row is not None
+        return IdCensus(int(row[0] or 0), int(row[1] or 0))
+
+    def once(self, census: IdCensus | None = None) -> Subscriptions:
         """Those with a unique id."""
+        if not (census or self.census()).repeated:
+            return self
         twice, known = self._twice()
-        return self if twice.isEmpty() else replace(self, frame=self.frame.join(twice, known, "left_anti"))
+        return replace(self, frame=self.frame.join(twice, known, "left_anti"))
 
     def errors(self) -> DataFrame:
         """The rows that cannot be used, as `row` (JSON) and `reason`."""
@@ -214,13 +238,17 @@ def _check_bound(name: str, kind: DataType) -> None:
 
 def _packed(reading: Reading, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        yield pa.record_batch({"read": pa.array([pickle.dumps(_read(reading, batch), protocol=5)], pa.binary())})
+        read = list(_read(reading, batch))
+        boxes = PackedBoxes.joined(part for part, _ in read).to_bytes()
+        others = pickle.dumps(pa.concat_arrays([ids for _, ids in read]), protocol=5)
+        yield pa.record_batch({"boxes": pa.array([boxes], pa.binary()), "others": pa.array([others], pa.binary())})
 
 
-def _read(reading: Reading, batch: pa.RecordBatch) -> tuple[Boxes, Any]:
-    """The boxes of a batch, and the ids of the rows that have none for they cannot be read."""
-    boxes, refused = reading.read(batch)
-    return boxes, reading.ids(batch).take(pa.array(list(refused), pa.int64()))
+def _read(reading: Reading, batch: pa.RecordBatch) -> Iterator[tuple[PackedBoxes, Any]]:
+    """The boxes of a batch, and the ids of the rows that have none for they cannot be read; in pieces."""
+    ids = reading.ids(batch)
+    for first, boxes, refused in reading.pieces(batch):
+        yield PackedBoxes.of(boxes), ids.take(pa.array([first + row for row in refused], pa.int64()))
 
 
 def _errors(reading: Reading, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -245,7 +273,8 @@ def _as_texts(reading: Reading, batches: Iterator[pa.RecordBatch]) -> Iterator[p
     from weft.algebra.to_filter import to_filter
 
     for batch in batches:
-        boxes, others = _read(reading, batch)
+        boxes, refused = reading.read(batch)
+        others = reading.ids(batch).take(pa.array(list(refused), pa.int64()))
         texts: list[str | None] = []
         for owner in range(len(boxes)):
             first, last = boxes.columns.owners.searchsorted((owner, owner + 1))

@@ -1,0 +1,257 @@
+"""Matching when the subscriptions are too many for one machine: events and subscriptions meet in groups. Laws: each
+pair is found, and found once; matching in a group is exact, on the values themselves; a task holds the subscriptions of
+one group, and of events and results a batch.
+
+`join_groups` says who meets where. Both sides go through one shuffle, with one partition for each group in which the
+subscriptions come first. Subscriptions that reach into very many groups are copied to each of them, or, if that would
+be most of the shuffle, indexed apart, once for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import numpy as np
+import pyarrow as pa
+
+from weft.errors import SchemaError
+from weft.model.column import FREE
+from weft.model.schema import Schema
+from weft.spark.boxes import Boxes, Reading
+from weft.spark.events import by_place, fields, is_seen, quoted
+from weft.spark.executor_lookup import match_batches
+from weft.spark.frames import drawn, one_batch
+from weft.spark.join_groups import MOST_TRIED, Amounts, JoinGroups, Salting, constrained, plan
+from weft.spark.left_out import ROWS
+from weft.spark.output import ResultForm
+from weft.spark.packed_boxes import PackedBoxes
+from weft.spark.shipped_index import Shipped, ship, written
+from weft.spark.subscriptions import Subscriptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, Observation
+    from pyspark.sql.types import DataType, StructType
+
+_GROUP, _BOXES, _REFUSED = "__weft_group", "__weft_boxes", "__weft_refused"
+MOST_EVENTS = 1_000_000  # of a group, about
+_EVENTS = 20_000  # rows of the sample
+_FEWEST, _EACH = 5_000, 50  # subscriptions of the sample: at least, and for each group
+_COPIES = 1.0  # copies of wide subscriptions, for each of all, that are not worth an index of their own
+
+
+class GroupMatch(NamedTuple):
+    """What a task needs besides its rows."""
+
+    reading: Reading
+    wide: Shipped | None
+    wanted: ResultForm
+
+
+def match_partitioned(  # noqa: PLR0913, PLR0917 - both sides, and what is made of them
+    events: DataFrame,
+    subscriptions: Subscriptions,
+    size: int,
+    groups: int,
+    wanted: ResultForm,
+    results: StructType,
+    refused: Observation | None = None,
+) -> DataFrame:
+    """The matches of events among subscriptions, `size` of them, whose ids differ.
+
+    Rows of subscriptions that cannot be read are counted as `refused` while the result is made.
+    """
+    from pyspark.sql import functions as sf
+
+    reading = subscriptions.reading
+    kept = _kept(events, reading, wanted)
+    wanted = ResultForm.of(wanted.output, kept, [wanted.names[at] for at in wanted.carried])
+    named = events.select(*(sf.col(quoted(name)) for name in kept))
+    source = by_place(named)
+    paths = {
+        name: path
+        for (name, kind, _), (_, _, path) in zip(fields(named.schema), fields(source.schema), strict=True)
+        if is_seen(kind)
+    }
+    sampled = one_batch(drawn(subscriptions.columns(), min(_EVENTS, max(_FEWEST, _EACH * groups)), 1))
+    boxes = reading.read(sampled)[0]
+    chosen = _planned(source, paths, boxes, size, groups, reading.schema)
+    apart = _is_apart(chosen, boxes)
+    wide = _wide(subscriptions, chosen) if apart else None
+    left = source.withColumn(_GROUP, _group_of(source, chosen, paths, reading.schema))
+    left = left.withColumn(_BOXES, sf.lit(None).cast("binary"))
+    shape = f"{_GROUP} int, {_BOXES} binary, {_REFUSED} bigint"
+    right = subscriptions.columns().mapInArrow(partial(_place_boxes, reading, chosen, apart), shape)
+    if refused is not None:
+        right = right.observe(refused, sf.sum(_REFUSED).alias(ROWS))
+    absent = [sf.lit(None).cast(field.dataType).alias(field.name) for field in source.schema.fields]
+    right = right.where(sf.col(_GROUP) >= 0).select(*absent, _GROUP, _BOXES)
+    both = left.unionByName(right).repartitionById(len(chosen), _GROUP)
+    ordered = both.sortWithinPartitions(sf.col(_BOXES).isNull()).drop(_GROUP)
+    return ordered.mapInArrow(partial(match_group, GroupMatch(reading, wide, wanted)), results)
+
+
+def _kept(events: DataFrame, reading: Reading, wanted: ResultForm) -> list[str]:
+    """The columns of events that are carried along or that filters may see; one at least."""
+    known = None if reading.bounds is None else set(reading.bounds)
+    carried = {wanted.names[at] for at in wanted.carried}
+    kept = []
+    for field in events.schema.fields:
+        leaves = fields(type(events.schema)([field]))
+        if field.name in carried or any(is_seen(kind) and (known is None or name in known) for name, kind, _ in leaves):
+            kept.append(field.name)
+    return kept or events.columns[:1]
+
+
+def _planned(  # noqa: PLR0913, PLR0917
+    source: DataFrame, paths: dict[str, str], boxes: Boxes, size: int, groups: int, schema: Schema | None
+) -> JoinGroups:
+    """Groups by samples of both sides. Cost: one job, which reads the events once."""
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as sf
+
+    names = [name for name in constrained(boxes.columns) if name in paths][:MOST_TRIED]
+    counted = Observation()
+    columns = [sf.col(paths[name]).alias(f"c{at}") for at, name in enumerate(names)]
+    frame = source.observe(counted, sf.count(sf.lit(1)).alias(ROWS)).select(_hash(source).alias("hash"), *columns)
+    sample = one_batch(drawn(frame, _EVENTS, 1))
+    many = int(counted.get[ROWS])
+    groups = max(groups, -(-many // MOST_EVENTS))
+    hashes = sample.column(0).to_numpy().view(np.uint64)
+    seen = _attributes(names, sample.columns[1:], len(hashes))
+    try:
+        return plan(seen, hashes, boxes.columns, Amounts(many, size), groups, schema)
+    except SchemaError:  # nothing to partition by: every subscription is in every group
+        return JoinGroups.of_nothing(groups if many > groups else 1)
+
+
+def _is_apart(groups: JoinGroups, sample: Boxes) -> bool:
+    """Whether copies of wide subscriptions would be too many."""
+    _, _, counts = groups.of_boxes(sample.columns)
+    return bool(counts[groups.is_wide(counts)].sum() > _COPIES * len(sample))
+
+
+def _wide(subscriptions: Subscriptions, groups: JoinGroups) -> Shipped | None:
+    """An index of those that reach into very many groups, if there are any."""
+    find = partial(_pack_wide, subscriptions.reading, groups)
+    found = subscriptions.columns().mapInArrow(find, "boxes binary").toArrow().column("boxes")
+    if not len(found):
+        return None
+    packed = PackedBoxes.joined(PackedBoxes.from_bytes(data.as_py()) for data in found)
+    return ship(subscriptions.frame.sparkSession, written(packed.boxes().matcher(subscriptions.reading.schema)))
+
+
+def _group_of(source: DataFrame, groups: JoinGroups, paths: dict[str, str], schema: Schema | None) -> Column:
+    """The group of each event; only the attributes that decide leave Spark for it."""
+    from pyspark.sql import functions as sf
+    from pyspark.sql.pandas.functions import arrow_udf
+
+    def place(batches: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:  # type: ignore[type-arg]
+        yield from place_events(groups, schema, batches)  # Spark asks for these very types
+
+    chosen = [sf.col(paths[name]) for name in groups.names]
+    # Never evaluated twice: equal events are counted. The constant is for Spark, which passes a single column bare.
+    found = cast("Any", arrow_udf)(place, "int").asNondeterministic()
+    group: Column = found(_hash(source), sf.lit(0), *chosen)
+    return group
+
+
+def _hash(frame: DataFrame) -> Column:
+    """A number that only equal rows share: where a row goes must depend on nothing else."""
+    from pyspark.sql import functions as sf
+
+    parts: list[Column] = []
+    for field in frame.schema.fields:
+        column = sf.col(quoted(field.name))
+        if _is_nested(field.dataType):
+            column = sf.to_json(sf.struct(column), {"ignoreNullFields": "false"})
+        parts += [column, column.isNull()]  # a NULL alone would leave no trace
+    return sf.xxhash64(*parts)
+
+
+def _is_nested(kind: DataType) -> bool:
+    return any(word in kind.simpleString() for word in ("map<", "struct<", "array<", "variant"))
+
+
+# -- on the executors: ordinary functions over batches --------------------------------------------------
+
+
+def place_events(groups: JoinGroups, schema: Schema | None, batches: Iterator[tuple[Any, ...]]) -> Iterator[Any]:
+    """The groups of events, given as their hashes and the attributes that decide."""
+    from pyspark import TaskContext
+
+    task = TaskContext.get()
+    salting = Salting(groups.often, 0 if task is None else task.partitionId())  # or all would begin with one group
+    for hashes, _, *columns in batches:
+        salt = salting(hashes.to_numpy(zero_copy_only=False).view(np.uint64))
+        where = groups.of_events(_attributes(groups.names, columns, len(hashes)), salt, schema)
+        yield pa.array(where.astype(np.int32))
+
+
+def _attributes(names: Any, columns: Any, rows: int) -> pa.RecordBatch:
+    if not names:
+        return pa.record_batch([pa.nulls(rows)], names=[""])  # or the number of rows were lost
+    return pa.record_batch(list(columns), names=list(names)).replace_schema_metadata(FREE)
+
+
+def _place_boxes(
+    reading: Reading, groups: JoinGroups, apart: bool, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """The boxes of each group, without the wide ones if they are apart; and how many rows could not be read."""
+    for batch in batches:
+        for _, boxes, refused in reading.pieces(batch):
+            placed = list(_by_group(boxes, groups, apart))
+            where = pa.array([-1, *(group for group, _ in placed)], pa.int32())
+            packed = pa.array([None, *(part.to_bytes() for _, part in placed)], pa.binary())
+            counts = pa.array([len(refused), *([0] * len(placed))], pa.int64())
+            yield pa.record_batch([where, packed, counts], names=[_GROUP, _BOXES, _REFUSED])
+
+
+def _by_group(boxes: Boxes, groups: JoinGroups, apart: bool) -> Iterator[tuple[int, PackedBoxes]]:
+    owners, where, counts = groups.of_boxes(boxes.columns)
+    if apart:
+        narrow = ~groups.is_wide(counts)[owners]
+        owners, where = owners[narrow], where[narrow]
+    packed = PackedBoxes.of(boxes)
+    found, starts, sizes = np.unique(where, return_index=True, return_counts=True)
+    for group, start, size in zip(found.tolist(), starts, sizes, strict=True):
+        yield group, packed.of_owners(owners[start : start + size])
+
+
+def _pack_wide(reading: Reading, groups: JoinGroups, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for _, boxes, _ in reading.pieces(batch):
+            *_, counts = groups.of_boxes(boxes.columns)
+            wide = np.flatnonzero(groups.is_wide(counts))
+            if len(wide):
+                packed = PackedBoxes.of(boxes.of_owners(wide)).to_bytes()
+                yield pa.record_batch({"boxes": pa.array([packed], pa.binary())})
+
+
+def match_group(given: GroupMatch, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The results of one group: its boxes come first, then its events, which are matched as they come."""
+    held: list[PackedBoxes] = []
+    events = _events(batches, held)
+    first = next(events, None)
+    if first is None:
+        return
+    boxes = PackedBoxes.joined(held).boxes() if held else Boxes.none(given.reading.numbered)
+    held.clear()
+    matchers = [boxes.matcher(given.reading.schema)]
+    if given.wide is not None:
+        matchers.append(given.wide.open())
+    del boxes
+    yield from match_batches(chain([first], events), matchers, given.wanted)
+
+
+def _events(batches: Iterator[pa.RecordBatch], held: list[PackedBoxes]) -> Iterator[pa.RecordBatch]:
+    """The rows that are events; the others, which are all before them, are held."""
+    for batch in batches:
+        *columns, boxes = batch.columns
+        count = len(boxes) - boxes.null_count
+        held += [PackedBoxes.from_bytes(data.as_py()) for data in boxes.slice(0, count)]
+        if count < len(boxes):
+            rows = pa.record_batch(columns, names=batch.schema.names[:-1])
+            yield rows.slice(count) if count else rows

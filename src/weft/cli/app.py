@@ -29,8 +29,8 @@ from weft.cli.serve import serve
 from weft.cli.shell import INTERRUPTED, AsJson, Commands, Overwrite, check_outputs, console, emit, say, say_notes
 from weft.cli.sim import sim
 from weft.cli.status import status
-from weft.cli.sub import sub
 from weft.cli.stream import stream
+from weft.cli.sub import sub
 from weft.cli.subscription_sets import aggregate, profile, tune
 from weft.cli.token import token
 from weft.kernels.compile_notice import listen

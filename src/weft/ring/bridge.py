@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from weft.broker.link_control import item_hash
+from weft.broker.link_items import item_hash
 from weft.broker.link_messages import (
     MOST_ITEMS,
     MOST_PAIRS,

@@ -131,7 +131,7 @@ def stay_up(console: Console, events: Sequence[Event]) -> None:
     with Show(console, watchers) as show:
         console.print(
             f"The broker stays up at [bold]{show.broker.address}[/]. In another terminal, try\n\n"
-            f"  [cyan]weft sub --address {show.broker.address} 'magnitude >= 2.5'[/]\n\nCtrl-C ends the demo.\n"
+            f"  [cyan]weft sub --broker {show.broker.address} 'magnitude >= 2.5'[/]\n\nCtrl-C ends the demo.\n"
         )
         with Live(console=console, refresh_per_second=4) as live:
             for event in cycle(everything):

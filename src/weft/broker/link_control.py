@@ -12,7 +12,7 @@ It also begins anew, from what was sent, when more waits to be sent than the bou
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import msgspec
@@ -92,7 +92,7 @@ class ControlSender:
     def begin(self) -> None:
         """A session begins: the neighbour will say what it holds."""
         self.end()
-        self.listing = True
+        self.listing, self._notes = True, {}  # both ends of a new session say again how far they are
         self.sent, self._digests = ({}, {}), (ItemDigest(), ItemDigest())
         self.number = self.heard = 0
         self._last, self._completed = dict.fromkeys(ABOUT, 0), dict.fromkeys(ABOUT, 0)
@@ -106,10 +106,16 @@ class ControlSender:
         self._pool, self._ending = {}, False
 
     def _put_off(self) -> None:
-        """Forget what is queued; its marks wait for a resync."""
+        """Forget what is queued. Its marks wait for a resync, and so do stages of a re-tuning, which are said once."""
+        self._keep_stages(self._queue)
         self._later += [entry for entry in self._queue if isinstance(entry, Change)]
         self._queue = deque(self._letters)
         self._queued = 0
+
+    def _keep_stages(self, queue: Iterable[_Waiting | Change | _Letter]) -> None:
+        for entry in queue:
+            if isinstance(entry, _Waiting):
+                self._notes.update((Retuning, note) for note in entry.notes if isinstance(note, Retuning))
 
     def _recall_marks(self) -> None:
         """The changes that wait for frames wait for the next resync instead."""
@@ -157,11 +163,15 @@ class ControlSender:
 
     def tell(self, update: Update) -> None:
         """The table tells something. Without a session nothing happens: the next resync finds it."""
-        if not self.is_open or self.overflown:
+        if not self.is_open:
             return
         waiting = _Waiting(update)
+        if self.overflown:
+            self._keep_stages([waiting])
+            return
         if update.fresh and waiting.about not in self._pool:  # the table begins anew by itself
             kept = [entry for entry in self._queue if not isinstance(entry, _Waiting) or entry.about != waiting.about]
+            self._keep_stages(self._queue)
             self._queue = deque(kept)
             self._queued = sum(entry.size for entry in kept if isinstance(entry, _Waiting))
             self._refill(waiting.about)

@@ -79,7 +79,7 @@ class LinkTraffic:
                 self._events(neighbour, message, now)
             case LinkProgress():
                 neighbour.sender.progress(message.heard, message.completed)
-                self._linking.acknowledged(neighbour, message.got)
+                self._linking.sending.acknowledged(neighbour, message.got)
             case LinkUpdate() | LinkDigest():
                 neighbour.receiver.receive(message)
             case LinkHave():

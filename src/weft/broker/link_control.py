@@ -64,13 +64,11 @@ class ControlSender:
         self._most, self._window = most, window
         self._next_wire = 1
         self._wires: tuple[dict[ItemId, int], ...] = ({}, {})  # of what the table has told, by kind
-        self._known: tuple[dict[ItemId, int], ...] = (
-            {},
-            {},
-        )  # hashes of what the table has told, also without a session
+        self._known: tuple[dict[ItemId, int], ...] = ({}, {})  # hashes of that, also from earlier sessions
         self.sent: tuple[Hashes, Hashes] = ({}, {})  # what the neighbour holds once every frame has arrived, by kind
         self._digests = (ItemDigest(), ItemDigest())
         self._pool: dict[int, Unclaimed] = {}  # during a resync, by kind: what nothing has claimed
+        self._begun: set[int] = set()  # kinds of which the table has told everything, in this resync
         self._queue: deque[_Waiting | Change | _Letter] = deque()
         self._letters: deque[_Letter] = deque()  # of the queue
         self._queued = 0  # items in the queue
@@ -141,6 +139,7 @@ class ControlSender:
         """
         self._put_off()
         self.overflown = False
+        self._begun.clear()
         for about in range(len(ABOUT)):
             if self.listing and about in self._pool:
                 self._wires[about].clear()
@@ -169,12 +168,15 @@ class ControlSender:
         if self.overflown:
             self._keep_stages([waiting])
             return
-        if update.fresh and waiting.about not in self._pool:  # the table begins anew by itself
+        again = waiting.about not in self._pool or waiting.about in self._begun
+        if update.fresh and again:  # the table begins anew by itself
             kept = [entry for entry in self._queue if not isinstance(entry, _Waiting) or entry.about != waiting.about]
             self._keep_stages(self._queue)
             self._queue = deque(kept)
             self._queued = sum(entry.size for entry in kept if isinstance(entry, _Waiting))
             self._refill(waiting.about)
+        if update.fresh:
+            self._begun.add(waiting.about)
         self._queue.append(waiting)
         self._queued += waiting.size
         self.overflown = self._queued > self._most

@@ -178,7 +178,7 @@ def run(quick: bool, progress: Callable[[str], None], size: int | None = None) -
     if size is not None and size < 100:
         raise LocalProtocolError(f"size is {size}; give at least 100 subscriptions")
     progress("compiling")
-    _chain(600, 2, changes=20)
+    _chain(600, 2, changes=300)
     sizes = (size,) if size else (2_000,) if quick else (10_000, 100_000)
     results: list[Result] = []
     for many in sizes:

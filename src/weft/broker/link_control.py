@@ -12,7 +12,7 @@ It also begins anew, from what was sent, when more waits to be sent than the bou
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import msgspec
@@ -64,13 +64,11 @@ class ControlSender:
         self._most, self._window = most, window
         self._next_wire = 1
         self._wires: tuple[dict[ItemId, int], ...] = ({}, {})  # of what the table has told, by kind
-        self._known: tuple[dict[ItemId, int], ...] = (
-            {},
-            {},
-        )  # hashes of what the table has told, also without a session
+        self._known: tuple[dict[ItemId, int], ...] = ({}, {})  # hashes of that, also from earlier sessions
         self.sent: tuple[Hashes, Hashes] = ({}, {})  # what the neighbour holds once every frame has arrived, by kind
         self._digests = (ItemDigest(), ItemDigest())
         self._pool: dict[int, Unclaimed] = {}  # during a resync, by kind: what nothing has claimed
+        self._begun: set[int] = set()  # kinds of which the table has told everything, in this resync
         self._queue: deque[_Waiting | Change | _Letter] = deque()
         self._letters: deque[_Letter] = deque()  # of the queue
         self._queued = 0  # items in the queue
@@ -92,7 +90,7 @@ class ControlSender:
     def begin(self) -> None:
         """A session begins: the neighbour will say what it holds."""
         self.end()
-        self.listing = True
+        self.listing, self._notes = True, {}  # both ends of a new session say again how far they are
         self.sent, self._digests = ({}, {}), (ItemDigest(), ItemDigest())
         self.number = self.heard = 0
         self._last, self._completed = dict.fromkeys(ABOUT, 0), dict.fromkeys(ABOUT, 0)
@@ -106,10 +104,16 @@ class ControlSender:
         self._pool, self._ending = {}, False
 
     def _put_off(self) -> None:
-        """Forget what is queued; its marks wait for a resync."""
+        """Forget what is queued. Its marks wait for a resync, and so do stages of a re-tuning, which are said once."""
+        self._keep_stages(self._queue)
         self._later += [entry for entry in self._queue if isinstance(entry, Change)]
         self._queue = deque(self._letters)
         self._queued = 0
+
+    def _keep_stages(self, queue: Iterable[_Waiting | Change | _Letter]) -> None:
+        for entry in queue:
+            if isinstance(entry, _Waiting):
+                self._notes.update((Retuning, note) for note in entry.notes if isinstance(note, Retuning))
 
     def _recall_marks(self) -> None:
         """The changes that wait for frames wait for the next resync instead."""
@@ -135,6 +139,7 @@ class ControlSender:
         """
         self._put_off()
         self.overflown = False
+        self._begun.clear()
         for about in range(len(ABOUT)):
             if self.listing and about in self._pool:
                 self._wires[about].clear()
@@ -157,14 +162,21 @@ class ControlSender:
 
     def tell(self, update: Update) -> None:
         """The table tells something. Without a session nothing happens: the next resync finds it."""
-        if not self.is_open or self.overflown:
+        if not self.is_open:
             return
         waiting = _Waiting(update)
-        if update.fresh and waiting.about not in self._pool:  # the table begins anew by itself
+        if self.overflown:
+            self._keep_stages([waiting])
+            return
+        again = waiting.about not in self._pool or waiting.about in self._begun
+        if update.fresh and again:  # the table begins anew by itself
             kept = [entry for entry in self._queue if not isinstance(entry, _Waiting) or entry.about != waiting.about]
+            self._keep_stages(self._queue)
             self._queue = deque(kept)
             self._queued = sum(entry.size for entry in kept if isinstance(entry, _Waiting))
             self._refill(waiting.about)
+        if update.fresh:
+            self._begun.add(waiting.about)
         self._queue.append(waiting)
         self._queued += waiting.size
         self.overflown = self._queued > self._most

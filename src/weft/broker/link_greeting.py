@@ -10,7 +10,7 @@ from weft.broker.effects import Now
 from weft.broker.link import Neighbour
 from weft.broker.link_agreement import check_hello
 from weft.broker.link_messages import LinkHello
-from weft.broker.login_end import Close, end_later
+from weft.broker.login_end import end_later
 from weft.broker.reach import Reach
 from weft.broker.sessions import CloseConnection, Connection
 from weft.broker.state import BrokerState

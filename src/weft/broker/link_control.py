@@ -12,31 +12,23 @@ It also begins anew, from what was sent, when more waits to be sent than the bou
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
-from hashlib import blake2b
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
 from weft.broker.completion import Change
+from weft.broker.link_items import Hashes, ItemDigest, Unclaimed, item_hash
 from weft.broker.link_messages import MOST_ITEMS, LinkHave, LinkRelay, LinkUpdate
 from weft.errors import RemoteProtocolError
 from weft.interest.label_set import Note, Retuning, Stage, Switch
 from weft.log.base import Offset
-from weft.routing.digest import Digest
 from weft.routing.table import About, ItemId, Link, Update, UpdateCodec
 
 ABOUT = (About.SUBSCRIPTIONS, About.ADVERTISEMENTS)
 MOST_BYTES = 1 << 19  # of the items of one frame, besides the last
 _FRAME_COST = 16  # of a frame, in items
-
-Hashes = dict[int, int]  # of items, by wire id
-
-
-def item_hash(body: bytes) -> int:
-    """The hash of an item, 64 bits, by its bytes; the same on every machine."""
-    return int.from_bytes(blake2b(body, digest_size=8).digest(), "little")
 
 
 class _Waiting:
@@ -72,9 +64,11 @@ class ControlSender:
         self._most, self._window = most, window
         self._next_wire = 1
         self._wires: tuple[dict[ItemId, int], ...] = ({}, {})  # of what the table has told, by kind
+        self._known: tuple[dict[ItemId, int], ...] = ({}, {})  # hashes of that, also from earlier sessions
         self.sent: tuple[Hashes, Hashes] = ({}, {})  # what the neighbour holds once every frame has arrived, by kind
-        self._digests = (Digest(), Digest())
-        self._pool: dict[int, dict[int, list[int]]] = {}  # during a resync, by kind: unclaimed wire ids, by hash
+        self._digests = (ItemDigest(), ItemDigest())
+        self._pool: dict[int, Unclaimed] = {}  # during a resync, by kind: what nothing has claimed
+        self._begun: set[int] = set()  # kinds of which the table has told everything, in this resync
         self._queue: deque[_Waiting | Change | _Letter] = deque()
         self._letters: deque[_Letter] = deque()  # of the queue
         self._queued = 0  # items in the queue
@@ -96,8 +90,8 @@ class ControlSender:
     def begin(self) -> None:
         """A session begins: the neighbour will say what it holds."""
         self.end()
-        self.listing = True
-        self.sent, self._digests = ({}, {}), (Digest(), Digest())
+        self.listing, self._notes = True, {}  # both ends of a new session say again how far they are
+        self.sent, self._digests = ({}, {}), (ItemDigest(), ItemDigest())
         self.number = self.heard = 0
         self._last, self._completed = dict.fromkeys(ABOUT, 0), dict.fromkeys(ABOUT, 0)
 
@@ -110,10 +104,16 @@ class ControlSender:
         self._pool, self._ending = {}, False
 
     def _put_off(self) -> None:
-        """Forget what is queued; its marks wait for a resync."""
+        """Forget what is queued. Its marks wait for a resync, and so do stages of a re-tuning, which are said once."""
+        self._keep_stages(self._queue)
         self._later += [entry for entry in self._queue if isinstance(entry, Change)]
         self._queue = deque(self._letters)
         self._queued = 0
+
+    def _keep_stages(self, queue: Iterable[_Waiting | Change | _Letter]) -> None:
+        for entry in queue:
+            if isinstance(entry, _Waiting):
+                self._notes.update((Retuning, note) for note in entry.notes if isinstance(note, Retuning))
 
     def _recall_marks(self) -> None:
         """The changes that wait for frames wait for the next resync instead."""
@@ -125,14 +125,11 @@ class ControlSender:
         """The neighbour holds these; whether that was all. Raises RemoteProtocolError."""
         if not self.listing or len(message.ids) != len(message.hashes) or len(message.ids) % 8:
             raise RemoteProtocolError(f"{self.link} lists what it has heard out of turn, or wrongly")
-        ids = np.frombuffer(message.ids, "<u8").tolist()
-        hashes = np.frombuffer(message.hashes, "<u8").tolist()
-        sent, digest = self.sent[message.about], self._digests[message.about]
-        pool = self._pool.setdefault(message.about, {})
-        for wire, hashed in zip(ids, hashes, strict=True):
-            sent[wire] = hashed
-            digest.add(wire, hashed)
-            pool.setdefault(hashed, []).append(wire)
+        wires, values = np.frombuffer(message.ids, "<u8"), np.frombuffer(message.hashes, "<u8")
+        ids, hashes = wires.tolist(), values.tolist()
+        self.sent[message.about].update(zip(ids, hashes, strict=True))
+        self._digests[message.about].add_many(wires, values)
+        self._pool.setdefault(message.about, Unclaimed()).add_many(ids, hashes)
         self._next_wire = max(self._next_wire, message.highest + 1, max(ids, default=0) + 1)
         return message.last
 
@@ -142,6 +139,7 @@ class ControlSender:
         """
         self._put_off()
         self.overflown = False
+        self._begun.clear()
         for about in range(len(ABOUT)):
             if self.listing and about in self._pool:
                 self._wires[about].clear()
@@ -152,9 +150,8 @@ class ControlSender:
     def _refill(self, about: int) -> None:
         self._ending = False
         self._wires[about].clear()
-        pool = self._pool[about] = {}
-        for wire, hashed in self.sent[about].items():
-            pool.setdefault(hashed, []).append(wire)
+        self._pool[about] = Unclaimed()
+        self._pool[about].add_many([*self.sent[about].keys()], [*self.sent[about].values()])
 
     @property
     def resyncing(self) -> bool:
@@ -165,14 +162,21 @@ class ControlSender:
 
     def tell(self, update: Update) -> None:
         """The table tells something. Without a session nothing happens: the next resync finds it."""
-        if not self.is_open or self.overflown:
+        if not self.is_open:
             return
         waiting = _Waiting(update)
-        if update.fresh and waiting.about not in self._pool:  # the table begins anew by itself
+        if self.overflown:
+            self._keep_stages([waiting])
+            return
+        again = waiting.about not in self._pool or waiting.about in self._begun
+        if update.fresh and again:  # the table begins anew by itself
             kept = [entry for entry in self._queue if not isinstance(entry, _Waiting) or entry.about != waiting.about]
+            self._keep_stages(self._queue)
             self._queue = deque(kept)
             self._queued = sum(entry.size for entry in kept if isinstance(entry, _Waiting))
             self._refill(waiting.about)
+        if update.fresh:
+            self._begun.add(waiting.about)
         self._queue.append(waiting)
         self._queued += waiting.size
         self.overflown = self._queued > self._most
@@ -295,20 +299,25 @@ class ControlSender:
         """Additions of an update, as many as there is room for: their bytes."""
         about, size = waiting.about, 0
         wires, pool, sent = self._wires[about], self._pool.get(about), self.sent[about]
-        kind, digest = ABOUT[about], self._digests[about]
+        kind, digest, known = ABOUT[about], self._digests[about], self._known[about]
         while waiting.adds and len(new) < MOST_ITEMS and size < most and self._left > 0:
             self._left -= 1
             item_id, item = waiting.adds.popleft()
-            body = self._codec.encode_item(kind, item)
-            hashed = item_hash(body)
-            claimed = pool.get(hashed) if pool else None
-            if claimed:
-                wires[item_id] = claimed.pop()
+            body = None
+            hashed = known.get(item_id)
+            if hashed is None:
+                body = self._codec.encode_item(kind, item)
+                hashed = known[item_id] = item_hash(body)
+            claimed = None if pool is None else pool.claim(hashed)
+            if claimed is not None:
+                wires[item_id] = claimed
                 continue
+            if body is None:
+                body = self._codec.encode_item(kind, item)
             wire = wires[item_id] = self._next_wire
             self._next_wire += 1
             sent[wire] = hashed
-            digest.add(ItemId(wire), hashed)
+            digest.add(wire, hashed)
             new[wire] = body
             size += len(body)
         return size
@@ -317,12 +326,14 @@ class ControlSender:
         wires = self._wires[waiting.about]
         while waiting.drop and len(drop) < MOST_ITEMS:
             self._left -= 1
-            wire = self._dropped(waiting.about, wires.pop(waiting.drop.popleft()))
+            item_id = waiting.drop.popleft()
+            self._known[waiting.about].pop(item_id, None)
+            wire = self._dropped(waiting.about, wires.pop(item_id))
             if new.pop(wire, None) is None:
                 drop.append(wire)
 
     def _dropped(self, about: int, wire: int) -> int:
-        self._digests[about].drop(ItemId(wire), self.sent[about].pop(wire))
+        self._digests[about].drop(wire, self.sent[about].pop(wire))
         return wire
 
     def _notes_now(self, waiting: _Waiting, last: bool) -> tuple[Note, ...]:
@@ -347,19 +358,16 @@ class ControlSender:
     def _rest(self) -> LinkUpdate | None:
         """The end of a resync: drop what nobody claimed, some at a time; then say that it is over."""
         for about, pool in sorted(self._pool.items()):
-            unclaimed: list[int] = []
-            while pool and len(unclaimed) < MOST_ITEMS:
-                hashed, wires = next(iter(pool.items()))
-                while wires and len(unclaimed) < MOST_ITEMS:
-                    unclaimed.append(self._dropped(about, wires.pop()))
-                if not wires:
-                    del pool[hashed]
+            unclaimed = [self._dropped(about, wire) for wire in pool.take(MOST_ITEMS)]
             if unclaimed:
                 return self._numbered(LinkUpdate(0, about, tuple(sorted(unclaimed))))
         if not self._ending:
             self._ending = True  # both kinds end with a frame, so that nothing is complete before the neighbour says so
             return self._numbered(LinkUpdate(0, ABOUT.index(About.ADVERTISEMENTS)))
         self._pool, self._ending = {}, False
+        for known, wires in zip(self._known, self._wires, strict=True):
+            for item_id in known.keys() - wires.keys():  # withdrawn while there was no session
+                del known[item_id]
         notes = tuple(self._notes.values())
         self._notes = {}
         frame = self._numbered(LinkUpdate(0, notes=notes, fresh=self._codec.noted, resynced=True))

@@ -13,11 +13,11 @@ from itertools import islice
 
 import numpy as np
 
-from weft.broker.link_control import ABOUT, Hashes, item_hash
+from weft.broker.link_control import ABOUT
+from weft.broker.link_items import Hashes, ItemDigest, item_hash
 from weft.broker.link_messages import MOST_PAIRS, LinkDigest, LinkHave, LinkUpdate
 from weft.errors import RemoteProtocolError
 from weft.log.base import HeardRow, Put, Remove, SeatId, StateChange
-from weft.routing.digest import Digest
 from weft.routing.table import About, Item, ItemId, Link, RoutingTable, Tell, Update
 
 
@@ -46,7 +46,7 @@ class ControlReceiver:
         self._table = table
         self._piece, self._most = piece, most
         self.hashes: tuple[Hashes, Hashes] = ({}, {})  # of what was heard, by kind
-        self._digests = (Digest(), Digest())
+        self._digests = (ItemDigest(), ItemDigest())
         self._highest = 0
         self._rows: list[StateChange] = []
         self._inbox: deque[LinkUpdate | LinkDigest] = deque()
@@ -64,7 +64,7 @@ class ControlReceiver:
 
     def _note(self, about: int, wire: int, hash: int) -> None:
         self.hashes[about][wire] = hash
-        self._digests[about].add(ItemId(wire), hash)
+        self._digests[about].add(wire, hash)
         self._highest = max(self._highest, wire)
 
     # -- sessions -----------------------------------------------------------------------------------
@@ -217,7 +217,7 @@ class ControlReceiver:
             if actual == self.hashes[about][wire]:
                 continue
             good = False
-            self._digests[about].drop(ItemId(wire), self.hashes[about].pop(wire))
+            self._digests[about].drop(wire, self.hashes[about].pop(wire))
             if actual is not None:
                 self._note(about, wire, actual)
         return good

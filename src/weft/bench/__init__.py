@@ -83,6 +83,12 @@ def _core() -> Run:
     return run
 
 
+def _broker() -> Run:
+    from weft.bench.broker import run
+
+    return run
+
+
 BENCHES: dict[str, Callable[[], Run]] = {  # each imported when it is asked for
     "language": _language,
     "match": _match,
@@ -96,10 +102,12 @@ BENCHES: dict[str, Callable[[], Run]] = {  # each imported when it is asked for
     "spark": _spark,
     "hostile": _hostile,
     "core": _core,
+    "broker": _broker,
 }
 OPTIONS: dict[str, frozenset[str]] = {  # which benches take more
     "match": frozenset({"size", "workloads", "note"}),
     "routing": frozenset({"size"}),
     "ring": frozenset({"size"}),
     "spark": frozenset({"note"}),
+    "broker": frozenset({"note"}),
 }

@@ -135,7 +135,8 @@ def bench(  # noqa: PLR0913, PLR0917 - a command has its options
         str,
         typer.Argument(
             metavar="NAME",
-            help="What to measure: language, match, order, routing, mics, negative, dls, ring, tune, spark, streaming.",
+            help="What to measure: language, hostile, match, order, routing, mics, negative, dls, tune, core, links, "
+            "broker, ring, spark or streaming.",
         ),
     ],
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes: ends within two minutes.")] = False,

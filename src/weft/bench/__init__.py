@@ -89,6 +89,12 @@ def _links() -> Run:
     return run
 
 
+def _broker() -> Run:
+    from weft.bench.broker import run
+
+    return run
+
+
 BENCHES: dict[str, Callable[[], Run]] = {  # each imported when it is asked for
     "language": _language,
     "match": _match,
@@ -103,6 +109,7 @@ BENCHES: dict[str, Callable[[], Run]] = {  # each imported when it is asked for
     "hostile": _hostile,
     "core": _core,
     "links": _links,
+    "broker": _broker,
 }
 OPTIONS: dict[str, frozenset[str]] = {  # which benches take more
     "match": frozenset({"size", "workloads", "note"}),
@@ -110,4 +117,5 @@ OPTIONS: dict[str, frozenset[str]] = {  # which benches take more
     "ring": frozenset({"size"}),
     "links": frozenset({"size"}),
     "spark": frozenset({"note"}),
+    "broker": frozenset({"note"}),
 }

@@ -193,7 +193,7 @@ class Dead:
     def _consumer(self, connection: Connection, queue: Queue) -> Flight | None:
         """Who is sent a dead letter: the one who asks, or else anybody who consumes the queue."""
         mine = [flight for flight in queue.flights if flight.connection == connection.id]
-        return (mine or queue.flights or [None])[0]
+        return next(iter(mine or queue.flights), None)
 
     def drop(self, connection: Connection, message: DropDead) -> None:
         """Remove dead letters."""

@@ -184,8 +184,8 @@ class ListDead(Message, frozen=True, tag=11):
 
 
 class RetryDead(Message, frozen=True, tag=12):
-    """Deliver dead letters once more, to whoever consumes the queue. One that is acknowledged then is removed, any other
-    stays. If another session asked for it, the consumer acknowledges it by a range: a floor may be older than it.
+    """Deliver dead letters once more, to whoever consumes the queue. One that is acknowledged then is removed, any
+    other stays. If another session asked for it, the consumer acknowledges it by a range: a floor may be older.
     """
 
     request: Natural

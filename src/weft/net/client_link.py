@@ -8,6 +8,7 @@ A redirect is followed to where the session lives, but never from an encrypted a
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -351,7 +352,8 @@ class ClientLink:
         except ssl.SSLError as error:
             return ConnectError(f"{address} cannot be trusted: {error.reason or error}; pass tls= or ca=")
         except (OSError, UnicodeError) as error:
-            reason = getattr(error, "strerror", None) or error
+            known = isinstance(error, OSError) and isinstance(error.errno, int) and error.errno > 0
+            reason = os.strerror(error.errno) if known else error  # type: ignore[union-attr, arg-type]
             return ConnectError(f"no broker at {address}: {reason}; start one with `weft serve`")
         self._wire, wire.heard, self._bye = wire, loop.time(), ""
         try:

@@ -19,7 +19,7 @@ from weft.broker.link_traffic import LinkTraffic
 from weft.broker.linking import Linking
 from weft.log.base import MoveGot
 from weft.log.memory import MemoryLog
-from weft.routing.table import Update
+from weft.routing.table import About, Update
 
 Patch = pytest.MonkeyPatch
 LINK_MUTANTS: dict[str, Callable[[Patch], None]] = {}
@@ -79,14 +79,16 @@ def a_broker_tells_before_it_has_what_it_heard(patch: Patch) -> None:
 @mutant
 def a_resync_drops_before_it_adds(patch: Patch) -> None:
     following = ControlSender._next
-    patch.setattr(
-        ControlSender, "_next", lambda self, settled: self._rest() if self._pool else following(self, settled)
-    )
+
+    def hasty(self, settled, *args):
+        return self._rest() if self._pool else following(self, settled, *args)
+
+    patch.setattr(ControlSender, "_next", hasty)
 
 
 @mutant
 def got_is_stored_apart_from_its_events(patch: Patch) -> None:
-    def apart(self, connection, neighbour):
+    def apart(self, neighbour):
         state, got = self._state, neighbour.received
         state.draft.urgent = True
 
@@ -103,8 +105,8 @@ def got_is_stored_apart_from_its_events(patch: Patch) -> None:
 def got_is_acknowledged_before_it_is_stored(patch: Patch) -> None:
     store = LinkTraffic._got
 
-    def early(self, connection, neighbour):
-        store(self, connection, neighbour)
+    def early(self, neighbour):
+        store(self, neighbour)
         neighbour.got = neighbour.received
 
     patch.setattr(LinkTraffic, "_got", early)
@@ -136,7 +138,7 @@ def a_cold_link_is_routed_to(patch: Patch) -> None:
 @mutant
 def a_link_resumes_one_too_far(patch: Patch) -> None:
     resume = EventLane.resume
-    patch.setattr(EventLane, "resume", lambda self, got: resume(self, got + 1))
+    patch.setattr(EventLane, "resume", lambda self, got: resume(self, got + 1 if got else 0))
 
 
 @mutant
@@ -145,8 +147,10 @@ def a_link_forgets_its_items_on_resume(patch: Patch) -> None:
 
     def forgetful(self):
         if any(self.hashes):
-            self._table.learn(self.link, Update(fresh=True))
-            for hashes in self.hashes:
+            for about, hashes, digest in zip(About, self.hashes, self._digests, strict=True):
+                self._table.learn(self.link, Update(about, fresh=True))
+                for wire, hashed in hashes.items():
+                    digest.drop(wire, hashed)
                 hashes.clear()
         yield from begin(self)
 
@@ -163,9 +167,9 @@ def a_restored_back_up_keeps_its_log_id(patch: Patch) -> None:
 def events_of_a_link_are_stored_again(patch: Patch) -> None:
     events = LinkTraffic._events
 
-    def careless(self, connection, neighbour, message, now):
+    def careless(self, neighbour, message, now):
         neighbour.received = 0
-        events(self, connection, neighbour, message, now)
+        events(self, neighbour, message, now)
 
     patch.setattr(LinkTraffic, "_events", careless)
 
@@ -173,5 +177,5 @@ def events_of_a_link_are_stored_again(patch: Patch) -> None:
 @mutant
 def retention_removes_what_a_neighbour_has_not_got(patch: Patch) -> None:
     patch.setattr(
-        EventLane, "stored_floor", property(lambda self: self.cursor, lambda self, value: None), raising=False
+        Core, "needed", property(lambda self: min((q.stored_floor for q in self._state.queues), default=self.end))
     )

@@ -27,6 +27,7 @@ SMALL = Setting(steps=40, network=True)
 
 OCCUR = {
     "fault: link cut",
+    "fault: link cut in use",
     "fault: link half-open",
     "fault: link dialled twice",
     "fault: link reads slowly",

@@ -44,6 +44,7 @@ class GroupCommit:
 
     def __init__(self, process: Committing, engine: Engine, rng: Random, trace: Trace) -> None:
         self.busy = False  # written, and the core is not told yet
+        self.sync_within = 1_500  # microseconds that a sync takes, at most
         self._process, self._engine, self._rng, self._trace = process, engine, rng, trace
         self._waiting: list[Persist] = []
         self._next: Scheduled | None = None
@@ -84,7 +85,7 @@ class GroupCommit:
             process.perform(process.core.rejected(taken[0].ticket, str(error), process.now))
             return
         self.busy = True
-        self._then(1500, lambda: self._sync(taken))
+        self._then(self.sync_within, lambda: self._sync(taken))
 
     def _sync(self, taken: list[Persist]) -> None:
         try:

@@ -18,7 +18,7 @@ def mend(world: World) -> None:
         broker.skew = max(broker.skew, 0)
         broker.restart()
     for trunk in world.trunks:
-        trunk.separated = 0
+        trunk.separated, trunk.fragile = 0, False
         world.attach(trunk)
         trunk.resume()
     for client in world.clients:

@@ -26,6 +26,11 @@ def link_cut(act: Act) -> None:
     _count(act, act.trunk.cut(), "fault: link cut")
 
 
+def link_cut_in_use(act: Act) -> None:
+    """The connection breaks right after events have come, and the other end has not stored them yet."""
+    act.trunk.fragile = True
+
+
 def link_half_open(act: Act) -> None:
     """The connection of two brokers breaks, and one end, or none, notices."""
     _count(act, act.trunk.cut(half_open=True), "fault: link half-open")
@@ -104,6 +109,7 @@ def _count(act: Act, happened: bool, what: str) -> None:
 LINK_STEPS: dict[str, Callable[[Act], None]] = {
     "crash several": crash_several,
     "link cut": link_cut,
+    "link cut in use": link_cut_in_use,
     "link half open": link_half_open,
     "link dialled twice": link_dialled_twice,
     "link reads slowly": link_reads_slowly,

@@ -24,6 +24,7 @@ FAULTS = (
 LINK_FAULTS = (
     "crash several",
     "link cut",
+    "link cut in use",
     "link half open",
     "link dialled twice",
     "link reads slowly",

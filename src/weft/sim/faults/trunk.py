@@ -18,6 +18,7 @@ from weft.sim.faults.trace import Trace
 from weft.sim.faults.wire import Lane
 
 _RETRY = 20_000  # microseconds between attempts to connect, at most
+_AT_ONCE = 200  # the same for one that is in a hurry
 _DELAY = 1500  # of a piece on the wire, at most
 _NOTICED = 5_000  # microseconds until an end notices a cut, at most
 _STALE = 5_000  # that a connection with an old hello lasts, at most
@@ -39,6 +40,7 @@ class Trunk:
     def __init__(self, near: BrokerProcess, far: BrokerProcess, engine: Engine, rng: Random, trace: Trace) -> None:
         self.near, self.far = near, far
         self.attached = True  # whether the brokers are neighbours
+        self.fragile = False  # it is cut as soon as events have come over it
         self.separated = 0  # how many partitions run through it
         self._engine, self._rng, self._trace = engine, rng, trace
         self._open: dict[ConnectionId, TrunkConnection] = {}
@@ -83,7 +85,7 @@ class Trunk:
             back.cut()
             if connection not in self._silent:
                 there.close(lambda: acceptor.noticed_cut(connection))
-            self._dial_later()
+            self._dial_later(self._rng.choice((_AT_ONCE, _RETRY)))
 
         def closed_there() -> None:
             there.cut()
@@ -98,22 +100,35 @@ class Trunk:
         connection = ConnectionId(f"{dialler.name}>{acceptor.name}-{self._opened}")
 
         def arrives(data: bytes) -> None:
-            acceptor.receive(connection, data)
+            self._pass(acceptor, connection, data)
             dialler.drained(connection)
 
         def returns(data: bytes) -> None:
-            dialler.receive(connection, data)
+            self._pass(dialler, connection, data)
             acceptor.drained(connection)
 
         there = Lane(self._engine, self._rng, arrives, _DELAY)
         return connection, there, Lane(self._engine, self._rng, returns, _DELAY)
 
+    def _pass(self, receiver: BrokerProcess, connection: ConnectionId, data: bytes) -> None:
+        """Bytes arrive. If the wire is to be cut in use, it is cut while what came is being stored."""
+        before = self._trace.counts["link: events"]
+        receiver.receive(connection, data)
+        if self.fragile and self._trace.counts["link: events"] > before:
+            self.fragile = False
+            self._trace.count("fault: link cut in use")
+            self._engine.after(1 + self._rng.randrange(_AT_ONCE), lambda: self._break(half_open=False))
+
     # -- faults ----------------------------------------------------------------------------------------
 
     def cut(self, *, half_open: bool = False) -> bool:
         """Every connection breaks. Each end notices soon; with `half_open`, one of them, or none, ever does."""
-        broken = list(self._open.values())
-        for each in broken:
+        there = bool(self._open)
+        self._break(half_open=half_open)
+        return there
+
+    def _break(self, *, half_open: bool) -> None:
+        for each in list(self._open.values()):
             there = each.there.open
             each.there.cut()
             each.back.cut()
@@ -123,9 +138,9 @@ class Trunk:
             if half_open:
                 self._silent.add(each.id)
                 ends = self._rng.choice(([each.dialler], [each.acceptor], []))
+            within = self._rng.choice((_AT_ONCE, _NOTICED))
             for end in ends:
-                self._engine.after(1 + self._rng.randrange(_NOTICED), lambda e=end, c=each.id: e.noticed_cut(c))  # type: ignore[misc]
-        return bool(broken)
+                self._engine.after(1 + self._rng.randrange(within), lambda e=end, c=each.id: e.noticed_cut(c))  # type: ignore[misc]
 
     def dial_twice(self) -> bool:
         """Another connection is opened while the first lasts, by either side."""

@@ -58,6 +58,8 @@ class World:
         if shape.brokers > 1:
             self.limits = draw_link_limits(rng, self.limits)
             self.brokers = [self._broker(name, Random(rng.getrandbits(64))) for name in shape.names]
+            for broker in self.brokers:
+                broker.commits.sync_within = rng.choice((1_500, 1_500, 20_000))  # a link may be back before it is over
         else:
             self.brokers = [self._broker(shape.names[0], rng)]
         self.trunks = [

@@ -28,9 +28,10 @@ True
 #   routing   what neighbours must hear, and where an event goes
 #   log       events and state that survive a restart
 #   broker    one broker: messages in, effects out
+#   net       brokers on sockets, and clients
 #   ring      peer-to-peer rendezvous over Chord: messages in, effects out
 #   spark     tables of events against tables of subscriptions, through PySpark
-#   tables, sim, bench, demo, cli
+#   tables, sim, testing, bench, demo, cli
 
 from __future__ import annotations
 
@@ -79,6 +80,8 @@ if TYPE_CHECKING:
     from weft.model.schema import Attribute as Attribute
     from weft.model.schema import Schema as Schema
     from weft.model.value import Type as Type
+    from weft.net.client import connect as connect
+    from weft.net.client_sync import connect_sync as connect_sync
 
 _HOMES = {
     "Attribute": "weft.model.schema",
@@ -102,6 +105,8 @@ _HOMES = {
     "TreeIndex": "weft.index.tree",
     "Type": "weft.model.value",
     "WeftError": "weft.errors",
+    "connect": "weft.net.client",
+    "connect_sync": "weft.net.client_sync",
     "covers": "weft.algebra.relate",
     "equivalent": "weft.algebra.relate",
     "from_cloudevent": "weft.model.cloudevents",

@@ -21,6 +21,12 @@ WeftError
 │   ├── LogFullError          the quota or the disk is full: nothing was stored, and the log can go on
 │   └── LogFailedError        it is unknown what is stored: the process must end and recover
 ├── AccessError               a client asks for what its access rules or limits do not allow
+├── BrokerError               what a broker does not do, or a broker that cannot be reached
+│   ├── ConnectError          no broker can be reached, or none welcomes this client
+│   ├── PublishError          an event that the broker refused; it is not stored: code, position
+│   ├── RequestError          a request that the broker refused, and that changed nothing: code
+│   ├── SessionTakenError     a newer connection uses the same name
+│   └── ClientClosedError     a client or a subscription that is closed
 ├── PipelineError             a pipeline that cannot run: no Java, missing columns, bad rows where none are allowed
 └── ProtocolError             a violation of the rules between neighbours
     ├── LocalProtocolError    by the caller on this side: nothing was changed, nothing was sent
@@ -195,6 +201,57 @@ class LogFailedError(LogError):
 
 class AccessError(WeftError):
     """A client asks for what its access rules or limits do not allow."""
+
+
+class BrokerError(WeftError):
+    """What a broker does not do, or a broker that cannot be reached."""
+
+
+class ConnectError(BrokerError, ConnectionError):
+    """No broker can be reached, or none welcomes this client."""
+
+
+class RequestError(BrokerError):
+    """The broker refused a request. It changed nothing; `code` is one word for the reason."""
+
+    def __init__(self, message: str, code: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.message, self.code)
+
+
+class PublishError(BrokerError):
+    """The broker refused an event. It is not stored, and no subscriber gets it; `code` is one word for the reason.
+
+    After `publish_many`, `position` is the place of the first refused event, and `refused` has the reason of each one
+    by its position. All the others are stored.
+    """
+
+    def __init__(
+        self, message: str, code: str = "", position: int | None = None, refused: dict[int, str] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code
+        self.position = position
+        self.refused = refused or {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.message, self.code, self.position, self.refused)
+
+    def __str__(self) -> str:
+        return self.message if self.position is None else f"event {self.position}: {self.message}"
+
+
+class SessionTakenError(BrokerError):
+    """A newer connection uses the same name, and this one has ended."""
+
+
+class ClientClosedError(BrokerError):
+    """The client or the subscription is closed."""
 
 
 class ProtocolError(WeftError):

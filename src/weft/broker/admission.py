@@ -92,7 +92,7 @@ def _decoded(raw: msgspec.Raw) -> dict[str, Any]:
         raise EventError(f"the attributes of an event cannot be read: {error}") from None
 
 
-def read_head(head: bytes) -> Head:
+def read_head(head: bytes | msgspec.Raw) -> Head:
     """A head that was stored."""
     return _heads.decode(head)
 

@@ -37,6 +37,7 @@ class Advertising(Requests):
         if message.number >= 1 << _NUMBER_BITS:
             raise RequestError("limit", f"the number of an advertisement has at most {_NUMBER_BITS} bits")
         wanted = parse(message.filter)
+        state.rules.of(connection.principal).check_advertise(wanted)
         self.publishing.match(now)
         client = ClientId(str(session.id))
         stored = state.new_seat() << _NUMBER_BITS | message.number

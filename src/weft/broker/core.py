@@ -42,6 +42,7 @@ from weft.broker.messages import (
 from weft.broker.publishing import Publishing
 from weft.broker.queue import Queue
 from weft.broker.recovery import restore
+from weft.broker.revocation import Revocation
 from weft.broker.row_options import floor_change
 from weft.broker.rules import Rules
 from weft.broker.seats import LocalSeats
@@ -89,10 +90,12 @@ class Core:
         self._dead = Dead(self._state, self._delivery)
         self._greeting = Greeting(self._subscribing, self._sharing, authenticate, fingerprint(schema))
         self._dispatch = Dispatch(self._greeting, self._dead, self._subscribing, self._sharing, self._advertising)
+        self._revocation = Revocation(self._subscribing, self._sharing)
         self._tickets = 0
         self._floors_at = 0  # monotonic; when acknowledgements that wait are stored; 0: none waits
         self._full_until = 0  # monotonic; until then only what is urgent is stored
         restore(self._state, self._delivery.reader, state)
+        self._revocation.restored()
         self._restored = [each for each in self._state.sessions.values() if each.name]
 
     # -- connections ----------------------------------------------------------------------------------
@@ -218,6 +221,7 @@ class Core:
             if session.connection is None:
                 self._greeting.expire_later(session, now)
         state.timers.run(now)
+        self._revocation.step(now)
         ready, state.ready = state.ready, {}
         for queue in ready:
             if queue in state.queues:
@@ -247,6 +251,18 @@ class Core:
         for queue in self._state.queues:
             if queue.floor(self._state.end) < first:
                 self._delivery.lose(queue, first)
+        return self._finish(now)
+
+    # -- access -------------------------------------------------------------------------------------
+
+    def set_rules(self, rules: Rules, now: Now) -> list[Effect]:
+        """These access rules hold from now on, for events that wait to be delivered too.
+
+        Subscriptions that they no longer cover end, also durable ones whose clients are away; their clients are told.
+        """
+        self._begin(now)
+        self._revocation.set_rules(rules)
+        self._revocation.step(now)
         return self._finish(now)
 
     # -- a call ---------------------------------------------------------------------------------------
@@ -285,7 +301,7 @@ class Core:
             state.pending.append(PendingGroup(ticket, draft))
             state.draft = Draft()
         effects = state.out.drain()
-        timer = SetTimer(now.monotonic) if state.ready else state.timers.next()
+        timer = SetTimer(now.monotonic) if state.ready or self._revocation.pending else state.timers.next()
         if timer is not None:
             effects.append(timer)
         return effects

@@ -124,6 +124,7 @@ class Dead:
     def _queue(self, connection: Connection, number: int) -> Queue:
         session = connection.session
         assert session is not None
+        self._state.rules.of(connection.principal).check("dead-letters")
         queue = session.queues.get(number)  # type: ignore[call-overload]
         if not isinstance(queue, Queue):
             raise RequestError("unknown", f"there is no durable queue {number}")
@@ -132,17 +133,22 @@ class Dead:
     def list(self, connection: Connection, message: ListDead) -> None:
         """Some dead letters, by offset."""
         queue = self._queue(connection, message.queue)
-        limit = min(message.limit, _MOST)
+        limit = max(1, min(message.limit, _MOST))
         letters: list[DeadLetter] = []
-        size = 0
-        rows = self._state.log.dead(queue.seat, message.after, limit)
-        for row in rows:
-            size += len(row.body) + 100
-            if letters and size > _MOST_BYTES:
-                break
-            body = _bodies.decode(row.body)
-            letters.append(DeadLetter(row.offset, row.attempts, row.reason, row.at, body.head, body.payload))
-        more = len(letters) < len(rows) or len(rows) == limit
+        size, after, more = 0, message.after, True
+        while more and not letters:  # pages of which the rules allow nothing are skipped
+            rows = self._state.log.dead(queue.seat, after, limit)
+            more = len(rows) == limit
+            for row in rows:
+                body = _bodies.decode(row.body)
+                if not self._delivery.may_read(queue, body.head):
+                    continue
+                size += len(row.body) + 100
+                if letters and size > _MOST_BYTES:
+                    more = True
+                    break
+                letters.append(DeadLetter(row.offset, row.attempts, row.reason, row.at, body.head, body.payload))
+            after = rows[-1].offset if rows else after
         self._state.out.send(connection.id, DeadLetters(message.request, tuple(letters), more))
 
     def retry(self, connection: Connection, message: RetryDead) -> None:
@@ -159,8 +165,8 @@ class Dead:
                 continue
             body = _bodies.decode(row.body)
             numbers = [queue.members[seat] for seat in body.seats if seat in queue.members]
-            if not numbers:
-                continue  # nobody wants it any more
+            if not numbers or not self._delivery.may_read(queue, body.head):
+                continue  # nobody wants it any more, or may have it
             if flight.sub_number is not None:
                 numbers = [flight.sub_number]
             flight.revived[offset] = len(row.body)

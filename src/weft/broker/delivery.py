@@ -7,11 +7,14 @@ events at a time, as long as its window has room.
 
 from __future__ import annotations
 
+from msgspec import Raw
+
+from weft.broker.admission import read_head
 from weft.broker.effects import Now
 from weft.broker.event_reader import EventReader
 from weft.broker.flight import Flight
-from weft.broker.lossy_queue import LossyQueue
-from weft.broker.messages import Ack, Deliver, Gap, SubNumber, pack
+from weft.broker.lossy_queue import LossyQueue, narrowed
+from weft.broker.messages import Ack, Deliver, Gap, pack
 from weft.broker.queue import Queue
 from weft.broker.sessions import Connection
 from weft.broker.state import BrokerState
@@ -44,6 +47,8 @@ class Delivery:
                 messages = _deliveries(queue.number, batch, low, high, now.utc)
                 if batch.first < queue.changed:
                     messages = _still_wanted(queue, messages)
+                if batch.first < queue.recheck:
+                    messages = self._readable(queue, messages)
                 self._lossy(queue, messages)
 
     def _live(self, queue: Queue, batch: EventBatch, low: int, high: int, now: Now) -> None:
@@ -53,6 +58,7 @@ class Delivery:
             queue.share
             or batch.expires is not None
             or batch.first < queue.changed
+            or batch.first < queue.recheck
             or self._state.connections[flight.connection].paused
         ):
             queue.live, queue.cursor = False, batch.first
@@ -90,17 +96,29 @@ class Delivery:
         """Events that are not durable: to whoever has room, at most once."""
         for queue, (low, high) in batch.frames.segments.items():
             if isinstance(queue, LossyQueue):
-                self._lossy(queue, _deliveries(queue.number, batch, low, high, now.utc, durable=False))
+                loose = _deliveries(queue.number, batch, low, high, now.utc, durable=False)
+                self._lossy(queue, self._readable(queue, loose) if batch.first < queue.recheck else loose)
                 continue
             for flight in queue.flights[queue.turn % len(queue.flights) :][:1] if queue.flights else ():
                 if not self._state.connections[flight.connection].paused:
                     sent = _deliveries(flight.queue_number, batch, low, high, now.utc, durable=False)
+                    if batch.first < queue.recheck:
+                        sent = self._readable(queue, sent)
                     if flight.sub_number is not None:
-                        sent = [_narrowed(each, [flight.sub_number]) for each in sent]
+                        sent = [narrowed(each, [flight.sub_number]) for each in sent]
                     self._state.out.send_all(flight.connection, sent)
                     break
             else:
                 self._state.counts["loose events dropped"] += high - low
+
+    def may_read(self, queue: Queue | LossyQueue, head: bytes | Raw) -> bool:
+        """Whether the rules of a queue's owner allow an event now."""
+        return self._state.rules.of(self._state.owner_of(queue)).may_read(read_head(head).attributes)
+
+    def _readable(self, queue: Queue | LossyQueue, messages: list[Deliver]) -> list[Deliver]:
+        kept = [each for each in messages if self.may_read(queue, each.head)]
+        self._state.counts["withheld by rules"] += len(messages) - len(kept)
+        return kept
 
     def _lossy(self, queue: LossyQueue, messages: list[Deliver]) -> None:
         connection = queue.connection
@@ -158,13 +176,16 @@ class Delivery:
     def _return_some(self, queue: Queue, room: int, budget: int, now: Now) -> None:
         offsets = queue.returned[: min(room, 256)]
         found = self.reader.find(queue, offsets, budget)
-        gone = [o for o in offsets if o not in found or found[o].expires <= now.utc]
+        entries: list[Entry] = []
+        gone: list[int] = []
+        for offset in offsets:
+            if offset in found and self._is_due(queue, found[offset], now):
+                entries.append(found[offset])
+            else:
+                gone.append(offset)
         if gone:
-            expired = sum(1 for offset in gone if offset in found)
-            self._state.counts["expired"] += expired
             queue.done(gone)
             self._state.dirty[queue] = None
-        entries = [found[offset] for offset in offsets if offset in found and found[offset].expires > now.utc]
         for sent, flight in self._assign(queue, entries):
             gone_now = {entry.offset for entry in sent}
             queue.returned = [offset for offset in queue.returned if offset not in gone_now]
@@ -176,8 +197,7 @@ class Delivery:
         for entry in entries:
             if queue.skip and queue.skips(entry.offset):
                 continue
-            if entry.expires <= now.utc:
-                self._state.counts["expired"] += 1
+            if not self._is_due(queue, entry, now):
                 queue.failures.pop(entry.offset, None)
                 queue.holes = True
                 self._state.dirty[queue] = None
@@ -188,6 +208,16 @@ class Delivery:
             sent += len(some)
             self._send(queue, flight, some)
         queue.advance(wanted[sent].offset if sent < len(wanted) else after)
+
+    def _is_due(self, queue: Queue, entry: Entry, now: Now) -> bool:
+        """Whether an event has neither expired nor been forbidden since it was matched."""
+        if entry.expires <= now.utc:
+            self._state.counts["expired"] += 1
+            return False
+        if entry.offset < queue.recheck and not self.may_read(queue, entry.head):
+            self._state.counts["withheld by rules"] += 1
+            return False
+        return True
 
     def _assign(self, queue: Queue, entries: list[Entry]) -> list[tuple[list[Entry], Flight]]:
         """Which consumer gets which events. Consumers of a shared queue take turns."""
@@ -310,13 +340,6 @@ def _deliveries(  # noqa: PLR0913, PLR0917 - a part of a batch
     ]
 
 
-def _narrowed(message: Deliver, numbers: list[SubNumber]) -> Deliver:
-    """The same event for other subscriptions."""
-    return Deliver(
-        message.queue, message.offset, message.attempt, message.at, pack(numbers), message.head, message.payload
-    )
-
-
 def _still_wanted(queue: LossyQueue, messages: list[Deliver]) -> list[Deliver]:
-    narrowed = [_narrowed(each, queue.wanted(each.numbers, each.offset)) for each in messages]
+    narrowed = [narrowed(each, queue.wanted(each.numbers, each.offset)) for each in messages]
     return [each for each in narrowed if each.packed]

@@ -10,7 +10,7 @@ from weft.broker.effects import Now
 from weft.broker.frames import MAX_FRAME
 from weft.broker.limits import TokenBucket
 from weft.broker.lossy_queue import LossyQueue
-from weft.broker.messages import VERSION, Bye, Hello, SubNumber, Welcome
+from weft.broker.messages import VERSION, Bye, Hello, Revoked, SubNumber, Welcome
 from weft.broker.queue import Queue
 from weft.broker.sessions import Connection, Session
 from weft.broker.sharing import Sharing
@@ -196,9 +196,15 @@ class Greeting:
         if state.connections.get(connection.id) is not connection or session.connection != connection.id:
             return
         state.out.send(connection.id, welcome)
+        self._tell_revoked(connection, session)
         for number, queue in sorted(session.queues.items()):
             if isinstance(queue, Queue) and not queue.share and queue.stored:
                 self._subscribing.attach(connection, queue, number, SubNumber(0))
+
+    def _tell_revoked(self, connection: Connection, session: Session) -> None:
+        """What ended while the client was away."""
+        revoked, session.revoked = session.revoked, {}
+        self._state.out.send_all(connection.id, [Revoked(number, why) for number, why in sorted(revoked.items())])
 
     def _unwelcome(self, connection: Connection, session: Session, epoch: int | None, reason: str, now: Now) -> None:
         """The session could not be stored."""

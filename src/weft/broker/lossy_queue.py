@@ -5,9 +5,10 @@ dropped, oldest first, and counted, or the connection is closed. Nobody else wai
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from weft.broker.messages import Deliver, Dropped, QueueNumber, SubNumber
+from weft.broker.messages import Deliver, Dropped, QueueNumber, SubNumber, pack
 from weft.log.base import Offset
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class LossyQueue:
         "most",
         "most_bytes",
         "number",
+        "recheck",
         "size",
     )
 
@@ -45,6 +47,7 @@ class LossyQueue:
         self.dropped = 0  # not yet told
         self.members: dict[SubNumber, Offset] = {}
         self.changed = Offset(0)  # earlier events may name members that are gone
+        self.recheck = Offset(0)  # earlier events may lie outside the access rules, which have changed since
 
     def wanted(self, numbers: list[SubNumber], offset: Offset) -> list[SubNumber]:
         """The subscriptions among these that still are what they were when the event came."""
@@ -60,6 +63,12 @@ class LossyQueue:
             self.size -= _size(self.held.popleft())
             self.dropped += 1
         return False
+
+    def keep_only(self, numbers: Callable[[Deliver], list[SubNumber]]) -> None:
+        """Drop what is held for nobody any more; `numbers` says whom an event is still for."""
+        kept = [narrowed(each, left) for each in self.held if (left := numbers(each))]
+        self.held = deque(kept)
+        self.size = sum(map(_size, kept))
 
     def release(self) -> list[Deliver | Dropped]:
         """What was held, and first how many were dropped."""
@@ -77,6 +86,13 @@ class LossyQueue:
         assert self.size == sum(map(_size, self.held))
         assert len(self.held) <= self.most
         assert self.size <= self.most_bytes
+
+
+def narrowed(message: Deliver, numbers: list[SubNumber]) -> Deliver:
+    """The same event for other subscriptions."""
+    return Deliver(
+        message.queue, message.offset, message.attempt, message.at, pack(numbers), message.head, message.payload
+    )
 
 
 def _size(message: Deliver) -> int:

@@ -71,6 +71,11 @@ class Hello(_Message, frozen=True, tag=1):
     window_events: Natural = 1_000  # the window of each queue: so many deliveries may be unacknowledged
     window_bytes: Natural = 1 << 20  # and so many bytes
 
+    def __repr__(self) -> str:
+        """Without the credentials: what is printed may be kept."""
+        credentials = f"<{len(self.credentials)} bytes>" if self.credentials else "none"
+        return f"Hello(session={self.session!r}, versions={self.versions}, credentials={credentials})"
+
 
 class NewEpoch(_Message, frozen=True, tag=2):
     """The publisher begins an epoch; its next event has number 1."""
@@ -358,6 +363,13 @@ class Bye(_Message, frozen=True, tag=44):
     reason: str
 
 
+class Revoked(_Message, frozen=True, tag=60):
+    """The broker has ended a subscription, because the access rules no longer allow it."""
+
+    number: SubNumber
+    reason: str
+
+
 BrokerMessage = (
     Welcome
     | Published
@@ -372,4 +384,5 @@ BrokerMessage = (
     | DeadDone
     | Pong
     | Bye
+    | Revoked
 )

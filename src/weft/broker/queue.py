@@ -46,6 +46,7 @@ class Queue:
         "number",
         "ordered",
         "owner",
+        "recheck",
         "replay_until",
         "returned",
         "seat",
@@ -81,6 +82,7 @@ class Queue:
         self.members: dict[SeatId, SubNumber] = {}
         self.leaving: set[SeatId] = set()  # members that are gone as soon as that is stored
         self.changed = Offset(0)  # earlier events may name members that are gone
+        self.recheck = Offset(0)  # earlier events may lie outside the access rules, which have changed since
         self.flights: list[Flight] = []
         self.turn = 0  # which consumer of a shared queue comes next
         self.cursor = cursor

@@ -15,7 +15,7 @@ from weft.broker.state import BrokerState
 from weft.errors import LogError
 from weft.index.base import SubId
 from weft.language.text import parse, parse_many
-from weft.log.base import SeatId, State, SubRow
+from weft.log.base import Offset, SeatId, State, SubRow
 from weft.routing.table import ClientId
 
 
@@ -41,6 +41,10 @@ def restore(state: BrokerState, reader: EventReader, kept: State) -> None:
                 replays[options.replay] = queues[row_.seat]
     _subscriptions(state, queues, members)
     for seat, queue in replays.items():
+        if seat not in queue.members:  # who asked for older events has left
+            queue.advance(max(queue.cursor, queue.replay_until))
+            queue.replay_until = Offset(0)
+            continue
         sub = state.sessions[queue.session].subs[queue.members[SeatId(seat)]]  # type: ignore[index]
         reader.replays[queue] = SeatId(seat), parse(sub.text)
     for advert in kept.adverts.values():

@@ -114,12 +114,17 @@ class Requests:
 
     def remove_rows(self, queue: Queue) -> None:
         """A queue is gone from the log, with its dead letters."""
-        changes = self.state.draft.changes
-        changes.append(Remove(SubRow, (queue.seat,)))
+        self.state.draft.changes += self.rows_of(queue)
+
+    def rows_of(self, queue: Queue) -> list[Remove]:
+        """The removal of a queue and its dead letters, those on their way into the log included."""
+        changes = [Remove(SubRow, (queue.seat,))]
+        changes += [Remove(DeadRow, (queue.seat, offset)) for offset in sorted(queue.burying)]
         after = Offset(0)
         while letters := self.state.log.dead(queue.seat, after, 1_000):
             changes += [Remove(DeadRow, (letter.seat, letter.offset)) for letter in letters]
             after = letters[-1].offset
+        return changes
 
 
 def accepted(about: str, number: SubNumber, offset: Offset) -> tuple[Accepted, Complete]:

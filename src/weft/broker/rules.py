@@ -5,22 +5,41 @@ one of its rules matches the event; so whatever is delivered matches a rule of i
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from itertools import chain, product
+from typing import Any, Literal, NamedTuple
 
+from weft.algebra.box import Box, NormalForm, universe
+from weft.algebra.budget import Budget
 from weft.algebra.relate import as_form, covers, overlaps
-from weft.errors import AccessError
-from weft.language.ast import Filter, disjunction
+from weft.errors import AccessError, FilterTooComplexError
+from weft.language.ast import Filter
 from weft.language.meaning import matches
 from weft.language.text import parse
 from weft.model.event import Event
 from weft.model.schema import Schema
 
+Right = Literal["status", "dead-letters", "history", "link"]  # what a principal may do besides
+
+_RIGHTS: dict[Right, str] = {
+    "status": "to read the broker's status",
+    "dead-letters": "to list, retry or drop dead letters",
+    "history": "to read older events with since=",
+    "link": "to link a broker",
+}
+ALL_RIGHTS = frozenset(_RIGHTS)
+
+_FAR = 1 << 20  # conditions, when nothing could be compared
+
 
 class Rights(NamedTuple):
-    """What a principal may do, as texts of filters; None is anything."""
+    """What a principal may do: filters as texts, where None is anything, and the names of further rights."""
 
     subscribe: tuple[str, ...] | None = None
     publish: tuple[str, ...] | None = None
+    further: frozenset[Right] = ALL_RIGHTS
+
+
+NOTHING = Rights((), (), frozenset())
 
 
 class Grant:
@@ -35,38 +54,76 @@ class Grant:
     """
 
     def __init__(self, rights: Rights, schema: Schema | None = None) -> None:
+        self.rights = rights
         self._schema = schema
-        self._subscribe = None if rights.subscribe is None else [parse(text) for text in rights.subscribe]
-        self._publish = None if rights.publish is None else [parse(text) for text in rights.publish]
-        if self._subscribe is not None:
-            self._wide = as_form(disjunction(*self._subscribe), schema)
+        self._subscribe = [parse(text) for text in rights.subscribe or ()]
+        self._publish = [parse(text) for text in rights.publish or ()]
+        self._forms = [as_form(rule, schema) for rule in self._subscribe]
+        # side by side, not simplified together: so a principal may have any number of rules
+        self._wide = NormalForm(tuple(chain.from_iterable(form.boxes for form in self._forms)), schema)
+
+    # -- subscribers ----------------------------------------------------------------------------------
+
+    @property
+    def reads_all(self) -> bool:
+        """Whether every event may be delivered."""
+        return self.rights.subscribe is None
 
     def check_subscribe(self, wanted: Filter) -> None:
         """Raise AccessError unless the rules cover a filter."""
-        if self._subscribe is None or covers(self._wide, wanted, self._schema):
+        if self.reads_all:
             return
-        near = next((rule for rule in self._subscribe if overlaps(rule, wanted, self._schema)), None)
-        hint = "" if near is None else f"; the nearest rule is {near}"
-        raise AccessError(f"no rule allows all of {_short(wanted)}{hint}")
+        form = as_form(wanted, self._schema)
+        if covers(self._wide, form, self._schema):
+            return
+        if not self._subscribe:
+            raise AccessError(f"no rule allows you to subscribe to {_short(wanted)}; ask the broker's operator for one")
+        near = min(zip(self._subscribe, self._forms, strict=True), key=lambda rule: self._distance(rule[1], form))[0]
+        raise AccessError(f"no rule allows all of {_short(wanted)}; the nearest rule is {_short(near)}")
+
+    def may_read(self, attributes: Mapping[str, Any]) -> bool:
+        """Whether an event may be delivered: one of the rules matches it."""
+        return self.reads_all or _any_matches(self._subscribe, attributes)
+
+    def _distance(self, rule: NormalForm, wanted: NormalForm) -> tuple[bool, int]:
+        """How far a rule is from covering: disjoint is farthest, then the number of conditions that are too narrow."""
+        budget, missing = Budget(), [_FAR]
+        try:
+            for outer, inner in product(rule.boxes, wanted.boxes):
+                missing.append(_missing(outer, inner, self._schema, budget))
+        except FilterTooComplexError:
+            pass  # it is a hint: what was compared so far must do
+        return not overlaps(rule, wanted, self._schema, budget), min(missing)
+
+    # -- publishers -----------------------------------------------------------------------------------
 
     @property
     def publishes_all(self) -> bool:
         """Whether every event may be published."""
-        return self._publish is None
+        return self.rights.publish is None
 
     def check_publish(self, attributes: Mapping[str, Any]) -> None:
         """Raise AccessError unless a rule matches an event."""
-        if self._publish is None:
-            return
-        event = Event(dict(attributes))
-        if not any(matches(rule, event) for rule in self._publish):
+        if not self.publishes_all and not _any_matches(self._publish, attributes):
             raise AccessError("no rule allows this event; publish only what your rules match")
+
+    def check_advertise(self, promised: Filter) -> None:
+        """Raise AccessError if no rule matches any event of an advertisement."""
+        if not self.publishes_all and not any(overlaps(rule, promised, self._schema) for rule in self._publish):
+            raise AccessError(f"no rule allows any event of {_short(promised)}; advertise what you may publish")
+
+    # -- the rest -------------------------------------------------------------------------------------
+
+    def check(self, right: Right) -> None:
+        """Raise AccessError unless the principal has a further right."""
+        if right not in self.rights.further:
+            raise AccessError(f"no rule allows you {_RIGHTS[right]}; ask the broker's operator for the right {right!r}")
 
 
 class Rules:
     """The rules of all principals; `default` is for those that have none of their own.
 
-    >>> rules = Rules({"analyst": Rights(publish=())}, default=Rights((), ()))
+    >>> rules = Rules({"analyst": Rights(publish=())}, default=NOTHING)
     >>> rules.of("analyst").publishes_all, rules.of("analyst") is rules.of("analyst")
     (False, True)
     """
@@ -74,10 +131,8 @@ class Rules:
     def __init__(
         self, rights: Mapping[str, Rights] | None = None, default: Rights | None = None, schema: Schema | None = None
     ) -> None:
-        self._rights = dict(rights or {})
         self._default = Grant(default or Rights(), schema)
-        self._schema = schema
-        self._grants = {principal: Grant(each, schema) for principal, each in self._rights.items()}
+        self._grants = {principal: Grant(each, schema) for principal, each in (rights or {}).items()}
 
     def of(self, principal: str) -> Grant:
         """The rules of a principal."""
@@ -85,7 +140,21 @@ class Rules:
 
     def principals(self) -> Iterable[str]:
         """Those that have rules of their own."""
-        return sorted(self._rights)
+        return sorted(self._grants)
+
+
+def _any_matches(rules: list[Filter], attributes: Mapping[str, Any]) -> bool:
+    event = Event(dict(attributes))
+    return any(matches(rule, event) for rule in rules)
+
+
+def _missing(outer: Box, inner: Box, schema: Schema | None, budget: Budget) -> int:
+    """Conditions of one box that another does not imply."""
+    budget.spend(1 + len(outer.sets))
+    narrow = 0
+    for name, values in outer.sets.items():
+        narrow += not values.covers(inner.sets.get(name) or universe(name, schema), budget)
+    return narrow + (not outer.residuals_implied_by(inner, budget))
 
 
 def _short(wanted: Filter) -> str:

@@ -7,7 +7,7 @@ by slot say which seat, queue and number it has, so that the matches of a batch 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from itertools import pairwise
 from typing import Any
@@ -162,6 +162,10 @@ class LocalSeats:
         self._free.append(slot)
         self._rows[slot] = _NOBODY
         return self.table.change({}, (slot,))
+
+    def queues(self) -> Iterator[Any]:
+        """Every queue that has subscriptions."""
+        return iter(self._places)
 
     # -- matching -------------------------------------------------------------------------------------
 

@@ -53,6 +53,7 @@ class Session:
         self.bucket = bucket
         self.keep = 0  # microseconds without a connection until it is removed; 0 is for ever
         self.expires = NEVER  # UTC
+        self.revoked: dict[SubNumber, str] = {}  # subscriptions that ended without a connection, and why
         self.leaving = False  # it is forgotten as soon as that is stored
 
     @property

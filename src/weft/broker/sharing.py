@@ -99,6 +99,7 @@ class Sharing(Requests):
             state.tell(tells)
             state.shared[queue.owner, queue.share] = queue
             state.shared_members[queue] = member
+            state.suspect(None, member)
             self.fail(connection, "unsubscribe", sub.number, reason)
 
         def committed(_: Now) -> None:
@@ -121,9 +122,22 @@ class Sharing(Requests):
                 queue.detach(flight, state.end)
         state.fresh.append(queue)
 
+    def end(self, queue: Queue, member: Subscription, consumers: list[tuple[Session, Subscription]]) -> list[Remove]:
+        """Remove a shared queue at once, for all its consumers; what the log is to forget."""
+        assert member.seat is not None
+        for session, sub in consumers:
+            self.leave(session, sub)
+        changes = [*self.rows_of(queue), Remove(SubRow, (member.seat,))]
+        self._retire(queue, member)
+        queue.members.clear()
+        self.drop_queue(queue)
+        return changes
+
     def _retire(self, queue: Queue, member: Subscription) -> None:
         """New events do not reach the queue, and its name is free."""
         state = self.state
+        if state.shared_members.get(queue) is not member:
+            return
         state.tell(state.seats.discard(member.slot))
         del state.shared_members[queue]
         del state.shared[queue.owner, queue.share]

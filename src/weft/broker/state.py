@@ -18,7 +18,7 @@ from weft.broker.rules import Rules
 from weft.broker.seats import LocalSeats
 from weft.broker.sessions import Connection, Session, Subscription
 from weft.broker.tail import Tail
-from weft.log.base import Log, Offset, SeatId, SessionId, State
+from weft.log.base import NEVER, Log, Offset, SeatId, SessionId, State
 from weft.model.schema import Schema
 from weft.routing.table import Tell
 
@@ -60,6 +60,7 @@ class BrokerState:
         self.fresh: list[Queue] = []  # that a connection has just begun to consume
         self.pending: deque[PendingGroup] = deque()
         self.draft = Draft()
+        self.suspects: deque[tuple[Session | None, Subscription]] = deque()  # to be checked; None: of a shared queue
         self.out = Outbox()
         self.timers = Timers()
         self.counts: Counter[str] = Counter()  # what happened, for status and tests
@@ -97,6 +98,17 @@ class BrokerState:
     def connection_of(self, session: Session) -> Connection | None:
         """The session's connection, while it has one."""
         return None if session.connection is None else self.connections.get(session.connection)
+
+    def owner_of(self, queue: Queue | LossyQueue) -> str:
+        """The principal whose rules decide what a queue may get."""
+        if isinstance(queue, LossyQueue):
+            return queue.connection.principal
+        return queue.owner if queue.session is None else self.sessions[queue.session].owner
+
+    def suspect(self, session: Session | None, sub: Subscription) -> None:
+        """A subscription may not be allowed any more; until that is known, each event for it is checked."""
+        self.suspects.append((session, sub))
+        sub.queue.recheck = Offset(NEVER)
 
     def consumers(self, queue: Queue) -> Iterator[Connection]:
         """The connections that consume a queue."""

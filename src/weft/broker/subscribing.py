@@ -60,6 +60,8 @@ class Subscribing(Requests):
     def check_new(self, connection: Connection, message: Subscribe) -> Filter:
         """The filter of a new subscription. Raises what `REFUSALS` lists."""
         session, limit = session_of(connection), self.state.limits.subscriptions
+        if message.since is not None or message.since_time is not None:
+            self.state.rules.of(connection.principal).check("history")
         if message.number in session.subs:
             raise RequestError("exists", f"subscription {message.number} already exists; replace or unsubscribe it")
         if message.number >= 1 << 32:
@@ -115,6 +117,10 @@ class Subscribing(Requests):
         sub = self.known(session, message.number)
         wanted = self.read_filter(connection, message.filter)
         queue = sub.queue
+        if wanted == parse(sub.text):  # a client that comes back says what it wants
+            self.publishing.match(now)
+            self.answer(connection, *accepted("replace", sub.number, state.next))
+            return
         if isinstance(queue, Queue):
             if queue.share:
                 raise RequestError("share", "the filter of a shared queue cannot be replaced; use another name")
@@ -136,8 +142,11 @@ class Subscribing(Requests):
         self.answer(connection, *accepted("replace", sub.number, state.next))
 
         def rejected(reason: str, _: Now) -> None:
+            if session.subs.get(sub.number) is not sub:
+                return  # revoked in the meantime
             state.tell(state.seats.replace(sub.slot, parse(before)))
             sub.text = before
+            state.suspect(session, sub)
             self.fail(connection, "replace", sub.number, reason)
 
         state.draft.rejected.append(rejected)
@@ -171,6 +180,7 @@ class Subscribing(Requests):
             sub.slot, tells = state.seats.add(parse(sub.text), sub.seat, queue, sub.number)
             state.tell(tells)
             session.subs[sub.number] = sub
+            state.suspect(session, sub)
             queue.leaving.discard(sub.seat)
             if last:
                 session.queues[queue.number] = queue

@@ -21,6 +21,7 @@ from weft.cli.interest import interest
 from weft.cli.log import log
 from weft.cli.order import order
 from weft.cli.pipeline import match
+from weft.cli.serve import serve
 from weft.cli.shell import INTERRUPTED, AsJson, Commands, Overwrite, check_outputs, console, emit, say, say_notes
 from weft.cli.sim import sim
 from weft.cli.stream import stream
@@ -40,7 +41,7 @@ app.add_typer(sim, name="sim", help="Simulate networks of brokers.")
 app.add_typer(order, name="order", help="Show filters in their covering order, and compare data structures for it.")
 app.add_typer(interest, name="interest", help="Compare routing models on your own subscriptions and events.")
 app.add_typer(log, name="log", help="Look at and look after the durable log of a broker.")
-for command in (match, stream, aggregate, tune, profile):
+for command in (serve, match, stream, aggregate, tune, profile):
     app.command()(command)
 
 

@@ -1,0 +1,128 @@
+"""`weft serve`: run a broker. No logic of its own: `weft.serve` and `weft.net.config` have it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from weft.cli.shell import AsJson, console, emit, say
+
+
+def serve(  # noqa: PLR0913, PLR0917 - a command has its options
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", metavar="FILE", help="Settings, in TOML.", show_default=False),
+    ] = None,
+    listen: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--listen",
+            metavar="ADDRESS",
+            help="Where to listen: weft://host:port, weft+tls://host:port or weft+unix:///path; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option("--data", metavar="DIR", help="The directory of the log.", show_default=False)
+    ] = None,
+    memory: Annotated[bool, typer.Option("--memory", help="Store nothing on disk: for tests.")] = False,
+    name: Annotated[
+        str | None, typer.Option("--name", metavar="NAME", help="Of this broker among others.", show_default=False)
+    ] = None,
+    http: Annotated[
+        str | None,
+        typer.Option("--http", metavar="HOST:PORT", help="Serve /metrics and /health here.", show_default=False),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option("--workers", metavar="N", min=1, help="Run N processes.", show_default=False)
+    ] = None,
+    plain_text: Annotated[
+        bool, typer.Option("--plain-text", help="Allow clients of other machines without encryption.")
+    ] = False,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="NAME=VALUE", help="Any other setting, such as log.quota='10 GiB'.", show_default=False
+        ),
+    ] = None,
+    check: Annotated[bool, typer.Option("--check", help="Check and show the settings, and end.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run a broker until it is interrupted.
+
+    Settings come from the file, then from environment variables such as WEFT_LOG_QUOTA, then from options; the last
+    one counts. The broker listens on this machine only, unless you say otherwise.
+
+    \\b
+    Example:
+      $ weft serve
+      $ weft serve --config weft.toml --check
+      $ weft serve --listen weft://127.0.0.1:7000 --data /var/lib/weft --http 9339
+    """
+    from weft.net.config import load_config
+
+    flags = {"listen": listen, "data": data, "memory": memory or None, "name": name, "http": http, "workers": workers}
+    flags["plain_text"] = plain_text or None
+    given: dict[str, Any] = {path: value for path, value in flags.items() if value is not None}
+    loaded = load_config(config, os.environ, given | dict(map(_setting, settings or ())))
+    if check:
+        _show(loaded.config, loaded.sources, as_json)
+        return
+    from weft.serve import serve as run
+
+    run(loaded.config)
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise typer.BadParameter(f"--set takes NAME=VALUE, not {text!r}")
+    return name.strip(), value.strip()
+
+
+def _show(config: Any, sources: Any, as_json: bool) -> None:
+    """The settings that hold, and where those come from that were given."""
+    from rich.table import Table
+
+    from weft.serve import check_files
+
+    check_files(config)
+    rows = [(path, value, sources.get(path, "")) for path, value in _flat(config, "")]
+    if as_json:
+        emit({"settings": {path: _plain(value) for path, value, _ in rows}, "sources": dict(sources)})
+        return
+    table = Table(box=None)
+    for title in ("setting", "value", "from"):
+        table.add_column(title)
+    for path, value, source in rows:
+        table.add_row(path, _told(value), source or "default", style="" if source else "dim")
+    console().print(table)
+    say("the settings are valid")
+
+
+def _flat(value: Any, at: str) -> list[tuple[str, Any]]:
+    found: list[tuple[str, Any]] = []
+    for each in fields(value):
+        inner = getattr(value, each.name)
+        if is_dataclass(inner):
+            found += _flat(inner, f"{at}{each.name}.")
+        elif isinstance(inner, dict):
+            for name, table in inner.items():
+                found += _flat(table, f"{at}{each.name}.{name}.")
+        else:
+            found.append((f"{at}{each.name}", inner))
+    return found
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else str(value) if isinstance(value, Path) else value
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ", ".join(value) if isinstance(value, tuple) else "" if value is None else str(value)

@@ -1,0 +1,108 @@
+"""What callers say about clients and subscriptions, checked. Law: a wrong option is an OptionError before anything is
+sent.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+
+from weft.errors import OptionError
+from weft.language.ast import Filter
+from weft.language.text import parse
+from weft.model.value import to_micros
+from weft.net.addresses import Address
+from weft.net.client_link import LinkOptions
+from weft.net.client_subscription import SubscriptionOptions
+
+Token = str | bytes | Callable[[], str | bytes] | None
+
+
+def link_options(  # noqa: PLR0913, PLR0917 - the options of a client
+    address: str | Sequence[str],
+    token: Token,
+    tls: ssl.SSLContext | None,
+    ca: str | None,
+    certificate: tuple[str, str] | None,
+    timeout: float,
+    heartbeat: float,
+    retry_for: float | None,
+) -> LinkOptions:
+    """How a client connects. Raises OptionError.
+
+    >>> [str(each) for each in link_options("weft://a", None, None, None, None, 10, 10, None).addresses]
+    ['weft://a:9338']
+    """
+    given = [address] if isinstance(address, str) else list(address)
+    if not given:
+        raise OptionError("no address is given; pass weft://host:port")
+    addresses = tuple(Address.parse(each) for each in given)
+    for what, value in (("timeout", timeout), ("heartbeat", heartbeat)):
+        if not value > 0:
+            raise OptionError(f"{what} is a number of seconds above 0, not {value!r}")
+    if tls is not None and (ca is not None or certificate is not None):
+        raise OptionError("pass either tls=, or ca= and certificate=: a context has its own files")
+    if (tls or ca or certificate) and not any(each.tls for each in addresses):
+        raise OptionError(f"{addresses[0]} is not encrypted; write weft+tls://")
+    context = tls if tls is not None else _context(ca, certificate) if ca or certificate else None
+    return LinkOptions(addresses, _credentials(token), context, timeout, heartbeat, retry_for=retry_for)
+
+
+def _context(ca: str | None, certificate: tuple[str, str] | None) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=ca)
+    except (OSError, ssl.SSLError) as error:
+        raise OptionError(f"{ca} has no certificates that can be read: {error}") from None
+    if certificate is not None:
+        try:
+            context.load_cert_chain(*certificate)
+        except (OSError, ssl.SSLError) as error:
+            raise OptionError(
+                f"{certificate[0]} and {certificate[1]} are not a certificate and its key: {error}"
+            ) from None
+    return context
+
+
+def _credentials(token: Token) -> Callable[[], bytes]:
+    def credentials() -> bytes:
+        found = token() if callable(token) else token
+        return b"" if found is None else found.encode() if isinstance(found, str) else bytes(found)
+
+    return credentials
+
+
+def subscription_options(
+    name: str, shared: bool, since: int | datetime | None, ordered: bool, lag: int
+) -> SubscriptionOptions:
+    """What a subscription is. Raises OptionError."""
+    if shared and not name:
+        raise OptionError("a shared subscription needs a name; all who share it give the same one")
+    if shared and since is not None:
+        raise OptionError("a shared subscription begins with new events; leave since= out")
+    if lag < 0:
+        raise OptionError(f"lag is a number of events, not {lag}")
+    offset = moment = None
+    if isinstance(since, datetime):
+        moment = max(0, to_micros(since if since.tzinfo is not None else since.replace(tzinfo=UTC)))
+    elif since is not None:
+        if isinstance(since, bool) or not isinstance(since, int) or since < 0:
+            raise OptionError(f"since is an offset or a datetime, not {since!r}")
+        offset = since
+    durable = bool(name) or since is not None
+    return SubscriptionOptions(durable, ordered, name if shared else "", offset, moment, lag)
+
+
+def filter_text(filter: str | Filter) -> str:
+    """A filter as it is sent. Raises FilterError."""
+    return str(parse(filter) if isinstance(filter, str) else filter)
+
+
+def seconds(expires: float | timedelta | None) -> int:
+    """How long a session is kept, in whole seconds; 0 is as long as the broker keeps any. Raises OptionError."""
+    if expires is None:
+        return 0
+    given = expires.total_seconds() if isinstance(expires, timedelta) else expires
+    if not given > 0:
+        raise OptionError(f"expires is a number of seconds above 0, not {expires!r}")
+    return max(1, round(given))

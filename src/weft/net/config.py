@@ -1,0 +1,170 @@
+"""How a broker is set up. Laws: a setting has one name, in file, environment and command line; what is not given has a
+safe default; a broker that others could reach unprotected is refused unless it is asked for.
+
+    weft.toml                environment            weft serve
+    data = "/var/lib/weft"   WEFT_DATA=...          --data ... or --set data=...
+    [log]
+    quota = "10 GiB"         WEFT_LOG_QUOTA=...     --set log.quota="10 GiB"
+
+Flags win over the environment, and the environment over the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from weft.broker.limits import ClientLimits
+from weft.errors import OptionError
+from weft.log.retention import DEFAULT_RETENTION, Retention
+from weft.net.addresses import DEFAULT_PORT, Address
+from weft.net.settings import Bytes, Duration, Loaded, Units, load
+
+DEFAULT_ADDRESS = Address("weft", "localhost", DEFAULT_PORT)
+_LIMITS = ClientLimits(idle=60_000_000)  # a client that is gone without a word is noticed
+_NAME = 64  # characters of a broker's name
+
+Role = Literal["peer", "master", "slave"]
+
+
+@dataclass(frozen=True, slots=True)
+class TlsConfig:
+    """`[tls]`: who this broker is, and whom it trusts."""
+
+    certificate: Path | None = None  # PEM, with the intermediate certificates
+    key: Path | None = None  # PEM; None if the certificate's file has it
+    authority: Path | None = None  # PEM; with it, clients and neighbours need certificates that it has issued
+
+    def __post_init__(self) -> None:
+        if self.certificate is None and (self.key is not None or self.authority is not None):
+            raise OptionError("tls.certificate is missing: name the file with this broker's certificate")
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    """`[log]`: how much is stored."""
+
+    quota: Bytes = 0  # of the database; 0 is what the disk holds
+    keep_age: Duration = DEFAULT_RETENTION.age or 0  # what everybody has read is kept so long; 0 is for ever
+    keep_size: Bytes = DEFAULT_RETENTION.size or 0  # and so much of it; 0 is any amount
+    trim_every: Duration = 60_000_000
+
+    @property
+    def retention(self) -> Retention:
+        """What is kept although nobody needs it."""
+        size: int | None = self.keep_size or None
+        if self.quota:
+            size = min(size or self.quota // 2, self.quota // 2)  # or a quota would be reached by what nobody needs
+        return Retention(self.keep_age or None, size)
+
+
+@dataclass(frozen=True, slots=True)
+class LoggingConfig:
+    """`[logging]`: what the broker writes to standard error."""
+
+    format: Literal["text", "json"] = "text"
+    level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+@dataclass(frozen=True, slots=True)
+class LinkConfig:
+    """`[links.NAME]`: a neighbouring broker of this name. One of the two has the other's address, and dials."""
+
+    address: str = ""  # where to dial; empty to be dialled
+    role: Role = "peer"  # what the neighbour is to this broker
+
+    def __post_init__(self) -> None:
+        if self.address:
+            Address.parse(self.address)
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionConfig:
+    """`[connections]`: all connections together; what one client may do is in `[limits]`."""
+
+    most: int = 10_000
+    backlog: Bytes = 8 << 20  # that waits for the log before publishers are no longer read
+    patience: Duration = 10_000_000  # that clients have to read the last bytes when the broker stops
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerConfig:
+    """Everything about one broker."""
+
+    name: str = ""  # among its neighbours; needed for links
+    data: Path = Path("weft-data")  # the directory of the log
+    memory: bool = False  # keep everything in memory only: nothing survives a restart
+    listen: tuple[str, ...] = (str(DEFAULT_ADDRESS),)
+    plain_text: bool = False  # accept clients without TLS from other machines
+    http: str = ""  # host:port of /metrics and /health; empty for none
+    schema: Path | None = None  # of events
+    model: str = "covering"  # of the routing table; neighbours have the same
+    advertised: bool = False  # publishers advertise
+    workers: int = 1  # processes
+    uvloop: bool = False
+    tls: TlsConfig = TlsConfig()
+    log: LogConfig = LogConfig()
+    logging: LoggingConfig = LoggingConfig()
+    limits: ClientLimits = _LIMITS
+    connections: ConnectionConfig = ConnectionConfig()
+    links: Mapping[str, LinkConfig] = field(default_factory=dict)
+
+    @property
+    def addresses(self) -> list[Address]:
+        """Where it listens."""
+        return [Address.parse(text) for text in self.listen]
+
+    def __post_init__(self) -> None:
+        if not self.listen:
+            raise OptionError(f"listen is empty: name an address, such as {DEFAULT_ADDRESS}")
+        for address in self.addresses:
+            if address.tls and self.tls.certificate is None:
+                raise OptionError(f"{address} needs TLS: set tls.certificate and tls.key")
+            if not address.tls and not address.local and not self.plain_text:
+                raise OptionError(
+                    f"{address} would send everything in plain text to other machines: use "
+                    f"weft+tls://{address.host}:{address.port} with a certificate, or set plain_text"
+                )
+        if self.http:
+            http_place(self.http)
+        if len(self.name) > _NAME or any(not (c.isalnum() or c in "-_.") for c in self.name):
+            raise OptionError(f"name: up to {_NAME} letters, digits and -_. are allowed, but not {self.name!r}")
+        if self.links and not self.name:
+            raise OptionError("a broker with links needs a name: set name")
+        if self.name in self.links:
+            raise OptionError(f"links.{self.name} is this broker itself; a neighbour has another name")
+        if not 1 <= self.workers <= 64:
+            raise OptionError(f"workers is {self.workers}, but a machine runs 1 to 64")
+        if self.workers > 1 and self.memory:
+            raise OptionError("workers store what they hand to each other: leave out memory, or run one worker")
+
+
+def http_place(text: str) -> tuple[str, int]:
+    """Host and port of a text such as "127.0.0.1:9339". Raises OptionError.
+
+    >>> http_place("9339"), http_place("[::1]:80")
+    (('127.0.0.1', 9339), ('::1', 80))
+    """
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or int(port) > 65_535:
+        raise OptionError(f"http is {text!r}; write a host and a port, such as 127.0.0.1:9339")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+UNITS: Units = {
+    ClientLimits: dict.fromkeys(("backoff", "longest_backoff", "floors", "hello", "idle", "expires"), Duration)
+    | dict.fromkeys(("filter", "window_bytes", "held_bytes", "tail"), Bytes),
+}
+
+
+def load_config(
+    file: Path | None = None, environment: Mapping[str, str] | None = None, flags: Mapping[str, Any] | None = None
+) -> Loaded[BrokerConfig]:
+    """The settings of a file, the environment and flags such as {"log.quota": "1 GiB"}. Raises OptionError.
+
+    >>> load_config(flags={"log.quota": "1 GiB"}).config.log.quota
+    1073741824
+    """
+    return load(BrokerConfig(), UNITS, file, environment or {}, flags or {})

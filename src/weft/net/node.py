@@ -1,0 +1,347 @@
+"""A broker on a network: it drives a core, and nothing else does. Laws: whatever the core raises that is not expected
+ends the node, because nobody knows what the core then holds; effects are carried out in order; what is sent and stored
+in one turn of the loop goes out together, once per connection and once to the log.
+
+A node reads from publishers only while little waits for the log, and delivers to a connection only while little waits
+to be written on it. `stop` confirms and stores whatever has arrived, says goodbye to every client, and closes the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from traceback import extract_tb
+from typing import Any, Self
+
+from weft.broker.codec import encode
+from weft.broker.core import Core
+from weft.broker.effects import ConnectionId, Effect, Persist, Send, SetTimer
+from weft.broker.messages import Bye, ClientMessage
+from weft.errors import LogError, RemoteProtocolError, WeftError
+from weft.log.base import Log, Offset
+from weft.log.memory import MemoryLog
+from weft.net.addresses import Address
+from weft.net.clock import clock
+from weft.net.committer import Committer, Outcome
+from weft.net.listener import Listener, listen
+from weft.net.log_lines import LogLines
+from weft.net.server_connection import ServerConnection
+
+_STOPPING = "the broker is stopping; connect again, here or elsewhere"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOptions:
+    """How a node treats its machine."""
+
+    backlog: int = 8 << 20  # bytes that may wait for the log before publishers are no longer read
+    connections: int = 10_000  # at a time; any more are closed at once
+    patience: float = 10.0  # seconds that clients have to read the last bytes when the node stops
+
+
+class Node:
+    """A running broker.
+
+    `async with Node(core, log) as node: await node.listen(Address.parse("weft://127.0.0.1:0"))`
+    """
+
+    def __init__(self, core: Core, log: Log, options: NodeOptions | None = None, lines: LogLines | None = None) -> None:
+        self.core = core
+        self.log = log
+        self.options = options or NodeOptions()
+        self.lines = lines or LogLines(level="error")
+        self.when_full: Callable[[], None] = _nothing  # called when the log has refused something
+        self.listeners: list[Listener] = []
+        self.connections: dict[ConnectionId, ServerConnection] = {}
+        self.counts = {"connections": 0, "refused connections": 0, "garbled connections": 0, "turns": 0}
+        self._received = self._sent = 0  # bytes of connections that are gone
+        self._dirty: dict[ServerConnection, None] = {}
+        self._leaving: set[ServerConnection] = set()  # closed by us, and not yet gone
+        self._publishers: dict[ServerConnection, None] = {}
+        self._backlogged = False
+        self._turning = False
+        self._timer: asyncio.Handle | None = None
+        self._soon = False  # the timer is in the past
+        self._stopping = False
+        self._numbers = 0
+        self._changed = asyncio.Event()  # a commit has ended, or a connection is gone
+
+    # -- life ------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        self.ended: asyncio.Future[None] = self._loop.create_future()  # how it ended; an error if it failed
+        self.committer = Committer(self.log, self, threaded=not isinstance(self.log, MemoryLog))
+        self._tick()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def listen(self, address: Address, tls: ssl.SSLContext | None = None) -> Address:
+        """Accept connections at an address. Returns it with the port that was taken. Raises OptionError."""
+        listener = await listen(self._accept, address, tls)
+        self.listeners.append(listener)
+        return listener.address
+
+    @property
+    def addresses(self) -> list[Address]:
+        """Where it listens."""
+        return [listener.address for listener in self.listeners]
+
+    async def stop(self) -> None:
+        """Stop accepting, store and confirm what has arrived, say goodbye, and close the log."""
+        if self._stopping or self.ended.done():
+            await self._wait_for_end()
+            return
+        self._stopping = True
+        for listener in self.listeners:
+            await listener.close()
+        for connection in self.connections.values():
+            connection.hold("stop")
+        await self._stored()
+        for connection in list(self.connections.values()):
+            self._dismiss(connection, Bye("stopping", _STOPPING))
+        self._do(self.core.store_floors)
+        await self._stored()
+        await self._gone()
+        self._finish(None)
+
+    def hurry(self) -> None:
+        """Stop without waiting for clients that do not read."""
+        for connection in list(self._leaving):
+            connection.cut()
+
+    async def _wait_for_end(self) -> None:
+        try:
+            await asyncio.shield(self.ended)
+        except (WeftError, AssertionError):
+            return  # whoever waits for `ended` is told
+
+    async def _stored(self) -> None:
+        """Wait until everything is stored."""
+        while not self.ended.done():
+            self._end_turn()
+            if self.committer.idle:
+                return
+            self.committer.hurry()
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def _gone(self) -> None:
+        """Wait until every connection is gone; cut off those whose peers do not read."""
+        try:
+            async with asyncio.timeout(self.options.patience):
+                while self._leaving and not self.ended.done():
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            for connection in list(self._leaving):
+                connection.cut()
+
+    def _finish(self, error: Exception | None) -> None:
+        if self.ended.done():
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        for connection in [*self.connections.values(), *self._leaving]:
+            connection.cut()
+        self.connections.clear()
+        self.committer.close()
+        try:
+            self.log.close()
+        except LogError as failure:
+            error = error or failure
+        if error is None:
+            self.ended.set_result(None)
+        else:
+            self.ended.set_exception(error)
+            self.ended.exception()  # no complaint if nobody asks
+        self._changed.set()
+
+    def failed(self, error: Exception) -> None:
+        """End at once: nothing is confirmed any more. The next start finds out what is stored."""
+        self.lines.error("failed", error=f"{type(error).__name__}: {error}", at=_place(error))
+        for listener in self.listeners:
+            listener.stop()
+        self._finish(error)
+
+    # -- connections -----------------------------------------------------------------------------------
+
+    def _accept(self) -> ServerConnection:
+        self._numbers += 1
+        return ServerConnection(self, ConnectionId(f"c{self._numbers}"))
+
+    def opened(self, connection: ServerConnection) -> None:
+        """A connection is there."""
+        self.counts["connections"] += 1
+        if self._stopping or self.ended.done() or len(self.connections) >= self.options.connections:
+            self.counts["refused connections"] += 1
+            self._leaving.add(connection)
+            reason = _STOPPING if self._stopping else "the broker has too many connections; try again later"
+            connection.send(encode([Bye("busy", reason)]))
+            connection.close()
+            return
+        self.connections[connection.id] = connection
+        self._do(self.core.connected, connection.id)
+
+    @property
+    def bytes_received(self) -> int:
+        """So far, from clients."""
+        return self._received + sum(connection.received for connection in self.connections.values())
+
+    @property
+    def bytes_sent(self) -> int:
+        """So far, to clients."""
+        return self._sent + sum(connection.sent for connection in self.connections.values())
+
+    def messages(self, connection: ServerConnection, messages: Sequence[ClientMessage]) -> None:
+        """What one read brought."""
+        self._do(self.core.receive, connection.id, messages, source=connection)
+
+    def garbled(self, connection: ServerConnection, error: RemoteProtocolError) -> None:
+        """What a peer sent cannot be read."""
+        self.counts["garbled connections"] += 1
+        self.lines.warning("garbled", connection=connection.id, peer=connection.peer.address, reason=error)
+        self._dismiss(connection, Bye("protocol", str(error)))
+
+    def lost(self, connection: ServerConnection) -> None:
+        """A connection is gone."""
+        self._received += connection.received
+        self._sent += connection.sent
+        self._leaving.discard(connection)
+        self._publishers.pop(connection, None)
+        self._dirty.pop(connection, None)
+        self._changed.set()
+        if self.connections.pop(connection.id, None) is not None and not connection.ended:
+            self._do(self.core.closed, connection.id)
+
+    def paused(self, connection: ServerConnection) -> None:
+        """Much waits to be written on a connection."""
+        if not connection.ended:
+            self.core.paused(connection.id)
+
+    def resumed(self, connection: ServerConnection) -> None:
+        """Little waits to be written on a connection."""
+        if not connection.ended:
+            self._do(self.core.resumed, connection.id)
+
+    def _dismiss(self, connection: ServerConnection, message: Bye) -> None:
+        """End a connection, and say why."""
+        connection.send(encode([message]))
+        self._close(connection)
+        self._do(self.core.closed, connection.id)
+
+    def _close(self, connection: ServerConnection) -> None:
+        if self.connections.pop(connection.id, None) is not None:
+            self._leaving.add(connection)
+            self._publishers.pop(connection, None)
+            connection.close()
+
+    # -- effects ---------------------------------------------------------------------------------------
+
+    def _do(self, call: Callable[..., list[Effect]], *args: Any, source: ServerConnection | None = None) -> None:
+        """Call the core, and carry out what it wants."""
+        if self.ended.done():
+            return
+        try:
+            self._perform(call(*args, clock()), source)
+        except Exception as error:
+            self.failed(error)
+
+    def _perform(self, effects: list[Effect], source: ServerConnection | None = None) -> None:
+        for effect in effects:
+            if isinstance(effect, Send):
+                connection = self.connections.get(effect.connection)
+                if connection is not None:
+                    connection.send(encode(effect.messages))
+                    self._dirty[connection] = None
+            elif isinstance(effect, Persist):
+                self.committer.add(effect)
+                if source is not None and effect.group.events is not None:
+                    self._publishers[source] = None
+                    self._watch_backlog()
+            elif isinstance(effect, SetTimer):
+                self._set_timer(effect.at)
+            else:
+                connection = self.connections.get(effect.connection)
+                if connection is not None:
+                    self._close(connection)
+        if not self._turning and effects:
+            self._turning = True
+            self._loop.call_soon(self._end_turn)
+
+    def _end_turn(self) -> None:
+        self._turning = False
+        if self.ended.done():
+            return
+        self.counts["turns"] += 1
+        self.committer.go()
+        dirty, self._dirty = self._dirty, {}
+        for connection in dirty:
+            connection.flush()
+
+    def _set_timer(self, at: int) -> None:
+        if self._soon:
+            return  # a tick that comes too early does no harm
+        if self._timer is not None:
+            self._timer.cancel()
+        wait = (at - clock().monotonic) / 1e6
+        self._soon = wait <= 0
+        self._timer = self._loop.call_soon(self._tick) if self._soon else self._loop.call_later(wait, self._tick)
+
+    def _tick(self) -> None:
+        self._timer, self._soon = None, False
+        self._do(self.core.tick)
+
+    # -- the log ---------------------------------------------------------------------------------------
+
+    def stored(self, outcome: Outcome) -> None:
+        """A commit has ended."""
+        for persist in outcome.persists[: outcome.stored]:
+            self._do(self.core.committed, persist.ticket)
+        if outcome.full:
+            self.lines.error("log full", reason=outcome.full)
+            ticket = outcome.persists[outcome.stored].ticket
+            self._do(lambda now: self.core.rejected(ticket, outcome.full, now))
+            self.when_full()
+        self._watch_backlog()
+        self._changed.set()
+
+    async def store_floors(self) -> None:
+        """Store how far every queue is, and wait for it."""
+        self._do(self.core.store_floors)
+        self._end_turn()
+        target = self.committer.added
+        while self.committer.settled < target and not self.ended.done():
+            self._changed.clear()
+            await self._changed.wait()
+
+    def trimmed(self, first: Offset) -> None:
+        """The log's oldest event now has this offset."""
+        self._do(lambda now: self.core.trimmed(first, now))
+
+    def _watch_backlog(self) -> None:
+        """Read from publishers only while little waits for the log."""
+        waiting, most = self.committer.bytes, self.options.backlog
+        if not self._backlogged and waiting > most:
+            self._backlogged = True
+            for connection in self._publishers:
+                connection.hold("log")
+        elif self._backlogged and waiting <= most // 2:
+            self._backlogged = False
+            for connection in self._publishers:
+                connection.read_on("log")
+
+
+def _nothing() -> None:
+    pass
+
+
+def _place(error: BaseException) -> str:
+    """Where an error was raised."""
+    frames = extract_tb(error.__traceback__)
+    return "; ".join(f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames[-4:])

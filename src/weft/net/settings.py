@@ -1,0 +1,271 @@
+"""Settings from a TOML file, the environment and flags. Laws: an unknown name is an error that names the nearest known
+one; every error says where the value came from; what was read is a frozen dataclass, valid from birth.
+
+A text is accepted wherever a number of bytes ("10 GiB") or a duration ("1.5 s") is meant. Relative paths in a file are
+relative to the file.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from weft.errors import OptionError
+from weft.model.schema import did_you_mean
+
+C = TypeVar("C")
+
+Bytes = Annotated[int, "bytes"]
+Duration = Annotated[int, "microseconds"]
+Units = Mapping[type, Mapping[str, Any]]  # what a plain int means, by class and field
+
+_NUMBER = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-zµ]*)\s*")
+_BYTES = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
+_BYTES |= {"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+_TIMES = {"us": 1, "µs": 1, "ms": 10**3, "s": 10**6, "min": 60 * 10**6, "h": 3_600 * 10**6, "d": 86_400 * 10**6}
+_WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+PREFIX = "WEFT_"
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded(Generic[C]):
+    """What was read, and where each setting that was given came from."""
+
+    config: C
+    sources: Mapping[str, str]
+
+
+class Source(NamedTuple):
+    """Where a setting comes from; relative paths are relative to the folder."""
+
+    name: str
+    folder: Path | None = None
+
+
+def load(
+    default: C, units: Units, file: Path | None, environment: Mapping[str, str], flags: Mapping[str, Any]
+) -> Loaded[C]:
+    """The default with everything that was given. Raises OptionError."""
+    reader = _Reader(units)
+    if file is not None:
+        reader.take(default, _read(file), Source(str(file), file.parent), "")
+    for path, name in _names(default):
+        if name in environment:
+            reader.give(default, path, environment[name], Source(name))
+    _check_environment(default, environment)
+    for path, value in flags.items():
+        reader.give(default, path, value, Source("the command line"))
+    return Loaded(reader.build(default, ""), reader.sources)
+
+
+def variable(path: str) -> str:
+    """The environment's name of a setting.
+
+    >>> variable("log.keep_age")
+    'WEFT_LOG_KEEP_AGE'
+    """
+    return PREFIX + path.upper().replace(".", "_").replace("-", "_")
+
+
+def _names(default: Any) -> list[tuple[str, str]]:
+    return [(path, variable(path)) for path in _paths(default, "")]
+
+
+def _paths(default: Any, at: str) -> list[str]:
+    found: list[str] = []
+    for each in fields(default):
+        value = getattr(default, each.name)
+        if is_dataclass(value):
+            found += _paths(value, f"{at}{each.name}.")
+        elif not isinstance(value, dict):
+            found.append(f"{at}{each.name}")
+    return found
+
+
+def _check_environment(default: Any, environment: Mapping[str, str]) -> None:
+    """Raise OptionError for a variable that is nearly one of ours; others that begin alike are not ours."""
+    from difflib import get_close_matches
+
+    known = {name: name.removeprefix(PREFIX) for _, name in _names(default)}
+    for name in sorted(environment):
+        if name.startswith(PREFIX) and name not in known:
+            near = get_close_matches(name.removeprefix(PREFIX), known.values(), n=1, cutoff=0.85)
+            if near:
+                raise OptionError(
+                    f"the environment has {name}, which is not a setting: did you mean {PREFIX}{near[0]}?"
+                )
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise OptionError(f"{file} cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise OptionError(f"{file} is not valid TOML: {error}") from None
+
+
+class _Reader:
+    """Collects values by path, then builds the dataclasses."""
+
+    def __init__(self, units: Units) -> None:
+        self._units = units
+        self._values: dict[str, Any] = {}  # of leaves, and of whole maps of tables
+        self.sources: dict[str, str] = {}
+
+    def take(self, default: Any, table: Mapping[str, Any], source: Source, at: str) -> None:
+        """Everything in a table."""
+        known = {each.name: getattr(default, each.name) for each in fields(default)}
+        kinds = get_type_hints(type(default))
+        for key, value in table.items():
+            path = f"{at}{key}"
+            if key not in known:
+                raise OptionError(f"{source.name}: {path} is not a setting{did_you_mean(key, known)}")
+            if is_dataclass(known[key]):
+                self.take(known[key], _table(value, source, path), source, f"{path}.")
+            elif isinstance(known[key], dict):
+                kind = get_args(kinds[key])[1]
+                self._values[path] = self._tables(kind, _table(value, source, path), source, path)
+                self.sources[path] = source.name
+            else:
+                self._give(default, path, value, source)
+
+    def give(self, default: Any, path: str, value: Any, source: Source) -> None:
+        """One setting by its path."""
+        *tables, key = path.split(".")
+        at = default
+        for name in tables:
+            at = getattr(at, name, None) if is_dataclass(at) else None
+        known = {each.name for each in fields(at)} if is_dataclass(at) else set()
+        if key not in known or is_dataclass(getattr(at, key)) or isinstance(getattr(at, key), dict):
+            raise OptionError(f"{source.name}: {path} is not a setting{did_you_mean(path, _paths(default, ''))}")
+        self._give(at, path, value, source)
+
+    def _give(self, default: Any, path: str, value: Any, source: Source) -> None:
+        key = path.rpartition(".")[2]
+        hints = get_type_hints(type(default), include_extras=True)
+        kind = self._units.get(type(default), {}).get(key) or hints[key]
+        self._values[path] = _value(kind, value, f"{source.name}: {path}", source.folder)
+        self.sources[path] = source.name
+
+    def _tables(self, kind: Any, table: Mapping[str, Any], source: Source, at: str) -> dict[str, Any]:
+        """Tables of one kind by name."""
+        built = {}
+        for name, inner in table.items():
+            reader = _Reader(self._units)
+            reader.take(kind(), _table(inner, source, f"{at}.{name}"), source, "")
+            try:
+                built[name] = reader.build(kind(), "")
+            except OptionError as error:
+                raise OptionError(f"{source.name}: {at}.{name}: {error}") from None
+        return built
+
+    def build(self, default: C, at: str) -> C:
+        """The dataclass with what was given."""
+        changed = {}
+        for each in fields(default):  # type: ignore[arg-type]
+            path, value = f"{at}{each.name}", getattr(default, each.name)
+            if is_dataclass(value):
+                changed[each.name] = self.build(value, f"{path}.")
+            elif path in self._values:
+                changed[each.name] = self._values[path]
+        return replace(default, **changed)  # type: ignore[type-var]
+
+
+def _table(value: Any, source: Source, path: str) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise OptionError(f"{source.name}: {path} is a table; write [{path}] and its settings below")
+    return value
+
+
+def _value(kind: Any, value: Any, place: str, folder: Path | None) -> Any:
+    """A value of a kind. Raises OptionError."""
+    origin = get_origin(kind)
+    if origin in (Union, types.UnionType):
+        return _value(next(each for each in get_args(kind) if each is not type(None)), value, place, folder)
+    if origin is Literal:
+        if value not in get_args(kind):
+            raise OptionError(f"{place} is {value!r}; choose one of {', '.join(get_args(kind))}")
+        return value
+    if origin is tuple:
+        texts = [each.strip() for each in value.split(",")] if isinstance(value, str) else value
+        if not isinstance(texts, (list, tuple)) or not all(isinstance(each, str) for each in texts):
+            raise OptionError(f"{place} is {value!r}; write a list of texts")
+        return tuple(texts)
+    read = _READERS.get(kind)
+    assert read is not None, f"no reader for {kind}"
+    if kind is Path and isinstance(value, str) and folder is not None:
+        return folder / Path(value).expanduser()
+    found = read(value)
+    if found is None:
+        raise OptionError(f"{place} is {value!r}; write {_WANTED[kind]}")
+    return found
+
+
+def _bool(value: Any) -> bool | None:
+    return value if isinstance(value, bool) else _WORDS.get(value.lower()) if isinstance(value, str) else None
+
+
+def _int(value: Any) -> int | None:
+    if isinstance(value, str) and re.fullmatch(r"\d{1,18}", value):
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def _float(value: Any) -> float | None:
+    if isinstance(value, str) and re.fullmatch(r"\d{1,18}(\.\d{1,18})?", value):
+        return float(value)
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0 else None
+
+
+def read_bytes(value: Any) -> int | None:
+    """A number of bytes, None if it is not one.
+
+    >>> read_bytes("1.5 KiB"), read_bytes("8MB"), read_bytes(7), read_bytes("much")
+    (1536, 8000000, 7, None)
+    """
+    return _measured(value, _BYTES, 1)
+
+
+def read_duration(value: Any) -> int | None:
+    """Microseconds of a duration; a bare number is in seconds.
+
+    >>> read_duration("1.5 min"), read_duration("200ms"), read_duration(2), read_duration("soon")
+    (90000000, 200000, 2000000, None)
+    """
+    return _measured(value, _TIMES, 10**6)
+
+
+def _measured(value: Any, units: Mapping[str, int], bare: int) -> int | None:
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1 << 53:
+        return round(value * bare)
+    found = _NUMBER.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        return None
+    unit = units.get(found[2].lower()) if found[2] else bare
+    return None if unit is None else round(float(found[1]) * unit)
+
+
+_READERS: dict[Any, Callable[[Any], Any]] = {
+    str: lambda value: value if isinstance(value, str) else None,
+    bool: _bool,
+    int: _int,
+    float: _float,
+    Bytes: read_bytes,
+    Duration: read_duration,
+    Path: lambda value: Path(value).expanduser() if isinstance(value, (str, Path)) else None,
+}
+_WANTED: dict[Any, str] = {
+    str: "a text",
+    bool: "true or false",
+    int: "a whole number that is not negative",
+    float: "a number that is not negative",
+    Bytes: 'a number of bytes, such as "10 GiB"',
+    Duration: 'a duration, such as "30 s"',
+    Path: "the path of a file",
+}

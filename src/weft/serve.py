@@ -1,0 +1,136 @@
+"""`weft serve`: a log, a core and a node put together. No logic of its own: `weft.net` and `weft.broker` have it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from typing import Any
+
+from weft.broker.core import Core
+from weft.errors import OptionError, WeftError
+from weft.log.base import Log
+from weft.log.memory import MemoryLog
+from weft.log.opening import LogOptions, open_log
+from weft.model.schema import Schema
+from weft.net.config import BrokerConfig
+from weft.net.file_limit import room_for
+from weft.net.log_lines import LogLines
+from weft.net.node import Node, NodeOptions
+from weft.net.tls import server_context
+from weft.net.trimmer import Trimmer
+from weft.routing.registry import make_table
+
+_SWITCH = 0.0005  # seconds until the thread that commits gets its turn; Python's own 5 ms would delay every commit
+
+
+@asynccontextmanager
+async def start(config: BrokerConfig, lines: LogLines | None = None) -> AsyncIterator[Node]:
+    """A broker that runs in this loop until the block ends. Raises OptionError and LogError."""
+    lines = lines or LogLines(level="error")
+    schema = None if config.schema is None else Schema.load(config.schema)
+    tls = server_context(config.tls)
+    table = make_table(config.model, schema, advertised=config.advertised)
+    most, fewer = room_for(config.connections.most)
+    if fewer:
+        lines.warning("file limit", reason=fewer)
+    log = _open(config, schema, lines)
+    builder = ThreadPoolExecutor(1, "weft-index")
+    tasks: list[asyncio.Task[Any]] = []
+    try:
+        core = Core(
+            log,
+            log.restore(),
+            table,
+            draw=lambda: secrets.randbits(63),
+            schema=schema,
+            limits=config.limits,
+            advertised=config.advertised,
+            executor=builder,
+        )
+        options = NodeOptions(config.connections.backlog, most, config.connections.patience / 1e6)
+        async with Node(core, log, options, lines) as node:
+            trimmer = Trimmer(node, config.log.retention, config.log.trim_every / 1e6)
+            node.when_full = trimmer.hurry
+            tasks.append(asyncio.create_task(trimmer.run(), name="weft-trimmer"))
+            for address in config.addresses:
+                lines.info("listening", address=await node.listen(address, tls))
+            try:
+                yield node
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+    finally:
+        with contextlib.suppress(WeftError):
+            log.close()  # again, if the node did not come to it
+        builder.shutdown()
+
+
+def _open(config: BrokerConfig, schema: Schema | None, lines: LogLines) -> Log:
+    if config.memory:
+        return MemoryLog(secrets.token_hex(16))
+    opened = open_log(config.data, LogOptions(schema=schema, quota=config.log.quota or None))
+    if opened.copied:
+        lines.warning("new log id", reason=opened.copied)
+    lines.info("log", directory=config.data, created=opened.created, incarnation=opened.log.incarnation)
+    return opened.log
+
+
+def serve(config: BrokerConfig, ready: Callable[[Node], None] | None = None) -> None:
+    """Run a broker until SIGTERM or SIGINT, then stop it without losing anything. Raises what ended it otherwise."""
+    if os.name == "nt":
+        raise OptionError("a broker needs Linux or macOS; on Windows, Weft is a library and a client")
+    sys.setswitchinterval(_SWITCH)
+    with asyncio.Runner(loop_factory=_loop_factory(config)) as runner:
+        runner.run(_serve(config, LogLines(config.logging.format, config.logging.level), ready))
+
+
+def check_files(config: BrokerConfig) -> None:
+    """Raise OptionError or SchemaError if a file that the settings name cannot be used."""
+    server_context(config.tls)
+    schema = None if config.schema is None else Schema.load(config.schema)
+    make_table(config.model, schema, advertised=config.advertised)
+    _loop_factory(config)
+
+
+def _loop_factory(config: BrokerConfig) -> Callable[[], asyncio.AbstractEventLoop] | None:
+    if not config.uvloop:
+        return None
+    try:
+        import uvloop
+    except ImportError:
+        raise OptionError("uvloop is not installed: install weft[uvloop], or leave out the setting uvloop") from None
+    return uvloop.new_event_loop
+
+
+async def _serve(config: BrokerConfig, lines: LogLines, ready: Callable[[Node], None] | None) -> None:
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: lines.error("unexpected", **_described(context)))
+    asked = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, asked.set)
+    async with start(config, lines) as node:
+        if ready is not None:
+            ready(node)
+        lines.info("ready", process=os.getpid())
+        node.ended.add_done_callback(lambda _: asked.set())
+        await asked.wait()
+        if not node.ended.done():
+            lines.info("stopping", connections=len(node.connections))
+            for number in (signal.SIGTERM, signal.SIGINT):  # whoever asks twice does not want to wait
+                loop.add_signal_handler(number, node.hurry)
+            await node.stop()
+    node.ended.result()
+    lines.info("stopped")
+
+
+def _described(context: dict[str, Any]) -> dict[str, Any]:
+    error = context.get("exception")
+    return {"message": context.get("message", ""), "error": "" if error is None else f"{type(error).__name__}: {error}"}

@@ -1,0 +1,67 @@
+"""A TCP proxy that cuts connections after a random number of bytes, in either direction."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from random import Random
+
+from weft.net.addresses import Address
+
+
+class Proxy:
+    """`async with Proxy(address, rng) as proxy`: clients connect to `proxy.address`. `most`: bytes of a mean life."""
+
+    def __init__(self, target: str, rng: Random, most: int = 20_000) -> None:
+        self.target = Address.parse(target)
+        self.cutting = True
+        self.cuts = 0
+        self._rng, self._most = rng, most
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Proxy:
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self.address = f"weft://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._tasks.add(asyncio.current_task())  # type: ignore[arg-type]
+        try:
+            there, back = await asyncio.open_connection(self.target.host, self.target.port)
+        except OSError:
+            writer.transport.abort()
+            return
+        lefts = [self._rng.randrange(200, 2 * self._most), self._rng.randrange(200, 2 * self._most)]
+        both = [
+            asyncio.ensure_future(self._pass(reader, back, lefts, 0)),
+            asyncio.ensure_future(self._pass(there, writer, lefts, 1)),
+        ]
+        try:
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in both:
+                each.cancel()
+            await asyncio.gather(*both, return_exceptions=True)
+            for each_writer in (writer, back):
+                each_writer.transport.abort()
+            self._tasks.discard(asyncio.current_task())  # type: ignore[arg-type]
+
+    async def _pass(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, lefts: list[int], at: int
+    ) -> None:
+        with suppress(OSError):
+            while data := await reader.read(self._rng.choice([7, 512, 65_536])):
+                if self.cutting and len(data) > lefts[at]:
+                    writer.write(data[: lefts[at]])
+                    self.cuts += 1
+                    await writer.drain()
+                    return
+                lefts[at] -= len(data)
+                writer.write(data)
+                await writer.drain()

@@ -1,0 +1,605 @@
+"""The client on real sockets, against a real broker in the same process."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import threading
+import time
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from random import Random
+
+import pytest
+import trustme
+
+import weft
+from net.proxy import Proxy
+from weft.broker.codec import client_messages, encode
+from weft.broker.limits import ClientLimits
+from weft.broker.messages import Bye
+from weft.broker.rules import Rights, Rules
+from weft.errors import (
+    AccessError,
+    BrokerError,
+    ClientClosedError,
+    ConnectError,
+    EventError,
+    FilterSyntaxError,
+    OptionError,
+    PublishError,
+    RequestError,
+    SessionTakenError,
+)
+from weft.net.clock import clock
+from weft.testing import broker
+
+PATIENCE = 60.0  # a test that hangs fails; nothing is measured by it
+
+
+def run(body) -> None:
+    async def patient() -> None:
+        async with asyncio.timeout(PATIENCE):
+            await body()
+
+    asyncio.run(patient())
+
+
+@asynccontextmanager
+async def connected(**options):
+    """A broker in memory, and a client of it."""
+    async with broker() as local, local.connect(**options) as client:
+        yield client
+
+
+def set_rules(local, rights: Rights) -> None:
+    local.call(lambda node: node._perform(node.core.set_rules(Rules({"": rights}), clock())))
+
+
+# -- publishing --------------------------------------------------------------------------------------------------
+
+
+def test_an_event_reaches_whoever_subscribed_with_its_payload():
+    async def body():
+        async with connected() as client, client.subscribe("magnitude >= 5") as alerts:
+            await client.publish({"magnitude": 3.0})
+            moment = datetime(2026, 11, 16, tzinfo=UTC)
+            given = {
+                "magnitude": 6.1,
+                "where": {"country": "Chile"},
+                "time": moment,
+                "seen": moment.replace(tzinfo=None),
+            }
+            await client.publish(given, payload={"felt": 12})
+            event = await anext(alerts)
+            assert event.attributes == {"magnitude": 6.1, "where.country": "Chile", "time": moment, "seen": moment}
+            assert (event["magnitude"], event.get("depth", 10), "depth" in event) == (6.1, 10, False)
+            assert (event.json(), event.datacontenttype, event.attempt) == ({"felt": 12}, "application/json", 1)
+            assert abs(event.stored_at - datetime.now(UTC)) < timedelta(minutes=5)
+
+    run(body)
+
+
+@pytest.mark.parametrize(
+    ("payload", "sent", "kind"),
+    [
+        (None, b"", ""),
+        (b"\x00\xff", b"\x00\xff", ""),
+        (bytearray(b"ab"), b"ab", ""),
+        ("häh", "häh".encode(), "text/plain; charset=utf-8"),
+        ([1, None], b"[1,null]", "application/json"),
+    ],
+)
+def test_payloads_are_bytes_text_or_json(payload, sent, kind):
+    with broker() as local, local.connect_sync() as client:
+        events = client.subscribe("x = 1")
+        client.publish(weft.Event({"x": 1}, payload))
+        event = next(events)
+        assert (event.payload, event.datacontenttype) == (sent, kind)
+
+
+def test_what_cannot_be_an_event_is_refused_before_it_is_sent():
+    with broker() as local, local.connect_sync() as client:
+        for event, payload, reason in [
+            ({"x": [1]}, None, "'x'"),
+            ({"x": 1}, object(), "neither bytes, text nor JSON"),
+            ({"x": 1}, b"x" * (1 << 20), "at most 983,040 bytes"),
+        ]:
+            with pytest.raises(EventError, match=reason):
+                client.publish(event, payload=payload)
+        with pytest.raises(EventError, match="ttl is the number of seconds"):
+            client.publish({"x": 1}, ttl=-1)
+        assert local.call(lambda node: node.core.end) == 1
+
+
+def test_many_events_are_stored_in_order_and_counted():
+    async def body():
+        async with connected() as client:
+            events = client.subscribe("x >= 0", name="all")
+            await events
+            assert await client.publish_many({"x": x} for x in range(5_000)) == 5_000
+            seen = []
+            async for event in events:
+                seen.append(event["x"])
+                await event.ack()
+                if len(seen) == 5_000:
+                    break
+            assert seen == list(range(5_000))
+
+    run(body)
+
+
+def test_a_refused_event_tells_its_publisher_and_nobody_else():
+    async def body():
+        async with broker() as local, local.connect() as client:
+            set_rules(local, Rights(publish=("x != 3",)))
+            outcomes = await asyncio.gather(*(client.publish({"x": x}) for x in range(6)), return_exceptions=True)
+            assert [type(each).__name__ for each in outcomes] == ["NoneType"] * 3 + ["PublishError"] + ["NoneType"] * 2
+            assert outcomes[3].code == "access"
+            with pytest.raises(PublishError, match="event 1: no rule allows this event") as caught:
+                await client.publish_many([{"x": 2}, {"x": 3}, {"x": 4}, {"x": 3}])
+            assert sorted(caught.value.refused) == [1, 3]
+            assert local.call(lambda node: node.core.end) == 1 + 5 + 2
+
+    run(body)
+
+
+def test_an_event_among_many_that_cannot_be_one_has_its_position():
+    with broker() as local, local.connect_sync() as client:
+        with pytest.raises(EventError, match="event 2: ") as caught:
+            client.publish_many([{"x": 1}, {"x": 2}, {"x": []}, {"x": 4}])
+        assert caught.value.position == 2
+        assert local.call(lambda node: node.core.end) == 3
+
+
+def test_an_event_that_is_not_durable_is_delivered_and_not_stored():
+    with broker() as local, local.connect_sync() as client:
+        events = client.subscribe("x = 1")
+        client.publish({"x": 1}, durable=False)
+        assert next(events).offset == 0
+        assert local.call(lambda node: node.core.end) == 1
+
+
+# -- subscriptions -----------------------------------------------------------------------------------------------
+
+
+def test_a_named_subscription_goes_on_where_the_last_one_stopped():
+    with broker() as local:
+        with local.connect_sync() as client, client.subscribe("x > 0", name="alerts") as alerts:
+            client.publish_many({"x": x} for x in range(1, 4))
+            for event in alerts:
+                event.ack()
+                if event["x"] == 2:
+                    break
+        with local.connect_sync() as client:
+            client.publish({"x": 4})
+            alerts = client.subscribe("x > 0", name="alerts")
+            assert [(event["x"], event.attempt) for event in (next(alerts), next(alerts))] == [(3, 2), (4, 1)]
+
+
+def test_a_filter_is_replaced_and_a_subscription_ends_for_good():
+    async def body():
+        async with connected() as client:
+            alerts = await client.subscribe("x > 0", name="alerts")
+            await alerts.complete()
+            await alerts.replace(weft.F.x > 10)
+            await client.publish_many([{"x": 5}, {"x": 15}])
+            assert (await anext(alerts))["x"] == 15
+            await alerts.unsubscribe()
+            with pytest.raises(StopAsyncIteration):
+                await anext(alerts)
+            again = await client.subscribe("x > 0", name="alerts")
+            await client.publish({"x": 1})
+            event = await anext(again)
+            assert (event["x"], event.attempt) == (1, 1)
+
+    run(body)
+
+
+def test_a_wrong_filter_or_option_is_refused_where_it_is_written():
+    async def body():
+        async with connected() as client:
+            with pytest.raises(FilterSyntaxError):
+                client.subscribe("x >")
+            with pytest.raises(OptionError, match="needs a name"):
+                client.subscribe("x > 1", shared=True)
+            with pytest.raises(OptionError, match="an offset or a datetime"):
+                client.subscribe("x > 1", since="yesterday")
+            alerts = await client.subscribe("x > 0", name="alerts")
+            with pytest.raises(OptionError, match="already subscribed as 'alerts'"):
+                await client.subscribe("x > 1", name="alerts")
+            await alerts.close()
+
+    run(body)
+
+
+def test_a_subscription_that_no_rule_covers_is_refused_and_a_revoked_one_ends():
+    async def body():
+        async with broker() as local, local.connect() as client:
+            events = await client.subscribe("x > 3")
+            set_rules(local, Rights(subscribe=("x > 5",)))
+            with pytest.raises(AccessError):
+                await anext(events)
+            with pytest.raises(AccessError, match="nearest rule is x > 5"):
+                await client.subscribe("x > 4", name="alerts")
+            await client.subscribe("x > 6", name="alerts")
+
+    run(body)
+
+
+def test_those_who_share_a_name_share_the_events():
+    with broker() as local, local.connect_sync() as one, local.connect_sync() as two:
+        first = one.subscribe("x >= 0", name="work", shared=True)
+        second = two.subscribe("x >= 0", name="work", shared=True)
+        one.publish_many({"x": x} for x in range(10))
+        mine = [first.receive(PATIENCE)["x"] for _ in range(5)]
+        yours = [second.receive(PATIENCE)["x"] for _ in range(5)]
+        assert sorted(mine + yours) == list(range(10))
+        first.close()  # what it had not acknowledged goes to the other
+        assert sorted(second.receive(PATIENCE)["x"] for _ in range(5)) == sorted(mine)
+
+
+@pytest.mark.parametrize("name", ["", "replay"])
+def test_older_events_come_first(name):
+    with broker() as local, local.connect_sync() as client:
+        client.publish_many({"x": x} for x in range(3))
+        between = datetime.now(UTC)
+        client.publish({"x": 3})
+        events = client.subscribe("x >= 0", since=2, name=name)
+        client.publish({"x": 4})
+        seen = []
+        for _ in range(4):
+            event = events.receive(PATIENCE)
+            event.ack()
+            seen.append(event["x"])
+        assert seen == [1, 2, 3, 4]
+        later = client.subscribe("x >= 0", since=between)
+        assert [later.receive(PATIENCE)["x"] for _ in range(2)] == [3, 4]
+        later.close()
+
+
+def test_a_failed_event_comes_again_and_then_becomes_a_dead_letter():
+    limits = ClientLimits(backoff=1_000, failures=2)
+    with broker(limits=limits) as local, local.connect_sync() as client:
+        events = client.subscribe("x > 0", name="alerts")
+        client.publish_many([{"x": 1}, {"x": 2}])
+        seen = []
+        while len(seen) < 3:
+            event = events.receive(PATIENCE)
+            seen.append((event["x"], event.attempt))
+            if event["x"] == 1:
+                event.nack("no such place")
+        assert seen[:2] == [(1, 1), (1, 2)]
+        assert seen[2][0] == 2
+        (letter,) = events.dead()
+        assert (letter.attributes, letter.reason, letter.failures) == ({"x": 1}, "no such place", 2)
+        assert events.retry_dead(letter.offset) == [letter.offset]
+        event = events.receive(PATIENCE)
+        assert event["x"] == 1
+        event.nack("again")
+        assert events.drop_dead(letter.offset) == [letter.offset]
+        assert events.dead() == []
+
+
+def test_a_newer_client_takes_a_name_over():
+    async def body():
+        async with broker() as local, local.connect() as one, local.connect() as two:
+            older = await one.subscribe("x > 0", name="alerts")
+            newer = await two.subscribe("x > 0", name="alerts")
+            with pytest.raises(SessionTakenError, match="'alerts'"):
+                await anext(older)
+            await one.publish({"x": 1})
+            assert (await anext(newer))["x"] == 1
+
+    run(body)
+
+
+def test_a_slow_application_without_a_name_loses_the_oldest_events_and_knows():
+    with broker() as local, local.connect_sync() as client:
+        events = client.subscribe("x >= 0", lag=10)
+        client.publish_many({"x": x} for x in range(100))
+        while len(events._handle.inbox) + events.dropped < 100:
+            time.sleep(0.001)
+        assert (events.dropped, next(events)["x"]) == (90, 90)
+
+
+# -- connections -------------------------------------------------------------------------------------------------
+
+
+def test_a_broker_that_restarts_is_found_again_and_nothing_is_lost(tmp_path):
+    async def body():
+        async with broker(tmp_path / "data") as local, local.connect(name="publisher") as client:
+            events = await client.subscribe("x >= 0", name="all")
+            seen: list[int] = []
+
+            async def read() -> None:
+                async for event in events:
+                    seen.append(event["x"])
+                    await event.ack()
+                    if event["x"] == 299:
+                        return
+
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(read())
+                for part in range(3):
+                    sending = tasks.create_task(
+                        client.publish_many({"x": x} for x in range(100 * part, 100 * part + 100))
+                    )
+                    if part < 2:
+                        await asyncio.to_thread(local.kill if part else local.stop)
+                        await asyncio.to_thread(local.start)
+                    await sending
+            assert sorted(set(seen)) == list(range(300))
+            assert local.call(lambda node: node.core.end) == 301
+
+    run(body)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_cuts_of_the_stream_lose_nothing_repeat_nothing_and_keep_the_order(seed):
+    async def body():
+        rng = Random(seed)
+        limits = ClientLimits(window_events=50, backoff=1_000, failures=1_000, idle=2_000_000)
+        async with broker(limits=limits) as local, Proxy(local.address, rng) as proxy:
+            async with (
+                weft.connect(proxy.address, name="publisher") as client,
+                weft.connect(proxy.address) as other,
+                other.subscribe("x >= 0", name="all") as events,
+            ):
+                total, acked, first = 3_000, set(), []
+                sending = asyncio.create_task(client.publish_many({"x": x, "pad": "." * 20} for x in range(total)))
+                async for event in events:
+                    x = event["x"]
+                    assert x not in acked, "an acknowledged event returned"
+                    if x not in first:
+                        assert not first or x == first[-1] + 1, "out of order"
+                        first.append(x)
+                    else:
+                        assert event.attempt > 1
+                    if rng.random() < 0.01:
+                        await event.nack("not now")
+                        continue
+                    if rng.random() < 0.01:
+                        await asyncio.sleep(0.001)
+                    await event.ack()
+                    acked.add(x)
+                    if len(acked) == total:
+                        break
+                assert await sending == total
+                assert proxy.cuts > 3
+                proxy.cutting = False
+            assert local.call(lambda node: node.core.end) == total + 1
+
+    run(body)
+
+
+def test_heartbeats_go_on_while_the_application_blocks():
+    async def body():
+        async with broker(limits=ClientLimits(idle=400_000)) as local, local.connect() as client:
+            events = await client.subscribe("x = 1")
+            before = local.call(lambda node: node.counts["connections"])
+            time.sleep(1.5)  # the application's loop does nothing
+            await client.publish({"x": 1})
+            assert (await anext(events))["x"] == 1
+            assert local.call(lambda node: node.counts["connections"]) == before
+
+    run(body)
+
+
+def test_several_addresses_are_tried_in_turn():
+    with broker() as local, weft.connect_sync(["weft://127.0.0.1:1", local.address]) as client:
+        client.publish({"x": 1})
+        assert client.address == local.address
+
+
+def test_a_broker_that_is_not_there_is_named():
+    with (
+        pytest.raises(ConnectError, match=r"no broker at weft://127.0.0.1:1: .*`weft serve`"),
+        weft.connect_sync("weft://127.0.0.1:1"),
+    ):
+        pass
+    with pytest.raises(OptionError, match="weft://"):
+        weft.connect("http://example.org")
+
+
+def test_something_that_is_no_broker_is_noticed():
+    async def body():
+        async def answer(reader, writer):
+            writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            await writer.drain()
+            writer.close()
+
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(ConnectError, match="does not speak Weft's protocol"):
+            async with weft.connect(f"weft://127.0.0.1:{port}"):
+                pass
+        server.close()
+
+    run(body)
+
+
+@asynccontextmanager
+async def redirecting(target: str):
+    """The address of a broker that sends everybody elsewhere."""
+
+    async def answer(reader, writer):
+        messages = client_messages()
+        while not messages.feed(await reader.read(1000)):
+            pass
+        writer.write(encode([Bye("moved", target)]))
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    yield f"weft://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    server.close()
+
+
+def test_a_redirect_is_followed():
+    async def body():
+        async with broker() as local, redirecting(local.address) as first, weft.connect(first, name="p") as client:
+            await client.publish({"x": 1})
+            assert client.address == local.address
+
+    run(body)
+
+
+def test_a_redirect_to_nowhere_is_an_error():
+    async def body():
+        async with redirecting("http://elsewhere") as first:
+            with pytest.raises(ConnectError, match="cannot be reached"):
+                async with weft.connect(first, name="p"):
+                    pass
+        async with redirecting("weft://127.0.0.1:1") as first:
+            with pytest.raises(ConnectError, match=r"no broker at weft://127\.0\.0\.1:1"):
+                async with weft.connect(first, name="p"):
+                    pass
+
+    run(body)
+
+
+# -- leaving -----------------------------------------------------------------------------------------------------
+
+
+def test_a_closed_client_says_so():
+    async def body():
+        async with broker() as local:
+            client = local.connect()
+            with pytest.raises(ClientClosedError, match="not connected"):
+                await client.publish({"x": 1})
+            async with client:
+                events = await client.subscribe("x > 0")
+            with pytest.raises(ClientClosedError):
+                await client.publish({"x": 1})
+            with pytest.raises(ClientClosedError):
+                await client.subscribe("x > 0")
+            with pytest.raises(StopAsyncIteration):
+                await anext(events)
+            with pytest.raises(ClientClosedError, match="connects once"):
+                async with client:
+                    pass
+
+    run(body)
+
+
+def test_an_event_that_waits_when_the_client_ends_is_reported_as_unknown():
+    async def body():
+        async with broker() as local:
+            async with local.connect() as client:
+                await client.publish({"x": 1})
+                await asyncio.to_thread(local.stop)
+                waiting = asyncio.create_task(client.publish({"x": 2}))
+                await asyncio.sleep(0)
+            with pytest.raises(BrokerError, match="not known whether the event is stored"):
+                await waiting
+
+    run(body)
+
+
+def test_a_broker_that_does_not_come_back_is_given_up():
+    with broker() as local, local.connect_sync(retry_for=0.2) as client:
+        events = client.subscribe("x = 1")
+        local.stop()
+        with pytest.raises(BrokerError):
+            client.publish({"x": 1})
+        with pytest.raises(ConnectError):
+            next(events)
+
+
+def left_over() -> tuple[int, int]:
+    gc.collect()
+    return threading.active_count(), len(os.listdir("/proc/self/fd"))
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts open files as Linux has them")
+def test_cancelled_calls_leave_nothing_behind():
+    async def calls(local, rng):
+        async with local.connect() as client:
+            events = await client.subscribe("x >= 0", name=f"n{rng.randrange(3)}")
+            tasks = [
+                asyncio.create_task(client.publish({"x": 1})),
+                asyncio.create_task(client.publish_many({"x": x} for x in range(500))),
+                asyncio.create_task(anext(events)),
+                asyncio.create_task(anext(client.subscribe("x < 0"))),
+                asyncio.create_task(events.replace("x >= 1")),
+                asyncio.create_task(client.subscribe("x > 5").complete()),
+            ]
+            for _ in range(rng.randrange(4)):
+                await asyncio.sleep(0)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await client.publish({"x": 2})  # it still works
+
+    async def body():
+        async with broker() as local:
+            rng = Random(1)
+            await calls(local, rng)
+            before = left_over(), len(asyncio.all_tasks())
+            for _ in range(20):
+                await calls(local, rng)
+            deadline = time.monotonic() + PATIENCE
+            while local.call(lambda node: len(node.connections)) and time.monotonic() < deadline:
+                await asyncio.sleep(0.01)
+            assert (left_over(), len(asyncio.all_tasks())) == before
+            assert local.call(lambda node: len(node.connections)) == 0
+
+    run(body)
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts open files as Linux has them")
+def test_a_connection_that_is_cancelled_leaves_nothing_behind():
+    async def body():
+        async with broker() as local:
+            before = left_over()
+            for wait in range(20):
+                task = asyncio.create_task(local.connect().__aenter__())
+                for _ in range(wait % 5):
+                    await asyncio.sleep(0)
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+            assert left_over() == before
+
+    run(body)
+
+
+# -- TLS ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_encrypted_broker_is_trusted_by_its_authority(tmp_path):
+    authority = trustme.CA()
+    issued = authority.issue_cert("localhost")
+    issued.private_key_and_cert_chain_pem.write_to_path(tmp_path / "broker.pem")
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+
+    async def body():
+        import ssl
+
+        from net.wire import make_core
+        from weft.log.memory import MemoryLog
+        from weft.net.addresses import Address
+        from weft.net.node import Node
+
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(tmp_path / "broker.pem")
+        log = MemoryLog("a")
+        async with Node(make_core(log), log) as node:
+            address = str(await node.listen(Address.parse("weft+tls://localhost:0"), context))
+            async with weft.connect(address, ca=str(tmp_path / "ca.pem")) as client:
+                await client.publish({"x": 1})
+            with pytest.raises(ConnectError, match="cannot be trusted"):
+                async with weft.connect(address):
+                    pass
+
+    run(body)
+
+
+def test_a_request_that_the_broker_refuses_has_a_code():
+    with broker() as local, local.connect_sync() as client:
+        client.subscribe("x = 1", name="work", shared=True)
+        with pytest.raises(RequestError, match="another filter") as caught:
+            client.subscribe("x = 2", name="work", shared=True)
+        assert caught.value.code == "filter"

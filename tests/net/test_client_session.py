@@ -1,0 +1,532 @@
+"""A client's session against a real broker core, without sockets."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from net.lab import Lab
+from weft.broker.limits import ClientLimits
+from weft.broker.messages import Ack, Deliver, Hello, Nack, NewEpoch, Ping, Publish, Replace, SubNumber, Subscribe
+from weft.broker.rules import Rights, Rules
+from weft.net.client_notices import Answered, Arrived, Closed, Ended, Letters, Missed, Stored
+from weft.net.client_session import ClientSession
+from weft.net.client_subscription import Ask, SubscriptionOptions, SubscriptionState
+from weft.net.dead_requests import DeadRequest
+from weft.net.outgoing import outgoing
+from weft.net.publisher import NotStored
+
+ONE = SubNumber(1)
+
+
+def subscribed(session: ClientSession, filter: str = "x > 0", **options: object) -> SubscriptionState:
+    given = SubscriptionOptions(**{"durable": True, **options})  # type: ignore[arg-type]
+    state = SubscriptionState(ONE, given, window=1_000, token=session.token)
+    session.subscribe(state, Ask("subscribe", filter, "subscribed"))
+    return state
+
+
+def publish(session: ClientSession, *xs: int) -> None:
+    session.publish([outgoing({"x": x}) for x in xs])
+
+
+def shown(notices: list[object]) -> list[tuple[int, int]]:
+    """(x, attempt) of every event that the application is shown."""
+    found = [message for notice in notices if isinstance(notice, Arrived) for message in notice.messages]
+    return [(x_of(message), message.attempt) for message in found]
+
+
+def x_of(message: Deliver) -> int:
+    return int(msgspec.msgpack.decode(message.head)[0]["x"])
+
+
+def stored(notices: list[object]) -> int:
+    return sum(len(notice.events) for notice in notices if isinstance(notice, Stored))
+
+
+def in_the_log(lab: Lab) -> list[int]:
+    heads = [head for group in lab.log.read(lab.log.restore().first, 10_000) for head in group.events.heads]
+    return [msgspec.msgpack.decode(head)[0]["x"] for head in heads]
+
+
+# -- publishing --------------------------------------------------------------------------------------------------
+
+
+def test_events_are_numbered_confirmed_and_stored_in_order():
+    lab, session = Lab(), ClientSession()
+    line = lab.connect(session)
+    publish(session, 1, 2, 3)
+    assert stored(line.run()) == 3
+    assert [each.sequence for each in line.said if isinstance(each, Publish)] == [1, 2, 3]
+    assert in_the_log(lab) == [1, 2, 3]
+
+
+def test_what_was_stored_without_a_confirmation_is_not_stored_again():
+    lab, session = Lab(), ClientSession("p")
+    line = lab.connect(session)
+    line.run()
+    publish(session, 1, 2)
+    line.flush()
+    line.to_broker()  # stored, and the confirmation is lost
+    line.cut()
+    publish(session, 3)
+    assert stored(lab.connect(session).run()) == 3
+    assert in_the_log(lab) == [1, 2, 3]
+
+
+def test_without_a_name_it_may_be_stored_twice():
+    lab, session = Lab(), ClientSession()
+    line = lab.connect(session)
+    line.run()
+    publish(session, 1)
+    line.flush()
+    line.to_broker()
+    line.cut()
+    assert stored(lab.connect(session).run()) == 1
+    assert in_the_log(lab) == [1, 1]
+
+
+def test_a_new_client_of_the_same_name_goes_on_after_the_last_event():
+    lab = Lab()
+    first, second = ClientSession("p"), ClientSession("p")
+    publish(first, 1, 2)
+    lab.connect(first).run()
+    publish(second, 3)
+    line = lab.connect(second)
+    assert stored(line.run()) == 1
+    assert [each.sequence for each in line.said if isinstance(each, Publish)] == [3]
+    assert in_the_log(lab) == [1, 2, 3]
+
+
+def test_a_refused_event_is_reported_alone_and_the_others_are_stored_in_order():
+    lab, session = Lab(Rules({"": Rights(publish=("x != 3",))})), ClientSession("p")
+    line = lab.connect(session)
+    publish(session, 1, 2, 3, 4, 5)
+    notices = line.run()
+    (refused,) = [each for each in notices if isinstance(each, NotStored)]
+    assert ([msgspec.msgpack.decode(each.attributes)["x"] for each in refused.events], refused.code) == ([3], "access")
+    assert stored(notices) == 4
+    assert in_the_log(lab) == [1, 2, 4, 5]
+    assert [each for each in line.said if isinstance(each, NewEpoch)] == [NewEpoch(2)]
+
+
+def test_a_cut_between_a_refusal_and_the_new_epoch_loses_and_repeats_nothing():
+    lab, session = Lab(Rules({"": Rights(publish=("x != 3",))})), ClientSession("p")
+    line = lab.connect(session)
+    publish(session, 1, 2, 3, 4, 5)
+    line.flush()
+    line.to_broker()
+    line.to_client()
+    line.flush()
+    line.to_broker()
+    notices = line.to_client()
+    assert session.publisher.epoch == 1
+    line.flush()  # the new epoch is on its way, and lost
+    assert session.publisher.epoch == 2
+    line.cut()
+    notices += lab.connect(session).run()
+    assert stored(notices) == 4
+    assert in_the_log(lab) == [1, 2, 4, 5]
+
+
+def test_a_full_log_fails_whatever_waits_and_the_next_event_is_stored():
+    lab, session = Lab(), ClientSession("p")
+    line = lab.connect(session)
+    line.run()
+    lab.full = True
+    publish(session, 1, 2, 3)
+    notices = line.run()
+    (refused,) = [each for each in notices if isinstance(each, NotStored)]
+    assert (len(refused.events), refused.code) == (3, "full")
+    lab.full = False
+    publish(session, 4)
+    assert stored(line.run()) == 1
+    assert in_the_log(lab) == [4]
+
+
+def test_a_full_log_after_a_refusal_fails_the_events_before_it_too():
+    lab, session = Lab(Rules({"": Rights(publish=("x != 2",))})), ClientSession("p")
+    line = lab.connect(session)
+    line.run()
+    lab.commits, lab.full = False, True
+    publish(session, 1, 2, 3)
+    line.flush()
+    line.to_broker()
+    notices = line.to_client()  # 2 is refused; 1 is on its way into the log
+    lab.commit()
+    lab.commits, lab.full = True, False
+    notices += line.run()
+    codes = [(each.code, len(each.events)) for each in notices if isinstance(each, NotStored)]
+    assert codes == [("access", 1), ("full", 2)]
+    assert session.publisher.waiting == 0
+
+
+def test_too_many_events_a_second_are_sent_again_later():
+    lab, session = Lab(limits=ClientLimits(rate=10.0, burst=2)), ClientSession("p")
+    line = lab.connect(session)
+    publish(session, *range(5))
+    notices = line.run()
+    for _ in range(10):
+        lab.tick(100_000)
+        session.tick()
+        notices += line.run()
+    assert not [each for each in notices if isinstance(each, NotStored)]
+    assert stored(notices) == 5
+    assert in_the_log(lab) == [0, 1, 2, 3, 4]
+
+
+def test_events_that_are_not_durable_are_handed_on_and_not_stored():
+    lab, session = Lab(), ClientSession()
+    line = lab.connect(session)
+    subscribed(session, durable=False)
+    line.run()
+    session.publish_loose([outgoing({"x": 7})])
+    assert shown(line.run()) == [(7, 1)]
+    assert len(session.handed) == 1
+    assert in_the_log(lab) == []
+
+
+# -- sessions ----------------------------------------------------------------------------------------------------
+
+
+def test_the_newest_client_of_a_name_holds_it_and_the_older_one_does_not_fight():
+    lab = Lab()
+    older, newer = ClientSession("alerts"), ClientSession("alerts")
+    line = lab.connect(older)
+    line.run()
+    line.cut()
+    lab.connect(newer).run()
+    back = lab.connect(older)
+    (closed,) = [each for each in back.run() if isinstance(each, Closed)]
+    assert (closed.code, closed.final) == ("refused", True)
+    assert newer.welcome is not None
+
+
+def test_a_client_whose_welcome_was_lost_comes_back():
+    lab, session = Lab(), ClientSession("alerts")
+    line = lab.connect(session)
+    line.run()
+    line.cut()
+    again = lab.connect(session)
+    again.to_broker()  # welcome, but it never hears of it
+    again.cut()
+    last = lab.connect(session)
+    last.run()
+    assert session.welcome is not None
+    assert [each.epoch for each in last.said if isinstance(each, Hello)] == [3]
+
+
+# -- subscriptions -----------------------------------------------------------------------------------------------
+
+
+def test_a_subscription_is_accepted_and_complete():
+    lab, session = Lab(), ClientSession("alerts")
+    subscribed(session)
+    notices = [each for each in lab.connect(session).run() if isinstance(each, Answered)]
+    assert [(each.about, each.waiter, each.code) for each in notices] == [
+        ("subscribe", "subscribed", ""),
+        ("complete", None, ""),
+    ]
+
+
+def test_a_request_whose_answer_was_lost_is_settled_after_the_reconnection():
+    lab, session = Lab(), ClientSession("alerts")
+    line = lab.connect(session)
+    line.run()
+    subscribed(session)
+    line.flush()
+    line.to_broker()
+    line.cut()
+    back = lab.connect(session)
+    answers = [each.about for each in back.run() if isinstance(each, Answered)]
+    assert answers == ["subscribe", "complete"]
+    assert [type(each) for each in back.said[1:]] == [Replace]
+
+
+def test_a_client_that_resumes_a_name_says_which_filter_it_wants():
+    lab = Lab()
+    first, second = ClientSession("alerts"), ClientSession("alerts")
+    subscribed(first, "x > 0")
+    line = lab.connect(first)
+    line.run()
+    line.cut()
+    publish(second, 5, 50)
+    subscribed(second, "x > 10")
+    back = lab.connect(second)
+    notices = back.run()
+    publish(second, 6, 60)
+    notices += back.run()
+    assert 50 in [x for x, _ in shown(notices)]
+    assert [x for x, _ in shown(notices)][-1] == 60
+    assert 6 not in [x for x, _ in shown(notices)]
+
+
+def test_requests_wait_for_each_other_and_survive_a_cut():
+    lab, session = Lab(), ClientSession("alerts")
+    subscribed(session, "x = 1")
+    for text in ("x = 2", "x = 3"):
+        session.ask(ONE, Ask("replace", text, text))
+    line = lab.connect(session)
+    line.to_broker()
+    line.to_client()
+    line.flush()
+    line.to_broker()
+    line.cut()
+    answers = [each for each in lab.connect(session).run() if isinstance(each, Answered)]
+    assert [each.waiter for each in answers if each.about != "complete"] == ["subscribed", "x = 2", "x = 3"]
+    assert answers[-1].about == "complete"
+    assert session.subscriptions[ONE].filter == "x = 3"
+
+
+def test_a_refused_subscription_ends_and_leaves_nothing_behind():
+    lab, session = Lab(Rules({"": Rights(subscribe=("x > 5",))})), ClientSession()
+    subscribed(session, durable=False)
+    (answer,) = [each for each in lab.connect(session).run() if isinstance(each, Answered)]
+    assert answer.code == "access"
+    assert "nearest rule is x > 5" in answer.reason
+    assert session.subscriptions == {}
+
+
+def test_unsubscribing_is_answered_also_if_it_was_done_before_the_cut():
+    lab, session = Lab(), ClientSession("alerts")
+    line = lab.connect(session)
+    subscribed(session)
+    line.run()
+    session.ask(ONE, Ask("unsubscribe", "", "gone"))
+    line.flush()
+    line.to_broker()
+    line.cut()
+    notices = lab.connect(session).run()
+    assert [each.waiter for each in notices if isinstance(each, Answered)] == ["gone"]
+    assert [each for each in notices if isinstance(each, Ended)]
+    assert session.subscriptions == {}
+
+
+def test_a_subscription_that_is_not_durable_is_made_again():
+    lab, session = Lab(), ClientSession()
+    line = lab.connect(session)
+    subscribed(session, durable=False)
+    line.run()
+    line.cut()
+    back = lab.connect(session)
+    publish(session, 4)
+    notices = back.run()
+    publish(session, 5)
+    notices += back.run()
+    assert shown(notices)[-1] == (5, 1)
+    assert not [each for each in notices if isinstance(each, Answered) and each.about == "subscribe"]
+
+
+def test_older_events_are_asked_for_once():
+    lab, session = Lab(), ClientSession("replay")
+    publish(session, 1, 2)
+    line = lab.connect(session)
+    line.run()
+    state = subscribed(session, since=0)
+    assert shown(line.run()) == [(1, 1), (2, 1)]
+    assert state.book is not None
+    state.book.ack([1, 2])
+    line.run()
+    line.cut()
+    back = lab.connect(session)
+    assert shown(back.run()) == []
+    assert not [each for each in back.said if isinstance(each, Subscribe)]
+
+
+def test_a_broker_that_has_forgotten_a_subscription_is_told_and_the_application_too():
+    lab, session = Lab(), ClientSession("alerts")
+    line = lab.connect(session)
+    subscribed(session)
+    line.run()
+    line.cut()
+    other = Lab()
+    notices = other.connect(session).run()
+    assert [each for each in notices if isinstance(each, Missed)] == [Missed(ONE, 0, 0, 0)]
+    assert session.subscriptions[ONE].is_complete
+
+
+# -- acknowledgements --------------------------------------------------------------------------------------------
+
+
+def consumer(**options: object):
+    lab, session = Lab(), ClientSession("alerts")
+    state = subscribed(session, **options)
+    line = lab.connect(session)
+    line.run()
+    assert state.book is not None
+    return lab, session, line, state.book
+
+
+def test_acknowledgements_are_a_floor_and_ranges():
+    _, session, line, book = consumer()
+    publish(session, 1, 2, 3, 4, 5)
+    line.run()
+    book.ack([1, 2, 5])
+    line.run()
+    assert [each for each in line.said if isinstance(each, Ack)] == [Ack(1, 3, ((5, 6),))]
+    book.ack([3, 4])
+    line.run()
+    assert line.said[-1] == Ack(1, 6)
+
+
+def test_without_order_only_exact_ranges_are_acknowledged():
+    _, session, line, book = consumer(ordered=False)
+    publish(session, 1, 2, 3, 4)
+    line.run()
+    book.ack([1, 2, 4])
+    line.run()
+    assert line.said[-1] == Ack(1, 0, ((1, 3), (4, 5)))
+
+
+def test_an_acknowledgement_that_never_arrived_is_repeated_and_the_event_is_not_shown_again():
+    lab, session, line, book = consumer()
+    publish(session, 1, 2)
+    assert shown(line.run()) == [(1, 1), (2, 1)]
+    book.ack([1])
+    line.flush()
+    line.cut()
+    back = lab.connect(session)
+    assert shown(back.run()) == [(2, 2)]
+    assert Ack(1, 2) in back.said
+
+
+def test_what_is_acknowledged_after_the_cut_is_not_shown_again():
+    lab, session, line, book = consumer()
+    publish(session, 1)
+    assert shown(line.run()) == [(1, 1)]
+    line.cut()
+    book.ack([1])
+    back = lab.connect(session)
+    assert shown(back.run()) == []
+    assert back.said[-1] == Ack(1, 2)
+
+
+def test_a_failed_event_holds_an_ordered_queue_and_everything_behind_it_comes_again_in_order():
+    lab, session, line, book = consumer()
+    publish(session, 1, 2, 3)
+    line.run()
+    assert book.nack(1, "no") == {1, 2, 3}
+    publish(session, 4)
+    session.publish([])
+    assert shown(line.run()) == []
+    assert [each for each in line.said if isinstance(each, (Nack, Ping))] == [Nack(1, (1,), "no"), Ping(1)]
+    lab.tick(1_100_000)
+    assert shown(line.run()) == [(1, 2), (2, 2), (3, 2), (4, 1)]
+    book.ack([1, 2, 3, 4])
+    line.run()
+    assert line.said[-1] == Ack(1, 5)
+
+
+def test_what_was_sent_before_the_broker_heard_of_the_failure_is_put_aside():
+    lab, session, line, book = consumer()
+    publish(session, 1)
+    line.run()
+    publish(session, 2)
+    line.flush()
+    line.to_broker()  # 2 is on its way to the client
+    book.nack(1, "no")
+    assert shown(line.run()) == []
+    lab.tick(1_100_000)
+    assert shown(line.run()) == [(1, 2), (2, 2)]
+
+
+def test_the_floor_stays_below_a_failed_event():
+    lab, session, line, book = consumer(ordered=False)
+    publish(session, 1, 2)
+    line.run()
+    assert book.nack(1, "no") == {1}
+    book.ack([2])
+    line.run()
+    lab.tick(1_100_000)
+    assert shown(line.run()) == [(1, 2)]
+
+
+def test_a_dead_letter_is_listed_retried_and_gone_when_it_is_acknowledged():
+    lab, session, line, book = consumer()
+    publish(session, 1, 2)
+    seen = shown(line.run())
+    for _ in range(5):
+        book.nack(1, "cannot")
+        seen += shown(line.run())
+        lab.tick(20_000_000)
+        seen += shown(line.run())
+    assert [x for x, _ in seen] == [1, 2] * 5 + [2]
+    book.ack([2])
+    line.run()
+
+    def ask(kind: str, *offsets: int):
+        from weft.broker.messages import ListDead, RetryDead
+
+        number = session.dead.number()
+        message = ListDead(number, 1) if kind == "list" else RetryDead(number, 1, offsets)
+        session.dead.add(DeadRequest(message, ONE, kind))
+        notices = line.run()
+        (letters,) = [each for each in notices if isinstance(each, Letters)]
+        return letters.answer, shown(notices)
+
+    answer, _ = ask("list")
+    assert [(each.offset, each.failures, each.reason) for each in answer.letters] == [(1, 5, "cannot")]
+    answer, again = ask("retry", 1)
+    assert ([*answer.offsets], [x for x, _ in again]) == ([1], [1])
+    publish(session, 3)
+    line.run()
+    book.ack([3])
+    line.run()
+    assert ask("list")[0].letters  # acknowledging 3 has not acknowledged the letter below it
+    book.ack([1])
+    line.run()
+    assert ask("list")[0].letters == ()
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_events_that_the_broker_gave_up_are_reported_as_a_gap(late):
+    lab = Lab(limits=ClientLimits(lag=3, window_events=2))
+    session = ClientSession("alerts")
+    state = subscribed(session)
+    line = lab.connect(session)
+    line.run()
+    publish(session, 1, 2, 3)
+    seen = line.run()
+    if late:
+        state.book.nack(1, "no")  # the broker may hear of it before or after it gives the event up
+    publish(session, *range(4, 9))
+    seen += line.run()
+    lab.tick(1_100_000)
+    seen += line.run()
+    assert [each for each in seen if isinstance(each, Missed)]
+    while True:
+        opened = sorted(state.book._open)
+        if not opened:
+            break
+        state.book.ack(opened)
+        seen += line.run()
+    assert shown(seen)[-1][0] == 8
+    session.check()
+
+
+def test_what_is_delivered_before_the_application_subscribes_is_kept_for_it():
+    lab, first, second = Lab(), ClientSession("alerts"), ClientSession("alerts")
+    subscribed(first)
+    line = lab.connect(first)
+    line.run()
+    publish(first, 1, 2)
+    line.run()
+    line.cut()
+    back = lab.connect(second)
+    assert shown(back.run()) == []
+    state = SubscriptionState(ONE, SubscriptionOptions(durable=True), window=1_000, token=second.token)
+    early = second.subscribe(state, Ask("subscribe", "x > 0", None))
+    assert [(x_of(each), each.attempt) for each in early] == [(1, 2), (2, 2)]
+    state.book.ack([1, 2])
+    back.run()
+    assert back.said[-2:] == [Ack(1, 3), Replace(1, "x > 0")]
+
+
+def test_decisions_are_said_in_their_order():
+    _, session, line, book = consumer()
+    publish(session, 1, 2)
+    line.run()
+    book.nack(1, "no")
+    book.ack([1])  # a second copy of the same event
+    line.run()
+    assert [each for each in line.said if isinstance(each, (Ack, Nack))] == [Nack(1, (1,), "no"), Ack(1, 2)]

@@ -1,0 +1,162 @@
+"""The log is full, slow or broken: publishers know, and nothing that was confirmed is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from net.wire import a_node, connect, make_core
+from weft.broker.messages import (
+    Accepted,
+    Ack,
+    Deliver,
+    Hello,
+    NewEpoch,
+    Ping,
+    Pong,
+    Publish,
+    Published,
+    Refused,
+    Subscribe,
+    Welcome,
+)
+from weft.errors import LogFailedError
+from weft.log.memory import MemoryLog
+from weft.log.opening import LogOptions, open_log
+from weft.log.retention import Retention
+from weft.net.node import Node, NodeOptions
+from weft.net.trimmer import Trimmer
+
+
+class GatedLog:
+    """A log that commits when it is told to."""
+
+    def __init__(self, log):
+        self._log = log
+        self.gate = threading.Event()
+        self.commits = []
+
+    def commit(self, groups):
+        assert self.gate.wait(60)
+        self.commits.append(len(groups))
+        self._log.commit(groups)
+
+    def __getattr__(self, name):
+        return getattr(self._log, name)
+
+
+def test_publishers_are_not_read_while_much_waits_for_the_log(tmp_path):
+    async def body():
+        log = GatedLog(open_log(tmp_path / "data").log)
+        async with a_node(log, options=NodeOptions(backlog=200_000)) as node:
+            reader, writer = await connect(node.addresses[0]), await connect(node.addresses[0])
+            sent = encode_many(2_000)
+            writer.transport.write(sent)
+            for n in range(20):
+                reader.send(Ping(n))  # others are served meanwhile
+                await reader.get(Pong, n + 1)
+            most = node.committer.bytes
+            assert 200_000 < most < 2_000_000  # one read beyond the limit
+            assert not writer.all(Published)
+            log.gate.set()
+            await writer.published(2_000)
+            assert node.committer.bytes == 0
+            assert max(log.commits) < 100
+
+    asyncio.run(body())
+
+
+def encode_many(number, first=1):
+    from weft.broker.codec import encode
+
+    return encode([Publish.of(n, {"x": n}, bytes(1_000)) for n in range(first, first + number)])
+
+
+def test_a_full_log_refuses_events_and_takes_them_again_when_there_is_room(tmp_path):
+    """Everything that was confirmed arrives once, and nothing else does."""
+
+    async def body():
+        log = open_log(tmp_path / "data", LogOptions(quota=1 << 20)).log
+        async with a_node(log) as node:
+            trimmer = Trimmer(node, Retention(age=0, size=0), every=3600)
+            node.when_full = trimmer.hurry
+            trimming = asyncio.create_task(trimmer.run())
+            reader = await connect(node.addresses[0], Hello(session="reader"))
+            reader.send(Subscribe(1, "TRUE"))
+            await reader.get(Accepted)
+            writer = await connect(node.addresses[0], Hello(session="writer"))
+            confirmed, refused, sequence, value = [], 0, 0, 0
+            epoch = writer.all(Welcome)[0].pub_epoch
+            while len(confirmed) < 60 or not refused:
+                sequence, value = sequence + 1, value + 1
+                writer.messages.clear()
+                writer.send(Publish.of(sequence, {"value": value}, bytes(20_000)))
+                await writer.until(lambda: writer.all(Published) or writer.all(Refused))
+                if writer.all(Published):
+                    confirmed.append(value)
+                    continue
+                assert writer.all(Refused)[0].code == "full"
+                refused += 1
+                events = reader.all(Deliver)
+                reader.send(Ack(0, events[-1].offset + 1), Ping(refused))
+                await reader.get(Pong, refused)
+                assert await trimmer.round() > 0 or trimmer.removed  # room again
+                epoch, sequence = epoch + 1, 0
+                writer.send(NewEpoch(epoch))
+            events = await reader.delivered(len(confirmed))
+            assert [_value(event) for event in events] == confirmed
+            assert refused
+            trimming.cancel()
+            await asyncio.gather(trimming, return_exceptions=True)
+
+    asyncio.run(body())
+
+
+def _value(event):
+    import msgspec
+
+    return msgspec.msgpack.decode(event.head)[0]["value"]
+
+
+def test_a_broken_log_ends_the_broker_and_confirms_nothing():
+    async def body():
+        log = MemoryLog("a1")
+        async with Node(make_core(log), log) as node:
+            from weft.net.addresses import Address
+
+            address = await node.listen(Address.parse("weft://127.0.0.1:0"))
+            writer = await connect(address)
+            writer.send(Publish.of(1, {"x": 1}))
+            await writer.published(1)
+            log.fail_syncs()
+            writer.send(Publish.of(2, {"x": 2}))
+            await writer.gone()
+            assert [message.upto for message in writer.all(Published)] == [1]
+            with pytest.raises(LogFailedError):
+                node.ended.result()
+            assert not node.connections
+
+    asyncio.run(body())
+
+
+def test_events_that_everybody_has_read_are_trimmed_and_no_others():
+    async def body():
+        async with a_node() as node:
+            wire = await connect(node.addresses[0], Hello(session="reader"))
+            wire.send(Subscribe(1, "TRUE"))
+            await wire.get(Accepted)
+            for n in range(1, 11):
+                wire.send(Publish.of(n, {"x": n}))
+                await wire.published(n)
+            await wire.delivered(10)
+            trimmer = Trimmer(node, Retention(age=0, size=0), every=3600)
+            assert await trimmer.round() == 0
+            wire.send(Ack(0, 6), Ping())
+            await wire.get(Pong)
+            assert await trimmer.round() == 5
+            assert node.log.find(0) == 6
+            assert await Trimmer(node, Retention(age=None, size=None), every=3600).round() == 0
+
+    asyncio.run(body())

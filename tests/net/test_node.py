@@ -1,0 +1,80 @@
+"""A broker on real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+
+from net.wire import a_node, connect, make_core
+from weft.broker.messages import Accepted, Ack, Bye, Hello, Ping, Pong, Publish, Subscribe
+from weft.log.opening import open_log
+from weft.net.addresses import Address
+from weft.net.node import Node
+
+
+def test_an_event_is_stored_confirmed_and_delivered():
+    async def body():
+        async with a_node() as node:
+            reader = await connect(node.addresses[0])
+            reader.send(Subscribe(1, "x > 5"))
+            await reader.get(Accepted)
+            writer = await connect(node.addresses[0])
+            writer.send(Publish.of(1, {"x": 4}), Publish.of(2, {"x": 6}, b"six"))
+            await writer.published(2)
+            (event,) = await reader.delivered(1)
+            assert event.payload == b"six"
+            assert event.numbers == [1]
+
+    asyncio.run(body())
+
+
+def test_what_was_confirmed_is_there_after_a_restart(tmp_path):
+    async def write():
+        log = open_log(tmp_path / "data").log
+        async with Node(make_core(log), log) as node:
+            address = await node.listen(Address.parse("weft://127.0.0.1:0"))
+            wire = await connect(address, Hello(session="alerts"))
+            wire.send(Subscribe(1, "x > 5"))
+            await wire.get(Accepted)
+            wire.send(*(Publish.of(n, {"x": n}) for n in range(1, 101)))
+            await wire.published(100)
+            await wire.delivered(95)
+            wire.send(Ack(0, wire.all(type(wire.messages[-1]))[0].offset + 1), Ping(1))
+            await wire.get(Pong)
+
+    async def read():
+        log = open_log(tmp_path / "data").log
+        async with Node(make_core(log), log) as node:
+            address = await node.listen(Address.parse("weft://127.0.0.1:0"))
+            wire = await connect(address, Hello(session="alerts"))
+            events = await wire.delivered(94)
+            assert [event.offset for event in events] == list(range(7, 101))
+
+    asyncio.run(write())
+    asyncio.run(read())
+
+
+def test_a_unix_socket_serves_as_well(tmp_path):
+    async def body():
+        async with a_node() as node:
+            address = await node.listen(Address.parse(f"weft+unix://{tmp_path}/weft.sock"))
+            wire = await connect(address)
+            wire.send(Ping(7))
+            assert (await wire.get(Pong)).token == 7
+            assert (tmp_path / "weft.sock").exists()
+        assert not (tmp_path / "weft.sock").exists()
+
+    asyncio.run(body())
+
+
+def test_clients_are_told_when_the_broker_stops_and_what_had_arrived_is_confirmed():
+    async def body():
+        async with a_node() as node:
+            wire = await connect(node.addresses[0])
+            wire.send(*(Publish.of(n, {"x": n}) for n in range(1, 1001)))
+            await wire.published(1)
+            await node.stop()
+            await wire.gone()
+            assert wire.messages[-1] == Bye("stopping", "the broker is stopping; connect again, here or elsewhere")
+            assert node.ended.done()
+
+    asyncio.run(body())

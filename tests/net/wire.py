@@ -1,0 +1,110 @@
+"""A client for tests of brokers: it speaks the protocol, and remembers what it was told."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+from weft.broker.codec import broker_messages, encode
+from weft.broker.core import Core
+from weft.broker.limits import ClientLimits
+from weft.broker.messages import BrokerMessage, ClientMessage, Deliver, Hello, Published, Welcome
+from weft.log.base import Log
+from weft.log.memory import MemoryLog
+from weft.net.addresses import Address
+from weft.net.node import Node, NodeOptions
+from weft.routing.registry import make_table
+
+M = TypeVar("M")
+ANY_PORT = Address.parse("weft://127.0.0.1:0")
+ANYBODY = Hello()
+PATIENCE = 60.0  # a test that hangs fails; nothing is measured by it
+
+
+class Wire(asyncio.Protocol):
+    """One connection to a broker. `messages` has everything that came, in order."""
+
+    def __init__(self) -> None:
+        self.messages: list[BrokerMessage] = []
+        self.closed = False
+        self.transport: Any = None
+        self._reader = broker_messages()
+        self._news = asyncio.Event()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self.messages += self._reader.feed(data)
+        self._news.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.closed = True
+        self._news.set()
+
+    def send(self, *messages: ClientMessage) -> None:
+        self.transport.write(encode(messages))
+
+    async def until(self, done: Callable[[], Any]) -> None:
+        async with asyncio.timeout(PATIENCE):
+            while not done():
+                assert not self.closed or done(), self.messages[-3:]
+                self._news.clear()
+                await self._news.wait()
+
+    async def get(self, kind: type[M], number: int = 1) -> M:
+        """The message of a kind that came as the n-th of its kind."""
+        await self.until(lambda: len(self.all(kind)) >= number)
+        return self.all(kind)[number - 1]
+
+    def all(self, kind: type[M]) -> list[M]:
+        return [message for message in self.messages if isinstance(message, kind)]
+
+    async def published(self, upto: int) -> None:
+        await self.until(lambda: any(each.upto >= upto for each in self.all(Published)))
+
+    async def delivered(self, number: int) -> list[Deliver]:
+        await self.until(lambda: len(self.all(Deliver)) >= number)
+        return self.all(Deliver)
+
+    async def gone(self) -> None:
+        async with asyncio.timeout(PATIENCE):
+            while not self.closed:
+                self._news.clear()
+                await self._news.wait()
+
+    async def close(self) -> None:
+        self.transport.close()
+        await self.gone()
+
+
+async def connect(address: Address, hello: Hello | None = ANYBODY, tls: ssl.SSLContext | None = None) -> Wire:
+    """A connection, welcome already unless `hello` is None."""
+    loop = asyncio.get_running_loop()
+    if address.unix:
+        _, wire = await loop.create_unix_connection(Wire, address.path)
+    else:
+        _, wire = await loop.create_connection(Wire, address.host, address.port, ssl=tls if address.tls else None)
+    if hello is not None:
+        wire.send(hello)
+        await wire.get(Welcome)
+    return wire
+
+
+def make_core(log: Log, limits: ClientLimits | None = None, **options: Any) -> Core:
+    from random import Random
+
+    rng = Random(1)
+    return Core(log, log.restore(), make_table("covering"), draw=lambda: rng.getrandbits(63), limits=limits, **options)
+
+
+@asynccontextmanager
+async def a_node(log: Log | None = None, limits: ClientLimits | None = None, options: NodeOptions | None = None):
+    """A broker on a free port; in memory unless a log is given."""
+    log = MemoryLog("a1") if log is None else log
+    async with Node(make_core(log, limits), log, options) as node:
+        await node.listen(ANY_PORT)
+        yield node

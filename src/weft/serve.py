@@ -7,11 +7,13 @@ import contextlib
 import os
 import secrets
 import signal
+import ssl
 import sys
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from weft.broker.core import Core
 from weft.errors import OptionError, WeftError
@@ -19,13 +21,21 @@ from weft.log.base import Log
 from weft.log.memory import MemoryLog
 from weft.log.opening import LogOptions, open_log
 from weft.model.schema import Schema
-from weft.net.config import BrokerConfig
+from weft.net.addresses import Address
+from weft.net.config import BrokerConfig, http_place
+from weft.net.dialler import Dialler
 from weft.net.file_limit import room_for
+from weft.net.http import http_server
 from weft.net.log_lines import LogLines
 from weft.net.node import Node, NodeOptions
-from weft.net.tls import server_context
+from weft.net.security import Security
+from weft.net.tls import client_context, server_context
 from weft.net.trimmer import Trimmer
 from weft.routing.registry import make_table
+from weft.routing.table import Role
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _SWITCH = 0.0005  # seconds until the thread that commits gets its turn; Python's own 5 ms would delay every commit
 
@@ -36,6 +46,7 @@ async def start(config: BrokerConfig, lines: LogLines | None = None) -> AsyncIte
     lines = lines or LogLines(level="error")
     schema = None if config.schema is None else Schema.load(config.schema)
     tls = server_context(config.tls)
+    security = Security(config, schema, lines)
     table = make_table(config.model, schema, advertised=config.advertised)
     most, fewer = room_for(config.connections.most)
     if fewer:
@@ -49,18 +60,33 @@ async def start(config: BrokerConfig, lines: LogLines | None = None) -> AsyncIte
             log.restore(),
             table,
             draw=lambda: secrets.randbits(63),
+            name=config.name,
             schema=schema,
+            rules=security.rules,
             limits=config.limits,
             advertised=config.advertised,
             executor=builder,
         )
-        options = NodeOptions(config.connections.backlog, most, config.connections.patience / 1e6)
-        async with Node(core, log, options, lines) as node:
+        options = NodeOptions(config.name, config.connections.backlog, most, config.connections.patience / 1e6)
+        async with Node(core, log, options, lines) as node, contextlib.AsyncExitStack() as around:
             trimmer = Trimmer(node, config.log.retention, config.log.trim_every / 1e6)
             node.when_full = trimmer.hurry
+            node.gate = security.gate
+            tasks.append(asyncio.create_task(security.watch(node), name="weft-security"))
             tasks.append(asyncio.create_task(trimmer.run(), name="weft-trimmer"))
+            node.unlink_others(config.links)
+            for peer, link in config.links.items():
+                node.link(peer, Role(link.role))
+            await node.settled()
             for address in config.addresses:
                 lines.info("listening", address=await node.listen(address, tls))
+            for peer, link in config.links.items():
+                if link.address:
+                    dialler = Dialler(node, peer, Address.parse(link.address), _dialling(config))
+                    tasks.append(asyncio.create_task(dialler.run(), name=f"weft-link-{peer}"))
+            if config.http:
+                host, port = await around.enter_async_context(http_server(node, *http_place(config.http)))
+                lines.info("http", address=f"http://{host}:{port}")
             try:
                 yield node
             finally:
@@ -71,6 +97,11 @@ async def start(config: BrokerConfig, lines: LogLines | None = None) -> AsyncIte
         with contextlib.suppress(WeftError):
             log.close()  # again, if the node did not come to it
         builder.shutdown()
+
+
+def _dialling(config: BrokerConfig) -> ssl.SSLContext:
+    """How links are dialled where they are encrypted: with this broker's certificate."""
+    return client_context(config.tls.authority, config.tls.certificate, config.tls.key)
 
 
 def _open(config: BrokerConfig, schema: Schema | None, lines: LogLines) -> Log:
@@ -96,6 +127,7 @@ def check_files(config: BrokerConfig) -> None:
     """Raise OptionError or SchemaError if a file that the settings name cannot be used."""
     server_context(config.tls)
     schema = None if config.schema is None else Schema.load(config.schema)
+    Security(config, schema, LogLines(level="error"))
     make_table(config.model, schema, advertised=config.advertised)
     _loop_factory(config)
 
@@ -134,3 +166,44 @@ async def _serve(config: BrokerConfig, lines: LogLines, ready: Callable[[Node], 
 def _described(context: dict[str, Any]) -> dict[str, Any]:
     error = context.get("exception")
     return {"message": context.get("message", ""), "error": "" if error is None else f"{type(error).__name__}: {error}"}
+
+
+def watch_status(  # noqa: PLR0913 - what a command passes on
+    address: str,
+    *,
+    credentials: bytes,
+    files: tuple[Path | None, Path | None],
+    queues: int,
+    every: float | None,
+    emit: Callable[[Any], None] | None,
+    console: Console,
+) -> None:
+    """Show a broker's status, once or every so many seconds. Raises OptionError and AccessError."""
+    from msgspec import to_builtins
+    from rich.live import Live
+
+    from weft.net.status_client import open_status
+    from weft.net.status_view import rates, view
+
+    async def watch() -> None:
+        place = Address.parse(address)
+        client = await open_status(place, credentials, client_context(*files) if place.tls else None)
+        try:
+            before = await client.status(queues)
+            await asyncio.sleep(every or 0.5)
+            after = await client.status(queues)
+            if emit is not None:
+                emit(to_builtins(after) | {"rates": rates(before, after)})
+                return
+            if every is None:
+                console.print(view(after, rates(before, after)))
+                return
+            with Live(view(after, rates(before, after)), console=console, screen=console.is_terminal) as live:
+                while True:
+                    await asyncio.sleep(every)
+                    before, after = after, await client.status(queues)
+                    live.update(view(after, rates(before, after)))
+        finally:
+            client.close()
+
+    asyncio.run(watch())

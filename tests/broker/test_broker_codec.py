@@ -12,10 +12,25 @@ from hypothesis import strategies as st
 
 from weft.broker.codec import MessageReader, broker_messages, client_messages, encode
 from weft.broker.frames import MAX_FRAME, FrameReader, joined
+from weft.broker.link_messages import (
+    LinkDigest,
+    LinkEvent,
+    LinkEvents,
+    LinkHave,
+    LinkHello,
+    LinkLoose,
+    LinkMessage,
+    LinkPing,
+    LinkProgress,
+    LinkReach,
+    LinkRelay,
+    LinkUpdate,
+)
 from weft.broker.messages import (
     Accepted,
     Ack,
     Advertise,
+    AskStatus,
     BrokerMessage,
     Bye,
     ClientMessage,
@@ -31,6 +46,7 @@ from weft.broker.messages import (
     Goodbye,
     Head,
     Hello,
+    Incomplete,
     ListDead,
     Nack,
     NewEpoch,
@@ -42,6 +58,8 @@ from weft.broker.messages import (
     Refused,
     Replace,
     RetryDead,
+    Revoked,
+    StatusReport,
     SubNumber,
     Subscribe,
     Unadvertise,
@@ -50,6 +68,7 @@ from weft.broker.messages import (
     pack,
 )
 from weft.errors import LocalProtocolError, RemoteProtocolError
+from weft.interest.label_set import Retuning, Stage, Switch
 from weft.log.base import Offset, SessionId
 
 HEAD = msgspec.Raw(msgspec.msgpack.encode(Head({"x": 1})))
@@ -71,6 +90,7 @@ CLIENT: list[ClientMessage] = [
     DropDead(1, Q, (Offset(4),)),
     Ping(3),
     Goodbye(True),
+    AskStatus(1, 5),
 ]
 BROKER: list[BrokerMessage] = [
     Welcome(1, SessionId(5), 4, 2, 17, True, (ONE,), "log", 3, "ab", MAX_FRAME, 0),
@@ -78,6 +98,7 @@ BROKER: list[BrokerMessage] = [
     Refused(1, 18, "event", "it is too large"),
     Accepted("subscribe", 1, Offset(7)),
     Complete(ONE),
+    Incomplete(1, "subscribe", ("north",)),
     Failed("replace", 1, "filter", "it is not a filter"),
     Deliver(Q, Offset(7), 1, 170, pack([1, 70_000]), HEAD, b"body"),
     Gap(Q, Offset(1), Offset(5)),
@@ -86,8 +107,23 @@ BROKER: list[BrokerMessage] = [
     DeadDone(1, (Offset(4),)),
     Pong(3),
     Bye("slow", "it is too slow"),
+    StatusReport(1, msgspec.Raw(msgspec.msgpack.encode({"end": 7}))),
+    Revoked(ONE, "the rules have changed"),
 ]
-BOTH = [(client_messages, CLIENT), (broker_messages, BROKER)]
+LINK: list[LinkMessage] = [
+    LinkHello(name="north", to="south", role="master", log_id="a1", incarnation=2, epoch=3, peer_log="b2", got=17),
+    LinkHave(1, b"\1" + bytes(7), bytes(8), 1, last=False),
+    LinkUpdate(1, 0, (1,), (2, 3), (b"\xa1x", b"\xa1y"), (Switch(1, 64), Retuning("{}", Stage.DONE)), True, True),
+    LinkEvents((LinkEvent(Offset(5), 1, 1, 9, HEAD, b"body"),)),
+    LinkLoose(HEAD, b""),
+    LinkProgress(Offset(5), 1, 1),
+    LinkPing(),
+    LinkDigest(1, (1 << 64) - 1, 0),
+    LinkReach((("north", ""), ("east", "north"))),
+    LinkRelay("east", "north", b"body", 2),
+    Bye("refused", "because"),
+]
+BOTH = [(client_messages, CLIENT), (broker_messages, BROKER), (client_messages, LINK)]
 
 
 def reader(side: int) -> MessageReader[object]:
@@ -97,6 +133,7 @@ def reader(side: int) -> MessageReader[object]:
 def test_every_message_is_tested() -> None:
     assert [type(each) for each in CLIENT] == list(get_args(ClientMessage))
     assert [type(each) for each in BROKER] == list(get_args(BrokerMessage))
+    assert [type(each) for each in LINK] == list(get_args(LinkMessage))
 
 
 @pytest.mark.parametrize("side", [0, 1])

@@ -6,6 +6,7 @@ import pytest
 
 from broker.harness import Broker, deliveries
 from weft.broker.effects import ConnectionId
+from weft.broker.identity import Identity
 from weft.broker.limits import ClientLimits
 from weft.broker.messages import (
     Ack,
@@ -382,7 +383,7 @@ def test_an_older_epoch_does_not() -> None:
 
 
 def test_a_session_belongs_to_whom_created_it() -> None:
-    broker = Broker(authenticate=lambda hello: hello.credentials.decode())
+    broker = Broker(authenticate=lambda credentials: Identity(credentials.decode()))
     broker.hello("s", credentials=b"ann")
     (bye,) = broker.hello("t", "s", credentials=b"bob")
     assert isinstance(bye, Bye)

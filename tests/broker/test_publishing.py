@@ -273,11 +273,11 @@ def test_one_read_becomes_one_group() -> None:
 
 
 def test_with_advertisements_only_what_is_advertised_may_be_published() -> None:
-    from weft.broker.messages import Accepted, Advertise, Unadvertise
+    from weft.broker.messages import Accepted, Advertise, Complete, Unadvertise
 
     broker = Broker(advertised=True)
     broker.hello("p")
-    assert broker.say("p", Advertise(7, "x < 5")) == [Accepted("advertise", 7, 1)]
+    assert broker.say("p", Advertise(7, "x < 5")) == [Accepted("advertise", 7, 1), Complete(7, "advertise")]
     answers = broker.say("p", event(1, 4), event(2, 5))
     assert [type(each) for each in answers] == [Refused, Published]
     broker.restart()

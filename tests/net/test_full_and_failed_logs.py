@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from net.wire import a_node, connect, make_core
+from net.wire import a_node, connect, make_core, run
 from weft.broker.messages import (
     Accepted,
     Ack,
@@ -65,7 +65,7 @@ def test_publishers_are_not_read_while_much_waits_for_the_log(tmp_path):
             assert node.committer.bytes == 0
             assert max(log.commits) < 100
 
-    asyncio.run(body())
+    run(body())
 
 
 def encode_many(number, first=1):
@@ -111,7 +111,7 @@ def test_a_full_log_refuses_events_and_takes_them_again_when_there_is_room(tmp_p
             trimming.cancel()
             await asyncio.gather(trimming, return_exceptions=True)
 
-    asyncio.run(body())
+    run(body())
 
 
 def _value(event):
@@ -138,7 +138,7 @@ def test_a_broken_log_ends_the_broker_and_confirms_nothing():
                 node.ended.result()
             assert not node.connections
 
-    asyncio.run(body())
+    run(body())
 
 
 def test_events_that_everybody_has_read_are_trimmed_and_no_others():
@@ -159,4 +159,4 @@ def test_events_that_everybody_has_read_are_trimmed_and_no_others():
             assert node.log.find(0) == 6
             assert await Trimmer(node, Retention(age=None, size=None), every=3600).round() == 0
 
-    asyncio.run(body())
+    run(body())

@@ -10,7 +10,7 @@ import struct
 
 import pytest
 
-from net.wire import a_node, connect
+from net.wire import a_node, connect, run
 from weft.broker.codec import encode
 from weft.broker.limits import ClientLimits
 from weft.broker.messages import Accepted, Ack, Bye, Hello, Ping, Pong, Publish, Subscribe
@@ -46,7 +46,7 @@ def test_garbage_ends_its_connection_and_no_other(garbage):
             assert len(node.connections) == 1
             node.core.check()
 
-    asyncio.run(body())
+    run(body())
 
 
 def test_a_peer_that_says_hello_byte_by_byte_is_closed_in_time():
@@ -63,7 +63,7 @@ def test_a_peer_that_says_hello_byte_by_byte_is_closed_in_time():
             await silent.gone()
             assert [message.code for message in loris.all(Bye) + silent.all(Bye)] == ["hello", "hello"]
 
-    asyncio.run(body())
+    run(body())
 
 
 def test_a_half_open_connection_is_closed_and_its_deliveries_return():
@@ -79,7 +79,7 @@ def test_a_half_open_connection_is_closed_and_its_deliveries_return():
             (event,) = await back.delivered(1)
             assert event.attempt == 2
 
-    asyncio.run(body())
+    run(body())
 
 
 def test_a_subscriber_that_does_not_read_takes_bounded_memory_and_gets_everything_later():
@@ -103,7 +103,7 @@ def test_a_subscriber_that_does_not_read_takes_bounded_memory_and_gets_everythin
             slow.send(Ack(0, 2_001), Ping(1))
             await slow.get(Pong)
 
-    asyncio.run(body())
+    run(body())
 
 
 def test_a_client_that_asks_without_reading_is_not_read(monkeypatch):
@@ -128,7 +128,7 @@ def test_a_client_that_asks_without_reading_is_not_read(monkeypatch):
             assert most < end.unsent < 4 * most
             flood.transport.abort()
 
-    asyncio.run(body())
+    run(body())
 
 
 def test_connections_beyond_the_limit_are_told_so():
@@ -144,16 +144,16 @@ def test_connections_beyond_the_limit_are_told_so():
                 await asyncio.sleep(0)
             await connect(node.addresses[0])
 
-    asyncio.run(body())
+    run(body())
 
 
 def test_connections_that_are_cut_anywhere_leave_nothing_behind():
-    asyncio.run(_leak(300))
+    run(_leak(300))
 
 
 @pytest.mark.slow
 def test_ten_thousand_connections_leave_nothing_behind():
-    asyncio.run(_leak(10_000))
+    run(_leak(10_000))
 
 
 async def _leak(number: int) -> None:
@@ -209,4 +209,4 @@ def test_a_thousand_connections_at_once():
                 assert [event.offset for event in await wire.delivered(5)] == [6, 7, 8, 9, 10]
             node.core.check()
 
-    asyncio.run(body())
+    run(body())

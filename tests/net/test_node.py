@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-
-from net.wire import a_node, connect, make_core
+from net.wire import a_node, connect, make_core, run
 from weft.broker.messages import Accepted, Ack, Bye, Hello, Ping, Pong, Publish, Subscribe
 from weft.log.opening import open_log
 from weft.net.addresses import Address
@@ -24,7 +22,7 @@ def test_an_event_is_stored_confirmed_and_delivered():
             assert event.payload == b"six"
             assert event.numbers == [1]
 
-    asyncio.run(body())
+    run(body())
 
 
 def test_what_was_confirmed_is_there_after_a_restart(tmp_path):
@@ -49,8 +47,8 @@ def test_what_was_confirmed_is_there_after_a_restart(tmp_path):
             events = await wire.delivered(94)
             assert [event.offset for event in events] == list(range(7, 101))
 
-    asyncio.run(write())
-    asyncio.run(read())
+    run(write())
+    run(read())
 
 
 def test_a_unix_socket_serves_as_well(tmp_path):
@@ -63,7 +61,7 @@ def test_a_unix_socket_serves_as_well(tmp_path):
             assert (tmp_path / "weft.sock").exists()
         assert not (tmp_path / "weft.sock").exists()
 
-    asyncio.run(body())
+    run(body())
 
 
 def test_clients_are_told_when_the_broker_stops_and_what_had_arrived_is_confirmed():
@@ -77,4 +75,4 @@ def test_clients_are_told_when_the_broker_stops_and_what_had_arrived_is_confirme
             assert wire.messages[-1] == Bye("stopping", "the broker is stopping; connect again, here or elsewhere")
             assert node.ended.done()
 
-    asyncio.run(body())
+    run(body())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
@@ -24,6 +24,25 @@ ANYBODY = Hello()
 PATIENCE = 60.0  # a test that hangs fails; nothing is measured by it
 
 
+_OPEN: list[Wire] = []  # connections of the test that runs
+
+
+def run(body: Coroutine[Any, Any, M]) -> M:
+    """Run a test, and close the connections that it leaves open."""
+
+    async def tidy() -> M:
+        try:
+            return await body
+        finally:
+            for wire in _OPEN:
+                wire.transport.abort()
+            for wire in _OPEN:
+                await wire.gone()
+            _OPEN.clear()
+
+    return asyncio.run(tidy())
+
+
 class Wire(asyncio.Protocol):
     """One connection to a broker. `messages` has everything that came, in order."""
 
@@ -36,6 +55,7 @@ class Wire(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport
+        _OPEN.append(self)
 
     def data_received(self, data: bytes) -> None:
         self.messages += self._reader.feed(data)
@@ -43,6 +63,8 @@ class Wire(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
+        if self in _OPEN:
+            _OPEN.remove(self)
         self._news.set()
 
     def send(self, *messages: ClientMessage) -> None:

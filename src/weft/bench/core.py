@@ -24,6 +24,7 @@ from weft.broker.codec import client_messages, encode
 from weft.broker.core import Core
 from weft.broker.effects import ConnectionId, Effect, Now, Persist, Send
 from weft.broker.limits import ClientLimits
+from weft.broker.link_messages import IncomingMessage
 from weft.broker.messages import Ack, ClientMessage, Deliver, Hello, Publish, QueueNumber, SubNumber, Subscribe
 from weft.index.tree import TreeIndex
 from weft.log.base import Group, Offset, State
@@ -99,7 +100,7 @@ class Bench:
                 last.append((effect.connection, effect.messages[-1]))
         return last
 
-    def round(self, messages: Sequence[ClientMessage]) -> None:
+    def round(self, messages: Sequence[IncomingMessage]) -> None:
         """One read of the publisher, its commit, the deliveries, and an acknowledgement from each that got any."""
         self.now = Now(self.now.monotonic + 20 * len(messages), self.now.utc + 20 * len(messages))
         last = self.run(self.core.receive(ConnectionId("publisher"), messages, self.now))

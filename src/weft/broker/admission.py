@@ -14,7 +14,7 @@ from weft.broker.messages import Head, Publish
 from weft.errors import EventError
 from weft.log.base import NEVER
 from weft.model.door import WELL_KNOWN
-from weft.model.event import Event
+from weft.model.event import Event, attributes_of
 from weft.model.limits import LIMITS
 from weft.model.schema import Schema
 from weft.model.value import INT_MAX
@@ -72,6 +72,16 @@ class Admission:
             return attributes, head, NEVER
         expires = min(utc + message.ttl, NEVER) if message.ttl else NEVER
         return attributes, b"\x93" + head[1:] + _encode(message.datacontenttype) + _encode(expires), expires
+
+    def relayed(self, raw: bytes) -> Admitted:
+        """An event that another broker has admitted, by its head. Raises EventError."""
+        try:
+            head = _heads.decode(raw)
+        except (ValueError, RecursionError) as error:
+            raise EventError(f"the head of an event cannot be read: {error}") from None
+        if attributes_of(head.attributes) is not head.attributes:
+            raise EventError("the attributes of an event are not as a broker writes them")
+        return head.attributes, bytes(raw), head.expires
 
     def _looked_at(self, attributes: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
         """What the event is when one looks at each attribute; remembers names that are harmless."""

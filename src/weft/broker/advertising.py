@@ -44,11 +44,15 @@ class Advertising(Requests):
         state.tell(state.seats.table.advertise(client, {SubId(stored): wanted}, ()))
         session.adverts[message.number] = stored, message.filter
         done = Accepted("advertise", message.number, state.next)
+
+        def still() -> bool:
+            return session.adverts.get(message.number, (0, ""))[0] == stored
+
         if not session.durable:
-            state.out.send(connection.id, done)
+            self.answer_change(connection, done, still, stored=False)
             return
         state.draft.changes.append(Put(AdvertRow(stored, session.id, message.filter)))
-        self.answer(connection, done)
+        self.answer_change(connection, done, still)
 
         def rejected(reason: str, _: Now) -> None:
             if session.adverts.pop(message.number, None) is not None:

@@ -14,13 +14,14 @@ import msgspec
 from msgspec.structs import replace
 
 from weft.broker.frames import MAX_FRAME, FrameReader, joined
+from weft.broker.link_messages import IncomingMessage, LinkMessage
 from weft.broker.messages import BrokerMessage, ClientMessage, Deliver
 from weft.errors import LocalProtocolError, RemoteProtocolError
 
 M = TypeVar("M")
 
 _encode = msgspec.msgpack.Encoder().encode
-_client: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(ClientMessage)
+_client: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(IncomingMessage)
 _broker: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(BrokerMessage)
 
 
@@ -45,8 +46,8 @@ class MessageReader(Generic[M]):
         return self._frames.between
 
 
-def client_messages(most: int = MAX_FRAME) -> MessageReader[ClientMessage]:
-    """A reader of what a client says.
+def client_messages(most: int = MAX_FRAME) -> MessageReader[IncomingMessage]:
+    """A reader of what a client or a neighbouring broker says: for every connection of a broker, accepted or dialled.
 
     >>> from weft.broker.messages import Ping
     >>> client_messages().feed(encode([Ping(7)]))
@@ -60,7 +61,7 @@ def broker_messages(most: int = MAX_FRAME) -> MessageReader[BrokerMessage]:
     return MessageReader(_broker, most)
 
 
-def encode(messages: Iterable[ClientMessage | BrokerMessage], most: int = MAX_FRAME) -> bytes:
+def encode(messages: Iterable[ClientMessage | BrokerMessage | LinkMessage], most: int = MAX_FRAME) -> bytes:
     """The frames of some messages. A delivery for more subscriptions than a frame has room for becomes several.
 
     Raises LocalProtocolError for a message that fits no frame.

@@ -15,32 +15,48 @@ The driver (a node on a network, or a simulation) does the following, all in one
   means that there is more to do: `tick` at once, after what has arrived.
 - `Send`, `Close`: it sends and closes. `closed` need not be called after a `Close`, but may be.
 
+Links to neighbouring brokers:
+
+- `attach(peer, role)` makes a neighbour, once; it is stored, with what it told, and is there again after a restart.
+  `detach(peer)` ends it. `links()` says how they are.
+- One of the two brokers dials, whenever there is no connection: `dialled(connection, peer)` in place of `connected`,
+  for a connection that it has opened. The other one calls `connected` as for a client. Everything else is as for
+  clients; the same reader (`codec.client_messages`) reads both kinds of connection.
+- `relay(destination, body)` sends something to any broker of the network, where the driver gets `Relayed`.
+
 Each method returns the effects, in order. The same calls with the same arguments return the same effects.
 Retention: the log may be trimmed below `core.needed`, and no further; then the driver calls `trimmed`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from hashlib import blake2b
+from typing import Any
 
 import msgspec
 
 from weft.broker.advertising import Advertising
+from weft.broker.announcing import Announcing
 from weft.broker.dead_letters import Dead
 from weft.broker.delivery import Delivery
 from weft.broker.dispatch import Dispatch
 from weft.broker.drafts import Draft, PendingGroup, PublisherMark
 from weft.broker.effects import ConnectionId, Effect, Now, Persist, SetTimer, Ticket
-from weft.broker.greeting import Authenticate, Greeting
+from weft.broker.greeting import Greeting
+from weft.broker.identity import Authenticate
 from weft.broker.limits import ClientLimits
-from weft.broker.messages import (
-    ClientMessage,
-    Publish,
-)
+from weft.broker.link import LinkStatus, Neighbour
+from weft.broker.link_events import EventLane
+from weft.broker.link_greeting import AuthenticateLink, LinkGreeting
+from weft.broker.link_messages import IncomingMessage, LinkHello, LinkRelay
+from weft.broker.link_traffic import LinkTraffic
+from weft.broker.linking import Linking
+from weft.broker.messages import Publish
 from weft.broker.publishing import Publishing
 from weft.broker.queue import Queue
+from weft.broker.reach import Reach
 from weft.broker.recovery import restore
 from weft.broker.revocation import Revocation
 from weft.broker.row_options import floor_change
@@ -49,11 +65,12 @@ from weft.broker.seats import LocalSeats
 from weft.broker.sessions import Connection, Session, SessionValue, exported
 from weft.broker.sharing import Sharing
 from weft.broker.state import BrokerState
+from weft.broker.status import BrokerStatus, status_of
 from weft.broker.subscribing import Subscribing
 from weft.errors import LocalProtocolError
-from weft.log.base import Log, Offset, SessionId, State
+from weft.log.base import Log, MoveFloor, Offset, SessionId, State
 from weft.model.schema import Schema
-from weft.routing.table import RoutingTable
+from weft.routing.table import Link, Role, RoutingTable
 
 _FULL = 1_000_000  # microseconds after which floors are stored again when the log was full
 
@@ -65,7 +82,11 @@ def fingerprint(schema: Schema | None) -> str:
 
 
 class Core:
-    """A broker. `draw` returns 63 random bits; `table` is made by `weft.routing.make_table` under the same schema."""
+    """A broker. `draw` returns 63 random bits; `table` is made by `weft.routing.make_table` under the same schema.
+
+    A broker with neighbours has a `name`, by which they know it. `authenticate_link` checks the hello of a neighbour,
+    and `link_credentials` are what each neighbour is shown; `predicates` are the names of those that filters may use.
+    """
 
     def __init__(  # noqa: PLR0913 - the parts of a broker
         self,
@@ -74,8 +95,12 @@ class Core:
         table: RoutingTable,
         *,
         draw: Callable[[], int],
+        name: str = "",
         schema: Schema | None = None,
         authenticate: Authenticate | None = None,
+        authenticate_link: AuthenticateLink | None = None,
+        link_credentials: Mapping[str, bytes] | None = None,
+        predicates: Sequence[str] = (),
         rules: Rules | None = None,
         limits: ClientLimits | None = None,
         advertised: bool = False,
@@ -84,28 +109,63 @@ class Core:
         seats = LocalSeats(table, executor)
         self._state = BrokerState(log, state, seats, draw, schema, rules or Rules(), limits or ClientLimits())
         self._delivery = Delivery(self._state)
-        self._publishing = Publishing(self._state, self._delivery, advertised)
-        parts = self._state, self._delivery, self._publishing
+        self._announcing = Announcing(self._state)
+        self._linking = Linking(self._state, self._announcing, Reach(name))
+        self._publishing = Publishing(self._state, self._delivery, self._linking, advertised)
+        parts = self._state, self._delivery, self._publishing, self._announcing
         self._subscribing, self._sharing, self._advertising = Subscribing(*parts), Sharing(*parts), Advertising(*parts)
         self._dead = Dead(self._state, self._delivery)
         self._greeting = Greeting(self._subscribing, self._sharing, authenticate, fingerprint(schema))
-        self._dispatch = Dispatch(self._greeting, self._dead, self._subscribing, self._sharing, self._advertising)
+        self._dispatch = Dispatch(
+            self._greeting, self._dead, self._subscribing, self._sharing, self._advertising, self.status
+        )
+        self.driver: Callable[[], dict[str, Any]] = dict  # what the process around it adds to its status
         self._revocation = Revocation(self._subscribing, self._sharing)
+        credentials = dict(link_credentials or {})
+        self._link_greeting = LinkGreeting(
+            self._state,
+            self._linking.reach,
+            lambda peer: credentials.get(peer, b""),
+            authenticate_link,
+            tuple(sorted(predicates)),
+            self._greeting.close,
+        )
+        self._traffic = LinkTraffic(self._state, self._linking, self._link_greeting, self._greeting.close)
+        self._greeting.link_closed = self._link_closed
         self._tickets = 0
         self._floors_at = 0  # monotonic; when acknowledgements that wait are stored; 0: none waits
         self._full_until = 0  # monotonic; until then only what is urgent is stored
-        restore(self._state, self._delivery.reader, state)
+        restore(self._state, self._delivery.reader, state, self._linking, self._announcing)
         self._revocation.restored()
         self._restored = [each for each in self._state.sessions.values() if each.name]
 
     # -- connections ----------------------------------------------------------------------------------
 
-    def connected(self, connection: ConnectionId, now: Now) -> list[Effect]:
-        """A connection is there; it must say `Hello` first."""
+    def connected(self, connection: ConnectionId, now: Now, authenticate: Authenticate | None = None) -> list[Effect]:
+        """A connection is there; it must say `Hello` first. `authenticate` knows it, instead of the broker's own."""
         if connection in self._state.connections:
             raise LocalProtocolError(f"connection {connection} is there already; give each its own id")
         self._begin(now)
-        self._greeting.connected(Connection(connection, now.monotonic))
+        self._greeting.connected(Connection(connection, now.monotonic, authenticate), now)
+        return self._finish(now)
+
+    def dialled(
+        self, connection: ConnectionId, peer: str, now: Now, authenticate: Authenticate | None = None
+    ) -> list[Effect]:
+        """A connection to a neighbour was opened by this side. Raises LocalProtocolError for an unknown neighbour.
+
+        `authenticate` says who has answered; without it the transport must have verified that.
+        """
+        if connection in self._state.connections:
+            raise LocalProtocolError(f"connection {connection} is there already; give each its own id")
+        self._begin(now)
+        known = Connection(connection, now.monotonic, authenticate)
+        self._greeting.dialled(known)
+        try:
+            self._link_greeting.dialled(known, Link(peer), now)
+        except LocalProtocolError:
+            del self._state.connections[connection]
+            raise
         return self._finish(now)
 
     def closed(self, connection: ConnectionId, now: Now) -> list[Effect]:
@@ -115,6 +175,19 @@ class Core:
             return []
         self._begin(now)
         self._greeting.closed(known, now)
+        return self._finish(now)
+
+    def is_stranger(self, connection: ConnectionId) -> bool:
+        """Whether a connection has yet to say hello."""
+        return connection in self._state.strangers
+
+    def dismiss(self, connection: ConnectionId, code: str, reason: str, now: Now) -> list[Effect]:
+        """Close a connection that has done something wrong, and say what, unless it is unknown who it is."""
+        known = self._state.connections.get(connection)
+        if known is None:
+            return []
+        self._begin(now)
+        self._greeting.close(known, code, reason, now)
         return self._finish(now)
 
     def paused(self, connection: ConnectionId) -> None:
@@ -130,6 +203,8 @@ class Core:
             return []
         self._begin(now)
         known.paused = False
+        if isinstance(known.link, Neighbour):
+            self._linking.behind[known.link.peer] = None
         for queue, _ in known.flights.values():
             self._state.fresh.append(queue)
         if known.session is not None:
@@ -140,7 +215,7 @@ class Core:
 
     # -- messages -------------------------------------------------------------------------------------
 
-    def receive(self, connection: ConnectionId, messages: Sequence[ClientMessage], now: Now) -> list[Effect]:
+    def receive(self, connection: ConnectionId, messages: Sequence[IncomingMessage], now: Now) -> list[Effect]:
         """Messages of one read. A connection that the core has closed is ignored."""
         known = self._state.connections.get(connection)
         if known is None:
@@ -157,7 +232,13 @@ class Core:
                 events = messages if at - first == size else messages[first:at]
                 self._publishing.publish(known, events, now)  # type: ignore[arg-type]
                 continue
-            self._dispatch.handle(known, message, now)
+            if known.link is not None or known.dialled is not None or type(message) is LinkHello:
+                if known.session is not None:
+                    self._greeting.close(known, "protocol", "a connection begins with one hello", now)
+                    break
+                self._traffic.receive(known, message, now)
+            else:
+                self._dispatch.handle(known, message, now)
             at += 1
         return self._finish(now)
 
@@ -178,6 +259,8 @@ class Core:
             self._publishing.confirm(session, group.marks[session].connection, epoch, upto)
         for batch in group.batches:
             self._delivery.stored(batch, now)
+            if state.neighbours:
+                self._linking.stored(batch)
         return self._finish(now)
 
     def rejected(self, ticket: Ticket, reason: str, now: Now) -> list[Effect]:
@@ -199,7 +282,9 @@ class Core:
             for action in reversed(group.rejected):
                 action(reason, now)
             for queue, _ in group.floors:
-                if queue in state.queues:
+                if isinstance(queue, EventLane):
+                    state.dirty_lanes[queue] = None
+                elif queue in state.queues:
                     state.dirty[queue] = None
         marks: dict[Session, PublisherMark] = {}
         for group in lost:
@@ -222,6 +307,8 @@ class Core:
                 self._greeting.expire_later(session, now)
         state.timers.run(now)
         self._revocation.step(now)
+        if state.neighbours:
+            self._traffic.work(now)
         ready, state.ready = state.ready, {}
         for queue in ready:
             if queue in state.queues:
@@ -236,13 +323,18 @@ class Core:
             self._delivery.check_lag(queue)
             if queue.stored and queue.floor(state.end) > queue.stored_floor:
                 state.dirty[queue] = None
+        for each in state.neighbours.values():
+            if each.lane.floor > each.lane.stored_floor:
+                state.dirty_lanes[each.lane] = None
         self._floors_at = -1
         return self._finish(now)
 
     @property
     def needed(self) -> Offset:
         """The first offset that some queue may still have to read, as far as that is stored."""
-        return Offset(min((queue.stored_floor for queue in self._state.queues), default=self._state.end))
+        floors = [queue.stored_floor for queue in self._state.queues]
+        floors += [each.lane.stored_floor for each in self._state.neighbours.values()]
+        return Offset(min(floors, default=self._state.end))
 
     def trimmed(self, first: Offset, now: Now) -> list[Effect]:
         """The log's oldest event now has this offset. Queues that still needed older ones are told of the gap."""
@@ -283,8 +375,15 @@ class Core:
             for connection, reason in slow:
                 if state.connections.get(connection.id) is connection:
                     self._greeting.close(connection, "slow", reason, now)
+        if state.neighbours or state.completion.finished:
+            self._linking.flush(now)
+        too_far, state.too_far = state.too_far, []
+        for peer in sorted({*too_far} & state.neighbours.keys()):
+            if not state.neighbours[peer].leaving:
+                state.counts["links too far behind"] += 1
+                self._linking.detach(peer, self._greeting.close)
         draft = state.draft
-        if state.dirty:
+        if state.dirty or state.dirty_lanes:
             self._add_floors(draft, now)
         if draft.is_empty and draft.committed:
             state.draft = Draft()
@@ -301,7 +400,8 @@ class Core:
             state.pending.append(PendingGroup(ticket, draft))
             state.draft = Draft()
         effects = state.out.drain()
-        timer = SetTimer(now.monotonic) if state.ready or self._revocation.pending else state.timers.next()
+        more = state.ready or self._revocation.pending or self._linking.busy
+        timer = SetTimer(now.monotonic) if more else state.timers.next()
         if timer is not None:
             effects.append(timer)
         return effects
@@ -320,7 +420,51 @@ class Core:
             change = floor_change(queue, state.end)
             draft.changes.append(change)
             draft.floors.append((queue, change.floor))
-        state.dirty = {}
+        for lane in state.dirty_lanes:
+            draft.changes.append(MoveFloor(lane.seat, lane.floor))
+            draft.floors.append((lane, lane.floor))
+        state.dirty, state.dirty_lanes = {}, {}
+
+    # -- neighbours -----------------------------------------------------------------------------------
+
+    def attach(self, peer: str, role: Role, now: Now) -> list[Effect]:
+        """Make a neighbour; `role` is what it is to this broker. It is waited for until it is there, or detached.
+
+        Raises LocalProtocolError for one that exists, or a role that it cannot have.
+        """
+        self._begin(now)
+        self._publishing.match(now)
+        self._linking.attach(Link(peer), role)
+        return self._finish(now)
+
+    def detach(self, peer: str, now: Now) -> list[Effect]:
+        """End a neighbour, with everything that it told; nobody waits for it any more. Raises LocalProtocolError."""
+        self._begin(now)
+        self._linking.detach(Link(peer), self._greeting.close)
+        return self._finish(now)
+
+    def links(self) -> list[LinkStatus]:
+        """How the links are, by name."""
+        return [each.status(self._state.end) for _, each in sorted(self._state.neighbours.items())]
+
+    def path(self, broker: str) -> list[str]:
+        """The brokers on the way to one, this one first; empty if it is not known."""
+        return self._linking.reach.path(broker)
+
+    def relay(self, destination: str, body: bytes, now: Now) -> list[Effect]:
+        """Send something to any broker of the network, at most once. Raises LocalProtocolError if there is no way."""
+        self._begin(now)
+        name = self._linking.reach.name
+        if not self._linking.relay(LinkRelay(destination, name, body)):
+            raise LocalProtocolError(f"there is no way from {name} to {destination} now; try again later")
+        return self._finish(now)
+
+    def _link_closed(self, connection: Connection) -> None:
+        for neighbour in self._state.neighbours.values():
+            if neighbour.dialling is connection:
+                neighbour.dialling = None
+            if neighbour.connection is connection:
+                self._linking.ended(neighbour, "the connection is gone")
 
     # -- what is in it --------------------------------------------------------------------------------
 
@@ -333,6 +477,10 @@ class Core:
     def counts(self) -> dict[str, int]:
         """How often things happened, by name."""
         return dict(sorted(self._state.counts.items()))
+
+    def status(self, queues: int = 20) -> BrokerStatus:
+        """How it is, with so many of the queues that are furthest behind."""
+        return status_of(self._state, queues, self.needed, self.driver())
 
     def session(self, name: str) -> SessionId | None:
         """The id of a session."""

@@ -341,5 +341,5 @@ def _deliveries(  # noqa: PLR0913, PLR0917 - a part of a batch
 
 
 def _still_wanted(queue: LossyQueue, messages: list[Deliver]) -> list[Deliver]:
-    narrowed = [narrowed(each, queue.wanted(each.numbers, each.offset)) for each in messages]
-    return [each for each in narrowed if each.packed]
+    wanted = [(each, queue.wanted(each.numbers, each.offset)) for each in messages]
+    return [narrowed(each, numbers) for each, numbers in wanted if numbers]

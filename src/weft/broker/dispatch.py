@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import msgspec
+
 from weft.broker.advertising import Advertising
 from weft.broker.dead_letters import Dead
 from weft.broker.effects import Now
 from weft.broker.greeting import Greeting
+from weft.broker.link_messages import LINK_MESSAGES, IncomingMessage
 from weft.broker.messages import (
     Ack,
     Advertise,
-    ClientMessage,
+    AskStatus,
     DropDead,
     Failed,
     Goodbye,
@@ -21,6 +26,7 @@ from weft.broker.messages import (
     Pong,
     Replace,
     RetryDead,
+    StatusReport,
     Subscribe,
     Unadvertise,
     Unsubscribe,
@@ -29,28 +35,41 @@ from weft.broker.queue import Queue
 from weft.broker.requests import REFUSALS, RequestError, code_of, session_of
 from weft.broker.sessions import Connection
 from weft.broker.sharing import Sharing
+from weft.broker.status import BrokerStatus
 from weft.broker.subscribing import Subscribing
+
+_encode = msgspec.msgpack.Encoder().encode
 
 
 class Dispatch:
     """Hands the messages of clients on, all but events."""
 
-    def __init__(
-        self, greeting: Greeting, dead: Dead, subscribing: Subscribing, sharing: Sharing, advertising: Advertising
+    def __init__(  # noqa: PLR0913, PLR0917 - the parts of a broker
+        self,
+        greeting: Greeting,
+        dead: Dead,
+        subscribing: Subscribing,
+        sharing: Sharing,
+        advertising: Advertising,
+        status: Callable[[int], BrokerStatus],
     ) -> None:
+        self._status = status
         self._greeting = greeting
         self._dead = dead
         self._subscribing, self._sharing, self._advertising = subscribing, sharing, advertising
         self._delivery, self._publishing = subscribing.delivery, subscribing.publishing
         self._state = subscribing.state
 
-    def handle(self, connection: Connection, message: ClientMessage, now: Now) -> None:
+    def handle(self, connection: Connection, message: IncomingMessage, now: Now) -> None:
         """Do what a message asks for. The first one must be a hello."""
         if connection.session is None or type(message) is Hello:
             if connection.session is None and type(message) is Hello:
                 self._greeting.hello(connection, message, now)
             else:
                 self._greeting.close(connection, "protocol", "a connection begins with one hello", now)
+            return
+        if type(message) in LINK_MESSAGES:
+            self._greeting.close(connection, "protocol", "this connection is not a link", now)
             return
         if type(message) is Ack:
             self._dead.acknowledged(connection, message)
@@ -75,12 +94,15 @@ class Dispatch:
             case _:
                 self._request(connection, message, now)
 
-    def _request(self, connection: Connection, message: ClientMessage, now: Now) -> None:
+    def _request(self, connection: Connection, message: IncomingMessage, now: Now) -> None:
         """A request that may fail, and then changes nothing."""
         about, number = "", 0
         try:
+            if connection.requests is not None and not connection.requests.take(now.monotonic):
+                about, number = _named(message)
+                raise RequestError("rate", f"more than {self._state.limits.requests:g} requests a second; ask later")
             if session_of(connection).leaving:
-                about, number = type(message).__name__.lower(), getattr(message, "number", 0)
+                about, number = _named(message)
                 raise RequestError("leaving", "the session is being removed")
             match message:
                 case Subscribe():
@@ -106,6 +128,11 @@ class Dispatch:
                 case Unadvertise():
                     about, number = "unadvertise", message.number
                     self._advertising.unadvertise(connection, message, now)
+                case AskStatus():
+                    about, number = "status", message.request
+                    self._state.rules.of(connection.principal).check("status")
+                    body = msgspec.Raw(_encode(self._status(message.queues)))
+                    self._state.out.send(connection.id, StatusReport(message.request, body))
                 case ListDead():
                     about, number = "list dead", message.request
                     self._dead.list(connection, message)
@@ -118,3 +145,9 @@ class Dispatch:
         except REFUSALS as error:
             self._state.counts[f"failed: {about}"] += 1
             self._state.out.send(connection.id, Failed(about, number, code_of(error), str(error)))
+
+
+def _named(message: IncomingMessage) -> tuple[str, int]:
+    """What a request is about, as its answer says it."""
+    about = {ListDead: "list dead", RetryDead: "retry dead", DropDead: "drop dead"}.get(type(message))
+    return about or type(message).__name__.lower(), getattr(message, "number", getattr(message, "request", 0))

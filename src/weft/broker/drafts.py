@@ -6,17 +6,19 @@ or the call ends.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from weft.broker.effects import ConnectionId, Now, Ticket
+from weft.broker.link_events import EventLane
 from weft.broker.queue import Queue
 from weft.broker.sessions import Session
 from weft.broker.tail import EventBatch
 from weft.log.base import Events, Group, MovePublisher, Offset, StateChange
+from weft.routing.table import Link
 
 Committed = Callable[[Now], None]
 Rejected = Callable[[str, Now], None]
@@ -49,10 +51,12 @@ class Draft:
         "expiring",
         "first",
         "floors",
+        "foreign",
         "heads",
         "loose",
         "marks",
         "origins",
+        "origins_matched",
         "payloads",
         "rejected",
         "stored",
@@ -65,7 +69,7 @@ class Draft:
         self.rejected: list[Rejected] = []
         self.marks: dict[Session, PublisherMark] = {}
         self.stored: dict[Session, tuple[int, int]] = {}  # epoch and sequence at the end of the draft
-        self.floors: list[tuple[Queue, Offset]] = []
+        self.floors: list[tuple[Queue | EventLane, Offset]] = []
         self.batches: list[EventBatch] = []
         self.urgent = False
         # events that are not yet matched, as columns
@@ -74,10 +78,12 @@ class Draft:
         self.payloads: list[bytes] = []
         self.expires: list[int] = []
         self.expiring = False
-        self.loose: list[tuple[dict[str, Any], bytes, bytes]] = []  # not durable
+        self.foreign: list[tuple[int, int, Link]] = []  # ranges of them that came from neighbours
+        self.loose: list[tuple[dict[str, Any], bytes, bytes, Link | None]] = []  # not durable, and where from
         # events that are matched, for the log
         self.first: Offset | None = None
         self.origins: list[tuple[int, int, int, int]] = []  # session, epoch, first sequence, how many
+        self.origins_matched = 0  # how many of these are of events that are matched
         self._heads: list[bytes] = []
         self._payloads: list[bytes] = []
         self._starts: list[NDArray[np.uint32]] = []
@@ -98,6 +104,8 @@ class Draft:
         self._starts.append(starts)
         self._seats.append(seats)
         self.attributes, self.heads, self.payloads, self.expires, self.expiring = [], [], [], [], False
+        self.foreign = []
+        self.origins_matched = len(self.origins)
 
     def group(self, at: int) -> Group:
         """The group, with the publishers' progress."""
@@ -113,18 +121,28 @@ class Draft:
                 parts = [each[1:] + end for each, end in zip(self._starts, ends.tolist(), strict=False)]
                 starts = np.concatenate([np.zeros(1, np.uint32), *parts]).astype(np.uint32)
                 seats = np.concatenate(self._seats)
-            events = Events(self.first, self._origins(), self._heads, self._payloads, starts, seats)
+            events = Events(
+                self.first, _origins(self.origins, len(self._heads)), self._heads, self._payloads, starts, seats
+            )
         return Group(at, events, tuple(self.changes))
 
-    def _origins(self) -> NDArray[np.int64]:
-        origins = np.empty((len(self._heads), 3), np.int64)
-        at = 0
-        for session, epoch, first, many in self.origins:
+    def new_origins(self) -> NDArray[np.int64]:
+        """The origins of the events that are not yet matched."""
+        return _origins(self.origins[self.origins_matched :], len(self.heads))
+
+
+def _origins(runs: Sequence[tuple[int, int, int, int]], size: int) -> NDArray[np.int64]:
+    origins = np.empty((size, 3), np.int64)
+    at = 0
+    for session, epoch, first, many in runs:
+        if many == 1:
+            origins[at] = session, epoch, first
+        else:
             origins[at : at + many, 0] = session
             origins[at : at + many, 1] = epoch
             origins[at : at + many, 2] = range(first, first + many)
-            at += many
-        return origins
+        at += many
+    return origins
 
 
 class PendingGroup:

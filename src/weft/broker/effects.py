@@ -10,6 +10,7 @@ from typing import NamedTuple, NewType
 
 import msgspec
 
+from weft.broker.link_messages import LinkMessage
 from weft.broker.messages import BrokerMessage
 from weft.log.base import Group
 
@@ -28,7 +29,7 @@ class Send(msgspec.Struct, frozen=True):
     """Send messages, in this order, after those sent on this connection before."""
 
     connection: ConnectionId
-    messages: list[BrokerMessage]
+    messages: list[BrokerMessage | LinkMessage]
 
 
 class Persist(msgspec.Struct, frozen=True):
@@ -51,4 +52,11 @@ class Close(msgspec.Struct, frozen=True):
     connection: ConnectionId
 
 
-Effect = Send | Persist | SetTimer | Close
+class Relayed(msgspec.Struct, frozen=True):
+    """Another broker has sent something to this one, by `relay`."""
+
+    source: str
+    body: bytes
+
+
+Effect = Send | Persist | SetTimer | Close | Relayed

@@ -1,5 +1,8 @@
 """Connections and sessions come and go. Laws: the connection with the highest epoch holds the session, and any other is
 closed; a client is welcome when its session is stored; nothing is delivered before that.
+
+Who is asked for credentials and has not given valid ones learns nothing: whatever such a connection says, and whenever
+it is closed, it gets the same words.
 """
 
 from __future__ import annotations
@@ -8,7 +11,9 @@ from collections.abc import Callable
 
 from weft.broker.effects import Now
 from weft.broker.frames import MAX_FRAME
+from weft.broker.identity import Authenticate, Identity
 from weft.broker.limits import TokenBucket
+from weft.broker.login_end import end_later
 from weft.broker.lossy_queue import LossyQueue
 from weft.broker.messages import VERSION, Bye, Hello, Revoked, SubNumber, Welcome
 from weft.broker.queue import Queue
@@ -19,7 +24,9 @@ from weft.errors import AccessError
 from weft.log.base import NEVER, AdvertRow, Put, Remove, SessionRow, SubRow
 from weft.routing.table import ClientId
 
-Authenticate = Callable[[Hello], str]  # the principal of a connection; raises AccessError
+_BURST = 100  # requests that may come at once where their rate is limited
+
+REFUSED = Bye("refused", "the broker refused the connection; check your credentials, or ask the broker's operator")
 
 
 class Greeting:
@@ -37,20 +44,39 @@ class Greeting:
         self._sharing = sharing
         self._authenticate = authenticate
         self._fingerprint = fingerprint
+        self.link_closed: Callable[[Connection], None] = lambda _: None
 
     # -- connections ----------------------------------------------------------------------------------
 
-    def connected(self, connection: Connection) -> None:
+    def connected(self, connection: Connection, now: Now) -> None:
         """A connection is there; it must say hello in time."""
+        state, limits = self._state, self._state.limits
+        if connection.authenticate is None:
+            connection.authenticate = self._authenticate
+        if len(state.connections) >= limits.all_connections:
+            state.counts["connections refused"] += 1
+            state.out.send(connection.id, REFUSED)
+            state.out.close(connection.id)
+            return
+        state.connections[connection.id] = state.strangers[connection.id] = connection
+        if len(state.strangers) > limits.strangers:
+            state.counts["strangers pushed out"] += 1
+            self.close(next(iter(state.strangers.values())), "hello", "too many connections have not said hello", now)
+        state.timers.add(connection.heard + limits.hello, lambda later: self._silent(connection, later))
+
+    def dialled(self, connection: Connection) -> None:
+        """We have opened a connection; the other side must say hello in time."""
         state = self._state
         state.connections[connection.id] = connection
-        state.timers.add(connection.heard + state.limits.hello, lambda now: self._silent(connection, now))
+        state.timers.add(connection.heard + state.limits.hello, lambda later: self._silent(connection, later))
 
     def _silent(self, connection: Connection, now: Now) -> None:
         """Close a connection that has said nothing for too long."""
         state = self._state
         if state.connections.get(connection.id) is not connection:
             return
+        if connection.link is not None:
+            return  # links have heartbeats
         if connection.session is None:
             self.close(connection, "hello", "no hello came in time", now)
             return
@@ -64,8 +90,9 @@ class Greeting:
             state.timers.add(due, lambda later: self._silent(connection, later))
 
     def close(self, connection: Connection, code: str, reason: str, now: Now) -> None:
-        """End a connection, and say why."""
-        self._state.out.send(connection.id, Bye(code, reason))
+        """End a connection, and say why, unless it has yet to say who it is."""
+        stranger = connection.session is None and connection.authenticate is not None and not connection.principal
+        self._state.out.send(connection.id, REFUSED if stranger else Bye(code, reason))
         self._state.out.close(connection.id)
         self.closed(connection, now)
 
@@ -73,12 +100,20 @@ class Greeting:
         """A connection is gone: what it had not acknowledged returns."""
         state = self._state
         del state.connections[connection.id]
+        state.strangers.pop(connection.id, None)
+        if connection.link is not None or connection.dialled is not None:
+            self.link_closed(connection)
+            return
         flights, connection.flights = connection.flights, {}
         for queue, flight in flights.values():
             queue.detach(flight, state.end)
             if queue.flights:
                 state.fresh.append(queue)
         session = connection.session
+        if session is not None:
+            state.logins[connection.principal] -= 1
+            if not state.logins[connection.principal]:
+                del state.logins[connection.principal]
         if session is None or session.connection != connection.id:
             return
         session.connection = None
@@ -100,16 +135,20 @@ class Greeting:
         """The first message of a connection. A client that is not welcome is told why, and the connection closed."""
         state = self._state
         try:
-            principal = self._checked(connection, message)
+            who = self._identity(connection, message)
+            connection.principal = principal = who.principal
             session = state.names.get(message.session)
+            self._check(message, principal, session)
             if session is not None:
                 self._check_resume(session, message, principal)
         except AccessError as error:
             state.counts["hello refused"] += 1
             self.close(connection, "refused", str(error), now)
             return
-        connection.principal = principal
         limits = state.limits
+        if limits.requests:
+            connection.requests = TokenBucket(limits.requests, _BURST)
+        end_later(state, self.close, connection, who.until, now)
         connection.window_events = max(1, min(message.window_events, limits.window_events))
         connection.window_bytes = max(1, min(message.window_bytes, limits.window_bytes))
         if limits.idle:
@@ -123,6 +162,8 @@ class Greeting:
             state.counts["taken over"] += 1
             self.close(old, "taken over", "a newer connection has taken the session over", now)
         connection.session, session.connection = session, connection.id
+        state.strangers.pop(connection.id, None)
+        state.logins[principal] += 1
         session.epoch = message.epoch or before + 1
         session.pub_over, session.expires = False, NEVER
         session.keep = message.expires * 1_000_000 or limits.expires
@@ -130,6 +171,7 @@ class Greeting:
             session.pub_epoch, session.pub_received = message.pub_epoch, 0
         welcome = self._welcome(session, resumed)
         if not session.durable:
+            connection.welcomed = True
             state.out.send(connection.id, welcome)
             return
         state.draft.changes.append(Put(session.row()))
@@ -139,19 +181,27 @@ class Greeting:
             lambda reason, later: self._unwelcome(connection, session, None if not resumed else before, reason, later)
         )
 
-    def _checked(self, connection: Connection, message: Hello) -> str:
+    @staticmethod
+    def _identity(connection: Connection, message: Hello) -> Identity:
+        """Who it is. Raises AccessError: the reason is for the operator, who has it already."""
+        if connection.authenticate is None:
+            return Identity("")
+        who = connection.authenticate(message.credentials)
+        if not who.principal:
+            raise AccessError("a principal has a name")
+        return who
+
+    def _check(self, message: Hello, principal: str, session: Session | None) -> None:
         oldest, newest = message.versions
         if not oldest <= VERSION <= newest:
             raise AccessError(f"this broker speaks version {VERSION} of the protocol, the client {oldest} to {newest}")
         if len(message.session) > self._state.limits.name:
             raise AccessError(f"the name of a session has at most {self._state.limits.name} characters")
-        principal = self._authenticate(message) if self._authenticate is not None else ""
         if message.fingerprint not in ("", self._fingerprint):
             raise AccessError("the client expects another schema than this broker has")
-        same = sum(1 for each in self._state.connections.values() if each.principal == principal and each.session)
-        if same >= self._state.limits.connections and connection.session is None:
+        others = self._state.logins[principal] - (session is not None and session.connection is not None)
+        if others >= self._state.limits.connections:
             raise AccessError(f"a principal has at most {self._state.limits.connections:,} connections")
-        return principal
 
     def _check_resume(self, session: Session, message: Hello, principal: str) -> None:
         if session.owner != principal:
@@ -164,9 +214,8 @@ class Greeting:
             raise AccessError(f"publisher epoch {message.pub_epoch} is below {session.pub_epoch}, the last one")
 
     def _new(self, name: str, owner: str) -> Session:
-        state, limits = self._state, self._state.limits
-        bucket = TokenBucket(limits.rate, limits.burst) if limits.rate else None
-        session = Session(state.new_session_id(), name, owner, bucket)
+        state = self._state
+        session = Session(state.new_session_id(), name, owner, state.bucket_of(owner))
         state.sessions[session.id] = session
         if name:
             state.names[name] = session
@@ -197,6 +246,8 @@ class Greeting:
             return
         state.out.send(connection.id, welcome)
         self._tell_revoked(connection, session)
+        connection.welcomed = True
+        self._subscribing.announcing.welcomed(session)
         for number, queue in sorted(session.queues.items()):
             if isinstance(queue, Queue) and not queue.share and queue.stored:
                 self._subscribing.attach(connection, queue, number, SubNumber(0))
@@ -275,6 +326,7 @@ class Greeting:
             drop = [stored for stored, _ in session.adverts.values()]
             state.tell(state.seats.table.advertise(ClientId(str(session.id)), {}, drop))  # type: ignore[arg-type]
         state.sessions.pop(session.id, None)
+        self._subscribing.announcing.forget(session)
         if session.name and state.names.get(session.name) is session:
             del state.names[session.name]
         assert not any(isinstance(queue, LossyQueue) for queue in session.queues.values())

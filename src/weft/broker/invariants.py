@@ -5,6 +5,7 @@ from __future__ import annotations
 from weft.broker.lossy_queue import LossyQueue
 from weft.broker.queue import Queue
 from weft.broker.state import BrokerState
+from weft.routing.table import About
 
 
 def check(state: BrokerState) -> None:
@@ -18,6 +19,7 @@ def check(state: BrokerState) -> None:
     _check_sessions(state)
     _check_queues(state)
     _check_connections(state)
+    _check_links(state)
     state.tail.check()
     slots = [sub.slot for session in state.sessions.values() for sub in session.subs.values()]
     private = [
@@ -81,8 +83,24 @@ def _check_connections(state: BrokerState) -> None:
         session = connection.session
         if session is None:
             assert not connection.flights
+            assert connection.link is None or connection.link.connection is connection
             continue
         assert session.connection == connection.id
         for number, (queue, flight) in connection.flights.items():
             assert session.queues.get(number) is queue or queue.leaving == queue.members.keys()
             assert flight in queue.flights
+
+
+def _check_links(state: BrokerState) -> None:
+    table = state.seats.table
+    seats = [seat for each in state.neighbours.values() for seat in (each.seat, each.lane.cold_seat)]
+    assert len(set(seats)) == len(seats)
+    assert all(seat < state.next_seat for seat in seats)
+    for peer, neighbour in state.neighbours.items():
+        assert neighbour.peer == peer
+        assert neighbour.got <= neighbour.received
+        connection = neighbour.connection
+        assert connection is None or state.connections[connection.id] is connection
+        neighbour.lane.check(state.next)
+        neighbour.receiver.check()
+        neighbour.sender.check((len(table.told(peer)), len(table.told(peer, About.ADVERTISEMENTS))))

@@ -15,11 +15,12 @@ class ClientLimits:
 
     # of a principal or session
     connections: int = 1_000  # of one principal at a time
+    requests: float = 0.0  # subscriptions and other requests a second of one connection, 0 is any; a burst of 100
     subscriptions: int = 100_000  # of one session
     queues: int = 10_000  # of one session
     adverts: int = 1_000  # of one session
     filter: int = MAX_TEXT  # bytes of a filter's text
-    rate: float = 0.0  # events a second of one session, 0 is any; `burst` may come at once
+    rate: float = 0.0  # events a second of one principal, 0 is any; `burst` may come at once
     burst: int = 1_000
     name: int = 256  # characters of a session's name, or of a shared queue's
 
@@ -34,6 +35,8 @@ class ClientLimits:
     longest_backoff: int = 60_000_000
 
     # of a broker
+    all_connections: int = 50_000  # at a time
+    strangers: int = 1_000  # connections that have not said hello; beyond that the oldest of them is closed
     tail: int = 64 << 20  # bytes of recent events that are kept in memory
     floors: int = 50_000  # after which acknowledgements are stored
     turn: int = 2_000  # events that are read from the log in one turn
@@ -41,16 +44,28 @@ class ClientLimits:
     idle: int = 0  # a connection that is silent for longer is closed; 0 is never
     expires: int = 0  # a session without a connection is removed after this; 0 is never
 
+    # of a link
+    link_events: int = 4_096  # unacknowledged events
+    link_bytes: int = 4 << 20
+    link_frames: int = 16  # unacknowledged control frames
+    link_control: int = 20_000  # items that may wait to be told; with more, the neighbour is told anew what differs
+    link_lag: int = 1 << 40  # offsets that a neighbour may be behind; one that is further behind is detached
+    heartbeat: int = 5_000_000
+    link_silence: int = 20_000_000  # a link on which nothing was heard for longer is closed
+    digests: int = 6  # heartbeats between two comparisons with a neighbour
+    audit: int = 64  # items that are compared with their hashes at each heartbeat
+    slice: int = 8  # items that the table learns in one turn, and steps of what is pending
+
 
 class TokenBucket:
-    """How many events of a session may come now.
+    """How many events or requests may come now.
 
     >>> bucket = TokenBucket(rate=2.0, burst=1)
     >>> bucket.take(0), bucket.take(0), bucket.take(500_000)
     (True, False, True)
     """
 
-    __slots__ = ("_burst", "_last", "_left", "_rate")
+    __slots__ = ("__weakref__", "_burst", "_last", "_left", "_rate")
 
     def __init__(self, rate: float, burst: int) -> None:
         self._rate = rate / 1e6

@@ -37,7 +37,7 @@ EVENT_TYPE = "application/octet-stream"  # what a payload is unless its datacont
 _encode = msgspec.msgpack.Encoder().encode
 
 
-class _Message(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
+class Message(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
     """One message; on the wire an array of its tag and its fields."""
 
 
@@ -58,7 +58,7 @@ def unpack(packed: bytes) -> list[SubNumber]:
 # -- from a client --------------------------------------------------------------------------------
 
 
-class Hello(_Message, frozen=True, tag=1):
+class Hello(Message, frozen=True, tag=1):
     """The first message of a connection. A session with a name outlives its connections; one without does not."""
 
     versions: tuple[Natural, Natural] = (VERSION, VERSION)  # the oldest and the newest that the client speaks
@@ -77,13 +77,13 @@ class Hello(_Message, frozen=True, tag=1):
         return f"Hello(session={self.session!r}, versions={self.versions}, credentials={credentials})"
 
 
-class NewEpoch(_Message, frozen=True, tag=2):
+class NewEpoch(Message, frozen=True, tag=2):
     """The publisher begins an epoch; its next event has number 1."""
 
     pub_epoch: Natural
 
 
-class Publish(_Message, frozen=True, tag=3):
+class Publish(Message, frozen=True, tag=3):
     """An event. `attributes` is a MessagePack map from names to values, which is passed on as it is; see `of`."""
 
     sequence: Natural  # 0 for an event that is not durable: it is neither stored nor confirmed
@@ -104,7 +104,7 @@ class Publish(_Message, frozen=True, tag=3):
         return Publish(sequence, msgspec.Raw(_encode(dict(attributes))), payload, datacontenttype, ttl)
 
 
-class Subscribe(_Message, frozen=True, tag=4):
+class Subscribe(Message, frozen=True, tag=4):
     """Subscribe, into a queue. The options of a queue are those of the subscription that creates it.
 
     A durable queue belongs to a session with a name. Its events are kept until they are acknowledged; those of other
@@ -127,33 +127,33 @@ class Subscribe(_Message, frozen=True, tag=4):
     disconnect: bool = False  # what happens past it: the connection is closed; otherwise the oldest events are dropped
 
 
-class Replace(_Message, frozen=True, tag=5):
+class Replace(Message, frozen=True, tag=5):
     """Give a subscription another filter. `Accepted.offset` is the first event to which the new one applies."""
 
     number: AnySub
     filter: str
 
 
-class Unsubscribe(_Message, frozen=True, tag=6):
+class Unsubscribe(Message, frozen=True, tag=6):
     """End a subscription. A queue without subscriptions is removed with all that waits in it."""
 
     number: AnySub
 
 
-class Advertise(_Message, frozen=True, tag=7):
+class Advertise(Message, frozen=True, tag=7):
     """Promise to publish only what this filter, or another advertisement of the session, matches."""
 
     number: Natural
     filter: str
 
 
-class Unadvertise(_Message, frozen=True, tag=8):
+class Unadvertise(Message, frozen=True, tag=8):
     """Take a promise back."""
 
     number: Natural
 
 
-class Ack(_Message, frozen=True, tag=9):
+class Ack(Message, frozen=True, tag=9):
     """Everything that this connection was sent from a queue below `floor`, and in the ranges, is done with."""
 
     queue: AnyQueue
@@ -161,7 +161,7 @@ class Ack(_Message, frozen=True, tag=9):
     ranges: Annotated[tuple[Range, ...], Meta(max_length=1_000)] = ()
 
 
-class Nack(_Message, frozen=True, tag=10):
+class Nack(Message, frozen=True, tag=10):
     """These deliveries failed; they return later, and after some failures become dead letters with this reason."""
 
     queue: AnyQueue
@@ -169,7 +169,7 @@ class Nack(_Message, frozen=True, tag=10):
     reason: str = ""
 
 
-class ListDead(_Message, frozen=True, tag=11):
+class ListDead(Message, frozen=True, tag=11):
     """Ask for dead letters of a queue, above an offset. `request` comes back with the answer."""
 
     request: Natural
@@ -178,7 +178,7 @@ class ListDead(_Message, frozen=True, tag=11):
     limit: Natural = 100
 
 
-class RetryDead(_Message, frozen=True, tag=12):
+class RetryDead(Message, frozen=True, tag=12):
     """Deliver dead letters once more. One that is acknowledged then is removed, any other stays."""
 
     request: Natural
@@ -186,7 +186,7 @@ class RetryDead(_Message, frozen=True, tag=12):
     offsets: Offsets
 
 
-class DropDead(_Message, frozen=True, tag=13):
+class DropDead(Message, frozen=True, tag=13):
     """Remove dead letters."""
 
     request: Natural
@@ -194,16 +194,23 @@ class DropDead(_Message, frozen=True, tag=13):
     offsets: Offsets
 
 
-class Ping(_Message, frozen=True, tag=14):
+class Ping(Message, frozen=True, tag=14):
     """Ask for a `Pong`; also says that the client is there."""
 
     token: Natural = 0
 
 
-class Goodbye(_Message, frozen=True, tag=15):
+class Goodbye(Message, frozen=True, tag=15):
     """The client ends the connection. With `forget` its session goes too, with all subscriptions."""
 
     forget: bool = False
+
+
+class AskStatus(Message, frozen=True, tag=16):
+    """Ask how the broker is, with so many of the queues that are furthest behind. It needs the right `status`."""
+
+    request: Natural
+    queues: Annotated[int, Meta(ge=0, le=1_000)] = 20
 
 
 ClientMessage = (
@@ -222,12 +229,13 @@ ClientMessage = (
     | DropDead
     | Ping
     | Goodbye
+    | AskStatus
 )
 
 # -- from a broker --------------------------------------------------------------------------------
 
 
-class Welcome(_Message, frozen=True, tag=32):
+class Welcome(Message, frozen=True, tag=32):
     """The session is this connection's, and what the broker knows of it is stored."""
 
     version: int
@@ -244,7 +252,7 @@ class Welcome(_Message, frozen=True, tag=32):
     idle: int = 0  # microseconds of silence after which the broker closes the connection; 0 is never
 
 
-class Published(_Message, frozen=True, tag=33):
+class Published(Message, frozen=True, tag=33):
     """Each event of the epoch up to `upto` is stored. `absent` counts values that the schema refused, by name."""
 
     pub_epoch: int
@@ -252,7 +260,7 @@ class Published(_Message, frozen=True, tag=33):
     absent: dict[str, int] = {}
 
 
-class Refused(_Message, frozen=True, tag=34):
+class Refused(Message, frozen=True, tag=34):
     """An event was not stored. With a sequence above 0 the epoch is over, and no later event of it is stored."""
 
     pub_epoch: int
@@ -261,7 +269,7 @@ class Refused(_Message, frozen=True, tag=34):
     reason: str
 
 
-class Accepted(_Message, frozen=True, tag=35):
+class Accepted(Message, frozen=True, tag=35):
     """A request about a subscription or an advertisement is done and stored; it holds from `offset` on."""
 
     about: str  # subscribe, replace, unsubscribe, advertise, unadvertise
@@ -269,13 +277,28 @@ class Accepted(_Message, frozen=True, tag=35):
     offset: Offset
 
 
-class Complete(_Message, frozen=True, tag=36):
-    """A subscription is active on every path: no event published from now on is missed."""
+class Complete(Message, frozen=True, tag=36):
+    """A subscription is active on every path: no event published from now on is missed.
+
+    An advertisement is complete when every broker knows it: nothing published within it from now on is missed.
+    """
 
     number: SubNumber
+    about: str = "subscribe"  # or replace, or advertise
 
 
-class Failed(_Message, frozen=True, tag=37):
+class Incomplete(Message, frozen=True, tag=62):
+    """A request that was accepted is not complete, and waits for these neighbours of the broker, which are not there.
+
+    It comes again whenever they are others; an empty list says that all are there.
+    """
+
+    number: int
+    about: str
+    missing: tuple[str, ...]
+
+
+class Failed(Message, frozen=True, tag=37):
     """A request changed nothing."""
 
     about: str
@@ -284,7 +307,7 @@ class Failed(_Message, frozen=True, tag=37):
     reason: str
 
 
-class Deliver(_Message, frozen=True, tag=38):
+class Deliver(Message, frozen=True, tag=38):
     """An event for some subscriptions of a queue. Offset 0 is an event that is not durable."""
 
     queue: QueueNumber
@@ -309,7 +332,7 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
     expires: int = NEVER
 
 
-class Gap(_Message, frozen=True, tag=39):
+class Gap(Message, frozen=True, tag=39):
     """Events from `first` to before `end` are lost to a durable queue: it was too far behind, or they are gone."""
 
     queue: QueueNumber
@@ -317,7 +340,7 @@ class Gap(_Message, frozen=True, tag=39):
     end: Offset
 
 
-class Dropped(_Message, frozen=True, tag=40):
+class Dropped(Message, frozen=True, tag=40):
     """So many events of a queue were dropped since the last such message, because the connection was too slow."""
 
     queue: QueueNumber
@@ -335,7 +358,7 @@ class DeadLetter(msgspec.Struct, frozen=True, array_like=True):
     payload: bytes
 
 
-class DeadLetters(_Message, frozen=True, tag=41):
+class DeadLetters(Message, frozen=True, tag=41):
     """The answer to `ListDead`: in order of offsets; `more` if there may be others above the last."""
 
     request: int
@@ -343,27 +366,34 @@ class DeadLetters(_Message, frozen=True, tag=41):
     more: bool
 
 
-class DeadDone(_Message, frozen=True, tag=42):
+class DeadDone(Message, frozen=True, tag=42):
     """The answer to `RetryDead` and `DropDead`, with the offsets that were dead letters."""
 
     request: int
     offsets: tuple[Offset, ...]
 
 
-class Pong(_Message, frozen=True, tag=43):
+class Pong(Message, frozen=True, tag=43):
     """The answer to `Ping`."""
 
     token: int
 
 
-class Bye(_Message, frozen=True, tag=44):
+class Bye(Message, frozen=True, tag=44):
     """The broker ends the connection after this message."""
 
     code: str
     reason: str
 
 
-class Revoked(_Message, frozen=True, tag=60):
+class StatusReport(Message, frozen=True, tag=45):
+    """The answer to `AskStatus`."""
+
+    request: int
+    body: msgspec.Raw  # a map, as `weft.broker.status.BrokerStatus` has it; new versions may add to it
+
+
+class Revoked(Message, frozen=True, tag=60):
     """The broker has ended a subscription, because the access rules no longer allow it."""
 
     number: SubNumber
@@ -376,6 +406,7 @@ BrokerMessage = (
     | Refused
     | Accepted
     | Complete
+    | Incomplete
     | Failed
     | Deliver
     | Gap
@@ -384,5 +415,6 @@ BrokerMessage = (
     | DeadDone
     | Pong
     | Bye
+    | StatusReport
     | Revoked
 )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 
-from weft.broker.effects import Close, ConnectionId, Effect, Now, Persist, Send, SetTimer
+from weft.broker.effects import Close, ConnectionId, Effect, Now, Persist, Relayed, Send, SetTimer
+from weft.broker.link_messages import LinkMessage
 from weft.broker.messages import BrokerMessage
 
 
@@ -14,14 +15,15 @@ class Outbox:
 
     def __init__(self) -> None:
         self._persists: list[Persist] = []
-        self._sends: dict[ConnectionId, list[BrokerMessage]] = {}
+        self._sends: dict[ConnectionId, list[BrokerMessage | LinkMessage]] = {}
+        self._relayed: list[Relayed] = []
         self._closed: list[ConnectionId] = []
 
-    def send(self, connection: ConnectionId, *messages: BrokerMessage) -> None:
+    def send(self, connection: ConnectionId, *messages: BrokerMessage | LinkMessage) -> None:
         """Send messages on a connection."""
         self.send_all(connection, messages)
 
-    def send_all(self, connection: ConnectionId, messages: Sequence[BrokerMessage]) -> None:
+    def send_all(self, connection: ConnectionId, messages: Sequence[BrokerMessage | LinkMessage]) -> None:
         """Send many messages on a connection."""
         sends = self._sends.get(connection)
         if sends is None:
@@ -37,14 +39,19 @@ class Outbox:
         """Store a group."""
         self._persists.append(effect)
 
+    def relayed(self, effect: Relayed) -> None:
+        """Hand something to the driver."""
+        self._relayed.append(effect)
+
     def drain(self) -> list[Effect]:
         """The effects so far."""
-        if not (self._persists or self._sends or self._closed):
+        if not (self._persists or self._sends or self._closed or self._relayed):
             return []
         effects: list[Effect] = [*self._persists]
         effects += [Send(connection, messages) for connection, messages in self._sends.items()]
         effects += map(Close, self._closed)
-        self._persists, self._sends, self._closed = [], {}, []
+        effects += self._relayed
+        self._persists, self._sends, self._closed, self._relayed = [], {}, [], []
         return effects
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from weft.broker.delivery import Delivery
 from weft.broker.drafts import PublisherMark
 from weft.broker.effects import ConnectionId, Now
+from weft.broker.linking import Linking, with_seats
 from weft.broker.messages import NewEpoch, Publish, Published, Refused
 from weft.broker.sessions import Connection, Session
 from weft.broker.state import BrokerState
@@ -21,9 +22,10 @@ from weft.routing.table import ClientId
 class Publishing:
     """Takes events in. `advertised` if the table has advertisements: then only what is advertised may be published."""
 
-    def __init__(self, state: BrokerState, delivery: Delivery, advertised: bool) -> None:
+    def __init__(self, state: BrokerState, delivery: Delivery, linking: Linking, advertised: bool) -> None:
         self._state = state
         self._delivery = delivery
+        self._linking = linking
         self._advertised = advertised
 
     def publish(self, connection: Connection, messages: Sequence[Publish], now: Now) -> None:
@@ -57,7 +59,7 @@ class Publishing:
                 for name in state.door.absent:
                     session.absent[name] = session.absent.get(name, 0) + 1
             if not sequence:
-                draft.loose.append((admitted, head, message.payload))
+                draft.loose.append((admitted, head, message.payload, None))
                 continue
             received = sequence
             attributes.append(admitted)
@@ -116,12 +118,19 @@ class Publishing:
             first = state.next
             state.next = Offset(first + len(draft.attributes))
             expires = draft.expires if draft.expiring else None
-            batch = EventBatch(first, state.at, draft.heads, draft.payloads, expires, matched)
-            draft.add_batch(batch, matched.starts, matched.seats)
+            if not state.neighbours:
+                batch = EventBatch(first, state.at, draft.heads, draft.payloads, expires, matched)
+                draft.add_batch(batch, matched.starts, matched.seats)
+            else:
+                routes, origins = self._linking.route(draft.attributes, draft.foreign), draft.new_origins()
+                batch = EventBatch(first, state.at, draft.heads, draft.payloads, expires, matched, origins, routes)
+                draft.add_batch(batch, *with_seats(matched, routes))
         if draft.loose:
             loose, draft.loose = draft.loose, []
-            matched = state.seats.match([attributes for attributes, _, _ in loose])
-            heads, payloads = [head for _, head, _ in loose], [payload for _, _, payload in loose]
+            if state.neighbours:
+                self._linking.loose(loose)
+            matched = state.seats.match([attributes for attributes, _, _, _ in loose])
+            heads, payloads = [head for _, head, _, _ in loose], [payload for _, _, payload, _ in loose]
             self._delivery.loose(EventBatch(state.next, state.at, heads, payloads, None, matched), now)
 
     # -- confirmations --------------------------------------------------------------------------------

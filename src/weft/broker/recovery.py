@@ -5,8 +5,10 @@ delivered and not acknowledged is delivered again, with an attempt above 1.
 from __future__ import annotations
 
 from weft.broker.advertising import client_number, seat_of
+from weft.broker.announcing import Announcing
 from weft.broker.event_reader import EventReader
-from weft.broker.limits import TokenBucket
+from weft.broker.link_rows import SETTINGS, heard
+from weft.broker.linking import Linking
 from weft.broker.messages import SubNumber
 from weft.broker.queue import Queue
 from weft.broker.row_options import SHARED, MemberOptions, QueueOptions, queue_of, read_options
@@ -14,17 +16,19 @@ from weft.broker.sessions import Session, Subscription
 from weft.broker.state import BrokerState
 from weft.errors import LogError
 from weft.index.base import SubId
+from weft.language.ast import Filter
 from weft.language.text import parse, parse_many
 from weft.log.base import Offset, SeatId, State, SubRow
-from weft.routing.table import ClientId
+from weft.routing.table import ClientId, Kept
 
 
-def restore(state: BrokerState, reader: EventReader, kept: State) -> None:
-    """Take back what the log has, before any connection comes. Raises LogError for rows that do not fit together."""
-    limits = state.limits
+def restore(state: BrokerState, reader: EventReader, kept: State, linking: Linking, announcing: Announcing) -> None:
+    """Take back what the log has, before any connection comes. Raises LogError for rows that do not fit together.
+
+    The table has all local subscriptions and everything that neighbours told before it tells anybody anything.
+    """
     for row in kept.sessions.values():
-        bucket = TokenBucket(limits.rate, limits.burst) if limits.rate else None
-        session = Session(row.id, row.name, row.owner, bucket)
+        session = Session(row.id, row.name, row.owner, state.bucket_of(row.owner))
         session.epoch, session.expires = row.epoch, row.expires
         session.pub_epoch, session.pub_received = row.pub_epoch, row.pub_seq
         state.sessions[session.id] = state.names[session.name] = session
@@ -39,7 +43,8 @@ def restore(state: BrokerState, reader: EventReader, kept: State) -> None:
             queues[row_.seat] = _queue(state, row_, options, kept)
             if options.replay and row_.floor < row_.since:
                 replays[options.replay] = queues[row_.seat]
-    _subscriptions(state, queues, members)
+    adverts = _adverts(state, kept)
+    _subscriptions(state, queues, members, kept, adverts)
     for seat, queue in replays.items():
         if seat not in queue.members:  # who asked for older events has left
             queue.advance(max(queue.cursor, queue.replay_until))
@@ -47,13 +52,23 @@ def restore(state: BrokerState, reader: EventReader, kept: State) -> None:
             continue
         sub = state.sessions[queue.session].subs[queue.members[SeatId(seat)]]  # type: ignore[index]
         reader.replays[queue] = SeatId(seat), parse(sub.text)
+    if kept.links:
+        linking.restore(kept)
+        subs = [(session, sub) for session in state.sessions.values() for sub in session.subs.values()]
+        announcing.restored(subs)
+
+
+def _adverts(state: BrokerState, kept: State) -> dict[ClientId, dict[SubId, Filter]]:
+    """The advertisements of each session."""
+    found: dict[ClientId, dict[SubId, Filter]] = {}
     for advert in kept.adverts.values():
         state.next_seat = SeatId(max(state.next_seat, seat_of(advert.id) + 1))
         owner = state.sessions.get(advert.session)
         if owner is None:
             raise LogError(f"advertisement {advert.id} in the log belongs to no session")
-        state.seats.table.advertise(ClientId(str(owner.id)), {SubId(advert.id): parse(advert.filter)}, ())
+        found.setdefault(ClientId(str(owner.id)), {})[SubId(advert.id)] = parse(advert.filter)
         owner.adverts[client_number(advert.id)] = advert.id, advert.filter
+    return found
 
 
 def _queue(state: BrokerState, row: SubRow, options: QueueOptions, kept: State) -> Queue:
@@ -71,7 +86,13 @@ def _queue(state: BrokerState, row: SubRow, options: QueueOptions, kept: State) 
     return queue
 
 
-def _subscriptions(state: BrokerState, queues: dict[int, Queue], members: list[tuple[SubRow, MemberOptions]]) -> None:
+def _subscriptions(
+    state: BrokerState,
+    queues: dict[int, Queue],
+    members: list[tuple[SubRow, MemberOptions]],
+    kept: State,
+    adverts: dict[ClientId, dict[SubId, Filter]],
+) -> None:
     """All subscriptions at once. Cost: that of the table, and some 10 us each."""
     texts = [row.filter for row, _ in members]
     try:
@@ -80,8 +101,11 @@ def _subscriptions(state: BrokerState, queues: dict[int, Queue], members: list[t
         raise LogError(f"a subscription in the log belongs to queue seat {error}, which is not there") from None
     numbers = [SubNumber(row.number) for row, _ in members]
     seats = [row.seat for row, _ in members]
-    slots, tells = state.seats.add_many(parse_many(texts), seats, homes, numbers)
-    state.tell(tells)
+    filters = parse_many(texts)
+    slots = state.seats.add_many(filters, seats, homes, numbers)
+    settings = kept.meta.get(SETTINGS, b"").decode()
+    links = heard(kept, state.seats.table.codec)
+    state.seats.table.restore(Kept(dict(zip(slots, filters, strict=True)), adverts, links, settings))
     for (row, _), slot, queue in zip(members, slots, homes, strict=True):
         sub = Subscription(SubNumber(row.number), row.filter, slot, row.seat, queue, row.since)
         queue.members[row.seat] = sub.number

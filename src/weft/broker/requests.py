@@ -6,10 +6,11 @@ asked, or nowhere.
 
 from __future__ import annotations
 
+from weft.broker.announcing import Announcing, Still
 from weft.broker.delivery import Delivery
 from weft.broker.effects import Now
 from weft.broker.flight import Flight
-from weft.broker.messages import Accepted, BrokerMessage, Complete, Failed, QueueNumber, SubNumber
+from weft.broker.messages import Accepted, BrokerMessage, Failed, QueueNumber, SubNumber
 from weft.broker.publishing import Publishing
 from weft.broker.queue import Queue
 from weft.broker.sessions import Connection, Session, Subscription
@@ -41,8 +42,9 @@ def code_of(error: Exception) -> str:
 class Requests:
     """Changes that are part of the current draft."""
 
-    def __init__(self, state: BrokerState, delivery: Delivery, publishing: Publishing) -> None:
+    def __init__(self, state: BrokerState, delivery: Delivery, publishing: Publishing, announcing: Announcing) -> None:
         self.state = state
+        self.announcing = announcing
         self.delivery = delivery
         self.publishing = publishing
 
@@ -72,6 +74,16 @@ class Requests:
 
         self.state.draft.urgent = True
         self.state.draft.committed.append(committed)
+
+    def answer_change(self, connection: Connection, done: Accepted, still: Still, stored: bool = True) -> None:
+        """Answer a request that has changed the table: now, or when the draft is stored; and when it is complete."""
+        announcement = self.announcing.begin(session_of(connection), done.about, done.number, still)
+        if not stored:
+            self.state.out.send(connection.id, done)
+            self.announcing.accepted(announcement)
+            return
+        self.answer(connection, done)
+        self.state.draft.committed.append(lambda _: self.announcing.accepted(announcement))
 
     def fail(self, connection: Connection, about: str, number: int, reason: str) -> None:
         """A request could not be stored."""
@@ -125,11 +137,6 @@ class Requests:
             changes += [Remove(DeadRow, (letter.seat, letter.offset)) for letter in letters]
             after = letters[-1].offset
         return changes
-
-
-def accepted(about: str, number: SubNumber, offset: Offset) -> tuple[Accepted, Complete]:
-    """Without links a subscription is complete when it is accepted."""
-    return Accepted(about, number, offset), Complete(number)
 
 
 def session_of(connection: Connection) -> Session:

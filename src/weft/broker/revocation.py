@@ -40,7 +40,7 @@ class Revocation(Requests):
     """Ends what new rules no longer allow."""
 
     def __init__(self, subscribing: Subscribing, sharing: Sharing) -> None:
-        super().__init__(subscribing.state, subscribing.delivery, subscribing.publishing)
+        super().__init__(subscribing.state, subscribing.delivery, subscribing.publishing, subscribing.announcing)
         self._subscribing, self._sharing = subscribing, sharing
 
     @property

@@ -99,18 +99,14 @@ class LocalSeats:
 
     def add_many(
         self, filters: Sequence[Filter], seats: Sequence[SeatId], queues: Sequence[Any], numbers: Sequence[SubNumber]
-    ) -> tuple[list[Slot], list[Tell]]:
-        """Add many at once, when a broker starts."""
+    ) -> list[Slot]:
+        """Add many at once, when a broker starts; the table gets them together with what neighbours told."""
         slots = [SubId(self._used + place) for place in range(len(filters))]
-        tells: list[Tell] = []
-        for start in range(0, len(slots), 256):
-            some = range(start, min(start + 256, len(slots)))
-            tells += self.table.change({slots[n]: filters[n] for n in some}, ())
         if slots:
             self._index.add_forms(slots, [normalize(each) for each in filters])
         for slot, seat, queue, number in zip(slots, seats, queues, numbers, strict=True):
             self._take(slot, seat, queue, number)
-        return slots, tells
+        return slots
 
     def _take(self, slot: int, seat: SeatId | None, queue: Any, number: SubNumber) -> None:
         row = queue, number, int(seat or 0)

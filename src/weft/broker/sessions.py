@@ -4,16 +4,20 @@ events of its queues, can go on with it. Seats and slots are this broker's own n
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from weft.broker.effects import ConnectionId
 from weft.broker.flight import Flight
+from weft.broker.identity import Authenticate
 from weft.broker.limits import TokenBucket
 from weft.broker.lossy_queue import LossyQueue
 from weft.broker.messages import QueueNumber, SubNumber
 from weft.broker.queue import Queue
 from weft.broker.seats import Slot
 from weft.log.base import NEVER, Offset, SeatId, SessionId, SessionRow
+from weft.routing.table import Link
 
 AnyQueue = Queue | LossyQueue
 
@@ -67,16 +71,35 @@ class Session:
 
 
 class Connection:
-    """One connection of a client."""
+    """One connection of a client, or of a neighbour."""
 
-    __slots__ = ("flights", "heard", "id", "paused", "principal", "session", "window_bytes", "window_events")
+    __slots__ = (
+        "authenticate",
+        "dialled",
+        "flights",
+        "heard",
+        "id",
+        "link",
+        "paused",
+        "principal",
+        "requests",
+        "session",
+        "welcomed",
+        "window_bytes",
+        "window_events",
+    )
 
-    def __init__(self, id: ConnectionId, heard: int) -> None:
+    def __init__(self, id: ConnectionId, heard: int, authenticate: Authenticate | None = None) -> None:
         self.id = id
+        self.authenticate = authenticate  # None: everybody is welcome, and nobody has a name
         self.heard = heard  # monotonic, of the last message
         self.paused = False
         self.principal = ""
+        self.requests: TokenBucket | None = None
         self.session: Session | None = None
+        self.welcomed = False
+        self.link: Any = None  # the neighbour, if the connection is a link
+        self.dialled: Link | None = None  # the neighbour to whom we have opened it
         self.window_events = 0
         self.window_bytes = 0
         self.flights: dict[QueueNumber, tuple[Queue, Flight]] = {}

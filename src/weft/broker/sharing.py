@@ -6,10 +6,11 @@ A consumer is one for as long as its connection lasts: after a reconnection it s
 
 from __future__ import annotations
 
+from weft.broker.announcing import still_subscribed
 from weft.broker.effects import Now
 from weft.broker.messages import Accepted, SubNumber, Subscribe
 from weft.broker.queue import Queue
-from weft.broker.requests import RequestError, Requests, accepted, session_of
+from weft.broker.requests import RequestError, Requests, session_of
 from weft.broker.row_options import SHARED, member_row, queue_row
 from weft.broker.sessions import Connection, Session, Subscription
 from weft.language.ast import Filter
@@ -38,7 +39,8 @@ class Sharing(Requests):
         sub = Subscription(message.number, message.filter, member.slot, None, queue, state.next)
         session.subs[message.number] = sub
         session.queues[message.queue] = queue
-        self.answer(connection, *accepted("subscribe", sub.number, state.next))
+        done = Accepted("subscribe", sub.number, state.next)
+        self.answer_change(connection, done, still_subscribed(session, sub))
         self.attach_when_stored(connection, sub, message.queue)
 
         def rejected(reason: str, _: Now) -> None:

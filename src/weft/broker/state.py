@@ -5,12 +5,15 @@ that was given out; between the two lie the events of groups on their way into t
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 from weft.broker.admission import Admission
+from weft.broker.completion import Completion
 from weft.broker.drafts import Draft, PendingGroup
 from weft.broker.effects import ConnectionId
-from weft.broker.limits import ClientLimits
+from weft.broker.limits import ClientLimits, TokenBucket
 from weft.broker.lossy_queue import LossyQueue
 from weft.broker.outbox import Outbox, Timers
 from weft.broker.queue import Queue
@@ -20,7 +23,11 @@ from weft.broker.sessions import Connection, Session, Subscription
 from weft.broker.tail import Tail
 from weft.log.base import NEVER, Log, Offset, SeatId, SessionId, State
 from weft.model.schema import Schema
-from weft.routing.table import Tell
+from weft.routing.table import Link, Tell
+
+if TYPE_CHECKING:
+    from weft.broker.link import Neighbour
+    from weft.broker.link_events import EventLane
 
 
 class BrokerState:
@@ -55,6 +62,9 @@ class BrokerState:
         self.shared_members: dict[Queue, Subscription] = {}
         self.queues: dict[Queue, None] = {}  # every durable one
         self.connections: dict[ConnectionId, Connection] = {}
+        self.strangers: dict[ConnectionId, Connection] = {}  # those that have not said hello, the oldest first
+        self.logins: Counter[str] = Counter()  # connections that have, by principal
+        self._buckets: WeakValueDictionary[str, TokenBucket] = WeakValueDictionary()
         self.dirty: dict[Queue, None] = {}  # whose floor is to be stored
         self.ready: dict[Queue, None] = {}  # that have more to deliver
         self.fresh: list[Queue] = []  # that a connection has just begun to consume
@@ -63,6 +73,11 @@ class BrokerState:
         self.suspects: deque[tuple[Session | None, Subscription]] = deque()  # to be checked; None: of a shared queue
         self.out = Outbox()
         self.timers = Timers()
+        self.completion = Completion(seats.table)
+        self.neighbours: dict[Link, Neighbour] = {}
+        self.dirty_lanes: dict[EventLane, None] = {}  # whose floor is to be stored
+        self.too_far: list[Link] = []  # neighbours that are too far behind
+        self.tells: Callable[[Sequence[Tell]], None] | None = None
         self.counts: Counter[str] = Counter()  # what happened, for status and tests
 
     def new_seat(self) -> SeatId:
@@ -78,6 +93,17 @@ class BrokerState:
             if drawn and drawn not in self.sessions:
                 return drawn
 
+    def bucket_of(self, owner: str) -> TokenBucket | None:
+        """What limits the rate of a session: one for all sessions of a principal, or its own if it is nobody's."""
+        if not self.limits.rate:
+            return None
+        bucket = self._buckets.get(owner) if owner else None
+        if bucket is None:
+            bucket = TokenBucket(self.limits.rate, self.limits.burst)
+            if owner:
+                self._buckets[owner] = bucket
+        return bucket
+
     def take_back_offsets(self) -> None:
         """Groups were not stored: the next event gets the first of their offsets, which nobody has seen.
 
@@ -92,8 +118,10 @@ class BrokerState:
                     queue.members = {number: Offset(min(start, self.next)) for number, start in queue.members.items()}
 
     def tell(self, tells: list[Tell]) -> None:
-        """What the table wants its neighbours to know. There are no links yet."""
-        assert not tells, "a table without links tells nobody anything"
+        """What the table wants its neighbours to know."""
+        if tells:
+            assert self.tells is not None, "a table without links tells nobody anything"
+            self.tells(tells)
 
     def connection_of(self, session: Session) -> Connection | None:
         """The session's connection, while it has one."""

@@ -4,11 +4,12 @@ stored, what was matched before is delivered as before.
 
 from __future__ import annotations
 
+from weft.broker.announcing import still_subscribed
 from weft.broker.effects import Now
 from weft.broker.lossy_queue import LossyQueue
 from weft.broker.messages import Accepted, Replace, SubNumber, Subscribe, Unsubscribe
 from weft.broker.queue import Queue
-from weft.broker.requests import RequestError, Requests, accepted, session_of
+from weft.broker.requests import RequestError, Requests, session_of
 from weft.broker.row_options import floor_change, member_row, queue_row
 from weft.broker.sessions import AnyQueue, Connection, Session, Subscription
 from weft.language.ast import Filter
@@ -38,14 +39,16 @@ class Subscribing(Requests):
         session.queues[message.queue] = queue
         if isinstance(queue, LossyQueue):
             queue.members[sub.number] = sub.start
-            state.out.send(connection.id, *accepted("subscribe", sub.number, sub.start))
+            done = Accepted("subscribe", sub.number, sub.start)
+            self.answer_change(connection, done, still_subscribed(session, sub), stored=False)
             return
         assert seat is not None
         queue.members[seat] = sub.number
         if known is None:
             self._begin(queue, sub, wanted, message)
         state.draft.changes.append(Put(member_row(session.id, sub)))
-        self.answer(connection, *accepted("subscribe", sub.number, sub.start))
+        done = Accepted("subscribe", sub.number, sub.start)
+        self.answer_change(connection, done, still_subscribed(session, sub))
         self.attach_when_stored(connection, sub, message.queue)
 
         def rejected(reason: str, _: Now) -> None:
@@ -135,11 +138,12 @@ class Subscribing(Requests):
         self.publishing.match(now)
         state.tell(state.seats.replace(sub.slot, wanted))
         before, sub.text = sub.text, message.filter
+        done = Accepted("replace", sub.number, state.next)
         if sub.seat is None:
-            state.out.send(connection.id, *accepted("replace", sub.number, state.next))
+            self.answer_change(connection, done, still_subscribed(session, sub), stored=False)
             return
         state.draft.changes.append(Put(member_row(session.id, sub)))
-        self.answer(connection, *accepted("replace", sub.number, state.next))
+        self.answer_change(connection, done, still_subscribed(session, sub))
 
         def rejected(reason: str, _: Now) -> None:
             if session.subs.get(sub.number) is not sub:

@@ -6,11 +6,13 @@ A queue that is a little behind reads from here; one that is far behind reads fr
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from operator import add
 from typing import Any, NamedTuple
 
 import numpy as np
 from msgspec import Raw
+from numpy.typing import NDArray
 
 from weft.broker.messages import pack
 from weft.broker.seats import Frames, Matched
@@ -35,7 +37,19 @@ class Entry(NamedTuple):
 class EventBatch:
     """Events that were matched together, and their deliveries."""
 
-    __slots__ = ("at", "expires", "first", "frames", "heads", "matched", "payloads", "sizes", "weight")
+    __slots__ = (
+        "at",
+        "expires",
+        "first",
+        "frames",
+        "heads",
+        "matched",
+        "origins",
+        "payloads",
+        "routes",
+        "sizes",
+        "weight",
+    )
 
     def __init__(  # noqa: PLR0913, PLR0917 - columns
         self,
@@ -45,6 +59,8 @@ class EventBatch:
         payloads: list[bytes],
         expires: list[int] | None,  # None: no event expires
         matched: Matched,
+        origins: NDArray[np.int64] | None = None,  # None: the broker has no links
+        routes: Mapping[int, Sequence[int]] | None = None,  # events by the seat of a link
     ) -> None:
         self.first = first
         self.at = at
@@ -54,6 +70,8 @@ class EventBatch:
         self.expires = expires
         self.matched = matched
         self.frames = matched.frames
+        self.origins = origins
+        self.routes = routes
         self.weight = sum(self.sizes) + _OVERHEAD * len(heads) + 12 * len(matched.frames.packed)  # bytes, roughly
 
     def __len__(self) -> int:
@@ -134,6 +152,11 @@ class Tail:
                 if packed:
                     entries.append(batch.entry(frame, packed))
         return entries, None
+
+    def since(self, cursor: Offset) -> Iterator[EventBatch]:
+        """The batches with events from an offset on."""
+        start = max(self._gone, bisect_right(self._batches, cursor, self._gone, key=_first) - 1)
+        return (batch for batch in self._batches[start:] if batch.end > cursor)
 
     def find(self, queue: Any, offset: Offset) -> Entry | None:
         """One event of a queue; None if none of its members wants it any more."""

@@ -36,10 +36,46 @@ class TlsConfig:
     certificate: Path | None = None  # PEM, with the intermediate certificates
     key: Path | None = None  # PEM; None if the certificate's file has it
     authority: Path | None = None  # PEM; with it, clients and neighbours need certificates that it has issued
+    required: bool = True  # false: who has no certificate may come without one, and send a token
 
     def __post_init__(self) -> None:
         if self.certificate is None and (self.key is not None or self.authority is not None):
             raise OptionError("tls.certificate is missing: name the file with this broker's certificate")
+
+
+@dataclass(frozen=True, slots=True)
+class AuthConfig:
+    """`[auth]`: how clients say who they are; see docs/guides/security.md."""
+
+    keys: Path | None = None  # a JWK set: clients may send tokens that one of these keys has signed
+    audience: str = ""  # the name under which tokens know this broker
+    issuer: str = ""  # who must have issued a token
+    leeway: Duration = 10_000_000  # by which clocks may differ
+    longest: Duration = 0  # that a token may be valid; 0 is any time
+    single_use: bool = False  # each token is accepted once
+    certificates: Literal["off", "cn", "dns", "uri", "email"] = "off"  # which name of a certificate is the principal
+    anonymous: bool = False  # let everybody in from other machines, without a name
+    attempts: int = 5  # log-ins that an address may fail before it must wait
+    first_wait: Duration = 1_000_000  # twice as long after each further failure
+    longest_wait: Duration = 300_000_000
+
+    @property
+    def is_on(self) -> bool:
+        """Whether clients must say who they are."""
+        return self.keys is not None or self.certificates != "off"
+
+    def __post_init__(self) -> None:
+        if self.is_on and self.anonymous:
+            raise OptionError("auth.anonymous lets everybody in: leave it out, or leave out keys and certificates")
+        if self.keys is None and (self.audience or self.issuer or self.single_use):
+            raise OptionError("auth.keys is missing: name the file with the keys that verify tokens")
+
+
+@dataclass(frozen=True, slots=True)
+class AccessConfig:
+    """`[access]`: who may do what."""
+
+    rules: Path | None = None  # a file of access rules; without one, whoever is let in may do everything
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +141,8 @@ class BrokerConfig:
     workers: int = 1  # processes
     uvloop: bool = False
     tls: TlsConfig = TlsConfig()
+    auth: AuthConfig = AuthConfig()
+    access: AccessConfig = AccessConfig()
     log: LogConfig = LogConfig()
     logging: LoggingConfig = LoggingConfig()
     limits: ClientLimits = _LIMITS
@@ -127,6 +165,13 @@ class BrokerConfig:
                     f"{address} would send everything in plain text to other machines: use "
                     f"weft+tls://{address.host}:{address.port} with a certificate, or set plain_text"
                 )
+            if not address.local and not self.auth.is_on and not self.auth.anonymous:
+                raise OptionError(
+                    f"{address} would let everybody in from other machines: set auth.keys or auth.certificates, or "
+                    f"set auth.anonymous"
+                )
+        if self.auth.certificates != "off" and self.tls.authority is None:
+            raise OptionError("auth.certificates needs tls.authority: the file with the authority that issues them")
         if self.http:
             http_place(self.http)
         if len(self.name) > _NAME or any(not (c.isalnum() or c in "-_.") for c in self.name):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from traceback import extract_tb
@@ -18,25 +18,40 @@ from typing import Any, Self
 
 from weft.broker.codec import encode
 from weft.broker.core import Core
-from weft.broker.effects import ConnectionId, Effect, Persist, Send, SetTimer
-from weft.broker.messages import Bye, ClientMessage
-from weft.errors import LogError, RemoteProtocolError, WeftError
+from weft.broker.effects import Close, ConnectionId, Effect, Persist, Send, SetTimer
+from weft.broker.greeting import REFUSED
+from weft.broker.link_messages import IncomingMessage
+from weft.broker.messages import Bye, Deliver, Publish
+from weft.broker.rules import Rules
+from weft.errors import LogError, OptionError, RemoteProtocolError, WeftError
 from weft.log.base import Log, Offset
 from weft.log.memory import MemoryLog
 from weft.net.addresses import Address
 from weft.net.clock import clock
 from weft.net.committer import Committer, Outcome
+from weft.net.facts import facts_of
+from weft.net.gate import Gate
 from weft.net.listener import Listener, listen
 from weft.net.log_lines import LogLines
 from weft.net.server_connection import ServerConnection
+from weft.routing.table import Role
 
+_COUNTS = (
+    "connections",
+    "refused connections",
+    "garbled connections",
+    "events received",
+    "events delivered",
+    "turns",
+)
 _STOPPING = "the broker is stopping; connect again, here or elsewhere"
 
 
 @dataclass(frozen=True, slots=True)
 class NodeOptions:
-    """How a node treats its machine."""
+    """Who a node is, and how it treats its machine."""
 
+    name: str = ""  # among its neighbours
     backlog: int = 8 << 20  # bytes that may wait for the log before publishers are no longer read
     connections: int = 10_000  # at a time; any more are closed at once
     patience: float = 10.0  # seconds that clients have to read the last bytes when the node stops
@@ -53,10 +68,12 @@ class Node:
         self.log = log
         self.options = options or NodeOptions()
         self.lines = lines or LogLines(level="error")
+        self.gate: Gate | None = None  # None: everybody is welcome, and nobody has a name
+        self.name = self.options.name
         self.when_full: Callable[[], None] = _nothing  # called when the log has refused something
         self.listeners: list[Listener] = []
         self.connections: dict[ConnectionId, ServerConnection] = {}
-        self.counts = {"connections": 0, "refused connections": 0, "garbled connections": 0, "turns": 0}
+        self.counts = dict.fromkeys(_COUNTS, 0)
         self._received = self._sent = 0  # bytes of connections that are gone
         self._dirty: dict[ServerConnection, None] = {}
         self._leaving: set[ServerConnection] = set()  # closed by us, and not yet gone
@@ -65,7 +82,7 @@ class Node:
         self._turning = False
         self._timer: asyncio.Handle | None = None
         self._soon = False  # the timer is in the past
-        self._stopping = False
+        self.stopping = False
         self._numbers = 0
         self._changed = asyncio.Event()  # a commit has ended, or a connection is gone
 
@@ -74,6 +91,8 @@ class Node:
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[None] = self._loop.create_future()  # how it ended; an error if it failed
+        self.started = clock()
+        self.core.driver = lambda: facts_of(self)
         self.committer = Committer(self.log, self, threaded=not isinstance(self.log, MemoryLog))
         self._tick()
         return self
@@ -83,7 +102,7 @@ class Node:
 
     async def listen(self, address: Address, tls: ssl.SSLContext | None = None) -> Address:
         """Accept connections at an address. Returns it with the port that was taken. Raises OptionError."""
-        listener = await listen(self._accept, address, tls)
+        listener = await listen(self.new_connection, address, tls)
         self.listeners.append(listener)
         return listener.address
 
@@ -94,10 +113,10 @@ class Node:
 
     async def stop(self) -> None:
         """Stop accepting, store and confirm what has arrived, say goodbye, and close the log."""
-        if self._stopping or self.ended.done():
+        if self.stopping or self.ended.done():
             await self._wait_for_end()
             return
-        self._stopping = True
+        self.stopping = True
         for listener in self.listeners:
             await listener.close()
         for connection in self.connections.values():
@@ -171,22 +190,49 @@ class Node:
 
     # -- connections -----------------------------------------------------------------------------------
 
-    def _accept(self) -> ServerConnection:
+    def new_connection(self, neighbour: str = "") -> ServerConnection:
+        """A connection that is about to be opened, to a neighbour if it is dialled."""
         self._numbers += 1
-        return ServerConnection(self, ConnectionId(f"c{self._numbers}"))
+        return ServerConnection(self, ConnectionId(f"c{self._numbers}"), neighbour)
 
     def opened(self, connection: ServerConnection) -> None:
         """A connection is there."""
         self.counts["connections"] += 1
-        if self._stopping or self.ended.done() or len(self.connections) >= self.options.connections:
+        if self.stopping or self.ended.done() or len(self.connections) >= self.options.connections:
             self.counts["refused connections"] += 1
             self._leaving.add(connection)
-            reason = _STOPPING if self._stopping else "the broker has too many connections; try again later"
+            reason = _STOPPING if self.stopping else "the broker has too many connections; try again later"
             connection.send(encode([Bye("busy", reason)]))
             connection.close()
             return
+        if self.gate is not None and not connection.neighbour and not self.gate.may_try(connection.peer):
+            self._leaving.add(connection)
+            connection.send(encode([REFUSED]))
+            connection.close()
+            return
         self.connections[connection.id] = connection
-        self._do(self.core.connected, connection.id)
+        if connection.neighbour:
+            self._do(self.core.dialled, connection.id, connection.neighbour)
+            return
+        authenticate = None if self.gate is None else self.gate.authenticate(connection.peer)
+        self._do(lambda now: self.core.connected(connection.id, now, authenticate))
+
+    def link(self, peer: str, role: Role) -> None:
+        """Make a neighbour, if it is not one already. Raises OptionError if it has another role."""
+        known = {each.peer: each.role for each in self.core.links()}
+        if peer not in known:
+            self._do(self.core.attach, peer, role)
+        elif known[peer] != role.value:
+            raise OptionError(
+                f"links.{peer}.role is {role.value}, but was {known[peer]}: remove the link, start, and add it again"
+            )
+
+    def unlink_others(self, peers: Collection[str]) -> None:
+        """End every neighbour that is not one of these: what waits for it is given up."""
+        for each in self.core.links():
+            if each.peer not in peers:
+                self.lines.warning("detached", peer=each.peer, behind=each.lag)
+                self._do(self.core.detach, each.peer)
 
     @property
     def bytes_received(self) -> int:
@@ -198,15 +244,18 @@ class Node:
         """So far, to clients."""
         return self._sent + sum(connection.sent for connection in self.connections.values())
 
-    def messages(self, connection: ServerConnection, messages: Sequence[ClientMessage]) -> None:
+    def messages(self, connection: ServerConnection, messages: Sequence[IncomingMessage]) -> None:
         """What one read brought."""
+        self.counts["events received"] += [type(message) for message in messages].count(Publish)
         self._do(self.core.receive, connection.id, messages, source=connection)
 
     def garbled(self, connection: ServerConnection, error: RemoteProtocolError) -> None:
         """What a peer sent cannot be read."""
         self.counts["garbled connections"] += 1
         self.lines.warning("garbled", connection=connection.id, peer=connection.peer.address, reason=error)
-        self._dismiss(connection, Bye("protocol", str(error)))
+        if self.gate is not None and self.core.is_stranger(connection.id):
+            self.gate.failed(connection.peer, str(error))
+        self._do(lambda now: self.core.dismiss(connection.id, "protocol", str(error), now))
 
     def lost(self, connection: ServerConnection) -> None:
         """A connection is gone."""
@@ -216,7 +265,7 @@ class Node:
         self._publishers.pop(connection, None)
         self._dirty.pop(connection, None)
         self._changed.set()
-        if self.connections.pop(connection.id, None) is not None and not connection.ended:
+        if self.connections.pop(connection.id, None) is not None:
             self._do(self.core.closed, connection.id)
 
     def paused(self, connection: ServerConnection) -> None:
@@ -258,6 +307,7 @@ class Node:
                 connection = self.connections.get(effect.connection)
                 if connection is not None:
                     connection.send(encode(effect.messages))
+                    self.counts["events delivered"] += [type(message) for message in effect.messages].count(Deliver)
                     self._dirty[connection] = None
             elif isinstance(effect, Persist):
                 self.committer.add(effect)
@@ -266,7 +316,7 @@ class Node:
                     self._watch_backlog()
             elif isinstance(effect, SetTimer):
                 self._set_timer(effect.at)
-            else:
+            elif isinstance(effect, Close):
                 connection = self.connections.get(effect.connection)
                 if connection is not None:
                     self._close(connection)
@@ -314,11 +364,20 @@ class Node:
     async def store_floors(self) -> None:
         """Store how far every queue is, and wait for it."""
         self._do(self.core.store_floors)
+        await self.settled()
+
+    async def settled(self) -> None:
+        """Wait until everything that was to be stored when this was called is stored, or was refused."""
         self._end_turn()
+        self.committer.hurry()
         target = self.committer.added
         while self.committer.settled < target and not self.ended.done():
             self._changed.clear()
             await self._changed.wait()
+
+    def set_rules(self, rules: Rules) -> None:
+        """These access rules hold from now on."""
+        self._do(lambda now: self.core.set_rules(rules, now))
 
     def trimmed(self, first: Offset) -> None:
         """The log's oldest event now has this offset."""

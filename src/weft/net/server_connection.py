@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from weft.broker.codec import client_messages
 from weft.broker.effects import ConnectionId
 from weft.errors import RemoteProtocolError
+from weft.net.first_frame import FirstFrame
 
 if TYPE_CHECKING:
     from weft.net.node import Node
@@ -25,19 +26,28 @@ class Peer(NamedTuple):
 
     address: str  # host and port, or empty for a Unix socket
     certificate: dict[str, Any] | None = None  # as `ssl.SSLSocket.getpeercert` has it; None without one
+    der: bytes | None = None  # the same certificate as bytes
+
+    @property
+    def host(self) -> str:
+        """The address without its port; empty for a Unix socket."""
+        return self.address.rpartition(":")[0]
 
 
 class ServerConnection(asyncio.Protocol):
-    """A connection that a client, or another broker, has opened."""
+    """A connection that a client or another broker has opened, or that was dialled to a neighbour."""
 
-    def __init__(self, node: Node, id: ConnectionId) -> None:
+    def __init__(self, node: Node, id: ConnectionId, neighbour: str = "") -> None:
         self.id = id
+        self.neighbour = neighbour  # to whom it was dialled; empty if it was accepted
+        self.gone = asyncio.Event()
         self.peer = Peer("")
         self.ended = False  # the core no longer knows it
         self.publishes = False
         self.received = 0  # bytes
         self.sent = 0
         self._node = node
+        self._first = None if neighbour else FirstFrame()  # until the peer has said who it is
         self._reader = client_messages()
         self._parts: list[bytes] = []  # to be written at the end of the turn
         self._transport: asyncio.Transport | None = None
@@ -58,6 +68,10 @@ class ServerConnection(asyncio.Protocol):
         if self.ended:
             return
         self.received += len(data)
+        if self._first is not None:
+            data = self._begin(self._first, data)
+            if not data:
+                return
         try:
             messages = self._reader.feed(data)
         except RemoteProtocolError as error:
@@ -65,6 +79,19 @@ class ServerConnection(asyncio.Protocol):
             return
         if messages:
             self._node.messages(self, messages)
+
+    def _begin(self, first: FirstFrame, data: bytes) -> bytes:
+        """Read the hello, and have it answered. Returns what came behind it, if that is to be read."""
+        try:
+            hello = first.feed(data)
+        except RemoteProtocolError as error:
+            self._node.garbled(self, error)
+            return b""
+        if hello is None:
+            return b""
+        self._first = None
+        self._node.messages(self, [hello])
+        return b"" if self.ended else first.rest
 
     def eof_received(self) -> bool:
         """The peer sends nothing more: the connection is closed."""
@@ -76,6 +103,7 @@ class ServerConnection(asyncio.Protocol):
             self._abort.cancel()
         self._parts.clear()
         self._transport = None
+        self.gone.set()
         self._node.lost(self)
 
     def pause_writing(self) -> None:
@@ -146,4 +174,6 @@ def _peer(transport: asyncio.Transport) -> Peer:
     name = transport.get_extra_info("peername")
     address = f"{name[0]}:{name[1]}" if isinstance(name, tuple) else ""
     secured: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
-    return Peer(address, None if secured is None else secured.getpeercert() or None)
+    if secured is None:
+        return Peer(address)
+    return Peer(address, secured.getpeercert() or None, secured.getpeercert(binary_form=True))

@@ -18,7 +18,7 @@ def server_context(config: TlsConfig) -> ssl.SSLContext | None:
     _load_certificate(context, config.certificate, config.key)
     if config.authority is not None:
         _load_authority(context, config.authority)
-        context.verify_mode = ssl.CERT_REQUIRED
+        context.verify_mode = ssl.CERT_REQUIRED if config.required else ssl.CERT_OPTIONAL
     return context
 
 

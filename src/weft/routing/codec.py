@@ -16,7 +16,7 @@ import msgspec
 from weft.errors import LocalProtocolError, RemoteProtocolError
 from weft.interest.label_set import Note
 from weft.routing.item_codec import MAX_INT, FilterItems, ItemCodec, LabelItems, RangeItems
-from weft.routing.table import About, ItemId, Update
+from weft.routing.table import About, Item, ItemId, Update
 
 MAX_FRAME = 1 << 20  # bytes per update
 
@@ -34,6 +34,7 @@ class _Frame(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     notes: tuple[Note, ...]
 
 
+_values = msgspec.msgpack.Decoder()
 _frames = msgspec.msgpack.Decoder(_Frame)
 _encoder = msgspec.msgpack.Encoder()
 
@@ -91,6 +92,23 @@ class Codec:
         decode = self.kinds[about].decode
         add = {ItemId(item_id): decode(value) for item_id, value in zip(frame.ids, values, strict=True)}
         return Update(about, frame.fresh, tuple(map(ItemId, frame.drop)), add, frame.notes)
+
+    def encode_item(self, about: About, item: Item) -> bytes:
+        """One item alone. Raises FilterTooComplexError, or LocalProtocolError for an item of another kind."""
+        return _encoder.encode(self.kinds[about].encode(item))
+
+    def decode_item(self, about: About, data: bytes) -> Item:
+        """The item in some bytes. Raises RemoteProtocolError."""
+        try:
+            value = _values.decode(data)
+        except (ValueError, RecursionError) as error:
+            raise RemoteProtocolError(f"these bytes are not an item: {error}") from None
+        return self.kinds[about].decode(value)
+
+    @property
+    def noted(self) -> bool:
+        """Whether updates about subscriptions may have notes."""
+        return isinstance(self.kinds[About.SUBSCRIPTIONS], LabelItems)
 
 
 def _ascending(ids: Sequence[int]) -> bool:

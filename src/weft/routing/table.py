@@ -155,6 +155,19 @@ class UpdateCodec(Protocol):
         """The update in some bytes. Raises RemoteProtocolError."""
         ...
 
+    def encode_item(self, about: About, item: Item) -> bytes:
+        """The bytes of one item; equal items have equal bytes, on every machine."""
+        ...
+
+    def decode_item(self, about: About, data: bytes) -> Item:
+        """The item in some bytes. Raises RemoteProtocolError."""
+        ...
+
+    @property
+    def noted(self) -> bool:
+        """Whether updates about subscriptions may have notes."""
+        ...
+
 
 class RoutingTable(Protocol):
     """What is wanted behind each link; see the laws above. Tells are returned in the order in which they must

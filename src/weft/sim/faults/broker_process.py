@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from weft.broker.codec import MessageReader, client_messages, encode
 from weft.broker.core import Core
 from weft.broker.effects import Close, ConnectionId, Effect, Now, Persist, Send, SetTimer
-from weft.broker.messages import Ack, ClientMessage, Nack
+from weft.broker.link_messages import IncomingMessage
+from weft.broker.messages import Ack, Nack
 from weft.errors import LogFailedError, LogFullError, RemoteProtocolError
 from weft.log.base import State
 from weft.log.memory import MemoryLog
@@ -44,7 +45,7 @@ class BrokerProcess:
         self._engine, self._rng, self._trace, self._oracle, self._make = engine, rng, trace, oracle, make_core
         self._lanes: dict[ConnectionId, Lane] = {}  # to the client
         self._closing: dict[ConnectionId, Callable[[], None]] = {}
-        self._readers: dict[ConnectionId, MessageReader[ClientMessage]] = {}
+        self._readers: dict[ConnectionId, MessageReader[IncomingMessage]] = {}
         self._full: set[ConnectionId] = set()
         self._waiting: list[Persist] = []
         self._commit: Scheduled | None = None

@@ -1,0 +1,22 @@
+"""Who a connection is. Law: a principal has a name, and is known before anything else that the connection says is read.
+
+The driver gives each connection a callable that knows what the transport knows (its address, its certificate) and is
+called once, with the credentials of the first message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from weft.log.base import NEVER
+
+
+class Identity(NamedTuple):
+    """A principal, as access rules name it, and until when that holds."""
+
+    principal: str
+    until: int = NEVER  # UTC microseconds
+
+
+Authenticate = Callable[[bytes], Identity]  # of credentials; raises AccessError, whose words only the operator sees

@@ -1,0 +1,164 @@
+"""Durable events on their way to one neighbour. Laws: each event that the neighbour must have is sent until it has
+stored it, in the order of the log; one that it has stored is never sent again.
+
+An event's number is its offset in this log. Which events a neighbour must have is decided when they come in, and stored
+with them as the neighbour's seat. While a neighbour is cold, what it wants is unknown: every event that is not its own
+gets its cold seat instead, and is routed when it is read.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from weft.broker.admission import expiry, read_head
+from weft.broker.tail import Tail
+from weft.log.base import Log, Offset, SeatId
+from weft.routing.table import Link, RoutingTable
+
+_SEEK = 50_000  # stored events whose seats are looked at in one turn
+
+
+class Outgoing(NamedTuple):
+    """An event that a neighbour must have, and its origin."""
+
+    offset: int
+    origin: tuple[int, int, int]
+    head: bytes
+    payload: bytes
+
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+        return len(self.head) + len(self.payload)
+
+
+class EventLane:
+    """The events to one neighbour. `cursor` is the first offset that it has not been sent in this session."""
+
+    def __init__(self, link: Link, seat: SeatId, cursor: Offset, window_events: int, window_bytes: int) -> None:
+        self.link = link
+        self.seat = seat
+        self.cold_seat = SeatId(seat + 1)
+        self.cursor = self.stored_floor = cursor
+        self._window_events, self._window_bytes = window_events, window_bytes
+        self._flight: deque[tuple[int, int]] = deque()  # offsets and sizes of what is sent and not acknowledged
+        self._size = 0
+
+    @property
+    def floor(self) -> Offset:
+        """Everything below is stored by the neighbour, or is not for it."""
+        return Offset(self._flight[0][0]) if self._flight else self.cursor
+
+    @property
+    def in_flight(self) -> int:
+        """How many events were sent and not acknowledged."""
+        return len(self._flight)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more may be sent."""
+        return len(self._flight) < self._window_events and self._size < self._window_bytes
+
+    def resume(self, got: int) -> None:
+        """A session begins with a neighbour that has stored everything up to an offset."""
+        self.end()
+        self.cursor = Offset(max(self.cursor, got + 1))
+
+    def end(self) -> None:
+        """There is no session: what was not acknowledged is sent again in the next."""
+        self.cursor = self.floor
+        self._flight.clear()
+        self._size = 0
+
+    def sent(self, event: Outgoing) -> None:
+        """An event was sent."""
+        self._flight.append((event.offset, event.size))
+        self._size += event.size
+
+    def ack(self, got: int) -> bool:
+        """The neighbour has stored everything up to an offset; whether that is new."""
+        before = len(self._flight)
+        while self._flight and self._flight[0][0] <= got:
+            self._size -= self._flight.popleft()[1]
+        return len(self._flight) < before
+
+    def skip(self, first: Offset, end: Offset) -> None:
+        """Events from `first` to before `end` are not for this neighbour."""
+        if self.cursor == first:
+            self.cursor = end
+
+    def check(self, end: Offset) -> None:
+        """Raise AssertionError if an invariant is broken."""
+        offsets = [offset for offset, _ in self._flight]
+        assert offsets == sorted(set(offsets))
+        assert not offsets or offsets[-1] < self.cursor
+        assert self.stored_floor <= self.floor, "the floor of a link went back"
+        assert self.cursor <= end
+        assert self._size == sum(size for _, size in self._flight)
+
+
+class LaneReader:
+    """Reads the events of lanes, from memory or from the log."""
+
+    def __init__(self, log: Log, tail: Tail, table: RoutingTable, expired: Callable[[int], None]) -> None:
+        self._log = log
+        self._tail = tail
+        self._table = table
+        self._expired = expired
+
+    def read(self, lane: EventLane, end: Offset, utc: int, most: int) -> tuple[list[Outgoing], Offset]:
+        """Up to `most` events from the cursor on, and where to go on. Only stored events are read."""
+        if lane.cursor >= self._tail.first:
+            found, after = self._from_tail(lane, end, most)
+        else:
+            found, after = self._from_log(lane, most)
+            found = [each for each in found if each[0].offset < end]  # the log may be ahead of the broker
+        events = [event for event, _ in found]
+        cold = [place for place, (_, unrouted) in enumerate(found) if unrouted]
+        if cold:
+            attributes = [read_head(events[place].head).attributes for place in cold]
+            wanted = self._table.route_batch(attributes, None).get(lane.link, np.zeros(0, np.intp))
+            unwanted = {*cold} - {cold[at] for at in wanted.tolist()}
+            events = [event for place, event in enumerate(events) if place not in unwanted]
+        alive = [event for event in events if expiry(event.head) > utc]
+        self._expired(len(events) - len(alive))
+        return alive, Offset(min(after, end))
+
+    def _from_tail(self, lane: EventLane, end: Offset, most: int) -> tuple[list[tuple[Outgoing, bool]], Offset]:
+        found: list[tuple[Outgoing, bool]] = []
+        for batch in self._tail.since(lane.cursor):
+            if batch.routes is None or batch.origins is None:
+                continue
+            for seat in (lane.seat, lane.cold_seat):
+                for at in batch.routes.get(seat, ()):
+                    offset = batch.first + at
+                    if offset < lane.cursor:
+                        continue
+                    if len(found) >= most:
+                        return found, Offset(offset)
+                    origin = tuple(batch.origins[at].tolist())
+                    event = Outgoing(offset, origin, bytes(batch.heads[at]), batch.payloads[at])
+                    found.append((event, seat == lane.cold_seat))
+        return found, end
+
+    def _from_log(self, lane: EventLane, most: int) -> tuple[list[tuple[Outgoing, bool]], Offset]:
+        seats = np.array([lane.seat, lane.cold_seat], np.uint32)
+        at = self._log.seek(seats, lane.cursor, _SEEK)
+        found: list[tuple[Outgoing, bool]] = []
+        after = at
+        if at >= self._tail.first:
+            return found, at
+        for group in self._log.read(at, most):
+            events = group.events
+            mine = np.flatnonzero(np.isin(events.seats, seats))
+            whose = np.searchsorted(events.starts, mine, side="right") - 1
+            for place, seat in zip(whose.tolist(), events.seats[mine].tolist(), strict=True):
+                origin = tuple(events.origins[place].tolist())
+                event = Outgoing(events.first + place, origin, events.heads[place], events.payloads[place])
+                found.append((event, seat == lane.cold_seat))
+            after = Offset(events.first + len(events))
+        return found, after

@@ -1,0 +1,59 @@
+"""`weft status`: how a broker is. No logic of its own: `weft.net` has it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from weft.cli.shell import AsJson, console, emit
+from weft.errors import OptionError
+
+
+def status(  # noqa: PLR0913, PLR0917 - a command has its options
+    address: Annotated[
+        str, typer.Argument(metavar="ADDRESS", help="Of the broker: weft://host:port and so on.")
+    ] = "weft://localhost",
+    live: Annotated[bool, typer.Option("--live", help="Show it again and again, until interrupted.")] = False,
+    every: Annotated[float, typer.Option("--every", metavar="SECONDS", min=0.1, help="How often, with --live.")] = 1.0,
+    queues: Annotated[
+        int, typer.Option("--queues", metavar="N", min=0, max=1000, help="Show the N queues that are furthest behind.")
+    ] = 20,
+    token_file: Annotated[
+        Path | None,
+        typer.Option("--token-file", metavar="FILE", help="A token; WEFT_TOKEN works, too.", show_default=False),
+    ] = None,
+    authority: Annotated[
+        Path | None,
+        typer.Option("--ca", metavar="FILE", help="The authority of the broker's certificate.", show_default=False),
+    ] = None,
+    certificate: Annotated[
+        Path | None, typer.Option("--cert", metavar="FILE", help="Your certificate, with its key.", show_default=False)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show how a broker is: links, queues, lags, rates.
+
+    \\b
+    Example:
+      $ weft status
+      $ weft status weft://localhost:7000 --live
+      $ weft status --json --queues 100
+    """
+    from weft.serve import watch_status
+
+    try:
+        token = token_file.read_bytes().strip() if token_file is not None else os.environ.get("WEFT_TOKEN", "").encode()
+    except OSError as error:
+        raise OptionError(f"{token_file} cannot be read: {error.strerror}") from None
+    watch_status(
+        address,
+        credentials=token,
+        files=(authority, certificate),
+        queues=queues,
+        every=every if live else None,
+        emit=emit if as_json else None,
+        console=console(),
+    )

@@ -1,0 +1,68 @@
+"""How a broker is protected, as its settings say. Law: keys and access rules that change on disk hold within a second;
+those that became unusable change nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+from weft.broker.rules import Rules
+from weft.model.schema import Schema
+from weft.net.access_file import read_access
+from weft.net.clock import clock
+from weft.net.config import AuthConfig, BrokerConfig
+from weft.net.gate import Gate
+from weft.net.log_lines import LogLines
+from weft.net.login_limits import LoginLimits
+from weft.net.node import Node
+from weft.net.token_keys import TokenKeys, read_keys
+from weft.net.tokens import TokenPolicy, Tokens
+from weft.net.watched_file import WatchedFile
+
+_EVERY = 1.0  # seconds between two looks at the files
+
+
+class Security:
+    """Keys, access rules and the gate of one broker. Raises OptionError for files that cannot be used."""
+
+    def __init__(self, config: BrokerConfig, schema: Schema | None, lines: LogLines) -> None:
+        auth = config.auth
+        self._lines = lines
+        self._keys: WatchedFile[TokenKeys] | None = None
+        self._access: WatchedFile[Rules] | None = None
+        self.gate: Gate | None = None
+        tokens = None
+        if auth.keys is not None:
+            self._keys = WatchedFile(auth.keys, read_keys, lines)
+            tokens = Tokens(self._keys.value, _policy(auth), since=clock().utc)
+        if config.access.rules is not None:
+            self._access = WatchedFile(config.access.rules, partial(read_access, schema=schema), lines)
+        if tokens is not None or auth.certificates != "off":
+            limits = LoginLimits(auth.attempts, auth.first_wait, auth.longest_wait)
+            kind = None if auth.certificates == "off" else auth.certificates
+            self.gate = Gate(tokens, kind, limits, lines)
+
+    @property
+    def rules(self) -> Rules | None:
+        """The access rules; None where there are none, and everything is allowed."""
+        return None if self._access is None else self._access.value
+
+    def poll(self, node: Node) -> None:
+        """Look at the files, and let what they say hold."""
+        if self._keys is not None and self._keys.poll():
+            assert self.gate is not None
+            assert self.gate.tokens is not None
+            self.gate.tokens.keys = self._keys.value
+        if self._access is not None and self._access.poll():
+            node.set_rules(self._access.value)
+
+    async def watch(self, node: Node) -> None:
+        """Look at the files again and again."""
+        while True:
+            await asyncio.sleep(_EVERY)
+            self.poll(node)
+
+
+def _policy(auth: AuthConfig) -> TokenPolicy:
+    return TokenPolicy(auth.audience, auth.issuer, auth.leeway, auth.longest, auth.single_use)

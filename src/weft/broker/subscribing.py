@@ -122,7 +122,7 @@ class Subscribing(Requests):
         queue = sub.queue
         if wanted == parse(sub.text):  # a client that comes back says what it wants
             self.publishing.match(now)
-            self.answer(connection, *accepted("replace", sub.number, state.next))
+            self.answer(connection, Accepted("replace", sub.number, state.next))
             return
         if isinstance(queue, Queue):
             if queue.share:

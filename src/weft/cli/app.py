@@ -25,6 +25,7 @@ from weft.cli.serve import serve
 from weft.cli.shell import INTERRUPTED, AsJson, Commands, Overwrite, check_outputs, console, emit, say, say_notes
 from weft.cli.sim import sim
 from weft.cli.status import status
+from weft.cli.stream import stream
 from weft.cli.subscription_sets import aggregate, profile, tune
 from weft.kernels.compile_notice import listen
 
@@ -41,11 +42,7 @@ app.add_typer(sim, name="sim", help="Simulate networks of brokers.")
 app.add_typer(order, name="order", help="Show filters in their covering order, and compare data structures for it.")
 app.add_typer(interest, name="interest", help="Compare routing models on your own subscriptions and events.")
 app.add_typer(log, name="log", help="Look at and look after the durable log of a broker.")
-<<<<<<< HEAD
-for command in (serve, match, stream, aggregate, tune, profile):
-=======
-for command in (serve, status, match, aggregate, tune, profile):
->>>>>>> 5045c629b30e2c5051b00770f3b30c47e2169090
+for command in (serve, status, match, stream, aggregate, tune, profile):
     app.command()(command)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
@@ -25,6 +25,10 @@ class BrokerSink:
     """
 
     target: BrokerTarget
+
+    def bound(self, stream: str) -> BrokerSink:
+        """The sink of one stream: another one, with another checkpoint, counts its micro-batches anew."""
+        return BrokerSink(replace(self.target, name=f"{self.target.name}-{stream}"))
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         """Publish the rows of a micro-batch. Raises BrokerError, AccessError or EventError."""

@@ -40,7 +40,7 @@ class BrokerWriter(DataSourceArrowWriter):
 
 
 class BrokerStreamWriter(DataSourceStreamArrowWriter):
-    """A stream: its tasks publish under the name of the query, or the one that was given."""
+    """A stream: its tasks publish under the id of the query, which its checkpoint keeps."""
 
     def __init__(self, target: BrokerTarget) -> None:
         self._target = target
@@ -51,7 +51,7 @@ class BrokerStreamWriter(DataSourceStreamArrowWriter):
         query, batch = (context.getLocalProperty(name) for name in (_QUERY, _BATCH))
         if query is None or batch is None:
             raise PipelineError("Spark does not say which micro-batch this is: use foreachBatch and BrokerSink")
-        target = replace(self._target, name=self._target.name or f"spark-{query}")
+        target = replace(self._target, name=f"{self._target.name or 'spark'}-{query}")
         return PublishedRows(target.publish(context.partitionId(), int(batch), iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name

@@ -60,8 +60,6 @@ class Prepared:
         """The events with the subscriptions that each matches; see `match`."""
         from pyspark.sql.types import LongType, StringType
 
-        if events.isStreaming and self.strategy is Strategy.PARTITIONED:
-            raise PipelineError("the strategy partitioned cannot match a stream: use the strategy index")
         good, _ = sorted_out(events)
         wanted = ResultForm.of(output, good.columns, carry)
         results = wanted.schema(good.schema, LongType() if self.numbered else StringType())
@@ -69,6 +67,8 @@ class Prepared:
             return by_place(good).mapInArrow(partial(match_shipped, self.shipped, wanted), results)
         assert self.given is not None
         if self.strategy is Strategy.PARTITIONED:
+            if events.isStreaming:
+                raise PipelineError("the strategy partitioned needs all events at once: use the strategy index")
             return match_partitioned(good, self.given.once(), self.groups, wanted, results)
         from pyspark.sql import functions as sf
 
@@ -158,9 +158,9 @@ def match(  # noqa: PLR0913 - each has a default that serves
     The events may be a stream; the subscriptions are then those of this moment. `match_stream` lets them change.
     """
     check_frame(events, "events")
-    if events.isStreaming and strict:
-        raise PipelineError("a stream cannot be checked before it is matched: omit strict")
     ready = prepare(subscriptions, schema, strategy=strategy, groups=groups, spark=events.sparkSession)
+    if strict and events.isStreaming:
+        raise PipelineError("a stream cannot be strict, because its rows are not known before it runs: omit strict")
     if strict and (wrong := ready.errors(events).head()) is not None:
         raise PipelineError(f"{wrong.side} {wrong.row}: {wrong.reason}")
     return ready.match(events, output, carry)

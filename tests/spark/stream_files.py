@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from weft.language.meaning import matches
-from weft.spark.stream_tables import read_metrics, stream_results
+from weft.spark.stream_tables import stored_metrics, stream_results
 
 EVENT = "n bigint, x bigint, s string, source string, id string, t timestamp, _corrupt_record string"
 
@@ -95,7 +95,7 @@ class StreamFiles:
         """Raise AssertionError unless the micro-batches hold all events once, each matched at its version."""
         results = stream_results(self.spark, self.out).collect()
         first = 0
-        for metrics in read_metrics(self.checkpoint):
+        for metrics in stored_metrics(self.checkpoint):
             events = self.sent[first : first + metrics.events]
             first += metrics.events
             found = shown(row for row in results if row.batch == metrics.batch)

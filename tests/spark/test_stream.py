@@ -11,7 +11,7 @@ import pytest
 from spark.stream_files import StreamFiles, shown
 from weft.errors import PipelineError
 from weft.spark import Watermark, match, match_stream, stream_errors, stream_metrics, stream_results
-from weft.spark.stream_tables import read_metrics
+from weft.spark.stream_tables import stored_metrics
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def test_every_micro_batch_equals_match_at_its_version(files):
     lines = []
     run(files, tell=lambda metrics: lines.append(metrics.line()))
     files.check()
-    assert [(row.batch, row.version, row.subscriptions, row.events) for row in read_metrics(files.checkpoint)] == [
+    assert [(row.batch, row.version, row.subscriptions, row.events) for row in stored_metrics(files.checkpoint)] == [
         (0, 2, 2, 20),
         (1, 5, 2, 20),
     ]
@@ -64,7 +64,7 @@ def test_a_micro_batch_that_runs_again_is_the_same(files):
     files.event(15).flush()
     run(files)
     files.check()
-    assert [row.version for row in read_metrics(files.checkpoint)] == [1, 3]
+    assert [row.version for row in stored_metrics(files.checkpoint)] == [1, 3]
 
 
 def test_malformed_commands_and_events_are_in_the_errors_table(files):
@@ -77,7 +77,7 @@ def test_malformed_commands_and_events_are_in_the_errors_table(files):
     (reason,) = (reason for (side, row), reason in found.items() if side == "command" and '"x >"' in row)
     assert reason.startswith("expected an attribute")
     assert len(found) == 4
-    (metrics,) = read_metrics(files.checkpoint)
+    (metrics,) = stored_metrics(files.checkpoint)
     assert (metrics.events, metrics.refused) == (3, 2)
     files.check()
 
@@ -125,7 +125,7 @@ def test_late_and_duplicate_events_are_left_out(files):
         ("7", "b", 1),
         ("9", "a", 1),
     ]
-    metrics = read_metrics(files.checkpoint)
+    metrics = stored_metrics(files.checkpoint)
     assert sum(row.late or 0 for row in metrics) == 1
     assert sum(row.duplicates or 0 for row in metrics) == 2
 
@@ -200,4 +200,4 @@ def until(holds):
 
 
 def finished(files):
-    return sum(row.seconds is not None for row in read_metrics(files.checkpoint))
+    return sum(row.seconds is not None for row in stored_metrics(files.checkpoint))

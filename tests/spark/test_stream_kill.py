@@ -17,7 +17,7 @@ import pytest
 from spark.stream_files import StreamFiles
 from weft.errors import PipelineError
 from weft.spark import match_stream
-from weft.spark.stream_tables import read_metrics
+from weft.spark.stream_tables import stored_metrics
 
 DRIVER = Path(__file__).with_name("stream_driver.py")
 ROUNDS = 4
@@ -135,7 +135,7 @@ def test_a_stream_survives_kill(spark, tmp_path, target):
     files.check()
     versions = [path.name for path in (files.checkpoint / "versions").iterdir()]
     assert len(versions) == 1
-    assert all(row.events is not None for row in read_metrics(files.checkpoint))
+    assert all(row.events is not None for row in stored_metrics(files.checkpoint))
 
 
 def until_gone(pids):

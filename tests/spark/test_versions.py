@@ -14,7 +14,7 @@ from weft.spark import version_matcher
 from weft.spark.batch_folder import BatchFolders
 from weft.spark.boxes import Reading
 from weft.spark.stream_commands import fold
-from weft.spark.stream_journal import BatchMetrics, StreamJournal
+from weft.spark.stream_journal import BatchMetrics, StreamJournal, read_metrics
 from weft.spark.subscription_versions import SubscriptionVersions
 
 EVENTS = pa.record_batch({"x": list(range(10)), "s": [f"s{n % 3}" for n in range(10)]}).replace_schema_metadata(FREE)
@@ -176,13 +176,15 @@ def test_a_micro_batch_keeps_the_version_that_it_began_with(tmp_path):
     assert journal.begin(4, 12, 1.0) == 12
     journal.finish(BatchMetrics(3, 10, 2.0, 5, 100, 7, 1, seconds=0.5))
     journal.measured(3, 2, 1, 0.75)
-    assert journal.batches(after=2) == [
+    assert read_metrics(journal.path) == [
         BatchMetrics(3, 10, 0.0, 5, 100, 7, 1, 2, 1, 0.5, 0.75),
         BatchMetrics(4, 12, 1.0),
     ]
     assert "100 events, 7 matches, version 10 (5 subscriptions), 500 ms, 200 events/s, 1 refused, 2 late" in (
-        journal.batches()[0].line()
+        read_metrics(journal.path)[0].line()
     )
+    with pytest.raises(PipelineError, match="Spark begins micro-batch 3, but 4 had begun before"):
+        journal.begin(3, 12, 1.0)
     journal.close()
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from threading import Event
 from typing import Annotated
 
@@ -20,13 +19,16 @@ def stream(  # noqa: PLR0913, PLR0917 - each has a default that serves
         str,
         typer.Argument(
             metavar="EVENTS",
-            help="A folder to which files of events are moved (JSON lines, CSV or Parquet), or the data directory of a "
-            "broker, whose log is read.",
+            help="A folder to which files of events are moved (JSON lines, CSV or Parquet), the data directory of a "
+            "broker, whose log is read, or the address of a running broker.",
             show_default=False,
         ),
     ],
     out: Annotated[
-        str, typer.Option("--out", metavar="DIR", help="Where results go, one folder for each micro-batch.")
+        str,
+        typer.Option(
+            "--out", metavar="DIR", help="Where results go, one folder for each micro-batch; or a broker's address."
+        ),
     ],
     checkpoint: Annotated[
         str, typer.Option("--checkpoint", metavar="DIR", help="Where the state of the stream is; start again with it.")
@@ -69,6 +71,12 @@ def stream(  # noqa: PLR0913, PLR0917 - each has a default that serves
     first: Annotated[
         int, typer.Option("--first", metavar="OFFSET", min=0, help="For a log: begin at this offset.")
     ] = 0,
+    token_file: Annotated[
+        str, typer.Option("--token-file", metavar="FILE", help="For brokers: a file with the token.")
+    ] = "",
+    authority: Annotated[
+        str, typer.Option("--authority", metavar="FILE", help="For brokers: certificates to trust, in PEM.")
+    ] = "",
     metrics_port: Annotated[
         int | None,
         typer.Option("--metrics-port", metavar="PORT", min=0, max=65535, help="Serve metrics to Prometheus here."),
@@ -105,6 +113,8 @@ def stream(  # noqa: PLR0913, PLR0917 - each has a default that serves
         once=once,
         interval=interval,
         first=first,
+        token_file=token_file,
+        authority=authority,
     )
     stopping = Event()
     exporter = None if metrics_port is None else StreamExporter(metrics_port)
@@ -135,7 +145,7 @@ def stream(  # noqa: PLR0913, PLR0917 - each has a default that serves
             ("matching and committing", f"{report.seconds:.2f} s"),
         ]
     )
-    say(f"written: {Path(out)}")
+    say(f"written: {out}")
 
 
 @contextmanager

@@ -5,6 +5,8 @@ Everything is imported here at once, because some functions have the names of th
 
 from weft.spark.aggregate import Aggregated as Aggregated
 from weft.spark.aggregate import aggregate as aggregate
+from weft.spark.broker_sink import BrokerSink as BrokerSink
+from weft.spark.broker_target import BrokerTarget as BrokerTarget
 from weft.spark.expression import column_of as column_of
 from weft.spark.files import read_frame as read_frame
 from weft.spark.files import read_stream as read_stream

@@ -52,38 +52,17 @@ def sorted_out(events: DataFrame, counted: Observation | None = None) -> tuple[D
     """The rows that are events, and the others as `row` (JSON) and `reason`; `counted` counts these on the way."""
     from pyspark.sql import functions as sf
 
-    reason, row = _judged(events)
-    if reason is None:
+    check_columns(events)
+    known = _reasons(events)
+    if not known:
         return events, events.select(sf.lit("").alias("row"), sf.lit("").alias("reason")).limit(0)
+    reason = sf.coalesce(*known)
+    whole = sf.col(CORRUPT) if CORRUPT in events.columns else sf.lit(None).cast("string")
+    row = sf.coalesce(whole, as_json(events.columns))
     bad = events.where(reason.isNotNull()).select(row.alias("row"), reason.alias("reason"))
     if counted is not None:
         events = events.observe(counted, sf.count_if(reason.isNotNull()).alias(ROWS))
     return events.where(reason.isNull()).drop(CORRUPT), bad
-
-
-def judged(events: DataFrame) -> DataFrame:
-    """All rows, their columns by place (`c0`, `c1`, ...), and at the end `reason` and `row` (JSON) of those that are no
-    events, NULL for the others.
-    """
-    from pyspark.sql import functions as sf
-
-    reason, row = _judged(events)
-    nothing = sf.lit(None).cast("string")
-    why = nothing if reason is None else reason
-    whole = nothing if reason is None else sf.when(reason.isNotNull(), sf.make_valid_utf8(row))
-    names = [name for name in events.columns if name != CORRUPT]
-    places = [sf.col(quoted(name)).alias(f"c{place}") for place, name in enumerate(names)]
-    return events.select(*places, why.alias("reason"), whole.alias("row"))
-
-
-def _judged(events: DataFrame) -> tuple[Column | None, Column]:
-    """Why a row is no event, None where all are; and the row as text."""
-    from pyspark.sql import functions as sf
-
-    check_columns(events)
-    known = _reasons(events)
-    whole = sf.col(CORRUPT) if CORRUPT in events.columns else sf.lit(None).cast("string")
-    return sf.coalesce(*known) if known else None, sf.coalesce(whole, as_json(events.columns))
 
 
 def may_be_left_out(events: DataFrame) -> bool:
@@ -176,6 +155,25 @@ def decodable(text: Column) -> Column:
     return sf.when(text.isNull() | sf.is_valid_utf8(text), text).otherwise(
         sf.concat(sf.lit("not UTF-8: "), sf.make_valid_utf8(text))
     )
+
+
+def judged(events: DataFrame) -> DataFrame:
+    """All rows, their columns by place (`c0`, `c1`, ...), and at the end `reason` and `row` (JSON) of those that are no
+    events, NULL for the others.
+    """
+    from pyspark.sql import functions as sf
+
+    check_columns(events)
+    nothing = sf.lit(None).cast("string")
+    reasons = _reasons(events)
+    whole = as_json(events.columns)
+    if CORRUPT in events.columns:
+        whole = sf.coalesce(sf.col(CORRUPT), whole)
+    reason = sf.coalesce(nothing, *reasons)
+    row = sf.when(reason.isNotNull(), sf.make_valid_utf8(whole)) if reasons else nothing
+    names = [name for name in events.columns if name != CORRUPT]
+    places = [sf.col(quoted(name)).alias(f"c{place}") for place, name in enumerate(names)]
+    return events.select(*places, reason.alias("reason"), row.alias("row"))
 
 
 def quoted(name: str) -> str:

@@ -25,17 +25,18 @@ from weft.model.schema import Schema
 from weft.model.value import Type
 from weft.spark.events import CORRUPT
 
-OFFSET = "_offset"
+OFFSET, PAYLOAD, CONTENT_TYPE = "_offset", "_payload", "_content_type"
 _ABOUT: dict[str, tuple[str, Any]] = {  # name -> the type for Spark, and for Arrow
     OFFSET: ("bigint", pa.int64()),
     "_at": ("timestamp", pa.timestamp("us", "UTC")),
     "_session": ("bigint", pa.int64()),
     "_epoch": ("bigint", pa.int64()),
     "_sequence": ("bigint", pa.int64()),
-    "_content_type": ("string", pa.string()),
-    "_payload": ("binary", pa.binary()),
+    CONTENT_TYPE: ("string", pa.string()),
+    PAYLOAD: ("binary", pa.binary()),
     CORRUPT: ("string", pa.string()),
 }
+ABOUT_LOG = frozenset(_ABOUT)
 _ATTRIBUTES: dict[Type, tuple[str, Any, tuple[type, ...]]] = {  # for Spark, for Arrow, and of Python
     Type.INT: ("bigint", pa.int64(), (int,)),
     Type.FLOAT: ("double", pa.float64(), (float, int)),
@@ -52,7 +53,7 @@ class LogEvent(NamedTuple):
 
     offset: int
     at: int  # UTC microseconds
-    origin: tuple[int, int, int]  # session, epoch, sequence
+    origin: tuple[int, int, int] | None  # session, epoch, sequence; a broker does not tell it over the network
     head: bytes
     payload: bytes
 
@@ -135,7 +136,7 @@ class LogColumns:
         arrow = _ABOUT[name][1]
         if name in ("_session", "_epoch", "_sequence"):
             place = ("_session", "_epoch", "_sequence").index(name)
-            return pa.array([event.origin[place] for event in events], arrow)
+            return pa.array([None if event.origin is None else event.origin[place] for event in events], arrow)
         match name:
             case "_offset":
                 return pa.array([event.offset for event in events], arrow)

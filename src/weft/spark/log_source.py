@@ -2,7 +2,7 @@
 rows between two offsets are always the same; events that were removed before they were read are an error, not a gap.
 
 `weft.spark.register` makes the format known. The option `path` is a broker's data directory, which is opened to be read
-only, also while the broker runs; the machine must be the broker's.
+only, also while the broker runs; the machine must be the broker's. The option `url` is the address of a running broker.
 """
 
 from __future__ import annotations
@@ -16,7 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
 from weft.errors import LogError, PipelineError
@@ -26,12 +33,17 @@ from weft.log.row_reader import read_meta, read_tip
 from weft.log.schema import DATABASE, check_format, open_reader
 from weft.log.sqlite_reader import DAMAGE, SqliteReader, unreadable
 from weft.model.schema import Schema, did_you_mean
+from weft.spark.broker_log import BrokerLog
+from weft.spark.broker_target import BrokerTarget, check_publishable
 from weft.spark.log_columns import LogColumns, LogEvent, events_of, inferred
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-_OPTIONS = ("path", "first", "maxrows", "rowsperpartition", "failondataloss")
+_OPTIONS = (
+    *("path", "url", "name", "token", "tokenfile", "authority", "patience"),
+    *("first", "maxrows", "rowsperpartition", "failondataloss"),
+)
 _LOOKED_AT = 10_000  # events by which types are inferred
 _ROWS = 50_000  # events of a partition
 _MOST = 1_000_000  # events of a micro-batch, unless told otherwise
@@ -110,9 +122,17 @@ class WeftSource(DataSource):
             if name not in _OPTIONS:
                 hint = did_you_mean(name, _OPTIONS) or f": use {', '.join(_OPTIONS)}"
                 raise PipelineError(f"the format weft has no option {name!r}{hint}")
-        if "path" not in known:
-            raise PipelineError("name the broker's data directory: .option('path', ...) or .load(...)")
-        self._log = LogFile(known["path"])
+        if ("path" in known) == ("url" in known):
+            raise PipelineError("name the broker's data directory with the option 'path', or its address with 'url'")
+        self._target = BrokerTarget(
+            known.get("url", ""),
+            known.get("name", ""),
+            known.get("token", ""),
+            known.get("tokenfile", ""),
+            known.get("authority", ""),
+            float(_number(known, "patience", 30)),
+        )
+        self._log: LogFile | BrokerLog = LogFile(known["path"]) if "path" in known else BrokerLog(self._target)
         self._first = _number(known, "first", 0)
         self._most = _number(known, "maxrows", _MOST)
         self._rows = _number(known, "rowsperpartition", _ROWS)
@@ -137,11 +157,29 @@ class WeftSource(DataSource):
         """For a stream: the events that are stored, and then those that come."""
         return LogStream(self._log, _columns(schema), self._first, self._rows, self._most, self._strict)
 
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: ARG002 - a log has no such thing
+        """For a batch: publish its rows."""
+        from weft.spark.broker_writer import BrokerWriter
+
+        return BrokerWriter(self._publisher(schema))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802, ARG002
+        """For a stream: publish its rows."""
+        from weft.spark.broker_writer import BrokerStreamWriter
+
+        return BrokerStreamWriter(self._publisher(schema))
+
+    def _publisher(self, schema: StructType) -> BrokerTarget:
+        if not self._target.address:
+            raise PipelineError("rows are published into a running broker: give its address with the option 'url'")
+        check_publishable((field.name, field.dataType) for field in schema.fields)
+        return self._target
+
 
 class LogReader(DataSourceReader):
     """A batch over a log."""
 
-    def __init__(self, log: LogFile, columns: LogColumns, first: int, rows: int) -> None:
+    def __init__(self, log: LogFile | BrokerLog, columns: LogColumns, first: int, rows: int) -> None:
         self._log, self._columns, self._first, self._rows = log, columns, first, rows
 
     def partitions(self) -> Sequence[LogSlice]:
@@ -159,7 +197,7 @@ class LogStream(DataSourceStreamReader):
     """A stream over a log; its position is the next offset, and the log that it is of."""
 
     def __init__(  # noqa: PLR0913, PLR0917 - its options
-        self, log: LogFile, columns: LogColumns, first: int, rows: int, most: int, strict: bool
+        self, log: LogFile | BrokerLog, columns: LogColumns, first: int, rows: int, most: int, strict: bool
     ) -> None:
         self._log, self._columns, self._first = log, columns, first
         self._rows, self._most, self._strict = rows, most, strict

@@ -81,8 +81,6 @@ class Prepared:
     def _match(self, events: DataFrame, output: str, carry: Sequence[str] | None, counts: LeftOut) -> DataFrame:
         from pyspark.sql.types import LongType, StringType
 
-        if events.isStreaming and self.strategy is Strategy.PARTITIONED:
-            raise PipelineError("the strategy partitioned cannot match a stream: use the strategy index")
         good, _ = sorted_out(events, counts.events)
         wanted = ResultForm.of(output, good.columns, carry)
         results = wanted.schema(good.schema, LongType() if self.numbered else StringType())
@@ -196,8 +194,6 @@ def match(  # noqa: PLR0913 - each has a default that serves
     The events may be a stream; the subscriptions are then those of this moment. `match_stream` lets them change.
     """
     check_frame(events, "events")
-    if events.isStreaming and strict:
-        raise PipelineError("a stream cannot be checked before it is matched: omit strict")
     ready = prepare(subscriptions, schema, strategy=strategy, groups=groups, spark=events.sparkSession)
     if strict and events.isStreaming:
         raise PipelineError("a stream cannot be strict, because its rows are not known before it runs: omit strict")

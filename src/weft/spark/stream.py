@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -25,7 +25,7 @@ from weft.spark.failures import failures
 from weft.spark.output import ResultForm
 from weft.spark.stream_batches import INITIAL, Sink, StreamBatches, StreamOutput
 from weft.spark.stream_commands import CommandColumns
-from weft.spark.stream_journal import BatchMetrics, StreamJournal
+from weft.spark.stream_journal import BatchMetrics, StreamJournal, read_metrics
 from weft.spark.subscription_changes import write_file
 from weft.spark.subscription_versions import SubscriptionVersions
 from weft.spark.subscriptions import Subscriptions, subscriptions
@@ -101,7 +101,7 @@ class MatchStream:
 
     def metrics(self) -> list[BatchMetrics]:
         """What every micro-batch did, the last 100,000 of them; `weft.spark.stream_metrics` has it as a table."""
-        return self._batches.journal.batches()
+        return read_metrics(self._batches.journal.path)
 
     def _close(self) -> None:
         if self._closed:
@@ -161,6 +161,7 @@ def match_stream(  # noqa: PLR0913 - each has a default that serves
         lock = DirectoryLock(folder)
     except LogError as error:
         raise PipelineError(str(error)) from None
+    journal = None
     try:
         journal = StreamJournal(folder)
         journal.agree("ids", "integers" if numbered else "strings", "ids that are")
@@ -168,6 +169,8 @@ def match_stream(  # noqa: PLR0913 - each has a default that serves
         journal.agree("schema", str(None if schema is None else schema.to_dict()), "the schema")
         if made.sink is None:
             _claim(made, journal.identity())
+        elif hasattr(made.sink, "bound"):  # it must tell this stream from others
+            made = replace(made, sink=made.sink.bound(journal.identity()))
         versions = SubscriptionVersions(folder / "versions", journal, numbered, schema)
         batches = StreamBatches(folder, journal, versions, made, tell)
         if versions.empty:
@@ -177,6 +180,8 @@ def match_stream(  # noqa: PLR0913 - each has a default that serves
             versions.begin(boxes)
         stream = MatchStream(spark, batches, lock)
     except BaseException:
+        if journal is not None:
+            journal.close()
         lock.release()
         raise
     try:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from weft.errors import PipelineError
 from weft.log.schema import DATABASE
+from weft.spark.broker_sink import BrokerSink
+from weft.spark.broker_target import BrokerTarget
 from weft.spark.events import CORRUPT
 from weft.spark.files import format_of, read_frame, read_stream
 from weft.spark.formats import register
@@ -43,6 +45,8 @@ class StreamJob:
     once: bool = False
     interval: str | None = None
     first: int = 0  # offset in a log
+    token_file: str = ""  # for brokers
+    authority: str = ""
 
     def __post_init__(self) -> None:
         if self.subscriptions is None and self.commands is None:
@@ -101,7 +105,7 @@ def start(spark: SparkSession, job: StreamJob, tell: Callable[[BatchMetrics], No
         read_events(spark, job),
         commands,
         job.checkpoint,
-        job.out,
+        _sink(job),
         initial=initial,
         output=job.output,
         carry=job.carry,
@@ -113,15 +117,25 @@ def start(spark: SparkSession, job: StreamJob, tell: Callable[[BatchMetrics], No
     )
 
 
+def _sink(job: StreamJob) -> str | BrokerSink:
+    if not is_broker(job.out):
+        return job.out
+    return BrokerSink(BrokerTarget(job.out, "weft-stream", token_file=job.token_file, authority=job.authority))
+
+
 def read_events(spark: SparkSession, job: StreamJob) -> DataFrame:
     """The events of a job, with the columns that its stream began with. Raises PipelineError."""
     from pyspark.sql.types import StructType
 
     stored = Path(job.checkpoint, COLUMNS)
     known = StructType.fromJson(json.loads(stored.read_text(encoding="utf-8"))) if stored.exists() else None
-    if is_log(job.events):
+    if is_log(job.events) or is_broker(job.events):
         register(spark)
-        reader = spark.readStream.format("weft").option("path", job.events).option("first", job.first)
+        reader = spark.readStream.format("weft").option("first", job.first)
+        if is_broker(job.events):
+            reader = reader.options(url=job.events, tokenFile=job.token_file, authority=job.authority)
+        else:
+            reader = reader.option("path", job.events)
         frame = (reader if known is None else reader.schema(known)).load()
     else:
         frame = read_stream(spark, job.events, columns=known)
@@ -151,6 +165,11 @@ def read_commands(spark: SparkSession, path: str, id_type: str) -> DataFrame:
 def is_log(path: str) -> bool:
     """Whether events come from a broker's data directory."""
     return Path(path, DATABASE).exists()
+
+
+def is_broker(path: str) -> bool:
+    """Whether a path is the address of a broker."""
+    return path.startswith(("weft://", "weft+tls://", "weft+unix://"))
 
 
 def _named(path: str) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from threading import RLock
@@ -166,6 +166,12 @@ class StreamJournal:
     def begin(self, batch: int, version: int, at: float) -> int:
         """The version of a micro-batch: the one that it had before, or else this one, from now on."""
         with self._writing() as connection:
+            (last,) = connection.execute("SELECT max(batch) FROM batch").fetchone()
+            if last is not None and batch < last:  # Spark only repeats the last one
+                raise PipelineError(
+                    f"Spark begins micro-batch {batch}, but {last} had begun before: the folder 'events' beside "
+                    f"{self.path} was changed; use another checkpoint"
+                )
             connection.execute("INSERT OR IGNORE INTO batch(batch, version, at) VALUES(?, ?, ?)", (batch, version, at))
             (found,) = connection.execute("SELECT version FROM batch WHERE batch = ?", (batch,)).fetchone()
             connection.execute("DELETE FROM batch WHERE batch <= ?", (batch - KEPT,))
@@ -194,10 +200,6 @@ class StreamJournal:
                 (late, duplicates, trigger_seconds, batch),
             )
 
-    def batches(self, after: int = -1) -> list[BatchMetrics]:
-        """The metrics of micro-batches after one, ascending."""
-        return read_batches(self._connection, after, self._lock)
-
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
         with self._lock:
@@ -210,9 +212,12 @@ class StreamJournal:
                 raise
 
 
-def read_batches(connection: sqlite3.Connection, after: int = -1, lock: RLock | None = None) -> list[BatchMetrics]:
-    """The metrics of micro-batches after one, ascending."""
+def read_metrics(path: Path) -> list[BatchMetrics]:
+    """The metrics in a journal, by micro-batch, also while its stream runs. Raises PipelineError."""
     names = ", ".join(field.name for field in fields(BatchMetrics))
-    with lock or RLock():
-        found = connection.execute(f"SELECT {names} FROM batch WHERE batch > ? ORDER BY batch", (after,)).fetchall()
+    try:
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as connection:
+            found = connection.execute(f"SELECT {names} FROM batch ORDER BY batch").fetchall()
+    except sqlite3.Error as error:
+        raise PipelineError(f"{path} cannot be read: {error}") from error
     return [BatchMetrics(*row) for row in found]

@@ -7,8 +7,6 @@ that could not be used. `metrics` has one row for each micro-batch.
 from __future__ import annotations
 
 import json
-import sqlite3
-from contextlib import closing
 from dataclasses import astuple
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +14,7 @@ from typing import TYPE_CHECKING
 from weft.errors import PipelineError
 from weft.spark.batch_folder import MANIFEST
 from weft.spark.stream import ABOUT
-from weft.spark.stream_journal import DATABASE, BatchMetrics, read_batches
+from weft.spark.stream_journal import DATABASE, BatchMetrics, read_metrics
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -53,18 +51,13 @@ def stream_errors(spark: SparkSession, checkpoint: str | Path) -> DataFrame:
 
 def stream_metrics(spark: SparkSession, checkpoint: str | Path) -> DataFrame:
     """One row for each micro-batch: counts, version, times; see `BatchMetrics`."""
-    rows = [astuple(row) for row in read_metrics(checkpoint)]
+    rows = [astuple(row) for row in stored_metrics(checkpoint)]
     return spark.createDataFrame(rows, _METRICS)
 
 
-def read_metrics(checkpoint: str | Path) -> list[BatchMetrics]:
+def stored_metrics(checkpoint: str | Path) -> list[BatchMetrics]:
     """The metrics of a stream, also while it runs. Raises PipelineError."""
-    path = _existing(checkpoint) / DATABASE
-    try:
-        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as connection:
-            return read_batches(connection)
-    except sqlite3.Error as error:
-        raise PipelineError(f"{path} cannot be read: {error}") from error
+    return read_metrics(_existing(checkpoint) / DATABASE)
 
 
 def _existing(checkpoint: str | Path) -> Path:

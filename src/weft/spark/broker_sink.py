@@ -1,0 +1,42 @@
+"""Results of a stream published into a broker. Law: every row becomes one event, whatever fails in between."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+
+from weft.spark.broker_target import BrokerTarget, check_publishable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_CONNECTIONS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSink:
+    """A sink for `match_stream`: each result is published as an event, with the columns as attributes.
+
+    The rows of a micro-batch are staged in files before they come here, so that a second attempt publishes the same
+    rows in the same order; each file has a session of its own.
+    """
+
+    target: BrokerTarget
+
+    def bound(self, stream: str) -> BrokerSink:
+        """The sink of one stream: another one, with another checkpoint, counts its micro-batches anew."""
+        return BrokerSink(replace(self.target, name=f"{self.target.name}-{stream}"))
+
+    def __call__(self, frame: DataFrame, batch: int) -> None:
+        """Publish the rows of a micro-batch. Raises BrokerError, AccessError or EventError."""
+        check_publishable((field.name, field.dataType) for field in frame.schema.fields)
+        files = sorted(path.removeprefix("file://") for path in frame.inputFiles())
+        with ThreadPoolExecutor(_CONNECTIONS) as pool:
+            list(pool.map(lambda each: self._publish(each[0], batch, each[1]), enumerate(files)))
+
+    def _publish(self, partition: int, batch: int, path: str) -> int:
+        with pq.ParquetFile(path) as file:
+            return self.target.publish(partition, batch, file.iter_batches())

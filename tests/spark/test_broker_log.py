@@ -1,0 +1,64 @@
+"""A running broker as a table, and as a sink, without Spark: the same rows for the same offsets, each event once."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from weft.errors import BrokerError, EventError, PipelineError
+from weft.spark.broker_log import BrokerLog
+from weft.spark.broker_target import BrokerTarget, events_of_rows
+from weft.spark.log_columns import LogColumns
+from weft.spark.log_source import LogFile, WeftSource
+from weft.testing import broker
+
+ROWS = pa.record_batch({"n": [1, 2, 3], "x": [1.5, None, 3.0], "_payload": [b"a", None, b"c"], "_offset": [7, 8, 9]})
+
+
+def read(log, first, end):
+    return [(event.offset, event.head, event.payload) for event in log.read_all(first, end)]
+
+
+def test_a_live_log_has_the_rows_of_its_file(tmp_path):
+    with broker(tmp_path / "data") as local:
+        with local.connect_sync() as client:
+            client.publish_many({"n": n, "s": f"s{n}"} for n in range(50))
+        live, file = BrokerLog(BrokerTarget(local.address, "test")), LogFile(str(tmp_path / "data"))
+        assert live.position() == file.position()
+        _, first, end = live.position()
+        assert end - first == 50
+        assert read(live, first, end) == read(file, first, end)
+        assert read(live, first + 10, first + 13) == read(file, first + 10, first + 13)
+        assert read(live, end, end) == []
+        assert WeftSource({"url": local.address}).schema().startswith("`n` bigint, `s` string, `_offset` bigint")
+        assert live.position() == file.position()  # reading changes nothing
+
+
+def test_rows_are_published_once(tmp_path):
+    with broker(tmp_path / "data") as local:
+        target = BrokerTarget(local.address, "query")
+        assert target.publish(0, 0, [ROWS.slice(0, 2)]) == 2  # the task died after two rows
+        assert target.publish(0, 0, [ROWS]) == 1
+        assert target.publish(1, 0, [ROWS.slice(0, 1)]) == 1
+        assert target.publish(0, 1, [ROWS.slice(2, 1)]) == 1
+        assert target.publish(0, 0, [ROWS]) == 0
+        log = BrokerLog(target)
+        columns = LogColumns.of([("n", "bigint"), ("x", "double"), ("_payload", "binary")])
+        _, first, end = log.position()
+        rows = [row for batch in columns.batches(log.read(first, end)) for row in batch.to_pylist()]
+        assert [(row["n"], row["x"], row["_payload"]) for row in rows] == [
+            (1, 1.5, b"a"),
+            (2, None, b""),
+            (3, 3.0, b"c"),
+            (1, 1.5, b"a"),
+            (3, 3.0, b"c"),
+        ]
+
+
+def test_a_broker_that_is_not_there_is_named():
+    with pytest.raises(BrokerError, match="cannot be reached"):
+        BrokerLog(BrokerTarget("weft://127.0.0.1:9", "test")).position()
+    with pytest.raises(PipelineError, match="with the option 'path', or its address with 'url'"):
+        WeftSource({"url": "weft://127.0.0.1:9", "path": "data"})
+    with pytest.raises(EventError):
+        list(events_of_rows([pa.record_batch({"x": [[1]]})]))

@@ -36,6 +36,8 @@ _MOST_CODES = 4_000_000  # of one search; larger batches are cut
 _MOST_KEPT = 1 << 16  # findings of single events that a thread's buffers may keep room for
 _MANY_LEAVES, _MANY_MATCHES = 4, 32  # events that reach many leaves, or match little, are searched all together
 
+_FEW_SLOTS = 4  # of a single event, whose subscriptions are gathered without a kernel
+
 _NO_IDS = np.zeros(0, np.int64)
 
 Offsets = NDArray[np.int64]
@@ -149,7 +151,10 @@ class Lookup:
         """The subscriptions of one event."""
         if len(version.views) == 1 and not version.tail:
             ids = self._one(version.views[0], values)
-            self._tally(1, len(ids), len(ids) > 0)
+            self.events += 1
+            if found_some := len(ids):
+                self.matches += found_some
+                self.wanted += 1
             return ids
         found = [self._one(view, values) for view in version.views]
         if version.tail:
@@ -182,7 +187,7 @@ class Lookup:
         segment, buffers = view.segment, self._buffers
         rows = segment.rows
         codes = rows.encode_one(values)
-        if len(rows.pieces):
+        if rows.pieces.pieces:
             slots = self._one_by_pieces(view, codes, values)
         else:
             out, found = search.event_by_event(
@@ -197,6 +202,9 @@ class Lookup:
             _, slots = settle(segment, np.array((0, len(slots)), np.int64), slots, {0: values})
         if rows.alone:
             ids = rows.subs.take(slots)
+        elif len(slots) <= _FEW_SLOTS and not view.holes:
+            subs, firsts = rows.subs, rows.firsts
+            ids = np.concatenate([_NO_IDS, *[subs[firsts[slot] : firsts[slot + 1]] for slot in slots.tolist()]])
         else:
             offsets, counts = np.array((0, len(slots)), np.int64), np.zeros(1, np.int64)
             count_members(slots, offsets, rows.firsts, view.alive, view.holes, counts)

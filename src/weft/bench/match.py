@@ -174,7 +174,7 @@ def _indexed(workload: Workload) -> TreeIndex:
     """An index of the subscriptions that has answered once, so that nothing is left to be built."""
     index = TreeIndex()
     index.add_columns(np.arange(len(workload)), workload.bounds)
-    index.match_batch(workload.table.slice(0, 3))
+    _with_ids(index, workload.table.slice(0, 3))
     index.match(workload.table.slice(0, 1).to_pylist()[0])
     return index
 
@@ -278,7 +278,7 @@ def _against_shapes(effort: MatchEffort, workload: Workload, counts: Counts) -> 
         effort.progress(f"{workload.name}: leaves of {shape.leaf}, cells of {shape.alpha:g} ranges")
         index = TreeIndex(shape=shape, budget=math.inf)
         index.add_columns(np.arange(len(workload)), workload.bounds)
-        index.match_batch(workload.table.slice(0, 3))
+        _with_ids(index, workload.table.slice(0, 3))
         seconds, found = _first_pass(index, few)
         assert (found == counts[: len(found)]).all(), "every shape must find the same"
         if shape == DEFAULT or index.stats().bytes_per_subscription <= MEMORY:
@@ -397,7 +397,7 @@ def _mixed(effort: MatchEffort, size: int) -> list[Result]:
     for texts in (market.plain[:200], market.texts[:200], market.plain, market.texts):  # small ones first: they compile
         index = TreeIndex()
         build_seconds, _ = timed(partial(index.add_texts, np.arange(len(texts)), texts))
-        index.match_batch(market.table.slice(0, 3))
+        _with_ids(index, market.table.slice(0, 3))
         seconds[id(texts)], _ = _first_pass(index, batches)
     some = market.table.slice(0, 5)
     odd = np.arange(9, size, 10)

@@ -49,6 +49,7 @@ class CodeDimension:
         "first_string",
         "inexact",
         "moments",
+        "near",
         "numbers",
         "plain",
         "plain_sides",
@@ -73,12 +74,16 @@ class CodeDimension:
         self.plain: Sequence[float] = self.numbers.tolist() if listed else self.numbers.data
         self.plain_sides: Sequence[int] = self.sides.tolist() if listed else self.sides.data
         self.table = np.zeros(1, np.int32)
+        self.near: tuple[float, float, float, Any] | None = None  # first, last, buckets per unit, and the table
         self.points: tuple[Any, Codes] | None = None
         if not self.inexact and len(self.numbers) > 1:
             buckets = 1 << min(17, len(self.numbers).bit_length())
             spread = float(self.numbers[-1]) - float(self.numbers[0])
             if math.isfinite(spread) and spread > buckets * sys.float_info.min:
                 self.table = lookup(self.numbers, buckets)
+                if not listed:
+                    ends = float(self.numbers[0]), float(self.numbers[-1])
+                    self.near = (*ends, buckets / spread, self.table.data)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """What it is made of; not what it remembers."""
@@ -113,8 +118,18 @@ class CodeDimension:
         """The code of a number; NaN is absent."""
         if value != value:  # noqa: PLR0124 - NaN
             return ABSENT
-        at = bisect_left(self.plain, value)  # Python compares int and float exactly
-        if at < len(self.plain) and self.plain[at] == value and self.plain_sides[at] == 0:
+        plain = self.plain
+        near = self.near
+        if near is not None and near[0] < value < near[1]:
+            bucket = min(int((value - near[0]) * near[2]), len(near[3]) - 2)
+            low, high = near[3][bucket], near[3][bucket + 1]
+            at = bisect_left(plain, value, low, high)
+            # rounding may be one bucket off: then the place is at an end, and not the right one
+            if (at == low and plain[at - 1] >= value) or (at == high and plain[at] < value):
+                at = bisect_left(plain, value)
+        else:
+            at = bisect_left(plain, value)  # Python compares int and float exactly
+        if at < len(plain) and plain[at] == value and self.plain_sides[at] == 0:
             at += 1
         return FIRST_NUMBER + at
 

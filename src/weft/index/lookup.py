@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -16,17 +16,16 @@ from numpy.typing import NDArray
 
 from weft.algebra.box import Box
 from weft.errors import EventError
-from weft.index.axis import ANCHOR
 from weft.index.base import Ids, Matches
 from weft.index.dimension import Codes
 from weft.index.events import EventColumns
+from weft.index.found_slots import FoundPart, FoundSlots, Offsets, Slots, matches_of
 from weft.index.labelled import labelled
-from weft.index.pieces import FoundPieces
+from weft.index.piece_search import few_at_once, met, spread
 from weft.index.recycled import RESULTS
 from weft.index.segment import Segment, settle
 from weft.index.version import SegmentView, Version
 from weft.kernels import search
-from weft.kernels.automaton import meet_needs, spread_codes
 from weft.kernels.groups import count_members, write_members
 from weft.model.frame import as_batch
 from weft.model.schema import Schema
@@ -36,10 +35,9 @@ _MOST_CODES = 4_000_000  # of one search; larger batches are cut
 _MOST_KEPT = 1 << 16  # findings of single events that a thread's buffers may keep room for
 _MANY_LEAVES, _MANY_MATCHES = 4, 32  # events that reach many leaves, or match little, are searched all together
 
-_NO_IDS = np.zeros(0, np.int64)
+_FEW_SLOTS = 4  # of a single event, whose subscriptions are gathered without a kernel
 
-Offsets = NDArray[np.int64]
-Slots = NDArray[np.int32]
+_NO_IDS = np.zeros(0, np.int64)
 
 
 class Buffers(threading.local):
@@ -53,86 +51,6 @@ class Buffers(threading.local):
         """Keep a buffer that has grown, unless it has grown too large."""
         if out.size <= _MOST_KEPT:
             self.out = out
-
-
-class _Slots(NamedTuple):
-    """What a view has for some events: slots[offsets[e]:offsets[e + 1]], and the living places of the view."""
-
-    view: SegmentView
-    offsets: Offsets
-    slots: Slots
-    alive: NDArray[np.bool_]
-    holes: bool
-
-    @staticmethod
-    def of(view: SegmentView, offsets: Offsets, slots: Slots) -> _Slots:
-        return _Slots(view, offsets, slots, view.living(), view.holes or bool(view.dead))
-
-    @property
-    def plain(self) -> bool:
-        """Whether each slot stands for one living subscription."""
-        return self.view.segment.rows.alone and not self.holes
-
-    def add_counts(self, counts: NDArray[np.int64]) -> None:
-        """Add the number of subscriptions of each event."""
-        if self.plain:
-            counts += np.diff(self.offsets)
-        else:
-            firsts = self.view.segment.rows.firsts
-            count_members(self.slots, self.offsets, firsts, self.alive, self.holes, counts)
-
-    def write(self, free: Offsets, out: Ids) -> None:
-        """Write the subscriptions of each event from free[event] on."""
-        rows = self.view.segment.rows
-        write_members(self.slots, self.offsets, rows.firsts, rows.subs, self.alive, self.holes, free, out)
-
-
-class _Piece(NamedTuple):
-    """What some events of a batch have: slots of several views, and the subscriptions of the tail."""
-
-    parts: Sequence[_Slots]
-    tail: Matches | None
-    offsets: Offsets
-
-    @staticmethod
-    def of(parts: Sequence[_Slots], tail: Matches | None, events: int) -> _Piece:
-        counts = np.zeros(events, np.int64)
-        for part in parts:
-            part.add_counts(counts)
-        if tail is not None:
-            counts += tail.counts
-        offsets = np.zeros(events + 1, np.int64)
-        np.cumsum(counts, out=offsets[1:])
-        return _Piece(parts, tail, offsets)
-
-    def write(self, out: Ids) -> None:
-        """Write the subscriptions, one event after another."""
-        if len(self.parts) == 1 and self.tail is None and self.parts[0].plain:
-            search.take(self.parts[0].view.segment.rows.subs, self.parts[0].slots, out)
-            return
-        free = self.offsets[:-1].copy()
-        for part in self.parts:
-            part.write(free, out)
-        if self.tail is not None:
-            at = np.repeat(free - self.tail.offsets[:-1], self.tail.counts) + np.arange(len(self.tail.ids))
-            out[at] = self.tail.ids
-
-
-def _matches(pieces: Sequence[_Piece], given: Ids | None) -> Matches:
-    """The matches of pieces that follow each other; ids are written when they are asked for, to `given` if they fit."""
-    ends = np.cumsum([0, *(int(piece.offsets[-1]) for piece in pieces)])
-    offsets = np.concatenate(
-        [np.zeros(1, np.int64), *(piece.offsets[1:] + end for piece, end in zip(pieces, ends, strict=False))]
-    )
-    total = int(ends[-1])
-
-    def write() -> Ids:
-        ids: Ids = RESULTS.array(total, np.int64) if given is None or len(given) < total else given[:total]
-        for piece, start, end in zip(pieces, ends, ends[1:], strict=False):
-            piece.write(ids[start:end])
-        return ids
-
-    return Matches(offsets, write if total else np.zeros(0, np.int64))
 
 
 class Lookup:
@@ -149,7 +67,10 @@ class Lookup:
         """The subscriptions of one event."""
         if len(version.views) == 1 and not version.tail:
             ids = self._one(version.views[0], values)
-            self._tally(1, len(ids), len(ids) > 0)
+            self.events += 1
+            if found_some := len(ids):
+                self.matches += found_some
+                self.wanted += 1
             return ids
         found = [self._one(view, values) for view in version.views]
         if version.tail:
@@ -163,7 +84,7 @@ class Lookup:
         """The subscriptions of each event, or their labels; events that cannot be read are set aside."""
         aside: dict[int, EventError] = {}
         parts = [self._columns(version, piece) for piece in portions(version, batch, self._schema, aside)]
-        found = _matches(parts, out).without(aside)
+        found = matches_of(parts, out).without(aside)
         self._tally(len(found), int(found.offsets[-1]), int(np.count_nonzero(found.counts)))
         return found if by is None else labelled(found, by)
 
@@ -182,7 +103,7 @@ class Lookup:
         segment, buffers = view.segment, self._buffers
         rows = segment.rows
         codes = rows.encode_one(values)
-        if len(rows.pieces):
+        if rows.pieces.pieces:
             slots = self._one_by_pieces(view, codes, values)
         else:
             out, found = search.event_by_event(
@@ -197,6 +118,9 @@ class Lookup:
             _, slots = settle(segment, np.array((0, len(slots)), np.int64), slots, {0: values})
         if rows.alone:
             ids = rows.subs.take(slots)
+        elif len(slots) <= _FEW_SLOTS and not view.holes:
+            subs, firsts = rows.subs, rows.firsts
+            ids = np.concatenate([_NO_IDS, *[subs[firsts[slot] : firsts[slot + 1]] for slot in slots.tolist()]])
         else:
             offsets, counts = np.array((0, len(slots)), np.int64), np.zeros(1, np.int64)
             count_members(slots, offsets, rows.firsts, view.alive, view.holes, counts)
@@ -209,20 +133,20 @@ class Lookup:
     def _one_by_pieces(self, view: SegmentView, codes: Codes, values: Mapping[str, Value | None]) -> Slots:
         """The names found for one event in a segment with pieces."""
         pieces = view.segment.rows.pieces.find_one(values)
-        spread, firsts = _spread(view.segment, codes, pieces, 0, 1)
-        offsets, names, _ = self._run(view, spread, search.FIND)
-        return _met(view.segment, offsets[firsts], names, pieces)[1]
+        codes_of_all, firsts = spread(view.segment, codes, pieces, 0, 1)
+        offsets, names, _ = self._run(view, codes_of_all, search.FIND)
+        return met(view.segment, offsets[firsts], names, pieces)[1]
 
-    def _columns(self, version: Version, events: EventColumns) -> _Piece:
+    def _columns(self, version: Version, events: EventColumns) -> FoundPart:
         found = [self._view(view, events) for view in version.views]
-        return _Piece.of(found, _match_tail(version.tail, events) if version.tail else None, events.size)
+        return FoundPart.of(found, _match_tail(version.tail, events) if version.tail else None, events.size)
 
-    def _view(self, view: SegmentView, events: EventColumns) -> _Slots:
+    def _view(self, view: SegmentView, events: EventColumns) -> FoundSlots:
         segment = view.segment
         offsets, slots, _ = self._search(view, events, search.FIND)
         if len(segment.special):
             offsets, slots = settle(segment, offsets, slots, _Attributes(events, segment))
-        return _Slots.of(view, offsets, slots)
+        return FoundSlots.of(view, offsets, slots)
 
     def _search(
         self, view: SegmentView, events: EventColumns, mode: int
@@ -234,13 +158,13 @@ class Lookup:
             return self._run(view, codes, mode)
         pieces = segment.rows.pieces.find(events)
         ends, found, counted = [np.zeros(1, np.int64)], [], []
-        for first, last in _few_at_once(segment, codes, pieces):
-            spread, firsts = _spread(segment, codes, pieces, first, last)
-            offsets, names, counts = self._run(view, spread, mode)
+        for first, last in few_at_once(segment, codes, pieces, max(1, _MOST_CODES // codes.shape[1])):
+            codes_of_all, firsts = spread(segment, codes, pieces, first, last)
+            offsets, names, counts = self._run(view, codes_of_all, mode)
             ends.append(offsets[firsts][1:] + ends[-1][-1])
             found.append(names)
             counted.append(np.add.reduceat(counts, firsts[:-1]) if len(counts) else counts)
-        offsets, names = _met(segment, np.concatenate(ends), _joined(found, np.int32), pieces)
+        offsets, names = met(segment, np.concatenate(ends), _joined(found, np.int32), pieces)
         return offsets, names, _joined(counted, np.int64)
 
     def _run(self, view: SegmentView, codes: Codes, mode: int) -> tuple[Offsets, NDArray[np.int32], NDArray[np.int64]]:
@@ -288,41 +212,6 @@ class Lookup:
         if version.tail:
             total += _match_tail(version.tail, events).counts
         return total
-
-
-def _few_at_once(segment: Segment, codes: Codes, pieces: FoundPieces) -> Iterator[tuple[int, int]]:
-    """Ranges of events that together do not have too many codes, as many of them as there are pieces."""
-    before = np.concatenate([np.zeros(1, np.int64), np.cumsum(segment.anchors[pieces.numbers])])
-    ends = before[pieces.offsets[1:]] + np.arange(1, len(codes) + 1)
-    most = max(1, _MOST_CODES // codes.shape[1])
-    first = 0
-    while first < len(codes):
-        start = int(ends[first - 1]) if first else 0
-        last = max(first + 1, int(ends.searchsorted(start + most, "right")))
-        yield first, last
-        first = last
-
-
-def _spread(
-    segment: Segment, codes: Codes, pieces: FoundPieces, first: int, last: int
-) -> tuple[Codes, NDArray[np.int64]]:
-    """The codes of some events, once for each anchor that they have and once without, and where each event's begin."""
-    offsets = pieces.offsets[first : last + 1]
-    size = last - first + int(np.count_nonzero(segment.anchors[pieces.numbers[offsets[0] : offsets[-1]]]))
-    spread, firsts = np.empty((size, codes.shape[1]), np.int32), np.empty(last - first + 1, np.int64)
-    dim = segment.rows.axes[ANCHOR]
-    spread_codes(codes[first:last], offsets, pieces.numbers, segment.anchors, dim, spread, firsts)
-    return spread, firsts
-
-
-def _met(segment: Segment, offsets: Offsets, names: Slots, pieces: FoundPieces) -> tuple[Offsets, Slots]:
-    """What is found without the rows whose needs are not met."""
-    rows, stamps = segment.rows, segment.rows.pieces.stamps
-    new_offsets = np.empty(len(offsets), np.int64)
-    stamp = stamps.take(len(offsets) - 1)
-    held = segment.special, segment.kinds.slots, rows.need_starts, rows.needs
-    left = meet_needs(names, offsets, *held, *pieces, stamps.met, stamp, new_offsets)
-    return new_offsets, names[:left]
 
 
 def _joined(parts: Sequence[NDArray[Any]], kind: Any) -> NDArray[Any]:

@@ -15,7 +15,8 @@ from weft.algebra.box import Box
 from weft.algebra.columns import BoxColumns
 from weft.index.base import Ids
 from weft.index.coding import rows_of_columns
-from weft.index.rows import Rows, join_rows
+from weft.index.row_join import join_rows
+from weft.index.rows import Rows
 from weft.index.segment import PartitionTree, Segment
 
 

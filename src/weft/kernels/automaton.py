@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from weft.kernels.jit import jit
 from weft.kernels.leaves import grown
 
-_MIX = np.uint64(0x9E3779B97F4A7C15)
+_LOW, _MIX = 0xFFFFFFFF, 0x21F0AAAD
 
 
 class Automaton(NamedTuple):
@@ -42,11 +42,10 @@ class Automaton(NamedTuple):
 @jit
 def _place(keys, key):
     """Where a step is in the table, or where it would be."""
-    last = np.uint64(keys.size - 1)
-    at = np.uint64(key) * _MIX
-    at = (at ^ (at >> np.uint64(32))) & last
+    last = keys.size - 1
+    at = (((key & _LOW) ^ (key >> 32)) * _MIX) >> 20 & last  # a product of 32 and 30 bits: it never overflows
     while keys[at] != key and keys[at] >= 0:
-        at = (at + np.uint64(1)) & last
+        at = (at + 1) & last
     return at
 
 
@@ -62,11 +61,12 @@ def build_automaton(data, offsets):
     octets, pieces = np.zeros(most, np.uint8), np.full(most, -1, np.int32)
     states = 1
     for piece in range(offsets.size - 1):
-        state = 0
+        state = np.int64(0)
         for at in range(offsets[piece], offsets[piece + 1]):
-            place = _place(keys, np.int64(256) * state + data[at])
+            key = 256 * state + np.int64(data[at])
+            place = _place(keys, key)
             if keys[place] < 0:
-                keys[place], nexts[place] = np.int64(256) * state + data[at], states
+                keys[place], nexts[place] = key, states
                 depths[states], parents[states], octets[states] = depths[state] + 1, state, data[at]
                 states += 1
             state = np.int64(nexts[place])
@@ -89,7 +89,7 @@ def build_automaton(data, offsets):
         if depths[state] > 1:
             back = np.int64(fails[parents[state]])
             while True:
-                place = _place(keys, np.int64(256) * back + octets[state])
+                place = _place(keys, 256 * back + np.int64(octets[state]))
                 if keys[place] >= 0:
                     fails[state] = nexts[place]
                     break
@@ -119,9 +119,9 @@ def find_pieces(automaton, data, begins, ends, met, stamp, found, offsets):
     for text in range(begins.size):
         state = np.int64(0)
         for at in range(begins[text], ends[text]):
-            octet = data[at]
+            octet = np.int64(data[at])
             while state != 0:
-                place = _place(keys, np.int64(256) * state + octet)
+                place = _place(keys, 256 * state + octet)
                 if keys[place] >= 0:
                     break
                 state = np.int64(fails[state])

@@ -11,33 +11,26 @@ from __future__ import annotations
 
 import numpy as np
 
+from weft.kernels.hashing import mix
 from weft.kernels.jit import jit
 from weft.kernels.simd import prefetch
 
 _MOST_PROBES = 64  # for one slot; then it is a group of its own, so that no filters make this slow
 _AHEAD = 4  # slots
-_MIX, _MORE = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9)
-
-
-@jit
-def _mixed(value):
-    value = np.uint64(value) * _MIX
-    value = (value ^ (value >> np.uint64(29))) * _MORE
-    return value ^ (value >> np.uint64(32))
+_LOW = 0xFFFFFFFF
 
 
 @jit
 def _hash(first_row, starts, dims, lows, highs, source, slot):
-    """A hash that does not depend on the order of a row's constraints."""
+    """A hash of 32 bits that does not depend on the order of a row's constraints."""
     if source[slot] >= 0:
-        return _mixed(np.uint64(source[slot]) + np.uint64(1))
-    total = np.uint64(0)
+        return mix((source[slot] + 1) & _LOW)
+    total = np.int64(0)
     for row in range(first_row[slot], first_row[slot + 1]):
-        own = np.uint64(0)
+        own = np.int64(1)
         for place in range(starts[row], starts[row + 1]):
-            ends = (np.uint64(lows[place]) << np.uint64(32)) | np.uint64(highs[place])
-            own += _mixed(_mixed(ends) + np.uint64(dims[place]))
-        total = _mixed(total + own + np.uint64(1))
+            own += mix(mix(mix(np.int64(dims[place])) ^ np.int64(lows[place])) ^ np.int64(highs[place]))
+        total = mix((total + own) & _LOW)
     return total
 
 
@@ -73,7 +66,7 @@ def group_slots(first_row, starts, dims, lows, highs, source, group):
     while size < 2 * group.size:
         size *= 2
     table = np.full(size, -1, np.int32)  # the first slot of each group
-    last, groups = np.uint64(size - 1), 0
+    last, groups = size - 1, 0
     for slot in range(group.size):
         at = _hash(first_row, starts, dims, lows, highs, source, slot) & last
         group[slot] = -1
@@ -85,7 +78,7 @@ def group_slots(first_row, starts, dims, lows, highs, source, group):
             if _equal(first_row, starts, dims, lows, highs, source, known, slot):
                 group[slot] = group[known]
                 break
-            at = (at + np.uint64(1)) & last
+            at = (at + 1) & last
         if group[slot] < 0:
             group[slot] = groups
             groups += 1

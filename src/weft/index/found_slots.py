@@ -1,0 +1,102 @@
+"""What a search found, and how it becomes subscriptions. Law: each living subscription of a found slot is written once,
+those of an event next to each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.index.base import Ids, Matches
+from weft.index.recycled import RESULTS
+from weft.index.version import SegmentView
+from weft.kernels import search
+from weft.kernels.groups import count_members, write_members
+
+Offsets = NDArray[np.int64]
+Slots = NDArray[np.int32]
+
+
+class FoundSlots(NamedTuple):
+    """What a view has for some events: slots[offsets[e]:offsets[e + 1]], and the living places of the view."""
+
+    view: SegmentView
+    offsets: Offsets
+    slots: Slots
+    alive: NDArray[np.bool_]
+    holes: bool
+
+    @staticmethod
+    def of(view: SegmentView, offsets: Offsets, slots: Slots) -> FoundSlots:
+        """What a search of a view found."""
+        return FoundSlots(view, offsets, slots, view.living(), view.holes or bool(view.dead))
+
+    @property
+    def plain(self) -> bool:
+        """Whether each slot stands for one living subscription."""
+        return self.view.segment.rows.alone and not self.holes
+
+    def add_counts(self, counts: NDArray[np.int64]) -> None:
+        """Add the number of subscriptions of each event."""
+        if self.plain:
+            counts += np.diff(self.offsets)
+        else:
+            firsts = self.view.segment.rows.firsts
+            count_members(self.slots, self.offsets, firsts, self.alive, self.holes, counts)
+
+    def write(self, free: Offsets, out: Ids) -> None:
+        """Write the subscriptions of each event from free[event] on."""
+        rows = self.view.segment.rows
+        write_members(self.slots, self.offsets, rows.firsts, rows.subs, self.alive, self.holes, free, out)
+
+
+class FoundPart(NamedTuple):
+    """What some events of a batch have: slots of several views, and the subscriptions of the tail."""
+
+    parts: Sequence[FoundSlots]
+    tail: Matches | None
+    offsets: Offsets
+
+    @staticmethod
+    def of(parts: Sequence[FoundSlots], tail: Matches | None, events: int) -> FoundPart:
+        """What so many events have in all views."""
+        counts = np.zeros(events, np.int64)
+        for part in parts:
+            part.add_counts(counts)
+        if tail is not None:
+            counts += tail.counts
+        offsets = np.zeros(events + 1, np.int64)
+        np.cumsum(counts, out=offsets[1:])
+        return FoundPart(parts, tail, offsets)
+
+    def write(self, out: Ids) -> None:
+        """Write the subscriptions, one event after another."""
+        if len(self.parts) == 1 and self.tail is None and self.parts[0].plain:
+            search.take(self.parts[0].view.segment.rows.subs, self.parts[0].slots, out)
+            return
+        free = self.offsets[:-1].copy()
+        for part in self.parts:
+            part.write(free, out)
+        if self.tail is not None:
+            at = np.repeat(free - self.tail.offsets[:-1], self.tail.counts) + np.arange(len(self.tail.ids))
+            out[at] = self.tail.ids
+
+
+def matches_of(pieces: Sequence[FoundPart], given: Ids | None) -> Matches:
+    """The matches of pieces that follow each other; ids are written when they are asked for, to `given` if they fit."""
+    ends = np.cumsum([0, *(int(piece.offsets[-1]) for piece in pieces)])
+    offsets = np.concatenate(
+        [np.zeros(1, np.int64), *(piece.offsets[1:] + end for piece, end in zip(pieces, ends, strict=False))]
+    )
+    total = int(ends[-1])
+
+    def write() -> Ids:
+        ids: Ids = RESULTS.array(total, np.int64) if given is None or len(given) < total else given[:total]
+        for piece, start, end in zip(pieces, ends, ends[1:], strict=False):
+            piece.write(ids[start:end])
+        return ids
+
+    return Matches(offsets, write if total else np.zeros(0, np.int64))

@@ -1,0 +1,53 @@
+"""Searching by the pieces that events contain. Law: what is left are the rows whose needs the event meets.
+
+An event is searched once for each of its anchors, and once for the rows without one (see `anchors`); then the other
+needs of the rows that were found are checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.index.axis import ANCHOR
+from weft.index.dimension import Codes
+from weft.index.found_slots import Offsets, Slots
+from weft.index.pieces import FoundPieces
+from weft.index.segment import Segment
+from weft.kernels.automaton import meet_needs, spread_codes
+
+
+def few_at_once(segment: Segment, codes: Codes, pieces: FoundPieces, most: int) -> Iterator[tuple[int, int]]:
+    """Ranges of events that are searched at most `most` times together, or one event that is searched more often."""
+    before = np.concatenate([np.zeros(1, np.int64), np.cumsum(segment.anchors[pieces.numbers])])
+    ends = before[pieces.offsets[1:]] + np.arange(1, len(codes) + 1)
+    first = 0
+    while first < len(codes):
+        start = int(ends[first - 1]) if first else 0
+        last = max(first + 1, int(ends.searchsorted(start + most, "right")))
+        yield first, last
+        first = last
+
+
+def spread(
+    segment: Segment, codes: Codes, pieces: FoundPieces, first: int, last: int
+) -> tuple[Codes, NDArray[np.int64]]:
+    """The codes of some events, once for each anchor that they have and once without, and where each event's begin."""
+    offsets = pieces.offsets[first : last + 1]
+    size = last - first + int(np.count_nonzero(segment.anchors[pieces.numbers[offsets[0] : offsets[-1]]]))
+    codes_of_all, firsts = np.empty((size, codes.shape[1]), np.int32), np.empty(last - first + 1, np.int64)
+    dim = segment.rows.axes[ANCHOR]
+    spread_codes(codes[first:last], offsets, pieces.numbers, segment.anchors, dim, codes_of_all, firsts)
+    return codes_of_all, firsts
+
+
+def met(segment: Segment, offsets: Offsets, names: Slots, pieces: FoundPieces) -> tuple[Offsets, Slots]:
+    """What is found without the rows whose needs are not met."""
+    rows, stamps = segment.rows, segment.rows.pieces.stamps
+    new_offsets = np.empty(len(offsets), np.int64)
+    stamp = stamps.take(len(offsets) - 1)
+    held = segment.special, segment.kinds.slots, rows.need_starts, rows.needs
+    left = meet_needs(names, offsets, *held, *pieces, stamps.met, stamp, new_offsets)
+    return new_offsets, names[:left]

@@ -9,6 +9,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from spark.test_expression import event_of, frame, setting, some_filter, some_row
@@ -17,6 +18,7 @@ from weft import Schema, TreeIndex, matches
 from weft.errors import PipelineError, SnapshotError
 from weft.language.ast import Filter
 from weft.spark import Output, Prepared, Strategy, match, prepare, subscriptions
+from weft.spark.spreading import spread
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -265,6 +267,53 @@ def test_strict_raises_instead(events: DataFrame, texts: DataFrame) -> None:
     bad = texts.selectExpr("id", "'x >' AS filter")
     with pytest.raises(PipelineError, match="the text ends"):
         match(events, bad, strict=True)
+
+
+def test_what_a_stream_cannot_have_is_said_in_a_sentence(spark: SparkSession, texts: DataFrame) -> None:
+    stream = spark.readStream.format("rate").load().selectExpr("value AS number", "value / 2 AS x")
+    with pytest.raises(PipelineError, match="use the strategy index"):
+        match(stream, texts, strategy="partitioned", groups=2)
+    with pytest.raises(PipelineError, match="a stream cannot be strict"):
+        match(stream, texts, strict=True)
+    assert match(stream, texts, strategy="index").isStreaming
+
+
+def test_rows_that_are_left_out_are_counted_on_the_way(
+    spark: SparkSession, events: DataFrame, texts: DataFrame
+) -> None:
+    bad = texts.unionAll(texts.selectExpr("id + 10", "concat(filter, ' oops')"))
+    broken = events.withColumn("kind", sf_when_broken())
+    for strategy in ("index", "partitioned"):
+        for given, happening, sides in (
+            (texts, events, []),
+            (bad, events, ["subscription"]),
+            (texts, broken, ["event"]),
+            (texts.unionAll(texts.limit(1)), broken, ["event", "subscription"]),
+        ):
+            ready = prepare(given, strategy=strategy, groups=3)
+            found, left_out = ready.match_counting(happening, "counts")
+            found.collect()
+            assert left_out.sides() == sides, strategy
+            assert {row.side for row in ready.errors(happening).collect()} == set(sides)
+            assert set(sides) >= {row.side for row in ready.errors(happening, sides[:1]).collect()}
+
+
+def sf_when_broken() -> Any:
+    from pyspark.sql import functions as sf
+
+    return sf.when(sf.col("number") == 3, sf.expr("CAST(X'ff' AS STRING)")).otherwise(sf.col("kind"))
+
+
+def test_small_files_are_spread_over_the_cores(spark: SparkSession, tmp_path: Path) -> None:
+    table = pa.table({"x": [float(n % 977) / 3 for n in range(120_000)], "n": list(range(120_000))})
+    pq.write_table(table, tmp_path / "one.parquet")
+    pq.write_table(table, tmp_path / "four.parquet", row_group_size=30_000)
+    pq.write_table(table.slice(0, 10), tmp_path / "few.parquet")
+    one, four, few = (spark.read.parquet(str(tmp_path / f"{name}.parquet")) for name in ("one", "four", "few"))
+    assert spread(four) is four
+    assert spread(few) is few
+    assert spread(spread(one)).rdd.getNumPartitions() == 2
+    assert spread(one).agg({"n": "sum"}).head() == four.agg({"n": "sum"}).head()
 
 
 @pytest.mark.parametrize(

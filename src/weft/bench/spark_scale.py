@@ -139,7 +139,9 @@ def _matched(spark: Any, files: tuple[Path, Path], out: Path, strategy: str, out
     total = 0
     for file in out.glob("*.parquet"):
         held = pq.ParquetFile(file)
-        total += sum(held.read(["matches"])["matches"].to_pylist()) if output == "counts" else held.metadata.num_rows
+        total += (
+            int(held.read(["matches"])["matches"].to_numpy().sum()) if output == "counts" else held.metadata.num_rows
+        )
     return total
 
 

@@ -101,7 +101,7 @@ def pipeline() -> Canvas:
     for number, (name, text) in enumerate(
         (
             ("index", "one snapshot, mapped by every executor"),
-            ("partitioned", "both sides meet by ranges of a curve"),
+            ("partitioned", "both sides meet in groups"),
             ("sql", "one Spark expression for each filter"),
         )
     ):

@@ -5,12 +5,16 @@ from __future__ import annotations
 import pytest
 
 from weft.bench import BENCHES, spark
+from weft.bench.spark_scale import ScaleSizes
 
 
 @pytest.mark.slow
 def test_the_spark_benchmark_measures_every_figure() -> None:
     notes: list[str] = []
-    sizes = spark.BenchSizes(cubes=(800,), plain=(20, 60), many=1_000, partitioned=3_000, cells=(8,), turns=1)
+    scale = ScaleSizes(uneven=2_000, wide=500, attributes=50, events=1_000, subscriptions=2_000, turns=1)
+    sizes = spark.BenchSizes(
+        cubes=(800,), plain=(20, 60), many=1_000, partitioned=3_000, cells=(8,), turns=1, scale=scale
+    )
     results = spark.run(quick=True, progress=lambda _: None, note=notes.append, sizes=sizes)
     figures = {result.name: result.value for result in results}
     assert len(figures) == len(results)
@@ -18,6 +22,10 @@ def test_the_spark_benchmark_measures_every_figure() -> None:
     assert 5 < (figures["cubes/800/matches"] or 0) < 15
     assert (figures["W1/3000/partitioned_peak"] or 0) > 0
     assert "grid join" in notes[0]
+    uneven = {f"{name}/2000/partitioned_vs_index" for name in ("skew", "nulls")}
+    uneven |= {"skew/2000/partitioned_vs_index_pairs", "skew/2000/largest_task", "wide/500/bytes_per_filter"}
+    assert uneven | {"W1/2000/partitioned_counts_seconds", "W1/2000/partitioned_counts_peak"} <= figures.keys()
+    assert 20 < (figures["wide/500/bytes_per_filter"] or 0) < 1_000
 
 
 def test_it_can_be_asked_for() -> None:

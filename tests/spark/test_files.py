@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -16,7 +18,8 @@ from weft.errors import PipelineError
 from weft.model.schema import Schema
 from weft.spark.events import CORRUPT
 from weft.spark.failures import failures
-from weft.spark.files import format_of, numbers_in_texts, read_frame, write_frame
+from weft.spark.files import files_without_bytes, format_of, numbers_in_texts, read_frame, write_frame
+from weft.spark.preflight import check_output
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -300,3 +303,64 @@ def test_what_a_worker_raises_is_its_sentence(spark: SparkSession):
 
     with pytest.raises(PipelineError, match=r"^it failed: the thing is broken$"), failures("it failed"):
         spark.range(1).mapInArrow(broken, "id long").collect()
+
+
+def test_a_corrupt_page_is_blamed_on_its_file_not_on_the_output(spark: SparkSession, tmp_path):
+    for name in ("a", "b"):
+        pq.write_table(pa.table({"x": list(range(5_000))}), tmp_path / f"{name}.parquet")
+    raw = bytearray((tmp_path / "b.parquet").read_bytes())
+    raw[4:64] = b"\xff" * 60  # the header of the first page
+    (tmp_path / "b.parquet").write_bytes(raw)
+    frame = spark.read.parquet(str(tmp_path / "*.parquet"))
+    with pytest.raises(PipelineError) as raised:
+        write_frame(frame.where("x > 7"), str(tmp_path / "out.parquet"))
+    assert str(raised.value).startswith(f"{tmp_path}/b.parquet cannot be read: ")
+
+
+FULL = """org.apache.spark.SparkException: Job aborted due to stage failure: Lost task 0.0: java.io.IOException: {}
+\tat java.base/sun.nio.ch.FileChannelImpl.transferTo(FileChannelImpl.java:699)
+\tat {}"""
+
+
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        (
+            "org.apache.spark.shuffle.sort.UnsafeShuffleWriter.mergeSpills",
+            "no space is left for Spark's temporary files",
+        ),
+        ("org.apache.spark.util.collection.unsafe.sort.UnsafeSorterSpillWriter.write", "Spark's temporary files"),
+        ("org.apache.parquet.hadoop.ParquetRecordWriter.write", "^out cannot be written: "),
+    ],
+)
+def test_a_full_disk_is_told_from_another(where, said):
+    from pyspark.errors import PySparkException
+
+    with pytest.raises(PipelineError, match=said), failures("out cannot be written"):
+        raise PySparkException(FULL.format("No space left on device", where))
+
+
+def test_an_empty_folder_blocks_nothing_and_an_unfinished_one_is_named(spark: SparkSession, tmp_path):
+    for name in ("empty", "unfinished", "full"):
+        (tmp_path / f"{name}.parquet").mkdir()
+    (tmp_path / "unfinished.parquet" / "_temporary").mkdir()
+    (tmp_path / "full.parquet" / "part").write_text("here")
+    write_frame(spark.range(3), str(tmp_path / "empty.parquet"))
+    assert read_frame(spark, str(tmp_path / "empty.parquet")).count() == 3
+    for name, said in (("unfinished", "unfinished output of another run"), ("full", "already exists")):
+        path = tmp_path / f"{name}.parquet"
+        for refuse in (lambda: write_frame(spark.range(3), str(path)), lambda: check_output(str(path), path, False)):  # noqa: B023
+            with pytest.raises(PipelineError, match=said):
+                refuse()
+    check_output("empty", tmp_path / "new", False)
+
+
+def test_files_without_bytes_are_named(tmp_path):
+    (tmp_path / "d").mkdir()
+    for name in ("d/a.parquet", "d/b.parquet", "d/_c.parquet", "e.csv"):
+        (tmp_path / name).touch()
+    pq.write_table(pa.table({"x": [1]}), tmp_path / "d" / "b.parquet")
+    assert files_without_bytes(str(tmp_path / "d")) == [str(tmp_path / "d" / "a.parquet")]
+    assert files_without_bytes(str(tmp_path / "d" / "*.parquet")) == [str(tmp_path / "d" / "a.parquet")]
+    assert files_without_bytes(str(tmp_path / "e.csv")) == []
+    assert files_without_bytes("hdfs://host/x.parquet") == []

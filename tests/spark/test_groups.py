@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass
+from hashlib import blake2b
 from itertools import product
 from typing import Any, cast
 
@@ -52,7 +53,8 @@ def wanted(some: list[Filter], rows: list[dict[str, Any]]) -> list[tuple[int, in
 
 
 def hashes_of(batch: pa.RecordBatch) -> Any:
-    return np.array([hash(str(row)) & (2**64 - 1) for row in batch.to_pylist()], np.uint64)
+    texts = (str(row).encode() for row in batch.to_pylist())
+    return np.array([int.from_bytes(blake2b(text, digest_size=8).digest()) for text in texts], np.uint64)
 
 
 def planned(batch: pa.RecordBatch, columns: BoxColumns, groups: int, schema: Schema | None = None) -> JoinGroups:
@@ -123,7 +125,7 @@ def test_events_are_placed_as_they_conform_to_the_schema() -> None:
     assert sorted(pairs_by_groups(chosen, boxes, batch, schema)) == wanted(some, conformed)
 
 
-@pytest.mark.parametrize("groups", [2, 4, 10, 40])
+@pytest.mark.parametrize("groups", [2, 4, 10, 20])
 @pytest.mark.parametrize("equal", [300, 600, 900])
 def test_a_place_with_most_events_is_shared_however_few_groups_there_are(groups: int, equal: int) -> None:
     batch = pa.record_batch({"x": [5.0] * equal + [float(7 * n % 300) for n in range(1000 - equal)]})

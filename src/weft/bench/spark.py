@@ -17,7 +17,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from weft.bench import spark_scale
 from weft.bench.report import Progress, Result, timed
+from weft.bench.spark_scale import QUICK as QUICK_SCALE
+from weft.bench.spark_scale import ScaleSizes
 from weft.spark import match, prepare, session
 from weft.workloads import WORKLOADS
 
@@ -45,9 +48,18 @@ class BenchSizes:
     partitioned: int = 10_000_000
     cells: tuple[int, ...] = (8, 16, 24, 32)  # of an axis, that the grid join is tried with
     turns: int = 5
+    scale: ScaleSizes = field(default_factory=ScaleSizes)
 
 
-QUICK = BenchSizes(cubes=(50_000,), plain=(1_000, 3_000), many=200_000, partitioned=500_000, cells=(16, 32), turns=3)
+QUICK = BenchSizes(
+    cubes=(50_000,),
+    plain=(1_000, 3_000),
+    many=200_000,
+    partitioned=500_000,
+    cells=(16, 32),
+    turns=3,
+    scale=QUICK_SCALE,
+)
 
 
 def run(quick: bool, progress: Progress, note: Progress = print, sizes: BenchSizes | None = None) -> list[Result]:
@@ -62,6 +74,8 @@ def run(quick: bool, progress: Progress, note: Progress = print, sizes: BenchSiz
             results += _joins(spark, place, size, sizes, progress, note)
         results += _large(spark, place, sizes.many, progress)
         results += _partitioned(spark, place, sizes, progress)
+        large = _workload(place, sizes.scale.subscriptions, sizes.scale.events)
+        results += spark_scale.run(spark, place, sizes.scale, large, _peak, progress)
     finally:
         shutil.rmtree(place, ignore_errors=True)
     return results

@@ -17,7 +17,7 @@ _CODES = re.compile(r"^\[[A-Z0-9_.]+\] | SQLSTATE: \w+")
 _RAISED = re.compile(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Interrupt)): (?=\S)", re.MULTILINE)
 _READING = re.compile(r"\[FAILED_READ_FILE[A-Z_.]*\] [^\n]*? file[s]? (\S+?)\.?(?=\s|$)")
 _FULL = "No space left on device"
-_TEMPORARY = re.compile(r"\.shuffle\.|\bspill|ExternalSorter|ExternalAppendOnly|DiskBlockObjectWriter|DiskStore")
+_TEMPORARY = re.compile(r"\.shuffle\.|[sS]pill|ExternalSorter|ExternalAppendOnly|DiskBlockObjectWriter|DiskStore")
 
 
 @contextmanager

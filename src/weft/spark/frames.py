@@ -71,7 +71,7 @@ def plan_bytes(frame: DataFrame) -> int | None:
     """About how many bytes a frame reads, by its plan alone; None where Spark does not tell."""
     if not hasattr(frame, "_jdf"):
         return None  # Connect
-    return int(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes().toString())
+    return int(str(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))
 
 
 def one_batch(table: pa.Table) -> RecordBatch:

@@ -6,6 +6,7 @@ import pytest
 
 from broker.harness import Broker, deliveries
 from weft.broker.effects import ConnectionId
+from weft.broker.greeting import BUSY
 from weft.broker.identity import Identity
 from weft.broker.limits import ClientLimits
 from weft.broker.messages import (
@@ -454,14 +455,17 @@ def test_whatever_an_unknown_client_says_the_answer_is_the_same() -> None:
     for number, messages in enumerate(said):
         on.connect(f"c{number}")
         answers.append(on.say(f"c{number}", *messages))
-    on.connect("silent")
-    before = len(on.sent)
-    on.wait(20 * SECOND)
-    answers.append([each for to, each in on.sent[before:] if to == "silent"])
     (bye,) = answers[0]
     assert isinstance(bye, Bye)
     assert "operator's own" not in bye.reason
     assert all(answer == [bye] for answer in answers)
+
+
+def test_who_is_too_slow_may_try_again() -> None:
+    on = Broker(authenticate=refusing)
+    on.connect("silent")
+    on.wait(20 * SECOND)
+    assert on.sent[-1] == ("silent", BUSY)
 
 
 def test_a_known_client_is_told_what_is_wrong() -> None:

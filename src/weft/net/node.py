@@ -19,7 +19,7 @@ from typing import Any, Self
 from weft.broker.codec import encode
 from weft.broker.core import Core
 from weft.broker.effects import Close, ConnectionId, Effect, Persist, Send, SetTimer
-from weft.broker.greeting import REFUSED
+from weft.broker.greeting import BUSY
 from weft.broker.link_messages import IncomingMessage
 from weft.broker.messages import Bye, Deliver, Publish
 from weft.broker.rules import Rules
@@ -214,7 +214,7 @@ class Node:
         gate = None if connection.door is None or connection.door.trusted else self.gate
         if gate is not None and not gate.may_try(connection.peer):
             self._leaving.add(connection)
-            connection.send(encode([REFUSED]))
+            connection.send(encode([BUSY]))
             connection.close()
             return
         self.connections[connection.id] = connection

@@ -351,9 +351,13 @@ class Core:
         """These access rules hold from now on, for events that wait to be delivered too.
 
         Subscriptions that they no longer cover end, also durable ones whose clients are away; their clients are told.
+        Links of brokers that may not link any more are closed.
         """
         self._begin(now)
         self._revocation.set_rules(rules)
+        for each in list(self._state.connections.values()):
+            if each.link is not None and each.principal and "link" not in rules.of(each.principal).rights.further:
+                self._greeting.close(each, "refused", "the access rules have changed, and allow no link any more", now)
         self._revocation.step(now)
         return self._finish(now)
 

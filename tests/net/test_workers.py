@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
+import weft
 from net.broker_program import BrokerProgram
 from net.wire import connect, run
 from weft.broker.messages import Bye, Complete, Failed, Hello, Publish, Subscribe, Welcome
@@ -57,10 +58,12 @@ def test_two_workers_in_one_loop(tmp_path):
     hub = Address("weft+unix", "", 0, f"{tmp_path}/hub")
 
     async def body():
+        nodes = []
         async with AsyncExitStack() as stack:
             for worker in range(2):
                 place = WorkerPlace(worker, 2, tuple(config.addresses), hub)
-                await stack.enter_async_context(start(worker_config(config, worker, tmp_path), place=place))
+                started = start(worker_config(config, worker, tmp_path), place=place)
+                nodes.append(await stack.enter_async_context(started))
             names = ["session-0", "session-1", "session-2", "session-3"]
             assert {home_of(name, 2) for name in names} == {0, 1}
             readers = {name: await at_home(config.addresses[0], name) for name in names}
@@ -72,6 +75,16 @@ def test_two_workers_in_one_loop(tmp_path):
             writer.send(Publish.of(1, {"to": "all"}), *(Publish.of(n, {"to": to}) for n, to in enumerate(names, 2)))
             for wire in readers.values():
                 await wire.delivered(2)
+            async with weft.connect(str(config.addresses[0]), name="client") as client:  # follows redirects by itself
+                subs = [await client.subscribe("to = 'clients'", name=name) for name in ("work-0", "work-1", "work-2")]
+                for sub in subs:
+                    await sub.complete()
+                await client.publish({"to": "clients"})
+                for sub in subs:
+                    async for event in sub:
+                        await event.ack()
+                        break
+            assert sum(node.core.counts.get("redirected", 0) for node in nodes) > 0
             readers["session-0"].send(Subscribe(2, "TRUE", share="work", queue=3))
             assert "several workers" in (await readers["session-0"].get(Failed)).reason
 

@@ -495,6 +495,18 @@ def test_credentials_end() -> None:
     assert bye.code == "expired"
 
 
+def test_credentials_that_last_leave_nothing_of_a_connection_behind() -> None:
+    until = Broker().now.utc + 3_600_000 * SECOND
+    on = Broker(authenticate=lambda credentials: Identity("ann", until))
+    on.hello("ann", "")
+    on.wait(1_000 * SECOND)
+    assert on.closed == []
+    on.cut("ann")
+    on.wait(1_000 * SECOND)
+    assert on.core._state.timers.next() is None
+    assert not on.core._state.timers._heap
+
+
 def test_the_oldest_stranger_makes_room_for_a_new_one() -> None:
     on = Broker(authenticate=refusing, limits=ClientLimits(strangers=3))
     on.hello("ann", credentials=b"ann")

@@ -495,6 +495,17 @@ def test_credentials_end() -> None:
     assert bye.code == "expired"
 
 
+def test_a_key_that_is_no_longer_trusted_ends_what_came_in_by_it() -> None:
+    on = Broker(authenticate=lambda credentials: Identity("ann", key=credentials.decode() or None))
+    for name in ("old", "new", "certificate"):
+        on.hello(name, credentials=b"" if name == "certificate" else name.encode())
+    on.do(on.core.distrust({"old", ""}, on.now))
+    assert on.closed == ["old"]
+    bye = on.sent[-1][1]
+    assert isinstance(bye, Bye)
+    assert bye.code == "expired", "clients come back with new credentials"
+
+
 def test_credentials_that_last_leave_nothing_of_a_connection_behind() -> None:
     until = Broker().now.utc + 3_600_000 * SECOND
     on = Broker(authenticate=lambda credentials: Identity("ann", until))

@@ -143,6 +143,7 @@ class Greeting:
         try:
             who = self._identity(connection, message)
             connection.principal = principal = who.principal
+            connection.key = who.key
             session = state.names.get(message.session)
             self._check(message, principal, session)
             if session is not None:

@@ -384,6 +384,10 @@ class Node:
             self._changed.clear()
             await self._changed.wait()
 
+    def distrust(self, keys: Collection[str]) -> None:
+        """Whoever was let in by one of these keys must log in again."""
+        self._do(lambda now: self.core.distrust(keys, now))
+
     def set_rules(self, rules: Rules) -> None:
         """These access rules hold from now on."""
         self._do(lambda now: self.core.set_rules(rules, now))

@@ -19,7 +19,7 @@ from typing import Any, Self
 from weft.broker.codec import encode
 from weft.broker.core import Core
 from weft.broker.effects import Close, ConnectionId, Effect, Persist, Send, SetTimer
-from weft.broker.greeting import REFUSED
+from weft.broker.greeting import BUSY
 from weft.broker.link_messages import IncomingMessage, LinkMessage
 from weft.broker.messages import BrokerMessage, Bye, Deliver, Publish
 from weft.broker.rules import Rules
@@ -217,7 +217,7 @@ class Node:
         gate = None if connection.door is None or connection.door.trusted else self.gate
         if gate is not None and not gate.may_try(connection.peer):
             self._leaving.add(connection)
-            connection.send(encode([REFUSED]))
+            connection.send(encode([BUSY]))
             connection.close()
             return
         self.connections[connection.id] = connection
@@ -395,6 +395,10 @@ class Node:
         while self.committer.settled < target and not self.ended.done():
             self._changed.clear()
             await self._changed.wait()
+
+    def distrust(self, keys: Collection[str]) -> None:
+        """Whoever was let in by one of these keys must log in again."""
+        self._do(lambda now: self.core.distrust(keys, now))
 
     def set_rules(self, rules: Rules) -> None:
         """These access rules hold from now on."""

@@ -69,6 +69,7 @@ async def start(
             name=config.name,
             schema=schema,
             rules=security.rules,
+            link_credentials=security.link_credentials,
             limits=config.limits,
             advertised=config.advertised,
             executor=builder,

@@ -83,6 +83,12 @@ def _core() -> Run:
     return run
 
 
+def _links() -> Run:
+    from weft.bench.links import run
+
+    return run
+
+
 def _broker() -> Run:
     from weft.bench.broker import run
 
@@ -102,12 +108,14 @@ BENCHES: dict[str, Callable[[], Run]] = {  # each imported when it is asked for
     "spark": _spark,
     "hostile": _hostile,
     "core": _core,
+    "links": _links,
     "broker": _broker,
 }
 OPTIONS: dict[str, frozenset[str]] = {  # which benches take more
     "match": frozenset({"size", "workloads", "note"}),
     "routing": frozenset({"size"}),
     "ring": frozenset({"size"}),
+    "links": frozenset({"size"}),
     "spark": frozenset({"note"}),
     "broker": frozenset({"note"}),
 }

@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from weft import __version__
+from weft.cli.access import access
 from weft.cli.dead import dead
 from weft.cli.filter_relations import filters
 from weft.cli.interest import interest
@@ -29,6 +30,7 @@ from weft.cli.sim import sim
 from weft.cli.status import status
 from weft.cli.sub import sub
 from weft.cli.subscription_sets import aggregate, profile, tune
+from weft.cli.token import token
 from weft.kernels.compile_notice import listen
 
 COMPILING = "weft: compiling kernels, once on this machine; it takes about half a minute"
@@ -44,6 +46,8 @@ app.add_typer(sim, name="sim", help="Simulate networks of brokers.")
 app.add_typer(order, name="order", help="Show filters in their covering order, and compare data structures for it.")
 app.add_typer(interest, name="interest", help="Compare routing models on your own subscriptions and events.")
 app.add_typer(log, name="log", help="Look at and look after the durable log of a broker.")
+app.add_typer(token, name="token", help="Make and check keys and tokens of a broker's clients.")
+app.add_typer(access, name="access", help="Check files of access rules.")
 app.add_typer(dead, name="dead", help="List, retry and drop events that a subscriber failed to handle.")
 for command in (serve, status, pub, sub, match, aggregate, tune, profile):
     app.command()(command)

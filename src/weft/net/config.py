@@ -110,6 +110,7 @@ class LinkConfig:
 
     address: str = ""  # where to dial; empty to be dialled
     role: Role = "peer"  # what the neighbour is to this broker
+    token: Path | None = None  # a file with the token that the neighbour is shown
 
     def __post_init__(self) -> None:
         if self.address:

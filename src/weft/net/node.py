@@ -219,7 +219,8 @@ class Node:
             return
         self.connections[connection.id] = connection
         if connection.neighbour:
-            self._do(self.core.dialled, connection.id, connection.neighbour)
+            answered = None if self.gate is None else self.gate.authenticate_answer(connection.peer)
+            self._do(lambda now: self.core.dialled(connection.id, connection.neighbour, now, answered))
             return
         authenticate = None if gate is None else gate.authenticate(connection.peer)
         self._do(lambda now: self.core.connected(connection.id, now, authenticate))
@@ -363,6 +364,7 @@ class Node:
         if outcome.full:
             self.lines.error("log full", reason=outcome.full)
             ticket = outcome.persists[outcome.stored].ticket
+            self.committer.forget()  # also what the core has just asked for: it takes that back
             self._do(lambda now: self.core.rejected(ticket, outcome.full, now))
             self.when_full()
         self._watch_backlog()

@@ -56,7 +56,9 @@ class ServerConnection(asyncio.Protocol):
         self.received = 0  # bytes
         self.sent = 0
         self._node = node
-        self._first = None if neighbour else FirstFrame()  # until the peer has said who it is
+        self._first = (
+            None if neighbour else FirstFrame(links=bool(node.core.links()))
+        )  # until the peer has said who it is
         self._reader = client_messages()
         self._parts: list[bytes] = []  # to be written at the end of the turn
         self._transport: asyncio.Transport | None = None

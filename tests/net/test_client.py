@@ -33,6 +33,9 @@ from weft.errors import (
     RequestError,
     SessionTakenError,
 )
+from weft.net.client import Client
+from weft.net.client_engine import ClientEngine
+from weft.net.client_options import link_options
 from weft.net.clock import clock
 from weft.testing import broker
 
@@ -384,6 +387,47 @@ def test_heartbeats_go_on_while_the_application_blocks():
             await client.publish({"x": 1})
             assert (await anext(events))["x"] == 1
             assert local.call(lambda node: node.counts["connections"]) == before
+
+    run(body)
+
+
+def test_a_connection_over_which_nothing_comes_is_given_up():
+    async def body():
+        async with broker() as local, Proxy(local.address, Random(1)) as proxy:
+            proxy.cutting = False
+            async with weft.connect(proxy.address, name="p", heartbeat=0.1) as client:
+                await client.publish({"x": 1})
+                proxy.freeze()
+                await client.publish({"x": 2})
+            assert local.call(lambda node: node.core.end) == 3
+
+    run(body)
+
+
+def test_a_bounded_number_of_events_waits_for_a_broker_that_is_away(tmp_path):
+    async def body():
+        async with broker(tmp_path / "data") as local:
+            options = link_options(local.address, None, None, None, None, 10.0, 10.0, None)
+            async with Client(ClientEngine(options, "p", most_events=10)) as client:
+                await client.publish({"x": 0})
+                await asyncio.to_thread(local.stop)
+                drawn = []
+
+                def events():
+                    for x in range(1, 101):
+                        drawn.append(x)
+                        yield {"x": x}
+
+                sending = asyncio.create_task(client.publish_many(events()))
+                while len(drawn) < 11:
+                    await asyncio.sleep(0)
+                for _ in range(1000):
+                    await asyncio.sleep(0)
+                assert len(drawn) == 11
+                assert client._engine._waiting == 10
+                await asyncio.to_thread(local.start)
+                assert await sending == 100
+            assert local.call(lambda node: node.core.end) == 102
 
     run(body)
 

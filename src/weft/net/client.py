@@ -136,6 +136,7 @@ class Client:
             for event in events:
                 if not position % _FAIR:
                     await asyncio.sleep(0)
+                if not position or not self._engine.has_room():
                     await self._room()
                 self._engine.publish(outgoing(event, None, "", ttl), receipt, position, durable)
                 position += 1

@@ -11,10 +11,9 @@ import asyncio
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from time import perf_counter
 from typing import Any, Protocol, cast
-
-_TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +37,14 @@ class Measured:
 
 
 def cpu_of(pids: Sequence[int]) -> float:
-    """Seconds of processor time that processes have used, all threads included."""
+    """Seconds of processor time that processes have used, in all their threads that still run."""
     total = 0.0
     for pid in pids:
-        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
-            fields = file.read().rpartition(")")[2].split()
-        total += (int(fields[11]) + int(fields[12])) / _TICKS
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            try:
+                total += int((task / "schedstat").read_text(encoding="ascii").split()[0]) / 1e9
+            except OSError:  # the thread has ended
+                continue
     return total
 
 

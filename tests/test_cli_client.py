@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import signal
+import subprocess
+import sys
 
 import pytest
 from typer.testing import CliRunner
@@ -131,3 +135,31 @@ def test_events_of_a_pipe_are_read_as_they_come():
 def test_what_an_event_holds_cannot_disturb_a_terminal():
     (_, line) = EventRows().of(1, {"x": "a\x1b[31mred\nnext"})
     assert line.isprintable()
+
+
+@pytest.mark.parametrize("command", ["sub", "pub"])
+def test_ctrl_c_ends_a_command_without_a_traceback(local, command):
+    environment = {**os.environ, "WEFT_BROKER": local.address}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "weft", command],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+    )
+    with local.connect_sync() as client:
+        events = client.subscribe("x = 1")
+        if command == "pub":
+            process.stdin.write('{"x": 1}\n')
+            process.stdin.flush()
+            assert events.receive(60)["x"] == 1
+        else:
+            while local.call(lambda node: len(node.core._state.seats)) < 2:  # this client's subscription, and the other
+                client.publish({"x": 2})
+            client.publish({"x": 1})
+            while "1" not in process.stdout.readline():
+                pass
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert (process.returncode, said) == (130, "weft: interrupted\n")

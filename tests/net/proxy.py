@@ -16,6 +16,8 @@ class Proxy:
         self.target = Address.parse(target)
         self.cutting = True
         self.cuts = 0
+        self._thaw = asyncio.Event()
+        self._thaw.set()
         self._rng, self._most = rng, most
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -29,6 +31,12 @@ class Proxy:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def freeze(self) -> None:
+        """Pass nothing on over the connections that there are, and do not close them; new ones work."""
+        self._thaw.clear()
+        self._thaw = asyncio.Event()
+        self._thaw.set()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._tasks.add(asyncio.current_task())  # type: ignore[arg-type]
@@ -55,6 +63,7 @@ class Proxy:
     async def _pass(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, lefts: list[int], at: int
     ) -> None:
+        thaw = self._thaw
         with suppress(OSError):
             while data := await reader.read(self._rng.choice([7, 512, 65_536])):
                 if self.cutting and len(data) > lefts[at]:
@@ -62,6 +71,7 @@ class Proxy:
                     self.cuts += 1
                     await writer.drain()
                     return
+                await thaw.wait()
                 lefts[at] -= len(data)
                 writer.write(data)
                 await writer.drain()

@@ -26,12 +26,16 @@ from weft.errors import (
     ClientClosedError,
     ConnectError,
     EventError,
+    FilterError,
     FilterSyntaxError,
     OptionError,
     PublishError,
     RequestError,
     SessionTakenError,
 )
+from weft.net.client import Client
+from weft.net.client_engine import ClientEngine
+from weft.net.client_options import link_options
 from weft.net.clock import clock
 from weft.testing import broker
 
@@ -387,6 +391,47 @@ def test_heartbeats_go_on_while_the_application_blocks():
     run(body)
 
 
+def test_a_connection_over_which_nothing_comes_is_given_up():
+    async def body():
+        async with broker() as local, Proxy(local.address, Random(1)) as proxy:
+            proxy.cutting = False
+            async with weft.connect(proxy.address, name="p", heartbeat=0.1) as client:
+                await client.publish({"x": 1})
+                proxy.freeze()
+                await client.publish({"x": 2})
+            assert local.call(lambda node: node.core.end) == 3
+
+    run(body)
+
+
+def test_a_bounded_number_of_events_waits_for_a_broker_that_is_away(tmp_path):
+    async def body():
+        async with broker(tmp_path / "data") as local:
+            options = link_options(local.address, None, None, None, None, 10.0, 10.0, None)
+            async with Client(ClientEngine(options, "p", most_events=10)) as client:
+                await client.publish({"x": 0})
+                await asyncio.to_thread(local.stop)
+                drawn = []
+
+                def events():
+                    for x in range(1, 101):
+                        drawn.append(x)
+                        yield {"x": x}
+
+                sending = asyncio.create_task(client.publish_many(events()))
+                while len(drawn) < 11:
+                    await asyncio.sleep(0)
+                for _ in range(1000):
+                    await asyncio.sleep(0)
+                assert len(drawn) == 11
+                assert client._engine._waiting == 10
+                await asyncio.to_thread(local.start)
+                assert await sending == 100
+            assert local.call(lambda node: node.core.end) == 102
+
+    run(body)
+
+
 def test_several_addresses_are_tried_in_turn():
     with broker() as local, weft.connect_sync(["weft://127.0.0.1:1", local.address]) as client:
         client.publish({"x": 1})
@@ -566,6 +611,55 @@ def test_a_connection_that_is_cancelled_leaves_nothing_behind():
     run(body)
 
 
+def test_what_cannot_be_sent_is_refused_before_it_harms_the_connection():
+    with broker(limits=ClientLimits(backoff=1_000)) as local, local.connect_sync() as client:
+        for wrong in (
+            lambda: client.subscribe("x = 1", name="n" * 257),
+            lambda: client.subscribe("x = 1", name="\ud800"),
+            lambda: client.subscribe("x = 1", since=1 << 63),
+            lambda: client.subscribe("x = 1", lag=-1),
+            lambda: client.retry_dead("n", -1),
+            lambda: client.dead("n", after=-1),
+            lambda: weft.connect(name="\ud800"),
+        ):
+            with pytest.raises(OptionError):
+                wrong()
+        with pytest.raises(EventError, match="datacontenttype"):
+            client.publish({"x": 1}, payload=b"", datacontenttype="\ud800")
+        events = client.subscribe("x = 1", name="n")
+        client.publish({"x": 1})
+        events.receive(PATIENCE).nack("\ud800" * 5_000_000)  # a reason that no frame holds
+        assert events.receive(PATIENCE).attempt == 2
+        assert client.drop_dead("n", *range(1, 2_500)) == []
+
+
+def test_a_failure_of_the_client_itself_ends_it_and_is_told():
+    with broker() as local, local.connect_sync() as client:
+        events = client.subscribe("x = 1")
+        client._engine._main.post(lambda: 1 / 0)
+        with pytest.raises(ConnectError, match="ZeroDivisionError"):
+            events.receive(PATIENCE)
+        with pytest.raises(BrokerError, match="ZeroDivisionError"):
+            client.publish({"x": 1})
+
+
+def test_closing_may_be_cancelled():
+    async def body():
+        async with broker() as local:
+            before = left_over()
+            client = local.connect()
+            await client.__aenter__()
+            await client.subscribe("x = 1", name="n")
+            closing = asyncio.create_task(client.close())
+            await asyncio.sleep(0)
+            closing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await closing
+            assert left_over() == before
+
+    run(body)
+
+
 # -- TLS ---------------------------------------------------------------------------------------------------------
 
 
@@ -599,7 +693,9 @@ def test_an_encrypted_broker_is_trusted_by_its_authority(tmp_path):
 
 def test_a_request_that_the_broker_refuses_has_a_code():
     with broker() as local, local.connect_sync() as client:
-        client.subscribe("x = 1", name="work", shared=True)
-        with pytest.raises(RequestError, match="another filter") as caught:
+        work = client.subscribe("x = 1", name="work", shared=True)
+        with pytest.raises(FilterError, match="another filter"):
             client.subscribe("x = 2", name="work", shared=True)
-        assert caught.value.code == "filter"
+        with pytest.raises(RequestError, match="cannot be replaced") as caught:
+            work.replace("x = 2")
+        assert caught.value.code == "share"

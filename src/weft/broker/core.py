@@ -30,7 +30,7 @@ Retention: the log may be trimmed below `core.needed`, and no further; then the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Executor
 from hashlib import blake2b
 from typing import Any
@@ -351,10 +351,23 @@ class Core(LinkCalls):
         """These access rules hold from now on, for events that wait to be delivered too.
 
         Subscriptions that they no longer cover end, also durable ones whose clients are away; their clients are told.
+        Links of brokers that may not link any more are closed.
         """
         self._begin(now)
         self._revocation.set_rules(rules)
+        for each in list(self._state.connections.values()):
+            if each.link is not None and each.principal and "link" not in rules.of(each.principal).rights.further:
+                self._greeting.close(each, "refused", "the access rules have changed, and allow no link any more", now)
         self._revocation.step(now)
+        return self._finish(now)
+
+    def distrust(self, keys: Collection[str], now: Now) -> list[Effect]:
+        """Some keys are no longer trusted: whoever was let in by one must log in again."""
+        self._begin(now)
+        for each in list(self._state.connections.values()):
+            if each.key in keys:
+                self._state.counts["keys distrusted"] += 1
+                self._greeting.close(each, "expired", "the key of the credentials is no longer trusted", now)
         return self._finish(now)
 
     # -- a call ---------------------------------------------------------------------------------------

@@ -18,9 +18,9 @@ from weft.errors import ClientClosedError, EventError
 from weft.language.ast import Filter
 from weft.model.event import Event
 from weft.net.client_engine import ClientEngine
-from weft.net.client_options import filter_text, link_options, seconds, subscription_options
+from weft.net.client_options import check_name, filter_text, link_options, seconds, subscription_options
 from weft.net.client_subscription import SubscriptionOptions
-from weft.net.dead_letter import DeadLetter, dead_letters
+from weft.net.dead_letter import DeadLetter, check_letters, dead_letters, letter_parts
 from weft.net.outgoing import outgoing
 from weft.net.received import ReceivedEvent
 from weft.net.subscription_handle import SubscriptionHandle
@@ -59,7 +59,7 @@ def connect(  # noqa: PLR0913 - the options of a client
         broker allows
     """
     options = link_options(address, token, tls, ca, certificate, timeout, heartbeat, retry_for)
-    return Client(ClientEngine(options, name, expires=seconds(expires)))
+    return Client(ClientEngine(options, check_name(name), expires=seconds(expires)))
 
 
 class Client:
@@ -136,6 +136,7 @@ class Client:
             for event in events:
                 if not position % _FAIR:
                     await asyncio.sleep(0)
+                if not position or not self._engine.has_room():
                     await self._room()
                 self._engine.publish(outgoing(event, None, "", ttl), receipt, position, durable)
                 position += 1
@@ -190,6 +191,7 @@ class Client:
 
         It may be a subscription of another client with the same rights, which goes on undisturbed.
         """
+        check_letters(limit, after)
         found: list[DeadLetter] = []
         while len(found) < limit:
             answer = await self._dead("list", name, shared, after=after, limit=limit - len(found))
@@ -204,13 +206,13 @@ class Client:
 
         Nothing is delivered if nobody is connected. Acknowledging a letter removes it.
         """
-        answer = await self._dead("retry", name, shared, offsets=offsets)
-        return [int(offset) for offset in answer.offsets]
+        answers = [await self._dead("retry", name, shared, offsets=part) for part in letter_parts(offsets)]
+        return [int(offset) for answer in answers for offset in answer.offsets]
 
     async def drop_dead(self, name: str, *offsets: int, shared: bool = False) -> list[int]:
         """Remove dead letters. Returns those that were there."""
-        answer = await self._dead("drop", name, shared, offsets=offsets)
-        return [int(offset) for offset in answer.offsets]
+        answers = [await self._dead("drop", name, shared, offsets=part) for part in letter_parts(offsets)]
+        return [int(offset) for answer in answers for offset in answer.offsets]
 
     async def _dead(self, what: str, name: str, shared: bool, **options: Any) -> Any:
         waiter = Waiter(asyncio.get_running_loop())
@@ -326,6 +328,7 @@ class Subscription:
 
     async def dead(self, *, limit: int = 100, after: int = 0) -> list[DeadLetter]:
         """The events that failed too often, by offset, from after an offset on."""
+        check_letters(limit, after)
         found: list[DeadLetter] = []
         while len(found) < limit:
             answer = await self._ask(partial(SubscriptionHandle.list_dead, after=after, limit=limit - len(found)))
@@ -337,13 +340,13 @@ class Subscription:
 
     async def retry_dead(self, *offsets: int) -> list[int]:
         """Deliver dead letters once more. Returns those that are delivered; acknowledging one removes it."""
-        answer = await self._ask(partial(SubscriptionHandle.retry_dead, offsets=offsets))
-        return [int(offset) for offset in answer.offsets]
+        asks = [partial(SubscriptionHandle.retry_dead, offsets=part) for part in letter_parts(offsets)]
+        return [int(offset) for ask in asks for offset in (await self._ask(ask)).offsets]
 
     async def drop_dead(self, *offsets: int) -> list[int]:
         """Remove dead letters. Returns those that were there."""
-        answer = await self._ask(partial(SubscriptionHandle.drop_dead, offsets=offsets))
-        return [int(offset) for offset in answer.offsets]
+        asks = [partial(SubscriptionHandle.drop_dead, offsets=part) for part in letter_parts(offsets)]
+        return [int(offset) for ask in asks for offset in (await self._ask(ask)).offsets]
 
 
 # -- waiting -------------------------------------------------------------------------------------------------

@@ -37,8 +37,18 @@ _DEAD: dict[str, Any] = {"list": ListDead, "retry": RetryDead, "drop": DropDead}
 class ClientEngine:
     """One client, whatever its face."""
 
-    def __init__(self, options: LinkOptions, name: str = "", *, expires: int = 0, patience: float = 5.0) -> None:
+    def __init__(  # noqa: PLR0913 - its bounds
+        self,
+        options: LinkOptions,
+        name: str = "",
+        *,
+        expires: int = 0,
+        patience: float = 5.0,
+        most_events: int = MOST_EVENTS,
+        most_bytes: int = MOST_BYTES,
+    ) -> None:
         self.name = name
+        self._most_events, self._most_bytes = most_events, most_bytes
         self.refused_loose = 0  # events that are not durable and that the broker refused
         self._options, self._expires, self._patience = options, expires, patience
         self._network: NetworkThread | None = None
@@ -126,7 +136,7 @@ class ClientEngine:
 
     def has_room(self) -> bool:
         """Whether more may be published now."""
-        return self._waiting < MOST_EVENTS and self._waiting_bytes < MOST_BYTES
+        return self._waiting < self._most_events and self._waiting_bytes < self._most_bytes
 
     def wait_for_room(self, waiter: Waiter) -> None:
         """Finish the waiter when there is room."""

@@ -165,10 +165,23 @@ class ClientLink:
         commands = self._commands
         while commands:
             what, args = commands.popleft()
-            what(*args)
+            self._guarded(what, *args)
         if self._over is not None:
             self._ended(self._over)  # so that nobody waits for what was asked too late
         self.flush()
+
+    def _guarded(self, what: Callable[..., object], *args: Any) -> None:
+        """Do something. Whatever it raises ends the link, because nobody knows what the session then holds."""
+        try:
+            what(*args)
+        except Exception as failure:
+            self._fail(failure)
+
+    def _fail(self, failure: Exception) -> None:
+        self._fatal = ConnectError(f"the client failed: {type(failure).__name__}: {failure}")
+        self._fatal.__cause__ = failure
+        if self._task is not None:
+            self._task.cancel()
 
     def later(self, what: Callable[[], object]) -> None:
         """Do something in a moment, with what is asked for until then, and send what there is to send."""
@@ -180,14 +193,16 @@ class ClientLink:
         self._timer = None
         later, self._later = self._later, {}
         for what in later:
-            what()
+            self._guarded(what)
         self.flush()
 
     def flush(self) -> None:
         """Send what there is to send."""
         wire = self._wire
-        if wire is None or not self._ready:
-            return
+        if wire is not None and self._ready:
+            self._guarded(self._flush, wire)
+
+    def _flush(self, wire: Wire) -> None:
         while not wire.is_full:
             said = self.session.take(_SOME)
             if not said:
@@ -210,6 +225,12 @@ class ClientLink:
             self._fatal = ConnectError(f"{self.address} does not speak Weft's protocol: {error}")
             wire.close(now=True)
             return
+        self._guarded(self._noticed, notices)
+        self.flush()
+        if self.session.publisher.throttled and self._ticking is None:
+            self.tick_later()
+
+    def _noticed(self, notices: list[Notice]) -> None:
         for notice in notices:
             if type(notice) is Ready:
                 self._welcomed(notice)
@@ -223,9 +244,6 @@ class ClientLink:
                 self._was_useful = True
         if notices:
             self._handle(notices)
-        self.flush()
-        if self.session.publisher.throttled and self._ticking is None:
-            self.tick_later()
 
     def tick_later(self) -> None:
         """Try again in a while."""
@@ -293,7 +311,7 @@ class ClientLink:
         self._wire, self._ready = None, False
         closed = ClientClosedError("the client is closed")
         if task.cancelled():
-            self._end(closed)
+            self._end(self._fatal or closed)
         elif (failure := task.exception()) is not None:
             error = ConnectError(f"the client failed: {type(failure).__name__}: {failure}")
             error.__cause__ = failure

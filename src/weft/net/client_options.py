@@ -8,13 +8,16 @@ import ssl
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 
-from weft.errors import OptionError
+from weft.errors import FilterError, OptionError
 from weft.language.ast import Filter
 from weft.language.text import parse
+from weft.model.door import is_unicode
 from weft.model.value import to_micros
 from weft.net.addresses import Address
 from weft.net.client_link import LinkOptions
 from weft.net.client_subscription import SubscriptionOptions
+
+_NAME = 256  # characters
 
 Token = str | bytes | Callable[[], str | bytes] | None
 
@@ -76,17 +79,18 @@ def subscription_options(
     name: str, shared: bool, since: int | datetime | None, ordered: bool, lag: int
 ) -> SubscriptionOptions:
     """What a subscription is. Raises OptionError."""
+    check_name(name)
     if shared and not name:
         raise OptionError("a shared subscription needs a name; all who share it give the same one")
     if shared and since is not None:
         raise OptionError("a shared subscription begins with new events; leave since= out")
-    if lag < 0:
+    if not 0 <= lag < 1 << 63:
         raise OptionError(f"lag is a number of events, not {lag}")
     offset = moment = None
     if isinstance(since, datetime):
         moment = max(0, to_micros(since if since.tzinfo is not None else since.replace(tzinfo=UTC)))
     elif since is not None:
-        if isinstance(since, bool) or not isinstance(since, int) or since < 0:
+        if isinstance(since, bool) or not isinstance(since, int) or not 0 <= since < 1 << 63:
             raise OptionError(f"since is an offset or a datetime, not {since!r}")
         offset = since
     durable = bool(name) or since is not None
@@ -95,7 +99,17 @@ def subscription_options(
 
 def filter_text(filter: str | Filter) -> str:
     """A filter as it is sent. Raises FilterError."""
-    return str(parse(filter) if isinstance(filter, str) else filter)
+    text = str(parse(filter) if isinstance(filter, str) else filter)
+    if not is_unicode(text):
+        raise FilterError("the filter is not valid Unicode text")
+    return text
+
+
+def check_name(name: str) -> str:
+    """A name that a session may have. Raises OptionError."""
+    if not isinstance(name, str) or len(name) > _NAME or not is_unicode(name):
+        raise OptionError(f"a name is a text of at most {_NAME} characters")
+    return name
 
 
 def seconds(expires: float | timedelta | None) -> int:

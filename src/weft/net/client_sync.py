@@ -13,13 +13,13 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-from weft.errors import EventError
+from weft.errors import ClientClosedError, EventError
 from weft.language.ast import Filter
 from weft.net.client import AnyEvent
 from weft.net.client_engine import ClientEngine
-from weft.net.client_options import filter_text, link_options, seconds, subscription_options
+from weft.net.client_options import check_name, filter_text, link_options, seconds, subscription_options
 from weft.net.client_subscription import SubscriptionOptions
-from weft.net.dead_letter import DeadLetter, dead_letters
+from weft.net.dead_letter import DeadLetter, check_letters, dead_letters, letter_parts
 from weft.net.outgoing import outgoing
 from weft.net.received import SyncReceivedEvent
 from weft.net.subscription_handle import SubscriptionHandle
@@ -41,7 +41,7 @@ def connect_sync(  # noqa: PLR0913 - the options of a client
 ) -> SyncClient:
     """A client whose calls block, to be used in `with`. The options are those of `weft.connect`."""
     options = link_options(address, token, tls, ca, certificate, timeout, heartbeat, retry_for)
-    return SyncClient(ClientEngine(options, name, expires=seconds(expires)))
+    return SyncClient(ClientEngine(options, check_name(name), expires=seconds(expires)))
 
 
 class SyncClient:
@@ -146,6 +146,7 @@ class SyncClient:
 
         It may be a subscription of another client with the same rights, which goes on undisturbed.
         """
+        check_letters(limit, after)
         found: list[DeadLetter] = []
         while len(found) < limit:
             answer = self._dead("list", name, shared, after=after, limit=limit - len(found))
@@ -160,13 +161,13 @@ class SyncClient:
 
         Nothing is delivered if nobody is connected. Acknowledging a letter removes it.
         """
-        answer = self._dead("retry", name, shared, offsets=offsets)
-        return [int(offset) for offset in answer.offsets]
+        some = letter_parts(offsets)
+        return [int(o) for part in some for o in self._dead("retry", name, shared, offsets=part).offsets]
 
     def drop_dead(self, name: str, *offsets: int, shared: bool = False) -> list[int]:
         """Remove dead letters. Returns those that were there."""
-        answer = self._dead("drop", name, shared, offsets=offsets)
-        return [int(offset) for offset in answer.offsets]
+        some = letter_parts(offsets)
+        return [int(o) for part in some for o in self._dead("drop", name, shared, offsets=part).offsets]
 
     def _dead(self, what: str, name: str, shared: bool, **options: Any) -> Any:
         waiter = Waiter()
@@ -209,8 +210,11 @@ class SyncSubscription:
         return self._next(None)
 
     def receive(self, timeout: float | None = None) -> SyncReceivedEvent:
-        """The next event. Raises TimeoutError if none comes in time, StopIteration if the subscription has ended."""
-        return self._next(timeout)
+        """The next event. Raises TimeoutError if none comes in time, ClientClosedError if the subscription is over."""
+        try:
+            return self._next(timeout)
+        except StopIteration:
+            raise ClientClosedError("the subscription is closed") from None
 
     def _next(self, timeout: float | None) -> SyncReceivedEvent:
         inbox = self._handle.inbox
@@ -253,6 +257,7 @@ class SyncSubscription:
 
     def dead(self, *, limit: int = 100, after: int = 0) -> list[DeadLetter]:
         """The events that failed too often, by offset, from after an offset on."""
+        check_letters(limit, after)
         found: list[DeadLetter] = []
         while len(found) < limit:
             answer = self._ask(partial(SubscriptionHandle.list_dead, after=after, limit=limit - len(found)))
@@ -264,10 +269,10 @@ class SyncSubscription:
 
     def retry_dead(self, *offsets: int) -> list[int]:
         """Deliver dead letters once more. Returns those that are delivered; acknowledging one removes it."""
-        answer = self._ask(partial(SubscriptionHandle.retry_dead, offsets=offsets))
-        return [int(offset) for offset in answer.offsets]
+        asks = [partial(SubscriptionHandle.retry_dead, offsets=part) for part in letter_parts(offsets)]
+        return [int(offset) for ask in asks for offset in self._ask(ask).offsets]
 
     def drop_dead(self, *offsets: int) -> list[int]:
         """Remove dead letters. Returns those that were there."""
-        answer = self._ask(partial(SubscriptionHandle.drop_dead, offsets=offsets))
-        return [int(offset) for offset in answer.offsets]
+        asks = [partial(SubscriptionHandle.drop_dead, offsets=part) for part in letter_parts(offsets)]
+        return [int(offset) for ask in asks for offset in self._ask(ask).offsets]

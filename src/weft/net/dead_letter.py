@@ -1,13 +1,17 @@
-"""A dead letter as a client sees it."""
+"""Dead letters as a client sees them. Law: what cannot be asked is an OptionError before anything is sent."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from weft.broker.admission import read_head
 from weft.broker.messages import DeadLetters
+from weft.errors import OptionError
 from weft.model.value import Value, from_micros
+
+_MOST = 1_000  # offsets in one request
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +24,24 @@ class DeadLetter:
     failures: int
     reason: str  # of the last failure
     died_at: datetime
+
+
+def letter_parts(offsets: Sequence[int]) -> list[tuple[int, ...]]:
+    """Offsets of letters, as many at a time as one request may name. Raises OptionError.
+
+    >>> letter_parts([7, 8])
+    [(7, 8)]
+    """
+    for offset in offsets:
+        if isinstance(offset, bool) or not isinstance(offset, int) or not 0 < offset < 1 << 63:
+            raise OptionError(f"{offset!r} is not the offset of an event")
+    return [tuple(offsets[at : at + _MOST]) for at in range(0, len(offsets), _MOST)]
+
+
+def check_letters(limit: int, after: int) -> None:
+    """Raise OptionError for a list of letters that cannot be."""
+    if limit < 1 or not 0 <= after < 1 << 63:
+        raise OptionError(f"limit is at least 1 and after an offset, not {limit} and {after}")
 
 
 def dead_letters(answer: DeadLetters) -> list[DeadLetter]:

@@ -31,7 +31,17 @@ class NetworkThread:
         try:
             self.loop.run_forever()
         finally:
+            self._finish()
             self.loop.close()
+
+    def _finish(self) -> None:
+        """Cancel what still runs: a client that was cancelled while it closed."""
+        tasks = asyncio.all_tasks(self.loop)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            self.loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+            self.loop.run_until_complete(asyncio.sleep(0))  # so that connections are told that they are gone
 
     def call(self, what: Callable[..., object], *args: Any) -> None:
         """Call something in the thread, soon."""

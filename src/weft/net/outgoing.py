@@ -12,6 +12,7 @@ import msgspec
 from weft.broker.admission import MAX_EVENT
 from weft.errors import EventError
 from weft.model.cloudevents import CloudData
+from weft.model.door import is_unicode
 from weft.model.event import Event, attributes_of
 from weft.net.publisher import Outgoing
 
@@ -47,6 +48,8 @@ def outgoing(
     elif payload is not None:
         body, kind = _body(payload)
         datacontenttype = datacontenttype or kind
+    if datacontenttype and not is_unicode(datacontenttype):
+        raise EventError("datacontenttype is not valid Unicode text")
     raw = _encode(attributes)
     if len(raw) + len(body) > MAX_EVENT - len(datacontenttype) - 64:
         raise EventError(f"an event has at most {MAX_EVENT:,} bytes; send the payload by other means")

@@ -12,6 +12,8 @@ from weft.broker.messages import Deliver, Head
 from weft.model.value import Value, from_micros
 from weft.net.inbox import Inbox
 
+_REASON = 1_000  # characters of a reason, as many as the broker keeps
+
 
 class _Received:
     """What every received event has."""
@@ -92,7 +94,7 @@ class _Received:
     def _nack(self, reason: str) -> None:
         if not self._done:
             self._done = True
-            self._inbox.nack(self._message.offset, reason)
+            self._inbox.nack(self._message.offset, str(reason)[:_REASON].encode(errors="replace").decode())
 
 
 class ReceivedEvent(_Received):

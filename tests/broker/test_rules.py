@@ -6,6 +6,7 @@ import pytest
 
 from broker.harness import Broker, deliveries
 from weft.broker.effects import ConnectionId
+from weft.broker.greeting import BUSY
 from weft.broker.identity import Identity
 from weft.broker.limits import ClientLimits
 from weft.broker.messages import (
@@ -454,14 +455,17 @@ def test_whatever_an_unknown_client_says_the_answer_is_the_same() -> None:
     for number, messages in enumerate(said):
         on.connect(f"c{number}")
         answers.append(on.say(f"c{number}", *messages))
-    on.connect("silent")
-    before = len(on.sent)
-    on.wait(20 * SECOND)
-    answers.append([each for to, each in on.sent[before:] if to == "silent"])
     (bye,) = answers[0]
     assert isinstance(bye, Bye)
     assert "operator's own" not in bye.reason
     assert all(answer == [bye] for answer in answers)
+
+
+def test_who_is_too_slow_may_try_again() -> None:
+    on = Broker(authenticate=refusing)
+    on.connect("silent")
+    on.wait(20 * SECOND)
+    assert on.sent[-1] == ("silent", BUSY)
 
 
 def test_a_known_client_is_told_what_is_wrong() -> None:
@@ -489,6 +493,29 @@ def test_credentials_end() -> None:
     bye = on.sent[-1][1]
     assert isinstance(bye, Bye)
     assert bye.code == "expired"
+
+
+def test_a_key_that_is_no_longer_trusted_ends_what_came_in_by_it() -> None:
+    on = Broker(authenticate=lambda credentials: Identity("ann", key=credentials.decode() or None))
+    for name in ("old", "new", "certificate"):
+        on.hello(name, credentials=b"" if name == "certificate" else name.encode())
+    on.do(on.core.distrust({"old", ""}, on.now))
+    assert on.closed == ["old"]
+    bye = on.sent[-1][1]
+    assert isinstance(bye, Bye)
+    assert bye.code == "expired", "clients come back with new credentials"
+
+
+def test_credentials_that_last_leave_nothing_of_a_connection_behind() -> None:
+    until = Broker().now.utc + 3_600_000 * SECOND
+    on = Broker(authenticate=lambda credentials: Identity("ann", until))
+    on.hello("ann", "")
+    on.wait(1_000 * SECOND)
+    assert on.closed == []
+    on.cut("ann")
+    on.wait(1_000 * SECOND)
+    assert on.core._state.timers.next() is None
+    assert not on.core._state.timers._heap
 
 
 def test_the_oldest_stranger_makes_room_for_a_new_one() -> None:

@@ -72,6 +72,12 @@ def test_two_brokers_show_each_other_their_tokens(tmp_path: Path) -> None:
             await reader.get(Complete)
             writer.send(Publish.of(1, {"x": 6}))
             await reader.delivered(1)
+            (tmp_path / "access.toml").write_text(RULES.replace('"north", "south"', '"south"'))
+            await until(lambda: not linked(south))
+            writer.send(Publish.of(2, {"x": 7}))
+            await writer.published(2)
+            (tmp_path / "access.toml").write_text(RULES)
+            await reader.delivered(2)  # nothing is lost when the link is allowed again
 
     run(body())
 

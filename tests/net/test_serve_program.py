@@ -12,10 +12,15 @@ from random import Random
 
 import msgspec
 import pytest
+from typer.testing import CliRunner
 
 from net.broker_program import BrokerProgram
 from net.wire import Wire, connect, run
 from weft.broker.messages import Accepted, Ack, Bye, Deliver, Hello, Publish, Published, Subscribe, Welcome
+from weft.cli.app import app
+from weft.errors import LogError
+from weft.net.config import BrokerConfig
+from weft.serve import start
 
 
 @pytest.fixture(scope="module")
@@ -51,16 +56,18 @@ def test_metrics_health_and_status_of_a_process(program):
     status = json.loads(done.stdout)
     assert (status["end"], status["subscriptions"], status["driver"]["name"]) == (11, 1, "north")
     assert status["furthest"][0]["behind"] == 10
-    shown = subprocess.run(command[:-1], capture_output=True, encoding="utf-8", check=True).stdout
+    shown = CliRunner().invoke(app, ["status", broker.listen]).stdout
     assert "weft://127.0.0.1" in shown
     assert "durable" in shown
 
 
 def test_a_second_broker_in_the_same_directory_is_refused(program):
-    command = [sys.executable, "-m", "weft", "serve", "--listen", "weft://127.0.0.1:0", "--data", str(program.data)]
-    done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
-    assert done.returncode == 1
-    assert f"is in use by process {program.pid}" in done.stderr
+    async def second():
+        async with start(BrokerConfig(data=program.data, listen=("weft://127.0.0.1:0",))):
+            pass
+
+    with pytest.raises(LogError, match=f"is in use by process {program.pid}"):
+        run(second())
 
 
 def test_a_broker_drains_when_it_is_told_to_stop(program):

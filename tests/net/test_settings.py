@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from typer.testing import CliRunner
@@ -101,7 +102,10 @@ def test_check_shows_what_holds_and_where_it_comes_from(file):
     shown = json.loads(run.stdout)
     assert shown["settings"]["log.quota"] == 1 << 30
     assert shown["sources"] == {"name": str(path), "log.quota": "the command line"}
-    assert CliRunner().invoke(app, ["serve", "--config", str(path), "--check"]).exit_code == 0
+    shown = CliRunner().invoke(app, ["serve", "--config", str(path), "--set", "log.quota=1 GiB", "--check"])
+    assert shown.exit_code == 0
+    assert re.search(r"log.quota +1 GiB +the command line", shown.stdout)
+    assert re.search(r"log.keep_age +7 d +default", shown.stdout)
 
 
 def test_check_looks_at_the_files(file, tmp_path):

@@ -1,8 +1,8 @@
 """Connections and sessions come and go. Laws: the connection with the highest epoch holds the session, and any other is
 closed; a client is welcome when its session is stored; nothing is delivered before that.
 
-Who is asked for credentials and has not given valid ones learns nothing: whatever such a connection says, and whenever
-it is closed, it gets the same words.
+Who is asked for credentials and has not given valid ones learns nothing: whatever such a connection says, the answer is
+the same; if there is no room or no time for it, the answer is one that does not depend on it either.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ Home = Callable[[ConnectionId, str], str]  # the address of the broker that has 
 _BURST = 100  # requests that may come at once where their rate is limited
 
 REFUSED = Bye("refused", "the broker refused the connection; check your credentials, or ask the broker's operator")
+
+BUSY = Bye("busy", "the broker has no room or no time for this connection; try again later")
 
 
 class Greeting:
@@ -58,7 +60,7 @@ class Greeting:
             connection.authenticate = self._authenticate
         if len(state.connections) >= limits.all_connections:
             state.counts["connections refused"] += 1
-            state.out.send(connection.id, REFUSED)
+            state.out.send(connection.id, BUSY)
             state.out.close(connection.id)
             return
         state.connections[connection.id] = state.strangers[connection.id] = connection
@@ -95,7 +97,8 @@ class Greeting:
     def close(self, connection: Connection, code: str, reason: str, now: Now) -> None:
         """End a connection, and say why, unless it has yet to say who it is."""
         stranger = connection.session is None and connection.authenticate is not None and not connection.principal
-        self._state.out.send(connection.id, REFUSED if stranger else Bye(code, reason))
+        unknown = BUSY if code == "hello" else REFUSED
+        self._state.out.send(connection.id, unknown if stranger else Bye(code, reason))
         self._state.out.close(connection.id)
         self.closed(connection, now)
 
@@ -140,6 +143,7 @@ class Greeting:
         try:
             who = self._identity(connection, message)
             connection.principal = principal = who.principal
+            connection.key = who.key
             session = state.names.get(message.session)
             self._check(message, principal, session)
             if session is not None:

@@ -13,10 +13,11 @@ from weft.log.base import NEVER
 
 
 class Identity(NamedTuple):
-    """A principal, as access rules name it, and until when that holds."""
+    """A principal, as access rules name it, until when that holds, and by what."""
 
     principal: str
     until: int = NEVER  # UTC microseconds
+    key: str | None = None  # the id of the key that vouches for it; None for a certificate
 
 
 Authenticate = Callable[[bytes], Identity]  # of credentials; raises AccessError, whose words only the operator sees

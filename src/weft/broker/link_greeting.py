@@ -107,7 +107,7 @@ class LinkGreeting:
         who = connection.authenticate(theirs.credentials)
         if not who.principal:
             raise AccessError("a principal has a name")
-        connection.principal = who.principal
+        connection.principal, connection.key = who.principal, who.key
         self._state.rules.of(who.principal).check("link")
         if who.principal != theirs.name:
             raise AccessError(f"{who.principal} cannot link as {theirs.name or 'a broker without a name'}")

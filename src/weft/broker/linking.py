@@ -204,7 +204,8 @@ class Linking:
         """Compare everything that a neighbour should know with what it holds."""
         self._state.counts["resyncs"] += 1
         neighbour.sender.resync()
-        self.tell(self._table.attach(neighbour.peer, neighbour.role))
+        if self._table.codec.noted:
+            self.tell(self._table.attach(neighbour.peer, neighbour.role))
 
     def _mark(self, link: Link, change: Change) -> None:
         self._state.neighbours[link].sender.mark(change)

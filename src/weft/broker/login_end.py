@@ -9,6 +9,8 @@ from weft.broker.sessions import Connection
 from weft.broker.state import BrokerState
 from weft.log.base import NEVER
 
+_LOOK = 300_000_000  # microseconds after which it is looked at again: a timer keeps its connection in memory
+
 Close = Callable[[Connection, str, str, Now], None]
 
 
@@ -26,4 +28,4 @@ def end_later(state: BrokerState, close: Close, connection: Connection, until: i
         state.counts["credentials expired"] += 1
         close(connection, "expired", "the credentials have expired; connect again with new ones", later)
 
-    state.timers.add(now.monotonic + max(until - now.utc, 1), ended)
+    state.timers.add(now.monotonic + min(max(until - now.utc, 1), _LOOK), ended)

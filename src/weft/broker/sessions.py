@@ -80,6 +80,7 @@ class Connection:
         "flights",
         "heard",
         "id",
+        "key",
         "link",
         "paused",
         "principal",
@@ -92,6 +93,7 @@ class Connection:
 
     def __init__(self, id: ConnectionId, heard: int, authenticate: Authenticate | None = None) -> None:
         self.id = id
+        self.key: str | None = None  # that let it in
         self.authenticate = authenticate  # None: everybody is welcome, and nobody has a name
         self.heard = heard  # monotonic, of the last message
         self.paused = False

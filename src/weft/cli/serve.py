@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -88,41 +87,24 @@ def _show(config: Any, sources: Any, as_json: bool) -> None:
     """The settings that hold, and where those come from that were given."""
     from rich.table import Table
 
+    from weft.net.config import UNITS
+    from weft.net.settings import leaves
     from weft.serve import check_files
 
     check_files(config)
-    rows = [(path, value, sources.get(path, "")) for path, value in _flat(config, "")]
+    rows = leaves(config, UNITS)
     if as_json:
         emit({"settings": {path: _plain(value) for path, value, _ in rows}, "sources": dict(sources)})
         return
     table = Table(box=None)
     for title in ("setting", "value", "from"):
         table.add_column(title)
-    for path, value, source in rows:
-        table.add_row(path, _told(value), source or "default", style="" if source else "dim")
+    for path, _, written in rows:
+        source = sources.get(path, "")
+        table.add_row(path, written, source or "default", style="" if source else "dim")
     console().print(table)
     say("the settings are valid")
 
 
-def _flat(value: Any, at: str) -> list[tuple[str, Any]]:
-    found: list[tuple[str, Any]] = []
-    for each in fields(value):
-        inner = getattr(value, each.name)
-        if is_dataclass(inner):
-            found += _flat(inner, f"{at}{each.name}.")
-        elif isinstance(inner, dict):
-            for name, table in inner.items():
-                found += _flat(table, f"{at}{each.name}.{name}.")
-        else:
-            found.append((f"{at}{each.name}", inner))
-    return found
-
-
 def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else str(value) if isinstance(value, Path) else value
-
-
-def _told(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return ", ".join(value) if isinstance(value, tuple) else "" if value is None else str(value)

@@ -65,7 +65,8 @@ class Security:
         if self._keys is not None and self._keys.poll():
             assert self.gate is not None
             assert self.gate.tokens is not None
-            self.gate.tokens.keys = self._keys.value
+            before, self.gate.tokens.keys = self.gate.tokens.keys, self._keys.value
+            node.distrust({name for name, key in before.items() if self._keys.value.get(name) != key})
         if self._access is not None and self._access.poll():
             node.set_rules(self._access.value)
 

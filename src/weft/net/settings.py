@@ -26,6 +26,7 @@ Units = Mapping[type, Mapping[str, Any]]  # what a plain int means, by class and
 
 _NUMBER = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-zµ]*)\s*")
 _BYTES = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
+_BINARY = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _BYTES |= {"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _TIMES = {"us": 1, "µs": 1, "ms": 10**3, "s": 10**6, "min": 60 * 10**6, "h": 3_600 * 10**6, "d": 86_400 * 10**6}
 _WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
@@ -175,6 +176,32 @@ class _Reader:
             elif path in self._values:
                 changed[each.name] = self._values[path]
         return replace(default, **changed)  # type: ignore[type-var]
+
+
+def leaves(config: Any, units: Units, at: str = "") -> list[tuple[str, Any, str]]:
+    """Every setting of a dataclass: its path, its value, and the value as one would write it."""
+    found: list[tuple[str, Any, str]] = []
+    hints = get_type_hints(type(config), include_extras=True) | dict(units.get(type(config), {}))
+    for each in fields(config):
+        value, path = getattr(config, each.name), f"{at}{each.name}"
+        if is_dataclass(value):
+            found += leaves(value, units, f"{path}.")
+        elif isinstance(value, Mapping):
+            for name, table in value.items():
+                found += leaves(table, units, f"{path}.{name}.")
+        else:
+            found.append((path, value, _written(hints[each.name], value)))
+    return found
+
+
+def _written(kind: Any, value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if kind in (Bytes, Duration) and value:
+        units = _BINARY if kind == Bytes else _TIMES
+        name, unit = max(((n, u) for n, u in units.items() if not value % u), key=lambda pair: pair[1])
+        return f"{value // unit:,} {name}"
+    return ", ".join(value) if isinstance(value, tuple) else "" if value is None else str(value)
 
 
 def _table(value: Any, source: Source, path: str) -> Mapping[str, Any]:

@@ -63,7 +63,7 @@ class Tokens:
             _check_bound(claims["cnf"], certificate)
         if policy.once or claims.get("once") is True:
             self._use(key, claims, until, utc)
-        return Identity(principal, until)
+        return Identity(principal, until, key.id)
 
     def _claims(self, token: bytes) -> tuple[TokenKey, dict[str, Any]]:
         import jwt

@@ -221,7 +221,7 @@ class AskStatus(Message, frozen=True, tag=16):
     """Ask how the broker is, with so many of the queues that are furthest behind. It needs the right `status`."""
 
     request: Natural
-    queues: Annotated[int, Meta(ge=0, le=1_000)] = 20
+    queues: Annotated[int, Meta(ge=0, le=200)] = 20  # with the longest names they fit one frame
 
 
 ClientMessage = (

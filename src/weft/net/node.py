@@ -20,10 +20,10 @@ from weft.broker.codec import encode
 from weft.broker.core import Core
 from weft.broker.effects import Close, ConnectionId, Effect, Persist, Send, SetTimer
 from weft.broker.greeting import BUSY
-from weft.broker.link_messages import IncomingMessage
-from weft.broker.messages import Bye, Deliver, Publish
+from weft.broker.link_messages import IncomingMessage, LinkMessage
+from weft.broker.messages import BrokerMessage, Bye, Deliver, Publish
 from weft.broker.rules import Rules
-from weft.errors import LogError, OptionError, RemoteProtocolError, WeftError
+from weft.errors import BrokerError, LocalProtocolError, LogError, OptionError, RemoteProtocolError, WeftError
 from weft.log.base import Log, Offset
 from weft.log.memory import MemoryLog
 from weft.net.addresses import Address
@@ -143,7 +143,7 @@ class Node:
     async def _wait_for_end(self) -> None:
         try:
             await asyncio.shield(self.ended)
-        except (WeftError, AssertionError):
+        except WeftError:
             return  # whoever waits for `ended` is told
 
     async def _stored(self) -> None:
@@ -192,6 +192,9 @@ class Node:
         self.lines.error("failed", error=f"{type(error).__name__}: {error}", at=_place(error))
         for listener in self.listeners:
             listener.stop()
+        if not isinstance(error, WeftError):
+            cause, error = error, BrokerError(f"the broker has failed ({error!r}); it recovers when it starts again")
+            error.__cause__ = cause
         self._finish(error)
 
     # -- connections -----------------------------------------------------------------------------------
@@ -314,9 +317,8 @@ class Node:
             if isinstance(effect, Send):
                 connection = self.connections.get(effect.connection)
                 if connection is not None:
-                    connection.send(encode(effect.messages))
+                    self._send(connection, effect.messages)
                     self.counts["events delivered"] += [type(message) for message in effect.messages].count(Deliver)
-                    self._dirty[connection] = None
             elif isinstance(effect, Persist):
                 self.committer.add(effect)
                 if source is not None and effect.group.events is not None:
@@ -331,6 +333,16 @@ class Node:
         if not self._turning and effects:
             self._turning = True
             self._loop.call_soon(self._end_turn)
+
+    def _send(self, connection: ServerConnection, messages: list[BrokerMessage | LinkMessage]) -> None:
+        """Send at the end of the turn. What fits no frame ends its connection, and nobody else's."""
+        try:
+            connection.send(encode(messages))
+        except LocalProtocolError as error:
+            self.lines.error("not sent", connection=connection.id, reason=error)
+            self._dismiss(connection, Bye("internal", "the broker could not send a message; see its log"))
+        else:
+            self._dirty[connection] = None
 
     def _end_turn(self) -> None:
         self._turning = False

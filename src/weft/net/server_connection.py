@@ -52,7 +52,6 @@ class ServerConnection(asyncio.Protocol):
         self.gone = asyncio.Event()
         self.peer = Peer("")
         self.ended = False  # the core no longer knows it
-        self.publishes = False
         self.received = 0  # bytes
         self.sent = 0
         self._node = node
@@ -63,6 +62,7 @@ class ServerConnection(asyncio.Protocol):
         self._parts: list[bytes] = []  # to be written at the end of the turn
         self._transport: asyncio.Transport | None = None
         self._held: set[str] = set()  # why nothing is read
+        self._paused = False  # nothing is read
         self._abort: asyncio.TimerHandle | None = None
 
     # -- what the transport says -----------------------------------------------------------------------
@@ -149,15 +149,17 @@ class ServerConnection(asyncio.Protocol):
     def hold(self, why: str) -> None:
         """Read nothing more until `read_on` was called for every reason."""
         transport = self._transport
-        if transport is not None and not self._held and not transport.is_closing():
-            transport.pause_reading()
         self._held.add(why)
+        if transport is not None and not self._paused and not transport.is_closing():
+            self._paused = True
+            transport.pause_reading()
 
     def read_on(self, why: str) -> None:
         """A reason not to read is gone."""
         self._held.discard(why)
         transport = self._transport
-        if transport is not None and not self._held and not transport.is_closing() and not transport.is_reading():
+        if transport is not None and self._paused and not self._held and not transport.is_closing():
+            self._paused = False
             transport.resume_reading()
 
     def close(self) -> None:

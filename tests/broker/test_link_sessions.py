@@ -328,3 +328,21 @@ def test_a_back_up_restored_under_its_old_id_is_refused() -> None:
     network.dial("a", "b")
     network.settle()
     assert "a back-up was restored under its old id" in network["a"].link("b").reason
+
+
+def test_a_table_that_tells_a_master_everything_again_changes_nothing() -> None:
+    network = Network("m", "s", table={"refresh": True})
+    network.link("s", "m", Role.MASTER)
+    network.settle()
+    subscribed(network, "s", "c", "x > 5")
+    for _ in range(3):
+        node = network["s"]
+        tells = node.table.step(8)
+        assert [tell.update.fresh for tell in tells] == [True]
+        node.core._linking.tell(tells)
+        node.core._linking.tell(node.table.step(8))
+    network.wait(1_000)
+    network["s"].do(network["s"].core.tick(network["s"].now))
+    network.settle()
+    assert network["m"].heard("s") == ["x > 5"]
+    network.check()

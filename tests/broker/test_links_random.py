@@ -12,10 +12,12 @@ from weft import Schema
 from weft.broker.admission import read_head
 from weft.broker.limits import ClientLimits
 from weft.broker.messages import Advertise, Complete, Deliver, Publish, SubNumber, Subscribe, Unsubscribe, Welcome
+from weft.interest.label_filter import FilterShape
 from weft.language.meaning import matches
 from weft.language.text import parse
 from weft.routing import MODELS
 from weft.routing.table import Link
+from weft.space.label_space import LabelSpace
 
 LIMITS = ClientLimits(
     slice=2, link_frames=3, link_control=4, link_events=4, turn=3, tail=3_000, window_events=50, backoff=100
@@ -27,13 +29,13 @@ EVENTS = [{"x": x, "y": y} for x in range(8) for y in range(4)]
 class World:
     """A subscriber and a publisher at each broker."""
 
-    def __init__(self, seed: int, model: str, advertised: bool = False) -> None:
+    def __init__(self, seed: int, model: str, advertised: bool = False, **options: Any) -> None:
         self.rng = np.random.default_rng(seed)
         self.names = [chr(97 + n) for n in range(2 + self.draw(4))]
         self.advertised = advertised
         at_once = bool(self.draw(2))  # or groups are stored now and then, and a crash loses the rest
         self.network = Network(
-            *self.names, model=model, schema=SCHEMA, advertised=advertised, limits=LIMITS, at_once=at_once
+            *self.names, model=model, schema=SCHEMA, advertised=advertised, limits=LIMITS, at_once=at_once, **options
         )
         self.edges = [(self.names[self.draw(n)], self.names[n]) for n in range(1, len(self.names))]
         self.subs: dict[tuple[str, int], str] = {}  # by broker and number: the filter
@@ -135,6 +137,14 @@ class World:
         for key in wanted:
             self.expected[key].append(payload)
 
+    def retune(self) -> None:
+        """Another label space for the whole network, unless it is changing already."""
+        tables: list[Any] = [node.table for node in self.network.nodes.values()]
+        if not any(table.retuning for table in tables) and len({table.fingerprint for table in tables}) == 1:
+            node = self.network[self.pick(self.names)]
+            node.do(node.core.retune(LabelSpace.of(SCHEMA, 2 + self.draw(4)), node.now))
+            self.look()
+
     def look(self) -> None:
         """See what brokers have told their clients."""
         for name, node in self.network.nodes.items():
@@ -214,3 +224,16 @@ def test_nothing_is_lost_and_nothing_is_early(model: str, advertised: bool) -> N
         for _ in range(60):
             world.step()
         world.heal()
+
+
+@pytest.mark.parametrize("shape", [None, FilterShape(16)])
+@pytest.mark.parametrize("advertised", [False, True])
+def test_label_spaces_and_filters_change_and_nothing_is_lost(advertised: bool, shape: FilterShape | None) -> None:
+    for seed in range(2, 4):
+        world = World(seed, "dls", advertised, table={"shape": shape})
+        for _ in range(80):
+            world.step()
+            if world.draw(8) == 0:
+                world.retune()
+        world.heal()
+        assert not any(node.table.retuning for node in world.network.nodes.values())  # type: ignore[attr-defined]

@@ -4,7 +4,7 @@ a link that is waited for is cut, the client knows which one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 
 from weft.broker.completion import Change
 from weft.broker.effects import Now
@@ -48,22 +48,27 @@ class Announcing:
         announcement.complete = announcement.change.complete
         return announcement
 
-    def restored(self, subs: Iterable[tuple[Session, Subscription]]) -> None:
-        """After a restart nobody knows what is complete: all subscriptions wait together."""
-        found = []
-        for session, sub in subs:
-            announcement = Announcement(session, "subscribe", sub.number, still_subscribed(session, sub))
-            announcement.stored = True
-            self._waiting[announcement] = None
-            found.append(announcement)
+    def restored(self) -> None:
+        """After a restart nobody knows what is complete: all subscriptions wait together, and all advertisements."""
+        subs, adverts = [], []
+        for session in self._state.sessions.values():
+            for number, sub in session.subs.items():
+                subs.append(Announcement(session, "subscribe", number, still_subscribed(session, sub)))
+            for advert, (stored, _) in session.adverts.items():
+                adverts.append(Announcement(session, "advertise", advert, still_advertised(session, advert, stored)))
+        self._wait(subs, About.SUBSCRIPTIONS)
+        self._wait(adverts, About.ADVERTISEMENTS)
 
+    def _wait(self, announcements: Sequence[Announcement], about: About) -> None:
         def completed(_: Now) -> None:
-            for announcement in found:
+            for announcement in announcements:
                 self._completed(announcement)
 
-        change = self._state.completion.begin(None, About.SUBSCRIPTIONS, completed)
-        for announcement in found:
+        change = self._state.completion.begin(None, about, completed)
+        for announcement in announcements:
             announcement.change = change
+            announcement.stored = True
+            self._waiting[announcement] = None
 
     def accepted(self, announcement: Announcement) -> None:
         """The request is stored."""
@@ -132,3 +137,8 @@ def still_subscribed(session: Session, sub: Subscription) -> Still:
     """Whether a session has a subscription, with the filter that it has now."""
     text, number = sub.text, sub.number
     return lambda: session.subs.get(number) is sub and sub.text == text
+
+
+def still_advertised(session: Session, number: int, stored: int) -> Still:
+    """Whether a session has an advertisement, by its number and the id under which it is stored."""
+    return lambda: session.adverts.get(number, (0, ""))[0] == stored

@@ -4,7 +4,7 @@ stored, and everything that is stored is delivered until it is acknowledged.
 The driver (a node on a network, or a simulation) does the following, all in one thread:
 
 - It opens a log, and makes `Core(log, log.restore(), ...)`. The core reads older events from the log (`read`, `find`,
-  `dead`) and never writes to it.
+  `dead`) and never writes to it. Then it calls `tick` once, so that what was restored goes on.
 - A connection comes: `connected`. Messages come: `receive`, with all that one read brought. The connection goes:
   `closed`. Its write buffer is full: `paused`; it has room again: `resumed`.
 - `Persist(ticket, group)`: it commits the groups in order, as many as there are together. Then it calls
@@ -108,7 +108,7 @@ class Core:
         self._delivery = Delivery(self._state)
         self._announcing = Announcing(self._state)
         self._linking = Linking(self._state, self._announcing, Reach(name), self._close)
-        self._publishing = Publishing(self._state, self._delivery, self._linking, advertised)
+        self._publishing = Publishing(self._state, self._delivery, self._linking.sending, advertised)
         parts = self._state, self._delivery, self._publishing, self._announcing
         self._subscribing, self._sharing, self._advertising = Subscribing(*parts), Sharing(*parts), Advertising(*parts)
         self._dead = Dead(self._state, self._delivery)
@@ -178,7 +178,7 @@ class Core:
         self._begin(now)
         known.paused = False
         if isinstance(known.link, Neighbour):
-            self._linking.behind[known.link.peer] = None
+            self._linking.sending.behind[known.link.peer] = None
         for queue, _ in known.flights.values():
             self._state.fresh.append(queue)
         if known.session is not None:
@@ -234,7 +234,7 @@ class Core:
         for batch in group.batches:
             self._delivery.stored(batch, now)
             if state.neighbours:
-                self._linking.stored(batch)
+                self._linking.sending.stored(batch)
         return self._finish(now)
 
     def rejected(self, ticket: Ticket, reason: str, now: Now) -> list[Effect]:

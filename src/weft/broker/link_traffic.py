@@ -79,7 +79,7 @@ class LinkTraffic:
                 self._events(neighbour, message, now)
             case LinkProgress():
                 neighbour.sender.progress(message.heard, message.completed)
-                self._linking.acknowledged(neighbour, message.got)
+                self._linking.sending.acknowledged(neighbour, message.got)
             case LinkUpdate() | LinkDigest():
                 neighbour.receiver.receive(message)
             case LinkHave():
@@ -185,3 +185,4 @@ class LinkTraffic:
             self.fail(connection, f"an item of {neighbour.peer} was not what it had told; it is compared anew", now)
         elif neighbour.beats % limits.digests == 0 and not neighbour.sender.resyncing:
             state.out.send(connection.id, LinkDigest(neighbour.sender.number, *neighbour.sender.digest()))
+            self._linking.improve()

@@ -22,6 +22,7 @@ class Reach:
     >>> reach = Reach("west")
     >>> reach.meet(Link("north"))
     >>> reach.learn(Link("north"), (("north", ""), ("east", "north")))
+    True
     >>> reach.next_hop("east"), reach.path("east")
     ('north', ['west', 'north', 'east'])
     """
@@ -38,8 +39,11 @@ class Reach:
         """A neighbour is gone, with everything behind it."""
         self._behind.pop(link, None)
 
-    def learn(self, link: Link, brokers: Brokers) -> None:
-        """A neighbour tells what is on its side. Raises RemoteProtocolError for a cycle, and nothing has changed."""
+    def learn(self, link: Link, brokers: Brokers) -> bool:
+        """A neighbour tells what is on its side; whether that is new.
+
+        Raises RemoteProtocolError for a cycle, and nothing has changed.
+        """
         behind = {name: before or self.name for name, before in brokers[:_MOST]}
         if not brokers or brokers[0] != (link, "") or any(each not in behind for each in [b for _, b in brokers[1:]]):
             raise RemoteProtocolError(f"{link} describes the brokers behind it wrongly")
@@ -48,7 +52,9 @@ class Reach:
                 back = [*_way(behind, name, self.name)]
                 raise RemoteProtocolError(f"links must form a tree, but these make a cycle: {_shown(back)}")
             self.check(link, name, behind)
+        before = self._behind.get(link)
         self._behind[link] = behind
+        return behind != before
 
     def check(self, link: Link, name: str, behind: Mapping[str, str] | None = None) -> None:
         """Raise RemoteProtocolError if a broker behind a link is already reached by another way."""

@@ -97,7 +97,8 @@ def back_up(act: Act) -> None:
     broker = act.broker
     if act.world.has_clients(broker) or broker.core is None or broker.commits.busy:
         return
-    copy = broker.log.backup(f"{broker.log.log_id}'")
+    act.world.numbers += 1
+    copy = broker.log.backup(f"{broker.log.log_id}.{act.world.numbers}")
     act.world.engine.after(act.rng.randrange(_APART), lambda: act.world.rewind(broker, copy))
 
 

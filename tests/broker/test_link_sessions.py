@@ -346,3 +346,36 @@ def test_a_table_that_tells_a_master_everything_again_changes_nothing() -> None:
     network.settle()
     assert network["m"].heard("s") == ["x > 5"]
     network.check()
+
+
+def test_the_log_is_kept_until_the_neighbour_has_stored_it() -> None:
+    network = Network("a", "b").chain()
+    subscribed(network, "a", "s", "x > 5")
+    network.cut("a", "b")
+    node = network["b"]
+    node.hello("p")
+    node.say("p", Publish.of(1, {"x": 1}), Publish.of(2, {"x": 7}, b"wanted"), Publish.of(3, {"x": 1}))
+    node.do(node.core.store_floors(node.now))
+    assert node.core.needed == 1, "all three came together"
+    network.dial("a", "b")
+    network.settle()
+    node.do(node.core.store_floors(node.now))
+    assert node.core.needed == node.core.end == 4
+    network.cut("a", "b")
+    node.say("p", Publish.of(4, {"x": 1}))
+    node.do(node.core.store_floors(node.now))
+    assert node.core.needed == 5, "nobody wants it"
+    network.crash("b")
+    assert network["b"].core.needed == 5
+
+
+def test_a_neighbour_that_is_too_far_behind_is_detached() -> None:
+    network = Network("a", "b", limits=ClientLimits(link_lag=3)).chain()
+    subscribed(network, "a", "s", "x > 5")
+    network.cut("a", "b")
+    node = network["b"]
+    node.hello("p")
+    for sequence in range(1, 6):
+        node.say("p", Publish.of(sequence, {"x": 7}))
+    assert node.core.links() == []
+    assert node.core.counts["links too far behind"] == 1

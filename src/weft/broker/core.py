@@ -45,10 +45,11 @@ from weft.broker.drafts import Draft, PendingGroup, PublisherMark
 from weft.broker.effects import ConnectionId, Effect, Now, Persist, SetTimer, Ticket
 from weft.broker.greeting import Authenticate, Greeting
 from weft.broker.limits import ClientLimits
-from weft.broker.link import LinkStatus, Neighbour
+from weft.broker.link import Neighbour
+from weft.broker.link_calls import LinkCalls
 from weft.broker.link_events import EventLane
 from weft.broker.link_greeting import AuthenticateLink, LinkGreeting
-from weft.broker.link_messages import IncomingMessage, LinkHello, LinkRelay
+from weft.broker.link_messages import IncomingMessage, LinkHello
 from weft.broker.link_traffic import LinkTraffic
 from weft.broker.linking import Linking
 from weft.broker.messages import Publish
@@ -66,8 +67,7 @@ from weft.broker.subscribing import Subscribing
 from weft.errors import LocalProtocolError
 from weft.log.base import Log, MoveFloor, Offset, SessionId, State
 from weft.model.schema import Schema
-from weft.routing.table import Link, Role, RoutingTable
-from weft.space.label_space import LabelSpace
+from weft.routing.table import Link, RoutingTable
 
 _FULL = 1_000_000  # microseconds after which floors are stored again when the log was full
 
@@ -78,7 +78,7 @@ def fingerprint(schema: Schema | None) -> str:
     return "" if schema is None else blake2b(form, digest_size=8).hexdigest()
 
 
-class Core:
+class Core(LinkCalls):
     """A broker. `draw` returns 63 random bits; `table` is made by `weft.routing.make_table` under the same schema.
 
     A broker with neighbours has a `name`, by which they know it. `authenticate_link` checks the hello of a neighbour,
@@ -385,46 +385,7 @@ class Core:
             draft.floors.append((lane, lane.floor))
         state.dirty, state.dirty_lanes = {}, {}
 
-    # -- neighbours -----------------------------------------------------------------------------------
-
-    def attach(self, peer: str, role: Role, now: Now) -> list[Effect]:
-        """Make a neighbour; `role` is what it is to this broker. It is waited for until it is there, or detached.
-
-        Raises LocalProtocolError for one that exists, or a role that it cannot have.
-        """
-        self._begin(now)
-        self._publishing.match(now)
-        self._linking.attach(Link(peer), role)
-        return self._finish(now)
-
-    def detach(self, peer: str, now: Now) -> list[Effect]:
-        """End a neighbour, with everything that it told; nobody waits for it any more. Raises LocalProtocolError."""
-        self._begin(now)
-        self._linking.detach(Link(peer))
-        return self._finish(now)
-
-    def retune(self, space: LabelSpace, now: Now) -> list[Effect]:
-        """Give the whole network another label space, from one broker. Raises LocalProtocolError if it has none."""
-        self._begin(now)
-        self._publishing.match(now)
-        self._linking.retune(space)
-        return self._finish(now)
-
-    def links(self) -> list[LinkStatus]:
-        """How the links are, by name."""
-        return [each.status(self._state.end) for _, each in sorted(self._state.neighbours.items())]
-
-    def path(self, broker: str) -> list[str]:
-        """The brokers on the way to one, this one first; empty if it is not known."""
-        return self._linking.reach.path(broker)
-
-    def relay(self, destination: str, body: bytes, now: Now) -> list[Effect]:
-        """Send something to any broker of the network, at most once. Raises LocalProtocolError if there is no way."""
-        self._begin(now)
-        name = self._linking.reach.name
-        if not self._linking.relay(LinkRelay(destination, name, body)):
-            raise LocalProtocolError(f"there is no way from {name} to {destination} now; try again later")
-        return self._finish(now)
+    # -- links ---------------------------------------------------------------------------------------
 
     def _close(self, connection: Connection, code: str, reason: str, now: Now) -> None:
         self._greeting.close(connection, code, reason, now)

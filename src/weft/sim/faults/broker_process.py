@@ -234,8 +234,9 @@ class BrokerProcess:
         if connection in self._peers and not isinstance(message, LinkPing | LinkDigest):
             peer = self._peers[connection]
             self._say(f"<- {peer}: {link_text(message, self.table.codec)}")  # type: ignore[arg-type]
-            if isinstance(message, LinkUpdate):
-                self._trace.told(self._engine.now, peer, self.name, told_text(message, self.table.codec))
+            told = told_text(message, self.table.codec) if isinstance(message, LinkUpdate) else ""
+            if told:
+                self._trace.told(self._engine.now, peer, self.name, told)
 
     def noticed_cut(self, connection: ConnectionId) -> None:
         """This side notices that a connection is gone."""

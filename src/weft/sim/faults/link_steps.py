@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from weft.errors import LocalProtocolError
 from weft.sim.faults.client_steps import Act
+from weft.sim.faults.shape import SPACES
 from weft.sim.faults.trunk import Trunk
 
 _DOWN = 60_000  # microseconds that brokers are down, at most
@@ -92,12 +94,28 @@ def stale_hello(act: Act) -> None:
     _count(act, act.trunk.say_stale_hello(act.draw >> 8), "fault: stale hello")
 
 
+def retune(act: Act) -> None:
+    """A network of label sets gets another label space, from one broker.
+
+    Not where a part of the network could come back with the old one: it would be refused.
+    """
+    core, faults = act.broker.core, act.world.plan.faults
+    if act.world.plan.shape.model != "dls" or core is None or faults & {"detach", "restore back-up"}:
+        return
+    try:
+        act.broker.perform(core.retune(act.rng.choice(SPACES), act.broker.now))
+    except LocalProtocolError:  # another one is in progress
+        return
+    act.world.trace.count("op: re-tuned")
+
+
 def back_up(act: Act) -> None:
     """The log of a broker without clients is copied, and later restored under a new id."""
     broker = act.broker
     if act.world.has_clients(broker) or broker.core is None or broker.commits.busy:
         return
-    copy = broker.log.backup(f"{broker.log.log_id}'")
+    act.world.numbers += 1
+    copy = broker.log.backup(f"{broker.log.log_id}.{act.world.numbers}")
     act.world.engine.after(act.rng.randrange(_APART), lambda: act.world.rewind(broker, copy))
 
 
@@ -117,5 +135,6 @@ LINK_STEPS: dict[str, Callable[[Act], None]] = {
     "partition": partition,
     "detach": detach,
     "stale hello": stale_hello,
+    "retune": retune,
     "restore back-up": back_up,
 }

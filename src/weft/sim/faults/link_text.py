@@ -48,6 +48,8 @@ def told_text(message: LinkUpdate, codec: UpdateCodec) -> str:
     ]
     dropped = [f"-{wire}" for wire in message.drop]
     notes = [_note_text(note) for note in message.notes]
+    if message.fresh and not notes:
+        notes = ["no notes"]
     return "; ".join([*added, *dropped, *notes, *(["that is all"] if message.resynced else [])])
 
 

@@ -52,7 +52,7 @@ OPERATIONS = {  # with their weights
     "dead letters": 3,
     "trim": 1,
 }
-NETWORK_OPERATIONS = {**OPERATIONS, "advertise": 2, "unadvertise": 1}
+NETWORK_OPERATIONS = {**OPERATIONS, "advertise": 2, "unadvertise": 1, "retune": 1}
 
 
 class Step(NamedTuple):

@@ -8,13 +8,16 @@ from collections.abc import Iterator
 from random import Random
 from typing import NamedTuple
 
+from weft.interest.label_filter import FilterShape
 from weft.model.schema import Schema
 from weft.routing.registry import MODELS, make_table
 from weft.routing.table import Role, RoutingTable
+from weft.space.label_space import LabelSpace
 
 SCHEMA = Schema.from_dict(
     {"attributes": {"x": {"type": "int", "bounds": [0, 7]}, "y": {"type": "string", "categories": ["a", "b"]}}}
 )
+SPACES = tuple(LabelSpace.of(SCHEMA, granules) for granules in (None, 4))  # among which a network is re-tuned
 CONVERSE = {Role.PEER: Role.PEER, Role.MASTER: Role.SLAVE, Role.SLAVE: Role.MASTER}
 
 
@@ -34,6 +37,7 @@ class Shape(NamedTuple):
     homes: tuple[int, ...] = (0,)  # the broker of each client, over and over
     model: str = "covering"
     advertised: bool = False
+    hashed: bool = False  # label sets are looked up in counting filters, which grow
 
     def __str__(self) -> str:
         if self == ONE:
@@ -58,8 +62,8 @@ class Shape(NamedTuple):
 
     def make_table(self) -> RoutingTable:
         """A table for one of the brokers."""
-        schema = SCHEMA if MODELS[self.model].bounded else None
-        return make_table(self.model, schema, advertised=self.advertised)
+        options = {"shape": FilterShape(4, hashes=1), "rate": 0.2} if self.hashed and self.model == "dls" else {}
+        return make_table(self.model, self.schema, advertised=self.advertised, **options)
 
     @property
     def schema(self) -> Schema | None:
@@ -85,4 +89,4 @@ def draw_shape(
     roles = tuple(Role.MASTER if hierarchy else Role.PEER for _ in parents)
     homes = tuple(rng.randrange(size) for _ in range(clients))
     named = name if model is None else model
-    return Shape(parents, roles, homes, named, with_adverts if advertised is None else advertised)
+    return Shape(parents, roles, homes, named, with_adverts if advertised is None else advertised, rng.random() < 0.5)

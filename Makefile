@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 EXTRAS := dev,bench,spark,broker,docs
 
-.PHONY: run test test-slow sim mutants check docs pictures bench fuzz setup clean
+.PHONY: run test test-slow sim chaos mutants check docs pictures bench fuzz setup clean
 
 run: $(READY)  ## the demo
 	$(BIN)/weft demo $(ARGS)
@@ -42,6 +42,9 @@ fuzz: $(READY)  ## coverage-guided fuzzing of everything that is read, each targ
 
 sim: $(READY)  ## a broker under simulated faults: make sim SEEDS=1000 FIRST=0
 	$(BIN)/weft sim faults --seed $(or $(FIRST),0) --seeds $(or $(SEEDS),1000) $(ARGS)
+
+chaos: $(READY)  ## three brokers with TLS and load, killed at random: make chaos KILLS=50 SEED=1
+	PYTHONPATH=tests $(BIN)/python tests/net/chaos.py --kills $(or $(KILLS),50) --seed $(or $(SEED),1) $(ARGS)
 
 mutants: $(READY)  ## faults planted into the broker, each of which the simulation must notice
 	$(BIN)/pytest -n 2 -m "slow or not slow" tests/sim/test_mutants.py $(ARGS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import pickle
 import secrets
 import signal
 import ssl
@@ -28,9 +29,12 @@ from weft.net.file_limit import room_for
 from weft.net.http import http_server
 from weft.net.log_lines import LogLines
 from weft.net.node import Node, NodeOptions
+from weft.net.rehearsal import rehearse
 from weft.net.security import Security
 from weft.net.tls import client_context, server_context
 from weft.net.trimmer import Trimmer
+from weft.net.worker_pool import WorkerPlace, run_pool
+from weft.net.workers import check_count
 from weft.routing.registry import make_table
 from weft.routing.table import Role
 
@@ -41,7 +45,9 @@ _SWITCH = 0.0005  # seconds until the thread that commits gets its turn; Python'
 
 
 @asynccontextmanager
-async def start(config: BrokerConfig, lines: LogLines | None = None) -> AsyncIterator[Node]:
+async def start(
+    config: BrokerConfig, lines: LogLines | None = None, place: WorkerPlace | None = None
+) -> AsyncIterator[Node]:
     """A broker that runs in this loop until the block ends. Raises OptionError and LogError."""
     lines = lines or LogLines(level="error")
     schema = None if config.schema is None else Schema.load(config.schema)
@@ -63,6 +69,7 @@ async def start(config: BrokerConfig, lines: LogLines | None = None) -> AsyncIte
             name=config.name,
             schema=schema,
             rules=security.rules,
+            link_credentials=security.link_credentials,
             limits=config.limits,
             advertised=config.advertised,
             executor=builder,
@@ -78,8 +85,14 @@ async def start(config: BrokerConfig, lines: LogLines | None = None) -> AsyncIte
             for peer, link in config.links.items():
                 node.link(peer, Role(link.role))
             await node.settled()
+            if place is not None:
+                core.place(lambda connection, session: place.home(node.connections[connection], session))
+                if not place.worker:
+                    await node.listen(place.hub, trusted=True)
             for address in config.addresses:
-                lines.info("listening", address=await node.listen(address, tls))
+                shared = place is not None and address in place.addresses
+                if place is None or not shared or not address.unix or not place.worker:
+                    lines.info("listening", address=await node.listen(address, tls, shared=shared))
             for peer, link in config.links.items():
                 if link.address:
                     dialler = Dialler(node, peer, Address.parse(link.address), _dialling(config))
@@ -118,9 +131,31 @@ def serve(config: BrokerConfig, ready: Callable[[Node], None] | None = None) -> 
     """Run a broker until SIGTERM or SIGINT, then stop it without losing anything. Raises what ended it otherwise."""
     if os.name == "nt":
         raise OptionError("a broker needs Linux or macOS; on Windows, Weft is a library and a client")
+    lines = LogLines(config.logging.format, config.logging.level)
+    if not config.memory:
+        check_count(config.data, config.workers)
+    if config.workers > 1:
+        check_files(config)
+        if not asyncio.run(run_pool(config, lines)):
+            raise OptionError("a worker could not start, or failed; its own lines say why")
+        return
     sys.setswitchinterval(_SWITCH)
     with asyncio.Runner(loop_factory=_loop_factory(config)) as runner:
-        runner.run(_serve(config, LogLines(config.logging.format, config.logging.level), ready))
+        runner.run(_serve(config, lines, ready))
+
+
+def run_worker() -> None:
+    """Run one worker of several; its settings come from standard input."""
+    config, place = pickle.load(sys.stdin.buffer)
+    assert isinstance(config, BrokerConfig)
+    sys.setswitchinterval(_SWITCH)
+    lines = LogLines(config.logging.format, config.logging.level, worker=place.worker)
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory(config)) as runner:
+            runner.run(_serve(config, lines, lambda _: print("ready", flush=True), place))
+    except WeftError as error:
+        lines.error("failed", reason=error)
+        sys.exit(1)
 
 
 def check_files(config: BrokerConfig) -> None:
@@ -142,19 +177,30 @@ def _loop_factory(config: BrokerConfig) -> Callable[[], asyncio.AbstractEventLoo
     return uvloop.new_event_loop
 
 
-async def _serve(config: BrokerConfig, lines: LogLines, ready: Callable[[Node], None] | None) -> None:
+async def _serve(
+    config: BrokerConfig,
+    lines: LogLines,
+    ready: Callable[[Node], None] | None = None,
+    place: WorkerPlace | None = None,
+) -> None:
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: lines.error("unexpected", **_described(context)))
     asked = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, asked.set)
-    async with start(config, lines) as node:
+    schema = None if config.schema is None else Schema.load(config.schema)
+    rehearse(make_table(config.model, schema, advertised=config.advertised))
+    async with start(config, lines, place) as node:
+        lines.info("ready", process=os.getpid())
         if ready is not None:
             ready(node)
-        lines.info("ready", process=os.getpid())
+        if place is not None:  # whoever has started this worker holds the other end
+            loop.add_reader(sys.stdin.fileno(), asked.set)
         node.ended.add_done_callback(lambda _: asked.set())
         await asked.wait()
         if not node.ended.done():
+            if place is not None:
+                loop.remove_reader(sys.stdin.fileno())
             lines.info("stopping", connections=len(node.connections))
             for number in (signal.SIGTERM, signal.SIGINT):  # whoever asks twice does not want to wait
                 loop.add_signal_handler(number, node.hurry)

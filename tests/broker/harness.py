@@ -46,7 +46,7 @@ class Broker:
     def start(self) -> None:
         options = {"limits": ClientLimits(), **self.options}
         model, advertised = options.pop("model", "covering"), options.get("advertised", False)
-        table = make_table(model, options.get("schema"), advertised=advertised)
+        table = make_table(model, options.get("schema"), advertised=advertised, **options.pop("table", {}))
         self.core = Core(
             self.log, self.log.restore(), table, draw=lambda: next(self.ids) + 1000, executor=SameThread(), **options
         )

@@ -6,12 +6,14 @@ from collections import deque
 from itertools import count, pairwise
 from typing import Any
 
+from msgspec.msgpack import decode
+
 from broker.harness import Broker
 from weft.broker.codec import client_messages, encode
 from weft.broker.effects import ConnectionId, Effect, Now, Relayed
 from weft.broker.messages import Deliver
 from weft.log.memory import MemoryLog
-from weft.routing.table import About, Link, Role
+from weft.routing.table import About, Items, Link, Role, RoutingTable
 
 CONVERSE = {Role.PEER: Role.PEER, Role.MASTER: Role.SLAVE, Role.SLAVE: Role.MASTER}
 
@@ -45,11 +47,19 @@ class Node(Broker):
         self.core.check()
         return [message for to, message in self.sent[before:] if to == name]
 
-    def told(self, peer: str) -> list[str]:
-        return sorted(str(item) for item in self.core._state.seats.table.told(Link(peer)).values())
+    @property
+    def table(self) -> RoutingTable:
+        return self.core._state.seats.table
+
+    def told(self, peer: str, about: About = About.SUBSCRIPTIONS) -> list[str]:
+        return self._written(self.table.told(Link(peer), about), about)
 
     def heard(self, peer: str, about: About = About.SUBSCRIPTIONS) -> list[str]:
-        return sorted(str(item) for item in self.core._state.seats.table.heard(Link(peer), about).values())
+        return self._written(self.table.heard(Link(peer), about), about)
+
+    def _written(self, items: Items, about: About) -> list[str]:
+        values = [decode(self.table.codec.encode_item(about, item)) for item in items.values()]
+        return sorted(each if isinstance(each, str) else repr(each) for each in values)
 
     def got(self, client: str) -> list[bytes]:
         """The payloads that a client was delivered."""
@@ -124,8 +134,15 @@ class Network:
                     self.flying.append((other, encode([message])))
             node.taken = len(node.sent)
 
+    def commit(self, name: str) -> None:
+        """Let a broker store the next group."""
+        if self[name].persists:
+            self[name].commit()
+            self[name].core.check()
+            self.sweep(self[name])
+
     def step(self) -> bool:
-        """Let one frame arrive, or one broker work; whether there was anything."""
+        """Let one frame arrive, or one broker work or store a group; whether there was anything."""
         self.collect()
         if self.flying:
             (name, wire), data = self.flying.popleft()
@@ -140,6 +157,10 @@ class Network:
                 node.timer = None
                 node.do(node.core.tick(node.now))
                 self.sweep(node)
+                return True
+        for name, node in self.nodes.items():
+            if node.persists:
+                self.commit(name)
                 return True
         return False
 
@@ -177,6 +198,7 @@ class Network:
     def check(self) -> None:
         """Neighbours agree on what was told, and every table is sound."""
         for name, node in self.nodes.items():
-            node.core._state.seats.table.check()
+            node.table.check()
             for status in node.core.links():
-                assert node.told(status.peer) == self[status.peer].heard(name), f"{name} to {status.peer}"
+                for about in About:
+                    assert node.told(status.peer, about) == self[status.peer].heard(name, about)

@@ -116,7 +116,7 @@ LINK: list[LinkMessage] = [
     LinkUpdate(1, 0, (1,), (2, 3), (b"\xa1x", b"\xa1y"), (Switch(1, 64), Retuning("{}", Stage.DONE)), True, True),
     LinkEvents((LinkEvent(Offset(5), 1, 1, 9, HEAD, b"body"),)),
     LinkLoose(HEAD, b""),
-    LinkProgress(Offset(5), 1, 1),
+    LinkProgress(Offset(5), 2, (2, 1)),
     LinkPing(),
     LinkDigest(1, (1 << 64) - 1, 0),
     LinkReach((("north", ""), ("east", "north"))),

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from broker.network import Network
-from weft.broker.messages import Ack, Complete, Publish, QueueNumber, SubNumber, Subscribe
+from weft.broker.admission import read_head
+from weft.broker.effects import ConnectionId
+from weft.broker.link_messages import LinkEvent, LinkEvents, LinkHello, LinkLoose, LinkPing, LinkUpdate
+from weft.broker.messages import Ack, Bye, Complete, Deliver, Hello, Publish, QueueNumber, SubNumber, Subscribe
+from weft.errors import AccessError
 
 
 def subscribed(network: Network, broker: str, client: str, text: str, number: int = 1) -> None:
@@ -58,3 +64,105 @@ def test_a_link_resumes_after_a_cut_and_loses_nothing() -> None:
     assert network["a"].got("s") == [b"1", b"2", b"3"]
     network["a"].say("s", Ack(QueueNumber(0), network["a"].core.end))
     network.check()
+
+
+def test_events_that_are_not_durable_cross_at_most_once() -> None:
+    network = Network("a", "b", "c").chain()
+    subscribed(network, "a", "s", "x > 5")
+    network["c"].hello("p")
+    network["c"].say("p", Publish.of(0, {"x": 7}, b"loose"), Publish.of(0, {"x": 1}, b"unwanted"))
+    network.settle()
+    assert network["a"].got("s") == [b"loose"]
+    assert [network[name].core.end for name in "abc"] == [1, 1, 1], "nothing is stored"
+    assert sum(isinstance(message, LinkLoose) for _, message in network["b"].sent) == 1
+    network.cut("a", "b")
+    network["c"].say("p", Publish.of(0, {"x": 7}, b"lost"))
+    network.settle()
+    network.dial("a", "b")
+    network.settle()
+    assert network["a"].got("s") == [b"loose"]
+
+
+def test_an_expiry_crosses_as_an_absolute_time() -> None:
+    network = Network("a", "b").chain()
+    subscribed(network, "a", "s", "x > 5")
+    network["b"].hello("p")
+    network["b"].say("p", Publish.of(1, {"x": 7}, b"1", ttl=1_000_000), Publish.of(2, {"x": 7}, b"2"))
+    expires = network["b"].now.utc + 1_000_000
+    network.settle()
+    delivered = [message for to, message in network["a"].sent if isinstance(message, Deliver)]
+    assert read_head(bytes(delivered[0].head)).expires == expires
+    network.cut("a", "b")
+    network["b"].say("p", Publish.of(3, {"x": 7}, b"3", ttl=1_000_000), Publish.of(4, {"x": 7}, b"4"))
+    network.wait(2_000_000)
+    network.dial("a", "b")
+    network.settle()
+    assert network["a"].got("s") == [b"1", b"2", b"4"]
+    assert network["b"].core.counts["expired"] == 1
+
+
+def test_origins_are_kept() -> None:
+    network = Network("a", "b", "c").chain()
+    subscribed(network, "a", "s", "x > 5")
+    network["c"].hello("p")
+    network["c"].say("p", Publish.of(1, {"x": 1}), Publish.of(2, {"x": 7}))
+    network.settle()
+    session = network["c"].core.session("p")
+    [group] = network["a"].log.read(1, 10)  # type: ignore[arg-type]
+    assert group.events.origins.tolist() == [[session, 1, 2]]
+
+
+def test_a_link_is_authenticated() -> None:
+    def strict(hello: LinkHello) -> None:
+        if hello.credentials != b"secret":
+            raise AccessError("the secret of the link is wrong; check both ends")
+
+    network = Network("a", "b", authenticate_link=strict, link_credentials={"a": b"secret"})
+    network.link("a", "b")
+    network.settle()
+    assert network["a"].link("b").reason == "the secret of the link is wrong; check both ends"
+    network.dial("b", "a")
+    network.settle()
+    assert not network["a"].link("b").connected, "a shows no secret either"
+    for node in network.nodes.values():
+        node.options = {**node.options, "link_credentials": {"a": b"secret", "b": b"secret"}}
+        node.restart()
+    network.dial("a", "b")
+    network.settle()
+    assert network["a"].link("b").connected
+
+
+def test_messages_of_links_are_refused_from_clients_and_messages_of_clients_from_links() -> None:
+    network = Network("a", "b").chain()
+    node = network["a"]
+    node.connect("early")
+    assert isinstance(node.say("early", LinkPing())[-1], Bye)
+    node.hello("client")
+    assert isinstance(node.say("client", LinkUpdate(1))[-1], Bye)
+    node.hello("other")
+    assert isinstance(node.say("other", LinkHello(name="b", to="a"))[-1], Bye)
+    [wire] = [end[1] for end in network.wires if end[0] == "a"]
+    for wrong in (Hello(), LinkUpdate(7), LinkEvents((LinkEvent(1, 1, 1, 1, msgspec.Raw(b"\xc0"), b""),))):  # type: ignore[arg-type]
+        node.do(node.core.receive(ConnectionId(wire), [wrong], node.now))
+        assert not node.link("b").connected
+        assert node.closed[-1] == wire
+        network.sweep(node)
+        network.dial("a", "b")
+        network.settle()
+        assert node.link("b").connected
+        [wire] = [end[1] for end in network.wires if end[0] == "a"]
+
+
+def test_two_brokers_that_dial_each_other_at_once_have_one_link() -> None:
+    network = Network("a", "b")
+    network["a"].attach("b")
+    network["b"].attach("a")
+    network.dial("a", "b")
+    network.dial("b", "a")
+    network.settle()
+    assert network["a"].link("b").connected
+    assert network["b"].link("a").connected
+    assert len(network.wires) == 2
+    network.dial("b", "a")
+    network.settle()
+    assert len(network.wires) == 2, "a link that is there is not dialled again"

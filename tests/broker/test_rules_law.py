@@ -45,7 +45,7 @@ from weft.log.base import Offset
 from weft.model.event import Event
 
 PRINCIPALS = ("ann", "bob")
-SMALL = ClientLimits(window_events=1, turn=3, tail=3_000, backoff=100, longest_backoff=200, failures=2, held=5)
+SMALL = ClientLimits(window_events=2, turn=3, tail=3_000, backoff=100, longest_backoff=200, failures=1, held=5)
 
 
 class Watched(Broker):

@@ -36,11 +36,11 @@ class BrokerProgram:
         assert self._process.stderr is not None
         for line in self._process.stderr:
             self.lines.append(line.rstrip())
-            if found := re.search(r" listening address=(\S+)", line):
+            if (found := re.search(r" listening address=(\S+)", line)) and self.listen.endswith(":0"):
                 self.listen = found[1]
             if found := re.search(r" http address=(\S+)", line):
                 self.http = found[1]
-            if " info ready " in line:
+            if " info ready " in line and ("--workers" not in self.options or "workers=" in line):
                 return
         raise AssertionError(f"the broker did not start: {self.lines}")
 

@@ -160,3 +160,25 @@ def test_events_that_everybody_has_read_are_trimmed_and_no_others():
             assert await Trimmer(node, Retention(age=None, size=None), every=3600).round() == 0
 
     run(body())
+
+
+def test_what_comes_before_the_group_that_does_not_fit_is_stored():
+    """A subscription and an event in one commit: the one is accepted, the other refused, and the broker goes on."""
+
+    async def body():
+        log = MemoryLog("a1", quota=2_000)
+        async with a_node(log) as node:
+            reader = await connect(node.addresses[0], Hello(session="reader"))
+            writer = await connect(node.addresses[0])
+            for n in range(3):
+                reader.messages.clear()
+                writer.messages.clear()
+                reader.send(Subscribe(n, "x > 5"))
+                writer.send(NewEpoch(n + 5), Publish.of(1, {"x": 6}, bytes(5_000)))
+                await reader.get(Accepted)
+                assert (await writer.get(Refused)).code == "full"
+            assert not reader.all(Deliver)
+            node.core.check()
+            assert not node.ended.done()
+
+    run(body())

@@ -7,14 +7,17 @@ import gc
 import os
 import socket
 import struct
+from contextlib import suppress
 
 import pytest
 
-from net.wire import a_node, connect, run
+from net.wire import a_node, certificates, connect, run
 from weft.broker.codec import encode
 from weft.broker.limits import ClientLimits
 from weft.broker.messages import Accepted, Ack, Bye, Hello, Ping, Pong, Publish, Subscribe
+from weft.errors import RemoteProtocolError
 from weft.net import server_connection
+from weft.net.addresses import Address
 from weft.net.node import Node, NodeOptions
 from weft.net.server_connection import HIGH, ServerConnection
 
@@ -82,14 +85,18 @@ def test_a_half_open_connection_is_closed_and_its_deliveries_return():
     run(body())
 
 
-def test_a_subscriber_that_does_not_read_takes_bounded_memory_and_gets_everything_later():
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_a_subscriber_that_does_not_read_takes_bounded_memory_and_gets_everything_later(encrypted):
+    server, client = certificates() if encrypted else (None, None)
+
     async def body():
-        async with a_node(limits=ClientLimits(window_events=1 << 20, window_bytes=1 << 30)) as node:
-            slow = await connect(node.addresses[0], Hello(session="slow", window_events=1 << 20, window_bytes=1 << 30))
+        async with a_node(limits=ClientLimits(window_events=1 << 20, window_bytes=1 << 30), tls=server) as node:
+            hello = Hello(session="slow", window_events=1 << 20, window_bytes=1 << 30)
+            slow = await connect(node.addresses[0], hello, client)
             slow.send(Subscribe(1, "TRUE"))
             await slow.get(Accepted)
             slow.transport.pause_reading()
-            writer = await connect(node.addresses[0])
+            writer = await connect(node.addresses[0], tls=client)
             end = node.connections[max(node.connections, key=lambda each: int(each[1:]) * -1)]
             most = 0
             for turn in range(100):
@@ -127,6 +134,22 @@ def test_a_client_that_asks_without_reading_is_not_read(monkeypatch):
                     await other.get(Pong, len(other.all(Pong)) + 1)
             assert most < end.unsent < 4 * most
             flood.transport.abort()
+
+    run(body())
+
+
+def test_a_peer_that_speaks_no_tls_where_it_must_is_closed():
+    async def body():
+        server, client = certificates()
+        async with a_node(tls=server) as node:
+            plain = await connect(Address("weft", "localhost", node.addresses[0].port), None)
+            plain.send(Hello())
+            with suppress(RemoteProtocolError):
+                await plain.gone()
+            assert not plain.messages
+            wire = await connect(node.addresses[0], tls=client)
+            wire.send(Ping(1))
+            await wire.get(Pong)
 
     run(body())
 

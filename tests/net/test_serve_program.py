@@ -18,33 +18,78 @@ from net.wire import Wire, connect, run
 from weft.broker.messages import Accepted, Ack, Bye, Deliver, Hello, Publish, Published, Subscribe, Welcome
 
 
-def test_a_broker_drains_when_it_is_told_to_stop(tmp_path):
-    with BrokerProgram(tmp_path / "data") as broker:
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    """A broker for several tests; the last one stops it."""
+    data = tmp_path_factory.mktemp("broker") / "data"
+    with BrokerProgram(data, "--http", "127.0.0.1:0", "--name", "north") as broker:
+        yield broker
 
-        async def body():
-            wire = await connect(broker.address, Hello(session="s"))
-            wire.send(Subscribe(1, "TRUE"), *(Publish.of(n, {"n": n}) for n in range(1, 501)))
-            await wire.published(1)
-            stopped = asyncio.get_running_loop().run_in_executor(None, broker.stop)
-            await wire.gone()
-            assert [message.code for message in wire.all(Bye)] == ["stopping"]
-            assert await stopped == 0
-            return wire.all(Published)[-1].upto
 
-        confirmed = run(body())
-        assert [line.split()[2] for line in broker.lines][-2:] == ["stopping", "stopped"]
-        broker.start()
+def test_metrics_health_and_status_of_a_process(program):
+    broker = program
 
-        async def again():
-            wire = await connect(broker.address, Hello(session="s"))
-            assert wire.all(Welcome)[0].pub_seq >= confirmed
-            await wire.delivered(confirmed)
+    async def body():
+        wire = await connect(broker.address, Hello(session="s"))
+        wire.send(Subscribe(1, "TRUE"), *(Publish.of(n, {"n": n}) for n in range(1, 11)))
+        await wire.published(10)
+        await wire.delivered(10)
 
-        run(again())
+    run(body())
+    with urllib.request.urlopen(f"{broker.http}/health") as answer:
+        assert json.load(answer)["ready"] is True
+    with urllib.request.urlopen(f"{broker.http}/metrics") as answer:
+        figures = dict(line.rsplit(" ", 1) for line in answer.read().decode().splitlines() if line[0] != "#")
+    assert float(figures["weft_log_events_total"]) == 10
+    assert float(figures["weft_events_delivered_total"]) == 10
+    assert float(figures['weft_queue_behind{queue="0",session="s",share=""}']) == 10
+    with pytest.raises(urllib.error.HTTPError, match="404") as caught:
+        urllib.request.urlopen(f"{broker.http}/secret")
+    caught.value.close()
+    command = [sys.executable, "-m", "weft", "status", broker.listen, "--json"]
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", check=True)
+    status = json.loads(done.stdout)
+    assert (status["end"], status["subscriptions"], status["driver"]["name"]) == (11, 1, "north")
+    assert status["furthest"][0]["behind"] == 10
+    shown = subprocess.run(command[:-1], capture_output=True, encoding="utf-8", check=True).stdout
+    assert "weft://127.0.0.1" in shown
+    assert "durable" in shown
+
+
+def test_a_second_broker_in_the_same_directory_is_refused(program):
+    command = [sys.executable, "-m", "weft", "serve", "--listen", "weft://127.0.0.1:0", "--data", str(program.data)]
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
+    assert done.returncode == 1
+    assert f"is in use by process {program.pid}" in done.stderr
+
+
+def test_a_broker_drains_when_it_is_told_to_stop(program):
+    broker = program
+
+    async def body():
+        wire = await connect(broker.address, Hello(session="drained"))
+        wire.send(Subscribe(1, "TRUE"), *(Publish.of(n, {"n": n}) for n in range(1, 501)))
+        await wire.published(1)
+        stopped = asyncio.get_running_loop().run_in_executor(None, broker.stop)
+        await wire.gone()
+        assert [message.code for message in wire.all(Bye)] == ["stopping"]
+        assert await stopped == 0
+        return wire.all(Published)[-1].upto
+
+    confirmed = run(body())
+    assert [line.split()[2] for line in broker.lines][-2:] == ["stopping", "stopped"]
+    broker.start()
+
+    async def again():
+        wire = await connect(broker.address, Hello(session="drained"))
+        assert wire.all(Welcome)[0].pub_seq >= confirmed
+        await wire.delivered(confirmed)
+
+    run(again())
 
 
 def test_a_broker_that_is_killed_under_load_has_lost_nothing_that_it_confirmed(tmp_path):
-    run(_killed(BrokerProgram(tmp_path / "data"), times=2))
+    run(_killed(BrokerProgram(tmp_path / "data"), times=1))
 
 
 async def _killed(broker: BrokerProgram, times: int) -> None:
@@ -98,41 +143,3 @@ def _read(reader: Wire, seen: list[int], offsets: set[int], acknowledge: bool = 
         seen.append(n)
     if events and acknowledge:
         reader.send(Ack(0, events[-1].offset + 1))
-
-
-def test_metrics_health_and_status_of_a_process(tmp_path):
-    with BrokerProgram(tmp_path / "data", "--http", "127.0.0.1:0", "--name", "north") as broker:
-
-        async def body():
-            wire = await connect(broker.address, Hello(session="s"))
-            wire.send(Subscribe(1, "TRUE"), *(Publish.of(n, {"n": n}) for n in range(1, 11)))
-            await wire.published(10)
-            await wire.delivered(10)
-
-        run(body())
-        with urllib.request.urlopen(f"{broker.http}/health") as answer:
-            assert json.load(answer)["ready"] is True
-        with urllib.request.urlopen(f"{broker.http}/metrics") as answer:
-            figures = dict(line.rsplit(" ", 1) for line in answer.read().decode().splitlines() if line[0] != "#")
-        assert float(figures["weft_log_events_total"]) == 10
-        assert float(figures["weft_events_delivered_total"]) == 10
-        assert float(figures['weft_queue_behind{queue="0",session="s",share=""}']) == 10
-        with pytest.raises(urllib.error.HTTPError, match="404") as caught:
-            urllib.request.urlopen(f"{broker.http}/secret")
-        caught.value.close()
-        command = [sys.executable, "-m", "weft", "status", broker.listen, "--json"]
-        done = subprocess.run(command, capture_output=True, encoding="utf-8", check=True)
-        status = json.loads(done.stdout)
-        assert (status["end"], status["subscriptions"], status["driver"]["name"]) == (11, 1, "north")
-        assert status["furthest"][0]["behind"] == 10
-        shown = subprocess.run(command[:-1], capture_output=True, encoding="utf-8", check=True).stdout
-        assert "weft://127.0.0.1" in shown
-        assert "durable" in shown
-
-
-def test_a_second_broker_in_the_same_directory_is_refused(tmp_path):
-    with BrokerProgram(tmp_path / "data") as broker:
-        command = [sys.executable, "-m", "weft", "serve", "--listen", "weft://127.0.0.1:0", "--data", str(broker.data)]
-        done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
-        assert done.returncode == 1
-        assert f"is in use by process {broker.pid}" in done.stderr

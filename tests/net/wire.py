@@ -124,9 +124,25 @@ def make_core(log: Log, limits: ClientLimits | None = None, **options: Any) -> C
 
 
 @asynccontextmanager
-async def a_node(log: Log | None = None, limits: ClientLimits | None = None, options: NodeOptions | None = None):
+async def a_node(
+    log: Log | None = None,
+    limits: ClientLimits | None = None,
+    options: NodeOptions | None = None,
+    tls: ssl.SSLContext | None = None,
+):
     """A broker on a free port; in memory unless a log is given."""
     log = MemoryLog("a1") if log is None else log
     async with Node(make_core(log, limits), log, options) as node:
-        await node.listen(ANY_PORT)
+        await node.listen(ANY_PORT if tls is None else Address("weft+tls", "localhost", 0), tls)
         yield node
+
+
+def certificates() -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """How a broker and a client speak TLS with each other."""
+    import trustme
+
+    authority = trustme.CA()
+    server, client = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), ssl.create_default_context()
+    authority.issue_cert("localhost").configure_cert(server)
+    authority.configure_trust(client)
+    return server, client

@@ -89,6 +89,18 @@ def _core() -> Run:
     return run
 
 
+def _links() -> Run:
+    from weft.bench.links import run
+
+    return run
+
+
+def _broker() -> Run:
+    from weft.bench.broker import run
+
+    return run
+
+
 BENCHES: dict[str, Callable[[], Run]] = {  # each imported when it is asked for
     "language": _language,
     "match": _match,
@@ -103,11 +115,15 @@ BENCHES: dict[str, Callable[[], Run]] = {  # each imported when it is asked for
     "streaming": _streaming,
     "hostile": _hostile,
     "core": _core,
+    "links": _links,
+    "broker": _broker,
 }
 OPTIONS: dict[str, frozenset[str]] = {  # which benches take more
     "match": frozenset({"size", "workloads", "note"}),
     "routing": frozenset({"size"}),
     "ring": frozenset({"size"}),
+    "links": frozenset({"size"}),
     "spark": frozenset({"note"}),
     "streaming": frozenset({"size"}),
+    "broker": frozenset({"note"}),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from weft.broker.announcing import still_advertised
 from weft.broker.effects import Now
 from weft.broker.messages import Accepted, Advertise, Unadvertise
 from weft.broker.requests import RequestError, Requests, session_of
@@ -44,10 +45,7 @@ class Advertising(Requests):
         state.tell(state.seats.table.advertise(client, {SubId(stored): wanted}, ()))
         session.adverts[message.number] = stored, message.filter
         done = Accepted("advertise", message.number, state.next)
-
-        def still() -> bool:
-            return session.adverts.get(message.number, (0, ""))[0] == stored
-
+        still = still_advertised(session, message.number, stored)
         if not session.durable:
             self.answer_change(connection, done, still, stored=False)
             return

@@ -4,13 +4,14 @@ a link that is waited for is cut, the client knows which one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 
 from weft.broker.completion import Change
 from weft.broker.effects import Now
 from weft.broker.messages import Complete, Incomplete, SubNumber
 from weft.broker.sessions import Connection, Session, Subscription
 from weft.broker.state import BrokerState
+from weft.routing.table import About
 
 Still = Callable[[], bool]  # whether the client still has what it asked for
 
@@ -42,26 +43,32 @@ class Announcing:
     def begin(self, session: Session, about: str, number: int, still: Still) -> Announcement:
         """A request has changed the table, and is on its way into the log."""
         announcement = Announcement(session, about, number, still)
-        announcement.change = self._state.completion.begin(None, lambda _: self._completed(announcement))
+        kind = About.ADVERTISEMENTS if about == "advertise" else About.SUBSCRIPTIONS
+        announcement.change = self._state.completion.begin(None, kind, lambda _: self._completed(announcement))
         announcement.complete = announcement.change.complete
         return announcement
 
-    def restored(self, subs: Iterable[tuple[Session, Subscription]]) -> None:
-        """After a restart nobody knows what is complete: all subscriptions wait together."""
-        found = []
-        for session, sub in subs:
-            announcement = Announcement(session, "subscribe", sub.number, still_subscribed(session, sub))
-            announcement.stored = True
-            self._waiting[announcement] = None
-            found.append(announcement)
+    def restored(self) -> None:
+        """After a restart nobody knows what is complete: all subscriptions wait together, and all advertisements."""
+        subs, adverts = [], []
+        for session in self._state.sessions.values():
+            for number, sub in session.subs.items():
+                subs.append(Announcement(session, "subscribe", number, still_subscribed(session, sub)))
+            for advert, (stored, _) in session.adverts.items():
+                adverts.append(Announcement(session, "advertise", advert, still_advertised(session, advert, stored)))
+        self._wait(subs, About.SUBSCRIPTIONS)
+        self._wait(adverts, About.ADVERTISEMENTS)
 
+    def _wait(self, announcements: Sequence[Announcement], about: About) -> None:
         def completed(_: Now) -> None:
-            for announcement in found:
+            for announcement in announcements:
                 self._completed(announcement)
 
-        change = self._state.completion.begin(None, completed)
-        for announcement in found:
+        change = self._state.completion.begin(None, about, completed)
+        for announcement in announcements:
             announcement.change = change
+            announcement.stored = True
+            self._waiting[announcement] = None
 
     def accepted(self, announcement: Announcement) -> None:
         """The request is stored."""
@@ -130,3 +137,8 @@ def still_subscribed(session: Session, sub: Subscription) -> Still:
     """Whether a session has a subscription, with the filter that it has now."""
     text, number = sub.text, sub.number
     return lambda: session.subs.get(number) is sub and sub.text == text
+
+
+def still_advertised(session: Session, number: int, stored: int) -> Still:
+    """Whether a session has an advertisement, by its number and the id under which it is stored."""
+    return lambda: session.adverts.get(number, (0, ""))[0] == stored

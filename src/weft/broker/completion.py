@@ -3,8 +3,14 @@
 A change comes from a client or from a neighbour. When all its consequences are told, every other link has been sent
 certain control frames; the change is complete when each of these links has completed all of them. It does not matter
 which frames the change itself has caused: one may be covered by an item that is still on its way, and cause none.
-Frames that were told back to the source because of the change count, too. On a tree all waiting points away from the
-source, so nothing waits for itself.
+
+- A change of subscriptions waits for the frames about subscriptions on every link but its source.
+- A change of advertisements waits for the frames about advertisements there, and for those about subscriptions to its
+  source: the source is told which subscriptions its new advertisements meet.
+
+So subscriptions wait for subscriptions, away from their source, and advertisements for advertisements, away from their
+source, and for subscriptions: on a tree nothing waits for itself. Were both kinds counted together, two brokers that
+exchange advertisements would wait for each other for ever.
 
 A link that is cut is waited for until it is there again and has what it should have, or is detached.
 """
@@ -14,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from weft.broker.effects import Now
-from weft.routing.table import Link, RoutingTable, Source
+from weft.routing.table import About, Link, RoutingTable, Source
 
 Done = Callable[[Now], None]
 
@@ -22,12 +28,12 @@ Done = Callable[[Now], None]
 class Change:
     """A change, and the links that have not completed it."""
 
-    __slots__ = ("_completion", "back", "done", "left", "marked", "source")
+    __slots__ = ("_completion", "about", "done", "left", "marked", "source")
 
-    def __init__(self, completion: Completion, source: Source, back: bool, done: Done) -> None:
+    def __init__(self, completion: Completion, source: Source, about: About, done: Done) -> None:
         self._completion = completion
         self.source = source
-        self.back = back  # whether something was told back to the source
+        self.about = about
         self.done = done
         self.left: set[Link] = set()
         self.marked = False  # False: some of its consequences may not have been told yet
@@ -36,6 +42,10 @@ class Change:
     def complete(self) -> bool:
         """Whether no link is waited for."""
         return self.marked and not self.left
+
+    def awaits(self, link: Link) -> About:
+        """Which frames of a link it waits for."""
+        return About.SUBSCRIPTIONS if link == self.source else self.about
 
     def completed(self, link: Link) -> None:
         """A link has completed what it was sent before the mark, or is gone."""
@@ -58,20 +68,14 @@ class Completion:
         """Say which links there are, and how to put a mark behind everything that a link is told so far."""
         self._links, self._mark = links, mark
 
-    def begin(self, source: Source, done: Done, back: bool = False) -> Change:
+    def begin(self, source: Source, about: About, done: Done) -> Change:
         """A change was made in the table, and its first consequences were told."""
-        change = Change(self, source, back, done)
+        change = Change(self, source, about, done)
         if self._table.pending:
             self._unsettled.append(change)
         else:
             self._put_marks(change)
         return change
-
-    def told(self, link: Link) -> None:
-        """A link was told something, perhaps because of a change of its own whose consequences are still pending."""
-        for change in self._unsettled:
-            if change.source == link:
-                change.back = True
 
     def settle(self) -> None:
         """Put the marks of changes whose consequences are all told by now."""
@@ -82,7 +86,8 @@ class Completion:
 
     def _put_marks(self, change: Change) -> None:
         change.marked = True
-        change.left = {link for link in self._links() if link != change.source or change.back}
+        advertised = change.about is About.ADVERTISEMENTS
+        change.left = {link for link in self._links() if link != change.source or advertised}
         if not change.left:
             self.finished.append(change)
             return

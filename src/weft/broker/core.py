@@ -4,7 +4,7 @@ stored, and everything that is stored is delivered until it is acknowledged.
 The driver (a node on a network, or a simulation) does the following, all in one thread:
 
 - It opens a log, and makes `Core(log, log.restore(), ...)`. The core reads older events from the log (`read`, `find`,
-  `dead`) and never writes to it.
+  `dead`) and never writes to it. Then it calls `tick` once, so that what was restored goes on.
 - A connection comes: `connected`. Messages come: `receive`, with all that one read brought. The connection goes:
   `closed`. Its write buffer is full: `paused`; it has room again: `resumed`.
 - `Persist(ticket, group)`: it commits the groups in order, as many as there are together. Then it calls
@@ -30,7 +30,7 @@ Retention: the log may be trimmed below `core.needed`, and no further; then the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from hashlib import blake2b
 from typing import Any
@@ -44,7 +44,7 @@ from weft.broker.delivery import Delivery
 from weft.broker.dispatch import Dispatch
 from weft.broker.drafts import Draft, PendingGroup, PublisherMark
 from weft.broker.effects import ConnectionId, Effect, Now, Persist, SetTimer, Ticket
-from weft.broker.greeting import Greeting
+from weft.broker.greeting import Greeting, Home
 from weft.broker.identity import Authenticate
 from weft.broker.limits import ClientLimits
 from weft.broker.link import LinkStatus, Neighbour
@@ -71,6 +71,7 @@ from weft.errors import LocalProtocolError
 from weft.log.base import Log, MoveFloor, Offset, SessionId, State
 from weft.model.schema import Schema
 from weft.routing.table import Link, Role, RoutingTable
+from weft.space.label_space import LabelSpace
 
 _FULL = 1_000_000  # microseconds after which floors are stored again when the log was full
 
@@ -99,7 +100,7 @@ class Core:
         schema: Schema | None = None,
         authenticate: Authenticate | None = None,
         authenticate_link: AuthenticateLink | None = None,
-        link_credentials: Mapping[str, bytes] | None = None,
+        link_credentials: Callable[[str], bytes] | None = None,
         predicates: Sequence[str] = (),
         rules: Rules | None = None,
         limits: ClientLimits | None = None,
@@ -110,8 +111,8 @@ class Core:
         self._state = BrokerState(log, state, seats, draw, schema, rules or Rules(), limits or ClientLimits())
         self._delivery = Delivery(self._state)
         self._announcing = Announcing(self._state)
-        self._linking = Linking(self._state, self._announcing, Reach(name))
-        self._publishing = Publishing(self._state, self._delivery, self._linking, advertised)
+        self._linking = Linking(self._state, self._announcing, Reach(name), self._close)
+        self._publishing = Publishing(self._state, self._delivery, self._linking.sending, advertised)
         parts = self._state, self._delivery, self._publishing, self._announcing
         self._subscribing, self._sharing, self._advertising = Subscribing(*parts), Sharing(*parts), Advertising(*parts)
         self._dead = Dead(self._state, self._delivery)
@@ -121,16 +122,15 @@ class Core:
         )
         self.driver: Callable[[], dict[str, Any]] = dict  # what the process around it adds to its status
         self._revocation = Revocation(self._subscribing, self._sharing)
-        credentials = dict(link_credentials or {})
         self._link_greeting = LinkGreeting(
             self._state,
             self._linking.reach,
-            lambda peer: credentials.get(peer, b""),
+            link_credentials or (lambda _: b""),
             authenticate_link,
             tuple(sorted(predicates)),
-            self._greeting.close,
+            self._close,
         )
-        self._traffic = LinkTraffic(self._state, self._linking, self._link_greeting, self._greeting.close)
+        self._traffic = LinkTraffic(self._state, self._linking, self._link_greeting, self._close)
         self._greeting.link_closed = self._link_closed
         self._tickets = 0
         self._floors_at = 0  # monotonic; when acknowledgements that wait are stored; 0: none waits
@@ -204,7 +204,7 @@ class Core:
         self._begin(now)
         known.paused = False
         if isinstance(known.link, Neighbour):
-            self._linking.behind[known.link.peer] = None
+            self._linking.sending.behind[known.link.peer] = None
         for queue, _ in known.flights.values():
             self._state.fresh.append(queue)
         if known.session is not None:
@@ -260,7 +260,7 @@ class Core:
         for batch in group.batches:
             self._delivery.stored(batch, now)
             if state.neighbours:
-                self._linking.stored(batch)
+                self._linking.sending.stored(batch)
         return self._finish(now)
 
     def rejected(self, ticket: Ticket, reason: str, now: Now) -> list[Effect]:
@@ -381,7 +381,7 @@ class Core:
         for peer in sorted({*too_far} & state.neighbours.keys()):
             if not state.neighbours[peer].leaving:
                 state.counts["links too far behind"] += 1
-                self._linking.detach(peer, self._greeting.close)
+                self._linking.detach(peer)
         draft = state.draft
         if state.dirty or state.dirty_lanes:
             self._add_floors(draft, now)
@@ -440,7 +440,14 @@ class Core:
     def detach(self, peer: str, now: Now) -> list[Effect]:
         """End a neighbour, with everything that it told; nobody waits for it any more. Raises LocalProtocolError."""
         self._begin(now)
-        self._linking.detach(Link(peer), self._greeting.close)
+        self._linking.detach(Link(peer))
+        return self._finish(now)
+
+    def retune(self, space: LabelSpace, now: Now) -> list[Effect]:
+        """Give the whole network another label space, from one broker. Raises LocalProtocolError if it has none."""
+        self._begin(now)
+        self._publishing.match(now)
+        self._linking.retune(space)
         return self._finish(now)
 
     def links(self) -> list[LinkStatus]:
@@ -458,6 +465,11 @@ class Core:
         if not self._linking.relay(LinkRelay(destination, name, body)):
             raise LocalProtocolError(f"there is no way from {name} to {destination} now; try again later")
         return self._finish(now)
+
+    def _close(self, connection: Connection, code: str, reason: str, now: Now) -> None:
+        self._greeting.close(connection, code, reason, now)
+        if isinstance(connection.link, Neighbour):
+            connection.link.reason = reason
 
     def _link_closed(self, connection: Connection) -> None:
         for neighbour in self._state.neighbours.values():
@@ -481,6 +493,10 @@ class Core:
     def status(self, queues: int = 20) -> BrokerStatus:
         """How it is, with so many of the queues that are furthest behind."""
         return status_of(self._state, queues, self.needed, self.driver())
+
+    def place(self, home: Home) -> None:
+        """This broker is one of several that share sessions by their names; `home` says which one has a session."""
+        self._greeting.home = home
 
     def session(self, name: str) -> SessionId | None:
         """The id of a session."""

@@ -8,6 +8,7 @@ import msgspec
 
 from weft.broker.delivery import Delivery
 from weft.broker.effects import Now
+from weft.broker.flight import Flight
 from weft.broker.messages import (
     Ack,
     DeadDone,
@@ -30,6 +31,7 @@ from weft.log.base import DeadRow, Offset, Put, Remove, SeatId
 
 _MOST = 100  # letters in one answer
 _MOST_BYTES = 1 << 19
+EXACT = -1  # in place of the bytes of a letter that only a range acknowledges
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -121,18 +123,29 @@ class Dead:
 
     # -- what a client does with them -----------------------------------------------------------------
 
-    def _queue(self, connection: Connection, number: int) -> Queue:
-        session = connection.session
+    def _queue(self, connection: Connection, message: ListDead | RetryDead | DropDead) -> Queue:
+        """The queue that is asked about. Raises RequestError and AccessError."""
+        session, state = connection.session, self._state
         assert session is not None
-        self._state.rules.of(connection.principal).check("dead-letters")
-        queue = session.queues.get(number)  # type: ignore[call-overload]
+        state.rules.of(connection.principal).check("dead-letters")
+        if message.share:
+            shared = state.shared.get((session.owner, message.share))
+            if shared is None:
+                raise RequestError("unknown", f"nobody shares the name {message.share!r}")
+            return shared
+        if message.session:
+            named = state.names.get(message.session)
+            if named is None or named.owner != session.owner:
+                raise RequestError("unknown", f"there is no session {message.session!r} of yours at this broker")
+            session = named
+        queue = session.queues.get(message.queue)
         if not isinstance(queue, Queue):
-            raise RequestError("unknown", f"there is no durable queue {number}")
+            raise RequestError("unknown", f"there is no durable queue {message.queue}")
         return queue
 
     def list(self, connection: Connection, message: ListDead) -> None:
         """Some dead letters, by offset."""
-        queue = self._queue(connection, message.queue)
+        queue = self._queue(connection, message)
         limit = max(1, min(message.limit, _MOST))
         letters: list[DeadLetter] = []
         size, after, more = 0, message.after, True
@@ -153,15 +166,14 @@ class Dead:
 
     def retry(self, connection: Connection, message: RetryDead) -> None:
         """Deliver dead letters once more, as far as the window has room."""
-        queue = self._queue(connection, message.queue)
-        known = connection.flights.get(message.queue)
+        queue = self._queue(connection, message)
+        flight = self._consumer(connection, queue)
         tried: list[Offset] = []
         for offset in sorted(set(message.offsets)):
             row = self._row(queue, offset)
-            if row is None or known is None:
+            if row is None or flight is None:
                 continue
-            flight = known[1]
-            if not flight.has_room or offset in flight.revived or connection.paused:
+            if not flight.has_room or offset in flight.revived or self._state.connections[flight.connection].paused:
                 continue
             body = _bodies.decode(row.body)
             numbers = [queue.members[seat] for seat in body.seats if seat in queue.members]
@@ -169,17 +181,23 @@ class Dead:
                 continue  # nobody wants it any more, or may have it
             if flight.sub_number is not None:
                 numbers = [flight.sub_number]
-            flight.revived[offset] = len(row.body)
+            own = flight.connection == connection.id
+            flight.revived[offset] = len(row.body) if own else EXACT
             self._state.out.send(
-                connection.id,
-                Deliver(message.queue, offset, row.attempts + 1, body.at, pack(numbers), body.head, body.payload),
+                flight.connection,
+                Deliver(flight.queue_number, offset, row.attempts + 1, body.at, pack(numbers), body.head, body.payload),
             )
             tried.append(offset)
         self._state.out.send(connection.id, DeadDone(message.request, tuple(tried)))
 
+    def _consumer(self, connection: Connection, queue: Queue) -> Flight | None:
+        """Who is sent a dead letter: the one who asks, or else anybody who consumes the queue."""
+        mine = [flight for flight in queue.flights if flight.connection == connection.id]
+        return next(iter(mine or queue.flights), None)
+
     def drop(self, connection: Connection, message: DropDead) -> None:
         """Remove dead letters."""
-        queue = self._queue(connection, message.queue)
+        queue = self._queue(connection, message)
         offsets = tuple(o for o in sorted(set(message.offsets)) if self._row(queue, o) is not None)
         state = self._state
         state.draft.changes += [Remove(DeadRow, (queue.seat, offset)) for offset in offsets]
@@ -201,7 +219,11 @@ class Dead:
         if known is None or not known[1].revived:
             return
         queue, flight = known
-        done = [o for o in flight.revived if o < message.floor or any(a <= o < b for a, b in message.ranges)]
+        done = [
+            offset
+            for offset, size in flight.revived.items()
+            if (offset < message.floor and size != EXACT) or any(a <= offset < b for a, b in message.ranges)
+        ]
         for offset in sorted(done):
             del flight.revived[offset]
             self._state.draft.changes.append(Remove(DeadRow, (queue.seat, offset)))

@@ -94,6 +94,12 @@ class Dispatch:
             case _:
                 self._request(connection, message, now)
 
+    def _report(self, connection: Connection, message: AskStatus) -> None:
+        """Say how the broker is."""
+        self._state.rules.of(connection.principal).check("status")
+        body = msgspec.Raw(_encode(self._status(message.queues)))
+        self._state.out.send(connection.id, StatusReport(message.request, body))
+
     def _request(self, connection: Connection, message: IncomingMessage, now: Now) -> None:
         """A request that may fail, and then changes nothing."""
         about, number = "", 0
@@ -107,6 +113,8 @@ class Dispatch:
             match message:
                 case Subscribe():
                     about, number = "subscribe", message.number
+                    if message.share and self._greeting.home is not None:
+                        raise RequestError("share", "a broker with several workers has no shared names; run one worker")
                     if message.share:
                         wanted = self._subscribing.check_new(connection, message)
                         self._sharing.subscribe(connection, message, wanted, now)
@@ -130,9 +138,7 @@ class Dispatch:
                     self._advertising.unadvertise(connection, message, now)
                 case AskStatus():
                     about, number = "status", message.request
-                    self._state.rules.of(connection.principal).check("status")
-                    body = msgspec.Raw(_encode(self._status(message.queues)))
-                    self._state.out.send(connection.id, StatusReport(message.request, body))
+                    self._report(connection, message)
                 case ListDead():
                     about, number = "list dead", message.request
                     self._dead.list(connection, message)

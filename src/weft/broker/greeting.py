@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from weft.broker.effects import Now
+from weft.broker.effects import ConnectionId, Now
 from weft.broker.frames import MAX_FRAME
 from weft.broker.identity import Authenticate, Identity
 from weft.broker.limits import TokenBucket
@@ -23,6 +23,8 @@ from weft.broker.subscribing import Subscribing
 from weft.errors import AccessError
 from weft.log.base import NEVER, AdvertRow, Put, Remove, SessionRow, SubRow
 from weft.routing.table import ClientId
+
+Home = Callable[[ConnectionId, str], str]  # the address of the broker that has a session; empty if it is this one
 
 _BURST = 100  # requests that may come at once where their rate is limited
 
@@ -44,6 +46,7 @@ class Greeting:
         self._sharing = sharing
         self._authenticate = authenticate
         self._fingerprint = fingerprint
+        self.home: Home | None = None
         self.link_closed: Callable[[Connection], None] = lambda _: None
 
     # -- connections ----------------------------------------------------------------------------------
@@ -144,6 +147,11 @@ class Greeting:
         except AccessError as error:
             state.counts["hello refused"] += 1
             self.close(connection, "refused", str(error), now)
+            return
+        elsewhere = self.home(connection.id, message.session) if self.home is not None and message.session else ""
+        if elsewhere:
+            state.counts["redirected"] += 1
+            self.close(connection, "moved", elsewhere, now)
             return
         limits = state.limits
         if limits.requests:

@@ -64,10 +64,14 @@ class Neighbour:
         self._told = LinkProgress()
 
     def row(self) -> Put:
-        """As it is stored."""
-        return link_row(
-            self.seat, self.peer, self.role, self.warm, self.peer_log, self.got, Offset(self.lane.stored_floor)
-        )
+        """As it is stored, after the groups that are on their way."""
+        floor = Offset(self.lane.stored_floor)
+        return link_row(self.seat, self.peer, self.role, self.warm, self.peer_log, self.received, floor)
+
+    @property
+    def has_frames(self) -> bool:
+        """Whether there is something to learn from it."""
+        return self.receiver.busy and not self.leaving
 
     def begin(self, connection: Connection) -> None:
         """A session begins."""
@@ -86,7 +90,8 @@ class Neighbour:
 
     def progress(self) -> LinkProgress | None:
         """How far we are, if the neighbour does not know it."""
-        now = LinkProgress(Offset(self.got), self.receiver.heard, self.receiver.completed)
+        completed = self.receiver.completed
+        now = LinkProgress(Offset(self.got), self.receiver.heard, (completed[0], completed[1]))
         if now == self._told:
             return None
         self._told = now

@@ -12,28 +12,23 @@ It also begins anew, from what was sent, when more waits to be sent than the bou
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
-from hashlib import blake2b
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
 from weft.broker.completion import Change
-from weft.broker.link_messages import MOST_ITEMS, LinkHave, LinkUpdate
+from weft.broker.link_items import Hashes, ItemDigest, Unclaimed, item_hash
+from weft.broker.link_messages import MOST_ITEMS, LinkHave, LinkRelay, LinkUpdate
 from weft.errors import RemoteProtocolError
 from weft.interest.label_set import Note, Retuning, Stage, Switch
-from weft.routing.digest import Digest
+from weft.log.base import Offset
 from weft.routing.table import About, ItemId, Link, Update, UpdateCodec
 
 ABOUT = (About.SUBSCRIPTIONS, About.ADVERTISEMENTS)
 MOST_BYTES = 1 << 19  # of the items of one frame, besides the last
-
-Hashes = dict[int, int]  # of items, by wire id
-
-
-def item_hash(body: bytes) -> int:
-    """The hash of an item, 64 bits, by its bytes; the same on every machine."""
-    return int.from_bytes(blake2b(body, digest_size=8).digest(), "little")
+_FRAME_COST = 16  # of a frame, in items
 
 
 class _Waiting:
@@ -44,11 +39,18 @@ class _Waiting:
     def __init__(self, update: Update) -> None:
         self.about = ABOUT.index(update.about)
         self.fresh = update.fresh
-        self.adds = deque(sorted(update.add.items()))
-        self.drop = deque(sorted(update.drop))
+        self.adds = deque(update.add.items())
+        self.drop = deque(update.drop)
         self.notes = update.notes
         self.offered = False  # a part of it has announced the label space
         self.size = 0 if update.fresh else len(update.add) + len(update.drop)
+
+
+class _Letter(NamedTuple):
+    """Something to be handed on behind the events below an offset, and before all others."""
+
+    offset: Offset
+    message: LinkRelay
 
 
 class ControlSender:
@@ -62,49 +64,72 @@ class ControlSender:
         self._most, self._window = most, window
         self._next_wire = 1
         self._wires: tuple[dict[ItemId, int], ...] = ({}, {})  # of what the table has told, by kind
+        self._known: tuple[dict[ItemId, int], ...] = ({}, {})  # hashes of that, also from earlier sessions
         self.sent: tuple[Hashes, Hashes] = ({}, {})  # what the neighbour holds once every frame has arrived, by kind
-        self._digests = (Digest(), Digest())
-        self._pool: dict[int, dict[int, list[int]]] = {}  # during a resync, by kind: unclaimed wire ids, by hash
-        self._queue: deque[_Waiting | Change] = deque()
+        self._digests = (ItemDigest(), ItemDigest())
+        self._pool: dict[int, Unclaimed] = {}  # during a resync, by kind: what nothing has claimed
+        self._begun: set[int] = set()  # kinds of which the table has told everything, in this resync
+        self._queue: deque[_Waiting | Change | _Letter] = deque()
+        self._letters: deque[_Letter] = deque()  # of the queue
         self._queued = 0  # items in the queue
         self._later: list[Change] = []  # marks that wait for the end of a resync
         self._notes: dict[type, Note] = {}  # that the end of a resync will carry
-        self._marks: deque[tuple[int, Change]] = deque()  # by the number of the frame that they stand behind
+        self._ending = False  # the end of a resync is being sent
+        # marks by kind, with the number of the frame that they stand behind
+        self._marks: dict[About, deque[tuple[int, Change]]] = {about: deque() for about in ABOUT}
         self.listing = False  # the neighbour is saying what it holds
         self.is_open = False  # frames may be sent
-        self.number = self.heard = self.completed = 0
+        self.number = self.heard = 0
+        self._last = dict.fromkeys(ABOUT, 0)  # the number of the last frame of each kind
+        self._completed = dict.fromkeys(ABOUT, 0)
         self.overflown = False
+        self._left = 0  # items that may be looked at in this turn
 
     # -- sessions -----------------------------------------------------------------------------------
 
     def begin(self) -> None:
         """A session begins: the neighbour will say what it holds."""
         self.end()
-        self.listing = True
-        self.sent, self._digests = ({}, {}), (Digest(), Digest())
-        self.number = self.heard = self.completed = 0
+        self.listing, self._notes = True, {}  # both ends of a new session say again how far they are
+        self.sent, self._digests = ({}, {}), (ItemDigest(), ItemDigest())
+        self.number = self.heard = 0
+        self._last, self._completed = dict.fromkeys(ABOUT, 0), dict.fromkeys(ABOUT, 0)
 
     def end(self) -> None:
         """There is no session: what is told is forgotten, and marks wait for the next session's resync."""
+        self._letters.clear()
         self._put_off()
-        self._later = [mark for _, mark in self._marks] + self._later
-        self._marks.clear()
+        self._recall_marks()
         self.listing = self.is_open = self.overflown = False
-        self._pool = {}
+        self._pool, self._ending = {}, False
 
     def _put_off(self) -> None:
-        """Forget what is queued; its marks wait for a resync."""
+        """Forget what is queued. Its marks wait for a resync, and so do stages of a re-tuning, which are said once."""
+        self._keep_stages(self._queue)
         self._later += [entry for entry in self._queue if isinstance(entry, Change)]
-        self._queue.clear()
+        self._queue = deque(self._letters)
         self._queued = 0
+
+    def _keep_stages(self, queue: Iterable[_Waiting | Change | _Letter]) -> None:
+        for entry in queue:
+            if isinstance(entry, _Waiting):
+                self._notes.update((Retuning, note) for note in entry.notes if isinstance(note, Retuning))
+
+    def _recall_marks(self) -> None:
+        """The changes that wait for frames wait for the next resync instead."""
+        for marks in self._marks.values():
+            self._later += [mark for _, mark in marks]
+            marks.clear()
 
     def have(self, message: LinkHave) -> bool:
         """The neighbour holds these; whether that was all. Raises RemoteProtocolError."""
         if not self.listing or len(message.ids) != len(message.hashes) or len(message.ids) % 8:
             raise RemoteProtocolError(f"{self.link} lists what it has heard out of turn, or wrongly")
-        ids = np.frombuffer(message.ids, "<u8").tolist()
-        hashes = np.frombuffer(message.hashes, "<u8").tolist()
+        wires, values = np.frombuffer(message.ids, "<u8"), np.frombuffer(message.hashes, "<u8")
+        ids, hashes = wires.tolist(), values.tolist()
         self.sent[message.about].update(zip(ids, hashes, strict=True))
+        self._digests[message.about].add_many(wires, values)
+        self._pool.setdefault(message.about, Unclaimed()).add_many(ids, hashes)
         self._next_wire = max(self._next_wire, message.highest + 1, max(ids, default=0) + 1)
         return message.last
 
@@ -113,22 +138,20 @@ class ControlSender:
         asked for all of it.
         """
         self._put_off()
-        if self.listing:
-            self.listing, self.is_open = False, True
-            for about, digest in enumerate(self._digests):
-                for wire, hashed in self.sent[about].items():
-                    digest.add(ItemId(wire), hashed)
         self.overflown = False
-        self._later = [mark for _, mark in self._marks] + self._later
-        self._marks.clear()
+        self._begun.clear()
         for about in range(len(ABOUT)):
-            self._refill(about)
+            if self.listing and about in self._pool:
+                self._wires[about].clear()
+            else:
+                self._refill(about)
+        self.listing, self.is_open = False, True
 
     def _refill(self, about: int) -> None:
+        self._ending = False
         self._wires[about].clear()
-        pool = self._pool[about] = {}
-        for wire, hashed in self.sent[about].items():
-            pool.setdefault(hashed, []).append(wire)
+        self._pool[about] = Unclaimed()
+        self._pool[about].add_many([*self.sent[about].keys()], [*self.sent[about].values()])
 
     @property
     def resyncing(self) -> bool:
@@ -139,14 +162,21 @@ class ControlSender:
 
     def tell(self, update: Update) -> None:
         """The table tells something. Without a session nothing happens: the next resync finds it."""
-        if not self.is_open or self.overflown:
+        if not self.is_open:
             return
         waiting = _Waiting(update)
-        if update.fresh and waiting.about not in self._pool:  # the table begins anew by itself
-            kept = [entry for entry in self._queue if isinstance(entry, Change) or entry.about != waiting.about]
+        if self.overflown:
+            self._keep_stages([waiting])
+            return
+        again = waiting.about not in self._pool or waiting.about in self._begun
+        if update.fresh and again:  # the table begins anew by itself
+            kept = [entry for entry in self._queue if not isinstance(entry, _Waiting) or entry.about != waiting.about]
+            self._keep_stages(self._queue)
             self._queue = deque(kept)
             self._queued = sum(entry.size for entry in kept if isinstance(entry, _Waiting))
             self._refill(waiting.about)
+        if update.fresh:
+            self._begun.add(waiting.about)
         self._queue.append(waiting)
         self._queued += waiting.size
         self.overflown = self._queued > self._most
@@ -157,6 +187,17 @@ class ControlSender:
             self._queue.append(change)
         else:
             self._later.append(change)
+
+    def relay(self, offset: Offset, message: LinkRelay) -> None:
+        """Send a message behind the events below an offset, and behind everything that is told so far."""
+        letter = _Letter(offset, message)
+        self._letters.append(letter)
+        self._queue.append(letter)
+
+    @property
+    def barrier(self) -> Offset | None:
+        """Events from here on must wait for a message."""
+        return self._letters[0].offset if self._letters else None
 
     def give_up(self) -> list[Change]:
         """The neighbour is gone for good: the changes that waited for it."""
@@ -172,76 +213,127 @@ class ControlSender:
     @property
     def marks(self) -> int:
         """How many changes wait for this neighbour."""
-        return len(self._marks) + len(self._later) + sum(isinstance(entry, Change) for entry in self._queue)
+        numbered = sum(map(len, self._marks.values()))
+        return numbered + len(self._later) + sum(isinstance(entry, Change) for entry in self._queue)
 
     # -- frames ---------------------------------------------------------------------------------------
 
-    def frames(self, settled: bool, most: int) -> Iterator[LinkUpdate]:
-        """The next frames, at most so many, as far as the window allows. `settled` if the table has nothing pending."""
-        while self.is_open and not self.overflown and most > 0 and self.number - self.heard < self._window:
-            frame = self._next(settled)
-            if frame is None:
-                return
-            most -= 1
-            yield frame
+    def frames(self, settled: bool, cursor: Offset, most: int) -> Iterator[LinkUpdate | LinkRelay]:
+        """The next frames, as far as the window allows, looking at some `most` items; `more` says whether to go on.
 
-    def _next(self, settled: bool) -> LinkUpdate | None:
+        `settled` if the table has nothing pending; `cursor` is the first event that was not sent.
+        """
+        self._left = most
+        while self.is_open and not self.overflown and self._left > 0 and self.number - self.heard < self._window:
+            self._left -= _FRAME_COST
+            frame = self._next(settled, cursor)
+            if frame is not None:
+                yield frame
+            elif self._left > 0:
+                return
+
+    @property
+    def more(self) -> bool:
+        """Whether `frames` has not looked at everything that it could send."""
+        return self._left <= 0 and self.is_open and self.number - self.heard < self._window
+
+    def _next(self, settled: bool, cursor: Offset) -> LinkUpdate | LinkRelay | None:
+        frame, marks = self._frame()
+        later = self._later if self._pool else None
+        for mark in marks:
+            if later is None:
+                self._await(mark)
+            else:
+                later.append(mark)
+        if frame is not None or self._left <= 0:
+            return frame
+        if not self._queue:
+            return self._rest() if self._pool and settled else None
+        letter = self._queue[0]
+        if not isinstance(letter, _Letter) or cursor < letter.offset:
+            return None
+        self._queue.popleft()
+        return self._letters.popleft().message
+
+    def _await(self, mark: Change) -> None:
+        kind = mark.awaits(self.link)
+        if self._last[kind] <= self._completed[kind]:
+            mark.completed(self.link)
+        else:
+            self._marks[kind].append((self._last[kind], mark))
+
+    def _frame(self) -> tuple[LinkUpdate | None, list[Change]]:
+        """The next frame, if the neighbour needs one, and the marks behind it. Updates that follow each other become
+        one, unless they have notes. Additions come first; what is added and dropped in one frame leaves no trace.
+        """
+        new: dict[int, bytes] = {}
+        drop: list[int] = []
+        notes: tuple[Note, ...] = ()
+        marks: list[Change] = []
+        about, size = -1, 0
         while self._queue:
             head = self._queue[0]
             if isinstance(head, Change):
+                marks.append(head)
                 self._queue.popleft()
-                if self._pool:
-                    self._later.append(head)
-                else:
-                    self._await(head)
                 continue
-            frame = self._part(head)
-            if not head.adds and not head.drop:
+            if isinstance(head, _Letter) or (about >= 0 and (head.about != about or head.notes)):
+                break
+            about = head.about
+            size += self._add(head, new, MOST_BYTES - size)
+            if not head.adds:
+                self._drop(head, new, drop)
+            done = not head.adds and not head.drop
+            notes = self._notes_now(head, done)
+            if done:
                 self._queue.popleft()
                 self._queued -= head.size
-            if frame is not None:
-                return frame
-        return self._rest() if self._pool and settled else None
+            if not done or notes or len(new) >= MOST_ITEMS or size >= MOST_BYTES or self._left <= 0:
+                break
+        if not (new or drop or notes):
+            return None, marks
+        ids, items = tuple(new.keys()), tuple(new.values())
+        return self._numbered(LinkUpdate(0, about, tuple(sorted(drop)), ids, items, notes)), marks
 
-    def _await(self, mark: Change) -> None:
-        if self.number <= self.completed:
-            mark.completed(self.link)
-        else:
-            self._marks.append((self.number, mark))
-
-    def _part(self, waiting: _Waiting) -> LinkUpdate | None:
-        """The next frame of an update; None if the neighbour has all of it. Additions come first."""
+    def _add(self, waiting: _Waiting, new: dict[int, bytes], most: int) -> int:
+        """Additions of an update, as many as there is room for: their bytes."""
         about, size = waiting.about, 0
         wires, pool, sent = self._wires[about], self._pool.get(about), self.sent[about]
-        kind, digest = ABOUT[about], self._digests[about]
-        ids: list[int] = []
-        items: list[bytes] = []
-        while waiting.adds and len(ids) < MOST_ITEMS and size < MOST_BYTES:
+        kind, digest, known = ABOUT[about], self._digests[about], self._known[about]
+        while waiting.adds and len(new) < MOST_ITEMS and size < most and self._left > 0:
+            self._left -= 1
             item_id, item = waiting.adds.popleft()
-            body = self._codec.encode_item(kind, item)
-            hashed = item_hash(body)
-            claimed = pool.get(hashed) if pool else None
-            if claimed:
-                wires[item_id] = claimed.pop()
+            body = None
+            hashed = known.get(item_id)
+            if hashed is None:
+                body = self._codec.encode_item(kind, item)
+                hashed = known[item_id] = item_hash(body)
+            claimed = None if pool is None else pool.claim(hashed)
+            if claimed is not None:
+                wires[item_id] = claimed
                 continue
+            if body is None:
+                body = self._codec.encode_item(kind, item)
             wire = wires[item_id] = self._next_wire
             self._next_wire += 1
             sent[wire] = hashed
-            digest.add(ItemId(wire), hashed)
-            ids.append(wire)
-            items.append(body)
+            digest.add(wire, hashed)
+            new[wire] = body
             size += len(body)
-        drop: list[int] = []
-        if not waiting.adds:
-            while waiting.drop and len(drop) < MOST_ITEMS:
-                drop.append(self._dropped(about, wires.pop(waiting.drop.popleft())))
-        notes = self._notes_now(waiting, last=not waiting.adds and not waiting.drop)
-        if not (ids or drop or notes):
-            return None
-        return self._numbered(LinkUpdate(0, about, tuple(sorted(drop)), tuple(ids), tuple(items), notes))
+        return size
+
+    def _drop(self, waiting: _Waiting, new: dict[int, bytes], drop: list[int]) -> None:
+        wires = self._wires[waiting.about]
+        while waiting.drop and len(drop) < MOST_ITEMS:
+            self._left -= 1
+            item_id = waiting.drop.popleft()
+            self._known[waiting.about].pop(item_id, None)
+            wire = self._dropped(waiting.about, wires.pop(item_id))
+            if new.pop(wire, None) is None:
+                drop.append(wire)
 
     def _dropped(self, about: int, wire: int) -> int:
-        self._digests[about].drop(ItemId(wire), self.sent[about].pop(wire))
+        self._digests[about].drop(wire, self.sent[about].pop(wire))
         return wire
 
     def _notes_now(self, waiting: _Waiting, last: bool) -> tuple[Note, ...]:
@@ -266,16 +358,16 @@ class ControlSender:
     def _rest(self) -> LinkUpdate | None:
         """The end of a resync: drop what nobody claimed, some at a time; then say that it is over."""
         for about, pool in sorted(self._pool.items()):
-            unclaimed: list[int] = []
-            while pool and len(unclaimed) < MOST_ITEMS:
-                hashed, wires = next(iter(pool.items()))
-                while wires and len(unclaimed) < MOST_ITEMS:
-                    unclaimed.append(self._dropped(about, wires.pop()))
-                if not wires:
-                    del pool[hashed]
+            unclaimed = [self._dropped(about, wire) for wire in pool.take(MOST_ITEMS)]
             if unclaimed:
                 return self._numbered(LinkUpdate(0, about, tuple(sorted(unclaimed))))
-        self._pool = {}
+        if not self._ending:
+            self._ending = True  # both kinds end with a frame, so that nothing is complete before the neighbour says so
+            return self._numbered(LinkUpdate(0, ABOUT.index(About.ADVERTISEMENTS)))
+        self._pool, self._ending = {}, False
+        for known, wires in zip(self._known, self._wires, strict=True):
+            for item_id in known.keys() - wires.keys():  # withdrawn while there was no session
+                del known[item_id]
         notes = tuple(self._notes.values())
         self._notes = {}
         frame = self._numbered(LinkUpdate(0, notes=notes, fresh=self._codec.noted, resynced=True))
@@ -286,17 +378,23 @@ class ControlSender:
 
     def _numbered(self, frame: LinkUpdate) -> LinkUpdate:
         self.number += 1
+        self._last[ABOUT[frame.about]] = self.number
         return msgspec.structs.replace(frame, number=self.number)
 
     # -- answers --------------------------------------------------------------------------------------
 
-    def progress(self, heard: int, completed: int) -> None:
+    def progress(self, heard: int, completed: tuple[int, int]) -> None:
         """The neighbour has stored and completed these frames. Raises RemoteProtocolError."""
-        if not self.heard <= heard <= self.number or not self.completed <= completed <= heard:
+        if not self.heard <= heard <= self.number:
             raise RemoteProtocolError(f"{self.link} acknowledges control frames that it was not sent")
-        self.heard, self.completed = heard, completed
-        while self._marks and self._marks[0][0] <= completed:
-            self._marks.popleft()[1].completed(self.link)
+        self.heard = heard
+        for kind, number in zip(ABOUT, completed, strict=True):
+            if not self._completed[kind] <= number <= heard:
+                raise RemoteProtocolError(f"{self.link} completes control frames that it has not acknowledged")
+            self._completed[kind] = number
+            marks = self._marks[kind]
+            while marks and marks[0][0] <= number:
+                marks.popleft()[1].completed(self.link)
 
     def digest(self) -> tuple[int, int]:
         """One number for each kind of what the neighbour holds once it has every frame."""

@@ -10,9 +10,9 @@ from weft.broker.effects import Now
 from weft.broker.link import Neighbour
 from weft.broker.link_agreement import check_hello
 from weft.broker.link_messages import LinkHello
-from weft.broker.login_end import Close, end_later
+from weft.broker.login_end import end_later
 from weft.broker.reach import Reach
-from weft.broker.sessions import Connection
+from weft.broker.sessions import CloseConnection, Connection
 from weft.broker.state import BrokerState
 from weft.errors import AccessError, LocalProtocolError, RemoteProtocolError
 from weft.routing.table import Link
@@ -30,7 +30,7 @@ class LinkGreeting:
         credentials: Callable[[Link], bytes],
         authenticate: AuthenticateLink | None,
         predicates: tuple[str, ...],
-        close: Close,
+        close: CloseConnection,
     ) -> None:
         self._state = state
         self._reach = reach

@@ -10,38 +10,29 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
-from typing import NamedTuple
 
 import numpy as np
 
-from weft.broker.link_control import ABOUT, Hashes, item_hash
+from weft.broker.link_control import ABOUT
+from weft.broker.link_items import Hashes, ItemDigest, item_hash
 from weft.broker.link_messages import MOST_PAIRS, LinkDigest, LinkHave, LinkUpdate
 from weft.errors import RemoteProtocolError
 from weft.log.base import HeardRow, Put, Remove, SeatId, StateChange
-from weft.routing.digest import Digest
-from weft.routing.table import Item, ItemId, Link, RoutingTable, Tell, Update
+from weft.routing.table import About, Item, ItemId, Link, RoutingTable, Tell, Update
 
 
 class HeardFrame:
     """A frame of which something is left to do."""
 
-    __slots__ = ("back", "bodies", "complete", "number", "parts", "resynced", "stored")
+    __slots__ = ("about", "bodies", "complete", "number", "parts", "resynced", "stored")
 
     def __init__(self, frame: LinkUpdate, parts: Iterable[Update]) -> None:
         self.number = frame.number
+        self.about = ABOUT[frame.about]
         self.resynced = frame.resynced
         self.bodies = dict(zip(frame.ids, frame.items, strict=True))
         self.parts = deque(parts)
-        self.back = False  # the neighbour was told something because of it
         self.stored = self.complete = False
-
-
-class Learnt(NamedTuple):
-    """What came of a few items: what must be told, the rows to store, and the frame if that was the last of it."""
-
-    tells: list[Tell]
-    rows: list[StateChange]
-    frame: HeardFrame | None
 
 
 class ControlReceiver:
@@ -55,13 +46,16 @@ class ControlReceiver:
         self._table = table
         self._piece, self._most = piece, most
         self.hashes: tuple[Hashes, Hashes] = ({}, {})  # of what was heard, by kind
-        self._digests = (Digest(), Digest())
+        self._digests = (ItemDigest(), ItemDigest())
         self._highest = 0
+        self._rows: list[StateChange] = []
         self._inbox: deque[LinkUpdate | LinkDigest] = deque()
         self._frame: HeardFrame | None = None  # the table learns it
-        self._open: deque[HeardFrame] = deque()  # learnt, and not complete
+        self._unstored: deque[HeardFrame] = deque()  # learnt, and not stored
+        self._open: dict[About, deque[HeardFrame]] = {about: deque() for about in ABOUT}  # learnt, and not complete
         self._received = 0
-        self.number = self.heard = self.completed = 0
+        self.number = self.heard = 0
+        self.completed = [0, 0]  # by kind
         self._audited = self._round()
 
     def restore(self, about: int, item: int, body: bytes) -> None:
@@ -70,7 +64,7 @@ class ControlReceiver:
 
     def _note(self, about: int, wire: int, hash: int) -> None:
         self.hashes[about][wire] = hash
-        self._digests[about].add(ItemId(wire), hash)
+        self._digests[about].add(wire, hash)
         self._highest = max(self._highest, wire)
 
     # -- sessions -----------------------------------------------------------------------------------
@@ -78,7 +72,8 @@ class ControlReceiver:
     def begin(self) -> Iterator[LinkHave]:
         """A session begins: what is here. Cost: O(items), some hundred nanoseconds each."""
         self.end()
-        self._received = self.number = self.heard = self.completed = 0
+        self._received = self.number = self.heard = 0
+        self.completed = [0, 0]
         for about, hashes in enumerate(self.hashes):
             ids = np.fromiter(hashes.keys(), "<u8", len(hashes))
             values = np.fromiter(hashes.values(), "<u8", len(hashes))
@@ -91,7 +86,9 @@ class ControlReceiver:
         """There is no session: what has not been learnt is forgotten. What was learnt of a frame stays."""
         self._inbox.clear()
         self._frame = None
-        self._open.clear()
+        self._unstored.clear()
+        for frames in self._open.values():
+            frames.clear()
 
     # -- frames ---------------------------------------------------------------------------------------
 
@@ -112,33 +109,39 @@ class ControlReceiver:
         """Whether there is something to learn."""
         return self._frame is not None or bool(self._inbox)
 
-    def work(self) -> Learnt:
-        """Learn a few items. Raises RemoteProtocolError; the table has not learnt them then."""
+    def work(self) -> tuple[list[Tell], HeardFrame | None]:
+        """Learn a few items: what must be told because of them, and the frame if that was the last of it.
+
+        Raises RemoteProtocolError; the table has not learnt them then.
+        """
         if self._frame is None:
             message = self._inbox.popleft()
             if isinstance(message, LinkDigest):
                 self._compare(message)
-                return Learnt([], [], None)
+                return [], None
             self._frame = self._opened(message)
         frame = self._frame
         tells: list[Tell] = []
-        rows: list[StateChange] = []
         if frame.parts:
             part = frame.parts.popleft()
             tells = self._table.learn(self.link, part)
-            frame.back = frame.back or any(tell.link == self.link for tell in tells)
-            rows = self._learnt(part, frame)
+            self._learnt(part, frame)
         if frame.parts:
-            return Learnt(tells, rows, None)
+            return tells, None
         self._frame = None
         self.number = frame.number
-        self._open.append(frame)
-        return Learnt(tells, rows, frame)
+        self._unstored.append(frame)
+        self._open[frame.about].append(frame)
+        return tells, frame
 
-    def _learnt(self, part: Update, frame: HeardFrame) -> list[StateChange]:
-        """Note what the table has learnt; returns the rows that change."""
-        about = ABOUT.index(part.about)
-        rows: list[StateChange] = []
+    def take_rows(self) -> list[StateChange]:
+        """What is to be stored of everything that the table has learnt, also of a frame that was cut off."""
+        rows, self._rows = self._rows, []
+        return rows
+
+    def _learnt(self, part: Update, frame: HeardFrame) -> None:
+        """Note what the table has learnt."""
+        about, rows = ABOUT.index(part.about), self._rows
         for wire in part.add:
             body = frame.bodies.get(wire)
             if body is not None:  # else it was heard before
@@ -147,7 +150,6 @@ class ControlReceiver:
         for wire in part.drop:
             self._digests[about].drop(wire, self.hashes[about].pop(wire))
             rows.append(Remove(HeardRow, (self._seat, about, wire)))
-        return rows
 
     def _opened(self, message: LinkUpdate) -> HeardFrame:
         if len(message.ids) != len(message.items):
@@ -193,12 +195,11 @@ class ControlReceiver:
 
     def advance(self) -> None:
         """Some frames are stored or complete now."""
-        for frame in self._open:
-            if not frame.stored:
-                break
-            self.heard = frame.number
-        while self._open and self._open[0].stored and self._open[0].complete:
-            self.completed = self._open.popleft().number
+        while self._unstored and self._unstored[0].stored:
+            self.heard = self._unstored.popleft().number
+        for kind, frames in enumerate(self._open.values()):
+            while frames and frames[0].stored and frames[0].complete:
+                self.completed[kind] = frames.popleft().number
 
     # -- contents -------------------------------------------------------------------------------------
 
@@ -216,7 +217,7 @@ class ControlReceiver:
             if actual == self.hashes[about][wire]:
                 continue
             good = False
-            self._digests[about].drop(ItemId(wire), self.hashes[about].pop(wire))
+            self._digests[about].drop(wire, self.hashes[about].pop(wire))
             if actual is not None:
                 self._note(about, wire, actual)
         return good

@@ -25,7 +25,7 @@ from weft.log.base import Offset
 
 MOST_ITEMS = 256  # added or dropped by one frame
 MOST_EVENTS = 512  # in one frame
-MOST_PAIRS = 1 << 15  # of ids and hashes in one frame
+MOST_PAIRS = 1 << 12  # of ids and hashes in one frame
 MOST_HOPS = 255
 
 About = Annotated[int, Meta(ge=0, le=1)]  # 0 subscriptions, 1 advertisements
@@ -102,11 +102,15 @@ class LinkLoose(Message, frozen=True, tag=68):
 
 
 class LinkProgress(Message, frozen=True, tag=69):
-    """How far the sender is: events stored, control frames stored, and those that are complete behind it, too."""
+    """How far the sender is: events stored, control frames stored, and those that are complete behind it, too.
+
+    The latter are counted by kind: the last frame about subscriptions, and the last one about advertisements, up to
+    which all of the same kind are complete.
+    """
 
     got: AnyOffset = Offset(0)
     heard: Natural = 0
-    completed: Natural = 0
+    completed: tuple[Natural, Natural] = (0, 0)
 
 
 class LinkPing(Message, frozen=True, tag=70):

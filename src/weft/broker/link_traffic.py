@@ -4,8 +4,6 @@ whatever breaks the protocol ends the session, and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from weft.broker.effects import Now
 from weft.broker.link import Neighbour
 from weft.broker.link_greeting import LinkGreeting
@@ -24,18 +22,16 @@ from weft.broker.link_messages import (
 )
 from weft.broker.linking import Linking
 from weft.broker.messages import Bye
-from weft.broker.sessions import Connection
+from weft.broker.sessions import CloseConnection, Connection
 from weft.broker.state import BrokerState
 from weft.errors import EventError, RemoteProtocolError
 from weft.log.base import NEVER, MoveGot
-
-Close = Callable[[Connection, str, str, Now], None]
 
 
 class LinkTraffic:
     """Handles the messages of neighbours."""
 
-    def __init__(self, state: BrokerState, linking: Linking, greeting: LinkGreeting, close: Close) -> None:
+    def __init__(self, state: BrokerState, linking: Linking, greeting: LinkGreeting, close: CloseConnection) -> None:
         self._state = state
         self._linking = linking
         self._greeting = greeting
@@ -80,10 +76,10 @@ class LinkTraffic:
     def _receive(self, connection: Connection, neighbour: Neighbour, message: IncomingMessage, now: Now) -> None:
         match message:
             case LinkEvents():
-                self._events(connection, neighbour, message, now)
+                self._events(neighbour, message, now)
             case LinkProgress():
                 neighbour.sender.progress(message.heard, message.completed)
-                self._linking.acknowledged(neighbour, message.got)
+                self._linking.sending.acknowledged(neighbour, message.got)
             case LinkUpdate() | LinkDigest():
                 neighbour.receiver.receive(message)
             case LinkHave():
@@ -106,7 +102,7 @@ class LinkTraffic:
 
     # -- events ---------------------------------------------------------------------------------------
 
-    def _events(self, connection: Connection, neighbour: Neighbour, message: LinkEvents, now: Now) -> None:
+    def _events(self, neighbour: Neighbour, message: LinkEvents, now: Now) -> None:
         draft, first = self._state.draft, len(self._state.draft.attributes)
         before = neighbour.received
         for event in message.events:
@@ -128,9 +124,9 @@ class LinkTraffic:
             return
         if len(draft.attributes) > first:
             draft.foreign.append((first, len(draft.attributes), neighbour.peer))
-        self._got(connection, neighbour)
+        self._got(neighbour)
 
-    def _got(self, connection: Connection, neighbour: Neighbour) -> None:
+    def _got(self, neighbour: Neighbour) -> None:
         """Store how much of the neighbour's log is here, together with it."""
         draft, log, got = self._state.draft, neighbour.peer_log, neighbour.received
         draft.changes.append(MoveGot(neighbour.seat, got))
@@ -143,8 +139,8 @@ class LinkTraffic:
         def rejected(reason: str, now: Now) -> None:
             if neighbour.peer_log == log:
                 neighbour.received = neighbour.got
-            if neighbour.connection is connection:
-                self._close(connection, "full", reason, now)
+            if neighbour.connection is not None:  # perhaps a newer one, which was told that these events are here
+                self._close(neighbour.connection, "full", reason, now)
 
         draft.committed.append(committed)
         draft.rejected.append(rejected)
@@ -175,7 +171,7 @@ class LinkTraffic:
     def _beat(self, neighbour: Neighbour, connection: Connection, now: Now) -> None:
         """Say that we are here, and see whether the neighbour is; compare what it holds from time to time."""
         state, limits = self._state, self._state.limits
-        if neighbour.connection is not connection:
+        if neighbour.connection is not connection or state.connections.get(connection.id) is not connection:
             return
         if now.monotonic - connection.heard > limits.link_silence:
             state.counts["closed as silent"] += 1
@@ -189,3 +185,4 @@ class LinkTraffic:
             self.fail(connection, f"an item of {neighbour.peer} was not what it had told; it is compared anew", now)
         elif neighbour.beats % limits.digests == 0 and not neighbour.sender.resyncing:
             state.out.send(connection.id, LinkDigest(neighbour.sender.number, *neighbour.sender.digest()))
+            self._linking.improve()

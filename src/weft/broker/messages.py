@@ -170,20 +170,29 @@ class Nack(Message, frozen=True, tag=10):
 
 
 class ListDead(Message, frozen=True, tag=11):
-    """Ask for dead letters of a queue, above an offset. `request` comes back with the answer."""
+    """Ask for dead letters of a queue, above an offset. `request` comes back with the answer.
+
+    The queue is one of this session, or of another `session` of the same principal, or the one shared as `share`.
+    """
 
     request: Natural
     queue: AnyQueue
     after: AnyOffset = Offset(0)
     limit: Natural = 100
+    session: str = ""
+    share: str = ""
 
 
 class RetryDead(Message, frozen=True, tag=12):
-    """Deliver dead letters once more. One that is acknowledged then is removed, any other stays."""
+    """Deliver dead letters once more, to whoever consumes the queue. One that is acknowledged then is removed, any
+    other stays. If another session asked for it, the consumer acknowledges it by a range: a floor may be older.
+    """
 
     request: Natural
     queue: AnyQueue
     offsets: Offsets
+    session: str = ""
+    share: str = ""
 
 
 class DropDead(Message, frozen=True, tag=13):
@@ -192,6 +201,8 @@ class DropDead(Message, frozen=True, tag=13):
     request: Natural
     queue: AnyQueue
     offsets: Offsets
+    session: str = ""
+    share: str = ""
 
 
 class Ping(Message, frozen=True, tag=14):
@@ -210,7 +221,7 @@ class AskStatus(Message, frozen=True, tag=16):
     """Ask how the broker is, with so many of the queues that are furthest behind. It needs the right `status`."""
 
     request: Natural
-    queues: Annotated[int, Meta(ge=0, le=1_000)] = 20
+    queues: Annotated[int, Meta(ge=0, le=200)] = 20  # with the longest names they fit one frame
 
 
 ClientMessage = (

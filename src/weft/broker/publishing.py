@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from weft.broker.delivery import Delivery
 from weft.broker.drafts import PublisherMark
 from weft.broker.effects import ConnectionId, Now
-from weft.broker.linking import Linking, with_seats
+from weft.broker.link_sending import LinkSending, with_seats
 from weft.broker.messages import NewEpoch, Publish, Published, Refused
 from weft.broker.sessions import Connection, Session
 from weft.broker.state import BrokerState
@@ -22,10 +22,10 @@ from weft.routing.table import ClientId
 class Publishing:
     """Takes events in. `advertised` if the table has advertisements: then only what is advertised may be published."""
 
-    def __init__(self, state: BrokerState, delivery: Delivery, linking: Linking, advertised: bool) -> None:
+    def __init__(self, state: BrokerState, delivery: Delivery, sending: LinkSending, advertised: bool) -> None:
         self._state = state
         self._delivery = delivery
-        self._linking = linking
+        self._sending = sending
         self._advertised = advertised
 
     def publish(self, connection: Connection, messages: Sequence[Publish], now: Now) -> None:
@@ -122,13 +122,13 @@ class Publishing:
                 batch = EventBatch(first, state.at, draft.heads, draft.payloads, expires, matched)
                 draft.add_batch(batch, matched.starts, matched.seats)
             else:
-                routes, origins = self._linking.route(draft.attributes, draft.foreign), draft.new_origins()
+                routes, origins = self._sending.route(draft.attributes, draft.foreign), draft.new_origins()
                 batch = EventBatch(first, state.at, draft.heads, draft.payloads, expires, matched, origins, routes)
                 draft.add_batch(batch, *with_seats(matched, routes))
         if draft.loose:
             loose, draft.loose = draft.loose, []
             if state.neighbours:
-                self._linking.loose(loose)
+                self._sending.loose(loose)
             matched = state.seats.match([attributes for attributes, _, _, _ in loose])
             heads, payloads = [head for _, head, _, _ in loose], [payload for _, _, payload, _ in loose]
             self._delivery.loose(EventBatch(state.next, state.at, heads, payloads, None, matched), now)

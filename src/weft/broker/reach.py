@@ -20,8 +20,9 @@ class Reach:
     """The tree as one broker knows it.
 
     >>> reach = Reach("west")
-    >>> reach.attach(Link("north"))
+    >>> reach.meet(Link("north"))
     >>> reach.learn(Link("north"), (("north", ""), ("east", "north")))
+    True
     >>> reach.next_hop("east"), reach.path("east")
     ('north', ['west', 'north', 'east'])
     """
@@ -30,16 +31,19 @@ class Reach:
         self.name = name
         self._behind: dict[Link, dict[str, str]] = {}
 
-    def attach(self, link: Link) -> None:
-        """There is a new neighbour."""
-        self._behind[link] = {link: self.name}
+    def meet(self, link: Link) -> None:
+        """A neighbour is there, or was at some time. One that was never there does not count."""
+        self._behind.setdefault(link, {link: self.name})
 
     def detach(self, link: Link) -> None:
         """A neighbour is gone, with everything behind it."""
-        del self._behind[link]
+        self._behind.pop(link, None)
 
-    def learn(self, link: Link, brokers: Brokers) -> None:
-        """A neighbour tells what is on its side. Raises RemoteProtocolError for a cycle, and nothing has changed."""
+    def learn(self, link: Link, brokers: Brokers) -> bool:
+        """A neighbour tells what is on its side; whether that is new.
+
+        Raises RemoteProtocolError for a cycle, and nothing has changed.
+        """
         behind = {name: before or self.name for name, before in brokers[:_MOST]}
         if not brokers or brokers[0] != (link, "") or any(each not in behind for each in [b for _, b in brokers[1:]]):
             raise RemoteProtocolError(f"{link} describes the brokers behind it wrongly")
@@ -48,17 +52,17 @@ class Reach:
                 back = [*_way(behind, name, self.name)]
                 raise RemoteProtocolError(f"links must form a tree, but these make a cycle: {_shown(back)}")
             self.check(link, name, behind)
+        before = self._behind.get(link)
         self._behind[link] = behind
+        return behind != before
 
     def check(self, link: Link, name: str, behind: Mapping[str, str] | None = None) -> None:
         """Raise RemoteProtocolError if a broker behind a link is already reached by another way."""
         for other, known in self._behind.items():
             if other != link and name in known:
                 way = self.path(name)
-                back = [*_way(behind or {name: self.name}, name, self.name)][:-1]
-                raise RemoteProtocolError(
-                    f"links must form a tree, but these make a cycle: {_shown([*way, *reversed(back)])}"
-                )
+                back = [*_way(behind or {name: self.name}, name, self.name)][1:]
+                raise RemoteProtocolError(f"links must form a tree, but these make a cycle: {_shown([*way, *back])}")
 
     def brokers(self, link: Link) -> Brokers:
         """Everything on this side of a link."""

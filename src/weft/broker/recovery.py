@@ -54,8 +54,7 @@ def restore(state: BrokerState, reader: EventReader, kept: State, linking: Linki
         reader.replays[queue] = SeatId(seat), parse(sub.text)
     if kept.links:
         linking.restore(kept)
-        subs = [(session, sub) for session in state.sessions.values() for sub in session.subs.values()]
-        announcing.restored(subs)
+        announcing.restored()
 
 
 def _adverts(state: BrokerState, kept: State) -> dict[ClientId, dict[SubId, Filter]]:

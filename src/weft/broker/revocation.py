@@ -24,7 +24,7 @@ from weft.errors import AccessError
 from weft.language.text import parse
 from weft.log.base import NEVER, Offset, Remove, SubRow
 
-_TURN = 100  # subscriptions that are looked at in one turn
+_TURN = 50  # subscriptions that are looked at in one turn
 _AGAIN = 1_000_000  # microseconds after which rows are removed again when the log was full
 
 

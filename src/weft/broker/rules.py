@@ -28,7 +28,7 @@ _RIGHTS: dict[Right, str] = {
 }
 ALL_RIGHTS = frozenset(_RIGHTS)
 
-_FAR = 1 << 20  # conditions, when nothing could be compared
+_FAR = 1 << 20, 0  # when nothing could be compared
 
 
 class Rights(NamedTuple):
@@ -85,8 +85,8 @@ class Grant:
         """Whether an event may be delivered: one of the rules matches it."""
         return self.reads_all or _any_matches(self._subscribe, attributes)
 
-    def _distance(self, rule: NormalForm, wanted: NormalForm) -> tuple[bool, int]:
-        """How far a rule is from covering: disjoint is farthest, then the number of conditions that are too narrow."""
+    def _distance(self, rule: NormalForm, wanted: NormalForm) -> tuple[bool, tuple[int, int]]:
+        """How far a rule is from covering: disjoint is farthest, then many conditions not met, then few met."""
         budget, missing = Budget(), [_FAR]
         try:
             for outer, inner in product(rule.boxes, wanted.boxes):
@@ -148,13 +148,13 @@ def _any_matches(rules: list[Filter], attributes: Mapping[str, Any]) -> bool:
     return any(matches(rule, event) for rule in rules)
 
 
-def _missing(outer: Box, inner: Box, schema: Schema | None, budget: Budget) -> int:
-    """Conditions of one box that another does not imply."""
+def _missing(outer: Box, inner: Box, schema: Schema | None, budget: Budget) -> tuple[int, int]:
+    """How many conditions of one box another does not imply, and the negative number of those that it does."""
     budget.spend(1 + len(outer.sets))
-    narrow = 0
+    met = 0
     for name, values in outer.sets.items():
-        narrow += not values.covers(inner.sets.get(name) or universe(name, schema), budget)
-    return narrow + (not outer.residuals_implied_by(inner, budget))
+        met += values.covers(inner.sets.get(name) or universe(name, schema), budget)
+    return len(outer.sets) - met + (not outer.residuals_implied_by(inner, budget)), -met
 
 
 def _short(wanted: Filter) -> str:

@@ -4,11 +4,12 @@ events of its queues, can go on with it. Seats and slots are this broker's own n
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from weft.broker.effects import ConnectionId
+from weft.broker.effects import ConnectionId, Now
 from weft.broker.flight import Flight
 from weft.broker.identity import Authenticate
 from weft.broker.limits import TokenBucket
@@ -103,6 +104,9 @@ class Connection:
         self.window_events = 0
         self.window_bytes = 0
         self.flights: dict[QueueNumber, tuple[Queue, Flight]] = {}
+
+
+CloseConnection = Callable[[Connection, str, str, Now], None]  # end a connection, with a code and a reason
 
 
 class QueueValue(msgspec.Struct, frozen=True):

@@ -122,7 +122,8 @@ class Subscribing(Requests):
         queue = sub.queue
         if wanted == parse(sub.text):  # a client that comes back says what it wants
             self.publishing.match(now)
-            self.answer(connection, Accepted("replace", sub.number, state.next))
+            done = Accepted("replace", sub.number, state.next)
+            self.answer_change(connection, done, still_subscribed(session, sub), stored=sub.seat is not None)
             return
         if isinstance(queue, Queue):
             if queue.share:

@@ -16,17 +16,22 @@ from typing import Annotated, Any
 import typer
 
 from weft import __version__
+from weft.cli.access import access
+from weft.cli.dead import dead
 from weft.cli.filter_relations import filters
 from weft.cli.interest import interest
 from weft.cli.log import log
 from weft.cli.order import order
 from weft.cli.pipeline import match
+from weft.cli.pub import pub
 from weft.cli.serve import serve
 from weft.cli.shell import INTERRUPTED, AsJson, Commands, Overwrite, check_outputs, console, emit, say, say_notes
 from weft.cli.sim import sim
 from weft.cli.status import status
 from weft.cli.stream import stream
+from weft.cli.sub import sub
 from weft.cli.subscription_sets import aggregate, profile, tune
+from weft.cli.token import token
 from weft.kernels.compile_notice import listen
 
 COMPILING = "weft: compiling kernels, once on this machine; it takes about half a minute"
@@ -42,7 +47,10 @@ app.add_typer(sim, name="sim", help="Simulate networks of brokers.")
 app.add_typer(order, name="order", help="Show filters in their covering order, and compare data structures for it.")
 app.add_typer(interest, name="interest", help="Compare routing models on your own subscriptions and events.")
 app.add_typer(log, name="log", help="Look at and look after the durable log of a broker.")
-for command in (serve, status, match, stream, aggregate, tune, profile):
+app.add_typer(token, name="token", help="Make and check keys and tokens of a broker's clients.")
+app.add_typer(access, name="access", help="Check files of access rules.")
+app.add_typer(dead, name="dead", help="List, retry and drop events that a subscriber failed to handle.")
+for command in (serve, status, pub, sub, match, stream, aggregate, tune, profile):
     app.command()(command)
 
 
@@ -112,7 +120,8 @@ def bench(  # noqa: PLR0913, PLR0917 - a command has its options
         str,
         typer.Argument(
             metavar="NAME",
-            help="What to measure: language, match, order, routing, mics, negative, dls, ring, tune, spark, streaming.",
+            help="What to measure: language, match, order, routing, mics, negative, dls, ring, tune, spark, streaming, hostile, "
+            "core or broker.",
         ),
     ],
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes: ends within two minutes.")] = False,

@@ -19,7 +19,7 @@ def status(  # noqa: PLR0913, PLR0917 - a command has its options
     live: Annotated[bool, typer.Option("--live", help="Show it again and again, until interrupted.")] = False,
     every: Annotated[float, typer.Option("--every", metavar="SECONDS", min=0.1, help="How often, with --live.")] = 1.0,
     queues: Annotated[
-        int, typer.Option("--queues", metavar="N", min=0, max=1000, help="Show the N queues that are furthest behind.")
+        int, typer.Option("--queues", metavar="N", min=0, max=200, help="Show the N queues that are furthest behind.")
     ] = 20,
     token_file: Annotated[
         Path | None,

@@ -49,6 +49,7 @@ class AckBook:
         self._aside: list[Deliver] = []
         self._asked: set[int] = set()  # dead letters that are to be tried again
         self._revived: set[int] = set()  # and those that are
+        self._exact: list[int] = []  # acknowledged ones of these: a floor does not count for them
 
     # -- what the broker sends --------------------------------------------------------------------------
 
@@ -63,6 +64,10 @@ class AckBook:
             elif self._fence:
                 self._aside.append(message)
                 continue
+            elif offset in self._back:
+                self._came_back(offset)
+            elif offset < self._next and self._ordered and offset not in opened:
+                self._revived.add(offset)  # somebody else asked for a dead letter
             elif self._back:
                 self._came_back(offset)
             if offset >= self._next:
@@ -117,8 +122,9 @@ class AckBook:
             if offset in opened:
                 opened.discard(offset)
                 acked.append(offset)
-                if self._revived:
+                if offset in self._revived:
                     self._revived.discard(offset)
+                    self._exact.append(offset)
             elif offset in self._back:
                 self._back.discard(offset)
                 acked.append(offset)
@@ -164,8 +170,9 @@ class AckBook:
         if not self._acked:
             return []
         floor = self._floor() if self._ordered else 0
-        ranges = _ranges(offset for offset in self._acked if offset >= floor)
+        ranges = _ranges([*(offset for offset in self._acked if offset >= floor), *self._exact])
         self._acked.clear()
+        self._exact.clear()
         parts = range(0, max(1, len(ranges)), _MOST)
         return [Ack(self.queue, Offset(floor), tuple(ranges[at : at + _MOST])) for at in parts]
 
@@ -191,6 +198,7 @@ class AckBook:
         self._aside.clear()
         self._asked.clear()
         self._revived.clear()
+        self._exact.clear()
         self._next = self._fence = self._fenced = 0
         self._settled = set(self._recent)
 

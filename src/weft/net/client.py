@@ -183,6 +183,40 @@ class Client:
         options = subscription_options(name, shared, since, ordered, lag)
         return Subscription(self, filter_text(filter), name, options)
 
+    # -- dead letters ----------------------------------------------------------------------------------------
+
+    async def dead(self, name: str, *, shared: bool = False, limit: int = 100, after: int = 0) -> list[DeadLetter]:
+        """The events that a named subscription failed to handle, by offset, from after an offset on.
+
+        It may be a subscription of another client with the same rights, which goes on undisturbed.
+        """
+        found: list[DeadLetter] = []
+        while len(found) < limit:
+            answer = await self._dead("list", name, shared, after=after, limit=limit - len(found))
+            found += dead_letters(answer)
+            if not answer.more or not answer.letters:
+                break
+            after = found[-1].offset
+        return found
+
+    async def retry_dead(self, name: str, *offsets: int, shared: bool = False) -> list[int]:
+        """Deliver dead letters once more, to whoever consumes the subscription. Returns those that are delivered.
+
+        Nothing is delivered if nobody is connected. Acknowledging a letter removes it.
+        """
+        answer = await self._dead("retry", name, shared, offsets=offsets)
+        return [int(offset) for offset in answer.offsets]
+
+    async def drop_dead(self, name: str, *offsets: int, shared: bool = False) -> list[int]:
+        """Remove dead letters. Returns those that were there."""
+        answer = await self._dead("drop", name, shared, offsets=offsets)
+        return [int(offset) for offset in answer.offsets]
+
+    async def _dead(self, what: str, name: str, shared: bool, **options: Any) -> Any:
+        waiter = Waiter(asyncio.get_running_loop())
+        self._engine.dead(what, name, shared, waiter, **options)
+        return await _result(waiter)
+
 
 class Subscription:
     """Events that match a filter; see `Client.subscribe`."""

@@ -8,21 +8,22 @@ its own connection: it may live at another broker, and whoever uses the name nex
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Sequence
 from itertools import count
+from typing import Any
 from uuid import uuid4
 
-from weft.broker.messages import SubNumber
+from weft.broker.messages import DropDead, ListDead, QueueNumber, RetryDead, SubNumber
 from weft.errors import BrokerError, ClientClosedError, OptionError, PublishError, WeftError
 from weft.net.client_link import ClientLink, LinkOptions
 from weft.net.client_notices import Answered, Arrived, Ended, Letters, Lost, Missed, Notice, Ready, Stored
 from weft.net.client_session import ClientSession
 from weft.net.client_subscription import SubscriptionOptions
+from weft.net.dead_requests import DeadRequest
 from weft.net.network_thread import NetworkThread, acquire, release
 from weft.net.publisher import NotStored, Outgoing
-from weft.net.subscription_handle import SubscriptionHandle
+from weft.net.subscription_handle import SubscriptionHandle, refusal
 from weft.net.waiters import Receipt, Waiter, wake
 
 NAMED = SubNumber(1)  # the subscription of a session that has its name from it
@@ -30,7 +31,7 @@ MOST_EVENTS = 20_000  # that may wait to be confirmed
 MOST_BYTES = 32 << 20
 _TEMPORARY = 60  # seconds that the broker keeps the session of a subscription without a name
 
-Loop = asyncio.AbstractEventLoop
+_DEAD: dict[str, Any] = {"list": ListDead, "retry": RetryDead, "drop": DropDead}
 
 
 class ClientEngine:
@@ -49,6 +50,7 @@ class ClientEngine:
         self._waiting = self._waiting_bytes = 0
         self._room: list[Waiter] = []
         self._opening: Waiter | None = None
+        self._asked: dict[Waiter, None] = {}  # requests about dead letters
         self._closing: list[Waiter] = []
         self._error: WeftError | None = None  # why it is over
 
@@ -56,7 +58,7 @@ class ClientEngine:
 
     def open(self, waiter: Waiter) -> None:
         """Connect; the waiter is finished when the client is welcome."""
-        if self._network is not None:
+        if self._main is not None or self._error is not None:
             raise ClientClosedError("a client connects once; make a new one")
         self._network = acquire()
         self._opening = waiter
@@ -220,6 +222,22 @@ class ClientEngine:
             self._handles[link][number] = handle
         return handle
 
+    # -- dead letters ----------------------------------------------------------------------------------------
+
+    def dead(self, what: str, name: str, shared: bool, waiter: Waiter, **options: Any) -> None:
+        """Ask about dead letters of a named subscription, which may be somebody else's: list, retry or drop."""
+        if self._error is not None or self._main is None:
+            raise self._error or ClientClosedError("the client is not connected; use it in a with block")
+        self._main.post(self._dead, what, name, shared, waiter, options)
+
+    def _dead(self, what: str, name: str, shared: bool, waiter: Waiter, options: dict[str, Any]) -> None:
+        assert self._main is not None
+        dead, kind = self._main.session.dead, _DEAD[what]
+        number = dead.number()
+        place = {"share": name} if shared else {"session": name}
+        dead.add(DeadRequest(kind(number, QueueNumber(NAMED), **options, **place), SubNumber(0), waiter))
+        self._asked[waiter] = None
+
     # -- in the network thread -------------------------------------------------------------------------------
 
     def _handle(self, link: ClientLink, notices: list[Notice]) -> None:
@@ -248,7 +266,7 @@ class ClientEngine:
                     each.inbox.lost()
             elif isinstance(notice, Letters):
                 handle = handles.get(notice.request.number)
-                done += handle.letters(notice) if handle is not None else []
+                done += handle.letters(notice) if handle is not None else self._letters(notice)
             elif isinstance(notice, (Answered, Ended, Missed)):
                 handle = handles.get(notice.number)
                 if handle is not None:
@@ -258,6 +276,13 @@ class ClientEngine:
         if receipts:
             self._settle(receipts, settled, done)
         wake(done)
+
+    def _letters(self, notice: Letters) -> list[Waiter]:
+        waiter = notice.request.waiter
+        assert isinstance(waiter, Waiter)
+        self._asked.pop(waiter, None)
+        waiter.finish(notice.answer, refusal(notice.code, notice.reason) if notice.code else None)
+        return [waiter]
 
     def _refuse(self, notice: NotStored, receipts: dict[Receipt, None]) -> None:
         if not notice.events:
@@ -300,12 +325,14 @@ class ClientEngine:
 
     def _abandon(self, link: ClientLink, error: WeftError) -> list[Waiter]:
         """Everything that waits for the main session."""
+        asked, self._asked = self._asked, {}
         waiting: dict[Waiter, None] = {}
         for event in link.session.abandon():
             assert isinstance(event.receipt, Receipt)
             waiting[event.receipt] = None
         unknown = BrokerError(f"it is not known whether the event is stored: {error}")
         done = [waiter for waiter in waiting if waiter.finish(error=unknown)]
+        done += [waiter for waiter in asked if waiter.finish(error=error)]
         opening, self._opening = self._opening, None
         if opening is not None and opening.finish(error=error):
             done.append(opening)

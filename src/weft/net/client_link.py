@@ -8,6 +8,7 @@ A redirect is followed to where the session lives, but never from an encrypted a
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -127,7 +128,7 @@ class ClientLink:
         self.is_forgotten = False  # the broker has removed the session
         self._left = False  # goodbye is said
         self._bye = ""  # the broker's last words
-        self._task: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[WeftError | None] | None = None
         self._over: WeftError | None = None  # why it is over
         self.after: ClientLink | None = None  # another one of the same name, which is about to end
         self._successors: list[ClientLink] = []
@@ -156,7 +157,8 @@ class ClientLink:
         if self.after is not None and self.after._over is None:
             self.after._successors.append(self)
         elif self._task is None and self._over is None:
-            self._task = self._network.loop.create_task(self._run())
+            self._task = self._network.loop.create_task(self._connections())
+            self._task.add_done_callback(self._finished)
 
     def _drain(self) -> None:
         self._is_woken = False
@@ -281,24 +283,23 @@ class ClientLink:
 
     # -- connections -----------------------------------------------------------------------------------------
 
-    async def _run(self) -> None:
-        """Connect until it is over."""
-        error: WeftError | None = None
-        try:
-            error = await self._connections()
-        except asyncio.CancelledError:
-            error = ClientClosedError("the client is closed")
-        except Exception as failure:
+    def _finished(self, task: asyncio.Task[WeftError | None]) -> None:
+        """Connecting is over; also if it was cancelled before it began."""
+        for timer in (self._timer, self._beat, self._ticking):
+            if timer is not None:
+                timer.cancel()
+        if self._wire is not None:
+            self._wire.close(now=True)
+        self._wire, self._ready = None, False
+        closed = ClientClosedError("the client is closed")
+        if task.cancelled():
+            self._end(closed)
+        elif (failure := task.exception()) is not None:
             error = ConnectError(f"the client failed: {type(failure).__name__}: {failure}")
             error.__cause__ = failure
-        finally:
-            for timer in (self._timer, self._beat, self._ticking):
-                if timer is not None:
-                    timer.cancel()
-            if self._wire is not None:
-                self._wire.close(now=True)
-            self._wire, self._ready = None, False
-            self._end(error or ClientClosedError("the client is closed"))
+            self._end(error)
+        else:
+            self._end(task.result() or closed)
 
     def _end(self, error: WeftError) -> None:
         self._over = error
@@ -308,6 +309,7 @@ class ClientLink:
             link.start()
 
     async def _connections(self) -> WeftError | None:
+        """Connect until it is over. Returns why."""
         loop, options = self._network.loop, self._options
         turn = hops = 0
         pause, since = 0.0, loop.time()
@@ -350,7 +352,8 @@ class ClientLink:
         except ssl.SSLError as error:
             return ConnectError(f"{address} cannot be trusted: {error.reason or error}; pass tls= or ca=")
         except (OSError, UnicodeError) as error:
-            reason = getattr(error, "strerror", None) or error
+            known = isinstance(error, OSError) and isinstance(error.errno, int) and error.errno > 0
+            reason = os.strerror(error.errno) if known else error  # type: ignore[union-attr, arg-type]
             return ConnectError(f"no broker at {address}: {reason}; start one with `weft serve`")
         self._wire, wire.heard, self._bye = wire, loop.time(), ""
         try:

@@ -122,6 +122,11 @@ class Committer:
             self._cancel()
             self._timer = self._loop.call_at(due, self._due)
 
+    def forget(self) -> None:
+        """Give up every group that waits: the log was full, and the core has forgotten them, too."""
+        self.settled += len(self._waiting)
+        self._waiting, self._urgent, self.bytes = [], False, 0
+
     def hurry(self) -> None:
         """Somebody waits for everything: begin as soon as possible."""
         self._urgent = True
@@ -156,9 +161,7 @@ class Committer:
         self.commits += 1
         self.groups += outcome.stored
         self.seconds += self._loop.time() - self._begun
-        if outcome.full:  # the core forgets every later group, too
-            self._waiting, self._urgent, self.bytes = [], False, 0
-        self.settled = self.added - len(self._waiting)
+        self.settled += len(outcome.persists)
         self._told.stored(outcome)
         if not self._busy and not self._ended:
             self._next()

@@ -110,6 +110,7 @@ class LinkConfig:
 
     address: str = ""  # where to dial; empty to be dialled
     role: Role = "peer"  # what the neighbour is to this broker
+    token: Path | None = None  # a file with the token that the neighbour is shown
 
     def __post_init__(self) -> None:
         if self.address:
@@ -139,6 +140,7 @@ class BrokerConfig:
     model: str = "covering"  # of the routing table; neighbours have the same
     advertised: bool = False  # publishers advertise
     workers: int = 1  # processes
+    host: str = ""  # with several workers: the name by which clients reach this machine
     uvloop: bool = False
     tls: TlsConfig = TlsConfig()
     auth: AuthConfig = AuthConfig()

@@ -25,7 +25,7 @@ def facts_of(node: Node) -> dict[str, Any]:
         "process": os.getpid(),
         "at": now.utc,
         "uptime": now.monotonic - node.started.monotonic,
-        "counts": dict(node.counts),
+        "counts": dict(node.counts) | ({} if node.gate is None else dict(node.gate.counts)),
         "bytes received": node.bytes_received,
         "bytes sent": node.bytes_sent,
         "bytes unsent": sum(connection.unsent for connection in node.connections.values()),

@@ -1,5 +1,8 @@
 """The first frame of a connection. Law: until it has been answered nothing else that the connection sends is looked at;
 what an unknown peer can make a broker read is one hello of at most 16 KiB, and what came in the same read.
+
+The hello of a broker may have 256 KiB, because it carries what its routing table has learnt; only a broker that has
+neighbours reads so much.
 """
 
 from __future__ import annotations
@@ -14,13 +17,16 @@ from weft.broker.messages import Hello
 from weft.errors import RemoteProtocolError
 
 MOST_HELLO = 16 << 10  # bytes
+MOST_LINK_HELLO = 256 << 10
 
 _LENGTH = Struct(">I")
-_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Hello | LinkHello)
+_LINK_TAG = LinkHello.__struct_config__.tag  # the first element of the array, after its own first byte
+_client: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Hello)
+_both: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Hello | LinkHello)
 
 
 class FirstFrame:
-    """Reads one hello. `rest` is what came behind it.
+    """Reads one hello, of a broker only with `links`. `rest` is what came behind it.
 
     >>> from weft.broker.codec import encode
     >>> from weft.broker.messages import Ping
@@ -29,7 +35,8 @@ class FirstFrame:
     ('s', 5)
     """
 
-    def __init__(self, most: int = MOST_HELLO) -> None:
+    def __init__(self, links: bool = False, most: int = MOST_HELLO) -> None:
+        self._links = links
         self._most = most
         self._parts = bytearray()
         self.rest = b""
@@ -42,13 +49,16 @@ class FirstFrame:
             return None
         (size,) = _LENGTH.unpack_from(parts)
         if size > self._most:
-            raise RemoteProtocolError(f"a connection begins with a hello of at most {self._most:,} bytes")
+            if self._links and size <= MOST_LINK_HELLO and len(parts) < 6:
+                return None  # its tag will tell
+            if not self._links or size > MOST_LINK_HELLO or parts[5] != _LINK_TAG:
+                raise RemoteProtocolError(f"a connection begins with a hello of at most {self._most:,} bytes")
         if len(parts) < 4 + size:
             return None
         frame, self.rest = bytes(parts[4 : 4 + size]), bytes(parts[4 + size :])
         parts.clear()
         try:
-            hello: Hello | LinkHello = _decoder.decode(frame)
+            hello: Hello | LinkHello = (_both if self._links else _client).decode(frame)
             return hello
         except (ValueError, RecursionError, OverflowError):
             raise RemoteProtocolError("a connection begins with a hello") from None

@@ -32,7 +32,7 @@ class Gate:
     ) -> None:
         self.tokens = tokens
         self._certificates = certificates
-        self._limits = limits or LoginLimits()
+        self._limits = LoginLimits() if limits is None else limits
         self._lines = lines or LogLines(level="error")
         self.counts = Counter({"logins": 0, "logins refused": 0, "logins not tried": 0})
 
@@ -56,12 +56,21 @@ class Gate:
             except AccessError as error:
                 self.failed(peer, str(error))
                 raise
+            except Exception as error:  # whatever a stranger sends must neither get in nor end the broker
+                self.failed(peer, f"unexpected: {type(error).__name__}")
+                raise AccessError("the credentials cannot be read") from None
             self._limits.succeeded(peer.host)
             self.counts["logins"] += 1
             self._lines.debug("login", principal=identity.principal, host=peer.host)
             return identity
 
         return check
+
+    def authenticate_answer(self, peer: Peer) -> Authenticate | None:
+        """What says who has answered where we have dialled; None if TLS, or the file system, has seen to that."""
+        if peer.der is not None or not peer.host or self.tokens is None:
+            return None
+        return self.authenticate(peer)
 
     def failed(self, peer: Peer, reason: str) -> None:
         """A peer that is not known did something wrong."""

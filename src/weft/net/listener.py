@@ -40,9 +40,9 @@ class Listener:
 
 
 async def listen(
-    accept: Callable[[], asyncio.Protocol], address: Address, tls: ssl.SSLContext | None = None
+    accept: Callable[[], asyncio.Protocol], address: Address, tls: ssl.SSLContext | None = None, *, shared: bool = False
 ) -> Listener:
-    """Accept connections at an address. Raises OptionError if that is not possible."""
+    """Accept connections at an address, which may be shared with other processes. Raises OptionError."""
     if address.tls and tls is None:
         raise OptionError(f"{address} needs a certificate and a key")
     loop = asyncio.get_running_loop()
@@ -57,7 +57,13 @@ async def listen(
             host = "127.0.0.1"  # or two ports are taken, one for each version of IP
         secured, patience = (tls, HANDSHAKE) if address.tls else (None, None)
         server = await loop.create_server(
-            accept, host, address.port, backlog=BACKLOG, ssl=secured, ssl_handshake_timeout=patience
+            accept,
+            host,
+            address.port,
+            backlog=BACKLOG,
+            ssl=secured,
+            ssl_handshake_timeout=patience,
+            reuse_port=True if shared else None,
         )
     except (OSError, UnicodeError) as error:
         raise OptionError(f"cannot listen at {address}: {getattr(error, 'strerror', None) or error}") from error

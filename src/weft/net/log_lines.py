@@ -36,7 +36,9 @@ class LogLines:
         level: Level = "info",
         write: Callable[[str], Any] | None = None,
         now: Callable[[], str] | None = None,
+        **always: Any,
     ) -> None:
+        self._always = always  # fields of every line
         self._json = style == "json"
         self._least = _LEVELS[level]
         self._write = write or _to_stderr
@@ -74,6 +76,7 @@ class LogLines:
             self._put(level, event, fields)
 
     def _put(self, level: str, event: str, fields: dict[str, Any]) -> None:
+        fields = {**self._always, **fields}
         if self._json:
             row = {"at": self._now(), "level": level, "event": event, **{k: _cut(v) for k, v in fields.items()}}
             self._write(json.dumps(row, default=str))

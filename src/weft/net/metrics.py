@@ -23,6 +23,9 @@ _NODE = {
     "garbled connections": ("connections_garbled", "Connections that sent what cannot be read."),
     "events received": ("events_received", "Events that clients published."),
     "events delivered": ("events_delivered", "Deliveries of events to clients."),
+    "logins": ("logins", "Clients and neighbours that have said who they are."),
+    "logins refused": ("logins_refused", "Those that were refused, or sent something else."),
+    "logins not tried": ("logins_not_tried", "Connections of addresses that have failed too often."),
     "turns": ("turns", "Turns of the event loop that had work."),
 }
 

@@ -20,10 +20,10 @@ from weft.broker.codec import encode
 from weft.broker.core import Core
 from weft.broker.effects import Close, ConnectionId, Effect, Persist, Send, SetTimer
 from weft.broker.greeting import REFUSED
-from weft.broker.link_messages import IncomingMessage
-from weft.broker.messages import Bye, Deliver, Publish
+from weft.broker.link_messages import IncomingMessage, LinkMessage
+from weft.broker.messages import BrokerMessage, Bye, Deliver, Publish
 from weft.broker.rules import Rules
-from weft.errors import LogError, OptionError, RemoteProtocolError, WeftError
+from weft.errors import BrokerError, LocalProtocolError, LogError, OptionError, RemoteProtocolError, WeftError
 from weft.log.base import Log, Offset
 from weft.log.memory import MemoryLog
 from weft.net.addresses import Address
@@ -33,7 +33,7 @@ from weft.net.facts import facts_of
 from weft.net.gate import Gate
 from weft.net.listener import Listener, listen
 from weft.net.log_lines import LogLines
-from weft.net.server_connection import ServerConnection
+from weft.net.server_connection import Door, ServerConnection
 from weft.routing.table import Role
 
 _COUNTS = (
@@ -100,9 +100,15 @@ class Node:
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
-    async def listen(self, address: Address, tls: ssl.SSLContext | None = None) -> Address:
-        """Accept connections at an address. Returns it with the port that was taken. Raises OptionError."""
-        listener = await listen(self.new_connection, address, tls)
+    async def listen(
+        self, address: Address, tls: ssl.SSLContext | None = None, *, shared: bool = False, trusted: bool = False
+    ) -> Address:
+        """Accept connections at an address. Returns it with the port that was taken. Raises OptionError.
+
+        Other processes may listen at a `shared` address, too. Nobody is asked for credentials at a `trusted` one.
+        """
+        door = Door(address, trusted)
+        listener = await listen(lambda: self.new_connection("", door), address, tls, shared=shared)
         self.listeners.append(listener)
         return listener.address
 
@@ -137,7 +143,7 @@ class Node:
     async def _wait_for_end(self) -> None:
         try:
             await asyncio.shield(self.ended)
-        except (WeftError, AssertionError):
+        except WeftError:
             return  # whoever waits for `ended` is told
 
     async def _stored(self) -> None:
@@ -186,14 +192,17 @@ class Node:
         self.lines.error("failed", error=f"{type(error).__name__}: {error}", at=_place(error))
         for listener in self.listeners:
             listener.stop()
+        if not isinstance(error, WeftError):
+            cause, error = error, BrokerError(f"the broker has failed ({error!r}); it recovers when it starts again")
+            error.__cause__ = cause
         self._finish(error)
 
     # -- connections -----------------------------------------------------------------------------------
 
-    def new_connection(self, neighbour: str = "") -> ServerConnection:
+    def new_connection(self, neighbour: str = "", door: Door | None = None) -> ServerConnection:
         """A connection that is about to be opened, to a neighbour if it is dialled."""
         self._numbers += 1
-        return ServerConnection(self, ConnectionId(f"c{self._numbers}"), neighbour)
+        return ServerConnection(self, ConnectionId(f"c{self._numbers}"), neighbour, door)
 
     def opened(self, connection: ServerConnection) -> None:
         """A connection is there."""
@@ -205,16 +214,18 @@ class Node:
             connection.send(encode([Bye("busy", reason)]))
             connection.close()
             return
-        if self.gate is not None and not connection.neighbour and not self.gate.may_try(connection.peer):
+        gate = None if connection.door is None or connection.door.trusted else self.gate
+        if gate is not None and not gate.may_try(connection.peer):
             self._leaving.add(connection)
             connection.send(encode([REFUSED]))
             connection.close()
             return
         self.connections[connection.id] = connection
         if connection.neighbour:
-            self._do(self.core.dialled, connection.id, connection.neighbour)
+            answered = None if self.gate is None else self.gate.authenticate_answer(connection.peer)
+            self._do(lambda now: self.core.dialled(connection.id, connection.neighbour, now, answered))
             return
-        authenticate = None if self.gate is None else self.gate.authenticate(connection.peer)
+        authenticate = None if gate is None else gate.authenticate(connection.peer)
         self._do(lambda now: self.core.connected(connection.id, now, authenticate))
 
     def link(self, peer: str, role: Role) -> None:
@@ -306,9 +317,8 @@ class Node:
             if isinstance(effect, Send):
                 connection = self.connections.get(effect.connection)
                 if connection is not None:
-                    connection.send(encode(effect.messages))
+                    self._send(connection, effect.messages)
                     self.counts["events delivered"] += [type(message) for message in effect.messages].count(Deliver)
-                    self._dirty[connection] = None
             elif isinstance(effect, Persist):
                 self.committer.add(effect)
                 if source is not None and effect.group.events is not None:
@@ -323,6 +333,16 @@ class Node:
         if not self._turning and effects:
             self._turning = True
             self._loop.call_soon(self._end_turn)
+
+    def _send(self, connection: ServerConnection, messages: list[BrokerMessage | LinkMessage]) -> None:
+        """Send at the end of the turn. What fits no frame ends its connection, and nobody else's."""
+        try:
+            connection.send(encode(messages))
+        except LocalProtocolError as error:
+            self.lines.error("not sent", connection=connection.id, reason=error)
+            self._dismiss(connection, Bye("internal", "the broker could not send a message; see its log"))
+        else:
+            self._dirty[connection] = None
 
     def _end_turn(self) -> None:
         self._turning = False
@@ -356,6 +376,7 @@ class Node:
         if outcome.full:
             self.lines.error("log full", reason=outcome.full)
             ticket = outcome.persists[outcome.stored].ticket
+            self.committer.forget()  # also what the core has just asked for: it takes that back
             self._do(lambda now: self.core.rejected(ticket, outcome.full, now))
             self.when_full()
         self._watch_backlog()

@@ -30,9 +30,9 @@ def outgoing(
 
     Bytes are sent as they are, a string as UTF-8 text, and anything else as JSON.
 
-    >>> outgoing({"magnitude": 5.2}, payload={"felt": 12})
-    Outgoing(attributes=b'\\x81\\xa9magnitude\\xcb@\\x14\\xcc\\xcc\\xcc\\xcc\\xcc\\xcd', payload=b'{"felt":12}', \
-datacontenttype='application/json', ttl=0, receipt=None, position=0)
+    >>> sent = outgoing({"magnitude": 5.2}, payload={"felt": 12})
+    >>> sent.payload, sent.datacontenttype
+    (b'{"felt":12}', 'application/json')
     """
     attributes = attributes_of(event)
     for value in attributes.values():

@@ -29,6 +29,7 @@ class Security:
     def __init__(self, config: BrokerConfig, schema: Schema | None, lines: LogLines) -> None:
         auth = config.auth
         self._lines = lines
+        self._links = config.links
         self._keys: WatchedFile[TokenKeys] | None = None
         self._access: WatchedFile[Rules] | None = None
         self.gate: Gate | None = None
@@ -47,6 +48,17 @@ class Security:
     def rules(self) -> Rules | None:
         """The access rules; None where there are none, and everything is allowed."""
         return None if self._access is None else self._access.value
+
+    def link_credentials(self, peer: str) -> bytes:
+        """What a neighbour is shown: the token in its file, which is read each time."""
+        link = self._links.get(peer)
+        if link is None or link.token is None:
+            return b""
+        try:
+            return link.token.read_bytes().strip()
+        except OSError as error:
+            self._lines.error("no token for a link", peer=peer, file=link.token, reason=error.strerror)
+            return b""
 
     def poll(self, node: Node) -> None:
         """Look at the files, and let what they say hold."""

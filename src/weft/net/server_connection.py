@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from weft.broker.codec import client_messages
 from weft.broker.effects import ConnectionId
 from weft.errors import RemoteProtocolError
+from weft.net.addresses import Address
 from weft.net.first_frame import FirstFrame
 
 if TYPE_CHECKING:
@@ -34,24 +35,34 @@ class Peer(NamedTuple):
         return self.address.rpartition(":")[0]
 
 
+class Door(NamedTuple):
+    """Where connections are accepted."""
+
+    address: Address
+    trusted: bool = False  # whoever can connect may do everything
+
+
 class ServerConnection(asyncio.Protocol):
     """A connection that a client or another broker has opened, or that was dialled to a neighbour."""
 
-    def __init__(self, node: Node, id: ConnectionId, neighbour: str = "") -> None:
+    def __init__(self, node: Node, id: ConnectionId, neighbour: str = "", door: Door | None = None) -> None:
         self.id = id
         self.neighbour = neighbour  # to whom it was dialled; empty if it was accepted
+        self.door = door  # where it was accepted; None if it was dialled
         self.gone = asyncio.Event()
         self.peer = Peer("")
         self.ended = False  # the core no longer knows it
-        self.publishes = False
         self.received = 0  # bytes
         self.sent = 0
         self._node = node
-        self._first = None if neighbour else FirstFrame()  # until the peer has said who it is
+        self._first = (
+            None if neighbour else FirstFrame(links=bool(node.core.links()))
+        )  # until the peer has said who it is
         self._reader = client_messages()
         self._parts: list[bytes] = []  # to be written at the end of the turn
         self._transport: asyncio.Transport | None = None
         self._held: set[str] = set()  # why nothing is read
+        self._paused = False  # nothing is read
         self._abort: asyncio.TimerHandle | None = None
 
     # -- what the transport says -----------------------------------------------------------------------
@@ -138,15 +149,17 @@ class ServerConnection(asyncio.Protocol):
     def hold(self, why: str) -> None:
         """Read nothing more until `read_on` was called for every reason."""
         transport = self._transport
-        if transport is not None and not self._held and not transport.is_closing():
-            transport.pause_reading()
         self._held.add(why)
+        if transport is not None and not self._paused and not transport.is_closing():
+            self._paused = True
+            transport.pause_reading()
 
     def read_on(self, why: str) -> None:
         """A reason not to read is gone."""
         self._held.discard(why)
         transport = self._transport
-        if transport is not None and not self._held and not transport.is_closing() and not transport.is_reading():
+        if transport is not None and self._paused and not self._held and not transport.is_closing():
+            self._paused = False
             transport.resume_reading()
 
     def close(self) -> None:
@@ -163,6 +176,12 @@ class ServerConnection(asyncio.Protocol):
         self.ended = True
         if self._transport is not None:
             self._transport.abort()
+
+    @property
+    def host(self) -> str:
+        """The address of this machine that the peer has connected to; empty for a Unix socket."""
+        name = None if self._transport is None else self._transport.get_extra_info("sockname")
+        return str(name[0]) if isinstance(name, tuple) else ""
 
     @property
     def unsent(self) -> int:

@@ -192,7 +192,7 @@ class SubscriptionHandle:
                 self.resets += 1
             return []
         if isinstance(notice, Ended):
-            return self.over(_error(notice.code, notice.reason) if notice.code else None)
+            return self.over(refusal(notice.code, notice.reason) if notice.code else None)
         if notice.about == "complete":
             done, self._completing = self._completing, []
             for each in done:
@@ -201,10 +201,10 @@ class SubscriptionHandle:
         waiter = notice.waiter
         assert isinstance(waiter, Waiter)
         self._waiters.pop(waiter, None)
-        waiter.finish(error=_error(notice.code, notice.reason) if notice.code else None)
+        waiter.finish(error=refusal(notice.code, notice.reason) if notice.code else None)
         done = [waiter]
         if notice.about == "subscribe" and notice.code:
-            done += self.over(_error(notice.code, notice.reason))
+            done += self.over(refusal(notice.code, notice.reason))
         return done
 
     def letters(self, notice: Letters) -> list[Waiter]:
@@ -212,7 +212,7 @@ class SubscriptionHandle:
         waiter = notice.request.waiter
         assert isinstance(waiter, Waiter)
         self._waiters.pop(waiter, None)
-        waiter.finish(notice.answer, _error(notice.code, notice.reason) if notice.code else None)
+        waiter.finish(notice.answer, refusal(notice.code, notice.reason) if notice.code else None)
         return [waiter]
 
     def over(self, error: WeftError | None) -> list[Waiter]:
@@ -231,7 +231,8 @@ class SubscriptionHandle:
         return done
 
 
-def _error(code: str, reason: str) -> WeftError:
+def refusal(code: str, reason: str) -> WeftError:
+    """The error of a request that the broker refused."""
     if code == "access":
         return AccessError(reason)
     if code == "filter":

@@ -17,6 +17,7 @@ _ALGORITHMS = {"oct": "HS256", "RSA": "RS256", "OKP": "EdDSA"}
 _SECRET = 32  # bytes
 _RSA = 2_048  # bits
 _MOST = 100  # keys in a file
+_MISSING = "tokens need more than the library: install weft[broker]"
 
 
 class TokenKey(NamedTuple):
@@ -52,10 +53,20 @@ def read_keys(file: Path) -> TokenKeys:
     return keys
 
 
-def _read(row: Any, place: str) -> TokenKey:
-    from jwt import PyJWK
-    from jwt.exceptions import PyJWTError
+def jwt_library() -> Any:
+    """The module that reads and writes tokens. Raises OptionError without the extra `broker`."""
+    try:
+        import jwt
+        from jwt.algorithms import has_crypto
+    except ImportError:
+        raise OptionError(_MISSING) from None
+    if not has_crypto:
+        raise OptionError(_MISSING)
+    return jwt
 
+
+def _read(row: Any, place: str) -> TokenKey:
+    jwt = jwt_library()
     if not isinstance(row, dict):
         raise OptionError(f"{place} is not a JSON object")
     kind, name = row.get("kty"), row.get("kid", "")
@@ -71,8 +82,8 @@ def _read(row: Any, place: str) -> TokenKey:
     if kind != "oct" and "d" in row:
         raise OptionError(f"{place} is a private key; a broker only needs the public half: keep the other to yourself")
     try:
-        key = PyJWK(row, algorithm=algorithm).key
-    except (PyJWTError, ValueError, TypeError, KeyError):
+        key = jwt.PyJWK(row, algorithm=algorithm).key
+    except (jwt.PyJWTError, ValueError, TypeError, KeyError):
         raise OptionError(f"{place} is damaged, or lacks a part") from None
     if kind == "oct" and len(key) < _SECRET:
         raise OptionError(f"{place} is too short; a secret has at least {_SECRET} random bytes")

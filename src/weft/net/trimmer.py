@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from weft.errors import LogFailedError, WeftError
 from weft.log.retention import Retention, trim_point
 from weft.net.clock import clock
 
@@ -42,7 +43,12 @@ class Trimmer:
             except TimeoutError:
                 pass
             self._wake.clear()
-            await self.round()
+            try:
+                await self.round()
+            except LogFailedError:
+                raise  # the node ends
+            except WeftError as error:
+                self._node.lines.warning("not trimmed", reason=error)
 
     async def round(self) -> int:
         """Remove what may be removed now. Returns the number of events."""

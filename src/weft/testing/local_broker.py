@@ -141,7 +141,7 @@ class _Running:
             self._thread.join()
             raise self._error
         assert self._node is not None
-        self.address = self._node.addresses[0]
+        self.address: Address = self._node.addresses[0]
 
     def _run(self) -> None:
         try:

@@ -1,0 +1,141 @@
+"""A load for brokers over real sockets, and what it costs them. Laws: the broker is a process of its own, whose
+processor time is counted; a run is over when every delivery that is due has arrived; the load is encoded beforehand.
+
+Ten connections share the subscriptions, one publisher sends. Brokers that do not filter by content get the event to
+whoever subscribed to its symbol; what their consumers would then have to filter is not counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any, Protocol, cast
+
+_TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One run: seconds of the clock and of the broker's processor."""
+
+    events: int
+    deliveries: int
+    wall: float
+    cpu: float
+
+    @property
+    def micros(self) -> float:
+        """Microseconds of the broker's processor for each event."""
+        return 1e6 * self.cpu / self.events
+
+    @property
+    def rate(self) -> float:
+        """Events a second."""
+        return self.events / self.wall
+
+
+def cpu_of(pids: Sequence[int]) -> float:
+    """Seconds of processor time that processes have used, all threads included."""
+    total = 0.0
+    for pid in pids:
+        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
+            fields = file.read().rpartition(")")[2].split()
+        total += (int(fields[11]) + int(fields[12])) / _TICKS
+    return total
+
+
+def rss_of(pids: Sequence[int]) -> int:
+    """Bytes of memory that processes hold."""
+    total = 0
+    for pid in pids:
+        with open(f"/proc/{pid}/statm", encoding="ascii") as file:
+            total += int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return total
+
+
+class Reader(Protocol):
+    """What reads one connection of a protocol: it counts deliveries, and may answer."""
+
+    deliveries: int
+
+    def feed(self, data: bytes) -> bytes:
+        """What is to be sent back."""
+
+
+class Wire(asyncio.Protocol):
+    """One connection of a load."""
+
+    def __init__(self, reader: Reader) -> None:
+        self.reader = reader
+        self.transport = cast("asyncio.Transport", None)
+        self.news = asyncio.Event()
+        self.free = asyncio.Event()
+        self.free.set()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """It is open."""
+        self.transport = cast("asyncio.Transport", transport)
+        self.transport.set_write_buffer_limits(1 << 20)
+
+    def data_received(self, data: bytes) -> None:
+        """Some bytes."""
+        answer = self.reader.feed(data)
+        if answer:
+            self.transport.write(answer)
+        self.news.set()
+
+    def pause_writing(self) -> None:
+        """Much waits to be written."""
+        self.free.clear()
+
+    def resume_writing(self) -> None:
+        """Little waits to be written."""
+        self.free.set()
+
+    async def until(self, done: Callable[[], Any], patience: float = 120.0) -> None:
+        """Wait for something that the reader sees."""
+        async with asyncio.timeout(patience):
+            while not done():
+                self.news.clear()
+                await self.news.wait()
+
+
+async def open_wire(host: str, port: int, reader: Reader) -> Wire:
+    """A connection."""
+    loop = asyncio.get_running_loop()
+    return (await loop.create_connection(lambda: Wire(reader), host, port))[1]
+
+
+async def flood(  # noqa: PLR0913, PLR0917 - the parts of a load
+    publisher: Wire,
+    consumers: Sequence[Wire],
+    parts: Sequence[tuple[int, bytes]],
+    due: int,
+    pids: Sequence[int],
+    confirmed: Callable[[], int] | None = None,
+    window: int = 4_000,
+) -> Measured:
+    """Publish all parts, each a number of events as bytes, and wait until every delivery that is due has arrived."""
+    before = [wire.reader.deliveries for wire in consumers]
+    sent, cpu, start = 0, cpu_of(pids), perf_counter()
+    base = confirmed() if confirmed is not None else 0
+    for count, data in parts:
+        if confirmed is not None:
+            allowed = sent - window
+            await publisher.until(lambda allowed=allowed: confirmed() - base > allowed)  # type: ignore[misc]
+        await publisher.free.wait()
+        publisher.transport.write(data)
+        sent += count
+    if confirmed is not None:
+        await publisher.until(lambda: confirmed() - base >= sent)
+
+    def arrived() -> int:
+        return sum(wire.reader.deliveries for wire in consumers) - sum(before)
+
+    async with asyncio.timeout(300):
+        while arrived() < due:
+            await asyncio.sleep(0.002)
+    return Measured(sent, arrived(), perf_counter() - start, cpu_of(pids) - cpu)

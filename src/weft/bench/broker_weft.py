@@ -1,0 +1,160 @@
+"""Weft under the load of `broker_load`: `weft serve` as a process, spoken to in bare frames."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from weft.bench.broker_load import Measured, Wire, flood, open_wire
+from weft.broker.codec import encode
+from weft.broker.frames import FrameReader
+from weft.broker.messages import Ack, Deliver, Hello, Publish, Published, QueueNumber, SubNumber, Subscribe
+from weft.log.base import Offset
+from weft.net.addresses import Address
+
+CONNECTIONS = 10
+_DELIVER, _PUBLISHED, _ACCEPTED, _COMPLETE, _WELCOME, _FAILED = 38, 33, 35, 36, 32, 37
+_delivers = msgspec.msgpack.Decoder(Deliver)
+_published = msgspec.msgpack.Decoder(Published)
+
+
+class WeftBroker:
+    """`weft serve` as a process, with its log in a directory, or in memory."""
+
+    def __init__(self, data: Path | None, *settings: str, listen: str = "weft://127.0.0.1:0") -> None:
+        where = ["--memory"] if data is None else ["--data", str(data)]
+        self._command = [sys.executable, "-m", "weft", "serve", "--listen", listen, *where, *settings]
+
+    def __enter__(self) -> Self:
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("WEFT_")}
+        self._process = subprocess.Popen(self._command, stderr=subprocess.PIPE, encoding="utf-8", env=environment)
+        assert self._process.stderr is not None
+        lines = []
+        for line in self._process.stderr:
+            lines.append(line)
+            if found := re.search(r" listening address=(\S+)", line):
+                self.address = Address.parse(found[1])
+            if " info ready " in line:
+                return self
+        raise OSError(f"the broker did not start: {''.join(lines)}")
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        assert self._process.stderr is not None
+        self._process.stderr.close()
+
+    @property
+    def pids(self) -> list[int]:
+        """The process."""
+        return [self._process.pid]
+
+
+class WeftReader:
+    """Counts what a broker says; acknowledges the last delivery of each read if `acking`."""
+
+    def __init__(self, acking: bool = False) -> None:
+        self.deliveries = 0
+        self.upto = 0
+        self.accepted = self.complete = self.failed = self.welcome = 0
+        self._acking = acking
+        self._frames = FrameReader()
+
+    def feed(self, data: bytes) -> bytes:
+        """Read some bytes; returns the acknowledgement."""
+        last = None
+        for frame in self._frames.feed(data):
+            tag = frame[1]
+            if tag == _DELIVER:
+                self.deliveries += 1
+                last = frame
+            elif tag == _PUBLISHED:
+                self.upto = _published.decode(frame).upto
+            elif tag == _ACCEPTED:
+                self.accepted += 1
+            elif tag == _COMPLETE:
+                self.complete += 1
+            elif tag == _WELCOME:
+                self.welcome += 1
+            elif tag == _FAILED:
+                self.failed += 1
+        if last is None or not self._acking:
+            return b""
+        message = _delivers.decode(last)
+        return encode([Ack(message.queue, Offset(message.offset + 1))]) if message.offset else b""
+
+
+def _answered(reader: WeftReader, count: int, complete: bool) -> bool:
+    return reader.accepted + reader.failed >= count and (not complete or reader.complete + reader.failed >= count)
+
+
+class WeftLoad:
+    """Ten consumers and a publisher of one broker, or of two."""
+
+    def __init__(self, durable: bool) -> None:
+        self.durable = durable
+        self.consumers: list[Wire] = []
+        self.sequence = 0
+
+    async def open(
+        self, texts: Sequence[str], consume: Address, publish: Address | None = None, *, complete: bool = False
+    ) -> None:
+        """Connect and subscribe; wait until everything is active at every broker, if that is wanted."""
+        publish = publish or consume
+        for number in range(CONNECTIONS):
+            reader = WeftReader(acking=self.durable)
+            wire = await open_wire(consume.host, consume.port, reader)
+            name = f"consumer-{number}" if self.durable else ""
+            mine = [
+                Subscribe(SubNumber(n), text, QueueNumber(0)) for n, text in enumerate(texts[number::CONNECTIONS], 1)
+            ]
+            wire.transport.write(encode([Hello(session=name)]))
+            for at in range(0, len(mine), 1_000):
+                wire.transport.write(encode(mine[at : at + 1_000]))
+                await wire.until(partial(_answered, reader, min(at + 1_000, len(mine)), complete), 600)
+            if reader.failed:
+                raise OSError(f"{reader.failed} subscriptions were refused")
+            self.consumers.append(wire)
+        self._reader = WeftReader()
+        self.publisher = await open_wire(publish.host, publish.port, self._reader)
+        self.publisher.transport.write(encode([Hello(session="publisher" if self.durable else "")]))
+        await self.publisher.until(lambda: self._reader.welcome)
+
+    def parts(self, events: Sequence[dict[str, object]], size: int) -> list[tuple[int, bytes]]:
+        """Events as bytes, some at a time."""
+        payload, parts = b"x" * 130, []
+        for at in range(0, len(events), size):
+            some = events[at : at + size]
+            messages = [
+                Publish.of(self.sequence + n if self.durable else 0, each, payload) for n, each in enumerate(some, 1)
+            ]
+            self.sequence += len(some)
+            parts.append((len(some), encode(messages)))
+        return parts
+
+    async def run(self, events: Sequence[dict[str, object]], due: int, pids: Sequence[int]) -> Measured:
+        """Publish events, and wait for their deliveries."""
+        parts = self.parts(events, 100)
+        confirmed = (lambda: self._reader.upto) if self.durable else None
+        return await flood(self.publisher, self.consumers, parts, due, pids, confirmed)
+
+    def close(self) -> None:
+        """Cut every connection."""
+        for wire in [*self.consumers, self.publisher]:
+            wire.transport.abort()

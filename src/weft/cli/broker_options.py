@@ -1,0 +1,67 @@
+"""How commands reach a broker: the options that they share. Law: a token never stands on a command line."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from weft.errors import OptionError
+
+if TYPE_CHECKING:
+    from weft.net.client_sync import SyncClient
+
+Brokers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--broker",
+        metavar="ADDRESS",
+        envvar="WEFT_BROKER",
+        help="The broker: weft://host:port, weft+tls://host:port or weft+unix:///path; several are tried in turn.",
+        show_default="weft://localhost",
+    ),
+]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--token-file",
+        metavar="FILE",
+        help="A file with your token; without it the environment variable WEFT_TOKEN counts.",
+        show_default=False,
+    ),
+]
+Authority = Annotated[
+    Path | None,
+    typer.Option("--ca", metavar="FILE", help="The authorities to trust, PEM, for weft+tls.", show_default=False),
+]
+Certificate = Annotated[
+    Path | None,
+    typer.Option("--cert", metavar="FILE", help="Your certificate with its key, PEM.", show_default=False),
+]
+
+
+def client_of(
+    brokers: list[str] | None,
+    token_file: Path | None,
+    authority: Path | None,
+    certificate: Path | None,
+    name: str = "",
+) -> SyncClient:
+    """A client as the options say; to be used in `with`. Raises OptionError."""
+    from weft.net.client_sync import connect_sync
+
+    token = os.environ.get("WEFT_TOKEN") or None
+    if token_file is not None:
+        try:
+            token = token_file.read_text(encoding="utf-8").strip()
+        except UnicodeDecodeError:
+            raise OptionError(f"{token_file} is not a token: it is not text") from None
+    return connect_sync(
+        brokers or "weft://localhost",
+        name=name,
+        token=token,
+        ca=None if authority is None else str(authority),
+        certificate=None if certificate is None else (str(certificate), str(certificate)),
+    )

@@ -1,0 +1,148 @@
+"""`weft dead`: events that a subscriber failed to handle. No logic of its own: `weft.net.client_sync` has it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from weft.cli.broker_options import Authority, Brokers, Certificate, TokenFile, client_of
+from weft.cli.shell import AsJson, Commands, console, emit, say
+
+if TYPE_CHECKING:
+    from weft.net.client_sync import SyncClient
+
+dead = typer.Typer(cls=Commands, no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the subscription.", show_default=False)]
+Shared = Annotated[bool, typer.Option("--shared", help="It is a name that several share.")]
+Offsets = Annotated[list[int] | None, typer.Argument(metavar="[OFFSET]...", help="Which letters.", show_default=False)]
+All = Annotated[bool, typer.Option("--all", help="All of them.")]
+
+
+@dead.command("list")
+def list_letters(  # noqa: PLR0913, PLR0917 - a command has its options
+    name: Name,
+    shared: Shared = False,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Show at most N.")] = 100,
+    brokers: Brokers = None,
+    token_file: TokenFile = None,
+    authority: Authority = None,
+    certificate: Certificate = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the dead letters of a subscription; whoever consumes it is not disturbed.
+
+    \\b
+    Example:
+      $ weft dead list alerts
+    """
+    from weft.cli.event_rows import plain
+
+    with client_of(brokers, token_file, authority, certificate) as client:
+        letters = client.dead(name, shared=shared, limit=limit)
+    if as_json:
+        emit(
+            [
+                {
+                    "offset": each.offset,
+                    "failures": each.failures,
+                    "reason": each.reason,
+                    "died_at": each.died_at.isoformat(),
+                    "attributes": plain(each.attributes),
+                    "payload_bytes": len(each.payload),
+                }
+                for each in letters
+            ]
+        )
+        return
+    from rich.table import Table
+    from rich.text import Text
+
+    if not letters:
+        say(f"{name} has no dead letters")
+        return
+    table = Table("offset", "failures", "reason", "died", "attributes")
+    for each in letters:
+        row = (
+            str(each.offset),
+            str(each.failures),
+            each.reason,
+            f"{each.died_at:%Y-%m-%d %H:%M:%S}",
+            json.dumps(plain(each.attributes), ensure_ascii=False),
+        )
+        table.add_row(*map(Text, row))
+    console().print(table)
+
+
+@dead.command()
+def retry(  # noqa: PLR0913, PLR0917 - a command has its options
+    name: Name,
+    offsets: Offsets = None,
+    every: All = False,
+    shared: Shared = False,
+    brokers: Brokers = None,
+    token_file: TokenFile = None,
+    authority: Authority = None,
+    certificate: Certificate = None,
+    as_json: AsJson = False,
+) -> None:
+    """Deliver dead letters once more, to whoever consumes the subscription now.
+
+    \\b
+    Example:
+      $ weft dead retry alerts 17 23
+    """
+    with client_of(brokers, token_file, authority, certificate) as client:
+        wanted = _wanted(client, name, shared, offsets, every)
+        done: list[int] = []
+        for at in range(0, len(wanted), _SOME):
+            done += client.retry_dead(name, *wanted[at : at + _SOME], shared=shared)
+    _answer("delivered again", done, wanted, as_json, "is anybody connected, with room for them?")
+
+
+@dead.command()
+def drop(  # noqa: PLR0913, PLR0917 - a command has its options
+    name: Name,
+    offsets: Offsets = None,
+    every: All = False,
+    shared: Shared = False,
+    brokers: Brokers = None,
+    token_file: TokenFile = None,
+    authority: Authority = None,
+    certificate: Certificate = None,
+    as_json: AsJson = False,
+) -> None:
+    """Remove dead letters for good.
+
+    \\b
+    Example:
+      $ weft dead drop alerts --all
+    """
+    with client_of(brokers, token_file, authority, certificate) as client:
+        wanted = _wanted(client, name, shared, offsets, every)
+        done: list[int] = []
+        for at in range(0, len(wanted), _SOME):
+            done += client.drop_dead(name, *wanted[at : at + _SOME], shared=shared)
+    _answer("removed", done, wanted, as_json, "the others are no dead letters")
+
+
+_SOME = 500  # letters in one request
+_MOST = 1_000_000  # letters with --all
+
+
+def _wanted(client: SyncClient, name: str, shared: bool, offsets: list[int] | None, every: bool) -> list[int]:
+    if bool(offsets) == every:
+        raise typer.BadParameter("name the offsets of the letters, or pass --all")
+    return offsets or [each.offset for each in client.dead(name, shared=shared, limit=_MOST)]
+
+
+def _answer(what: str, done: list[int], wanted: list[int], as_json: bool, hint: str) -> None:
+    if as_json:
+        emit({"offsets": done})
+    else:
+        rest = f" of {len(wanted):,}; {hint}" if len(done) < len(wanted) else ""
+        say(f"{len(done):,} {what}{rest}")
+    if len(done) < len(wanted):
+        raise typer.Exit(1)

@@ -1,0 +1,118 @@
+"""Events of several files and pipes, one after the other. Law: lines are read as they come, so that a pipe may be
+endless; what is not an event is reported at once, with its place, and the others go on.
+"""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+from weft.cli.arguments import read_event
+from weft.cli.event_files import read_events
+from weft.cli.shell import say
+from weft.errors import EventError
+from weft.model.event import Event
+from weft.model.schema import Schema
+
+_TABLES = (".csv", ".parquet", ".pq")
+_REPORTED = 1_000  # bad events that are remembered
+
+
+def _report(place: str, reason: str) -> None:
+    say(f"weft: {place}: {reason}", stderr=True)
+
+
+class EventSource:
+    """Iterates over events. `bad` has the place and the reason of each that is not one."""
+
+    def __init__(
+        self,
+        files: Sequence[str],
+        stdin: BinaryIO,
+        schema: Schema | None = None,
+        report: Callable[[str, str], None] = _report,
+    ) -> None:
+        self.bad: list[tuple[str, str]] = []
+        self.count = 0  # events so far
+        self._files, self._stdin, self._schema, self._report = files, stdin, schema, report
+        self._starts: list[tuple[int, str]] = []  # the first event of each file
+        self._lines = array("q")  # of each event
+
+    def __iter__(self) -> Iterator[Event]:
+        for path in self._files:
+            self._starts.append((self.count, "" if path == "-" or len(self._files) == 1 else f"{path}: "))
+            suffix = "" if path == "-" else Path(path).suffix.lower()
+            if suffix in _TABLES:
+                yield from self._table(path)
+            elif suffix == ".json":
+                yield from self._document(path)
+            elif path == "-":
+                yield from self._from_lines(self._stdin)
+            else:
+                with Path(path).open("rb") as file:
+                    yield from self._from_lines(file)
+
+    def place(self, position: int) -> str:
+        """Where an event stood."""
+        file = [name for start, name in self._starts if start <= position][-1]
+        return f"{file}line {self._lines[position]}"
+
+    def _from_lines(self, file: BinaryIO) -> Iterator[Event]:
+        for number, line in enumerate(file, 1):
+            text = line.strip()
+            if number == 1:
+                text = text.removeprefix(b"\xef\xbb\xbf")
+            if not text or text.startswith(b"#"):
+                continue
+            event = self._read(text, number)
+            if event is not None:
+                yield event
+
+    def _read(self, text: bytes, number: int) -> Event | None:
+        try:
+            if text.startswith(b"@"):  # on the command line it names a file; a file names no other
+                raise EventError("the event is not a JSON object")
+            event = read_event(text.decode(), self._schema)
+        except UnicodeDecodeError:
+            self._refuse(f"line {number}", "it is not valid UTF-8")
+            return None
+        except EventError as error:
+            self._refuse(f"line {number}", str(error))
+            return None
+        self._lines.append(number)
+        self.count += 1
+        return event
+
+    def _document(self, path: str) -> Iterator[Event]:
+        """One JSON object, or an array of them; otherwise lines."""
+        data = Path(path).read_bytes()
+        try:
+            tree = json.loads(data)
+        except (ValueError, RecursionError):
+            with Path(path).open("rb") as file:
+                yield from self._from_lines(file)
+            return
+        for number, item in enumerate(tree if isinstance(tree, list) else [tree], 1):
+            event = self._read(json.dumps(item).encode(), number)
+            if event is not None:
+                yield event
+
+    def _table(self, path: str) -> Iterator[Event]:
+        import numpy as np
+
+        found = read_events(path, lambda: b"", self._schema, np.random.default_rng(0))
+        for bad in found.refused:
+            self._refuse(bad.place, str(bad.error))
+        for number, event in enumerate(found.events, 1):
+            self._lines.append(number + 1)  # after the header
+            self.count += 1
+            yield event
+
+    def _refuse(self, place: str, reason: str) -> None:
+        name = self._starts[-1][1]
+        self._report(f"{name}{place}", reason)
+        if len(self.bad) < _REPORTED:
+            self.bad.append((f"{name}{place}", reason))

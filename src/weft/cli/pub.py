@@ -1,0 +1,84 @@
+"""`weft pub`: publish events from files and pipes. Law: an event that cannot be published is reported with its place,
+and all others are published in their order.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+
+from weft.cli.broker_options import Authority, Brokers, Certificate, TokenFile, client_of
+from weft.cli.shell import AsJson, SchemaFile, emit, read_schema, say
+
+
+def pub(  # noqa: PLR0913, PLR0917 - a command has its options
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[FILE]...",
+            help="Events: JSON or CloudEvents, one per line; .json with one or an array of them; .csv, .parquet; "
+            "- is standard input, and the default.",
+            show_default=False,
+        ),
+    ] = None,
+    brokers: Brokers = None,
+    name: Annotated[
+        str,
+        typer.Option("--name", metavar="NAME", help="Of this publisher: what is sent again is stored once."),
+    ] = "",
+    loose: Annotated[
+        bool, typer.Option("--not-durable", help="Do not store the events: they reach whoever is connected.")
+    ] = False,
+    ttl: Annotated[
+        float | None,
+        typer.Option("--ttl", metavar="SECONDS", help="After this time the events are worthless.", show_default=False),
+    ] = None,
+    schema: SchemaFile = None,
+    token_file: TokenFile = None,
+    authority: Authority = None,
+    certificate: Certificate = None,
+    as_json: AsJson = False,
+) -> None:
+    """Publish events, and wait until the broker has stored them.
+
+    A line that is not an event is reported with its number, and so is an event that the broker refuses; all others are
+    published. The exit code is 1 if any was not.
+
+    \\b
+    Example:
+      $ echo '{"magnitude": 6.1, "place": "Chile"}' | weft pub
+      $ weft pub quakes.csv --name importer
+    """
+    from weft.cli.event_source import EventSource
+    from weft.cli.progress import bar
+    from weft.errors import PublishError
+
+    source = EventSource(files or ["-"], sys.stdin.buffer, read_schema(schema))
+    refused: list[tuple[str, str]] = []
+    stored = 0
+    with client_of(brokers, token_file, authority, certificate, name) as client, bar() as report:
+
+        def events() -> Iterator[object]:
+            for count, event in enumerate(source):
+                if not count % 1000:
+                    report(f"{count:,} events", 0, 0)
+                yield event
+
+        try:
+            stored = client.publish_many(events(), durable=not loose, ttl=ttl)  # type: ignore[arg-type]
+        except PublishError as error:
+            refused = [(source.place(at), reason) for at, reason in sorted(error.refused.items())]
+            stored = source.count - len(refused)
+    bad = [*source.bad, *refused]
+    if as_json:
+        emit({"published": stored, "bad": [{"place": place, "reason": reason} for place, reason in bad]})
+    else:
+        for place, reason in refused:
+            say(f"weft: {place}: {reason}", stderr=True)
+        rest = f", {len(bad):,} not" if bad else ""
+        say(f"{stored:,} event{'' if stored == 1 else 's'} published{rest}", stderr=True)
+    if bad:
+        raise typer.Exit(1)

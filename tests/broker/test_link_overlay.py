@@ -1,0 +1,136 @@
+"""The tree of brokers: joining and leaving while events flow, cycles, the way to a broker, label spaces that change."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.network import Network
+from broker.test_link_sessions import completes
+from broker.test_links import subscribed
+from broker.test_links_random import SCHEMA
+from weft.broker.effects import Relayed
+from weft.broker.link_messages import LinkEvents, LinkRelay, LinkUpdate
+from weft.broker.messages import Complete, Publish, SubNumber, Subscribe
+from weft.errors import LocalProtocolError
+from weft.routing.adverts import Tunable
+from weft.space.label_space import LabelSpace
+
+
+def publish(network: Network, broker: str, first: int, many: int) -> None:
+    for sequence in range(first, first + many):
+        network[broker].say("p", Publish.of(sequence, {"x": 7}, str(sequence).encode()))
+
+
+def test_a_broker_joins_and_another_leaves_while_events_flow() -> None:
+    network = Network("a", "b", "c")
+    network.link("a", "b")
+    network.settle()
+    subscribed(network, "c", "s", "x > 5")
+    subscribed(network, "a", "s", "x > 5")
+    network["b"].hello("p")
+    publish(network, "b", 1, 3)
+    network.link("b", "c")
+    publish(network, "b", 4, 3)
+    network.settle()
+    assert network["a"].got("s") == [b"1", b"2", b"3", b"4", b"5", b"6"]
+    assert network["c"].got("s") == [b"4", b"5", b"6"], "from the moment at which b has attached it"
+    for one, other in (("a", "b"), ("b", "a")):
+        network[one].do(network[one].core.detach(other, network[one].now))
+    network.settle()
+    publish(network, "b", 7, 1)
+    network.settle()
+    assert network["a"].got("s")[-1] == b"6"
+    assert network["c"].got("s")[-1] == b"7"
+    assert network["b"].core.path("a") == []
+
+
+def test_everybody_knows_the_way_to_everybody() -> None:
+    network = Network("a", "b", "c", "d").chain()
+    assert network["a"].core.path("d") == ["a", "b", "c", "d"]
+    assert network["c"].core.path("a") == ["c", "b", "a"]
+    network.crash("c")
+    network.dial("c", "b")
+    network.dial("d", "c")
+    network.settle()
+    assert network["d"].core.path("a") == ["d", "c", "b", "a"]
+
+
+def test_a_link_that_would_close_a_cycle_is_refused_with_the_way() -> None:
+    network = Network("a", "b", "c").chain()
+    with pytest.raises(LocalProtocolError, match="c is reached already: a - b - c"):
+        network["a"].attach("c")
+
+
+def test_two_links_that_close_a_cycle_together_are_found() -> None:
+    network = Network("a", "b", "c")
+    network["a"].attach("b")
+    network["b"].attach("a")
+    network["b"].attach("c")
+    network["c"].attach("b")
+    network["c"].attach("a")
+    network["a"].attach("c")
+    network.dial("a", "b")
+    network.dial("b", "c")
+    network.settle()
+    network.dial("c", "a")
+    network.settle()
+    reasons = {name: link.reason for name in "abc" for link in network[name].core.links() if not link.connected}
+    assert sorted(reasons) == ["a", "c"]
+    assert "these make a cycle: a - b - c - a" in reasons["a"]
+
+
+def test_a_relay_goes_behind_events_and_updates_and_before_what_comes_later() -> None:
+    network = Network("a", "b", "c").chain()
+    subscribed(network, "c", "s", "x > 5")
+    network["a"].hello("p")
+    network["a"].at_once = False
+    network["a"].say("p", Publish.of(1, {"x": 7}, b"before"))
+    network["a"].hello("t", "")
+    network["a"].say("t", Subscribe(SubNumber(1), "y = 1"))
+    network["a"].do(network["a"].core.relay("c", b"hello", network["a"].now))
+    network["a"].say("p", Publish.of(2, {"x": 7}, b"after"))
+    network.settle()
+    assert network["c"].relayed == [Relayed("a", b"hello")]
+    lane = [message for to, message in network["a"].sent if isinstance(message, LinkEvents | LinkUpdate | LinkRelay)]
+    kinds = [type(message).__name__ for message in lane[-4:]]
+    assert kinds == ["LinkUpdate", "LinkEvents", "LinkRelay", "LinkEvents"]
+    with pytest.raises(LocalProtocolError, match="no way from a to z"):
+        network["a"].core.relay("z", b"", network["a"].now)
+
+
+@pytest.mark.parametrize("advertised", [False, True])
+def test_a_network_changes_its_label_space_over_links(advertised: bool) -> None:
+    network = Network("a", "b", "c", model="dls", schema=SCHEMA, advertised=advertised).chain()
+    from weft.broker.messages import Advertise
+
+    network["c"].hello("p")
+    if advertised:
+        network["c"].say("p", Advertise(1, "x < 8"))
+        network.settle()
+    subscribed(network, "a", "s", "x > 5")
+    space = LabelSpace.of(SCHEMA, 4)
+    network["b"].do(network["b"].core.retune(space, network["b"].now))
+    for _ in range(5):
+        network.step()
+    network.cut("b", "c")
+    network.settle()
+    network.crash("c")
+    network.dial("b", "c")
+    network.settle()
+    for name in "abc":
+        table = network[name].table
+        assert isinstance(table, Tunable)
+        assert not table.retuning
+    network["c"].hello("p2", "p")
+    network["c"].say("p2", Publish.of(1, {"x": 7}, b"1"))
+    network.settle()
+    assert network["a"].got("s") == [b"1"]
+    network.crash("b")
+    network.dial("b", "a")
+    network.dial("b", "c")
+    network.settle()
+    network["c"].say("p2", Publish.of(2, {"x": 6}, b"2"))
+    network.settle()
+    assert network["a"].got("s") == [b"1", b"2"]
+    assert Complete(SubNumber(1)) in completes(network["a"], "s")
+    network.check()

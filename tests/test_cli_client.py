@@ -1,0 +1,133 @@
+"""weft pub, weft sub and weft dead, against a real broker."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from weft.broker.limits import ClientLimits
+from weft.cli.app import app
+from weft.cli.event_rows import EventRows
+from weft.cli.event_source import EventSource
+from weft.testing import broker
+
+
+@pytest.fixture
+def local():
+    with broker(limits=ClientLimits(backoff=1_000, failures=1)) as local:
+        yield local
+
+
+def weft(local, *words: str, stdin: str | bytes = ""):
+    return CliRunner().invoke(app, list(words), input=stdin, env={"WEFT_BROKER": local.address, "WEFT_TOKEN": ""})
+
+
+def shown(local, *words: str) -> list[dict]:
+    done = weft(local, "sub", "--since", "0", "--timeout", "0.5", "--json", *words)
+    assert done.exit_code == 0, done.output
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_lines_are_published_and_bad_ones_reported_with_their_number(local):
+    lines = ['{"x": 1}', "", "# a comment", "nonsense", '{"x": [1]}', '{"x": 2}', "@file"]
+    done = weft(local, "pub", stdin="\n".join(lines))
+    assert done.exit_code == 1
+    assert "line 4: the event is not JSON" in done.stderr
+    assert "line 5: " in done.stderr
+    assert "2 events published, 3 not" in done.stderr
+    assert [event["attributes"] for event in shown(local)] == [{"x": 1}, {"x": 2}]
+
+
+def test_a_line_that_is_not_utf_8_is_reported_and_others_go_on(local):
+    done = weft(local, "pub", "--json", stdin=b'{"x": "\xff"}\n{"x": 2}\n')
+    assert json.loads(done.stdout) == {
+        "published": 1,
+        "bad": [{"place": "line 1", "reason": "it is not valid UTF-8"}],
+    }
+
+
+def test_files_of_every_kind_are_published(local, tmp_path):
+    (tmp_path / "a.csv").write_text("magnitude,place\n6.1,Chile\n3,Peru\n")
+    (tmp_path / "b.json").write_text('[{"magnitude": 5.5},\n {"magnitude": 4}]')
+    cloud = {"specversion": "1.0", "id": "7", "source": "/usgs", "type": "quake", "data": {"felt": 12}}
+    (tmp_path / "c.jsonl").write_text(json.dumps(cloud))
+    done = weft(local, "pub", *(str(tmp_path / name) for name in ("a.csv", "b.json", "c.jsonl")))
+    assert (done.exit_code, done.stderr.strip()) == (0, "5 events published")
+    events = shown(local)
+    assert events[0]["attributes"] == {"magnitude": 6.1, "place": "Chile"}
+    assert (events[4]["attributes"]["id"], events[4]["payload"]) == ("7", {"felt": 12})
+
+
+def test_a_refused_event_is_reported_with_its_line(local):
+    from weft.broker.rules import Rights, Rules
+    from weft.net.clock import clock
+
+    rules = Rules({"": Rights(publish=("x != 2",))})
+    local.call(lambda node: node._perform(node.core.set_rules(rules, clock())))
+    done = weft(local, "pub", stdin='{"x": 1}\n\n{"x": 2}\n{"x": 3}\n')
+    assert done.exit_code == 1
+    assert "line 3: no rule allows this event" in done.stderr
+    assert "2 events published, 1 not" in done.stderr
+
+
+def test_a_named_subscriber_goes_on_where_it_stopped(local):
+    assert weft(local, "sub", "x > 0", "--name", "alerts", "--timeout", "0.01").exit_code == 0
+    weft(local, "pub", stdin="".join(f'{{"x": {x}}}\n' for x in (1, 2, 3)))
+    first = weft(local, "sub", "x > 0", "--name", "alerts", "--count", "2")
+    assert first.stdout.splitlines() == ["offset   x", "1        1", "2        2"]
+    assert weft(local, "sub", "x > 0", "--name", "alerts", "--count", "1").stdout.splitlines()[1] == "3        3"
+
+
+def test_dead_letters_are_listed_retried_and_dropped(local):
+    with local.connect_sync() as client:
+        events = client.subscribe("x > 0", name="alerts")
+        client.publish_many([{"x": 1}, {"x": 2}])
+        for _ in range(2):
+            events.receive(60).nack("cannot")
+        while len(client.dead("alerts")) < 2:
+            pass
+        listed = json.loads(weft(local, "dead", "list", "alerts", "--json").stdout)
+        assert [(each["offset"], each["reason"]) for each in listed] == [(1, "cannot"), (2, "cannot")]
+        assert "cannot" in weft(local, "dead", "list", "alerts").stdout
+        assert weft(local, "dead", "retry", "alerts", "1").stdout == "1 delivered again\n"
+        again = events.receive(60)
+        assert again["x"] == 1
+        again.ack()
+        while len(client.dead("alerts")) > 1:
+            pass
+        assert weft(local, "dead", "drop", "alerts", "--all").stdout == "1 removed\n"
+        assert weft(local, "dead", "drop", "alerts", "2").exit_code == 1
+        assert weft(local, "dead", "retry", "alerts").exit_code == 2
+    assert weft(local, "dead", "list", "nobody").exit_code == 1
+
+
+def test_a_broker_that_is_not_there_is_one_sentence(local):
+    local.stop()
+    done = weft(local, "pub", stdin='{"x": 1}')
+    assert done.exit_code == 1
+    assert done.stderr.startswith(f"weft: no broker at {local.address}: Connection refused")
+
+
+def test_a_wrong_time_is_wrong_usage(local):
+    assert weft(local, "sub", "--since", "yesterday").exit_code == 2
+
+
+def test_events_of_a_pipe_are_read_as_they_come():
+    class Pipe(io.BytesIO):
+        read_lines = 0
+
+        def __next__(self):
+            Pipe.read_lines += 1
+            return super().__next__()
+
+    source = EventSource(["-"], Pipe(b'{"x": 1}\n{"x": 2}\n'), report=lambda *_: None)
+    assert next(iter(source))["x"] == 1
+    assert Pipe.read_lines == 1
+
+
+def test_what_an_event_holds_cannot_disturb_a_terminal():
+    (_, line) = EventRows().of(1, {"x": "a\x1b[31mred\nnext"})
+    assert line.isprintable()

@@ -120,8 +120,8 @@ def bench(  # noqa: PLR0913, PLR0917 - a command has its options
         str,
         typer.Argument(
             metavar="NAME",
-            help="What to measure: language, match, order, routing, mics, negative, dls, ring, tune, spark, streaming, hostile, "
-            "core or broker.",
+            help="What to measure: language, match, order, routing, mics, negative, dls, ring, tune, spark, streaming, "
+            "hostile, core or broker.",
         ),
     ],
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes: ends within two minutes.")] = False,

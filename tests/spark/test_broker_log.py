@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import pyarrow as pa
 import pytest
 
 from weft.errors import BrokerError, EventError, PipelineError
 from weft.spark.broker_log import BrokerLog
-from weft.spark.broker_target import BrokerTarget, events_of_rows
+from weft.spark.broker_target import BrokerTarget, events_of_rows, in_order
 from weft.spark.log_columns import LogColumns
 from weft.spark.log_source import LogFile, WeftSource
 from weft.testing import broker
@@ -37,11 +38,11 @@ def test_a_live_log_has_the_rows_of_its_file(tmp_path):
 def test_rows_are_published_once(tmp_path):
     with broker(tmp_path / "data") as local:
         target = BrokerTarget(local.address, "query")
-        assert target.publish(0, 0, [ROWS.slice(0, 2)]) == 2  # the task died after two rows
-        assert target.publish(0, 0, [ROWS]) == 1
-        assert target.publish(1, 0, [ROWS.slice(0, 1)]) == 1
-        assert target.publish(0, 1, [ROWS.slice(2, 1)]) == 1
-        assert target.publish(0, 0, [ROWS]) == 0
+        assert target.publish(0, 0, events_of_rows([ROWS.slice(0, 2)])) == 2  # the task died after two rows
+        assert target.publish(0, 0, events_of_rows([ROWS])) == 1
+        assert target.publish(1, 0, events_of_rows([ROWS.slice(0, 1)])) == 1
+        assert target.publish(0, 1, events_of_rows([ROWS.slice(2, 1)])) == 1
+        assert target.publish(0, 0, events_of_rows([ROWS])) == 0
         log = BrokerLog(target)
         columns = LogColumns.of([("n", "bigint"), ("x", "double"), ("_payload", "binary")])
         _, first, end = log.position()
@@ -53,6 +54,14 @@ def test_rows_are_published_once(tmp_path):
             (1, 1.5, b"a"),
             (3, 3.0, b"c"),
         ]
+
+
+def test_the_order_of_rows_does_not_depend_on_how_they_come():
+    shuffled = [ROWS.slice(2, 1), ROWS.slice(0, 2)]
+    assert in_order(shuffled) == in_order([ROWS])
+    decode = msgspec.msgpack.decode
+    assert [decode(event.attributes)["n"] for event in in_order(shuffled, "n")] == [1, 2, 3]
+    assert [decode(event.attributes)["n"] for event in in_order(shuffled, "x")] == [2, 1, 3]  # NULLs are first
 
 
 def test_a_broker_that_is_not_there_is_named():

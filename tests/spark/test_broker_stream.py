@@ -8,12 +8,14 @@ from contextlib import suppress
 import pytest
 
 from weft import matches
+from weft.broker.admission import read_head
 from weft.errors import PipelineError
 from weft.spark import match_stream, register
 from weft.spark.broker_log import BrokerLog
 from weft.spark.broker_sink import BrokerSink
 from weft.spark.broker_target import BrokerTarget
 from weft.spark.log_columns import LogColumns
+from weft.spark.log_source import LogFile
 from weft.testing import broker
 
 FILTERS = {1: "x > 5", 2: "s = 's1'"}
@@ -67,14 +69,19 @@ def test_frames_are_published_by_format(spark, tmp_path):
     (tmp_path / "in").mkdir()
     frame.write.json(str(tmp_path / "in" / "a.json"))
     stream = spark.readStream.schema("n bigint, s string").json(str(tmp_path / "in" / "a.json"))
-    ordered = stream.repartition(2, "n").sortWithinPartitions("n")
+    ordered = stream.repartition(2, "n")
     with broker(tmp_path / "other") as local:
         for again in (False, True):
             if again:
                 shutil.rmtree(tmp_path / "state" / "commits")  # the micro-batch runs again
-            writer = ordered.writeStream.format("weft").option("url", local.address).option("name", "frames")
+            writer = ordered.writeStream.format("weft").option("url", local.address).option("order", "n")
             writer = writer.option("checkpointLocation", str(tmp_path / "state")).trigger(availableNow=True)
             writer.start().awaitTermination()
             assert rows(local.address, "n bigint") == [(event["n"],) for event in EVENTS]
+    sessions = {}
+    for event in LogFile(str(tmp_path / "other")).read(1, 1_000):
+        sessions.setdefault(event.origin[0], []).append(read_head(event.head).attributes["n"])
+    assert len(sessions) == 2
+    assert all(numbers == sorted(numbers) for numbers in sessions.values())
     with pytest.raises(Exception, match="the column 'l' of type array<int> cannot be an attribute: drop it"):
         spark.sql("SELECT array(1) AS l").write.format("weft").option("url", "weft://x").mode("append").save()

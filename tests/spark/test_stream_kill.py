@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -144,3 +145,22 @@ def until_gone(pids):
         deadline = time.monotonic() + 120
         while Path(f"/proc/{each}/stat").exists() and time.monotonic() < deadline:
             time.sleep(0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_command_ends_after_a_micro_batch_when_it_is_told(spark, tmp_path, number):
+    files = StreamFiles(spark, tmp_path)
+    files.command("subscribe", "a", "x > 5").event(10).flush()
+    command = [sys.executable, "-m", "weft", "stream", f"{tmp_path}/events", "--commands", f"{tmp_path}/commands"]
+    command += ["--checkpoint", str(files.checkpoint), "--out", str(files.out), "--json"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes) as running:
+        for line in running.stderr:
+            if line.startswith("batch 0"):
+                break
+        running.send_signal(number)
+        shown = running.stdout.read()
+        assert running.wait() == 0
+    assert json.loads(shown)["events"] == 10
+    files.check()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 
-from weft.spark.broker_target import BrokerTarget, check_publishable
+from weft.spark.broker_target import BrokerTarget, check_publishable, events_of_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -39,4 +39,4 @@ class BrokerSink:
 
     def _publish(self, partition: int, batch: int, path: str) -> int:
         with pq.ParquetFile(path) as file:
-            return self.target.publish(partition, batch, file.iter_batches())
+            return self.target.publish(partition, batch, events_of_rows(file.iter_batches()))

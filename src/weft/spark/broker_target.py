@@ -47,10 +47,10 @@ class BrokerTarget:
         hello = msgspec.structs.replace(self.hello(session), **options)
         return BlockingConnection(self.address, hello, tls=tls, patience=self.patience)
 
-    def publish(self, partition: int, batch: int, rows: Iterable[pa.RecordBatch]) -> int:
-        """Publish the rows of one partition of a micro-batch; returns how many are new to the broker."""
+    def publish(self, partition: int, batch: int, events: Iterable[Publish]) -> int:
+        """Publish the events of one partition of a micro-batch; returns how many are new to the broker."""
         with self.connect(f"{self.name}-{partition}") as connection:
-            return NumberedPublisher(connection).publish(batch + 1, events_of_rows(rows))
+            return NumberedPublisher(connection).publish(batch + 1, events)
 
 
 def events_of_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Publish]:
@@ -60,6 +60,17 @@ def events_of_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Publish]:
             payload, content_type = row.get(PAYLOAD) or b"", row.get(CONTENT_TYPE) or ""
             attributes = {name: value for name, value in row.items() if value is not None and name not in ABOUT_LOG}
             yield Publish.of(0, Event.of(attributes).attributes, payload, content_type)
+
+
+def in_order(batches: Iterable[pa.RecordBatch], column: str = "") -> list[Publish]:
+    """The events of rows, by a column if one is named, and then by what is in them: the same rows, the same order."""
+    rows: list[tuple[tuple[Any, ...], bytes, bytes, Publish]] = []
+    for batch in batches:
+        values = batch.column(column).to_pylist() if column else [None] * batch.num_rows
+        for value, event in zip(values, events_of_rows([batch]), strict=True):
+            rows.append((() if value is None else (value,), bytes(event.attributes), event.payload, event))
+    rows.sort(key=lambda row: row[:3])
+    return [event for *_, event in rows]
 
 
 def check_publishable(columns: Iterable[tuple[str, Any]]) -> None:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _OPTIONS = (
-    *("path", "url", "name", "token", "tokenfile", "authority", "patience"),
+    *("path", "url", "name", "token", "tokenfile", "authority", "patience", "order"),
     *("first", "maxrows", "rowsperpartition", "failondataloss"),
 )
 _LOOKED_AT = 10_000  # events by which types are inferred
@@ -133,6 +133,7 @@ class WeftSource(DataSource):
             float(_number(known, "patience", 30)),
         )
         self._log: LogFile | BrokerLog = LogFile(known["path"]) if "path" in known else BrokerLog(self._target)
+        self._order = known.get("order", "")
         self._first = _number(known, "first", 0)
         self._most = _number(known, "maxrows", _MOST)
         self._rows = _number(known, "rowsperpartition", _ROWS)
@@ -161,18 +162,21 @@ class WeftSource(DataSource):
         """For a batch: publish its rows."""
         from weft.spark.broker_writer import BrokerWriter
 
-        return BrokerWriter(self._publisher(schema))
+        return BrokerWriter(self._publisher(schema), self._order)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802, ARG002
         """For a stream: publish its rows."""
         from weft.spark.broker_writer import BrokerStreamWriter
 
-        return BrokerStreamWriter(self._publisher(schema))
+        return BrokerStreamWriter(self._publisher(schema), self._order)
 
     def _publisher(self, schema: StructType) -> BrokerTarget:
         if not self._target.address:
             raise PipelineError("rows are published into a running broker: give its address with the option 'url'")
         check_publishable((field.name, field.dataType) for field in schema.fields)
+        if self._order and self._order not in schema.fieldNames():
+            hint = did_you_mean(self._order, schema.fieldNames()) or f", only {', '.join(schema.fieldNames())}"
+            raise PipelineError(f"the rows have no column {self._order!r} to be ordered by{hint}")
         return self._target
 
 

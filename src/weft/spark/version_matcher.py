@@ -55,6 +55,7 @@ class VersionMatcher:
         self._names = read_names(folder / NAMES)
         self._added = TreeIndex(self._base.schema)
         self._added_names: dict[int, str] = {}
+        self._late = IdNames.of(())  # the same
         self._gone: set[int] = set()  # of the base
         self._hidden: Numbers = np.zeros(0, np.int64)  # the same, sorted
 
@@ -66,6 +67,8 @@ class VersionMatcher:
         for version in files.changes:
             if version > self.files.number:
                 self._apply(SubscriptionChanges.load(files.path_of(version)))
+        if len(files.changes) and self._names is not None:
+            self._late = IdNames.of(self._added_names.items())
         if len(self._gone) != len(self._hidden):
             self._hidden = np.sort(np.fromiter(self._gone, np.int64, len(self._gone)))
         self.files = files
@@ -90,14 +93,12 @@ class VersionMatcher:
         """What their users call the subscriptions."""
         if self._names is None:
             return pa.array(numbers)
-        if not self._added_names:
+        if not len(self._late.numbers):
             return self._names.take(numbers)
-        added = IdNames.of(self._added_names.items())
-        late = np.isin(numbers, added.numbers)
-        both = pa.concat_arrays([self._names.names, added.names])
+        late = np.isin(numbers, self._late.numbers)
+        both = pa.concat_arrays([self._names.take(numbers[~late]), self._late.take(numbers[late])])
         places = np.empty(len(numbers), np.int64)
-        places[~late] = np.searchsorted(self._names.numbers, numbers[~late])
-        places[late] = np.searchsorted(added.numbers, numbers[late]) + len(self._names.numbers)
+        places[np.concatenate([np.flatnonzero(~late), np.flatnonzero(late)])] = np.arange(len(numbers))
         return both.take(pa.array(places))
 
     def _apply(self, changes: SubscriptionChanges) -> None:

@@ -50,7 +50,8 @@ class Titles:
 
 def w7(n: int, events: int, seed: int = 1) -> Titles:
     """n rules of one to three different words, and titles of 5 to 15 words."""
-    rules, happening, language = np.random.default_rng(seed).spawn(3)
+    rng = np.random.default_rng(seed)
+    rules, happening, language = rng.spawn(3)
     words = _words(language)
     sizes = rules.integers(1, 4, n)
     drawn = zipf(rules, WORDS, int(sizes.sum()))

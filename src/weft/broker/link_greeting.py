@@ -118,7 +118,7 @@ class LinkGreeting:
         )
         self._reach.check(neighbour.peer, theirs.name)
         stale = theirs.log_id == neighbour.peer_log and (theirs.incarnation, theirs.epoch) <= neighbour.seen
-        former = theirs.log_id in neighbour.former_logs and neighbour.connection is not None  # else it may be the real one
+        former = neighbour.connection is not None and theirs.log_id in neighbour.former_logs  # else it may be back
         if stale or former:
             raise AccessError(f"this connection of {theirs.name} is older than the last one")
         if theirs.log_id == state.log_id:

@@ -379,3 +379,33 @@ def test_a_neighbour_that_is_too_far_behind_is_detached() -> None:
         node.say("p", Publish.of(sequence, {"x": 7}))
     assert node.core.links() == []
     assert node.core.counts["links too far behind"] == 1
+
+
+def test_a_late_hello_of_a_former_log_does_no_harm() -> None:
+    network = Network("a", "b").chain()
+    subscribed(network, "a", "s", "x > 5")
+    node = network["b"]
+    node.hello("p")
+    node.say("p", Publish.of(1, {"x": 7}, b"1"))
+    network.settle()
+    node.do(node.core.store_floors(node.now))  # or the copy would send event 1 again
+    network.cut("a", "b")
+    former = node.log
+    node.log, node.sent, node.taken = node.log.backup("another log"), [], 0
+    node.start()
+    network.dial("a", "b")
+    node.hello("p")
+    node.say("p", Publish.of(2, {"x": 8}, b"2"))
+    network.settle()
+    network.cut("a", "b")
+    present, node.log, node.sent, node.taken = node.log, former, [], 0
+    node.start()
+    network.dial("b", "a")
+    network.settle()
+    network.cut("a", "b")
+    node.log, node.sent, node.taken = present.crash(), [], 0
+    node.start()
+    network.dial("a", "b")
+    network.settle()
+    assert network["a"].link("b").connected
+    assert network["a"].got("s") == [b"1", b"2"], "neither is stored twice"

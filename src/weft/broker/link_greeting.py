@@ -135,7 +135,8 @@ class LinkGreeting:
         )
         self._reach.check(neighbour.peer, theirs.name)
         stale = theirs.log_id == neighbour.peer_log and (theirs.incarnation, theirs.epoch) <= neighbour.seen
-        if stale or theirs.log_id in neighbour.former_logs:
+        former = neighbour.connection is not None and theirs.log_id in neighbour.former_logs  # else it may be back
+        if stale or former:
             raise AccessError(f"this connection of {theirs.name} is older than the last one")
         if theirs.log_id == state.log_id:
             raise AccessError(f"{theirs.name} has the log of {mine}; give each broker its own data directory")

@@ -214,6 +214,9 @@ def test_a_wrong_filter_or_option_is_refused_where_it_is_written():
             with pytest.raises(OptionError, match="already subscribed as 'alerts'"):
                 await client.subscribe("x > 1", name="alerts")
             await alerts.close()
+        async with connected(name="p") as client:
+            with pytest.raises(OptionError, match="itself is known as 'p'"):
+                await client.subscribe("x > 1", name="p")
 
     run(body)
 
@@ -522,6 +525,9 @@ def test_a_closed_client_says_so():
                 await client.subscribe("x > 0")
             with pytest.raises(StopAsyncIteration):
                 await anext(events)
+            for _ in range(2):
+                with pytest.raises(ClientClosedError):
+                    await events.replace("x > 1")
             with pytest.raises(ClientClosedError, match="connects once"):
                 async with client:
                     pass

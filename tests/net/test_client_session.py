@@ -504,24 +504,6 @@ def test_events_that_the_broker_gave_up_are_reported_as_a_gap(late):
     session.check()
 
 
-def test_what_is_delivered_before_the_application_subscribes_is_kept_for_it():
-    lab, first, second = Lab(), ClientSession("alerts"), ClientSession("alerts")
-    subscribed(first)
-    line = lab.connect(first)
-    line.run()
-    publish(first, 1, 2)
-    line.run()
-    line.cut()
-    back = lab.connect(second)
-    assert shown(back.run()) == []
-    state = SubscriptionState(ONE, SubscriptionOptions(durable=True), window=1_000, token=second.token)
-    early = second.subscribe(state, Ask("subscribe", "x > 0", None))
-    assert [(x_of(each), each.attempt) for each in early] == [(1, 2), (2, 2)]
-    state.book.ack([1, 2])
-    back.run()
-    assert back.said[-2:] == [Ack(1, 3), Replace(1, "x > 0")]
-
-
 def test_decisions_are_said_in_their_order():
     _, session, line, book = consumer()
     publish(session, 1, 2)

@@ -203,7 +203,7 @@ class ClientEngine:
         if not all(each.is_leaving for each in same):
             raise OptionError(f"this client is already subscribed as {name!r}; use that subscription, or another name")
         if name == self.name:
-            return self._handle_of(main, NAMED, filter, name, options)
+            raise OptionError(f"the client itself is known as {name!r}; give the subscription another name")
         link = self._link(name)
         link.after = same[-1].link if same else None
         return self._handle_of(link, NAMED, filter, name, options)

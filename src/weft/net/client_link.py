@@ -148,6 +148,7 @@ class ClientLink:
             try:
                 self._network.call(self._drain)
             except RuntimeError:  # the loop is closed
+                self._is_woken = False
                 raise ClientClosedError("the client is closed") from None
 
     # -- in the network thread -----------------------------------------------------------------------------
@@ -224,6 +225,9 @@ class ClientLink:
         except RemoteProtocolError as error:
             self._fatal = ConnectError(f"{self.address} does not speak Weft's protocol: {error}")
             wire.close(now=True)
+            return
+        except Exception as failure:
+            self._fail(failure)
             return
         self._guarded(self._noticed, notices)
         self.flush()

@@ -73,7 +73,6 @@ class ClientSession:
         self._said: list[ClientMessage] = []
         self._tokens = 0
         self._there: set[int] = set()  # the subscriptions that the broker has
-        self._early: dict[SubNumber, list[Deliver]] = {}  # deliveries to those that the application does not have
 
     # -- connections --------------------------------------------------------------------------------------
 
@@ -101,7 +100,6 @@ class ClientSession:
         if self.welcome is None:
             return []
         self._before, self.welcome = self.welcome, None
-        self._early.clear()
         for each in self.subscriptions.values():
             each.lost()
         return [Lost()]
@@ -126,14 +124,12 @@ class ClientSession:
         """Publish events that are not durable; without a connection they wait, and are lost with it."""
         self._loose += events
 
-    def subscribe(self, state: SubscriptionState, ask: Ask) -> list[Deliver]:
-        """Add a subscription. Returns what the broker delivered to it before, because it knew it."""
+    def subscribe(self, state: SubscriptionState, ask: Ask) -> None:
+        """Add a subscription: one that the broker may know is added before the session connects."""
         self.subscriptions[state.number] = state
         state.add(ask)
         if self.welcome is not None:
             state.begin(there=state.number in self._there)
-        early = self._early.pop(state.number, None)
-        return state.delivered(early) if early else []
 
     def ask(self, number: SubNumber, ask: Ask) -> None:
         """Change or end a subscription."""
@@ -218,8 +214,6 @@ class ClientSession:
             shown = state.delivered(messages)
             if shown:
                 notices.append(Arrived(state.number, shown))
-        elif queue in self._there:  # the application has not subscribed yet; the window bounds what comes
-            self._early.setdefault(SubNumber(queue), []).extend(messages)
 
     def _handle(self, message: BrokerMessage, notices: list[Notice]) -> None:
         match message:

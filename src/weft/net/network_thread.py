@@ -35,13 +35,13 @@ class NetworkThread:
             self.loop.close()
 
     def _finish(self) -> None:
-        """Cancel what still runs: a client that was cancelled while it closed."""
+        """Cancel what still runs (a client that was cancelled while it closed), and answer what was asked last."""
         tasks = asyncio.all_tasks(self.loop)
         for task in tasks:
             task.cancel()
         if tasks:
             self.loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-            self.loop.run_until_complete(asyncio.sleep(0))  # so that connections are told that they are gone
+        self.loop.run_until_complete(asyncio.sleep(0))
 
     def call(self, what: Callable[..., object], *args: Any) -> None:
         """Call something in the thread, soon."""

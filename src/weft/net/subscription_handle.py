@@ -123,9 +123,7 @@ class SubscriptionHandle:
     def _begin(self, waiter: Waiter) -> None:
         if not self._refused(waiter):
             self._waiters[waiter] = None
-            early = self.link.session.subscribe(self._state, Ask("subscribe", self.filter, waiter))
-            if early:
-                self.inbox.put(early)
+            self.link.session.subscribe(self._state, Ask("subscribe", self.filter, waiter))
             self.link.start()
 
     def _ask(self, ask: Ask) -> None:

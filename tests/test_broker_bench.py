@@ -9,6 +9,7 @@ import pytest
 
 from weft.bench import broker_peers as peers
 from weft.bench.broker import Workload, _chain, _peers, _weft
+from weft.bench.broker_memory import connections, soak
 from weft.bench.report import Result
 
 
@@ -26,6 +27,14 @@ def test_a_chain_is_measured(tmp_path):
     (rate, cpu) = asyncio.run(_chain(Workload(100, 300), tmp_path, lambda _: None))
     assert rate.value > 0
     assert cpu.value > 0
+
+
+@pytest.mark.slow
+def test_memory_is_measured(tmp_path):
+    work = Workload(100, 300)
+    assert asyncio.run(connections(20)).value > 0
+    grown = asyncio.run(soak(work.texts, work.events, work.due(work.events), tmp_path, 3.0, lambda _: None))
+    assert grown.value is not None
 
 
 @pytest.mark.slow

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 import signal
 import socket
@@ -17,7 +19,7 @@ from net.wire import connect, run
 from weft.broker.messages import Bye, Complete, Failed, Hello, Publish, Subscribe, Welcome
 from weft.errors import OptionError
 from weft.net.addresses import Address
-from weft.net.config import BrokerConfig
+from weft.net.config import AuthConfig, BrokerConfig
 from weft.net.worker_pool import WorkerPlace
 from weft.net.workers import check_count, home_of, worker_config
 from weft.serve import start
@@ -130,8 +132,6 @@ def test_sessions_live_where_their_names_say_and_a_worker_that_is_killed_comes_b
 
 async def _until_there(base, name):
     """Connect as soon as the worker is back."""
-    import asyncio
-
     async with asyncio.timeout(60):
         while True:
             try:
@@ -167,3 +167,30 @@ def test_settings_are_shared_out(tmp_path):
     assert two.listen == ("weft://127.0.0.1:7000", "weft://127.0.0.1:7003")
     assert (sorted(one.links), list(two.links)) == (["north-1", "north-2"], ["north"])
     assert (one.http, two.http) == ("[127.0.0.1]:7100", "[127.0.0.1]:7102")
+
+
+def test_workers_are_linked_where_clients_need_tokens(tmp_path):
+    port = free_ports(3)
+    key = {"kty": "oct", "k": "YWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWE", "kid": "1", "alg": "HS256"}
+    (tmp_path / "keys.json").write_text(json.dumps({"keys": [key]}), encoding="utf-8")
+    auth = AuthConfig(keys=tmp_path / "keys.json")
+    listen = (f"weft://127.0.0.1:{port}",)
+    config = BrokerConfig(data=tmp_path / "data", workers=2, listen=listen, auth=auth)
+    hub = Address("weft+unix", "", 0, f"{tmp_path}/hub")
+
+    async def body():
+        async with AsyncExitStack() as stack:
+            nodes = []
+            for worker in range(2):
+                place = WorkerPlace(worker, 2, tuple(config.addresses), hub)
+                started = start(worker_config(config, worker, tmp_path), place=place)
+                nodes.append(await stack.enter_async_context(started))
+            async with asyncio.timeout(60):
+                while not all(link.warm and link.connected for node in nodes for link in node.core.links()):
+                    await asyncio.sleep(0.01)
+            stranger = await connect(config.addresses[0], None)
+            stranger.send(Hello(session="anybody"))
+            await stranger.gone()
+            assert [bye.code for bye in stranger.all(Bye)] == ["refused"]  # and not where the session lives
+
+    run(body())

@@ -22,12 +22,14 @@ from time import perf_counter, process_time
 from weft.bench import broker_peers as peers
 from weft.bench.broker_latency import latencies
 from weft.bench.broker_load import Measured, rss_of
+from weft.bench.broker_memory import connections, soak
 from weft.bench.broker_weft import CONNECTIONS, WeftBroker, WeftLoad
 from weft.bench.core import events, subscriptions
 from weft.bench.report import Result
 from weft.errors import OptionError
 from weft.index.tree import TreeIndex
 
+_SOAK = 600.0  # seconds
 _WARM = 500  # events before a measurement
 _WINDOW = 2e-3  # seconds that a commit may wait
 
@@ -86,7 +88,13 @@ async def _run(quick: bool, progress: Progress, note: Callable[[str], None]) -> 
             results += await _weft(work, place, quick, progress, sync)
             if size <= 10_000:
                 results += await _peers(work, place, quick, progress, note, results)
-        results += await _chain(Workload(10_000, 3_000 if quick else 20_000), place, progress)
+        chained = Workload(10_000, 3_000 if quick else 20_000)
+        results += await _chain(chained, place, progress)
+        progress("memory of connections")
+        results.append(await connections(100 if quick else 1_000))
+        if not quick:
+            due = chained.due(chained.events)
+            results.append(await soak(chained.texts, chained.events, due, place, _SOAK, progress))
     return results
 
 

@@ -33,7 +33,9 @@ class WeftBroker:
 
     def __init__(self, data: Path | None, *settings: str, listen: str = "weft://127.0.0.1:0") -> None:
         where = ["--memory"] if data is None else ["--data", str(data)]
-        self._command = [sys.executable, "-m", "weft", "serve", "--listen", listen, *where, *settings]
+        # a load sends no heartbeats, and may take minutes to subscribe
+        quiet = ["--set", "limits.idle=0"]
+        self._command = [sys.executable, "-m", "weft", "serve", "--listen", listen, *where, *quiet, *settings]
 
     def __enter__(self) -> Self:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("WEFT_")}

@@ -40,8 +40,9 @@ fuzz: $(READY)  ## coverage-guided fuzzing of everything that is read, each targ
 	$(BIN)/python fuzz/broker.py -max_total_time=$(or $(SECONDS_),60) $(ARGS)
 	$(BIN)/python fuzz/cost.py -max_total_time=$(or $(SECONDS_),60) $(ARGS)
 
-sim: $(READY)  ## a broker under simulated faults: make sim SEEDS=1000 FIRST=0
+sim: $(READY)  ## one broker, then networks of brokers under simulated faults: make sim SEEDS=1000 FIRST=0
 	$(BIN)/weft sim faults --seed $(or $(FIRST),0) --seeds $(or $(SEEDS),1000) $(ARGS)
+	$(BIN)/weft sim faults --network --seed $(or $(FIRST),0) --seeds $(or $(SEEDS),1000) $(ARGS)
 
 mutants: $(READY)  ## faults planted into the broker, each of which the simulation must notice
 	$(BIN)/pytest -n 2 -m "slow or not slow" tests/sim/test_mutants.py $(ARGS)

@@ -62,9 +62,9 @@ class ControlReceiver:
         """An item was stored before a restart."""
         self._note(about, item, item_hash(body))
 
-    def _note(self, about: int, wire: int, hash: int) -> None:
-        self.hashes[about][wire] = hash
-        self._digests[about].add(wire, hash)
+    def _note(self, about: int, wire: int, hashed: int) -> None:
+        self.hashes[about][wire] = hashed
+        self._digests[about].add(wire, hashed)
         self._highest = max(self._highest, wire)
 
     # -- sessions -----------------------------------------------------------------------------------

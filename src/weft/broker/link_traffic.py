@@ -27,6 +27,8 @@ from weft.broker.state import BrokerState
 from weft.errors import EventError, RemoteProtocolError
 from weft.log.base import NEVER, MoveGot
 
+_STEPS = 4  # of what is pending, for each item that may be learnt: they are much cheaper
+
 
 class LinkTraffic:
     """Handles the messages of neighbours."""
@@ -155,7 +157,7 @@ class LinkTraffic:
 
     def work(self, now: Now) -> None:
         """A turn of table work."""
-        neighbour = self._linking.work(self._state.limits.slice)
+        neighbour = self._linking.work(_STEPS * self._state.limits.slice)
         if neighbour is None:
             return
         try:

@@ -86,7 +86,7 @@ def test_every_model_keeps_every_promise(model: str, advertised: bool) -> None:
 
 
 def test_a_network_of_label_sets_is_retuned_while_it_runs() -> None:
-    found = run_seeds((1, 2, 5, 11), Setting(40, network=True, brokers=3, model="dls"))
+    found = run_seeds((4, 13), Setting(40, network=True, brokers=3, model="dls"))
     assert found.failures == {}
     assert found.counts["op: re-tuned"]
 

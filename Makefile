@@ -40,8 +40,9 @@ fuzz: $(READY)  ## coverage-guided fuzzing of everything that is read, each targ
 	$(BIN)/python fuzz/broker.py -max_total_time=$(or $(SECONDS_),60) $(ARGS)
 	$(BIN)/python fuzz/cost.py -max_total_time=$(or $(SECONDS_),60) $(ARGS)
 
-sim: $(READY)  ## a broker under simulated faults: make sim SEEDS=1000 FIRST=0
+sim: $(READY)  ## one broker, then networks of brokers under simulated faults: make sim SEEDS=1000 FIRST=0
 	$(BIN)/weft sim faults --seed $(or $(FIRST),0) --seeds $(or $(SEEDS),1000) $(ARGS)
+	$(BIN)/weft sim faults --network --seed $(or $(FIRST),0) --seeds $(or $(SEEDS),1000) $(ARGS)
 
 chaos: $(READY)  ## three brokers with TLS and load, killed at random: make chaos KILLS=50 SEED=1
 	PYTHONPATH=tests $(BIN)/python tests/net/chaos.py --kills $(or $(KILLS),50) --seed $(or $(SEED),1) $(ARGS)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
+from routing.test_mutants import AddsBeforeDrops, LosesTheUncovered
 from weft.broker.completion import Completion
 from weft.broker.core import Core
 from weft.broker.link import Neighbour
@@ -19,7 +20,9 @@ from weft.broker.link_traffic import LinkTraffic
 from weft.broker.linking import Linking
 from weft.log.base import MoveGot
 from weft.log.memory import MemoryLog
+from weft.routing.adverts import Advertised
 from weft.routing.table import About, Update
+from weft.sim.faults.shape import Shape
 
 Patch = pytest.MonkeyPatch
 LINK_MUTANTS: dict[str, Callable[[Patch], None]] = {}
@@ -179,3 +182,29 @@ def retention_removes_what_a_neighbour_has_not_got(patch: Patch) -> None:
     patch.setattr(
         Core, "needed", property(lambda self: min((q.stored_floor for q in self._state.queues), default=self.end))
     )
+
+
+@mutant
+def wire_ids_begin_anew_in_each_session(patch: Patch) -> None:
+    have = ControlSender.have
+
+    def anew(self, message):
+        last = have(self, message)
+        self._next_wire = 1
+        return last
+
+    patch.setattr(ControlSender, "have", anew)
+
+
+@mutant
+def the_uncovered_set_is_dropped(patch: Patch) -> None:
+    patch.setattr(Shape, "make_table", lambda self: _maybe_advertised(self, LosesTheUncovered()))
+
+
+@mutant
+def an_update_adds_before_it_drops(patch: Patch) -> None:
+    patch.setattr(Shape, "make_table", lambda self: _maybe_advertised(self, AddsBeforeDrops()))
+
+
+def _maybe_advertised(shape, table):
+    return Advertised(table) if shape.advertised else table

@@ -45,6 +45,10 @@ OCCUR = {
     "sent: LinkPing",
     "walked: complete",
     "walked: still complete",
+    "core: control queues overflown",
+    "core: link duplicates",
+    "core: links refused",
+    "core: links taken over",
     "promise: withdrawn",
     "promise: renewed",
 }
@@ -76,8 +80,15 @@ def test_the_same_seed_gives_the_same_trace_of_a_network(seed: int) -> None:
 @pytest.mark.parametrize("advertised", [False, True])
 @pytest.mark.parametrize("model", MODELS)
 def test_every_model_keeps_every_promise(model: str, advertised: bool) -> None:
-    found = run_seeds(range(2), Setting(40, network=True, brokers=3, model=model, advertised=advertised))
+    seed = list(MODELS).index(model)
+    found = run_seeds([seed], Setting(30, network=True, brokers=3, model=model, advertised=advertised))
     assert found.failures == {}
+
+
+def test_a_network_of_label_sets_is_retuned_while_it_runs() -> None:
+    found = run_seeds((4, 13), Setting(40, network=True, brokers=3, model="dls"))
+    assert found.failures == {}
+    assert found.counts["op: re-tuned"]
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -8,17 +8,20 @@ tables exchange updates directly. Each request spreads until nothing is left to 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from random import Random
 from typing import NamedTuple
 
 import numpy as np
 
+from weft.broker.core import Core
 from weft.broker.messages import QueueNumber, SubNumber, Subscribe
 from weft.index.base import SubId
 from weft.language.text import parse
 from weft.routing.overlay import BrokerId, Overlay
 from weft.routing.table import About
 from weft.sim.faults.client_steps import FILTERS, draw_event
+from weft.sim.faults.core_parts import CoreParts, plain_core
 from weft.sim.faults.healing import unfinished
 from weft.sim.faults.plan import Plan
 from weft.sim.faults.shape import CONVERSE, Shape
@@ -27,6 +30,7 @@ from weft.sim.faults.world import World
 
 _TURN = 50_000  # simulated microseconds between two looks whether all is done
 _TURNS = 2_000
+_NEVER = 1 << 40
 
 
 class LinkTraffic(NamedTuple):
@@ -70,7 +74,7 @@ def _requests(rng: Random, clients: int, many: int) -> Iterator[_Request]:
 
 
 def _brokers(seed: int, shape: Shape, clients: int, asked: list[_Request]) -> LinkTraffic:
-    world = World(Plan(seed, clients, frozenset(), (), shape))
+    world = World(Plan(seed, clients, frozenset(), (), shape), _calm_core)
     _settle(world)
     for at, (what, client, number, wanted, event) in enumerate(asked):
         to = world.clients[client]
@@ -88,6 +92,12 @@ def _brokers(seed: int, shape: Shape, clients: int, asked: list[_Request]) -> Li
         _settle(world)
     counts = world.trace.counts
     return LinkTraffic(counts["link: items added"], counts["link: items dropped"], counts["link: events"])
+
+
+def _calm_core(parts: CoreParts) -> Core:
+    """A broker that has no idle time in which its table could tell the same in fewer items."""
+    limits = replace(parts.limits, heartbeat=_NEVER, link_silence=_NEVER, link_control=_NEVER)
+    return plain_core(parts._replace(limits=limits))
 
 
 def _settle(world: World) -> None:

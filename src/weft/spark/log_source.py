@@ -44,6 +44,7 @@ _OPTIONS = (
     *("path", "url", "name", "token", "tokenfile", "authority", "patience", "order"),
     *("first", "maxrows", "rowsperpartition", "failondataloss"),
 )
+_SPARKS = ("checkpointlocation", "queryname", "outputmode", "__partition_columns")  # options of every query
 _LOOKED_AT = 10_000  # events by which types are inferred
 _ROWS = 50_000  # events of a partition
 _MOST = 1_000_000  # events of a micro-batch, unless told otherwise
@@ -117,7 +118,7 @@ class WeftSource(DataSource):
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self.options: MutableMapping[str, str] = dict(options.items())
-        known = {name.lower(): value for name, value in options.items()}
+        known = {name.lower(): value for name, value in options.items() if name.lower() not in _SPARKS}
         for name in known:
             if name not in _OPTIONS:
                 hint = did_you_mean(name, _OPTIONS) or f": use {', '.join(_OPTIONS)}"

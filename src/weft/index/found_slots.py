@@ -44,13 +44,15 @@ class FoundSlots(NamedTuple):
         if self.plain:
             counts += np.diff(self.offsets)
         else:
-            firsts = self.view.segment.rows.firsts
-            count_members(self.slots, self.offsets, firsts, self.alive, self.holes, counts)
+            segment = self.view.segment
+            held = segment.rows.firsts, segment.singles, self.alive, self.holes
+            count_members(self.slots, self.offsets, *held, counts)
 
     def write(self, free: Offsets, out: Ids) -> None:
         """Write the subscriptions of each event from free[event] on."""
-        rows = self.view.segment.rows
-        write_members(self.slots, self.offsets, rows.firsts, rows.subs, self.alive, self.holes, free, out)
+        segment = self.view.segment
+        held = segment.rows.firsts, segment.singles, segment.rows.subs, self.alive, self.holes
+        write_members(self.slots, self.offsets, *held, free, out)
 
 
 class FoundPart(NamedTuple):

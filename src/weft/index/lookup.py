@@ -123,9 +123,10 @@ class Lookup:
             ids = np.concatenate([_NO_IDS, *[subs[firsts[slot] : firsts[slot + 1]] for slot in slots.tolist()]])
         else:
             offsets, counts = np.array((0, len(slots)), np.int64), np.zeros(1, np.int64)
-            count_members(slots, offsets, rows.firsts, view.alive, view.holes, counts)
+            count_members(slots, offsets, rows.firsts, segment.singles, view.alive, view.holes, counts)
             ids = np.empty(int(counts[0]), np.int64)
-            write_members(slots, offsets, rows.firsts, rows.subs, view.alive, view.holes, np.zeros(1, np.int64), ids)
+            held = rows.firsts, segment.singles, rows.subs, view.alive, view.holes
+            write_members(slots, offsets, *held, np.zeros(1, np.int64), ids)
         if view.dead:
             ids = ids[~np.isin(ids, rows.subs[list(view.dead)])]
         return ids

@@ -22,13 +22,10 @@ class Recycler:
     """Arrays to write results to; it keeps at most `most` bytes of them.
 
     >>> memory = Recycler(1 << 24)
+    >>> place = memory.array(100_000, np.int64).ctypes.data  # nobody holds the array any more
     >>> one = memory.array(100_000, np.int64)
-    >>> place = one.ctypes.data
-    >>> memory.array(100_000, np.int64).ctypes.data == place
-    False
-    >>> del one
-    >>> memory.array(100_000, np.int64).ctypes.data == place
-    True
+    >>> one.ctypes.data == place, memory.array(100_000, np.int64).ctypes.data == place
+    (True, False)
     """
 
     def __init__(self, most: int) -> None:

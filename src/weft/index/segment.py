@@ -86,10 +86,13 @@ class Segment:
     known: dict[int, int] | None = None  # places by subscription, where they are few
     kinds: SpecialKinds = field(init=False)
     anchors: NDArray[np.bool_] = field(init=False)  # which pieces are
+    singles: int = field(init=False)  # so many slots, the first ones, have one subscription each
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kinds", SpecialKinds.of(self.rows, self.special))
         object.__setattr__(self, "anchors", anchors_of(self.rows))
+        several = np.diff(self.rows.firsts) != 1
+        object.__setattr__(self, "singles", int(several.argmax()) if several.any() else len(several))
 
     @staticmethod
     def build(rows: Rows, shape: TreeShape = DEFAULT, budget: float = math.inf) -> Segment:
@@ -164,12 +167,21 @@ def known_places(rows: Rows) -> dict[int, int] | None:
 def _near(
     rows: Rows, tree: PartitionTree, special: NDArray[np.int32]
 ) -> tuple[Rows, NDArray[np.int32], NDArray[np.int32]]:
-    """Slots renamed in the order of the tree's leaves, so that what is found together lies together in `subs`.
+    """Slots renamed in the order of the tree's leaves, so that what is found together lies together in `subs`; those
+    with several subscriptions come after the others.
 
     The tree's names change in place. Returns the rows, the special ones among them, and the new slots by the old.
     """
     new_slot = np.full(rows.slot_count, -1, np.int32)
     leaves.rename(tree.ids, tree.live, new_slot)
+    if not rows.alone:
+        several = np.zeros(rows.slot_count, bool)
+        several[new_slot] = np.diff(rows.firsts) > 1
+        later = np.empty(rows.slot_count, np.int32)  # the place of each slot when those with several come last
+        later[np.argsort(several, kind="stable")] = np.arange(rows.slot_count, dtype=np.int32)
+        plain = tree.ids >= 0
+        tree.ids[plain] = later[tree.ids[plain]]
+        new_slot = later[new_slot]
     rows, place = renumbered(rows, new_slot)
     names = np.argsort(place[special])  # special rows in the order of rows again
     renamed = np.empty(len(special), np.int32)

@@ -1,8 +1,9 @@
 """Equal filters as one slot, and the subscriptions of the slots that were found. Laws: two slots are in one group only
 if they have the same rows; a found slot gives each of its living subscriptions once.
 
-The subscriptions of slot s are subs[firsts[s] : firsts[s + 1]] (int64); a position in `subs` is a place. The rows of
-slot s are first_row[s] to first_row[s + 1], with constraints as in `partition`.
+The subscriptions of slot s are subs[firsts[s] : firsts[s + 1]] (int64); a position in `subs` is a place. The first
+`singles` slots have one subscription each, so that a slot is a place there. The rows of slot s are first_row[s] to
+first_row[s + 1], with constraints as in `partition`.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call", no-check-untyped-defs
@@ -104,7 +105,7 @@ def gather(firsts, subs, to, new_firsts, new_subs):
 
 
 @jit
-def count_members(slots, offsets, firsts, alive, holes, counts):
+def count_members(slots, offsets, firsts, singles, alive, holes, counts):
     """Add the number of living subscriptions of each event's slots, slots[offsets[e]:offsets[e + 1]], to `counts`.
 
     `alive` (bool, by place) is read only if there are `holes`: dead subscriptions in slots that live.
@@ -116,23 +117,29 @@ def count_members(slots, offsets, firsts, alive, holes, counts):
             if holes:
                 for place in range(firsts[slot], firsts[slot + 1]):
                     total += alive[place]
+            elif slot < singles:
+                total += 1
             else:
-                total += firsts[slot + 1] - firsts[slot]
+                total += np.int64(firsts[slot + 1]) - np.int64(firsts[slot])
         counts[event] += total
 
 
 @jit
-def write_members(slots, offsets, firsts, subs, alive, holes, free, out):
+def write_members(slots, offsets, firsts, singles, subs, alive, holes, free, out):
     """Write the living subscriptions of each event's slots to `out` from free[event] on, and move free[event]."""
     for event in range(free.size):
         to = free[event]
         for at in range(offsets[event], offsets[event + 1]):
+            slot = slots[at]
+            if slot < singles and not holes:
+                out[to] = subs[slot]
+                to += 1
+                continue
             if at + 2 * _AHEAD < slots.size:  # they are scattered in memory
                 prefetch(firsts, np.int64(slots[at + 2 * _AHEAD]))
                 soon = np.int64(firsts[slots[at + _AHEAD]])
                 prefetch(subs, soon)
                 prefetch(subs, soon + 8)
-            slot = slots[at]
             first, last = np.int64(firsts[slot]), np.int64(firsts[slot + 1])
             if holes:
                 for place in range(first, last):

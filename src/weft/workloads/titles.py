@@ -35,7 +35,7 @@ class Titles:
         """The rules as filters, all or the first few.
 
         >>> w7(1, 1).texts()
-        ["title LIKE '%sea%' AND price BETWEEN 40404 AND 42903"]
+        ["title LIKE '%canstinsun%' AND price BETWEEN 34951 AND 37450"]
         """
         ends = zip(self.words[:first], self.low[:first].tolist(), self.high[:first].tolist(), strict=True)
         return [

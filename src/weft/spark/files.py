@@ -101,10 +101,10 @@ def read_stream(
 def write_frame(frame: DataFrame, path: str, format: str | None = None, overwrite: bool = False) -> None:
     """Write rows as a folder of files, as Spark does. Raises PipelineError, also if the folder has files."""
     kind = format_of(path, format)
-    check_free(frame.sparkSession, path, overwrite)
+    replaced = check_free(frame.sparkSession, path, overwrite)
     with failures(f"{path} cannot be written"):
-        try:  # an empty folder is no output; anything else was refused above
-            mode = "overwrite" if overwrite or hasattr(frame.sparkSession, "_jsparkSession") else "error"
+        try:
+            mode = "overwrite" if replaced else "error"
             frame.write.options(**_WRITE[kind]).mode(mode).format(kind).save(path)
         except Exception as error:
             if condition(error) == "PATH_ALREADY_EXISTS":
@@ -116,17 +116,22 @@ def write_frame(frame: DataFrame, path: str, format: str | None = None, overwrit
             raise
 
 
-def check_free(spark: SparkSession, path: str, overwrite: bool) -> None:
-    """Raise PipelineError if the output exists and must not be overwritten: before a long job, not after it."""
+def check_free(spark: SparkSession, path: str, overwrite: bool) -> bool:
+    """Whether what is there may be replaced: all if so told, else an empty folder, which a run that was stopped leaves.
+
+    Raises PipelineError if the output exists and must stay: before a long job, not after it.
+    """
     if overwrite or not hasattr(spark, "_jsparkSession"):  # through Connect only writing tells
-        return
+        return overwrite
     with failures(f"{path} cannot be written"):
         place = spark._jvm.org.apache.hadoop.fs.Path(path)  # type: ignore[union-attr]
         system = place.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
-        if system.exists(place):
-            names = [status.getPath().getName() for status in system.listStatus(place)]
-            if names or not system.getFileStatus(place).isDirectory():
-                raise taken(path, names)
+        if not system.exists(place):
+            return False
+        names = [status.getPath().getName() for status in system.listStatus(place)]
+        if names or not system.getFileStatus(place).isDirectory():
+            raise taken(path, names)
+        return True
 
 
 def files_without_bytes(path: str, format: str | None = None) -> list[str]:

@@ -255,6 +255,8 @@ def _lint(ready: Prepared, events: DataFrame, job: MatchJob) -> list[str]:
     if ready.given is None or not job.lint:
         return []
     few = ready.strategy is not Strategy.PARTITIONED  # else there may be more hashes than the driver can hold
+    if not few and ready.given.reading.bounds is not None:
+        return []  # millions of bounds would have to become texts first
     return lint_notes(lint_subscriptions(ready.given.texts(), events, job.schema, duplicates=few))
 
 
@@ -263,7 +265,8 @@ def _size(ready: Prepared, errors: dict[str, int]) -> int:
     if ready.shipped is not None:
         return len(TreeIndex.open(ready.shipped.path, verify=False))  # the driver's own: it may be no executor
     assert ready.given is not None
-    return ready.given.frame.count() - errors["subscription"]
+    rows = ready.given.frame.count() if ready.census is None else ready.census.rows
+    return rows - errors["subscription"]
 
 
 def _place(path: str) -> Path:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
 import pytest
 
 from broker.network import Network, Node
@@ -11,6 +15,8 @@ from weft.broker.link_messages import LinkUpdate
 from weft.broker.messages import Bye, Complete, Incomplete, Publish, SubNumber, Subscribe, Unsubscribe
 from weft.errors import LocalProtocolError
 from weft.language.text import parse
+from weft.log.base import Group
+from weft.log.opening import open_log
 from weft.routing.table import ItemId, Link, Role, Update
 
 
@@ -379,3 +385,63 @@ def test_a_neighbour_that_is_too_far_behind_is_detached() -> None:
         node.say("p", Publish.of(sequence, {"x": 7}))
     assert node.core.links() == []
     assert node.core.counts["links too far behind"] == 1
+
+
+def test_a_late_hello_of_a_former_log_does_no_harm() -> None:
+    network = Network("a", "b").chain()
+    subscribed(network, "a", "s", "x > 5")
+    node = network["b"]
+    node.hello("p")
+    node.say("p", Publish.of(1, {"x": 7}, b"1"))
+    network.settle()
+    node.do(node.core.store_floors(node.now))  # or the copy would send event 1 again
+    network.cut("a", "b")
+    former = node.log
+    node.log, node.sent, node.taken = node.log.backup("another log"), [], 0
+    node.start()
+    network.dial("a", "b")
+    node.hello("p")
+    node.say("p", Publish.of(2, {"x": 8}, b"2"))
+    network.settle()
+    network.cut("a", "b")
+    present, node.log, node.sent, node.taken = node.log, former, [], 0
+    node.start()
+    network.dial("b", "a")
+    network.settle()
+    network.cut("a", "b")
+    node.log, node.sent, node.taken = present.crash(), [], 0
+    node.start()
+    network.dial("a", "b")
+    network.settle()
+    assert network["a"].link("b").connected
+    assert network["a"].got("s") == [b"1", b"2"], "neither is stored twice"
+
+
+def test_links_are_stored_on_disk_as_in_memory(tmp_path: Path) -> None:
+    network = Network("a", "b")
+    node = network["b"]
+    with closing(open_log(tmp_path).log) as disk:
+        commit = node.log.commit
+
+        def twice(groups: Sequence[Group]) -> None:
+            commit(groups)
+            disk.commit(groups)
+
+        node.log.commit = twice  # type: ignore[method-assign]
+        network.link("a", "b")
+        network.settle()
+        subscribed(network, "a", "s", "x > 5")
+        subscribed(network, "a", "s", "x < 1", 2)
+        subscribed(network, "b", "s", "x > 7")
+        network["a"].say("s", Unsubscribe(SubNumber(2)))
+        for name in "ab":
+            network[name].hello("p")
+            network[name].say("p", Publish.of(1, {"x": 8}))
+        network.settle()
+        node.do(node.core.store_floors(node.now))
+        kept, stored = node.log.restore(), disk.restore()
+    assert stored.links == kept.links
+    assert stored.heard == kept.heard
+    assert [row.role for row in stored.links.values()] == ["peer"]
+    assert [row.got for row in stored.links.values()] == [1]
+    assert len(stored.heard) == 1

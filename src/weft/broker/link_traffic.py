@@ -137,6 +137,8 @@ class LinkTraffic:
         def committed(_: Now) -> None:
             if neighbour.peer_log == log:
                 neighbour.got = max(neighbour.got, got)
+            elif log in neighbour.former_logs:
+                neighbour.former_logs[log] = max(neighbour.former_logs[log], got)
 
         def rejected(reason: str, now: Now) -> None:
             if neighbour.peer_log == log:

@@ -140,15 +140,18 @@ class Linking:
         self._announcing.links_changed()
 
     def _new_log(self, neighbour: Neighbour, peer_log: str) -> None:
-        """Offsets of another log begin anew."""
+        """Offsets of another log begin anew. A late hello of a former log does no harm: what it had is remembered."""
         old, got = neighbour.peer_log, neighbour.got
+        known = neighbour.former_logs.pop(peer_log, 0)
         if old:
-            neighbour.former_logs.add(old)
-        neighbour.peer_log, neighbour.got, neighbour.received = peer_log, 0, 0
+            neighbour.former_logs[old] = got
+        neighbour.peer_log, neighbour.got, neighbour.received = peer_log, known, known
         self._state.draft.changes.append(neighbour.row())
 
         def rejected(reason: str, now: Now) -> None:
-            neighbour.former_logs.discard(old)
+            neighbour.former_logs.pop(old, None)
+            if known:
+                neighbour.former_logs[peer_log] = known
             neighbour.peer_log, neighbour.got, neighbour.received = old, got, got
             if neighbour.connection is not None:
                 self._close(neighbour.connection, "full", reason, now)

@@ -23,7 +23,7 @@ from weft.sim.faults.trace import Telling
 from weft.sim.faults.traffic import compare_traffic
 
 SEEDS = 40 * EXAMPLES
-SMALL = Setting(steps=40, network=True)
+SMALL = Setting(steps=30, network=True)
 
 OCCUR = {
     "fault: link cut",
@@ -66,7 +66,7 @@ def test_every_step_of_a_network_can_be_planned() -> None:
     assert set(STEPS) == {*FAULTS, *LINK_FAULTS, *NETWORK_OPERATIONS}
 
 
-@pytest.mark.parametrize("seed", [3, 8])
+@pytest.mark.parametrize("seed", [8])
 def test_the_same_seed_gives_the_same_trace_of_a_network(seed: int) -> None:
     code = (
         "from weft.sim.faults.campaign import MANY_BROKERS, run_seed\n"

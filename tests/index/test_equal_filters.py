@@ -137,6 +137,17 @@ def _row(column: object, row: int) -> object:
     return column.slice(row, 1)  # type: ignore[attr-defined]
 
 
+def test_a_few_equal_filters_among_many_are_found_all_the_same() -> None:
+    index = TreeIndex(tail=0)
+    index.add_texts(range(104), [f"x = {n}" for n in range(100)] + ["x = 7"] * 4)
+    assert slots(index) == 104
+    assert sorted(index.match({"x": 7}).tolist()) == [7, 100, 101, 102, 103]
+    assert index.count_batch([{"x": 7}, {"x": 8}]).tolist() == [5, 1]
+    index.discard_many([7, 101])
+    assert sorted(index.match_batch([{"x": 7}])[0].tolist()) == [100, 102, 103]
+    index.check()
+
+
 # -- output ------------------------------------------------------------------------------------------
 
 

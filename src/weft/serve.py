@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import pickle
 import secrets
@@ -203,6 +204,7 @@ async def _serve(
             loop.add_reader(sys.stdin.fileno(), asked.set)
         node.ended.add_done_callback(lambda _: asked.set())
         async with contextlib.nullcontext() if around is None else around(node):
+            _keep_pauses_short()
             if ready is not None:
                 ready(node)
             lines.info("ready", process=os.getpid())
@@ -216,6 +218,13 @@ async def _serve(
             await node.stop()
     node.ended.result()
     lines.info("stopped")
+
+
+def _keep_pauses_short() -> None:
+    """Garbage collections need not look at what is there already: at 100,000 subscriptions one takes 0.4 s."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 50, 100)
 
 
 def _described(context: dict[str, Any]) -> dict[str, Any]:

@@ -79,6 +79,13 @@ class BrokerProcess:
         status = self.link(peer)
         return status is not None and status.warm
 
+    def is_heard(self, peer: str) -> bool:
+        """Whether a neighbour has stored all that it was told in this session."""
+        if self.core is None:
+            return False
+        known = self.core._state.neighbours.get(Link(peer))
+        return known is not None and known.sender.heard == known.sender.number
+
     def behind(self, peer: str) -> str:
         """What a neighbour still has to get, in a sentence; empty if it has everything."""
         status = self.link(peer)

@@ -85,10 +85,12 @@ def broken_hop(brokers: Mapping[str, BrokerProcess], tree: Tree, home: str, want
 
 
 def is_settled(brokers: Mapping[str, BrokerProcess], hops: Sequence[Hop]) -> bool:
-    """Whether all brokers of a path run, are warm, and have heard all that the next ones told."""
+    """Whether all brokers of a path run, are warm, and have stored all that the next ones told."""
     for hop in hops:
         here, there = brokers[hop.broker], brokers[hop.next]
         if here.core is None or there.core is None or not here.is_warm(hop.next) or not there.is_warm(hop.broker):
+            return False
+        if not here.is_heard(hop.next) or not there.is_heard(hop.broker):
             return False
         if here.table.pending or there.table.pending or disagreement(here, there):
             return False

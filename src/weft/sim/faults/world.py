@@ -27,7 +27,7 @@ from weft.sim.faults.violation import Violation, require
 _LONG = 1 << 30  # a lag that no queue reaches
 _AGAIN = 10_000  # microseconds until a link that is not yet gone is attached again
 _HEAL = 600_000_000  # simulated microseconds within which everything must be drained
-_HEAL_NETWORK = 20_000_000  # the same for networks
+_HEAL_NETWORK = 120_000_000  # the same for networks
 
 
 @dataclass(slots=True)

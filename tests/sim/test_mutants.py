@@ -12,7 +12,7 @@ from sim.mutants import MUTANTS
 from weft.sim.faults.campaign import MANY_BROKERS, run_seed
 
 SEEDS = 200
-ROUTINE = ("acknowledge before sync", "a link resumes one too far")
+ROUTINE = ("acknowledge before sync", "a broker tells before it has what it heard")
 
 
 def marked(names: Iterable[str]) -> list[ParameterSet]:

@@ -77,11 +77,18 @@ class MatchStream:
                     self._queries[-1].awaitTermination(max(left, 0.001))  # Spark counts milliseconds
                 for query in self._queries:
                     query.awaitTermination()
-            except BaseException:
+            except BaseException as error:
                 self._close()
+                self._raise_failure(error)
                 raise
         self._close()
+        self._raise_failure(None)
         return True
+
+    def _raise_failure(self, error: BaseException | None) -> None:
+        """Raise PipelineError if a micro-batch failed; Spark does not always say so."""
+        if self._batches.failure is not None and not isinstance(error, KeyboardInterrupt | SystemExit):
+            raise PipelineError(f"the stream failed: {self._batches.failure}") from error
 
     def stop(self) -> None:
         """Stop after the micro-batch that is being worked on."""
@@ -227,12 +234,13 @@ def _start(  # noqa: PLR0913, PLR0917 - what a stream consists of
 ) -> None:
     batches = stream._batches
     if commands is not None and columns is not None:
-        writer = commands.writeStream.foreachBatch(partial(batches.commands, columns, schema))
+        writer = commands.writeStream.foreachBatch(batches.guarded(partial(batches.commands, columns, schema)))
         writer = writer.option("checkpointLocation", str(folder / "commands"))
         writer.trigger(availableNow=True).start().awaitTermination()
+        stream._raise_failure(None)
         if not once:
             stream._queries.append(_triggered(writer, False, interval or COMMANDS_EVERY).start())
-    query = judged(events).writeStream.foreachBatch(batches.events)
+    query = judged(events).writeStream.foreachBatch(batches.guarded(batches.events))
     query = query.option("checkpointLocation", str(folder / "events"))
     running = _triggered(query, once, interval).start()
     batches.progress = lambda: running.lastProgress

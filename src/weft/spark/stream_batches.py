@@ -14,9 +14,11 @@ from threading import Lock
 from time import perf_counter, time
 from typing import TYPE_CHECKING, Any
 
+from weft.errors import PipelineError
 from weft.model.schema import Schema
 from weft.spark.batch_folder import BatchFolders
 from weft.spark.batch_matching import REPORT, BatchTask, PartFile, refused_rows
+from weft.spark.failures import reason
 from weft.spark.output import ResultForm
 from weft.spark.stream_commands import CommandColumns, fold
 from weft.spark.stream_journal import BatchMetrics, StreamJournal
@@ -61,7 +63,25 @@ class StreamBatches:
         self.refusals = {side: BatchFolders(folder / "errors" / side) for side in (EVENTS, COMMANDS, INITIAL)}
         self.working = Lock()  # held while a micro-batch of events is worked on
         self.progress: Callable[[], Any] = lambda: None  # Spark's report about the last micro-batch
+        self.failure: str | None = None  # why a micro-batch failed, first
         self._tell = tell
+
+    def guarded(self, work: Callable[[DataFrame, int], None]) -> Callable[[DataFrame, int], None]:
+        """The same work, for Spark: a failure is kept, and told in one sentence.
+
+        Spark reads the text of what it is told with a regular expression, and long texts, as those of Java's own
+        exceptions, overflow its stack: the query then ends as if nothing had happened.
+        """
+
+        def guard(frame: DataFrame, batch: int) -> None:
+            try:
+                work(frame, batch)
+            except Exception as error:
+                why = reason(error)
+                self.failure = self.failure or why
+                raise PipelineError(why) from None
+
+        return guard
 
     def commands(self, columns: CommandColumns, schema: Schema | None, frame: DataFrame, batch: int) -> None:
         """Apply the commands of a micro-batch, unless they were applied before."""

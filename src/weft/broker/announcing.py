@@ -37,6 +37,7 @@ class Announcing:
 
     def __init__(self, state: BrokerState) -> None:
         self._state = state
+        self._linked = False  # there are neighbours, or were
         self._waiting: dict[Announcement, None] = {}  # stored, and not complete
         self._untold: dict[Session, dict[Announcement, None]] = {}  # complete, while the client was not there
 
@@ -44,12 +45,14 @@ class Announcing:
         """A request has changed the table, and is on its way into the log."""
         announcement = Announcement(session, about, number, still)
         kind = About.ADVERTISEMENTS if about == "advertise" else About.SUBSCRIPTIONS
+        self._linked = self._linked or bool(self._state.neighbours)
         announcement.change = self._state.completion.begin(None, kind, lambda _: self._completed(announcement))
         announcement.complete = announcement.change.complete
         return announcement
 
     def restored(self) -> None:
         """After a restart nobody knows what is complete: all subscriptions wait together, and all advertisements."""
+        self._linked = self._linked or bool(self._state.neighbours)
         subs, adverts = [], []
         for session in self._state.sessions.values():
             for number, sub in session.subs.items():
@@ -94,7 +97,7 @@ class Announcing:
         if connection is not None:
             done = Complete(SubNumber(announcement.number), announcement.about)
             self._state.out.send(connection.id, done)
-        elif self._state.neighbours and announcement.session.durable:
+        elif self._linked and announcement.session.durable:
             self._untold.setdefault(announcement.session, {})[announcement] = None
 
     def _there(self, session: Session) -> Connection | None:

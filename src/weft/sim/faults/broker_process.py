@@ -20,6 +20,7 @@ from weft.sim.faults.group_commit import GroupCommit
 from weft.sim.faults.link_text import link_text, told_text
 from weft.sim.faults.oracle import Oracle
 from weft.sim.faults.trace import Trace
+from weft.sim.faults.violation import require
 from weft.sim.faults.wire import Lane
 
 MakeCore = Callable[[MemoryLog, State], Core]
@@ -184,6 +185,9 @@ class BrokerProcess:
         if self.core is None or self.commits.busy:
             return
         self.perform(self.core.store_floors(self.now))
+        for link in self.core.links():
+            kept = self.core.needed <= self.core.end - link.lag
+            require(kept, f"{self.name}: retention would remove events that {link.peer} has not got")
         if self.log.trim(self.core.needed):
             self._trace.count("op: trimmed")
             self.perform(self.core.trimmed(self.log.restore().first, self.now))

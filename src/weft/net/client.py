@@ -46,17 +46,17 @@ def connect(  # noqa: PLR0913 - the options of a client
 ) -> Client:
     """A client of the broker at an address, to be used in `async with`.
 
-    address: `weft://host:port`, `weft+tls://host:port` or `weft+unix:///path`; several addresses of one broker are
-        tried in turn
-    name: makes the publisher known to the broker: an event that is sent again after a reconnection is stored once
-    token: what the broker's operator gave you; a function is called for each connection
-    tls, ca, certificate: for `weft+tls`: a context of your own, or a file of authorities to trust and a pair of files
-        (certificate, key) to show
-    timeout: seconds for connecting
-    heartbeat: seconds between signs of life; a broker that is silent for three times as long is given up
-    retry_for: seconds to try to come back after a loss; None is for ever
-    expires: seconds that the broker keeps named sessions of this client while nobody uses them; None is as long as the
-        broker allows
+    - `address`: `weft://host:port`, `weft+tls://host:port` or `weft+unix:///path`; several addresses of one broker are
+      tried in turn.
+    - `name` makes the publisher known to the broker: an event that is sent again after a reconnection is stored once.
+    - `token`: what the broker's operator gave you; a function is called for each connection.
+    - `tls`, `ca`, `certificate`: for `weft+tls`, a context of your own, or a file of authorities to trust and a pair of
+      files (certificate, key) to show.
+    - `timeout`: seconds for connecting.
+    - `heartbeat`: seconds between signs of life; a broker that is silent for three times as long is given up.
+    - `retry_for`: seconds to try to come back after a loss; None is for ever.
+    - `expires`: seconds that the broker keeps named sessions of this client while nobody uses them; None is as long as
+      the broker allows.
     """
     options = link_options(address, token, tls, ca, certificate, timeout, heartbeat, retry_for)
     return Client(ClientEngine(options, check_name(name), expires=seconds(expires)))
@@ -170,13 +170,13 @@ class Client:
     ) -> Subscription:
         """Subscribe to the events that match a filter: `async for event in client.subscribe("magnitude >= 5")`.
 
-        name: makes the subscription durable. The broker keeps its events until they are acknowledged, also while nobody
-            is connected, and whoever subscribes with the name goes on there
-        shared: all who subscribe with the name share its events; each event goes to one of them
-        since: begin with older events of this broker's log: from an offset, or a time. It counts when the subscription
-            is made, not when it is resumed
-        ordered: whether a refused event holds back those behind it
-        lag: how many events the subscription may be behind before the oldest are given up
+        - `name` makes the subscription durable. The broker keeps its events until they are acknowledged, also while
+          nobody is connected, and whoever subscribes with the name goes on there.
+        - `shared`: all who subscribe with the name share its events; each event goes to one of them.
+        - `since`: begin with older events of this broker's log, from an offset or a time. It counts when the
+          subscription is made, not when it is resumed.
+        - `ordered`: whether a refused event holds back those behind it.
+        - `lag`: how many events the subscription may be behind before the oldest are given up.
 
         It begins when it is awaited, entered with `async with`, or iterated. Leaving `async with` ends it here; one
         with a name stays at the broker, see `unsubscribe`.

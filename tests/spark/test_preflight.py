@@ -34,6 +34,7 @@ def files(tmp_path) -> Path:
     with gzip.open(tmp_path / "fine.csv.gz", "wt") as file:
         file.write("x,y\n1,2\n")
     (tmp_path / "out.parquet").mkdir()
+    (tmp_path / "out.parquet" / "part-0.parquet").write_bytes(b"not empty")
     return tmp_path
 
 

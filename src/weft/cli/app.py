@@ -109,7 +109,6 @@ def demo(
 
     \b
     Example:
-      $ weft demo
       $ weft demo --once
     """
     from rich.console import Console

@@ -165,7 +165,7 @@ def _dimensions(columns: BoxColumns, cuts: _Cuts) -> tuple[dict[Axis, int], list
             stamps.append(column.high[np.isfinite(column.high)].astype(np.int64) + 1)
         if ColumnPart.STRINGS in held:
             used = np.unique(held[ColumnPart.STRINGS].low[np.isfinite(held[ColumnPart.STRINGS].low)]).astype(np.int64)
-            strings |= {(texts[number], side) for number in used.tolist() for side in (0, 1)}
+            strings |= {(texts[number], side) for number in used.tolist() for side in (0, 1)} - {STRINGS[0]}
         if not held and len(numbers) + len(moments) + len(strings) < _FEW:
             axes[axis] = len(dimensions)
             dimensions.append(CodeDimension.of(sorted(numbers), sorted(moments), sorted(strings)))

@@ -215,6 +215,22 @@ def test_a_dead_letter_that_is_tried_again_and_acknowledged_is_gone() -> None:
     assert broker.say("s", ListDead(2, Q)) == [DeadLetters(2, (), False)]
 
 
+@pytest.mark.parametrize("stored", [True, False])
+def test_an_attempt_that_succeeds_after_an_earlier_one_failed_too_often_removes_the_dead_letter(
+    stored: bool,
+) -> None:
+    """A negative acknowledgement may cross the next attempt on the wire."""
+    broker = subscribed(failures=1)
+    broker.say("s", *events(1))
+    broker.at_once = stored
+    broker.say("s", nack(1))
+    broker.say("s", ack(0, (1, 2)))
+    broker.at_once = True
+    broker.wait(10_000_000)
+    assert broker.say("s", ListDead(2, Q)) == [DeadLetters(2, (), False)]
+    assert deliveries(broker.say("s", RetryDead(3, Q, (Offset(1),)))) == []
+
+
 def test_its_twin_one_that_fails_again_stays() -> None:
     broker = subscribed()
     broker.say("s", *events(1))

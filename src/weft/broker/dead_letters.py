@@ -31,6 +31,7 @@ from weft.log.base import DeadRow, Offset, Put, Remove, SeatId
 
 _MOST = 100  # letters in one answer
 _MOST_BYTES = 1 << 19
+_REMEMBERED = 1_000  # dead letters of a connection whose late acknowledgement counts
 EXACT = -1  # in place of the bytes of a letter that only a range acknowledges
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -78,6 +79,9 @@ class Dead:
             queue.delay(failed, now.monotonic + wait)
         if dead:
             self._bury(queue, dead, message.reason)
+            flight.buried.update(dict.fromkeys(dead))
+            for oldest in [*flight.buried][: max(0, len(flight.buried) - _REMEMBERED)]:
+                del flight.buried[oldest]
         self._delivery.pump(queue, now)
         if not queue.live:
             self._delivery.arm(queue, now)
@@ -154,7 +158,7 @@ class Dead:
             more = len(rows) == limit
             for row in rows:
                 body = _bodies.decode(row.body)
-                if not self._delivery.may_read(queue, body.head):
+                if row.offset in queue.forgotten or not self._delivery.may_read(queue, body.head):
                     continue
                 size += len(row.body) + 100
                 if letters and size > _MOST_BYTES:
@@ -214,9 +218,12 @@ class Dead:
         state.draft.committed.append(committed)
 
     def acknowledged(self, connection: Connection, message: Ack) -> None:
-        """Dead letters that were tried again and succeeded are removed."""
+        """Dead letters that were tried again and succeeded are removed.
+
+        So are those of which an attempt succeeds that was on its way when an earlier one failed once too often.
+        """
         known = connection.flights.get(message.queue)
-        if known is None or not known[1].revived:
+        if known is None or not (known[1].revived or known[1].buried):
             return
         queue, flight = known
         done = [
@@ -224,10 +231,34 @@ class Dead:
             for offset, size in flight.revived.items()
             if (offset < message.floor and size != EXACT) or any(a <= offset < b for a, b in message.ranges)
         ]
-        for offset in sorted(done):
-            del flight.revived[offset]
-            self._state.draft.changes.append(Remove(DeadRow, (queue.seat, offset)))
+        done += [
+            offset
+            for offset in flight.buried
+            if (offset < message.floor and offset in queue.burying) or any(a <= offset < b for a, b in message.ranges)
+        ]
+        for offset in sorted({*done}):
+            flight.revived.pop(offset, None)
+            flight.buried.pop(offset, None)
+        if done:
+            self._forget(queue, {*done})
+
+    def _forget(self, queue: Queue, offsets: set[int]) -> None:
+        """Remove dead letters that were acknowledged; from now on nobody sees them, also while that is not stored."""
+        draft = self._state.draft
+        queue.forgotten |= offsets
+        draft.changes += [Remove(DeadRow, (queue.seat, offset)) for offset in sorted(offsets)]
+
+        def committed(_: Now) -> None:
+            queue.forgotten -= offsets
+
+        def rejected(_: str, __: Now) -> None:
+            self._forget(queue, offsets)
+
+        draft.committed.append(committed)
+        draft.rejected.append(rejected)
 
     def _row(self, queue: Queue, offset: int) -> DeadRow | None:
+        if offset in queue.forgotten:
+            return None
         rows = self._state.log.dead(queue.seat, Offset(offset - 1), 1)
         return rows[0] if rows and rows[0].offset == offset else None

@@ -39,6 +39,7 @@ class Flight:
     __slots__ = (
         "_ascending",
         "_runs",
+        "buried",
         "connection",
         "count",
         "given_back",
@@ -67,6 +68,7 @@ class Flight:
         self.size = 0
         self.given_back: set[int] = set()  # sent here, then returned to the queue, and not sent again since
         self.revived: dict[int, int] = {}  # dead letters that are tried again, with their bytes
+        self.buried: dict[int, None] = {}  # dead letters of this connection: an answer to an earlier attempt may come
         self._runs: deque[_Run] = deque()
         self._ascending = True
 

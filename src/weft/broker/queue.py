@@ -36,6 +36,7 @@ class Queue:
         "disconnect",
         "failures",
         "flights",
+        "forgotten",
         "gap",
         "held_until",
         "holes",
@@ -91,6 +92,7 @@ class Queue:
         self.returned: list[int] = []  # to be delivered again, ascending
         self.waiting: list[tuple[int, int]] = []  # heap of (due, offset): failed, to be returned later
         self.burying: set[int] = set()  # failed too often; dead letters once that is stored
+        self.forgotten: set[int] = set()  # dead letters that are acknowledged, until their removal is stored
         self.tries: dict[int, int] = {}  # deliveries so far, of those that were returned
         self.failures: dict[int, int] = {}
         self.again_below = Offset(0)  # events below it may have been delivered before the broker restarted

@@ -7,8 +7,6 @@ import pytest
 SPARK = ("tests/spark/", "tests/demo/test_pipeline_chapter", "tests/bench/test_spark_bench")
 
 
-@pytest.hookimpl(tryfirst=True)  # before the marks are read
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if item.nodeid.startswith(SPARK):
-            item.add_marker(pytest.mark.xdist_group("spark"))
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if item.nodeid.startswith(SPARK):
+        item.add_marker(pytest.mark.xdist_group("spark"))

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
 from weft.bench import tune
 from weft.tuning.choices import Options
 
 
-def test_the_tune_benchmark_measures_every_figure() -> None:
+@pytest.mark.parametrize("workloads", [("uniform", "tied"), pytest.param((), marks=pytest.mark.slow)])
+def test_the_tune_benchmark_measures_every_figure(monkeypatch: pytest.MonkeyPatch, workloads: tuple[str, ...]) -> None:
+    if workloads:
+        monkeypatch.setattr(tune, "WORKLOADS", {name: tune.WORKLOADS[name] for name in workloads})
     told: list[str] = []
     results = tune.run(quick=True, progress=told.append, size=20, options=Options((16,), (8, 32)))
     figures = {result.name: result.value for result in results}

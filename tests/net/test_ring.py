@@ -17,7 +17,7 @@ from weft.errors import OptionError
 from weft.net.addresses import Address
 from weft.net.config import BrokerConfig, LinkConfig
 from weft.net.node import Node
-from weft.net.ring_service import RingConfig, RingService, on_ring
+from weft.net.ring_service import NodeReport, RingConfig, RingService, on_ring
 from weft.net.ring_status import ask, view, walk
 from weft.ring.bridge import RING
 from weft.ring.intervals import Intervals
@@ -38,6 +38,14 @@ async def node(
     return broker, await stack.enter_async_context(on_ring(broker, ring))
 
 
+async def settled(address: str, nodes: int, key: bytes = b"") -> list[NodeReport]:
+    """What the nodes say, once so many of them know each other."""
+    async with asyncio.timeout(60):
+        while len(reports := await walk(address, key)) != nodes:
+            await asyncio.sleep(0.1)
+        return reports
+
+
 def test_a_client_of_any_node_gets_what_is_published_at_another() -> None:
     async def body() -> None:
         async with asyncio.timeout(120), AsyncExitStack() as stack:
@@ -56,7 +64,7 @@ def test_a_client_of_any_node_gets_what_is_published_at_another() -> None:
                     if len(got) == 2:
                         break
                 assert sorted(got) == [60, 70]
-            reports = await walk(other.address, KEY)
+            reports = await settled(other.address, 3, KEY)
             assert [each.broker for each in reports] == [
                 each.name
                 for _, each in sorted(
@@ -164,10 +172,10 @@ def test_five_processes_one_killed_and_one_joining_under_load_lose_nothing(tmp_p
     try:
         got = asyncio.run(body())
         assert sorted(got) == list(range(total)), "each acknowledged event came once"
-        assert len(asyncio.run(walk(first.ring))) == 5
+        asyncio.run(settled(first.ring, 5))
         for program in (nodes[4], nodes[5]):
             program.end(signal.SIGTERM)  # they leave in order
-        assert len(asyncio.run(walk(first.ring))) == 3
+        asyncio.run(settled(first.ring, 3))
     finally:
         for program in nodes:
             program.end()

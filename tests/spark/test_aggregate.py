@@ -112,6 +112,7 @@ def test_what_is_passive_is_covered_by_what_is_active_at_last(done: Callable[[st
             assert sorted([*active, *(row["id"] for row in rows)]) == list(range(len(TEXTS)))
 
 
+@pytest.mark.slow
 def test_together_they_cover_more_than_one_by_one(done: Callable[[str], Aggregated]) -> None:
     several = [row for row in collected(done("subsumption").passive) if len(row["coverers"]) > 1]
     assert several

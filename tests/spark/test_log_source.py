@@ -134,6 +134,7 @@ def test_spark_reads_the_log(spark, log, directory):
     assert [tuple(row) for row in few.orderBy("_offset").collect()] == [("s4", 9), (None, 10), ("s5", 11), (None, 12)]
 
 
+@pytest.mark.slow
 def test_the_command_matches_a_log_and_files(spark, log, directory, tmp_path):
     invoke = CliRunner().invoke
     rules = tmp_path / "rules.csv"

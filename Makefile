@@ -10,10 +10,10 @@ run: $(READY)  ## the demo
 	$(BIN)/weft demo $(ARGS)
 
 test: $(READY)  ## the tests: unit, laws, documentation
-	$(BIN)/pytest -n 2 --dist loadgroup $(ARGS)
+	$(BIN)/pytest -n 2 --dist worksteal $(ARGS)
 
 test-slow: $(READY)  ## the longer laws, with many more examples
-	WEFT_EXAMPLES=10 $(BIN)/pytest -n 2 --dist loadgroup -m "slow or not slow" $(ARGS)
+	WEFT_EXAMPLES=10 $(BIN)/pytest -n 2 --dist worksteal -m "slow or not slow" $(ARGS)
 
 check: $(READY)  ## style, types, layers, fences, documentation
 	$(BIN)/ruff check .

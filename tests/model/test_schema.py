@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from strategies import thorough
 from weft.errors import EventError, SchemaError
 from weft.model.door import WELL_KNOWN
 from weft.model.event import Event
@@ -203,6 +204,7 @@ def attributes(draw):
 
 
 @given(st.lists(attributes(), unique_by=lambda attribute: attribute.name, max_size=3).map(Schema))
+@thorough(100, routine=100)
 def test_every_schema_survives_its_file_form(tmp_path_factory, schema):
     assert Schema.from_dict(schema.to_dict()) == schema
     path = tmp_path_factory.getbasetemp() / "schema.json"

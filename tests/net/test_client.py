@@ -610,8 +610,11 @@ def test_a_connection_that_is_cancelled_leaves_nothing_behind():
                 for _ in range(wait % 5):
                     await asyncio.sleep(0)
                 task.cancel()
-                with pytest.raises(asyncio.CancelledError):
-                    await task
+                try:
+                    client = await task
+                except asyncio.CancelledError:
+                    continue
+                await client.close()  # it was quicker than the cancellation
             assert left_over() == before
 
     run(body)

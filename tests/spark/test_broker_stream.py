@@ -60,6 +60,7 @@ def test_events_of_a_broker_are_matched_and_published(spark, tmp_path):
         assert rows(right.address, "n bigint, subscription bigint") == expected(EVENTS)
 
 
+@pytest.mark.slow
 def test_frames_are_published_by_format(spark, tmp_path):
     register(spark)
     frame = spark.createDataFrame([(event["n"], event["s"]) for event in EVENTS], "n bigint, s string")

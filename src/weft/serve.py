@@ -182,7 +182,8 @@ def _loop_factory(config: BrokerConfig) -> Callable[[], asyncio.AbstractEventLoo
         import uvloop
     except ImportError:
         raise OptionError("uvloop is not installed: install weft[uvloop], or leave out the setting uvloop") from None
-    return uvloop.new_event_loop
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
 
 
 async def _serve(

@@ -177,8 +177,8 @@ def _pair(relate: Callable[..., bool], one: str, other: str) -> Work:
     return lambda: relate(*forms)
 
 
-def _cutters(attributes: int) -> Work:
-    wide, narrow = hostile_routing.cutters(attributes)
+def _cutters(attributes: int, each: int = 30) -> Work:
+    wide, narrow = hostile_routing.cutters(attributes, each)
     return lambda: covers(parse(wide), parse(narrow))
 
 
@@ -224,7 +224,7 @@ CASES = (
     Case("admit_patterns", (30, 100, 300), _patterns_of_patterns, 50, {300: 8.8}),
     Case("admit_comparisons", (375, 750, 1_500), lambda n: _admit(_chain(n)), 50),
     Case("refuse_comparisons", (2_000, 4_000, 8_000), lambda n: _admit(_chain(n)), 50),
-    Case("refuse_cutters", (100, 300, 1_000), _cutters, 50, {1_000: 10.3}),
+    Case("refuse_cutters", (100, 300, 1_000), lambda n: _cutters(n, 50), 50, {1_000: 10.3}),
     Case("covers_patterns", (50, 100, 200), lambda n: _pair(covers, _contains(n, 7), _contains(n, 8)), 100, {200: 4.8}),
     Case(
         "overlaps_patterns",

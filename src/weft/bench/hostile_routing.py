@@ -17,9 +17,9 @@ from weft.routing import Link, make_table
 Work = Callable[[], object]
 
 
-def cutters(attributes: int) -> list[str]:
-    """A union of 50 boxes of 30 attributes, and one of 20 boxes with more attributes."""
-    lows = np.random.default_rng(5).integers(0, 10, (50, 30)).tolist()
+def cutters(attributes: int, each: int = 30) -> list[str]:
+    """A union of 50 boxes of `each` attributes, and one of 20 boxes with so many attributes and two more."""
+    lows = np.random.default_rng(5).integers(0, 10, (50, each)).tolist()
     wide = " OR ".join(f"({' AND '.join(f'a{n} > {low}' for n, low in enumerate(row))})" for row in lows)
     rest = " AND ".join(f"a{n} > 5" for n in range(attributes))
     return [wide, f"({' OR '.join(f'b = {n} AND c > {n}' for n in range(20))}) AND {rest}"]

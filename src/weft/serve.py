@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from weft.net.ring_service import NodeReport, RingConfig
     from weft.ring.intervals import Intervals
 
-_SWITCH = 0.0005  # seconds until the thread that commits gets its turn; Python's own 5 ms would delay every commit
+_SWITCH = 0.0005  # seconds after which the committing thread may run; Python's default is 5 ms
 
 
 @asynccontextmanager
@@ -222,7 +222,7 @@ async def _serve(
 
 
 def _keep_pauses_short() -> None:
-    """Garbage collections need not look at what is there already: at 100,000 subscriptions one takes 0.4 s."""
+    """Keep what is there already out of garbage collections: of many subscriptions, one took up to 0.4 s."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 50, 100)

@@ -12,7 +12,7 @@ from weft.broker.effects import ConnectionId, Now
 from weft.broker.messages import Deliver, Publish, Subscribe
 from weft.language.text import parse
 from weft.log.memory import MemoryLog
-from weft.ring.bridge import RING, BridgeEffect, Closed, RingBridge, ToBroker
+from weft.ring.bridge import RING, BridgeClosed, BridgeEffect, RingBridge, ToBroker
 from weft.ring.chord import ChordNode
 from weft.ring.codec import RingReader, encode_ring
 from weft.ring.key_mapping import KeyMapping
@@ -96,7 +96,7 @@ class RingBroker:
                 case ToBroker(messages):
                     self.at()
                     self.broker.do(self.broker.core.receive(ConnectionId(self.link), messages, self.broker.now))
-                case Closed():
+                case BridgeClosed():
                     self.dial()
 
     def say(self, client: str, *messages: Any) -> None:

@@ -14,7 +14,7 @@ from typing import Self
 from weft.errors import BrokerError
 
 
-class BrokerProcess:
+class DemoBroker:
     """`weft serve` on a free port of this machine, with a temporary data directory."""
 
     def __init__(self) -> None:

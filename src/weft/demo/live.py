@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from weft.algebra.normalize import normalize
-from weft.demo.broker_process import BrokerProcess
+from weft.demo.broker_process import DemoBroker
 from weft.demo.feeds import feeds
 from weft.errors import ClientClosedError
 from weft.language.meaning import matches
@@ -151,7 +151,7 @@ class Show:
 
     def __enter__(self) -> Show:
         with self._console.status("starting the broker"):
-            self.broker = self._stack.enter_context(BrokerProcess())
+            self.broker = self._stack.enter_context(DemoBroker())
             self._publisher: SyncClient = self._stack.enter_context(connect_sync(self.broker.address, name="demo"))
             for watcher in self._watchers:
                 client = self._stack.enter_context(connect_sync(self.broker.address))

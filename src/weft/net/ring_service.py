@@ -24,7 +24,7 @@ from weft.net.clock import clock
 from weft.net.node import Node
 from weft.net.ring_transport import RingTransport
 from weft.net.server_connection import ServerConnection
-from weft.ring.bridge import RING, BridgeEffect, Closed, RingBridge, ToBroker
+from weft.ring.bridge import RING, BridgeClosed, BridgeEffect, RingBridge, ToBroker
 from weft.ring.chord import ChordNode
 from weft.ring.codec import RingFrame
 from weft.ring.identifiers import IdSpace
@@ -292,7 +292,7 @@ class RingService:
                 case ToBroker(messages):
                     if self._link is not None:
                         self._link.data_received(encode(messages))
-                case Closed():
+                case BridgeClosed():
                     if self._link is not None:
                         self._link.cut()
 

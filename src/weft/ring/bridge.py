@@ -73,13 +73,13 @@ class ToBroker(msgspec.Struct, frozen=True):
     messages: list[LinkMessage]
 
 
-class Closed(msgspec.Struct, frozen=True):
+class BridgeClosed(msgspec.Struct, frozen=True):
     """The session with the broker is over; the broker dials again."""
 
     reason: str
 
 
-BridgeEffect = ToBroker | Closed | RingSend
+BridgeEffect = ToBroker | BridgeClosed | RingSend
 
 
 class RingBridge:
@@ -133,7 +133,7 @@ class RingBridge:
                     effects += self._stored(got)
                 case Bye(_, reason):
                     self.closed()
-                    effects.append(Closed(reason))
+                    effects.append(BridgeClosed(reason))
                 case _:
                     pass  # events that are not durable do not cross the ring; nobody else is behind it
         return [*effects, *self._news()]

@@ -48,7 +48,7 @@ class ActiveSubscription:
             cuts += exact or []
             hull += axes.hull(box, most=most, widen=widen) if exact is None else exact
             whole = whole and exact is not None
-        return ActiveSubscription(owner, form, cuts, hull, whole)
+        return ActiveSubscription(owner, form, hull if whole else cuts, hull, whole)
 
 
 @dataclass(slots=True)

@@ -96,8 +96,8 @@ class CutLine:
             (_BOOLS, _bool_line(values.bools)),
             (_TIMESTAMPS, values.timestamps),
         ):
-            if segment not in self._after:
-                continue  # of another type than declared, so no event has it
+            if not line or segment not in self._after:
+                continue  # empty, or of another type than declared, so that no event has it
             for low, high in interval.intervals(line):
                 start, end = (segment, *low), self._top(segment) if high is None else (segment, *high)
                 if found and found[-1][1] == start:

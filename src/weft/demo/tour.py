@@ -155,7 +155,7 @@ def many_subscriptions(console: Console, events: Sequence[Event]) -> ChapterFact
     """The same events against very many subscriptions, by an index."""
     rng = np.random.default_rng(2018)
     alerts = Alerts.drawn(rng, _MANY)
-    with console.status("loading the index; its kernels are compiled once on a machine, in about half a minute"):
+    with console.status("loading the index; its kernels are compiled once on a machine"):
         warm = TreeIndex()
         warm.add_columns(np.arange(_FEW), Alerts.drawn(rng, _FEW).bounds)
         warm.match_batch(events[:8])

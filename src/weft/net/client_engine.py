@@ -340,7 +340,7 @@ class ClientEngine:
         for event in link.session.abandon():
             assert isinstance(event.receipt, Receipt)
             waiting[event.receipt] = None
-        unknown = BrokerError(f"it is not known whether the event is stored: {error}")
+        unknown = BrokerError(f"it is unknown whether the event is stored: {error}")
         done = [waiter for waiter in waiting if waiter.finish(error=unknown)]
         done += [waiter for waiter in asked if waiter.finish(error=error)]
         opening, self._opening = self._opening, None

@@ -363,7 +363,5 @@ def _refusal(receipt: Receipt) -> PublishError | None:
     if not receipt.refused:
         return None
     first = min(receipt.refused)
-    alone = receipt.total == 1
-    return PublishError(
-        receipt.refused[first], receipt.codes[first], None if alone else first, {} if alone else receipt.refused
-    )
+    position = None if receipt.total == 1 else first  # one event needs no "event 0" in the sentence
+    return PublishError(receipt.refused[first], receipt.codes[first], position, receipt.refused)

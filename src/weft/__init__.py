@@ -14,7 +14,7 @@ True
 #   model     values, schemas, events, CloudEvents, Arrow
 #   language  filters: tree, text, JSON dialects, builder, meaning
 #   algebra   filters as sets: normal form, covers, overlaps, merge, subtract, profiles
-#   lint      filters that probably do not mean what their authors wanted
+#   lint      filters that are probably mistakes
 #   workloads seeded generators of subscriptions and events
 #   index     which subscriptions an event matches: tree, counting, scan
 #   order     filters in their covering order: posets, forests, forwards sets

@@ -144,7 +144,7 @@ def test_a_refused_event_tells_its_publisher_and_nobody_else():
             with pytest.raises(PublishError, match="event 1: no rule allows this event") as caught:
                 await client.publish_many([{"x": 2}, {"x": 3}, {"x": 4}, {"x": 3}])
             assert sorted(caught.value.refused) == [1, 3]
-            with pytest.raises(PublishError, match="^no rule allows this event") as caught:
+            with pytest.raises(PublishError, match=r"^no rule allows this event") as caught:
                 await client.publish_many([{"x": 3}])
             assert sorted(caught.value.refused) == [0]
             assert local.call(lambda node: node.core.end) == 1 + 5 + 2

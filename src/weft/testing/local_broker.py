@@ -32,7 +32,7 @@ def broker(
 ) -> LocalBroker:
     """A broker in this process, to be used in `with` or `async with`.
 
-    It keeps everything in memory, or in the directory `data`, so that a later broker can continue with it. `schema` is a
+    It keeps everything in memory, or in the directory `data`, where a later broker can continue with it. `schema` is a
     file with the schema of events. `config` has any other setting; its addresses are not used.
 
     >>> with broker() as local, local.connect_sync() as client:

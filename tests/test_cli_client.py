@@ -75,6 +75,10 @@ def test_a_refused_event_is_reported_with_its_line(local):
     assert done.exit_code == 1
     assert "line 3: no rule allows this event" in done.stderr
     assert "2 events published, 1 not" in done.stderr
+    alone = weft(local, "pub", stdin='{"x": 2}\n')
+    assert alone.exit_code == 1
+    assert "line 1: no rule allows this event" in alone.stderr
+    assert "0 events published, 1 not" in alone.stderr
 
 
 def test_a_named_subscriber_goes_on_where_it_stopped(local):

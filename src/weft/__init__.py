@@ -14,12 +14,12 @@ True
 #   model     values, schemas, events, CloudEvents, Arrow
 #   language  filters: tree, text, JSON dialects, builder, meaning
 #   algebra   filters as sets: normal form, covers, overlaps, merge, subtract, profiles
-#   lint      filters that can hardly mean what they say
+#   lint      filters that are probably mistakes
 #   workloads seeded generators of subscriptions and events
 #   index     which subscriptions an event matches: tree, counting, scan
 #   order     filters in their covering order: posets, forests, forwards sets
 #   merging   filters merged into fewer
-#   profiles  profiles and queries, and which meet
+#   profiles  profiles and queries, and which of them match
 #   drawing   orders as text and pictures
 #   space     cells of the content space, and curves through them
 #   interest  interest as ranges of a curve, as labels, as uncovered space
@@ -28,10 +28,11 @@ True
 #   routing   what neighbours must hear, and where an event goes
 #   log       events and state that survive a restart
 #   broker    one broker: messages in, effects out
-#   net       brokers on sockets, and clients
 #   ring      peer-to-peer rendezvous over Chord: messages in, effects out
+#   net       brokers on sockets, and clients
+#   sim       networks in memory, with faults
 #   spark     tables of events against tables of subscriptions, through PySpark
-#   tables, sim, testing, bench, demo, cli
+#   tables, testing, bench, demo, cli
 
 from __future__ import annotations
 

@@ -20,9 +20,9 @@ WeftError
 ├── LogError                  a log that cannot be opened, read or written
 │   ├── LogFullError          the quota or the disk is full: nothing was stored, and the log can go on
 │   └── LogFailedError        it is unknown what is stored: the process must end and recover
-├── AccessError               a client asks for what its access rules or limits do not allow
-├── BrokerError               what a broker does not do, or a broker that cannot be reached
-│   ├── ConnectError          no broker can be reached, or none welcomes this client
+├── AccessError               a request that a client's access rules or limits do not allow
+├── BrokerError               a request that a broker does not accept, or a broker that cannot be reached
+│   ├── ConnectError          no broker can be reached, or the broker refuses this client
 │   ├── PublishError          an event that the broker refused; it is not stored: code, position
 │   ├── RequestError          a request that the broker refused, and that changed nothing: code
 │   ├── SessionTakenError     a newer connection uses the same name
@@ -200,15 +200,15 @@ class LogFailedError(LogError):
 
 
 class AccessError(WeftError):
-    """A client asks for what its access rules or limits do not allow."""
+    """A request that a client's access rules or limits do not allow."""
 
 
 class BrokerError(WeftError):
-    """What a broker does not do, or a broker that cannot be reached."""
+    """A request that a broker does not accept, or a broker that cannot be reached."""
 
 
 class ConnectError(BrokerError, ConnectionError):
-    """No broker can be reached, or none welcomes this client."""
+    """No broker can be reached, or the broker refuses this client."""
 
 
 class RequestError(BrokerError):

@@ -324,7 +324,7 @@ def test_another_database_is_refused(tmp_path):
     with sqlite3.connect(tmp_path / DATABASE) as connection:
         connection.execute("CREATE TABLE notes(text)")
     connection.close()
-    with pytest.raises(LogError, match="not a log of Weft"):
+    with pytest.raises(LogError, match="not a Weft log"):
         open_log(tmp_path)
 
 

@@ -95,7 +95,7 @@ def test_a_zone_that_knows_no_offset_is_as_naive_as_none():
 
 
 @pytest.mark.parametrize(
-    "null", [None, math.nan, Decimal("NaN"), Decimal("sNaN"), np.float32("nan"), np.datetime64("NaT")]
+    "null", [None, math.nan, Decimal("NaN"), Decimal("sNaN"), np.float32("nan"), np.datetime64("NaT", "us")]
 )
 def test_null_is_left_out(null):
     assert kept(null) is None

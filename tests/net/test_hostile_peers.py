@@ -77,7 +77,7 @@ def test_a_half_open_connection_is_closed_and_its_deliveries_return():
             await dead.delivered(1)
             assert node.connections
             await dead.gone()  # it says nothing any more
-            assert dead.messages[-1] == Bye("idle", "nothing was heard for too long")
+            assert dead.messages[-1] == Bye("idle", "the connection was silent for too long")
             back = await connect(node.addresses[0], Hello(session="alerts"))
             (event,) = await back.delivered(1)
             assert event.attempt == 2

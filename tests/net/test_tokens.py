@@ -177,7 +177,7 @@ def test_a_broker_may_accept_no_other_tokens(keys: TokenKeys) -> None:
 def test_used_tokens_take_bounded_memory_and_nothing_is_accepted_beyond() -> None:
     used = UsedTokens(most=3)
     assert [used.use(bytes([n]), until=10 + n, utc=0) for n in range(3)] == ["", "", ""]
-    assert "no more can be remembered" in used.use(b"x", until=99, utc=5)
+    assert "no more can be accepted now" in used.use(b"x", until=99, utc=5)
     assert used.use(b"x", until=99, utc=11) == ""
     assert len(used) <= 3
 

@@ -357,7 +357,9 @@ class Core(LinkCalls):
         self._revocation.set_rules(rules)
         for each in list(self._state.connections.values()):
             if each.link is not None and each.principal and "link" not in rules.of(each.principal).rights.further:
-                self._greeting.close(each, "refused", "the access rules have changed, and allow no link any more", now)
+                self._greeting.close(
+                    each, "refused", "the access rules have changed, and no longer allow this link", now
+                )
         self._revocation.step(now)
         return self._finish(now)
 

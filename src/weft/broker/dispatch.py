@@ -106,7 +106,9 @@ class Dispatch:
         try:
             if connection.requests is not None and not connection.requests.take(now.monotonic):
                 about, number = _named(message)
-                raise RequestError("rate", f"more than {self._state.limits.requests:g} requests a second; ask later")
+                raise RequestError(
+                    "rate", f"more than {self._state.limits.requests:g} requests per second; try again later"
+                )
             if session_of(connection).leaving:
                 about, number = _named(message)
                 raise RequestError("leaving", "the session is being removed")

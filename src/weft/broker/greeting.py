@@ -30,7 +30,7 @@ _BURST = 100  # requests that may come at once where their rate is limited
 
 REFUSED = Bye("refused", "the broker refused the connection; check your credentials, or ask the broker's operator")
 
-BUSY = Bye("busy", "the broker has no room or no time for this connection; try again later")
+BUSY = Bye("busy", "the broker is too busy for this connection; try again later")
 
 
 class Greeting:
@@ -66,7 +66,9 @@ class Greeting:
         state.connections[connection.id] = state.strangers[connection.id] = connection
         if len(state.strangers) > limits.strangers:
             state.counts["strangers pushed out"] += 1
-            self.close(next(iter(state.strangers.values())), "hello", "too many connections have not said hello", now)
+            self.close(
+                next(iter(state.strangers.values())), "hello", "too many connections are not authenticated yet", now
+            )
         state.timers.add(connection.heard + limits.hello, lambda later: self._silent(connection, later))
 
     def dialled(self, connection: Connection) -> None:
@@ -83,14 +85,14 @@ class Greeting:
         if connection.link is not None:
             return  # links have heartbeats
         if connection.session is None:
-            self.close(connection, "hello", "no hello came in time", now)
+            self.close(connection, "hello", "no hello arrived in time", now)
             return
         if not state.limits.idle:
             return
         due = connection.heard + state.limits.idle
         if due <= now.monotonic:
             state.counts["closed as silent"] += 1
-            self.close(connection, "idle", "nothing was heard for too long", now)
+            self.close(connection, "idle", "the connection was silent for too long", now)
         else:
             state.timers.add(due, lambda later: self._silent(connection, later))
 
@@ -210,14 +212,14 @@ class Greeting:
         if len(message.session) > self._state.limits.name:
             raise AccessError(f"the name of a session has at most {self._state.limits.name} characters")
         if message.fingerprint not in ("", self._fingerprint):
-            raise AccessError("the client expects another schema than this broker has")
+            raise AccessError("the client expects a different schema from this broker's")
         others = self._state.logins[principal] - (session is not None and session.connection is not None)
         if others >= self._state.limits.connections:
             raise AccessError(f"a principal has at most {self._state.limits.connections:,} connections")
 
     def _check_resume(self, session: Session, message: Hello, principal: str) -> None:
         if session.owner != principal:
-            raise AccessError("the session belongs to somebody else; choose another name")
+            raise AccessError("the session belongs to another principal; choose another name")
         if session.leaving:
             raise AccessError("the session is being removed; try again")
         if message.epoch and message.epoch <= session.epoch:

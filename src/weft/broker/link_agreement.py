@@ -36,7 +36,7 @@ def check_hello(mine: LinkHello, theirs: LinkHello) -> None:
     if mine.fingerprint != theirs.fingerprint:
         differing = difference(mine, theirs)
         if differing:
-            raise AccessError(f"{mine.name} and {theirs.name} differ: {differing}; configure both alike")
+            raise AccessError(f"{mine.name} and {theirs.name} differ: {differing}; configure both in the same way")
 
 
 def difference(mine: LinkHello, theirs: LinkHello) -> str:

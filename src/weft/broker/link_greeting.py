@@ -137,7 +137,7 @@ class LinkGreeting:
         stale = theirs.log_id == neighbour.peer_log and (theirs.incarnation, theirs.epoch) <= neighbour.seen
         former = neighbour.connection is not None and theirs.log_id in neighbour.former_logs  # else it may be back
         if stale or former:
-            raise AccessError(f"this connection of {theirs.name} is older than the last one")
+            raise AccessError(f"this connection of {theirs.name} is older than the current one")
         if theirs.log_id == state.log_id:
             raise AccessError(f"{theirs.name} has the log of {mine}; give each broker its own data directory")
         if theirs.peer_log == state.log_id and theirs.got >= state.end:
@@ -146,5 +146,5 @@ class LinkGreeting:
                 "under its old id; restore it with `weft log restore`"
             )
         if connection.dialled is None and neighbour.dialling is not None and mine < theirs.name:
-            raise AccessError(f"{mine} is dialling {theirs.name} at the same time, and comes first")
+            raise AccessError(f"{mine} is dialling {theirs.name} at the same time, and has priority")
         return neighbour

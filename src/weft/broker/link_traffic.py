@@ -100,7 +100,7 @@ class LinkTraffic:
             case LinkPing():
                 pass
             case _:
-                raise RemoteProtocolError(f"a neighbour does not say {type(message).__name__}")
+                raise RemoteProtocolError(f"a neighbour does not send {type(message).__name__}")
 
     # -- events ---------------------------------------------------------------------------------------
 
@@ -179,7 +179,7 @@ class LinkTraffic:
             return
         if now.monotonic - connection.heard > limits.link_silence:
             state.counts["closed as silent"] += 1
-            self._close(connection, "idle", "nothing was heard for too long", now)
+            self._close(connection, "idle", "the connection was silent for too long", now)
             return
         self._beat_later(neighbour, connection, now)
         state.out.send(connection.id, LinkPing())

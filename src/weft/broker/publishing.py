@@ -83,7 +83,7 @@ class Publishing:
     def _check(self, session: Session, connection: Connection, attributes: dict[str, object], now: Now) -> None:
         self._state.rules.of(connection.principal).check_publish(attributes)
         if session.bucket is not None and not session.bucket.take(now.monotonic):
-            raise _RefusalError("rate", f"more than {self._state.limits.rate:g} events a second; publish more slowly")
+            raise _RefusalError("rate", f"more than {self._state.limits.rate:g} events per second; publish more slowly")
         if self._advertised and not self._state.seats.table.admitted([attributes], ClientId(str(session.id)))[0]:
             raise _RefusalError(
                 "advertisement", "no advertisement of this session matches the event; advertise it first"

@@ -131,7 +131,7 @@ class Subscribing(Requests):
             if self.delivery.reader.replays.get(queue, (None, None))[0] == sub.seat:
                 if queue.floor(state.end) < queue.replay_until:
                     raise RequestError(
-                        "replaying", "older events are not all acknowledged; replace the filter afterwards"
+                        "replaying", "some older events are not acknowledged; replace the filter after that"
                     )
                 change = floor_change(queue, state.end)  # after a restart the new filter must not find older events
                 state.draft.changes.append(change)
@@ -236,7 +236,7 @@ def _check_agrees(queue: AnyQueue, message: Subscribe) -> None:
     """Raise RequestError if a subscription asks of an existing queue what it is not."""
     durable = isinstance(queue, Queue)
     if isinstance(queue, Queue) and queue.share:
-        raise RequestError("queue", f"queue {message.queue} is shared; it has one filter only")
+        raise RequestError("queue", f"queue {message.queue} is shared, and has only one filter")
     if message.since is not None or message.since_time is not None:
         raise RequestError("since", f"older events need a queue of their own; queue {message.queue} exists")
     if message.durable is not None and message.durable is not durable:

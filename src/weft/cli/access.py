@@ -20,7 +20,9 @@ def check(
     ] = None,
     subscribe: Annotated[
         str | None,
-        typer.Option("--subscribe", metavar="FILTER", help="Whether it may subscribe to this.", show_default=False),
+        typer.Option(
+            "--subscribe", metavar="FILTER", help="Check whether it may subscribe to this.", show_default=False
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -28,7 +30,7 @@ def check(
 
     The exit code is 1 if the file cannot be used, or the subscription is not allowed.
 
-    \\b
+    \b
     Example:
       $ weft access check access.toml --for ann --subscribe "magnitude >= 4"
     """
@@ -44,7 +46,7 @@ def check(
         if as_json:
             emit({"principals": names})
         else:
-            say(f"{file} is sound. It has rules of their own for {len(names)} principals: {', '.join(names)}")
+            say(f"{file} is valid. It names {len(names)} principals: {', '.join(names)}")
         return
     grant = rules.of(principal)
     if subscribe is not None:

@@ -35,7 +35,7 @@ from weft.cli.subscription_sets import aggregate, profile, tune
 from weft.cli.token import token
 from weft.kernels.compile_notice import listen
 
-COMPILING = "weft: compiling kernels, once on this machine; it takes about half a minute"
+COMPILING = "weft: compiling kernels, once on this machine; this takes about 20 seconds of processor time"
 
 app = typer.Typer(
     cls=Commands,
@@ -47,9 +47,9 @@ app.add_typer(filters, name="filter", help="Check, lint, explain, compare and me
 app.add_typer(sim, name="sim", help="Simulate networks of brokers.")
 app.add_typer(order, name="order", help="Show filters in their covering order, and compare data structures for it.")
 app.add_typer(interest, name="interest", help="Compare routing models on your own subscriptions and events.")
-app.add_typer(ring, name="ring", help="Brokers that form a ring, and what is on it.")
-app.add_typer(log, name="log", help="Look at and look after the durable log of a broker.")
-app.add_typer(token, name="token", help="Make and check keys and tokens of a broker's clients.")
+app.add_typer(ring, name="ring", help="Run brokers that form a ring, and show their load.")
+app.add_typer(log, name="log", help="Inspect and maintain the durable log of a broker.")
+app.add_typer(token, name="token", help="Create and check keys and tokens for a broker's clients.")
 app.add_typer(access, name="access", help="Check files of access rules.")
 app.add_typer(dead, name="dead", help="List, retry and drop events that a subscriber failed to handle.")
 for command in (serve, status, pub, sub, match, stream, aggregate, tune, profile):
@@ -99,7 +99,7 @@ def weft(
 @app.command()
 def demo(
     once: Annotated[
-        bool, typer.Option("--once", envvar="WEFT_DEMO_ONCE", help="End when everything has been shown.")
+        bool, typer.Option("--once", envvar="WEFT_DEMO_ONCE", help="Exit when everything has been shown.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:

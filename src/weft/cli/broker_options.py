@@ -1,4 +1,4 @@
-"""How commands reach a broker: the options that they share. Law: a token never stands on a command line."""
+"""How commands reach a broker: the options that they share. Law: a token is never part of a command line."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ TokenFile = Annotated[
     typer.Option(
         "--token-file",
         metavar="FILE",
-        help="A file with your token; without it the environment variable WEFT_TOKEN counts.",
+        help="A file with your token. Default: the environment variable WEFT_TOKEN.",
         show_default=False,
     ),
 ]
 Authority = Annotated[
     Path | None,
-    typer.Option("--ca", metavar="FILE", help="The authorities to trust, PEM, for weft+tls.", show_default=False),
+    typer.Option("--ca", metavar="FILE", help="For weft+tls: the authorities to trust, in PEM.", show_default=False),
 ]
 Certificate = Annotated[
     Path | None,
-    typer.Option("--cert", metavar="FILE", help="Your certificate with its key, PEM.", show_default=False),
+    typer.Option("--cert", metavar="FILE", help="Your certificate and key, in PEM.", show_default=False),
 ]
 
 
@@ -49,7 +49,7 @@ def client_of(
     certificate: Path | None,
     name: str = "",
 ) -> SyncClient:
-    """A client as the options say; to be used in `with`. Raises OptionError."""
+    """A client with these options; to be used in `with`. Raises OptionError."""
     from weft.net.client_sync import connect_sync
 
     token = os.environ.get("WEFT_TOKEN") or None

@@ -16,9 +16,11 @@ if TYPE_CHECKING:
 dead = typer.Typer(cls=Commands, no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the subscription.", show_default=False)]
-Shared = Annotated[bool, typer.Option("--shared", help="It is a name that several share.")]
-Offsets = Annotated[list[int] | None, typer.Argument(metavar="[OFFSET]...", help="Which letters.", show_default=False)]
-All = Annotated[bool, typer.Option("--all", help="All of them.")]
+Shared = Annotated[bool, typer.Option("--shared", help="The name is shared by several consumers.")]
+Offsets = Annotated[
+    list[int] | None, typer.Argument(metavar="[OFFSET]...", help="The offsets of the letters.", show_default=False)
+]
+All = Annotated[bool, typer.Option("--all", help="All letters.")]
 
 
 @dead.command("list")
@@ -32,9 +34,9 @@ def list_letters(  # noqa: PLR0913, PLR0917 - a command has its options
     certificate: Certificate = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the dead letters of a subscription; whoever consumes it is not disturbed.
+    """Show the dead letters of a subscription, without disturbing its consumers.
 
-    \\b
+    \b
     Example:
       $ weft dead list alerts
     """
@@ -88,9 +90,9 @@ def retry(  # noqa: PLR0913, PLR0917 - a command has its options
     certificate: Certificate = None,
     as_json: AsJson = False,
 ) -> None:
-    """Deliver dead letters once more, to whoever consumes the subscription now.
+    """Deliver dead letters once more, to the current consumers of the subscription.
 
-    \\b
+    \b
     Example:
       $ weft dead retry alerts 17 23
     """
@@ -116,7 +118,7 @@ def drop(  # noqa: PLR0913, PLR0917 - a command has its options
 ) -> None:
     """Remove dead letters for good.
 
-    \\b
+    \b
     Example:
       $ weft dead drop alerts --all
     """
@@ -125,7 +127,7 @@ def drop(  # noqa: PLR0913, PLR0917 - a command has its options
         done: list[int] = []
         for at in range(0, len(wanted), _SOME):
             done += client.drop_dead(name, *wanted[at : at + _SOME], shared=shared)
-    _answer("removed", done, wanted, as_json, "the others are no dead letters")
+    _answer("removed", done, wanted, as_json, "the others are not dead letters")
 
 
 _SOME = 500  # letters in one request

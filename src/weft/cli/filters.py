@@ -80,7 +80,7 @@ def lint(
     taxonomy: TaxonomyFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find filters that can hardly mean what they say.
+    """Find filters that are probably mistakes.
 
     Reported are filters that name attributes which no event has, that compare unlike types, that can never be true,
     that are always true, and duplicates. Without --events and --schema, only the last three are looked for.

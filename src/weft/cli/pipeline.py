@@ -89,7 +89,7 @@ def match(  # noqa: PLR0913, PLR0917 - each has a default that serves
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Fail at the first row that cannot be read.")] = False,
     lint: Annotated[
-        bool, typer.Option("--lint/--no-lint", help="Note subscriptions that can hardly mean what they say.")
+        bool, typer.Option("--lint/--no-lint", help="Note subscriptions that are probably mistakes.")
     ] = True,
     id_column: IdColumn = "id",
     filter_column: FilterColumn = "filter",
@@ -100,8 +100,8 @@ def match(  # noqa: PLR0913, PLR0917 - each has a default that serves
     """Find the subscriptions that each event matches, on Spark.
 
     Rows that cannot be read are left out, on either side: they are counted, the first are shown, and --errors keeps
-    them all. Results are written as folders of files, as Spark does. At the end, filters that can hardly mean what
-    they say are noted, as `weft filter lint` reports them.
+    them all. Results are written as folders of files, as Spark does. At the end, filters that are probably mistakes are
+    noted, as `weft filter lint` reports them.
 
     \b
     Example:

@@ -19,22 +19,22 @@ def pub(  # noqa: PLR0913, PLR0917 - a command has its options
         list[str] | None,
         typer.Argument(
             metavar="[FILE]...",
-            help="Events: JSON or CloudEvents, one per line; .json with one or an array of them; .csv, .parquet; "
-            "- is standard input, and the default.",
+            help="Events: JSON or CloudEvents, one per line; .json with one event or an array; .csv; .parquet. "
+            "Default: -, standard input.",
             show_default=False,
         ),
     ] = None,
     brokers: Brokers = None,
     name: Annotated[
         str,
-        typer.Option("--name", metavar="NAME", help="Of this publisher: what is sent again is stored once."),
+        typer.Option("--name", metavar="NAME", help="A name for this publisher: events sent twice are stored once."),
     ] = "",
     loose: Annotated[
-        bool, typer.Option("--not-durable", help="Do not store the events: they reach whoever is connected.")
+        bool, typer.Option("--not-durable", help="Do not store the events; only connected subscribers get them.")
     ] = False,
     ttl: Annotated[
         float | None,
-        typer.Option("--ttl", metavar="SECONDS", help="After this time the events are worthless.", show_default=False),
+        typer.Option("--ttl", metavar="SECONDS", help="The events expire after this time.", show_default=False),
     ] = None,
     schema: SchemaFile = None,
     token_file: TokenFile = None,
@@ -45,9 +45,9 @@ def pub(  # noqa: PLR0913, PLR0917 - a command has its options
     """Publish events, and wait until the broker has stored them.
 
     A line that is not an event is reported with its number, and so is an event that the broker refuses; all others are
-    published. The exit code is 1 if any was not.
+    published. The exit code is 1 if any event was not published.
 
-    \\b
+    \b
     Example:
       $ echo '{"magnitude": 6.1, "place": "Chile"}' | weft pub
       $ weft pub quakes.csv --name importer

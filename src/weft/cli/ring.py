@@ -10,7 +10,7 @@ import typer
 
 from weft.cli.shell import AsJson, console, emit
 
-app = typer.Typer(no_args_is_help=True, help="Brokers that form a ring, and what is on it.")
+app = typer.Typer(no_args_is_help=True, help="Run brokers that form a ring, and show their load.")
 
 Key = Annotated[
     Path | None,
@@ -28,14 +28,14 @@ def serve(  # noqa: PLR0913, PLR0917 - a command has its options
         typer.Option("--listen", metavar="ADDRESS", help="Where clients connect.", show_default=False),
     ] = None,
     ring: Annotated[
-        str, typer.Option("--ring", metavar="HOST:PORT", help="Where other nodes connect; port 0 is any free one.")
+        str, typer.Option("--ring", metavar="HOST:PORT", help="Where other nodes connect; port 0 means any free one.")
     ] = "127.0.0.1:0",
     join: Annotated[
         list[str] | None,
         typer.Option(
             "--join",
             metavar="HOST:PORT",
-            help="A node of the ring to join; may be repeated. Without it, a ring begins.",
+            help="A node of the ring to join; may be repeated. Default: start a new ring.",
             show_default=False,
         ),
     ] = None,
@@ -44,14 +44,16 @@ def serve(  # noqa: PLR0913, PLR0917 - a command has its options
         typer.Option(
             "--interval",
             metavar="NAME=LOW:HIGH:COUNT",
-            help="Place filters by this attribute, its values in so many intervals; may be repeated.",
+            help="Place filters by this attribute, its values divided into COUNT intervals; may be repeated.",
             show_default=False,
         ),
     ] = None,
     replicas: Annotated[
-        int, typer.Option("--replicas", metavar="N", min=1, help="Nodes that have each subscription.")
+        int, typer.Option("--replicas", metavar="N", min=1, help="How many nodes store each subscription.")
     ] = 2,
-    name: Annotated[str, typer.Option("--name", metavar="NAME", help="Of this broker.", show_default=False)] = "",
+    name: Annotated[
+        str, typer.Option("--name", metavar="NAME", help="The name of this broker.", show_default=False)
+    ] = "",
     key: Key = None,
     memory: Annotated[bool, typer.Option("--memory", help="Store nothing on disk: for tests.")] = False,
 ) -> None:

@@ -30,7 +30,10 @@ def serve(  # noqa: PLR0913, PLR0917 - a command has its options
     ] = None,
     memory: Annotated[bool, typer.Option("--memory", help="Store nothing on disk: for tests.")] = False,
     name: Annotated[
-        str | None, typer.Option("--name", metavar="NAME", help="Of this broker among others.", show_default=False)
+        str | None,
+        typer.Option(
+            "--name", metavar="NAME", help="The name of this broker among its neighbours.", show_default=False
+        ),
     ] = None,
     http: Annotated[
         str | None,
@@ -40,7 +43,7 @@ def serve(  # noqa: PLR0913, PLR0917 - a command has its options
         int | None, typer.Option("--workers", metavar="N", min=1, help="Run N processes.", show_default=False)
     ] = None,
     plain_text: Annotated[
-        bool, typer.Option("--plain-text", help="Allow clients of other machines without encryption.")
+        bool, typer.Option("--plain-text", help="Allow clients on other machines without encryption.")
     ] = False,
     settings: Annotated[
         list[str] | None,
@@ -48,15 +51,15 @@ def serve(  # noqa: PLR0913, PLR0917 - a command has its options
             "--set", metavar="NAME=VALUE", help="Any other setting, such as log.quota='10 GiB'.", show_default=False
         ),
     ] = None,
-    check: Annotated[bool, typer.Option("--check", help="Check and show the settings, and end.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Check and show the settings, then exit.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Run a broker until it is interrupted.
 
-    Settings come from the file, then from environment variables such as WEFT_LOG_QUOTA, then from options; the last
-    one counts. The broker listens on this machine only, unless you say otherwise.
+    Settings come from the file, from environment variables such as WEFT_LOG_QUOTA, and from options; options override
+    variables, and variables override the file. By default the broker listens on this machine only.
 
-    \\b
+    \b
     Example:
       $ weft serve
       $ weft serve --config weft.toml --check

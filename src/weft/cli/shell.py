@@ -4,6 +4,7 @@ also for a failure; a user's text is shown unchanged.
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,7 +27,14 @@ INTERRUPTED = 130  # as shells have it: 128 and the number of the signal
 
 
 class Commands(TyperGroup):
-    """Commands whose failures are sentences, not tracebacks."""
+    """Commands whose failures are sentences, not tracebacks, and whose help fits the width of the terminal."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of a name, or None."""
+        command = super().get_command(ctx, cmd_name)
+        if command is not None:
+            _join_lines(command)
+        return command
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
@@ -41,6 +49,14 @@ class Commands(TyperGroup):
         except KeyboardInterrupt:
             return fail(WeftError("interrupted"), ctx.meta.get(_JSON, False), INTERRUPTED)
         return fail(failure, ctx.meta.get(_JSON, False), 2 if ctx.meta.get(_ANSWER) else 1)
+
+
+def _join_lines(command: Any) -> None:
+    """Make each paragraph of a help text one line, except those marked with \\b: Typer keeps all line breaks."""
+    paragraphs = inspect.cleandoc(command.help or "").split("\n\n")
+    command.help = "\n\n".join(each if each.startswith("\b") else " ".join(each.split("\n")) for each in paragraphs)
+    for each in getattr(command, "commands", {}).values():
+        _join_lines(each)
 
 
 # -- arguments ---------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ def faults(  # noqa: PLR0913, PLR0917 - one option each
         Path | None, typer.Option("--trace", metavar="FILE", help="Write the trace of a single seed to a file.")
     ] = None,
     svg: Annotated[
-        Path | None, typer.Option("--svg", metavar="FILE", help="Draw which broker told which what, for a single seed.")
+        Path | None, typer.Option("--svg", metavar="FILE", help="Draw what brokers told each other, for a single seed.")
     ] = None,
     shrink: Annotated[
         bool, typer.Option("--shrink/--no-shrink", help="Look for a shorter run that fails in the same seed.")
@@ -96,7 +96,7 @@ def _one(  # noqa: PLR0913, PLR0917 - one option each
     if file is not None:
         file.write_text("\n".join([*lines, ""]), encoding="utf-8")
     if svg is not None:
-        title = f"Seed {seed}: who told whom what"
+        title = f"Seed {seed}: what brokers told each other"
         svg.write_text(telling_picture(outcome.plan.shape, outcome.trace.tellings, title), encoding="utf-8")
     if as_json:
         emit(_figures(seed, outcome))

@@ -21,14 +21,18 @@ if TYPE_CHECKING:
 def ring(  # noqa: PLR0913, PLR0917 - a simulation has many sides
     nodes: Annotated[int, typer.Option("--nodes", metavar="N", min=2, help="How many nodes.")] = 512,
     ring_size: Annotated[int, typer.Option("--ring", metavar="N", help="Size of the circle, a power of two.")] = 4096,
-    subscriptions: Annotated[int, typer.Option("--subscriptions", metavar="N", min=1, help="How many.")] = 3000,
-    events: Annotated[int, typer.Option("--events", metavar="N", min=1, help="How many.")] = 9000,
-    theta: Annotated[float, typer.Option("--theta", min=0, max=5, help="How skewed topics are; 0 is evenly.")] = 0.6,
+    subscriptions: Annotated[
+        int, typer.Option("--subscriptions", metavar="N", min=1, help="How many subscriptions.")
+    ] = 3000,
+    events: Annotated[int, typer.Option("--events", metavar="N", min=1, help="How many events.")] = 9000,
+    theta: Annotated[float, typer.Option("--theta", min=0, max=5, help="Skew of the topics; 0 is uniform.")] = 0.6,
     environment: Annotated[str, typer.Option("--environment", metavar="NAME", help="busy or free.")] = "free",
     depth: Annotated[int, typer.Option("--depth", min=0, help="Depth of a group's tree.")] = 6,
     rotation: Annotated[int, typer.Option("--rotation", min=0, help="Rotation distance of a group's tree.")] = 250,
-    sharers: Annotated[int, typer.Option("--sharers", metavar="C", min=2, help="Nodes that share a load.")] = 5,
-    threshold: Annotated[int, typer.Option("--threshold", min=1, help="Subscriptions that are too many.")] = 50,
+    sharers: Annotated[int, typer.Option("--sharers", metavar="C", min=2, help="How many nodes share a load.")] = 5,
+    threshold: Annotated[
+        int, typer.Option("--threshold", min=1, help="Share the load above this number of subscriptions.")
+    ] = 50,
     by_topic: Annotated[
         bool, typer.Option("--by-topic", help="Nodes examine only the event's topic, not all that they store.")
     ] = False,
@@ -57,7 +61,7 @@ def ring(  # noqa: PLR0913, PLR0917 - a simulation has many sides
     hops       mean hops of an event to all nodes that it visits
     stores     nodes that store subscriptions
     largest    most subscriptions at one node
-    gini       0 if all nodes store as many, towards 1 if few store all
+    gini       0 if all nodes store equally many, towards 1 if few store everything
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""`weft status`: how a broker is. No logic of its own: `weft.net` has it."""
+"""`weft status`: the state of a broker. No logic of its own: `weft.net` has it."""
 
 from __future__ import annotations
 
@@ -14,29 +14,34 @@ from weft.errors import OptionError
 
 def status(  # noqa: PLR0913, PLR0917 - a command has its options
     address: Annotated[
-        str, typer.Argument(metavar="ADDRESS", help="Of the broker: weft://host:port and so on.")
+        str, typer.Argument(metavar="ADDRESS", help="The broker: weft://host:port and so on.")
     ] = "weft://localhost",
-    live: Annotated[bool, typer.Option("--live", help="Show it again and again, until interrupted.")] = False,
-    every: Annotated[float, typer.Option("--every", metavar="SECONDS", min=0.1, help="How often, with --live.")] = 1.0,
+    live: Annotated[bool, typer.Option("--live", help="Refresh until interrupted.")] = False,
+    every: Annotated[
+        float, typer.Option("--every", metavar="SECONDS", min=0.1, help="Refresh this often, with --live.")
+    ] = 1.0,
     queues: Annotated[
         int, typer.Option("--queues", metavar="N", min=0, max=200, help="Show the N queues that are furthest behind.")
     ] = 20,
     token_file: Annotated[
         Path | None,
-        typer.Option("--token-file", metavar="FILE", help="A token; WEFT_TOKEN works, too.", show_default=False),
+        typer.Option(
+            "--token-file", metavar="FILE", help="A file with your token; or set WEFT_TOKEN.", show_default=False
+        ),
     ] = None,
     authority: Annotated[
         Path | None,
-        typer.Option("--ca", metavar="FILE", help="The authority of the broker's certificate.", show_default=False),
+        typer.Option("--ca", metavar="FILE", help="The authorities to trust, in PEM.", show_default=False),
     ] = None,
     certificate: Annotated[
-        Path | None, typer.Option("--cert", metavar="FILE", help="Your certificate, with its key.", show_default=False)
+        Path | None,
+        typer.Option("--cert", metavar="FILE", help="Your certificate and key, in PEM.", show_default=False),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show how a broker is: links, queues, lags, rates.
+    """Show the state of a broker: links, queues, lags, rates.
 
-    \\b
+    \b
     Example:
       $ weft status
       $ weft status weft://localhost:7000 --live

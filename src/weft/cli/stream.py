@@ -31,7 +31,7 @@ def stream(  # noqa: PLR0913, PLR0917 - each has a default that serves
         ),
     ],
     checkpoint: Annotated[
-        str, typer.Option("--checkpoint", metavar="DIR", help="Where the state of the stream is; start again with it.")
+        str, typer.Option("--checkpoint", metavar="DIR", help="The state of the stream; pass it again to resume.")
     ],
     subscriptions: Annotated[
         str | None,
@@ -54,19 +54,21 @@ def stream(  # noqa: PLR0913, PLR0917 - each has a default that serves
     watermark: Annotated[
         str | None,
         typer.Option(
-            "--watermark", metavar="DELAY", help="Leave out duplicates, and events that are late by more: '10 minutes'."
+            "--watermark",
+            metavar="DELAY",
+            help="Leave out duplicates, and events that are later than this: '10 minutes'.",
         ),
     ] = None,
     time: Annotated[
         str, typer.Option("--time", metavar="NAME", help="The time of an event, for --watermark.")
     ] = "time",
     identity: Annotated[
-        str, typer.Option("--identity", metavar="A,B", help="What events have in common with their duplicates.")
+        str, typer.Option("--identity", metavar="A,B", help="The columns that identify an event.")
     ] = "source,id",
-    once: Annotated[bool, typer.Option("--once", help="End when all that is there now has been matched.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Exit when everything there is now has been matched.")] = False,
     interval: Annotated[
         str | None,
-        typer.Option("--interval", metavar="TIME", help="Make a micro-batch that often: '5 seconds'."),
+        typer.Option("--interval", metavar="TIME", help="Time between micro-batches: '5 seconds'."),
     ] = None,
     first: Annotated[
         int, typer.Option("--first", metavar="OFFSET", min=0, help="For a log: begin at this offset.")
@@ -86,8 +88,8 @@ def stream(  # noqa: PLR0913, PLR0917 - each has a default that serves
 ) -> None:
     """Match events as they come, while subscriptions change.
 
-    Every event is matched once, whatever is killed and started again on the way: the checkpoint has the state. Ctrl-C
-    or SIGTERM ends the stream after the current micro-batch.
+    Every event is matched once, even if processes are killed and restarted: the checkpoint holds the state. Ctrl-C or
+    SIGTERM ends the stream after the current micro-batch.
 
     \b
     Example:

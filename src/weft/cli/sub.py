@@ -14,25 +14,29 @@ if TYPE_CHECKING:
 
 
 def sub(  # noqa: PLR0913, PLR0917 - a command has its options
-    filter: Annotated[str, typer.Argument(metavar="FILTER", help="Which events; TRUE is all of them.")] = "TRUE",
+    filter: Annotated[str, typer.Argument(metavar="FILTER", help="Which events to show; TRUE means all.")] = "TRUE",
     brokers: Brokers = None,
     name: Annotated[
         str,
-        typer.Option("--name", metavar="NAME", help="Go on where the last one of this name stopped; the broker waits."),
+        typer.Option("--name", metavar="NAME", help="Durable: continue where the last one of this name stopped."),
     ] = "",
-    shared: Annotated[bool, typer.Option("--shared", help="Share the events with others of this name.")] = False,
+    shared: Annotated[
+        bool, typer.Option("--shared", help="Share the events with other subscribers of this name.")
+    ] = False,
     since: Annotated[
         str | None,
         typer.Option(
-            "--since", metavar="OFFSET|TIME", help="Begin with older events; 0 is all there are.", show_default=False
+            "--since", metavar="OFFSET|TIME", help="Begin with older events; 0 means all.", show_default=False
         ),
     ] = None,
     count: Annotated[
-        int | None, typer.Option("--count", metavar="N", min=1, help="End after N events.", show_default=False)
+        int | None, typer.Option("--count", metavar="N", min=1, help="Exit after N events.", show_default=False)
     ] = None,
     timeout: Annotated[
         float | None,
-        typer.Option("--timeout", metavar="SECONDS", help="End when none came for so long.", show_default=False),
+        typer.Option(
+            "--timeout", metavar="SECONDS", help="Exit if no event arrives for this long.", show_default=False
+        ),
     ] = None,
     token_file: TokenFile = None,
     authority: Authority = None,
@@ -41,9 +45,9 @@ def sub(  # noqa: PLR0913, PLR0917 - a command has its options
 ) -> None:
     """Show the events that match a filter, as a table or, with --json, one JSON object per line.
 
-    It ends with Ctrl-C. With --name nothing is lost in between: an event that was not shown comes again next time.
+    Stop it with Ctrl-C. With --name no event is lost between runs: events that were not shown are delivered next time.
 
-    \\b
+    \b
     Example:
       $ weft sub "magnitude >= 5" --name alerts
       $ weft sub "type = 'quake'" --since 2026-11-01 --json | jq .attributes.place

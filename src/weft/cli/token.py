@@ -1,4 +1,4 @@
-"""`weft token`: keys and tokens of a broker's clients. No logic of its own: `weft.net` has it."""
+"""`weft token`: keys and tokens for a broker's clients. No logic of its own: `weft.net` has it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weft.cli.shell import AsJson, emit, say
 
 token = typer.Typer(no_args_is_help=True)
 
-PrivateKey = Annotated[Path, typer.Argument(metavar="KEY", help="The file of a private key.", show_default=False)]
+PrivateKey = Annotated[Path, typer.Argument(metavar="KEY", help="The file of the private key.", show_default=False)]
 
 
 @token.command()
@@ -21,16 +21,18 @@ def new(
     key: PrivateKey,
     keys: Annotated[
         Path,
-        typer.Option("--keys", metavar="FILE", help="The broker's file of keys (auth.keys), to which it is added."),
+        typer.Option(
+            "--keys", metavar="FILE", help="The broker's key file (auth.keys), to which the public half is added."
+        ),
     ] = Path("keys.json"),
     algorithm: Annotated[
         Literal["EdDSA", "RS256", "HS256"], typer.Option("--algorithm", help="How tokens are signed.")
     ] = "EdDSA",
     name: Annotated[str, typer.Option("--id", metavar="ID", help="The id of the key; a random one if not given.")] = "",
 ) -> None:
-    """Make a key that signs tokens: the private half for you, the public half for the broker.
+    """Create a key that signs tokens: the private half for you, the public half for the broker.
 
-    \\b
+    \b
     Example:
       $ weft token new signing.jwk --keys keys.json
     """
@@ -40,21 +42,23 @@ def new(
     write_private(key, private)
     number = add_public(keys, public)
     several = "key" if number == 1 else "keys"
-    say(f"{key} signs tokens: keep it secret. {keys} has {number} {several}: set auth.keys of the broker to it.")
+    say(f"{key} signs tokens; keep it secret. {keys} has {number} {several}; set the broker's auth.keys to this file.")
 
 
 @token.command()
 def sign(  # noqa: PLR0913, PLR0917 - a command has its options
     key: PrivateKey,
     principal: Annotated[str, typer.Option("--for", metavar="NAME", help="The principal.", show_default=False)],
-    expires: Annotated[str, typer.Option("--expires", metavar="TIME", help="How long it is valid: 8h, 30d.")] = "1h",
+    expires: Annotated[
+        str, typer.Option("--expires", metavar="TIME", help="How long the token is valid: 8h, 30d.")
+    ] = "1h",
     audience: Annotated[str, typer.Option("--audience", metavar="NAME", help="Valid for this broker only.")] = "",
-    issuer: Annotated[str, typer.Option("--issuer", metavar="NAME", help="Who issues it.")] = "",
-    once: Annotated[bool, typer.Option("--once", help="Accepted once.")] = False,
+    issuer: Annotated[str, typer.Option("--issuer", metavar="NAME", help="The issuer of the token.")] = "",
+    once: Annotated[bool, typer.Option("--once", help="The token is accepted only once.")] = False,
 ) -> None:
-    """Make a token, and print it.
+    """Create a token and print it.
 
-    \\b
+    \b
     Example:
       $ weft token sign signing.jwk --for ann --expires 8h
     """
@@ -77,14 +81,14 @@ def sign(  # noqa: PLR0913, PLR0917 - a command has its options
 
 @token.command()
 def check(
-    keys: Annotated[Path, typer.Argument(metavar="KEYS", help="The broker's file of keys.", show_default=False)],
-    audience: Annotated[str, typer.Option("--audience", metavar="NAME", help="As auth.audience.")] = "",
-    issuer: Annotated[str, typer.Option("--issuer", metavar="NAME", help="As auth.issuer.")] = "",
+    keys: Annotated[Path, typer.Argument(metavar="KEYS", help="The broker's key file.", show_default=False)],
+    audience: Annotated[str, typer.Option("--audience", metavar="NAME", help="The broker's auth.audience.")] = "",
+    issuer: Annotated[str, typer.Option("--issuer", metavar="NAME", help="The broker's auth.issuer.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Say what a broker makes of a token, which is read from standard input.
+    """Verify a token, read from standard input, as a broker would.
 
-    \\b
+    \b
     Example:
       $ weft token sign signing.jwk --for ann | weft token check keys.json
     """

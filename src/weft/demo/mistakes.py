@@ -1,4 +1,4 @@
-"""The chapter on lint: rules that can hardly mean what they say, found before they are missed. Law: every sentence is
+"""The chapter on lint: rules that are probably mistakes, found before they are missed. Law: every sentence is
 that of `weft.lint`, for the demo's own events.
 """
 

@@ -155,7 +155,7 @@ def many_subscriptions(console: Console, events: Sequence[Event]) -> ChapterFact
     """The same events against very many subscriptions, by an index."""
     rng = np.random.default_rng(2018)
     alerts = Alerts.drawn(rng, _MANY)
-    with console.status("loading the index; its kernels are compiled once on a machine, in about half a minute"):
+    with console.status("loading the index; its kernels are compiled once on a machine"):
         warm = TreeIndex()
         warm.add_columns(np.arange(_FEW), Alerts.drawn(rng, _FEW).bounds)
         warm.match_batch(events[:8])
@@ -187,9 +187,9 @@ def many_subscriptions(console: Console, events: Sequence[Event]) -> ChapterFact
     table.add_row("time per event", Text(f"{each:.1f} us", "bold"))
     console.print(table)
     console.print(
-        f"\nThe event with most matches, {found.counts[most]:,}: {_magnitude(events[most]):.1f}, "
+        f"\nThe event with the most matches, {found.counts[most]:,}: magnitude {_magnitude(events[most]):.1f}, "
         f"{events[most]['place']}.\nChecked against the definition of matching: [bold]{equal}[/] of {len(pairs)} pairs "
-        "equal."
+        "are equal."
     )
     return {
         "subscriptions": len(index),
@@ -208,7 +208,7 @@ CHAPTERS: list[Chapter] = [
     Chapter("matches", "Rules, and the events that match them", the_matches),
     Chapter("lint", "Rules that cannot match", what_lint_finds),
     Chapter("many", "A hundred thousand rules in an index", many_subscriptions),
-    Chapter("live", "A live broker, killed on the way", through_a_broker),
+    Chapter("live", "A live broker, killed halfway", through_a_broker),
     Chapter("pipeline", "Tables of rules against tables of events, on Spark", matching_on_spark),
     Chapter("covering", "For brokers: what covering saves", what_covering_saves),
     Chapter("order", "For brokers: the covering order", in_order),

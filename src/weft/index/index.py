@@ -300,7 +300,7 @@ class Index:
         return replace(found, expensive=[(names[sub], count) for sub, count in found.expensive if sub in names])
 
     def lint(self, events: Any = None) -> LintReport:
-        """Filters that can hardly mean what they say: `weft.lint_filters` of all of them, under the index's schema.
+        """Filters that are probably mistakes: `weft.lint_filters` of all of them, under the index's schema.
 
         `events` is a sample, by which attributes and types are judged: events, mappings, or a table. Cost: O(size).
 

@@ -1,4 +1,4 @@
-"""Lint: filters that can hardly mean what they say. Law: nothing is changed, and nothing is refused."""
+"""Lint: filters that are probably mistakes. Law: nothing is changed, and nothing is refused."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def check_format(connection: sqlite3.Connection, path: Path) -> int:
     """The format of a log. Raises LogError for what is not a log, or a newer one."""
     found = _pragma(connection, "user_version")
     if _pragma(connection, "application_id") != APPLICATION or found < 1:
-        raise LogError(f"{path} is not a log of Weft")
+        raise LogError(f"{path} is not a Weft log")
     if found > FORMAT:
         raise LogError(f"{path} was written by a newer Weft (format {found}, known {FORMAT}); update Weft")
     return found

@@ -41,7 +41,7 @@ class BlockingConnection:
             self.send([hello])
             welcome = self.receive()
             if not isinstance(welcome, Welcome):
-                raise RemoteProtocolError(f"{where} does not say welcome; is it a broker of Weft?")
+                raise RemoteProtocolError(f"{where} does not answer as a Weft broker does; check the address")
         except BaseException:
             self._socket.close()
             raise

@@ -31,7 +31,7 @@ def principal_of(certificate: Mapping[str, Any] | None, kind: NameKind) -> str:
     'urn:ann'
     """
     if not certificate:
-        raise AccessError("the client has shown no certificate")
+        raise AccessError("the client has sent no certificate")
     if kind == "cn":
         parts = [pair for part in certificate.get("subject", ()) for pair in part]
         names = [value for key, value in parts if key == "commonName"]

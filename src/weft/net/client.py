@@ -1,7 +1,7 @@
 """The client. Laws: `publish` returns when the event is on the broker's disk; a subscription with a name gets every
 event that matches it until the application has acknowledged it; leaving the block closes everything.
 
-The client talks to its broker in a thread of its own, and comes back by itself after every loss.
+The client talks to its broker in a thread of its own, and reconnects by itself after every loss.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ def connect(  # noqa: PLR0913 - the options of a client
     - `address`: `weft://host:port`, `weft+tls://host:port` or `weft+unix:///path`; several addresses of one broker are
       tried in turn.
     - `name` makes the publisher known to the broker: an event that is sent again after a reconnection is stored once.
-    - `token`: what the broker's operator gave you; a function is called for each connection.
+    - `token`: the token that the broker's operator gave you, or a function that returns one for each connection.
     - `tls`, `ca`, `certificate`: for `weft+tls`, a context of your own, or a file of authorities to trust and a pair of
-      files (certificate, key) to show.
-    - `timeout`: seconds for connecting.
-    - `heartbeat`: seconds between signs of life; a broker that is silent for three times as long is given up.
-    - `retry_for`: seconds to try to come back after a loss; None is for ever.
-    - `expires`: seconds that the broker keeps named sessions of this client while nobody uses them; None is as long as
-      the broker allows.
+      files (certificate, key) to present.
+    - `timeout`: seconds to wait for a connection.
+    - `heartbeat`: seconds between heartbeats; a broker that is silent for three times as long is considered lost.
+    - `retry_for`: seconds to keep trying after a connection is lost; None means forever.
+    - `expires`: seconds that the broker keeps named sessions of this client while nobody uses them; None means as long
+      as the broker allows.
     """
     options = link_options(address, token, tls, ca, certificate, timeout, heartbeat, retry_for)
     return Client(ClientEngine(options, check_name(name), expires=seconds(expires)))
@@ -86,7 +86,7 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        """Send what is left to send, say goodbye, and end. It takes a few seconds at most."""
+        """Send everything that waits, say goodbye, and close. This takes a few seconds at most."""
         waiter = Waiter(asyncio.get_running_loop())
         self._engine.close(waiter)
         try:
@@ -112,9 +112,9 @@ class Client:
     ) -> None:
         """Publish an event. Returns when it is on the broker's disk. Raises EventError and PublishError.
 
-        The payload is bytes, text, or anything that JSON can express. After `ttl` seconds the event is worthless, and
-        is no longer delivered. An event that is not durable is not stored: it reaches whoever is connected, at most
-        once, and `publish` returns when it is on its way. If this call is cancelled, the event may be stored or not.
+        The payload is bytes, text, or anything that JSON can express. After `ttl` seconds the event expires, and is no
+        longer delivered. An event that is not durable is not stored: it reaches the connected subscribers, at most
+        once, and `publish` returns when it is sent. If this call is cancelled, the event may be stored or not.
         """
         sent = outgoing(event, payload, datacontenttype, ttl)
         await self._room()
@@ -127,9 +127,9 @@ class Client:
     ) -> int:
         """Publish many events, in their order. Returns how many there were, when all of them are stored.
 
-        Raises PublishError if the broker refused some; all others are stored then. What cannot be an event raises
-        EventError with its position; the events before it are published. `events` may be endless: a bounded number of
-        them waits to be confirmed.
+        Raises PublishError if the broker refused some; all others are stored then. An invalid event raises EventError
+        with its position; the events before it are published. `events` may be endless: a bounded number of them waits
+        to be confirmed.
         """
         receipt, position = Receipt(self._loop, None), 0
         try:
@@ -170,13 +170,13 @@ class Client:
     ) -> Subscription:
         """Subscribe to the events that match a filter: `async for event in client.subscribe("magnitude >= 5")`.
 
-        - `name` makes the subscription durable. The broker keeps its events until they are acknowledged, also while
-          nobody is connected, and whoever subscribes with the name goes on there.
-        - `shared`: all who subscribe with the name share its events; each event goes to one of them.
-        - `since`: begin with older events of this broker's log, from an offset or a time. It counts when the
-          subscription is made, not when it is resumed.
-        - `ordered`: whether a refused event holds back those behind it.
-        - `lag`: how many events the subscription may be behind before the oldest are given up.
+        - `name` makes the subscription durable. The broker keeps its events until they are acknowledged, even while
+          nobody is connected, and the next client that subscribes with this name continues there.
+        - `shared`: all subscriptions with this name share its events; each event goes to one of them.
+        - `since`: begin with older events of this broker's log, from an offset or a time. It applies when the
+          subscription is created, not when it is resumed.
+        - `ordered`: whether an event that failed (`nack`) holds back those behind it.
+        - `lag`: how many events the subscription may be behind before the oldest are dropped.
 
         It begins when it is awaited, entered with `async with`, or iterated. Leaving `async with` ends it here; one
         with a name stays at the broker, see `unsubscribe`.
@@ -202,7 +202,7 @@ class Client:
         return found
 
     async def retry_dead(self, name: str, *offsets: int, shared: bool = False) -> list[int]:
-        """Deliver dead letters once more, to whoever consumes the subscription. Returns those that are delivered.
+        """Deliver dead letters once more, to the current consumer. Returns the offsets of those that are delivered.
 
         Nothing is delivered if nobody is connected. Acknowledging a letter removes it.
         """
@@ -210,7 +210,7 @@ class Client:
         return [int(offset) for answer in answers for offset in answer.offsets]
 
     async def drop_dead(self, name: str, *offsets: int, shared: bool = False) -> list[int]:
-        """Remove dead letters. Returns those that were there."""
+        """Remove dead letters. Returns the offsets of those that existed."""
         answers = [await self._dead("drop", name, shared, offsets=part) for part in letter_parts(offsets)]
         return [int(offset) for answer in answers for offset in answer.offsets]
 
@@ -304,13 +304,13 @@ class Subscription:
 
     @property
     def gaps(self) -> list[tuple[int, int]]:
-        """Ranges of offsets that the broker gave up, because the subscription was too far behind."""
+        """Ranges of offsets that the broker dropped, because the subscription was too far behind."""
         return [] if self._handle is None else list(self._handle.inbox.gaps)
 
     # -- changes ---------------------------------------------------------------------------------------------
 
     async def complete(self) -> None:
-        """Wait until the subscription is active at every broker: what is published from then on is not missed."""
+        """Wait until the subscription is active at every broker: no event published from then on is missed."""
         await self._ask(SubscriptionHandle.complete)
 
     async def replace(self, filter: str | Filter) -> None:
@@ -344,7 +344,7 @@ class Subscription:
         return [int(offset) for ask in asks for offset in (await self._ask(ask)).offsets]
 
     async def drop_dead(self, *offsets: int) -> list[int]:
-        """Remove dead letters. Returns those that were there."""
+        """Remove dead letters. Returns the offsets of those that existed."""
         asks = [partial(SubscriptionHandle.drop_dead, offsets=part) for part in letter_parts(offsets)]
         return [int(offset) for ask in asks for offset in (await self._ask(ask)).offsets]
 

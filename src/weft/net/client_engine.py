@@ -340,7 +340,7 @@ class ClientEngine:
         for event in link.session.abandon():
             assert isinstance(event.receipt, Receipt)
             waiting[event.receipt] = None
-        unknown = BrokerError(f"it is not known whether the event is stored: {error}")
+        unknown = BrokerError(f"it is unknown whether the event is stored: {error}")
         done = [waiter for waiter in waiting if waiter.finish(error=unknown)]
         done += [waiter for waiter in asked if waiter.finish(error=error)]
         opening, self._opening = self._opening, None
@@ -363,7 +363,5 @@ def _refusal(receipt: Receipt) -> PublishError | None:
     if not receipt.refused:
         return None
     first = min(receipt.refused)
-    alone = receipt.total == 1
-    return PublishError(
-        receipt.refused[first], receipt.codes[first], None if alone else first, {} if alone else receipt.refused
-    )
+    position = None if receipt.total == 1 else first  # one event needs no "event 0" in the sentence
+    return PublishError(receipt.refused[first], receipt.codes[first], position, receipt.refused)

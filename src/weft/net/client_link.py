@@ -300,7 +300,7 @@ class ClientLink:
         if notice.code == "forgotten":
             self.is_forgotten = True
             return ClientClosedError(f"the session {name!r} was removed")
-        back = "does not let this client come back" if self._was_ready else "does not welcome this client"
+        back = "no longer accepts this client" if self._was_ready else "refuses this client"
         return ConnectError(f"{self.address} {back}: {notice.reason}")
 
     # -- connections -----------------------------------------------------------------------------------------
@@ -382,7 +382,7 @@ class ClientLink:
             credentials = options.credentials()
         except Exception as error:  # the application's own function
             wire.close(now=True)
-            self._fatal = ConnectError(f"no credentials: {type(error).__name__}: {error}")
+            self._fatal = ConnectError(f"the function given as token= failed: {type(error).__name__}: {error}")
             self._fatal.__cause__ = error
             return self._fatal
         wire.write([self.session.hello(credentials)])

@@ -81,7 +81,7 @@ def subscription_options(
     """What a subscription is. Raises OptionError."""
     check_name(name)
     if shared and not name:
-        raise OptionError("a shared subscription needs a name; all who share it give the same one")
+        raise OptionError("a shared subscription needs a name, the same one for all its consumers")
     if shared and since is not None:
         raise OptionError("a shared subscription begins with new events; leave since= out")
     if not 0 <= lag < 1 << 63:
@@ -108,7 +108,7 @@ def filter_text(filter: str | Filter) -> str:
 def check_name(name: str) -> str:
     """A name that a session may have. Raises OptionError."""
     if not isinstance(name, str) or len(name) > _NAME or not is_unicode(name):
-        raise OptionError(f"a name is a text of at most {_NAME} characters")
+        raise OptionError(f"a name is a string of at most {_NAME} characters")
     return name
 
 

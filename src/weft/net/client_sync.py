@@ -66,7 +66,7 @@ class SyncClient:
         self.close()
 
     def close(self) -> None:
-        """Send what is left to send, say goodbye, and end. It takes a few seconds at most."""
+        """Send everything that waits, say goodbye, and close. This takes a few seconds at most."""
         waiter = Waiter()
         self._engine.close(waiter)
         try:
@@ -157,7 +157,7 @@ class SyncClient:
         return found
 
     def retry_dead(self, name: str, *offsets: int, shared: bool = False) -> list[int]:
-        """Deliver dead letters once more, to whoever consumes the subscription. Returns those that are delivered.
+        """Deliver dead letters once more, to the current consumer. Returns the offsets of those that are delivered.
 
         Nothing is delivered if nobody is connected. Acknowledging a letter removes it.
         """
@@ -165,7 +165,7 @@ class SyncClient:
         return [int(o) for part in some for o in self._dead("retry", name, shared, offsets=part).offsets]
 
     def drop_dead(self, name: str, *offsets: int, shared: bool = False) -> list[int]:
-        """Remove dead letters. Returns those that were there."""
+        """Remove dead letters. Returns the offsets of those that existed."""
         some = letter_parts(offsets)
         return [int(o) for part in some for o in self._dead("drop", name, shared, offsets=part).offsets]
 
@@ -239,11 +239,11 @@ class SyncSubscription:
 
     @property
     def gaps(self) -> list[tuple[int, int]]:
-        """Ranges of offsets that the broker gave up, because the subscription was too far behind."""
+        """Ranges of offsets that the broker dropped, because the subscription was too far behind."""
         return list(self._handle.inbox.gaps)
 
     def complete(self, timeout: float | None = None) -> None:
-        """Wait until the subscription is active at every broker: what is published from then on is not missed."""
+        """Wait until the subscription is active at every broker: no event published from then on is missed."""
         self._ask(SubscriptionHandle.complete, timeout)
 
     def replace(self, filter: str | Filter) -> None:
@@ -273,6 +273,6 @@ class SyncSubscription:
         return [int(offset) for ask in asks for offset in self._ask(ask).offsets]
 
     def drop_dead(self, *offsets: int) -> list[int]:
-        """Remove dead letters. Returns those that were there."""
+        """Remove dead letters. Returns the offsets of those that existed."""
         asks = [partial(SubscriptionHandle.drop_dead, offsets=part) for part in letter_parts(offsets)]
         return [int(offset) for ask in asks for offset in self._ask(ask).offsets]

@@ -183,9 +183,9 @@ class BrokerConfig:
         if self.name in self.links:
             raise OptionError(f"links.{self.name} is this broker itself; a neighbour has another name")
         if not 1 <= self.workers <= 64:
-            raise OptionError(f"workers is {self.workers}, but a machine runs 1 to 64")
+            raise OptionError(f"workers is {self.workers}; choose a number from 1 to 64")
         if self.workers > 1 and self.memory:
-            raise OptionError("workers store what they hand to each other: leave out memory, or run one worker")
+            raise OptionError("several workers need a log on disk: leave out memory, or run one worker")
 
 
 def http_place(text: str) -> tuple[str, int]:

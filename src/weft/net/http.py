@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from weft.net.node import Node
 
-_MISSING = "HTTP needs more than the library: install weft[broker], or leave out the setting http"
+_MISSING = "HTTP needs the extra `broker`: install weft[broker], or leave out the setting http"
 
 
 def health_of(node: Node) -> tuple[bool, dict[str, Any]]:

@@ -20,12 +20,12 @@ QUEUES = 20  # that are furthest behind and shown one by one
 _NODE = {
     "connections": ("connections_opened", "Connections that were opened."),
     "refused connections": ("connections_refused", "Connections beyond the limit."),
-    "garbled connections": ("connections_garbled", "Connections that sent what cannot be read."),
+    "garbled connections": ("connections_garbled", "Connections that sent something unreadable."),
     "events received": ("events_received", "Events that clients published."),
     "events delivered": ("events_delivered", "Deliveries of events to clients."),
-    "logins": ("logins", "Clients and neighbours that have said who they are."),
-    "logins refused": ("logins_refused", "Those that were refused, or sent something else."),
-    "logins not tried": ("logins_not_tried", "Connections of addresses that have failed too often."),
+    "logins": ("logins", "Clients and neighbours that were authenticated."),
+    "logins refused": ("logins_refused", "Clients and neighbours that were refused, or sent no valid first message."),
+    "logins not tried": ("logins_not_tried", "Connections refused because their address has failed too often."),
     "turns": ("turns", "Turns of the event loop that had work."),
 }
 
@@ -71,7 +71,7 @@ def metrics_of(status: BrokerStatus) -> list[Metric]:
         counter("sent_bytes", "Bytes sent.", driver["bytes sent"]),
     ]
     metrics += [counter(*_NODE[name], value) for name, value in driver["counts"].items() if name in _NODE]
-    happened = CounterMetricFamily("weft_happened", "How often things happened.", labels=["what"])
+    happened = CounterMetricFamily("weft_happened", "Counters, by what happened.", labels=["what"])
     for what, times in status.counts.items():
         happened.add_metric([what], times)
     behind = GaugeMetricFamily(
@@ -94,7 +94,7 @@ def exposition(node: Node) -> tuple[bytes, str]:
         from prometheus_client import CollectorRegistry, generate_latest
         from prometheus_client.exposition import CONTENT_TYPE_LATEST
     except ImportError:
-        raise OptionError("/metrics needs more than the library: install weft[broker]") from None
+        raise OptionError("/metrics needs the extra `broker`: install weft[broker]") from None
     registry = CollectorRegistry()
     registry.register(Collector(node))
     return generate_latest(registry), CONTENT_TYPE_LATEST

@@ -79,5 +79,5 @@ def _body(payload: Any) -> tuple[bytes, str]:
 def _micros(ttl: float | timedelta) -> int:
     seconds = ttl.total_seconds() if isinstance(ttl, timedelta) else float(ttl)
     if not 0 < seconds < 1e12:
-        raise EventError(f"ttl is the number of seconds after which the event is worthless, above 0, not {ttl!r}")
+        raise EventError(f"ttl is the number of seconds after which the event expires, above 0, not {ttl!r}")
     return max(1, round(seconds * 1e6))

@@ -62,7 +62,7 @@ class _Received:
 
     @property
     def attempt(self) -> int:
-        """How often it was delivered, this time included, as far as the broker knows."""
+        """How often it was delivered, including this time, as far as the broker knows."""
         return self._message.attempt
 
     @property
@@ -103,11 +103,11 @@ class ReceivedEvent(_Received):
     __slots__ = ()
 
     async def ack(self) -> None:
-        """Done: the broker need not deliver it again. It is told in a moment, together with others."""
+        """Acknowledge it: the broker does not deliver it again. It is told within milliseconds, with others."""
         self._ack()
 
     async def nack(self, reason: str = "") -> None:
-        """Failed: the broker delivers it again later, and after some failures keeps it as a dead letter."""
+        """Report a failure: the broker delivers it again later, and after some failures keeps it as a dead letter."""
         self._nack(reason)
 
 
@@ -117,9 +117,9 @@ class SyncReceivedEvent(_Received):
     __slots__ = ()
 
     def ack(self) -> None:
-        """Done: the broker need not deliver it again. It is told in a moment, together with others."""
+        """Acknowledge it: the broker does not deliver it again. It is told within milliseconds, with others."""
         self._ack()
 
     def nack(self, reason: str = "") -> None:
-        """Failed: the broker delivers it again later, and after some failures keeps it as a dead letter."""
+        """Report a failure: the broker delivers it again later, and after some failures keeps it as a dead letter."""
         self._nack(reason)

@@ -222,7 +222,7 @@ def _value(kind: Any, value: Any, place: str, folder: Path | None) -> Any:
     if origin is tuple:
         texts = [each.strip() for each in value.split(",")] if isinstance(value, str) else value
         if not isinstance(texts, (list, tuple)) or not all(isinstance(each, str) for each in texts):
-            raise OptionError(f"{place} is {value!r}; write a list of texts")
+            raise OptionError(f"{place} is {value!r}; write a list of strings")
         return tuple(texts)
     read = _READERS.get(kind)
     assert read is not None, f"no reader for {kind}"

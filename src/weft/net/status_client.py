@@ -46,7 +46,7 @@ class StatusClient(asyncio.Protocol):
                     case _:
                         pass
         except (RemoteProtocolError, msgspec.ValidationError) as error:
-            self._failed(RemoteProtocolError(f"what answers is not a broker of Weft: {error}"))
+            self._failed(RemoteProtocolError(f"the server is not a Weft broker: {error}"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It is gone."""

@@ -17,7 +17,7 @@ _ALGORITHMS = {"oct": "HS256", "RSA": "RS256", "OKP": "EdDSA"}
 _SECRET = 32  # bytes
 _RSA = 2_048  # bits
 _MOST = 100  # keys in a file
-_MISSING = "tokens need more than the library: install weft[broker]"
+_MISSING = "tokens need the extra `broker`: install weft[broker]"
 
 
 class TokenKey(NamedTuple):
@@ -76,7 +76,7 @@ def _read(row: Any, place: str) -> TokenKey:
     if row.get("alg", algorithm) != algorithm:
         raise OptionError(f"{place} is for another algorithm; {kind} keys are used for {algorithm} only")
     if not isinstance(name, str):
-        raise OptionError(f"{place}: its kid is not a text")
+        raise OptionError(f"{place}: its kid is not a string")
     if row.get("use", "sig") != "sig":
         raise OptionError(f"{place} is not for signatures")
     if kind != "oct" and "d" in row:

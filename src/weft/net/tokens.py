@@ -109,16 +109,16 @@ class Tokens:
         if key is None and (name is None or "" in self.keys) and len(self.keys) == 1:
             (key,) = self.keys.values()
         if key is None:
-            raise AccessError("the token names none of our keys")
+            raise AccessError("the token names a key that this broker does not have")
         return key
 
     def _use(self, key: TokenKey, claims: dict[str, Any], until: int, utc: int) -> None:
         """A token that is accepted once is used now."""
         name, issued = claims.get("jti"), claims.get("iat")
         if not isinstance(name, str) or not name or not isinstance(issued, int | float):
-            raise AccessError("a token that is accepted once needs the claims jti and iat")
+            raise AccessError("a single-use token needs the claims jti and iat")
         if issued * 1_000_000 < self._since:
-            raise AccessError("the token is accepted once, and was issued before the broker started")
+            raise AccessError("the token is single-use, and was issued before the broker started")
         refusal = self._used.use(f"{key.id}\0{name}".encode(), until, utc)
         if refusal:
             raise AccessError(refusal)
@@ -130,7 +130,7 @@ def _check_bound(confirmation: Any, certificate: bytes | None) -> None:
     if not isinstance(wanted, str):
         raise AccessError("the token is bound to something other than a certificate")
     if certificate is None:
-        raise AccessError("the token is bound to a certificate, and the client has shown none")
+        raise AccessError("the token is bound to a certificate, and the client has sent none")
     print_ = urlsafe_b64encode(sha256(certificate).digest()).rstrip(b"=")
     if not compare_digest(print_, wanted.encode()):
         raise AccessError("the token is bound to another certificate")

@@ -32,7 +32,7 @@ class UsedTokens:
         if short in self._ids:
             return "the token was used before"
         if len(self._ids) >= self._most:
-            return f"{self._most:,} tokens that are accepted once are in use; no more can be remembered"
+            return f"{self._most:,} single-use tokens are remembered; no more can be accepted now"
         self._ids.add(short)
         heappush(self._ends, (until, short))
         return ""

@@ -55,8 +55,8 @@ def check_count(data: Path, workers: int) -> None:
         stored = workers
     if stored != workers:
         raise OptionError(
-            f"{data} was made with {stored} worker{'' if stored == 1 else 's'}, and sessions live where their names "
-            f"say: run it with workers = {stored}, or choose another data directory"
+            f"{data} was made with {stored} worker{'' if stored == 1 else 's'}, and that number decides where "
+            f"sessions live: run it with workers = {stored}, or choose another data directory"
         )
     if workers > 1 and not file.exists():
         data.mkdir(parents=True, exist_ok=True)

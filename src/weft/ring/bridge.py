@@ -223,7 +223,7 @@ class RingBridge:
         if message.number != self._heard + 1 or len(message.ids) != len(message.items):
             raise RemoteProtocolError("the broker sent a control frame out of order")
         if message.about and message.ids:
-            raise RemoteProtocolError("a ring takes no advertisements; switch them off at the broker")
+            raise RemoteProtocolError("a ring does not support advertisements; switch them off at the broker")
         self._heard = message.number
         waiting: set[int] = set()
         self._frames.append((message.number, message.about, waiting))

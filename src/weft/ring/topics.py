@@ -33,7 +33,7 @@ class TopicTree:
     def _check(self, topic: str, path: list[str], done: set[str]) -> None:
         if topic in path:
             circle = " > ".join([*path[path.index(topic) :], topic])
-            raise RingError(f"topics must not form a circle: {circle}")
+            raise RingError(f"topics must not form a cycle: {circle}")
         if topic not in done:
             for under in self.below.get(topic, ()):
                 self._check(under, [*path, topic], done)

@@ -125,7 +125,7 @@ def _status(connection: BlockingConnection, queues: int) -> BrokerStatus:
     if isinstance(message, StatusReport):
         return _decode(message.body)
     assert isinstance(message, Failed)
-    raise AccessError(f"the position of the log is not told ({message.code}): {message.reason}")
+    raise AccessError(f"the broker does not report the position of its log ({message.code}): {message.reason}")
 
 
 def _removed(first: int, end: int) -> LogError:

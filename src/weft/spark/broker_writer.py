@@ -51,7 +51,7 @@ class BrokerStreamWriter(DataSourceStreamArrowWriter):
         context = _context()
         query, batch = (context.getLocalProperty(name) for name in (_QUERY, _BATCH))
         if query is None or batch is None:
-            raise PipelineError("Spark does not say which micro-batch this is: use foreachBatch and BrokerSink")
+            raise PipelineError("Spark does not report which micro-batch this is: use foreachBatch and BrokerSink")
         target = replace(self._target, name=f"{self._target.name or 'spark'}-{query}")
         return PublishedRows(target.publish(context.partitionId(), int(batch), in_order(iterator, self._order)))
 

@@ -51,7 +51,7 @@ class MatchJob:
     id: str = ID
     filter: str = FILTER
     overwrite: bool = False
-    lint: bool = True  # note subscriptions that can hardly mean what they say
+    lint: bool = True  # note subscriptions that are probably mistakes
 
     @property
     def written(self) -> list[str]:

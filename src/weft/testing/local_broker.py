@@ -32,7 +32,7 @@ def broker(
 ) -> LocalBroker:
     """A broker in this process, to be used in `with` or `async with`.
 
-    It keeps everything in memory, or in the directory `data`, so that a later broker can go on with it. `schema` is a
+    It keeps everything in memory, or in the directory `data`, where a later broker can continue with it. `schema` is a
     file with the schema of events. `config` has any other setting; its addresses are not used.
 
     >>> with broker() as local, local.connect_sync() as client:
@@ -79,7 +79,7 @@ class LocalBroker:
     # -- life ----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start it; again on the same port, if it ran before. One in memory has then forgotten everything."""
+        """Start it; again on the same port, if it ran before. A broker in memory has forgotten everything."""
         if self._running is None:
             config = self._config
             if self._address is not None:

@@ -34,6 +34,7 @@ html_theme = "furo"
 html_title = f"Weft {version}"
 html_copy_source = False
 html_show_sphinx = False
+html_show_copyright = False
 html_static_path = ["static"]
 html_css_files = ["weft.css"]
 html_theme_options = {

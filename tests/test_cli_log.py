@@ -94,7 +94,7 @@ def test_verify_a_whole_and_a_damaged_log(data):
         "next": 12,
         "problems": [],
     }
-    assert "is whole: 5 events in 3 groups" in run("verify", data).stdout
+    assert "is intact: 5 events in 3 groups" in run("verify", data).stdout
     log = open_log(data, LogOptions(schema=SCHEMA)).log
     log._connection.execute("UPDATE sub SET filter = 'FALSE' WHERE seat = 2")
     log.close()

@@ -34,7 +34,7 @@ def home() -> Canvas:
     canvas.text(436, 123, "1,000,000 rules", anchor="middle", color="#fff", size=11)
     canvas.line([(488, 92), (556, 92)], arrow=True)
     canvas.text(522, 82, "match", anchor="middle", size=12)
-    canvas.text(560, 48, "who it concerns", bold=True)
+    canvas.text(560, 48, "rules that it matches", bold=True)
     for number, name in enumerate(MATCHED):
         canvas.rect(560, 60 + 38 * number, 150, 30, GREEN)
         canvas.text(635, 80 + 38 * number, name, anchor="middle", color="#fff", bold=True)

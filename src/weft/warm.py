@@ -56,6 +56,10 @@ def _index(given: Workload) -> None:
     odd = ["kind LIKE '%a%' OR x IN (1, 2)", "kind LIKE '%a%' AND kind NOT LIKE '%b%' AND x > 1", "TRUE"]
     texts = [*given.texts(), *odd, *odd, "when > TIMESTAMP '2018-01-01' AND kind = 'a'"]
     events = [*given.table.to_pylist(), {"kind": "ab", "x": 2}]
+    grouped = TreeIndex()  # where many filters are equal, other kernels write the ids
+    grouped.add_texts(np.arange(2 * len(texts)), texts * 2)
+    grouped.match(events[0])
+    assert len(grouped.match_batch(given.table).ids)
     for index in (TreeIndex(), CountingIndex()):
         index.add_texts(np.arange(len(texts)), texts)
         index.match(events[0])

@@ -62,7 +62,7 @@ def covers(  # noqa: PLR0913, PLR0917 - a command has its options
     if facts["equivalent"]:
         say("yes: WIDE covers NARROW; they are equivalent, NARROW covers WIDE too", "bold")
     elif facts["covers"]:
-        say("yes: WIDE covers NARROW; they are not equivalent, NARROW does not cover WIDE", "bold")
+        say("yes: WIDE covers NARROW; they are not equivalent: NARROW does not cover WIDE", "bold")
     elif facts["covered"]:
         say("no: WIDE does not cover NARROW; it is the other way round, NARROW covers WIDE", "bold")
     elif facts["overlaps"]:

@@ -110,7 +110,7 @@ def verify(directory: Directory, as_json: AsJson = False) -> None:
         if report.problems:
             say(f"weft: {directory} is damaged; restore it from a back-up", stderr=True)
         else:
-            say(f"{directory} is whole: {counted}")
+            say(f"{directory} is intact: {counted}")
     if report.problems:
         raise typer.Exit(1)
 

@@ -59,7 +59,7 @@ def show(  # noqa: PLR0913, PLR0917 - a command has its options
             "--first",
             metavar="N",
             min=0,
-            help=f"Show the N filters with most others below them; 0 shows all. Default: {_SHOWN}, drawn {_DRAWN}.",
+            help=f"Show the N filters with the most others below them; 0 shows all. Default: {_SHOWN}, drawn {_DRAWN}.",
             show_default=False,
         ),
     ] = None,

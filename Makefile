@@ -4,13 +4,30 @@ BIN := .venv/bin
 READY := .venv/.ready
 EXTRAS := dev,bench,spark,broker,docs
 
-.PHONY: run test test-slow sim chaos mutants check docs pictures bench fuzz setup clean
+.PHONY: run test test-spark test-others test-slow sim chaos mutants check docs pictures bench fuzz setup clean
 
 run: $(READY)  ## the demo
 	$(BIN)/weft demo $(ARGS)
 
+# Without ARGS the tests of Spark, which share one JVM, run beside the others; with ARGS all run as one.
+# Bytecode of the tests is kept even where Python is told to write none: rewriting their assertions takes 15 s.
+test: export PYTHONDONTWRITEBYTECODE =
 test: $(READY)  ## the tests: unit, laws, documentation
+ifdef ARGS
 	$(BIN)/pytest -n 2 --dist worksteal $(ARGS)
+else
+	$(MAKE) --no-print-directory -k -j 2 test-spark test-others
+endif
+
+SPARK_TESTS := tests/spark tests/demo/test_pipeline_chapter.py tests/bench/test_spark_bench.py
+
+test-spark: $(READY)  ## the part of `make test` that needs Spark
+	@mkdir -p build
+	@$(BIN)/pytest -o cache_dir=.pytest_cache/spark $(SPARK_TESTS) > build/test-spark.txt 2>&1; \
+	  status=$$?; cat build/test-spark.txt; exit $$status
+
+test-others: $(READY)  ## the rest of `make test`
+	$(BIN)/pytest -n 2 --dist worksteal $(SPARK_TESTS:%=--ignore=%)
 
 test-slow: $(READY)  ## the longer laws, with many more examples
 	WEFT_EXAMPLES=10 $(BIN)/pytest -n 2 --dist worksteal -m "slow or not slow" $(ARGS)

@@ -14,7 +14,9 @@ from weft.routing.simple import SimpleTable
 from weft.sim.overlay import MODELS
 
 
-def test_the_routing_benchmark_measures_every_figure() -> None:
+@pytest.mark.parametrize("names", [("zipf",), pytest.param(routing.NAMES, marks=pytest.mark.slow)], ids="-".join)
+def test_the_routing_benchmark_measures_every_figure(monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...]) -> None:
+    monkeypatch.setattr(routing, "NAMES", names)
     told: list[str] = []
     results = routing.run(quick=True, progress=told.append, size=150)
     found = {result.name: result for result in results}
@@ -29,7 +31,8 @@ def test_the_routing_benchmark_measures_every_figure() -> None:
     expected |= {f"table/150/{figure}" for figure in table}
     assert found.keys() == expected
     assert all(result.value is not None and result.value > 0 for result in results)
-    assert found["uniform/150/simple_told"].value == 150 * (routing.BROKERS - 1)
+    for name in names:
+        assert found[f"{name}/150/simple_told"].value == 150 * (routing.BROKERS - 1)
     assert found["zipf/150/simple_to_covering"].value > 1
     assert found["zipf/150/covering_held"].value < found["zipf/150/simple_held"].value
     goals = {name for name, result in found.items() if result.goal is not None}

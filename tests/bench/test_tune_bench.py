@@ -8,7 +8,7 @@ from weft.bench import tune
 from weft.tuning.choices import Options
 
 
-@pytest.mark.parametrize("workloads", [("uniform", "tied"), pytest.param((), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("workloads", [("tied",), pytest.param((), marks=pytest.mark.slow)])
 def test_the_tune_benchmark_measures_every_figure(monkeypatch: pytest.MonkeyPatch, workloads: tuple[str, ...]) -> None:
     if workloads:
         monkeypatch.setattr(tune, "WORKLOADS", {name: tune.WORKLOADS[name] for name in workloads})

@@ -219,9 +219,9 @@ def _shown(pieces: Pieces) -> str:
     return "".join(piece for _, piece in pieces)
 
 
-def _outcome(text: str, grammar: bool) -> object:
+def _outcome(text: str, grammar: bool, limit: int | None = None) -> object:
     try:
-        return parse_text(text, PREDICATES).tree if grammar else parse(text, PREDICATES)
+        return parse_text(text, PREDICATES, limit).tree if grammar else parse(text, PREDICATES, limit=limit)
     except FilterSyntaxError as error:
         return error.message, error.start, error.end, error.line, error.column, error.hint, str(error)
 
@@ -242,7 +242,7 @@ def test_random_texts_are_mostly_filters_and_reach_every_node() -> None:
     good = bad = 0
 
     @given(spelled())
-    @settings(thorough(500), derandomize=True)  # a count, not a law: it may not fail by chance
+    @settings(thorough(500, routine=300), derandomize=True)  # a count, not a law: it may not fail by chance
     def count(pieces: Pieces) -> None:
         nonlocal good, bad
         found = _outcome(_shown(pieces), grammar=True)
@@ -516,5 +516,5 @@ def test_comments_between_words_change_nothing(tree: Filter, comments: list[str]
     text = "".join(token.text + " " + comments[at % len(comments)] + " " for at, token in enumerate(tokens))
     assert parse(text, PREDICATES, limit=4 * 1024 * 1024) == tree
     assert parse(text, PREDICATES, limit=4 * 1024 * 1024) == tree  # of a shape that may be known now
-    other = text.replace("'a'", "'b'").replace(" 5 ", " 6 ")
-    assert parse(other, PREDICATES, limit=10**7) == parse_text(other, PREDICATES, 10**7).tree
+    other = text.replace("'a'", "'b'").replace(" 5 ", " 6 ")  # 'b' may escape nothing
+    assert _outcome(other, False, 10**7) == _outcome(other, True, 10**7)

@@ -166,7 +166,7 @@ def test_a_slow_model_leaves_the_others_their_share():
 
     made = {"slow": lambda terms: Slow(terms.schema), "identity": lambda terms: IdentityTable(terms.schema)}
     given_ = Data.of([parse(f"x > {n}") for n in range(400)], [{"x": 3}], None)
-    found = compare(given_, list(made), candidates=made, patience=8.0)
+    found = compare(given_, list(made), candidates=made, patience=3.0)
     assert [each.model for each in found.not_run] == ["slow"]
     assert [each.model for each in found.figures] == ["identity"]
 

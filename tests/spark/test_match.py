@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 STRATEGIES = [strategy.value for strategy in Strategy if strategy is not Strategy.AUTO]
 OUTPUTS = [output.value for output in Output]
-FEW = 15  # filters
+FEW = 10  # filters
+OF_A_DEPTH = 25 if EXAMPLES > 1 else 15
 Answer = dict[int, list[Any]]
 
 
@@ -71,7 +72,7 @@ def as_asked(truth: Answer, output: str) -> Answer:
 @pytest.mark.parametrize("seed", range(EXAMPLES))
 def test_every_strategy_and_form_says_what_the_filters_mean(elsewhere: SparkSession, seed: int) -> None:
     random = Random(seed)
-    filters: list[Filter] = [some_filter(random, depth) for depth in (0, 0, 1, 2) for _ in range(25)]
+    filters: list[Filter] = [some_filter(random, depth) for depth in (0, 0, 1, 2) for _ in range(OF_A_DEPTH)]
     rows = [some_row(random) for _ in range(60)]
     truth: Answer = {}
     for number, row in enumerate(rows):

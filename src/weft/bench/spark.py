@@ -74,8 +74,9 @@ def run(quick: bool, progress: Progress, note: Progress = print, sizes: BenchSiz
             results += _joins(spark, place, size, sizes, progress, note)
         results += _large(spark, place, sizes.many, progress)
         results += _partitioned(spark, place, sizes, progress)
+        results += spark_scale.run(spark, place, sizes.scale, progress)
         large = _workload(place, sizes.scale.subscriptions, sizes.scale.events)
-        results += spark_scale.run(spark, place, sizes.scale, large, _peak, progress)
+        results += spark_scale.run_large(place, sizes.scale, _cubes_beside(large[0]), large, progress)
     finally:
         shutil.rmtree(place, ignore_errors=True)
     return results
@@ -300,7 +301,7 @@ def _partitioned(spark: Any, place: Path, sizes: BenchSizes, progress: Progress)
     name = f"W1/{sizes.partitioned}"
     events, wanted = _workload(place, sizes.partitioned, sizes.many)
     progress(f"{sizes.many:,} events x {sizes.partitioned:,} subscriptions by partitioning")
-    with _peak() as peak:
+    with peak_memory() as peak:
         seconds, count = timed(lambda: _ours(spark, events, wanted, place / "parts", "partitioned"))
     return [
         Result(f"{name}/partitioned_seconds", seconds, "s"),
@@ -310,7 +311,7 @@ def _partitioned(spark: Any, place: Path, sizes: BenchSizes, progress: Progress)
 
 
 @contextmanager
-def _peak() -> Iterator[list[float]]:
+def peak_memory() -> Iterator[list[float]]:
     """The most memory that this process and its children have, looked at again and again; shared pages once."""
     most, ended = [0.0], threading.Event()
 

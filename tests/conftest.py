@@ -1,0 +1,21 @@
+"""Settings of all tests: a routine run starts Java as one does for short programs."""
+
+from __future__ import annotations
+
+import gc
+import os
+
+from strategies import EXAMPLES
+
+# No test lives long enough to be repaid for the optimising compiler or for parallel garbage collection: without them
+# the tests of Spark take little more than half of the processor time. Longer runs take Java as users do.
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+if EXAMPLES == 1:
+    for name in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
+        os.environ.setdefault(name, SHORT_LIVED)
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests and their modules are never garbage: without this every collection looks at all of them."""
+    gc.collect()
+    gc.freeze()

@@ -1,7 +1,7 @@
 """Values to codes: the number of cuts of a sorted line below each value. Law: exact for every float64 except NaN.
 
 `values` (float64[k]) and `sides` (uint8[k]) are the cuts, sorted by value and then side. `table` (int32) gives, for
-each bucket of the range of values, where the search starts (see `lookup`). NaN is coded 0.
+each bucket of the range of values, where the search starts (see `lookup`). Codes begin with FIRST; NaN is coded 0.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from weft.kernels.jit import jit
+
+FIRST = 3  # the smaller codes are not numbers: absent, FALSE, TRUE
 
 
 @jit
@@ -43,36 +45,34 @@ def lookup(values, buckets):
 
 
 @jit
-def encode_floats(values, sides, table, column, base, codes, dim):
-    """Write base + the number of cuts below each value of `column` (float64[n]) to codes[:, dim]. NaN gives 0."""
-    n, k = column.size, values.size
-    buckets = table.size - 1
-    first, last = 0.0, 0.0
-    scale = 0.0
-    if buckets > 0:
-        first, last = values[0], values[k - 1]
-        scale = buckets / (last - first)
-    for row in range(n):
-        value = column[row]
-        if value != value:  # noqa: PLR0124 - NaN
-            codes[row, dim] = 0
-            continue
-        if buckets > 0 and first <= value <= last:
-            bucket = min(np.int64((value - first) * scale), buckets - 1)
-            low, high = np.int64(table[bucket]), np.int64(table[bucket + 1])
-            if high - low > 16:
-                while low < high:
-                    middle = (low + high) >> 1
-                    if values[middle] < value:
-                        low = middle + 1
-                    else:
-                        high = middle
-            while low > 0 and values[low - 1] >= value:  # rounding may be one bucket off
-                low -= 1
-            while low < k and values[low] < value:
-                low += 1
-            if low < k and values[low] == value and sides[low] == 0:
-                low += 1
-            codes[row, dim] = base + low
-        else:
-            codes[row, dim] = base + count_below(values, sides, value)
+def place_of(values, sides, table, value):
+    """The code of a value: FIRST + the number of cuts below it, or 0 for NaN."""
+    if value != value:  # noqa: PLR0124 - NaN
+        return np.int32(0)
+    k, buckets = values.size, table.size - 1
+    if buckets <= 0 or not values[0] <= value <= values[k - 1]:
+        return np.int32(FIRST + count_below(values, sides, value))
+    scale = buckets / (values[k - 1] - values[0])
+    bucket = min(np.int64((value - values[0]) * scale), buckets - 1)
+    low, high = np.int64(table[bucket]), np.int64(table[bucket + 1])
+    if high - low > 16:
+        while low < high:
+            middle = (low + high) >> 1
+            if values[middle] < value:
+                low = middle + 1
+            else:
+                high = middle
+    while low > 0 and values[low - 1] >= value:  # rounding may be one bucket off
+        low -= 1
+    while low < k and values[low] < value:
+        low += 1
+    if low < k and values[low] == value and sides[low] == 0:
+        low += 1
+    return np.int32(FIRST + low)
+
+
+@jit
+def encode_floats(values, sides, table, column, codes, dim):
+    """Write the code of each value of `column` (float64[n]) to codes[:, dim]."""
+    for row in range(column.size):
+        codes[row, dim] = place_of(values, sides, table, column[row])

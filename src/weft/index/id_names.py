@@ -165,7 +165,7 @@ class NumberedIds:
         """The ids of numbers; some of those that were removed meanwhile may be left out."""
         array = self._array
         if array is not None:
-            return array.take(numbers).tolist()  # type: ignore[no-any-return]
+            return array[numbers].tolist()  # type: ignore[no-any-return]
         names = self.names
         return [name for number in numbers.tolist() if (name := names.get(number)) is not None]
 

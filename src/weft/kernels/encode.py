@@ -9,8 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from weft.kernels.jit import jit
+from weft.kernels.simd import prefetch
 
 FIRST = 3  # the smaller codes are not numbers: absent, FALSE, TRUE
+_AHEAD = 8  # values
 
 
 @jit
@@ -45,15 +47,22 @@ def lookup(values, buckets):
 
 
 @jit
-def place_of(values, sides, table, value):
-    """The code of a value: FIRST + the number of cuts below it, or 0 for NaN."""
+def ends(values, table):
+    """The first and the last value, and how many buckets the table has for each unit between them."""
+    if table.size <= 1:
+        return 0.0, -1.0, 0.0
+    first, last = values[0], values[values.size - 1]
+    return first, last, (table.size - 1) / (last - first)
+
+
+@jit
+def place_of(values, sides, table, first, last, scale, value):
+    """The code of a value: FIRST + the number of cuts below it, or 0 for NaN; `first`, `last`, `scale` as `ends` are."""
     if value != value:  # noqa: PLR0124 - NaN
         return np.int32(0)
-    k, buckets = values.size, table.size - 1
-    if buckets <= 0 or not values[0] <= value <= values[k - 1]:
+    if not first <= value <= last:
         return np.int32(FIRST + count_below(values, sides, value))
-    scale = buckets / (values[k - 1] - values[0])
-    bucket = min(np.int64((value - values[0]) * scale), buckets - 1)
+    bucket = min(np.int64((value - first) * scale), table.size - 2)
     low, high = np.int64(table[bucket]), np.int64(table[bucket + 1])
     if high - low > 16:
         while low < high:
@@ -64,9 +73,9 @@ def place_of(values, sides, table, value):
                 high = middle
     while low > 0 and values[low - 1] >= value:  # rounding may be one bucket off
         low -= 1
-    while low < k and values[low] < value:
+    while low < values.size and values[low] < value:
         low += 1
-    if low < k and values[low] == value and sides[low] == 0:
+    if low < values.size and values[low] == value and sides[low] == 0:
         low += 1
     return np.int32(FIRST + low)
 
@@ -74,5 +83,13 @@ def place_of(values, sides, table, value):
 @jit
 def encode_floats(values, sides, table, column, codes, dim):
     """Write the code of each value of `column` (float64[n]) to codes[:, dim]."""
+    first, last, scale = ends(values, table)
     for row in range(column.size):
-        codes[row, dim] = place_of(values, sides, table, column[row])
+        if row + 2 * _AHEAD < column.size:  # a bucket's entry, and then its values, are scattered in memory
+            value = column[row + 2 * _AHEAD]
+            if first <= value <= last:
+                prefetch(table, min(np.int64((value - first) * scale), table.size - 2))
+            value = column[row + _AHEAD]
+            if first <= value <= last:
+                prefetch(values, np.int64(table[min(np.int64((value - first) * scale), table.size - 2)]))
+        codes[row, dim] = place_of(values, sides, table, first, last, scale, column[row])

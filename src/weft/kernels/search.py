@@ -12,7 +12,7 @@ import numpy as np
 
 from weft.kernels.jit import jit
 from weft.kernels.leaves import BYTES, NARROW, SPECIAL, grown
-from weft.kernels.partition import NODE, PartitionTree
+from weft.kernels.partition import NODE
 from weft.kernels.simd import byte_mask, compress, lowest, narrow_mask, ones, prefetch, wide_mask
 
 FIND, COUNT, ANY = 0, 1, 2
@@ -86,7 +86,7 @@ def scan_leaf(tree, codes, event, leaf, found, out, mode):
 
 @jit
 def walk(tree, codes, event, stack, leaves):
-    """The leaves that an event reaches: returns `stack` and `leaves` (int64), possibly reallocated, and their number."""
+    """The leaves that an event reaches: `stack` and `leaves` (int64), possibly reallocated, and how many there are."""
     nodes = tree.nodes
     depth, reached = 1, 0
     stack[0] = 0

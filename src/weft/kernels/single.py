@@ -6,7 +6,7 @@ two arrays: a handle of the index (int64), which has the addresses of all others
 
 The handle of a view is made by `view_handle`: dimensions, singles, whether there are holes, then address and size of
 each of nine arrays, then address and size of numbers and table and the address of sides for each dimension. That of a
-thread, made by `thread_handle`, has address and size of what the thread keeps: input, codes, slots, ids, and two stacks.
+thread, made by `thread_handle`, has address and size of what a match writes to: input, codes, slots, ids, two stacks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.kernels.addresses import array_at
-from weft.kernels.encode import place_of
+from weft.kernels.encode import ends, place_of
 from weft.kernels.jit import jit
 from weft.kernels.partition import PartitionTree
 from weft.kernels.search import FIND, scan_leaf, walk
@@ -96,7 +96,7 @@ def match_one(handle, room):
             numbers = array_at(handle[place], handle[place + 1], np.float64)
             table = array_at(handle[place + 2], handle[place + 3], np.int32)
             sides = array_at(handle[place + 4], handle[place + 1], np.uint8)
-            codes[dim] = place_of(numbers, sides, table, values[dim])
+            codes[dim] = place_of(numbers, sides, table, *ends(numbers, table), values[dim])
     only = codes.reshape(1, codes.size)
     stack, leaves = array_at(room[8], room[9], np.int64), array_at(room[10], room[11], np.int64)
     stack, leaves, reached = walk(tree, only, 0, stack, leaves)

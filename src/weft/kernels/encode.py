@@ -57,7 +57,7 @@ def ends(values, table):
 
 @jit
 def place_of(values, sides, table, first, last, scale, value):
-    """The code of a value: FIRST + the number of cuts below it, or 0 for NaN; `first`, `last`, `scale` as `ends` are."""
+    """The code of a value: FIRST + the number of cuts below it, or 0 for NaN; `first`, `last`, `scale` as in `ends`."""
     if value != value:  # noqa: PLR0124 - NaN
         return np.int32(0)
     if not first <= value <= last:

@@ -9,6 +9,8 @@ each of nine arrays, then address and size of numbers and table and the address 
 thread, made by `thread_handle`, has address and size of what a match writes to: input, codes, slots, ids, two stacks.
 """
 
+# mypy: disable-error-code="no-untyped-def, no-untyped-call", no-check-untyped-defs
+
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -341,7 +341,8 @@ def _simplify(term: Term, budget: Budget) -> Term | Line:
     budget.spend(12)
     line = term.line
     for pattern in term.musts:
-        line = interval.intersect(line, starting_with(pattern.head))
+        if head := pattern.head:
+            line = interval.intersect(line, starting_with(head))
     number = len(term.musts) + len(term.nots)
     values = interval.points(line)
     if values is not None:

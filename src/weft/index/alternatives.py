@@ -19,7 +19,7 @@ from weft.algebra.residual import Outcomes, Subject
 from weft.algebra.strings import Strings, Term, starting_with
 from weft.algebra.valueset import ValueSet
 from weft.index.axis import Axis
-from weft.index.pieces import Need, contained, fitting, piece_of, pieces_of
+from weft.index.pieces import LONGEST, Need, contained, fitting, pieces_of
 from weft.language.pattern import Pattern
 
 MOST_ROWS = 64  # of one box
@@ -130,10 +130,11 @@ def _of_term(name: str, term: Term) -> _Part:
                 ends_folded = interval.intersect(ends_folded, starting_with(pattern.tail[::-1]))
             told = pattern.literal is not None or pattern.prefix is not None or pattern.suffix is not None
         else:
-            ends = interval.intersect(ends, starting_with(pattern.tail[::-1]))
+            if tail := pattern.tail:
+                ends = interval.intersect(ends, starting_with(tail[::-1]))
             told = pattern.suffix is not None
         needs += [Need(piece, True) for piece in pieces_of(name, pattern)]
-        loose = loose or not (told or _is_piece(name, pattern))
+        loose = loose or not (told or _is_piece(pattern))
     for pattern in term.nots:
         if pattern.suffix is not None:
             without = interval.complement(starting_with(pattern.suffix[::-1]), STRINGS)
@@ -143,18 +144,17 @@ def _of_term(name: str, term: Term) -> _Part:
                 ends = interval.intersect(ends, without)
         elif pattern.ignore_case and (pattern.literal is not None or pattern.prefix is not None):
             starts_folded = interval.intersect(starts_folded, interval.complement(_starts(pattern), STRINGS))
-        elif _is_piece(name, pattern):
+        elif _is_piece(pattern):
             needs += [Need(piece, False) for piece in pieces_of(name, pattern)]
         else:
             loose = True
     tests: Tests = {}
-    for axis, texts in (
-        (Axis(name, reverse=True), ends),
-        (Axis(name, folded=True), starts_folded),
-        (Axis(name, reverse=True, folded=True), ends_folded),
-    ):
-        if texts != STRINGS:
-            tests[axis] = ValueSet(strings=Strings(texts))
+    if ends is not STRINGS and ends != STRINGS:
+        tests[Axis(name, reverse=True)] = ValueSet(strings=Strings(ends))
+    if starts_folded is not STRINGS and starts_folded != STRINGS:
+        tests[Axis(name, folded=True)] = ValueSet(strings=Strings(starts_folded))
+    if ends_folded is not STRINGS and ends_folded != STRINGS:
+        tests[Axis(name, reverse=True, folded=True)] = ValueSet(strings=Strings(ends_folded))
     some, too_many = fitting(needs)
     # a test on a folded axis, and a piece that must be there, say already that there is a string
     is_string = any(axis.folded for axis in tests) or any(need.wanted for need in some)
@@ -163,10 +163,10 @@ def _of_term(name: str, term: Term) -> _Part:
     return _Part(tests, loose or too_many, some)
 
 
-def _is_piece(name: str, pattern: Pattern) -> bool:
+def _is_piece(pattern: Pattern) -> bool:
     """Whether a pattern asks for one piece, and for nothing else."""
     text = contained(pattern)
-    return text is not None and len(piece_of(name, pattern, text).data) == len(text.encode("utf-8", "surrogatepass"))
+    return text is not None and len(text.encode("utf-8", "surrogatepass")) <= LONGEST
 
 
 def _starts(pattern: Pattern) -> Line:

@@ -22,12 +22,13 @@ from weft.algebra.interval import NUMBERS, STRINGS, Cut, Line
 from weft.algebra.strings import Strings
 from weft.algebra.valueset import ValueSet
 from weft.index.memo import ROOM, Memo
+from weft.kernels.encode import FIRST as FIRST_NUMBER
 from weft.kernels.encode import encode_floats, lookup
 from weft.model.value import INT_MAX, INT_MIN, Value, to_micros
 
 CodeRange = tuple[int, int]  # of codes, both included
 
-ABSENT, FALSE, TRUE, FIRST_NUMBER = 0, 1, 2, 3
+ABSENT, FALSE, TRUE = 0, 1, 2  # then numbers
 
 Codes = NDArray[np.int32]
 
@@ -173,7 +174,7 @@ class CodeDimension:
         if self.inexact:
             codes[:, dim] = [self.code_of_number(value) for value in column.tolist()]
         else:
-            encode_floats(self.numbers, self.sides, self.table, column, FIRST_NUMBER, codes, dim)
+            encode_floats(self.numbers, self.sides, self.table, column, codes, dim)
 
     def codes_of_moments(self, micros: NDArray[np.int64]) -> Codes:
         """The codes of a column of timestamps."""

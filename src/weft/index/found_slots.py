@@ -14,7 +14,7 @@ from weft.index.base import Ids, Matches
 from weft.index.recycled import RESULTS
 from weft.index.version import SegmentView
 from weft.kernels import search
-from weft.kernels.groups import count_members, write_members
+from weft.kernels.groups import copy_members, count_members, write_members
 
 Offsets = NDArray[np.int64]
 Slots = NDArray[np.int32]
@@ -76,8 +76,12 @@ class FoundPart(NamedTuple):
 
     def write(self, out: Ids) -> None:
         """Write the subscriptions, one event after another."""
-        if len(self.parts) == 1 and self.tail is None and self.parts[0].plain:
-            search.take(self.parts[0].view.segment.rows.subs, self.parts[0].slots, out)
+        if len(self.parts) == 1 and self.tail is None and not self.parts[0].holes:  # all subscriptions, in their order
+            slots, rows = self.parts[0].slots, self.parts[0].view.segment.rows
+            if rows.alone:
+                search.take(rows.subs, slots, out)
+            else:
+                copy_members(slots, rows.firsts, rows.subs, out)
             return
         free = self.offsets[:-1].copy()
         for part in self.parts:

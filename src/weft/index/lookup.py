@@ -6,7 +6,6 @@ again (see `recycled`).
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -24,33 +23,15 @@ from weft.index.labelled import labelled
 from weft.index.piece_search import few_at_once, met, spread
 from weft.index.recycled import RESULTS
 from weft.index.segment import Segment, settle
+from weft.index.single_event import SingleEvents
 from weft.index.version import SegmentView, Version
 from weft.kernels import search
-from weft.kernels.groups import count_members, write_members
 from weft.model.frame import as_batch
 from weft.model.schema import Schema
 from weft.model.value import Value
 
 _MOST_CODES = 4_000_000  # of one search; larger batches are cut
-_MOST_KEPT = 1 << 16  # findings of single events that a thread's buffers may keep room for
 _MANY_LEAVES, _MANY_MATCHES = 4, 32  # events that reach many leaves, or match little, are searched all together
-
-_FEW_SLOTS = 4  # of a single event, whose subscriptions are gathered without a kernel
-
-_NO_IDS = np.zeros(0, np.int64)
-
-
-class Buffers(threading.local):
-    """What a thread writes the findings of single events to, before they are copied out."""
-
-    def __init__(self) -> None:
-        self.out = np.empty(4096, np.int32)
-        self.offsets, self.counts = np.zeros(2, np.int64), np.zeros(1, np.int64)
-
-    def keep(self, out: NDArray[np.int32]) -> None:
-        """Keep a buffer that has grown, unless it has grown too large."""
-        if out.size <= _MOST_KEPT:
-            self.out = out
 
 
 class Lookup:
@@ -58,7 +39,7 @@ class Lookup:
 
     def __init__(self, schema: Schema | None) -> None:
         self._schema = schema
-        self._buffers = Buffers()
+        self._single = SingleEvents()
         self._room = 4096  # for what a batch finds
         self._together: WeakKeyDictionary[Segment, bool] = WeakKeyDictionary()
         self.events = self.matches = self.wanted = 0  # looked up, found, and events that had any; for `stats` only
@@ -100,43 +81,33 @@ class Lookup:
         return np.concatenate([np.zeros(0, np.int64), *parts])
 
     def _one(self, view: SegmentView, values: Mapping[str, Value | None]) -> Ids:
-        segment, buffers = view.segment, self._buffers
-        rows = segment.rows
-        codes = rows.encode_one(values)
-        if rows.pieces.pieces:
-            slots = self._one_by_pieces(view, codes, values)
-        else:
-            out, found = search.event_by_event(
-                *view.tree, codes, buffers.out, buffers.offsets, buffers.counts, search.FIND
-            )
-            if out is not buffers.out:
-                buffers.keep(out)
-            if not found:
-                return _NO_IDS
-            slots = out[:found]
+        single = view.single
+        if single is None:
+            return self._by_steps(view, values)
+        ids = self._single.find(single, values)
+        return ids[~np.isin(ids, view.segment.rows.subs[list(view.dead)])] if view.dead else ids
+
+    def _by_steps(self, view: SegmentView, values: Mapping[str, Value | None]) -> Ids:
+        """The subscriptions of one event in a segment that no single call searches."""
+        segment = view.segment
+        offsets, slots = self._slots_of_one(view, values)
         if len(segment.special):
-            _, slots = settle(segment, np.array((0, len(slots)), np.int64), slots, {0: values})
-        if rows.alone:
-            ids = rows.subs.take(slots)
-        elif len(slots) <= _FEW_SLOTS and not view.holes:
-            subs, firsts = rows.subs, rows.firsts
-            ids = np.concatenate([_NO_IDS, *[subs[firsts[slot] : firsts[slot + 1]] for slot in slots.tolist()]])
-        else:
-            offsets, counts = np.array((0, len(slots)), np.int64), np.zeros(1, np.int64)
-            count_members(slots, offsets, rows.firsts, segment.singles, view.alive, view.holes, counts)
-            ids = np.empty(int(counts[0]), np.int64)
-            held = rows.firsts, segment.singles, rows.subs, view.alive, view.holes
-            write_members(slots, offsets, *held, np.zeros(1, np.int64), ids)
-        if view.dead:
-            ids = ids[~np.isin(ids, rows.subs[list(view.dead)])]
+            offsets, slots = settle(segment, offsets, slots, {0: values})
+        found = FoundPart.of([FoundSlots.of(view, offsets, slots)], None, 1)
+        ids = np.empty(int(found.offsets[-1]), np.int64)
+        found.write(ids)
         return ids
 
-    def _one_by_pieces(self, view: SegmentView, codes: Codes, values: Mapping[str, Value | None]) -> Slots:
-        """The names found for one event in a segment with pieces."""
-        pieces = view.segment.rows.pieces.find_one(values)
+    def _slots_of_one(self, view: SegmentView, values: Mapping[str, Value | None]) -> tuple[Offsets, Slots]:
+        rows = view.segment.rows
+        codes = rows.encode_one(values)
+        if not rows.pieces.pieces:
+            offsets, slots, _ = self._run(view, codes, search.FIND)
+            return offsets, slots
+        pieces = rows.pieces.find_one(values)
         codes_of_all, firsts = spread(view.segment, codes, pieces, 0, 1)
         offsets, names, _ = self._run(view, codes_of_all, search.FIND)
-        return met(view.segment, offsets[firsts], names, pieces)[1]
+        return met(view.segment, offsets[firsts], names, pieces)
 
     def _columns(self, version: Version, events: EventColumns) -> FoundPart:
         found = [self._view(view, events) for view in version.views]
@@ -174,7 +145,7 @@ class Lookup:
         counts = np.zeros(len(codes) if mode != search.FIND else 0, np.int64)
         out = RESULTS.array(self._room, np.int32)
         if mode == search.ANY or not self._is_together(view.segment, codes):
-            out, found = search.event_by_event(*view.tree, codes, out, offsets, counts, mode)
+            out, found = search.event_by_event(view.tree, codes, out, offsets, counts, mode)
             self._expect(found)
             return offsets, out[:found], counts
         whose = RESULTS.array(self._room, np.int32)
@@ -194,7 +165,7 @@ class Lookup:
         if known is None and len(codes):
             sample, tree = codes[:64], segment.tree
             counts, offsets = np.zeros(len(sample), np.int64), np.zeros(len(sample) + 1, np.int64)
-            search.event_by_event(*tree, sample, np.empty(4096, np.int32), offsets, counts, search.COUNT)
+            search.event_by_event(tree, sample, np.empty(4096, np.int32), offsets, counts, search.COUNT)
             leaves = search.reach(tree, sample) / len(sample)
             known = self._together[segment] = leaves > _MANY_LEAVES or counts.mean() < _MANY_MATCHES
         return bool(known) and len(codes) > 2

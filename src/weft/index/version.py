@@ -18,6 +18,7 @@ from weft.index.coding import rows_of_columns
 from weft.index.row_join import join_rows
 from weft.index.rows import Rows
 from weft.index.segment import PartitionTree, Segment
+from weft.index.single_event import SingleSearch
 
 
 class SegmentView(NamedTuple):
@@ -31,7 +32,14 @@ class SegmentView(NamedTuple):
     alive: NDArray[np.bool_]
     dead: frozenset[int]
     born: int  # how many of `alive` are
-    holes: bool = False  # whether a slot that lives in the tree has subscriptions that do not
+    holes: bool  # whether a slot that lives in the tree has subscriptions that do not
+    single: SingleSearch | None  # how one event is searched for, the newest dead included
+
+    @staticmethod
+    def of(segment: Segment, tree: PartitionTree, alive: NDArray[np.bool_], born: int, holes: bool) -> SegmentView:
+        """The view of a segment in which so many are alive, none of them newly dead."""
+        single = SingleSearch.of(segment, tree, alive, holes)
+        return SegmentView(segment, tree, alive, frozenset(), born, holes, single)
 
     @property
     def size(self) -> int:
@@ -113,7 +121,7 @@ class Version(NamedTuple):
 def whole(segment: Segment) -> SegmentView:
     """The view of a segment in which all live."""
     size = len(segment.rows.subs)
-    return SegmentView(segment, segment.tree, np.ones(size, bool), frozenset(), size)
+    return SegmentView.of(segment, segment.tree, np.ones(size, bool), size, False)
 
 
 Build = Callable[[Rows], Segment]
@@ -139,7 +147,7 @@ def buried(view: SegmentView) -> SegmentView:
     slots = sorted({rows.slot_of(place) for place in view.dead})
     gone = [slot for slot in slots if not alive[rows.firsts[slot] : rows.firsts[slot + 1]].any()]
     tree = view.segment.without(view.tree, gone)
-    return SegmentView(view.segment, tree, alive, frozenset(), view.size, view.holes or len(gone) < len(slots))
+    return SegmentView.of(view.segment, tree, alive, view.size, view.holes or len(gone) < len(slots))
 
 
 def bury_late(made: SegmentView, before: Sequence[SegmentView], after: Sequence[SegmentView]) -> SegmentView:

@@ -1,7 +1,7 @@
 """Values to codes: the number of cuts of a sorted line below each value. Law: exact for every float64 except NaN.
 
 `values` (float64[k]) and `sides` (uint8[k]) are the cuts, sorted by value and then side. `table` (int32) gives, for
-each bucket of the range of values, where the search starts (see `lookup`). NaN is coded 0.
+each bucket of the range of values, where the search starts (see `lookup`). Codes begin with FIRST; NaN is coded 0.
 """
 
 from __future__ import annotations
@@ -9,6 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from weft.kernels.jit import jit
+from weft.kernels.simd import prefetch
+
+FIRST = 3  # the smaller codes are not numbers: absent, FALSE, TRUE
+_AHEAD = 8  # values
 
 
 @jit
@@ -43,36 +47,49 @@ def lookup(values, buckets):
 
 
 @jit
-def encode_floats(values, sides, table, column, base, codes, dim):
-    """Write base + the number of cuts below each value of `column` (float64[n]) to codes[:, dim]. NaN gives 0."""
-    n, k = column.size, values.size
-    buckets = table.size - 1
-    first, last = 0.0, 0.0
-    scale = 0.0
-    if buckets > 0:
-        first, last = values[0], values[k - 1]
-        scale = buckets / (last - first)
-    for row in range(n):
-        value = column[row]
-        if value != value:  # noqa: PLR0124 - NaN
-            codes[row, dim] = 0
-            continue
-        if buckets > 0 and first <= value <= last:
-            bucket = min(np.int64((value - first) * scale), buckets - 1)
-            low, high = np.int64(table[bucket]), np.int64(table[bucket + 1])
-            if high - low > 16:
-                while low < high:
-                    middle = (low + high) >> 1
-                    if values[middle] < value:
-                        low = middle + 1
-                    else:
-                        high = middle
-            while low > 0 and values[low - 1] >= value:  # rounding may be one bucket off
-                low -= 1
-            while low < k and values[low] < value:
-                low += 1
-            if low < k and values[low] == value and sides[low] == 0:
-                low += 1
-            codes[row, dim] = base + low
-        else:
-            codes[row, dim] = base + count_below(values, sides, value)
+def ends(values, table):
+    """The first and the last value, and how many buckets the table has for each unit between them."""
+    if table.size <= 1:
+        return 0.0, -1.0, 0.0
+    first, last = values[0], values[values.size - 1]
+    return first, last, (table.size - 1) / (last - first)
+
+
+@jit
+def place_of(values, sides, table, first, last, scale, value):
+    """The code of a value: FIRST + the number of cuts below it, or 0 for NaN; `first`, `last`, `scale` as in `ends`."""
+    if value != value:  # noqa: PLR0124 - NaN
+        return np.int32(0)
+    if not first <= value <= last:
+        return np.int32(FIRST + count_below(values, sides, value))
+    bucket = min(np.int64((value - first) * scale), table.size - 2)
+    low, high = np.int64(table[bucket]), np.int64(table[bucket + 1])
+    if high - low > 16:
+        while low < high:
+            middle = (low + high) >> 1
+            if values[middle] < value:
+                low = middle + 1
+            else:
+                high = middle
+    while low > 0 and values[low - 1] >= value:  # rounding may be one bucket off
+        low -= 1
+    while low < values.size and values[low] < value:
+        low += 1
+    if low < values.size and values[low] == value and sides[low] == 0:
+        low += 1
+    return np.int32(FIRST + low)
+
+
+@jit
+def encode_floats(values, sides, table, column, codes, dim):
+    """Write the code of each value of `column` (float64[n]) to codes[:, dim]."""
+    first, last, scale = ends(values, table)
+    for row in range(column.size):
+        if row + 2 * _AHEAD < column.size:  # a bucket's entry, and then its values, are scattered in memory
+            value = column[row + 2 * _AHEAD]
+            if first <= value <= last:
+                prefetch(table, min(np.int64((value - first) * scale), table.size - 2))
+            value = column[row + _AHEAD]
+            if first <= value <= last:
+                prefetch(values, np.int64(table[min(np.int64((value - first) * scale), table.size - 2)]))
+        codes[row, dim] = place_of(values, sides, table, first, last, scale, column[row])

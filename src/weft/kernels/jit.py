@@ -51,10 +51,22 @@ import numba  # noqa: E402
 from llvmlite import ir  # noqa: E402
 from numba.core import cgutils, event, types  # noqa: E402
 from numba.extending import intrinsic  # noqa: E402
+from numba.np.arrayobj import populate_array  # noqa: E402
 
 from weft.kernels import compile_notice  # noqa: E402
 
-__all__ = ["COMPILED", "KERNELS", "cgutils", "compiled_here", "intrinsic", "ir", "jit", "types", "uncached"]
+__all__ = [
+    "COMPILED",
+    "KERNELS",
+    "cgutils",
+    "compiled_here",
+    "intrinsic",
+    "ir",
+    "jit",
+    "populate_array",
+    "types",
+    "uncached",
+]
 
 COMPILED = not getattr(numba.config, "DISABLE_JIT", False)
 KERNELS: list[Any] = []  # every kernel of the modules that were imported

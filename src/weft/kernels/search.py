@@ -12,14 +12,14 @@ import numpy as np
 
 from weft.kernels.jit import jit
 from weft.kernels.leaves import BYTES, NARROW, SPECIAL, grown
-from weft.kernels.partition import NODE, PartitionTree
+from weft.kernels.partition import NODE
 from weft.kernels.simd import byte_mask, compress, lowest, narrow_mask, ones, prefetch, wide_mask
 
 FIND, COUNT, ANY = 0, 1, 2
 
 
 @jit
-def _scan_leaf(tree, codes, event, leaf, found, out, mode):
+def scan_leaf(tree, codes, event, leaf, found, out, mode):
     """Append a leaf's matches to `out` from `found` on; returns `out`, the new end, and how many were only counted."""
     nodes, columns, data, ids = tree.nodes, tree.columns, tree.data, tree.ids
     place = leaf * NODE
@@ -85,54 +85,59 @@ def _scan_leaf(tree, codes, event, leaf, found, out, mode):
 
 
 @jit
-def event_by_event(nodes, children, columns, data, ids, live, codes, out, offsets, counts, mode):
+def walk(tree, codes, event, stack, leaves):
+    """The leaves that an event reaches: `stack` and `leaves` (int64), possibly reallocated, and how many there are."""
+    nodes = tree.nodes
+    depth, reached = 1, 0
+    stack[0] = 0
+    while depth > 0:
+        depth -= 1
+        node = stack[depth]
+        place = node * NODE
+        dim = nodes[place]
+        if dim >= 0:
+            if depth + 2 > stack.size:
+                stack = grown(stack, depth + 2)
+            wide = np.int64(nodes[place + 2])
+            if wide >= 0:
+                stack[depth] = wide
+                depth += 1
+                prefetch(nodes, wide * NODE)
+            cell = np.int64(nodes[place + 3]) + (codes[event, dim] >> nodes[place + 1])
+            child = np.int64(tree.children[cell])
+            if child >= 0:
+                stack[depth] = child
+                depth += 1
+                prefetch(nodes, child * NODE)
+        else:
+            if reached == leaves.size:
+                leaves = grown(leaves, reached + 1)
+            leaves[reached] = node
+            reached += 1
+            base = 32 * np.int64(nodes[place + 4])
+            prefetch(tree.columns, np.int64(nodes[place + 3]))
+            prefetch(tree.data, base)
+            prefetch(tree.data, base + 32)
+            prefetch(tree.data, base + 64)
+            prefetch(tree.data, base + 96)
+    return stack, leaves, reached
+
+
+@jit
+def event_by_event(tree, codes, out, offsets, counts, mode):
     """Search for each event on its own. Fills `offsets`, and `counts` unless the mode is FIND. Returns `out`, possibly
     reallocated, and the number of ids in it.
 
-    COUNT adds rows that are not special to `counts`; ANY stops at the first. Both return special rows as found. The
-    arrays of the tree are passed one by one (`*tree`), because single events are searched this way: a named tuple of
-    six costs numba more than two microseconds per call, as much as many a search.
+    COUNT adds rows that are not special to `counts`; ANY stops at the first. Both return special rows as found.
     """
-    tree = PartitionTree(nodes, children, columns, data, ids, live)
     stack, leaves = np.empty(64, np.int64), np.empty(64, np.int64)
     found = np.int64(0)
     offsets[0] = 0
     for event in range(codes.shape[0]):
-        depth, reached = 1, 0
-        stack[0] = 0
-        while depth > 0:
-            depth -= 1
-            node = stack[depth]
-            place = node * NODE
-            dim = nodes[place]
-            if dim >= 0:
-                if depth + 2 > stack.size:
-                    stack = grown(stack, depth + 2)
-                wide = np.int64(nodes[place + 2])
-                if wide >= 0:
-                    stack[depth] = wide
-                    depth += 1
-                    prefetch(nodes, wide * NODE)
-                cell = np.int64(nodes[place + 3]) + (codes[event, dim] >> nodes[place + 1])
-                child = np.int64(children[cell])
-                if child >= 0:
-                    stack[depth] = child
-                    depth += 1
-                    prefetch(nodes, child * NODE)
-            else:
-                if reached == leaves.size:
-                    leaves = grown(leaves, reached + 1)
-                leaves[reached] = node
-                reached += 1
-                base = 32 * np.int64(nodes[place + 4])
-                prefetch(columns, np.int64(nodes[place + 3]))
-                prefetch(data, base)
-                prefetch(data, base + 32)
-                prefetch(data, base + 64)
-                prefetch(data, base + 96)
+        stack, leaves, reached = walk(tree, codes, event, stack, leaves)
         total = 0
         for at in range(reached):
-            out, found, counted = _scan_leaf(tree, codes, event, leaves[at], found, out, mode)
+            out, found, counted = scan_leaf(tree, codes, event, leaves[at], found, out, mode)
             total += counted
             if mode == ANY and total > 0:
                 break
@@ -167,7 +172,7 @@ def all_together(tree, codes, out, whose, offsets, counts, mode):
             for at in range(begin, begin + size):
                 event = np.int64(pool[at])
                 before = found
-                out, found, counted = _scan_leaf(tree, codes, event, node, found, out, mode)
+                out, found, counted = scan_leaf(tree, codes, event, node, found, out, mode)
                 if mode != FIND:
                     counts[event] += counted
                 if out.size > whose.size:

@@ -124,6 +124,21 @@ if COMPILED:
         return signature, generate
 
     @intrinsic
+    def copy_eight(typing, source, at, target, to):
+        """Copy source[at:at+8] (int64) to target[to:to+8]."""
+        signature = types.void(source, types.int64, target, types.int64)
+
+        def generate(context, builder, signature, arguments):
+            vector = ir.VectorType(ir.IntType(64), 8).as_pointer()
+            source, at, target, to = arguments
+            start = builder.bitcast(_pointer(context, builder, signature.args[0], source, at), vector)
+            end = builder.bitcast(_pointer(context, builder, signature.args[2], target, to), vector)
+            builder.store(builder.load(start, align=8), end, align=8)
+            return context.get_dummy_value()
+
+        return signature, generate
+
+    @intrinsic
     def prefetch(typing, array, at):
         """Prefetch array[at]. Any position is safe."""
         signature = types.void(array, types.int64)
@@ -169,6 +184,10 @@ else:
         """Store those of the 16 ids (int32) at ids[at:at+16] whose bit is set, side by side from out[to]."""
         kept = ids[at : at + 16][[bool(int(mask) >> lane & 1) for lane in range(16)]]
         out[to : to + len(kept)] = kept
+
+    def copy_eight(source, at, target, to):
+        """Copy source[at:at+8] (int64) to target[to:to+8]."""
+        target[to : to + 8] = source[at : at + 8]
 
     def prefetch(array, at):
         """Prefetch array[at]. Any position is safe."""

@@ -159,12 +159,14 @@ class Pattern:
         """True only if no text matches both."""
         if self.ignore_case is not other.ignore_case:  # what matches both, folded, matches both of these
             return self.disjoint(other.folded) if self.ignore_case else self.folded.disjoint(other)
-        short, long = sorted((self.segments[0][0], other.segments[0][0]), key=len)
-        if not long.startswith(short):
+        one, two = self.segments[0][0], other.segments[0][0]
+        if one and two and not one.startswith(two) and not two.startswith(one):
             return True
-        short, long = sorted((self.tail, other.tail), key=len)
-        if not long.endswith(short):
+        one, two = self.segments[-1][-1], other.segments[-1][-1]
+        if one and two and not one.endswith(two) and not two.endswith(one):
             return True
+        if len(self.segments) > 1 and len(other.segments) > 1:
+            return False  # both have a `%`, which leaves room for what the other requires
         for fixed, free in ((self, other), (other, self)):
             if fixed.literal is not None:
                 return not free.fits(fixed.literal)

@@ -1,0 +1,106 @@
+"""A single event, matched by one call of a kernel. Law: it finds what a batch of one event finds.
+
+Events come as mappings, and Python's part of a match costs more than the search: so values are written side by side,
+and one kernel encodes the numbers, searches the tree and writes the subscriptions (see `kernels/single.py`). Segments
+whose rows say all, with few axes, are searched this way; others as batches of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from struct import Struct
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.index.axis import Axis
+from weft.index.base import Ids
+from weft.index.dimension import CodeDimension
+from weft.index.segment import PartitionTree, Segment
+from weft.kernels.single import match_one, thread_handle, view_handle
+from weft.model.value import Value
+
+_MOST_AXES = 16
+_EXACT = 2**53  # integers up to it are floats
+_IDS = 4096  # that a room begins with
+_MOST_IDS = 1 << 16  # that a room keeps memory for
+
+
+class SingleSearch(NamedTuple):
+    """What a kernel needs to search a view for one event."""
+
+    handle: NDArray[np.int64]
+    plan: tuple[tuple[str | None, Axis, CodeDimension], ...]  # the attribute whose numbers the kernel encodes, if any
+    pack: Callable[..., None]
+
+    @staticmethod
+    def of(segment: Segment, tree: PartitionTree, alive: NDArray[np.bool_], holes: bool) -> SingleSearch | None:
+        """The search of a view; None if single events take the way of batches there. Cost: O(axes)."""
+        rows = segment.rows
+        if not rows.plan or len(segment.special) or len(rows.pieces) or len(rows.plan) > _MOST_AXES:
+            return None
+        nothing = np.zeros(0), np.zeros(0, np.uint8), np.zeros(1, np.int32)
+        exact = [name is not None and not dimension.inexact for name, _, dimension in rows.plan]
+        lines = [
+            (dimension.numbers, dimension.sides, dimension.table) if plain else nothing
+            for plain, (_, _, dimension) in zip(exact, rows.plan, strict=True)
+        ]
+        handle = view_handle((*tree, rows.subs, rows.firsts, alive), lines, segment.singles, holes)
+        if handle is None:
+            return None
+        plan = tuple((name if plain else None, *rest) for plain, (name, *rest) in zip(exact, rows.plan, strict=True))
+        return SingleSearch(handle, plan, Struct(f"=q{len(plan)}d").pack_into)  # type: ignore[arg-type]
+
+
+class SearchRoom:
+    """Memory that a match writes to. One match has it at a time."""
+
+    def __init__(self) -> None:
+        self.input = np.zeros(1 + _MOST_AXES)
+        self._codes, self._slots = np.zeros(_MOST_AXES, np.int32), np.empty(_IDS, np.int32)
+        self._stacks = np.empty(64, np.int64), np.empty(64, np.int64)
+        self.make_room(_IDS)
+
+    def make_room(self, size: int) -> None:
+        """Make room for so many ids."""
+        self.ids = np.empty(size, np.int64)
+        self.handle = thread_handle((self.input, self._codes, self._slots, self.ids, *self._stacks))
+
+
+class SingleEvents:
+    """Matches single events for all threads: a match takes a room, or makes one, and puts it back."""
+
+    def __init__(self) -> None:
+        self._rooms: list[SearchRoom] = []  # adding to a list and taking from it are atomic
+
+    def find(self, search: SingleSearch, event: Mapping[str, Value | None]) -> Ids:
+        """The subscriptions of an event, in an array of their own."""
+        values: list[Any] = []
+        mask, bit = 0, 1
+        for name, axis, dimension in search.plan:
+            if name is None:
+                values.append(axis.code(dimension, event))
+                mask |= bit
+            else:
+                value = event.get(name)
+                kind = type(value)
+                if kind is float or (kind is int and -_EXACT <= value <= _EXACT):  # type: ignore[operator]
+                    values.append(value)
+                else:
+                    values.append(dimension.texts.get(value) or dimension.code(value))  # type: ignore[call-overload]
+                    mask |= bit
+            bit += bit
+        try:
+            room = self._rooms.pop()
+        except IndexError:
+            room = SearchRoom()
+        search.pack(room.input, 0, mask, *values)
+        found: int = match_one(search.handle, room.handle)
+        if found < 0:
+            room.make_room(~found)
+            found = match_one(search.handle, room.handle)
+        ids: Ids = room.ids[:found].copy()
+        if room.ids.size <= _MOST_IDS:
+            self._rooms.append(room)
+        return ids

@@ -1,0 +1,39 @@
+"""Arrays at addresses. Laws: an array here owns nothing, so that whoever has the address keeps the memory alive; the
+intrinsic and its plain twin give the same array.
+"""
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call", no-check-untyped-defs
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+
+from weft.kernels.jit import COMPILED, intrinsic, populate_array, types
+
+if COMPILED:
+
+    @intrinsic
+    def array_at(typing, address, size, kind):
+        """The array of so many items of a kind at an address."""
+        item = kind.dtype
+        signature = types.Array(item, 1, "C")(types.int64, types.int64, kind)
+
+        def generate(context, builder, signature, arguments):
+            array = context.make_array(signature.return_type)(context, builder)
+            width = context.get_constant(types.intp, context.get_abi_sizeof(context.get_data_type(item)))
+            data = builder.inttoptr(arguments[0], array.data.type)
+            populate_array(array, data=data, shape=[arguments[1]], strides=[width], itemsize=width, meminfo=None)
+            return array._getvalue()
+
+        return signature, generate
+
+else:
+
+    def array_at(address, size, kind):
+        """The array of so many items of a kind at an address."""
+        if size == 0:
+            return np.empty(0, kind)
+        memory = (ctypes.c_char * int(size * np.dtype(kind).itemsize)).from_address(int(address))
+        return np.frombuffer(memory, kind)

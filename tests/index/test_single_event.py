@@ -1,0 +1,110 @@
+"""One event at a time: whatever its values are, it finds what a batch of one finds, and what the scan finds."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weft.index import ScanIndex, TreeIndex
+from weft.index.single_event import SingleSearch
+
+FILTERS = [
+    *(f"x >= {n} AND x < {n + 3}" for n in range(-2, 6)),
+    *(f"x = {n} AND kind = '{kind}'" for n in (0, 1.5, 3) for kind in ("a", "b", "é")),
+    *("y > 0.5", "y <= -0.0", "kind > 'a'", "kind != 'b' OR x IS NULL", "x IN (1, 2, 'a', TRUE)", "flag", "NOT flag"),
+    *("seen > TIMESTAMP '2026-01-01'", "x > 1e300", "x < -1e300", "kind LIKE 'a%'", "x < y"),
+]
+NUMBERS = [0, 1, 3, -1, 2**53, 2**53 + 1, -(2**53) - 1, 2**63 - 1, 0.0, -0.0, 1.5, 0.5, math.inf, -math.inf, math.nan]
+VALUES = st.sampled_from(
+    [*NUMBERS, np.float64(1.5), True, False, None, "a", "b", "é", "zz", "", datetime(2026, 5, 1, tzinfo=UTC)]
+)
+EVENTS = st.dictionaries(st.sampled_from(["x", "y", "kind", "flag", "seen", "other"]), VALUES)
+
+
+def both(filters: list[str], copies: int = 1) -> tuple[TreeIndex, ScanIndex]:
+    tree, scan = TreeIndex(tail=4), ScanIndex()
+    for index in (tree, scan):
+        index.add_texts(np.arange(copies * len(filters)), copies * filters)
+    return tree, scan
+
+
+PLAIN = [text for text in FILTERS if "OR" not in text and "IN" not in text and text != "x < y"]
+INDEXES = {
+    "rows that say all": both(PLAIN),
+    "equal filters": both(PLAIN, copies=5),
+    "several rows": both(FILTERS),
+    "an integer that is no float": both([*PLAIN, f"x > {2**53 + 1}", f"x <= {-(2**53) - 1}"], copies=2),
+}
+
+
+def test_segments_whose_rows_say_all_are_searched_by_one_call() -> None:
+    for name, (tree, _) in INDEXES.items():
+        for view in tree._version.views:
+            assert (view.single is None) == (name == "several rows"), name
+
+
+@pytest.mark.parametrize("name", INDEXES)
+@given(event=EVENTS)
+def test_one_event_finds_what_a_batch_and_the_scan_find(name: str, event: dict[str, Any]) -> None:
+    tree, scan = INDEXES[name]
+    found = sorted(tree.match(event).tolist())
+    assert found == sorted(tree.match_batch([event])[0].tolist())
+    assert found == sorted(scan.match(event).tolist())
+
+
+@pytest.mark.parametrize("copies", [1, 6])
+def test_what_was_removed_is_not_found(copies: int) -> None:
+    """Removed of late or for good, alone in its slot or among others."""
+    tree, scan = both(PLAIN, copies)
+    events: list[dict[str, Any]] = [{"x": x, "kind": kind, "y": 1.0} for x in (0, 1.5, 3) for kind in ("a", "b")]
+    for sub in range(0, copies * len(PLAIN), 3):
+        tree.discard(sub)
+        scan.discard(sub)
+        for event in events:
+            assert sorted(tree.match(event).tolist()) == sorted(scan.match(event).tolist())
+
+
+@pytest.mark.parametrize("count", [4095, 4096, 4097, 70_000])
+def test_there_is_room_for_any_number_of_matches(count: int) -> None:
+    """Of equal filters in one slot, and of different ones."""
+    equal, different = TreeIndex(), TreeIndex()
+    equal.add_columns(np.arange(count), {"x": (np.zeros(count), np.ones(count))})
+    different.add_columns(np.arange(count), {"x": (-np.arange(float(count)), np.ones(count))})
+    for index in (equal, different):
+        for _ in range(2):
+            assert np.sort(index.match({"x": 0.5})).tolist() == list(range(count))
+            assert index.match({"x": 2.0}).tolist() == []
+
+
+def test_results_belong_to_their_callers() -> None:
+    """Memory is used again, but not while somebody has it."""
+    tree, _ = both(PLAIN)
+    first = tree.match({"x": 1.0})
+    copy = first.copy()
+    tree.match({"x": 5.0, "kind": "a"})
+    assert first.tolist() == copy.tolist()
+    assert first.flags.owndata
+
+
+def test_more_attributes_than_one_call_takes() -> None:
+    """Then the event is a batch of one."""
+    tree, scan = both([f"a{n} > {n} AND x > 1" for n in range(20)])
+    assert tree._version.views[0].single is None
+    event = {"x": 2, **{f"a{n}": 10 for n in range(20)}}
+    assert sorted(tree.match(event).tolist()) == sorted(scan.match(event).tolist()) == list(range(10))
+
+
+def test_what_a_call_cannot_read_is_left_to_batches() -> None:
+    """Arrays of other types than the kernel's: a handle would make it read something else."""
+    view = both(PLAIN)[0]._version.views[0]
+    strided = np.ones(2 * len(view.alive), bool)[::2]
+    assert SingleSearch.of(view.segment, view.tree, view.alive, False) is not None
+    assert SingleSearch.of(view.segment, view.tree, strided, False) is None
+    wrong = view.tree._replace(nodes=view.tree.nodes.astype(np.int64))  # type: ignore[arg-type]
+    assert SingleSearch.of(view.segment, wrong, view.alive, False) is None

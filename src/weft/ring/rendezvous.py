@@ -10,8 +10,8 @@ by who was next). A request that is not answered is repeated; the subscriber's n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -27,6 +27,11 @@ from weft.language.predicate import NO_PREDICATES, Predicates
 from weft.language.text import parse
 from weft.model.event import attributes_of
 from weft.ring.chord import ANSWER, PERIOD, ChordNode
+from weft.ring.group_client import GroupClient
+from weft.ring.group_member import GroupMember
+from weft.ring.group_messages import Deregister, FetchViews, Register, Reshape, Settle, Shift
+from weft.ring.group_root import GroupRoots
+from weft.ring.group_state import GroupRule, GroupState
 from weft.ring.identifiers import Key
 from weft.ring.key_mapping import KeyMapping
 from weft.ring.keys_in_hand import KeysInHand
@@ -42,7 +47,9 @@ from weft.ring.messages import (
     Send,
     Token,
 )
+from weft.ring.placement import DirectPlacement, Interest, Placement
 from weft.ring.rendezvous_messages import (
+    AskLoad,
     Copy,
     Deliver,
     Delivered,
@@ -54,6 +61,7 @@ from weft.ring.rendezvous_messages import (
     JoinedRing,
     JoiningFailed,
     LeftRing,
+    LoadIs,
     Publication,
     Published,
     Recall,
@@ -63,6 +71,8 @@ from weft.ring.rendezvous_messages import (
     ReleaseAll,
     Remove,
     Request,
+    Reshaped,
+    RingAnswer,
     RingEffect,
     RingMessage,
     RingSend,
@@ -74,6 +84,7 @@ from weft.ring.rendezvous_messages import (
 )
 from weft.ring.requests import Answer, Countdown, Requests, Then
 from weft.ring.stored_records import StoredRecords
+from weft.ring.topics import TopicTree
 
 _LATER = PERIOD  # until a request that was refused is repeated
 _REMEMBERED = 100_000  # events whose deliveries are told apart
@@ -90,6 +101,13 @@ class RingSettings:
     confirmed: bool = False  # a delivery is answered only when the application has called `confirm`
     index: Callable[[], MatchIndex] = TreeIndex
     predicates: Predicates = NO_PREDICATES
+    groups: GroupRule | None = None  # the nodes that subscribe to a topic store it among themselves
+    topics: TopicTree = field(default_factory=TopicTree)  # a general topic stands for its leaves
+
+    @property
+    def group_rule(self) -> GroupRule:
+        """How groups are stored, if there are any."""
+        return self.groups or GroupRule(depth=0)
 
     def __post_init__(self) -> None:
         if self.replicas < 1:
@@ -98,7 +116,7 @@ class RingSettings:
 
 @dataclass(slots=True)
 class _Subscription:
-    records: tuple[Record, ...]
+    interests: tuple[Interest, ...]
     due: int = 0
 
 
@@ -116,6 +134,12 @@ class RendezvousNode:
         self._requests = Requests()
         self.stored = StoredRecords(self, settings)
         self.keys = KeysInHand(self, settings)
+        self.roots = GroupRoots(self, settings.group_rule)
+        self._member = GroupMember(self)
+        self._placement: Placement = (
+            DirectPlacement(self) if settings.groups is None else GroupClient(self, settings.groups)
+        )
+        self._out_of_groups = False
         self._subscriptions: dict[int, _Subscription] = {}
         self._removing: set[int] = set()
         self._seen: dict[EventId, set[int]] = {}
@@ -124,7 +148,7 @@ class RendezvousNode:
         self.visited = 0  # events that came to be matched here
         self._lookups: dict[Token, Callable[[NodeRef | None, int], list[RingEffect]]] = {}
         self._later: list[tuple[int, Callable[[int], list[RingEffect]]]] = []
-        self._unfinished = 0  # records to be stored or removed, keys to be visited
+        self._unfinished = 0  # subscriptions and events on their way, and requests that are repeated until done
 
     @property
     def me(self) -> NodeRef:
@@ -134,31 +158,49 @@ class RendezvousNode:
     # -- the application -------------------------------------------------------------------------------
 
     def subscribe(
-        self, number: int, topic: str, filter: Filter | str, now: int, meeting: Meeting = Meeting.COVERING
+        self,
+        number: int,
+        topic: str | Collection[str],
+        filter: Filter | str,
+        now: int,
+        meeting: Meeting = Meeting.COVERING,
     ) -> list[RingEffect]:
-        """Store a subscription; `Subscribed` follows. Raises RingError if the filter cannot be placed."""
+        """Store a subscription to one topic or to several; `Subscribed` follows.
+
+        Raises RingError if the filter cannot be placed.
+        """
         if number in self._subscriptions:
             raise LocalProtocolError(f"subscription {number} already exists; remove it first")
         if number in self._removing:
             raise LocalProtocolError(f"subscription {number} is still being removed; wait until it is unsubscribed")
         wanted = parse(filter, self.settings.predicates) if isinstance(filter, str) else filter
-        text, sub = format_filter(wanted), RingSub(self.me.address, number)
-        keys = self.settings.mapping.of_subscription(topic, normalize(wanted), self._rng, meeting)
-        records = tuple(Record(key, sub, topic, text, meeting) for key in sorted(keys))
-        self._subscriptions[number] = _Subscription(records, now + (self.settings.reissue or 0))
-        return self._store(number, records, now, told=True)
+        text, sub, form = format_filter(wanted), RingSub(self.me.address, number), normalize(wanted)
+        interests = []
+        for each in self._leaves(topic):
+            cells = self.settings.mapping.of_subscription(each, form, self._rng, meeting)
+            interests.append(Interest(sub, each, text, meeting, tuple(sorted(cells))))
+        self._subscriptions[number] = _Subscription(tuple(interests), now + (self.settings.reissue or 0))
+        return self._store(number, now, told=True)
 
-    def _store(self, number: int, records: Sequence[Record], now: int, *, told: bool) -> list[RingEffect]:
-        done = Countdown(len(records), lambda _, __: [Subscribed(number)] if told else [])
+    def _leaves(self, topic: str | Collection[str]) -> list[str]:
+        topics = (topic,) if isinstance(topic, str) else topic
+        return sorted({leaf for each in topics for leaf in self.settings.topics.leaves(each)})
+
+    def _store(self, number: int, now: int, *, told: bool) -> list[RingEffect]:
+        subscription = self._subscriptions[number]
+
+        def wanted() -> bool:
+            return self._subscriptions.get(number) is subscription
+
+        def stored(_: bool, __: int) -> list[RingEffect]:
+            self._unfinished -= 1
+            return [Subscribed(number)] if told else []
+
+        self._unfinished += 1
+        done = Countdown(len(subscription.interests), stored)
         effects: list[RingEffect] = []
-        for record in records:
-            effects += self._until_done(
-                record.key,
-                lambda token, record=record: Store(token, record),  # type: ignore[misc]
-                done,
-                now,
-                wanted=lambda: number in self._subscriptions,
-            )
+        for interest in subscription.interests:
+            effects += self._placement.store(interest, now, done, wanted)
         return [*effects, *done.start(now)]
 
     def unsubscribe(self, number: int, now: int) -> list[RingEffect]:
@@ -167,47 +209,70 @@ class RendezvousNode:
         if gone is None:
             raise LocalProtocolError(f"there is no subscription {number}")
 
-        def removed(_: bool, __: int) -> list[RingEffect]:
+        def removed(_: bool, now: int) -> list[RingEffect]:
+            self._unfinished -= 1
             self._removing.discard(number)
-            return [Unsubscribed(number)]
+            effects: list[RingEffect] = [Unsubscribed(number)]
+            for interest in gone.interests:
+                if not self.uses(interest.topic):
+                    effects += self._placement.unused(interest.topic, now)
+            return effects
 
+        self._unfinished += 1
         self._removing.add(number)
-        done = Countdown(len(gone.records), removed)
+        done = Countdown(len(gone.interests), removed)
         effects: list[RingEffect] = []
-        for record in gone.records:
-            effects += self._until_done(
-                record.key,
-                lambda token, record=record: Remove(token, record.key, record.sub),  # type: ignore[misc]
-                done,
-                now,
-            )
+        for interest in gone.interests:
+            effects += self._placement.remove(interest, now, done)
         return [*effects, *done.start(now)]
 
-    def publish(
-        self, topic: str, event: AnyEvent | Profile, now: int, id: EventId | None = None, body: bytes = b""
-    ) -> tuple[EventId, list[RingEffect]]:
-        """Deliver an event, or one with ranges, to all who want it; `Published` follows.
+    def uses(self, topic: str) -> bool:
+        """Whether this node has a subscription to a leaf topic."""
+        return any(topic == each.topic for sub in self._subscriptions.values() for each in sub.interests)
 
-        An event that may be published again, after a restart for example, needs an `id` that stays the same.
+    def publish(
+        self,
+        topic: str | Collection[str],
+        event: AnyEvent | Profile,
+        now: int,
+        id: EventId | None = None,
+        body: bytes = b"",
+    ) -> tuple[EventId, list[RingEffect]]:
+        """Deliver an event, or one with ranges, to all who want it of one topic or several; `Published` follows.
+
+        An event that may be published again, after a restart for example, needs an `id` that stays the same. What is
+        delivered names one of the leaf topics under which the event was found.
         """
         self._published += 1
         event_id = id or EventId(self.me.address, self._published)
-        if isinstance(event, Profile):
-            keys = self.settings.mapping.of_profile(topic, event)
-            made = Publication(event_id, topic, region=format_filter(as_filter(event.region)), body=body)
-        else:
-            keys = self.settings.mapping.of_event(topic, event)
-            made = Publication(event_id, topic, dict(attributes_of(event)), body=body)
-        done = Countdown(len(keys), lambda _, __: [Published(event_id)])
+        topics = self._leaves(topic)
+
+        def published(_: bool, __: int) -> list[RingEffect]:
+            self._unfinished -= 1
+            return [Published(event_id)]
+
+        self._unfinished += 1
+        done = Countdown(len(topics), published)
         effects: list[RingEffect] = []
-        for key in sorted(keys):
-            effects += self._until_done(
-                key,
-                lambda token, key=key: Visit(token, key, made),  # type: ignore[misc]
-                done,
-                now,
-            )
+        for each in topics:
+            if isinstance(event, Profile):
+                keys = self.settings.mapping.of_profile(each, event)
+                made = Publication(event_id, each, region=format_filter(as_filter(event.region)), body=body)
+            else:
+                keys = self.settings.mapping.of_event(each, event)
+                made = Publication(event_id, each, dict(attributes_of(event)), body=body)
+            effects += self._placement.visit(made, keys, now, done)
         return event_id, [*effects, *done.start(now)]
+
+    def reshape(
+        self, topic: str, now: int, *, depth: int | None = None, rotation: int | None = None
+    ) -> list[RingEffect]:
+        """Give a topic group's tree another depth or rotation distance; `Reshaped` follows once the root knows."""
+        if not isinstance(self._placement, GroupClient):
+            raise LocalProtocolError("this ring has no topic groups")
+        tree = self.settings.group_rule.tree(self.chord.space, topic)
+        replace(tree, depth=tree.depth if depth is None else depth, rotation=rotation or 0)  # raises RingError
+        return self._placement.reshape(topic, depth, rotation, now, lambda _, __: [Reshaped(topic)])
 
     def confirm(self, id: EventId) -> list[RingEffect]:
         """The application has stored an event that was `Delivered`: answer whoever delivered it."""
@@ -227,7 +292,12 @@ class RendezvousNode:
         if self._unfinished:
             self.later(now, self.leave)
             return []
-        return self.keys.leave(now)
+
+        def left(_: bool, now: int) -> list[RingEffect]:
+            self._out_of_groups = True
+            return self.leave(now)
+
+        return self.keys.leave(now) if self._out_of_groups else self._placement.leave(now, left)
 
     # -- driving ---------------------------------------------------------------------------------------
 
@@ -239,8 +309,8 @@ class RendezvousNode:
                 break
             if isinstance(message, Done):
                 effects += self._requests.answered(message.token, message.ok, now)
-            elif isinstance(message, Recalled):
-                effects += self._requests.answered(message.token, message.records, now)
+            elif isinstance(message, RingAnswer):
+                effects += self._requests.answered(message.token, message, now)
             elif isinstance(message, Request):
                 effects += self._asked(sender, message, now)
             else:
@@ -256,13 +326,13 @@ class RendezvousNode:
         self._later = [(time, work) for time, work in self._later if time > now]
         for work in due:
             effects += work(now)
-        effects += self.keys.tick(now)
+        effects += [*self.keys.tick(now), *self.roots.tick(now), *self._placement.tick(now)]
         if self.settings.reissue is not None:
             effects += self.stored.expire(now)
-            for number, subscription in self._subscriptions.items():
+            for number, subscription in list(self._subscriptions.items()):
                 if subscription.due <= now:
                     subscription.due = now + self.settings.reissue
-                    effects += self._store(number, subscription.records, now, told=False)
+                    effects += self._store(number, now, told=False)
         return effects
 
     def _do(self, effects: list[ChordEffect], now: int) -> list[RingEffect]:
@@ -293,7 +363,7 @@ class RendezvousNode:
         """Do something in a while."""
         self._later.append((now + _LATER, work))
 
-    def _until_done(
+    def until_done(
         self,
         key: Key,
         message: Callable[[Token], Request],
@@ -306,7 +376,7 @@ class RendezvousNode:
 
         def again(now: int) -> list[RingEffect]:
             self._unfinished -= 1
-            return self._until_done(key, message, then, now, wanted)
+            return self.until_done(key, message, then, now, wanted)
 
         def answered(answer: Answer, now: int) -> list[RingEffect]:
             if answer is not False or not wanted():
@@ -338,33 +408,43 @@ class RendezvousNode:
                     return [*delivered, *answer(True, now)]
                 self._unconfirmed.setdefault(event.id, []).append((sender.address, token))
                 return delivered
-            case Store(_, record) if self.keys.serves(record.key):
-                return self.stored.store(record, now, answer)
-            case Remove(_, key, sub) if self.keys.serves(key):
-                return self.stored.remove(key, sub, now, answer)
+            case Store(_, key, records) if self.keys.serves(key):
+                return self.stored.store(records, now, answer)
+            case Remove(_, key, sub, version) if self.keys.serves(key):
+                return self.stored.remove(key, sub, now, answer, version)
             case Visit(_, key, event) if self.keys.serves(key):
                 self.visited += 1
                 return self.stored.visit(key, event, now, answer)
+            case Register() | Deregister() | Reshape() | FetchViews() if self.keys.serves(message.key):
+                return self.roots.asked(sender.address, message, now, answer)
+            case Shift() if self.keys.serves(message.key):
+                return self._member.shift(message, now, answer)
+            case Settle() if self.keys.serves(message.key):
+                return self._member.settle(message, now, answer)
             case Store() | Remove() | Visit():
+                return answer(False, now)
+            case Register() | Deregister() | Reshape() | FetchViews() | Shift() | Settle():
                 return answer(False, now)
             case Handover():
                 accepted, effects = self.keys.handed(sender, message, now)
                 return [*effects, *answer(accepted, now)]
-            case Copy(_, records):
-                self.stored.take(records, now)
+            case Copy(_, records, groups):
+                self.take(records, groups, now)
                 return answer(True, now)
             case Recall(token, after, upto):
                 if self.keys.serves(upto):  # nobody has told this node of the sender yet
                     return [RingSend(sender.address, Recalled(token, None))]
-                return [RingSend(sender.address, Recalled(token, tuple(self.stored.records.within(after, upto))))]
+                return [RingSend(sender.address, Recalled(token, *self.under(after, upto)))]
             case Hold(_, epoch, records):
                 return answer(self.stored.hold(sender, epoch, records), now)
             case ReleaseAll(_, epoch):
                 self.stored.release_all(sender, epoch)
                 return answer(True, now)
-            case Release(_, key, sub):
-                self.stored.release(sender, key, sub)
+            case Release():
+                self.stored.release(sender, message)
                 return answer(True, now)
+            case AskLoad(token):
+                return [RingSend(sender.address, LoadIs(token, self.stored.load))]
             case Examine():
                 return self.stored.examine_for(sender, message, now, answer)
         raise AssertionError(message)
@@ -376,6 +456,17 @@ class RendezvousNode:
         while len(self._seen) > _REMEMBERED:
             del self._seen[next(iter(self._seen))]
         return [Delivered(number, event) for number in new]
+
+    # -- what is under keys ----------------------------------------------------------------------------
+
+    def under(self, after: Key, upto: Key) -> tuple[tuple[Record, ...], tuple[GroupState, ...]]:
+        """All that is stored under the keys in (after, upto]."""
+        return tuple(self.stored.records.within(after, upto)), self.roots.within(after, upto)
+
+    def take(self, records: Iterable[Record], groups: Iterable[GroupState], now: int) -> None:
+        """Have these, as the owner of their keys or as copies."""
+        self.stored.take(records, now)
+        self.roots.take(groups)
 
     # -- what its parts tell -----------------------------------------------------------------------------
 

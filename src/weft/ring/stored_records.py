@@ -13,6 +13,7 @@ from weft.ring.load_sharing import SharedLoad, Sharing
 from weft.ring.messages import Address, NodeRef
 from weft.ring.record_store import RecordStore
 from weft.ring.rendezvous_messages import (
+    ANY_VERSION,
     Copy,
     Deliver,
     Examine,
@@ -62,16 +63,16 @@ class StoredRecords:
 
     # -- storing ---------------------------------------------------------------------------------------
 
-    def store(self, record: Record, now: int, answer: Then) -> list[RingEffect]:
-        """Store a record, copy it to the successors, and share it if there are too many."""
-        fresh = record not in self.records
-        self.take([record], now)
+    def store(self, records: tuple[Record, ...], now: int, answer: Then) -> list[RingEffect]:
+        """Store records, copy them to the successors, and share new ones if there are too many."""
+        fresh = [record for record in records if record not in self.records]
+        self.take(records, now)
         targets = self._node.keys.copy_targets()
-        done = Countdown(len(targets) + fresh, lambda _, now: answer(True, now))
+        done = Countdown(len(targets) + len(fresh), lambda _, now: answer(True, now))
         effects: list[RingEffect] = []
         for target in targets:
-            effects += self._node.ask(target.address, lambda token: Copy(token, (record,)), now, done)
-        if fresh:
+            effects += self._node.ask(target.address, lambda token: Copy(token, records), now, done)
+        for record in fresh:
             effects += self._share(record, now, done)
         return [*effects, *done.start(now)]
 
@@ -81,15 +82,15 @@ class StoredRecords:
             self.records.add(record)
             self._renewed[record.key, record.sub] = now
 
-    def remove(self, key: Key, sub: RingSub, now: int, answer: Then) -> list[RingEffect]:
-        """Forget a record; whoever has a copy or holds it is told."""
-        self.records.discard(key, sub)
+    def remove(self, key: Key, sub: RingSub, now: int, answer: Then, version: int = ANY_VERSION) -> list[RingEffect]:
+        """Forget a record up to a version; whoever has a copy or holds it is told."""
+        self.records.discard(key, sub, version)
         self.shared.away.pop((key, sub), None)
         targets = dict.fromkeys((*self._node.keys.copy_targets(), *self.shared.holders))
         done = Countdown(len(targets), lambda _, now: answer(True, now))
         effects: list[RingEffect] = []
         for target in targets:
-            effects += self._node.ask(target.address, lambda token: Release(token, key, sub), now, done)
+            effects += self._node.ask(target.address, lambda token: Release(token, key, sub, version), now, done)
         return [*effects, *done.start(now)]
 
     def forget_within(self, after: Key, upto: Key) -> None:
@@ -267,12 +268,13 @@ class StoredRecords:
             store.add(record)
         return True
 
-    def release(self, sender: NodeRef, key: Key, sub: RingSub) -> None:
+    def release(self, sender: NodeRef, message: Release) -> None:
         """Forget a copy, or what is held for another node."""
+        key, sub, version = message.key, message.sub, message.version
         if not self._node.keys.serves(key):
-            self.records.discard(key, sub)
+            self.records.discard(key, sub, version)
         if sender.address in self.held:
-            self.held[sender.address][1].discard(key, sub)
+            self.held[sender.address][1].discard(key, sub, version)
 
     def release_all(self, sender: NodeRef, epoch: int) -> None:
         """Forget all that is held for another node, unless it is newer than this."""

@@ -310,10 +310,13 @@ def churn(seed: int, replicas: int, sharing: Sharing = Sharing.NONE) -> None:
         elif choice == 3 and network.active:
             gone = sorted(network.active)[int(rng.integers(len(network.active)))]
             network.unsubscribe(*gone)
-        elif choice == 4:
-            network.perform(node, node.reshape(topic, network.engine.now, rotation=int(rng.integers(32))))
-        elif choice == 5:
-            network.perform(node, node.reshape(topic, network.engine.now, depth=int(rng.integers(6))))
+        elif choice in (4, 5):
+            change = {"rotation": int(rng.integers(32))} if choice == 4 else {"depth": int(rng.integers(6))}
+            network.perform(node, node.reshape(topic, network.engine.now, **change))
+            for at in range(8):  # subscriptions on their way while the view changes
+                number += 1
+                network.subscribe(CLIENTS[at % 3], number, topic, str(rng.choice(FILTERS)))
+                network.run(0.02)
         elif choice == 6 and len(network.nodes) < 9:
             new = int(rng.integers(256))
             if f"n{new}" not in network.nodes:

@@ -21,8 +21,8 @@ from weft.ring.group_placement import GroupView
 from weft.ring.group_state import GroupRule, root_key
 from weft.ring.identifiers import Key
 from weft.ring.placement import Ended, Interest
-from weft.ring.rendezvous_messages import Publication, Remove, RingEffect, Store, Visit
-from weft.ring.requests import Answer, Countdown
+from weft.ring.rendezvous_messages import AskLoad, LoadIs, Publication, Remove, RingEffect, Store, Visit
+from weft.ring.requests import Answer, Countdown, Then
 
 if TYPE_CHECKING:
     from weft.ring.rendezvous import RendezvousNode
@@ -194,6 +194,26 @@ class GroupClient:
             return then(answer is not False, now)
 
         return self._node.until_done(key, lambda token: Register(token, key, topic, me), registered, now, wanted)
+
+    def ask_loads(self, now: int, then: Then) -> list[RingEffect]:
+        """Ask the members that are registered at the same region server, once each."""
+        effects: list[RingEffect] = []
+        for peer in self.peers():
+
+            def heard(answer: Answer, now: int, peer: Key = peer) -> list[RingEffect]:
+                known = isinstance(answer, LoadIs) and answer.node.id == peer  # else it is dead, and another answers
+                return then(answer if known else False, now)
+
+            effects += self._node.until_done(peer, AskLoad, heard, now, lambda: False)
+        return effects
+
+    def peers(self) -> list[Key]:
+        """Other members of this node's groups in the smallest region of each that has some."""
+        me, found = self._node.me.id, set[Key]()
+        for topic in self._registered:
+            for view in self.views(topic)[:1]:
+                found.update(view.peers(me))
+        return sorted(found)
 
     def unused(self, topic: str, now: int) -> list[RingEffect]:
         """Leave a group."""

@@ -68,6 +68,14 @@ class GroupView:
                 return Place(Key(peers[at if at < len(peers) else 0]), tuple(servers))
         raise AssertionError("the root's region is the whole circle")
 
+    def peers(self, member: int) -> list[Key]:
+        """The other members of the smallest region of a member's that has some. Cost: O(depth log n + peers)."""
+        for level in range(self.tree.depth, -1, -1):
+            near = self.registered(level, self.tree.region_server(level, member))
+            if any(peer != member for peer in near):
+                return [Key(peer) for peer in near if peer != member]
+        return []
+
     def largest_share(self, keys: Iterable[int]) -> int:
         """How many of some keys the member with most of them stores. Cost: O(keys depth log n)."""
         return max(Counter(self.place(key).member for key in keys).values())

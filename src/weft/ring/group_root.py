@@ -198,7 +198,11 @@ class GroupRoots:
             effects += self._drive(topic, now)
             if self._rule.lease is not None:
                 effects += self._drop_silent(state, now, self._rule.lease)
-            if self._rule.period is not None and state.members and now >= self._due.setdefault(topic, now + self._rule.period):
+            if (
+                self._rule.period is not None
+                and state.members
+                and now >= self._due.setdefault(topic, now + self._rule.period)
+            ):
                 self._due[topic] = now + self._rule.period
                 distance = self._best_rotation(state)
                 effects += self._change(topic, lambda s, d=distance: s and s.reshaped(rotation=d), now, _nothing)  # type: ignore[misc]

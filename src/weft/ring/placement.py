@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from weft.algebra.profile import Meeting
 from weft.ring.identifiers import Key
-from weft.ring.rendezvous_messages import Publication, Record, Remove, RingEffect, RingSub, Store, Visit
-from weft.ring.requests import Countdown
+from weft.ring.rendezvous_messages import AskLoad, Publication, Record, Remove, RingEffect, RingSub, Store, Visit
+from weft.ring.requests import Countdown, Then
 
 if TYPE_CHECKING:
     from weft.ring.rendezvous import RendezvousNode
@@ -50,6 +50,9 @@ class Placement(Protocol):
 
     def visit(self, event: Publication, cells: Collection[Key], now: int, then: Ended) -> list[RingEffect]:
         """Have an event matched and delivered wherever somebody may want it."""
+
+    def ask_loads(self, now: int, then: Then) -> list[RingEffect]:
+        """Ask the nodes that may share this node's load how much they have to do."""
 
     def unused(self, topic: str, now: int) -> list[RingEffect]:
         """The node has no subscription to a topic any more."""
@@ -106,6 +109,13 @@ class DirectPlacement:
                 now,
             )
         return [*effects, *done.start(now)]
+
+    def ask_loads(self, now: int, then: Then) -> list[RingEffect]:
+        """Ask the neighbours from the finger table."""
+        effects: list[RingEffect] = []
+        for node in self._node.chord.neighbours():
+            effects += self._node.ask(node.address, AskLoad, now, then)
+        return effects
 
     def unused(self, topic: str, now: int) -> list[RingEffect]:  # noqa: ARG002 - topics are not kept
         """Nothing is to be done."""

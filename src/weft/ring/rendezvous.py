@@ -136,7 +136,7 @@ class RendezvousNode:
         self.keys = KeysInHand(self, settings)
         self.roots = GroupRoots(self, settings.group_rule)
         self._member = GroupMember(self)
-        self._placement: Placement = (
+        self.placement: Placement = (
             DirectPlacement(self) if settings.groups is None else GroupClient(self, settings.groups)
         )
         self._out_of_groups = False
@@ -200,7 +200,7 @@ class RendezvousNode:
         done = Countdown(len(subscription.interests), stored)
         effects: list[RingEffect] = []
         for interest in subscription.interests:
-            effects += self._placement.store(interest, now, done, wanted)
+            effects += self.placement.store(interest, now, done, wanted)
         return [*effects, *done.start(now)]
 
     def unsubscribe(self, number: int, now: int) -> list[RingEffect]:
@@ -215,7 +215,7 @@ class RendezvousNode:
             effects: list[RingEffect] = [Unsubscribed(number)]
             for interest in gone.interests:
                 if not self.uses(interest.topic):
-                    effects += self._placement.unused(interest.topic, now)
+                    effects += self.placement.unused(interest.topic, now)
             return effects
 
         self._unfinished += 1
@@ -223,7 +223,7 @@ class RendezvousNode:
         done = Countdown(len(gone.interests), removed)
         effects: list[RingEffect] = []
         for interest in gone.interests:
-            effects += self._placement.remove(interest, now, done)
+            effects += self.placement.remove(interest, now, done)
         return [*effects, *done.start(now)]
 
     def uses(self, topic: str) -> bool:
@@ -261,18 +261,18 @@ class RendezvousNode:
             else:
                 keys = self.settings.mapping.of_event(each, event)
                 made = Publication(event_id, each, dict(attributes_of(event)), body=body)
-            effects += self._placement.visit(made, keys, now, done)
+            effects += self.placement.visit(made, keys, now, done)
         return event_id, [*effects, *done.start(now)]
 
     def reshape(
         self, topic: str, now: int, *, depth: int | None = None, rotation: int | None = None
     ) -> list[RingEffect]:
         """Give a topic group's tree another depth or rotation distance; `Reshaped` follows once the root knows."""
-        if not isinstance(self._placement, GroupClient):
+        if not isinstance(self.placement, GroupClient):
             raise LocalProtocolError("this ring has no topic groups")
         tree = self.settings.group_rule.tree(self.chord.space, topic)
         replace(tree, depth=tree.depth if depth is None else depth, rotation=rotation or 0)  # raises RingError
-        return self._placement.reshape(topic, depth, rotation, now, lambda _, __: [Reshaped(topic)])
+        return self.placement.reshape(topic, depth, rotation, now, lambda _, __: [Reshaped(topic)])
 
     def confirm(self, id: EventId) -> list[RingEffect]:
         """The application has stored an event that was `Delivered`: answer whoever delivered it."""
@@ -297,7 +297,7 @@ class RendezvousNode:
             self._out_of_groups = True
             return self.leave(now)
 
-        return self.keys.leave(now) if self._out_of_groups else self._placement.leave(now, left)
+        return self.keys.leave(now) if self._out_of_groups else self.placement.leave(now, left)
 
     # -- driving ---------------------------------------------------------------------------------------
 
@@ -326,7 +326,7 @@ class RendezvousNode:
         self._later = [(time, work) for time, work in self._later if time > now]
         for work in due:
             effects += work(now)
-        effects += [*self.keys.tick(now), *self.roots.tick(now), *self._placement.tick(now)]
+        effects += [*self.keys.tick(now), *self.roots.tick(now), *self.placement.tick(now), *self.stored.tick(now)]
         if self.settings.reissue is not None:
             effects += self.stored.expire(now)
             for number, subscription in list(self._subscriptions.items()):
@@ -444,7 +444,7 @@ class RendezvousNode:
                 self.stored.release(sender, message)
                 return answer(True, now)
             case AskLoad(token):
-                return [RingSend(sender.address, LoadIs(token, self.stored.load))]
+                return [RingSend(sender.address, LoadIs(token, self.me, self.stored.load))]
             case Examine():
                 return self.stored.examine_for(sender, message, now, answer)
         raise AssertionError(message)

@@ -10,7 +10,7 @@ from weft.algebra.profile import Meeting
 from weft.ring.group_messages import GroupRequest, Views
 from weft.ring.group_state import GroupState
 from weft.ring.identifiers import Key
-from weft.ring.messages import Address, ChordMessage, RequestMessage, Token
+from weft.ring.messages import Address, ChordMessage, NodeRef, RequestMessage, Token
 
 ANY_VERSION = (1 << 63) - 1  # later than every version of a group
 
@@ -152,9 +152,10 @@ class AskLoad(RequestMessage, frozen=True, tag=34):
 
 
 class LoadIs(msgspec.Struct, frozen=True, array_like=True, tag=35):
-    """The answer to `AskLoad`."""
+    """The answer to `AskLoad`: who answers, and how much it examines."""
 
     token: Token
+    node: NodeRef
     load: int
 
 

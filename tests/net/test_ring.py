@@ -108,6 +108,10 @@ def test_bad_settings_are_refused() -> None:
         ring_config("127.0.0.1:0", (), ["x=1:2:0"], 2, None)
     with pytest.raises(weft.WeftError, match="finite bounds"):
         ring_config("127.0.0.1:0", (), ["x=2:1:3"], 2, None)
+    with pytest.raises(OptionError, match=r"NAME=FIRST\.\.LAST:COUNT"):
+        ring_config("127.0.0.1:0", (), ["time=2026-01-01..soon:3"], 2, None)
+    made = ring_config("127.0.0.1:0", (), ["time=2026-01-01..2027-01-01:365"], 2, None)
+    assert "time from 2026-01-01T00:00:00Z to 2027-01-01T00:00:00Z in 365" in made.agreement
 
 
 class RingProgram:

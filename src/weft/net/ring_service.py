@@ -63,7 +63,7 @@ class RingConfig:
     @property
     def agreement(self) -> str:
         """What all nodes must have alike."""
-        cuts = [f"{each.attribute} from {each.low:g} to {each.high:g} in {each.count}" for each in self.intervals]
+        cuts = [f"{each.attribute} from {' to '.join(each.bounds)} in {each.count}" for each in self.intervals]
         return f"{self.replicas} replicas and intervals of {', '.join(sorted(cuts)) or 'no attribute'}"
 
 

@@ -278,8 +278,16 @@ def watch_status(  # noqa: PLR0913 - what a command passes on
 # -- rings -----------------------------------------------------------------------------------------
 
 
-def ring_config(
-    listen: str, join: Sequence[str], intervals: Sequence[str], replicas: int, key: Path | None
+def ring_config(  # noqa: PLR0913 - a node of a ring has its options
+    listen: str,
+    join: Sequence[str],
+    intervals: Sequence[str],
+    replicas: int,
+    key: Path | None,
+    *,
+    topic: str = "",
+    depth: int = 4,
+    rotate: float | None = None,
 ) -> RingConfig:
     """The settings of a node of a ring, from texts. Raises OptionError and RingError."""
     from weft.net.ring_service import RingConfig
@@ -290,6 +298,9 @@ def ring_config(
         tuple(map(_interval, intervals)),
         replicas,
         b"" if key is None else _key(key),
+        topic,
+        depth,
+        rotate,
     )
 
 

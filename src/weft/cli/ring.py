@@ -44,21 +44,42 @@ def serve(  # noqa: PLR0913, PLR0917 - a command has its options
         typer.Option(
             "--interval",
             metavar="NAME=LOW:HIGH:COUNT",
-            help="Place filters by this attribute, its values in so many intervals; may be repeated.",
+            help="Place filters by this attribute, its values in so many intervals; LOW..HIGH for timestamps; "
+            "may be repeated.",
             show_default=False,
         ),
     ] = None,
     replicas: Annotated[
         int, typer.Option("--replicas", metavar="N", min=1, help="Nodes that have each subscription.")
     ] = 2,
+    topic: Annotated[
+        str,
+        typer.Option(
+            "--topic",
+            metavar="NAME",
+            help="The attribute whose values are topics: each is stored at the nodes that subscribe to it.",
+            show_default=False,
+        ),
+    ] = "",
+    depth: Annotated[int, typer.Option("--depth", metavar="N", min=0, help="Depth of a topic group's tree.")] = 4,
+    rotate: Annotated[
+        float | None,
+        typer.Option(
+            "--rotate",
+            metavar="SECONDS",
+            min=0.1,
+            help="How often a group looks for a rotation of its tree that spreads subscriptions more evenly.",
+            show_default=False,
+        ),
+    ] = None,
     name: Annotated[str, typer.Option("--name", metavar="NAME", help="Of this broker.", show_default=False)] = "",
     key: Key = None,
     memory: Annotated[bool, typer.Option("--memory", help="Store nothing on disk: for tests.")] = False,
 ) -> None:
     """Run a broker that is a node of a ring, until it is interrupted.
 
-    Clients connect to any node and get what is published at any other. All nodes need the same intervals, replicas and
-    key.
+    Clients connect to any node and get what is published at any other. All nodes need the same intervals, replicas,
+    topic, depth and key.
 
     \b
     Example:
@@ -71,7 +92,8 @@ def serve(  # noqa: PLR0913, PLR0917 - a command has its options
     flags = {"data": data, "memory": memory or None, "listen": None if listen is None else [listen]}
     given: dict[str, Any] = {path: value for path, value in flags.items() if value is not None}
     config = load_config(None, os.environ, given).config
-    serve_ring(config, ring_config(ring, join or (), interval or (), replicas, key), name)
+    made = ring_config(ring, join or (), interval or (), replicas, key, topic=topic, depth=depth, rotate=rotate)
+    serve_ring(config, made, name)
 
 
 @app.command()

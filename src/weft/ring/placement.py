@@ -42,6 +42,10 @@ class Interest:
 class Placement(Protocol):
     """What a node needs to have stored and found. Whatever is begun ends once, with `then`."""
 
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics whose groups this node is a member of."""
+
     def store(self, interest: Interest, now: int, then: Ended, wanted: Callable[[], bool]) -> list[RingEffect]:
         """Store a subscription, unless it is not wanted any more."""
 
@@ -69,6 +73,11 @@ class DirectPlacement:
 
     def __init__(self, node: RendezvousNode) -> None:
         self._node = node
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """There are no groups."""
+        return ()
 
     def store(self, interest: Interest, now: int, then: Ended, wanted: Callable[[], bool]) -> list[RingEffect]:
         """Store a record under each key."""

@@ -155,6 +155,11 @@ class RendezvousNode:
         """This node as others know it."""
         return self.chord.me
 
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics whose groups this node is a member of."""
+        return self.placement.topics
+
     # -- the application -------------------------------------------------------------------------------
 
     def subscribe(

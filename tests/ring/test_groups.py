@@ -145,8 +145,7 @@ def check_places(network: RendezvousNetwork, topic: str) -> None:
     wanted = {
         (state.view.place(cell).member, interest.sub)
         for node in network.nodes.values()
-        for subscription in node._subscriptions.values()
-        for interest in subscription.interests
+        for interest in node.own.interests()
         if interest.topic == topic
         for cell in interest.cells
     }

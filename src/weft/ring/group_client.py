@@ -238,7 +238,7 @@ class GroupClient:
             return effects
         for topic in [topic for topic, since in self._registered.items() if now - since >= self._lease // 3]:
             del self._registered[topic]
-            effects += self._register(topic, now, lambda *_: [], lambda topic=topic: self._node.uses(topic))  # type: ignore[misc]
+            effects += self._register(topic, now, lambda *_: [], lambda topic=topic: self._node.own.uses(topic))  # type: ignore[misc]
         return effects
 
     def leave(self, now: int, then: Ended) -> list[RingEffect]:

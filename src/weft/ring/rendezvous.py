@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from weft.algebra.normalize import normalize
 from weft.algebra.profile import Meeting, Profile
 from weft.errors import LocalProtocolError, RingError
 from weft.index.base import AnyEvent, MatchIndex
@@ -24,7 +23,6 @@ from weft.language.any_filter import as_filter
 from weft.language.ast import Filter
 from weft.language.format import format_filter
 from weft.language.predicate import NO_PREDICATES, Predicates
-from weft.language.text import parse
 from weft.model.event import attributes_of
 from weft.ring.chord import ANSWER, PERIOD, ChordNode
 from weft.ring.group_client import GroupClient
@@ -47,12 +45,12 @@ from weft.ring.messages import (
     Send,
     Token,
 )
-from weft.ring.placement import DirectPlacement, Interest, Placement
+from weft.ring.own_subscriptions import OwnSubscriptions
+from weft.ring.placement import DirectPlacement, Placement
 from weft.ring.rendezvous_messages import (
     AskLoad,
     Copy,
     Deliver,
-    Delivered,
     Done,
     EventId,
     Examine,
@@ -76,10 +74,7 @@ from weft.ring.rendezvous_messages import (
     RingEffect,
     RingMessage,
     RingSend,
-    RingSub,
     Store,
-    Subscribed,
-    Unsubscribed,
     Visit,
 )
 from weft.ring.requests import Answer, Countdown, Requests, Then
@@ -87,7 +82,6 @@ from weft.ring.stored_records import StoredRecords
 from weft.ring.topics import TopicTree
 
 _LATER = PERIOD  # until a request that was refused is repeated
-_REMEMBERED = 100_000  # events whose deliveries are told apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +108,6 @@ class RingSettings:
             raise RingError(f"a record needs at least one node, not {self.replicas} replicas")
 
 
-@dataclass(slots=True)
-class _Subscription:
-    interests: tuple[Interest, ...]
-    due: int = 0
-
-
 class RendezvousNode:
     """One node: `subscribe`, `publish` and `receive` return what is to be done."""
 
@@ -130,7 +118,6 @@ class RendezvousNode:
             )
         self.chord = chord
         self.settings = settings
-        self._rng = rng
         self._requests = Requests()
         self.stored = StoredRecords(self, settings)
         self.keys = KeysInHand(self, settings)
@@ -140,10 +127,7 @@ class RendezvousNode:
             DirectPlacement(self) if settings.groups is None else GroupClient(self, settings.groups)
         )
         self._out_of_groups = False
-        self._subscriptions: dict[int, _Subscription] = {}
-        self._removing: set[int] = set()
-        self._seen: dict[EventId, set[int]] = {}
-        self._unconfirmed: dict[EventId, list[tuple[Address, Token]]] = {}
+        self.own = OwnSubscriptions(self, settings, rng)
         self._published = 0
         self.visited = 0  # events that came to be matched here
         self._lookups: dict[Token, Callable[[NodeRef | None, int], list[RingEffect]]] = {}
@@ -174,66 +158,15 @@ class RendezvousNode:
 
         Raises RingError if the filter cannot be placed.
         """
-        if number in self._subscriptions:
-            raise LocalProtocolError(f"subscription {number} already exists; remove it first")
-        if number in self._removing:
-            raise LocalProtocolError(f"subscription {number} is still being removed; wait until it is unsubscribed")
-        wanted = parse(filter, self.settings.predicates) if isinstance(filter, str) else filter
-        text, sub, form = format_filter(wanted), RingSub(self.me.address, number), normalize(wanted)
-        interests = []
-        for each in self._leaves(topic):
-            cells = self.settings.mapping.of_subscription(each, form, self._rng, meeting)
-            interests.append(Interest(sub, each, text, meeting, tuple(sorted(cells))))
-        self._subscriptions[number] = _Subscription(tuple(interests), now + (self.settings.reissue or 0))
-        return self._store(number, now, told=True)
+        return self.own.subscribe(number, self._leaves(topic), filter, now, meeting)
+
+    def unsubscribe(self, number: int, now: int) -> list[RingEffect]:
+        """Remove a subscription; nothing more is delivered to it, and `Unsubscribed` follows."""
+        return self.own.unsubscribe(number, now)
 
     def _leaves(self, topic: str | Collection[str]) -> list[str]:
         topics = (topic,) if isinstance(topic, str) else topic
         return sorted({leaf for each in topics for leaf in self.settings.topics.leaves(each)})
-
-    def _store(self, number: int, now: int, *, told: bool) -> list[RingEffect]:
-        subscription = self._subscriptions[number]
-
-        def wanted() -> bool:
-            return self._subscriptions.get(number) is subscription
-
-        def stored(_: bool, __: int) -> list[RingEffect]:
-            self._unfinished -= 1
-            return [Subscribed(number)] if told else []
-
-        self._unfinished += 1
-        done = Countdown(len(subscription.interests), stored)
-        effects: list[RingEffect] = []
-        for interest in subscription.interests:
-            effects += self.placement.store(interest, now, done, wanted)
-        return [*effects, *done.start(now)]
-
-    def unsubscribe(self, number: int, now: int) -> list[RingEffect]:
-        """Remove a subscription; nothing more is delivered to it, and `Unsubscribed` follows."""
-        gone = self._subscriptions.pop(number, None)
-        if gone is None:
-            raise LocalProtocolError(f"there is no subscription {number}")
-
-        def removed(_: bool, now: int) -> list[RingEffect]:
-            self._unfinished -= 1
-            self._removing.discard(number)
-            effects: list[RingEffect] = [Unsubscribed(number)]
-            for interest in gone.interests:
-                if not self.uses(interest.topic):
-                    effects += self.placement.unused(interest.topic, now)
-            return effects
-
-        self._unfinished += 1
-        self._removing.add(number)
-        done = Countdown(len(gone.interests), removed)
-        effects: list[RingEffect] = []
-        for interest in gone.interests:
-            effects += self.placement.remove(interest, now, done)
-        return [*effects, *done.start(now)]
-
-    def uses(self, topic: str) -> bool:
-        """Whether this node has a subscription to a leaf topic."""
-        return any(topic == each.topic for sub in self._subscriptions.values() for each in sub.interests)
 
     def publish(
         self,
@@ -253,10 +186,10 @@ class RendezvousNode:
         topics = self._leaves(topic)
 
         def published(_: bool, __: int) -> list[RingEffect]:
-            self._unfinished -= 1
+            self.end()
             return [Published(event_id)]
 
-        self._unfinished += 1
+        self.begin()
         done = Countdown(len(topics), published)
         effects: list[RingEffect] = []
         for each in topics:
@@ -281,7 +214,7 @@ class RendezvousNode:
 
     def confirm(self, id: EventId) -> list[RingEffect]:
         """The application has stored an event that was `Delivered`: answer whoever delivered it."""
-        return [RingSend(sender, Done(token)) for sender, token in self._unconfirmed.pop(id, ())]
+        return self.own.confirm(id)
 
     def join(self, known: Address, now: int) -> list[RingEffect]:
         """Join the ring of a node that is known; `JoinedRing` or `JoiningFailed` follows."""
@@ -333,11 +266,7 @@ class RendezvousNode:
             effects += work(now)
         effects += [*self.keys.tick(now), *self.roots.tick(now), *self.placement.tick(now), *self.stored.tick(now)]
         if self.settings.reissue is not None:
-            effects += self.stored.expire(now)
-            for number, subscription in list(self._subscriptions.items()):
-                if subscription.due <= now:
-                    subscription.due = now + self.settings.reissue
-                    effects += self._store(number, now, told=False)
+            effects += [*self.stored.expire(now), *self.own.reissue(now, self.settings.reissue)]
         return effects
 
     def _do(self, effects: list[ChordEffect], now: int) -> list[RingEffect]:
@@ -357,6 +286,14 @@ class RendezvousNode:
                 case Joined():
                     pass  # `JoinedRing` follows when the keys are in hand
         return done
+
+    def begin(self) -> None:
+        """Something has begun that is to be finished before the node leaves."""
+        self._unfinished += 1
+
+    def end(self) -> None:
+        """It is finished."""
+        self._unfinished -= 1
 
     # -- requests to others ----------------------------------------------------------------------------
 
@@ -406,13 +343,8 @@ class RendezvousNode:
             return [RingSend(sender.address, Done(message.token, ok is not False))]
 
         match message:
-            case Deliver(token, event, subs):
-                delivered = self._deliver(event, subs)
-                waiting = self._unconfirmed.get(event.id)
-                if waiting is None and not (delivered and self.settings.confirmed):
-                    return [*delivered, *answer(True, now)]
-                self._unconfirmed.setdefault(event.id, []).append((sender.address, token))
-                return delivered
+            case Deliver():
+                return self.own.deliver(sender.address, message)
             case Store(_, key, records) if self.keys.serves(key):
                 return self.stored.store(records, now, answer)
             case Remove(_, key, sub, version) if self.keys.serves(key):
@@ -453,14 +385,6 @@ class RendezvousNode:
             case Examine():
                 return self.stored.examine_for(sender, message, now, answer)
         raise AssertionError(message)
-
-    def _deliver(self, event: Publication, subs: Sequence[int]) -> list[RingEffect]:
-        seen = self._seen.setdefault(event.id, set())
-        new = [number for number in subs if number in self._subscriptions and number not in seen]
-        seen.update(new)
-        while len(self._seen) > _REMEMBERED:
-            del self._seen[next(iter(self._seen))]
-        return [Delivered(number, event) for number in new]
 
     # -- what is under keys ----------------------------------------------------------------------------
 

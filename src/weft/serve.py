@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.broker.core import Core
-from weft.errors import OptionError, WeftError
+from weft.errors import OptionError, RingError, WeftError
 from weft.log.base import Log
 from weft.log.memory import MemoryLog
 from weft.log.opening import LogOptions, open_log
 from weft.model.schema import Schema
+from weft.model.value import parse_timestamp
 from weft.net.addresses import Address
 from weft.net.config import BrokerConfig, http_place
 from weft.net.dialler import Dialler
@@ -277,8 +278,16 @@ def watch_status(  # noqa: PLR0913 - what a command passes on
 # -- rings -----------------------------------------------------------------------------------------
 
 
-def ring_config(
-    listen: str, join: Sequence[str], intervals: Sequence[str], replicas: int, key: Path | None
+def ring_config(  # noqa: PLR0913 - a node of a ring has its options
+    listen: str,
+    join: Sequence[str],
+    intervals: Sequence[str],
+    replicas: int,
+    key: Path | None,
+    *,
+    topic: str = "",
+    depth: int = 4,
+    rotate: float | None = None,
 ) -> RingConfig:
     """The settings of a node of a ring, from texts. Raises OptionError and RingError."""
     from weft.net.ring_service import RingConfig
@@ -289,6 +298,9 @@ def ring_config(
         tuple(map(_interval, intervals)),
         replicas,
         b"" if key is None else _key(key),
+        topic,
+        depth,
+        rotate,
     )
 
 
@@ -296,12 +308,21 @@ def _interval(text: str) -> Intervals:
     from weft.ring.intervals import Intervals
 
     name, _, rest = text.rpartition("=")
+    bounds, _, count = rest.rpartition(":")
     try:
-        low, high, count = rest.split(":")
-        bounds, number = (float(low), float(high)), int(count)
-    except ValueError:
-        raise OptionError(f"{text!r} is not an interval; write NAME=LOW:HIGH:COUNT, such as price=0:1000:50") from None
-    return Intervals(name, *bounds, number)
+        if ".." in bounds:
+            first, last = (parse_timestamp(each) for each in bounds.split(".."))
+            return Intervals(name, first, last, int(count), timestamps=True)
+        low, high = map(float, bounds.split(":"))
+        number = int(count)
+    except ValueError as error:
+        if isinstance(error, RingError):
+            raise
+        raise OptionError(
+            f"{text!r} is not an interval; write NAME=LOW:HIGH:COUNT, such as price=0:1000:50, "
+            "or for timestamps NAME=FIRST..LAST:COUNT, such as time=2026-01-01..2027-01-01:365"
+        ) from None
+    return Intervals(name, low, high, number)
 
 
 def _key(file: Path) -> bytes:

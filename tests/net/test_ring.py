@@ -28,13 +28,18 @@ KEY = b"sixteen bytes or more"
 
 
 async def node(
-    stack: AsyncExitStack, name: str, *known: str, intervals: tuple[Intervals, ...] = CUTS, key: bytes = KEY
+    stack: AsyncExitStack,
+    name: str,
+    *known: str,
+    intervals: tuple[Intervals, ...] = CUTS,
+    key: bytes = KEY,
+    topic: str = "",
 ) -> tuple[Node, RingService]:
     config = BrokerConfig(
         name=name, listen=("weft://127.0.0.1:0",), memory=True, model="simple", links={RING: LinkConfig()}
     )
     broker = await stack.enter_async_context(start(config))
-    ring = RingConfig(join=known, intervals=intervals, key=key)
+    ring = RingConfig(join=known, intervals=intervals, key=key, topic=topic)
     return broker, await stack.enter_async_context(on_ring(broker, ring))
 
 
@@ -78,6 +83,42 @@ def test_a_client_of_any_node_gets_what_is_published_at_another() -> None:
     asyncio.run(body())
 
 
+def test_topics_are_stored_at_the_nodes_that_subscribe_to_them() -> None:
+    async def body() -> None:
+        async with asyncio.timeout(120), AsyncExitStack() as stack:
+            first, ring = await node(stack, "a", topic="kind")
+            second, other = await node(stack, "b", ring.address, topic="kind")
+            third, last = await node(stack, "c", ring.address, topic="kind")
+            await asyncio.gather(other.joined, last.joined)
+            clients = [await stack.enter_async_context(weft.connect(str(n.addresses[0]))) for n in (first, second)]
+            tennis = clients[0].subscribe("kind = 'tennis' AND x > 50", name="tennis")
+            both = clients[1].subscribe("kind IN ('tennis', 'chess')", name="both")
+            high = clients[1].subscribe("x > 80", name="any topic")
+            for wanted in (tennis, both, high):
+                await wanted.complete()
+            publisher = await stack.enter_async_context(weft.connect(str(third.addresses[0])))
+            await publisher.publish_many(
+                [{"kind": "tennis", "x": 60}, {"kind": "chess", "x": 70}, {"kind": "golf", "x": 90}, {"x": 95}]
+            )
+            for wanted, expected in ((tennis, [60]), (both, [60, 70]), (high, [90, 95])):
+                got = []
+                async for event in wanted:
+                    got.append(event["x"])
+                    await event.ack()
+                    if len(got) == len(expected):
+                        break
+                assert sorted(got) == expected
+            reports = await settled(other.address, 3, KEY)
+            assert {each.broker: each.topics for each in reports} == {
+                "a": ["tennis"],
+                "b": ["", "chess", "tennis"],
+                "c": [],
+            }
+            assert {each.broker for each in reports if each.load} <= {"a", "b"}, "nobody else stores them"
+
+    asyncio.run(body())
+
+
 def test_a_node_that_differs_or_has_another_key_is_refused_with_the_reason() -> None:
     async def body() -> None:
         async with asyncio.timeout(60), AsyncExitStack() as stack:
@@ -108,16 +149,24 @@ def test_bad_settings_are_refused() -> None:
         ring_config("127.0.0.1:0", (), ["x=1:2:0"], 2, None)
     with pytest.raises(weft.WeftError, match="finite bounds"):
         ring_config("127.0.0.1:0", (), ["x=2:1:3"], 2, None)
+    with pytest.raises(OptionError, match=r"NAME=FIRST\.\.LAST:COUNT"):
+        ring_config("127.0.0.1:0", (), ["time=2026-01-01..soon:3"], 2, None)
+    with pytest.raises(OptionError, match="--topic NAME"):
+        ring_config("127.0.0.1:0", (), (), 2, None, rotate=5)
+    with pytest.raises(weft.WeftError, match="depth of a group tree is 0 to 32"):
+        ring_config("127.0.0.1:0", (), (), 2, None, topic="kind", depth=40)
+    made = ring_config("127.0.0.1:0", (), ["time=2026-01-01..2027-01-01:365"], 2, None)
+    assert "time from 2026-01-01T00:00:00Z to 2027-01-01T00:00:00Z in 365" in made.agreement
 
 
 class RingProgram:
     """`weft ring serve` as a process."""
 
-    def __init__(self, data: Path, join: str = "") -> None:
+    def __init__(self, data: Path, join: str = "", *options: str) -> None:
         command = [sys.executable, "-m", "weft", "ring", "serve", "--data", str(data), "--name", data.name]
         command += ["--listen", "weft://127.0.0.1:0", "--interval", "x=0:1000:20", "--replicas", "3"]
         self.process = subprocess.Popen(
-            [*command, *(["--join", join] if join else [])], stderr=subprocess.PIPE, encoding="utf-8"
+            [*command, *(["--join", join] if join else []), *options], stderr=subprocess.PIPE, encoding="utf-8"
         )
         self.clients = self.ring = ""
         assert self.process.stderr is not None
@@ -176,6 +225,62 @@ def test_five_processes_one_killed_and_one_joining_under_load_lose_nothing(tmp_p
         for program in (nodes[4], nodes[5]):
             program.end(signal.SIGTERM)  # they leave in order
         asyncio.run(settled(first.ring, 3))
+    finally:
+        for program in nodes:
+            program.end()
+
+
+@pytest.mark.slow
+def test_topic_groups_of_five_processes_lose_nothing_while_nodes_die_join_and_leave(tmp_path: Path) -> None:
+    options = ("--topic", "kind", "--depth", "3", "--rotate", "2")
+    first = RingProgram(tmp_path / "n0", "", *options)
+    nodes = [first, *(RingProgram(tmp_path / f"n{number}", first.ring, *options) for number in range(1, 5))]
+    total = 300
+
+    async def body() -> list[list[int]]:
+        async with (
+            asyncio.timeout(300),
+            weft.connect(nodes[1].clients) as publisher,
+            weft.connect(nodes[0].clients) as one,
+            weft.connect(nodes[2].clients) as other,
+        ):
+            wanted = [
+                one.subscribe("kind = 'a' AND x >= 0", name="a"),
+                other.subscribe("kind IN ('a', 'b')", name="ab"),
+                other.subscribe("x >= 0", name="all"),
+            ]
+            for each in wanted:
+                await each.complete()
+
+            async def publish() -> None:
+                for number in range(total):
+                    if number == total // 4:
+                        nodes[3].end()  # it may be the root of a group, and has no clients
+                    if number == total // 2:
+                        nodes.append(await asyncio.to_thread(RingProgram, tmp_path / "n5", first.ring, *options))
+                    if number == 3 * total // 4:
+                        await asyncio.to_thread(nodes[4].end, signal.SIGTERM)  # it leaves in order
+                    await publisher.publish({"x": number, "number": number, "kind": "abc"[number % 3]})
+
+            async def take(at: int, count: int) -> list[int]:
+                got = []
+                async for event in wanted[at]:
+                    got.append(event["number"])
+                    await event.ack()
+                    if len(got) == count:
+                        break
+                return got
+
+            _, *got = await asyncio.gather(publish(), take(0, total // 3), take(1, 2 * total // 3), take(2, total))
+            return got
+
+    try:
+        a, ab, every = asyncio.run(body())
+        assert sorted(a) == list(range(0, total, 3))
+        assert sorted(ab) == [number for number in range(total) if number % 3 < 2]
+        assert sorted(every) == list(range(total))
+        reports = asyncio.run(settled(first.ring, 4))
+        assert {each.broker: each.topics for each in reports}["n2"] == ["", "a", "b"]
     finally:
         for program in nodes:
             program.end()

@@ -22,6 +22,7 @@ from weft.ring.rendezvous_messages import (
     JoiningFailed,
     LeftRing,
     Published,
+    Reshaped,
     RingEffect,
     RingSend,
     Subscribed,
@@ -82,7 +83,7 @@ class RendezvousNetwork:
                     self.unpublished.discard(id)
                 case LeftRing() | JoiningFailed():
                     del self.nodes[here]
-                case Unsubscribed() | JoinedRing():
+                case Unsubscribed() | JoinedRing() | Reshaped():
                     pass
 
     def _arrive(self, sender: RendezvousNode, effect: RingSend) -> None:

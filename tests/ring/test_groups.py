@@ -1,36 +1,25 @@
-"""Topic groups: placement, and views that replace each other while events and subscriptions are on their way."""
+"""Topic groups: placement, the states of a group, and nodes that store by them while everything changes."""
 
 from __future__ import annotations
 
 from itertools import product
-from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
+from ring.rendezvous_network import RendezvousNetwork
 from strategies import EXAMPLES
-from weft.errors import RingError
-from weft.index.scan import ScanIndex
-from weft.ring.group_client import GroupClient
-from weft.ring.group_member import GroupMember
-from weft.ring.group_messages import (
-    Accept,
-    ClientEffect,
-    Examine,
-    Examined,
-    FetchViews,
-    Moved,
-    SendTo,
-    Stored,
-    ToMember,
-    ToRoot,
-)
+from weft.errors import LocalProtocolError, RingError
 from weft.ring.group_placement import GroupView
-from weft.ring.group_root import GroupRoot
+from weft.ring.group_state import GroupRule, GroupState, digest_of, root_key
 from weft.ring.group_tree import GroupTree
-from weft.ring.identifiers import IdSpace, Key, successor
-from weft.ring.record_store import RecordStore
-from weft.ring.rendezvous_messages import EventId, Publication, Record, RingSub
+from weft.ring.identifiers import IdSpace, successor
+from weft.ring.intervals import Intervals
+from weft.ring.key_mapping import KeyMapping
+from weft.ring.load_sharing import Sharing, SharingRule
+from weft.ring.rendezvous_messages import Delivered, Reshaped, Subscribed
+from weft.ring.topics import TopicTree
 
 SPACE = IdSpace(16)
 
@@ -61,170 +50,307 @@ def test_a_place_is_a_member_of_the_first_region_that_has_one(start: int, rotati
                 break
 
 
-class World:
-    """A root and members whose messages are delivered in random order."""
-
-    def __init__(self, seed: int) -> None:
-        self.rng = np.random.default_rng(seed)
-        tree = GroupTree(SPACE, int(self.rng.integers(16)), int(self.rng.integers(5)), int(self.rng.integers(5)))
-        self.root = GroupRoot(tree, 3)
-        self.members = {3: self.member(3, self.root.view)}
-        self.flying: list[tuple[Key | None, SendTo]] = []
-        self.client = GroupClient()
-        self.asked: list[Any] = []  # the client's messages, and answers to them
-        self.stored: dict[RingSub, Record] = {}  # acknowledged
-        self.wanted: dict[EventId, set[RingSub]] = {}  # by events that have not been examined yet
-        self.number = 0
-
-    def member(self, id: int, view: GroupView | None = None) -> GroupMember:
-        return GroupMember(id, RecordStore(SPACE, ScanIndex), view)
-
-    def send(self, sender: Key | None, messages: list[SendTo]) -> None:
-        self.flying += [(sender, message) for message in messages]
-
-    def deliver(self) -> None:
-        if not self.flying:
-            return
-        sender, send = self.flying.pop(int(self.rng.integers(len(self.flying))))
-        if send.to is None:
-            assert isinstance(send.message, Moved)
-            assert sender is not None
-            self.send(None, self.root.moved(sender, send.message.version))
-        else:
-            member = self.members[send.to]
-            self.send(send.to, member.receive(sender, send.message))
-
-    def register(self, id: int) -> None:
-        self.members.setdefault(id, self.member(id))
-        self.send(None, self.root.register(id))
-
-    def store(self) -> None:
-        self.number += 1
-        record = Record(Key(int(self.rng.integers(16))), RingSub("n", self.number), "t", "TRUE")
-        self.client_does(self.client.store(record))
-
-    def publish(self) -> None:
-        self.number += 1
-        key = Key(int(self.rng.integers(16)))
-        event = Publication(EventId("p", self.number), "t", {})
-        self.wanted[event.id] = {sub for sub, record in self.stored.items() if record.key == key}
-        self.client_does(self.client.publish(key, event))
-
-    def client_does(self, effects: list[ClientEffect]) -> None:
-        for effect in effects:
-            if isinstance(effect, Stored):
-                self.stored[effect.record.sub] = effect.record
-            elif isinstance(effect, Examined):
-                found = {record.sub for record in effect.records}
-                assert self.wanted.pop(effect.event.id) <= found, (effect.key, self.root.views)
-            else:
-                self.asked.append(effect)
-
-    def answer(self) -> None:
-        """One of the client's messages arrives, or its answer."""
-        if not self.asked:
-            return
-        effect = self.asked.pop(int(self.rng.integers(len(self.asked))))
-        match effect:
-            case ToRoot(FetchViews(token)):
-                views = self.root.views
-                self.asked.append(lambda: self.client.fetched(token, views))
-            case ToMember(to, Accept(token, record, versions)):
-                ok = self.members[to].accept(record, versions)
-                self.asked.append(lambda: self.client.answered(token, ok))
-            case ToMember(to, Examine(token, key, event, version)):
-                found = self.members[to].examine(key, event, version)
-                self.asked.append(lambda: self.client.answered(token, found))
-            case _:
-                self.client_does(effect())
+# -- the state of a group ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(40 * EXAMPLES))
-def test_nothing_is_missed_while_members_rotation_and_depth_change(seed: int) -> None:
-    world = World(seed)
-    rng = world.rng
-    for _ in range(500):
-        choice = rng.integers(24)
-        if choice == 0:
-            world.register(int(rng.integers(16)))
-        elif choice == 1 and len(world.root._members) > 1:
-            world.send(None, world.root.deregister(int(rng.choice(sorted(world.root._members)))))
-        elif choice == 2:
-            world.send(None, world.root.rotate(int(rng.integers(5))))
-        elif choice == 3:
-            world.send(None, world.root.deepen(int(rng.integers(5))))
-        elif choice in (4, 5):
-            world.store()
-        elif choice in (6, 7):
-            world.publish()
-        elif choice <= 16:
-            world.answer()
-        else:
-            world.deliver()
-    while world.flying or world.asked:
-        world.deliver()
-        world.answer()
-    assert not world.wanted, "every event was examined"
-    assert len(world.root.views) == 1
-    view = world.root.view
-    for record in world.stored.values():
-        assert record in world.members[view.place(record.key).member].store
-    for number, member in world.members.items():
-        assert all(view.place(record.key).member == number for record in member.store), "the rest is dropped"
+def test_one_change_at_a_time_and_what_is_asked_for_meanwhile_is_the_next() -> None:
+    begun = GroupState.begun("t", GroupTree(SPACE, 0, 2), 3)
+    joining = begun.with_member(7)
+    assert [view.members for view in joining.views] == [(3,), (3, 7)]
+    both = joining.with_member(9).reshaped(rotation=2)
+    assert both.views == joining.views, "they wait"
+    after = both.committed()
+    assert [(view.version, view.members, view.tree.rotation) for view in after.views] == [
+        (2, (3, 7), 0),
+        (3, (3, 7, 9), 2),
+    ]
+    assert begun.serial < joining.serial < both.serial < after.serial
+    assert after.committed().following is None
+
+
+def test_a_state_that_does_not_change_has_no_new_serial() -> None:
+    state = GroupState.begun("t", GroupTree(SPACE, 0, 2), 3)
+    assert state.with_member(3) == state
+    assert state.reshaped(depth=2) == state
+    assert state.without_member(8) == state
+
+
+def test_the_last_view_stays_until_there_is_a_member_again() -> None:
+    state = GroupState.begun("t", GroupTree(SPACE, 0, 2), 3).without_member(3)
+    assert (state.members, [view.members for view in state.views]) == ((), [(3,)])
+    assert [view.members for view in state.with_member(9).views] == [(3,), (9,)]
+
+
+def test_a_state_survives_the_wire_and_views_have_a_digest() -> None:
+    state = GroupState.begun("t", GroupTree(SPACE, 5, 2), 3).with_member(7)
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(state), type=GroupState) == state
+    assert digest_of(state.views) != digest_of(state.committed().views)
 
 
 def test_groups_that_cannot_be_are_refused() -> None:
-    root = GroupRoot(GroupTree(SPACE, 0, 2), 3)
-    with pytest.raises(RingError, match="the last of its group"):
-        root.deregister(3)
+    state = GroupState.begun("t", GroupTree(SPACE, 0, 2), 3)
     with pytest.raises(RingError, match="not on the circle"):
-        root.register(16)
+        state.with_member(16)
     with pytest.raises(RingError, match="rotation distance"):
-        root.rotate(9)
+        state.reshaped(rotation=9)
+    with pytest.raises(RingError, match="depth"):
+        state.reshaped(depth=9)
     with pytest.raises(RingError, match="at least one member"):
         GroupView(GroupTree(SPACE, 0, 2), ())
+    with pytest.raises(RingError, match="lease"):
+        GroupRule(lease=0)
+    with pytest.raises(RingError, match="period"):
+        GroupRule(period=0)
 
 
-def test_a_dead_member_holds_up_nobody() -> None:
-    root = GroupRoot(GroupTree(SPACE, 0, 2), 3)
-    for send in root.register(7):
-        root.moved(send.to, 2)
-    assert root.view.members == (3, 7)
-    root.rotate(2)
-    root.moved(3, 3)
-    root.failed(7)
-    assert root.following is not None
-    assert root.following.members == (3,)
+# -- nodes -------------------------------------------------------------------------------------------------
+
+CIRCLE = IdSpace(256)
+MAPPING = KeyMapping(CIRCLE, {name: Intervals(name, 0, 10, 5) for name in ("x", "y")})
+IDS = [3, 40, 90, 130, 170, 220]
+FILTERS = (
+    "x < 4",
+    "x BETWEEN 3 AND 6 AND y > 2",
+    "x = 1 OR y BETWEEN 0 AND 3",
+    "name LIKE 'a%'",
+    "name = 'ab' AND x > 2",
+    "x IS NULL",
+    "TRUE",
+)
 
 
-def test_a_silent_member_is_dropped_and_a_refreshed_one_stays() -> None:
-    root = GroupRoot(GroupTree(SPACE, 0, 2), 3, lease=100)
-    for member in (7, 9):
-        for send in root.register(member, now=0):
-            assert send.to is not None
-            root.moved(send.to, root.views[-1].version)
-    while root.following is not None:
-        for member in (3, 7, 9):
-            root.moved(member, root.following.version if root.following else 0)
-    root.register(3, now=90)
-    root.register(7, now=90)
-    assert root.tick(100) == []
-    told = root.tick(120)
-    assert root.views[-1].members == (3, 7)
-    assert {send.to for send in told} == {3, 7, 9}
-    root.tick(10_000)
-    assert root._members in ({3}, {7}), "the last member stays"
+def event(rng: np.random.Generator) -> dict[str, object]:
+    given: dict[str, object] = {name: int(rng.integers(-1, 12)) for name in ("x", "y") if rng.random() < 0.8}
+    if rng.random() < 0.5:
+        given["name"] = str(rng.choice(["a", "ab", "b"]))
+    return given
+
+
+def state_of(network: RendezvousNetwork, topic: str) -> GroupState:
+    """The state at the root."""
+    key = root_key(CIRCLE, topic)
+    return next(node.roots.states[topic] for node in network.nodes.values() if node.keys.serves(key))
+
+
+def check_places(network: RendezvousNetwork, topic: str) -> None:
+    """Once everything is quiet: each subscription is stored where the view says, and nowhere else."""
+    state = state_of(network, topic)
+    assert state.following is None
+    stored = {
+        (record.key, record.sub)
+        for node in network.nodes.values()
+        for record in node.stored.records
+        if record.topic == topic and node.keys.serves(record.key)
+    }
+    wanted = {
+        (state.view.place(cell).member, interest.sub)
+        for node in network.nodes.values()
+        for interest in node.own.interests()
+        if interest.topic == topic
+        for cell in interest.cells
+    }
+    assert stored == wanted
+
+
+def test_a_topic_is_stored_among_those_who_subscribe_to_it() -> None:
+    network = RendezvousNetwork(MAPPING, IDS, 1, groups=GroupRule(depth=3))
+    for number, text in enumerate(FILTERS):
+        network.subscribe("n40", number, "t", text)
+        network.subscribe("n170", number, "t", text)
+        network.subscribe("n3", number, "u", text)
+    network.run(8)
+    assert len(network.active) == 3 * len(FILTERS)
+    assert state_of(network, "t").view.members == (40, 170)
+    assert state_of(network, "u").view.members == (3,)
+    for address, node in network.nodes.items():
+        topics = {record.topic for record in node.stored.records}
+        assert topics <= {"t"} if address in ("n40", "n170") else topics <= {"u"} if address == "n3" else not topics
+    for at in range(30):
+        network.publish(f"n{IDS[at % 6]}", "tuv"[at % 3], event(network.rng))
+    network.run(5)
+    network.check()
+    check_places(network, "t")
+
+
+def test_the_last_subscription_of_a_topic_takes_its_node_out_of_the_group() -> None:
+    network = RendezvousNetwork(MAPPING, IDS, 2, groups=GroupRule(depth=3), replicas=2)
+    for home in ("n40", "n170"):
+        network.subscribe(home, 1, "t", "x < 9")
+    network.subscribe("n40", 2, "t", "y < 9")
+    network.run(5)
+    network.unsubscribe("n40", 1)
+    network.run(5)
+    assert state_of(network, "t").view.members == (40, 170)
+    network.unsubscribe("n40", 2)
+    network.run(8)
+    assert state_of(network, "t").view.members == (170,)
+    check_places(network, "t")
+    network.unsubscribe("n170", 1)
+    network.run(5)
+    assert not sum(len(node.stored.records) for node in network.nodes.values())
+    network.subscribe("n90", 1, "t", "x < 9")
+    network.run(6)
+    assert state_of(network, "t").view.members == (90,)
+
+
+def test_a_member_that_leaves_the_ring_hands_over_what_it_stores() -> None:
+    network = RendezvousNetwork(MAPPING, IDS, 3, groups=GroupRule(depth=3))
+    for home in ("n3", "n90", "n170"):
+        for number, text in enumerate(FILTERS):
+            network.subscribe(home, number, "t", text)
+    network.run(8)
+    for number in range(len(FILTERS)):
+        network.unsubscribe("n90", number)
+    network.leave("n90")
+    for _ in range(20):
+        network.publish("n3", "t", event(network.rng))
+        network.run(0.1)
+    network.run(10)
+    assert "n90" not in network.nodes
+    network.check()
+    assert state_of(network, "t").view.members == (3, 170)
+    check_places(network, "t")
+
+
+def test_a_member_that_is_silent_is_dropped() -> None:
+    network = RendezvousNetwork(MAPPING, IDS, 4, groups=GroupRule(depth=3, lease=3_000_000), replicas=2)
+    for home in ("n3", "n90", "n170"):
+        network.subscribe(home, 1, "t", "x < 9")
+    network.run(20)
+    assert state_of(network, "t").view.members == (3, 90, 170), "they register again"
+    network.fail("n90")
+    network.run(20)
+    assert state_of(network, "t").view.members == (3, 170)
+    network.publish("n40", "t", {"x": 1})
+    network.run(8)
+    network.check()
 
 
 def test_the_rotation_is_changed_now_and_then_for_an_even_spread() -> None:
-    root = GroupRoot(GroupTree(SPACE, 0, 3), 1, period=50)
-    for member in (2, 3, 11):
-        root.register(member)
-        while root.following is not None:
-            for each in root.view.members:
-                root.moved(each, root.following.version if root.following else 0)
-    before = root.view.largest_share(range(16))
-    assert root.tick(49) == []
-    root.tick(50)
-    assert root.following is not None
-    assert root.following.largest_share(range(16)) < before
+    network = RendezvousNetwork(MAPPING, IDS, 5, groups=GroupRule(depth=3, period=10_000_000))
+    for home in IDS[:3]:
+        network.subscribe(f"n{home}", 1, "t", "x < 9")
+    network.run(5)
+    before = state_of(network, "t").view
+    network.run(30)
+    after = state_of(network, "t").view
+    assert after.version > before.version
+    assert after.largest_share(range(256)) < before.largest_share(range(256))
+    check_places(network, "t")
+
+
+def test_a_tree_is_reshaped_on_demand() -> None:
+    network = RendezvousNetwork(MAPPING, IDS, 6, groups=GroupRule(depth=3))
+    for home in IDS[:3]:
+        network.subscribe(f"n{home}", 1, "t", "x < 9")
+    network.run(6)
+    node = network.nodes["n220"]
+    network.perform(node, node.reshape("t", network.engine.now, depth=1, rotation=7))
+    network.run(6)
+    assert ("n220", Reshaped("t")) in network.effects
+    tree = state_of(network, "t").view.tree
+    assert (tree.depth, tree.rotation) == (1, 7)
+    check_places(network, "t")
+    with pytest.raises(RingError, match="depth"):
+        node.reshape("t", 0, depth=99)
+    network.perform(node, node.reshape("nobody subscribes", network.engine.now, depth=1))
+    network.run(2)
+    with pytest.raises(LocalProtocolError, match="no topic groups"):
+        RendezvousNetwork(MAPPING, IDS, 6).nodes["n3"].reshape("t", 0, depth=1)
+
+
+@pytest.mark.parametrize("groups", [None, GroupRule(depth=2)])
+def test_general_topics_stand_for_their_leaves_and_an_event_comes_once(groups: GroupRule | None) -> None:
+    topics = TopicTree({"news": ["sports", "politics"], "sports": ["tennis", "chess"]})
+    network = RendezvousNetwork(MAPPING, IDS, 7, groups=groups, topics=topics)
+    for number, topic in enumerate(("news", "sports", "tennis", "politics"), 1):
+        network.subscribe("n40", number, topic, "x < 5")
+    network.run(8)
+    for at, topic in enumerate(("sports", "chess", "politics", "golf")):
+        network.perform(network.nodes["n3"], network.nodes["n3"].publish(topic, {"x": at}, network.engine.now)[1])
+    network.run(6)
+    got = sorted((e.event.attributes["x"], e.number) for _, e in network.effects if isinstance(e, Delivered))
+    assert got == [(0, 1), (0, 2), (0, 3), (1, 1), (1, 2), (2, 1), (2, 4)]
+
+
+def test_a_subscription_to_several_topics_is_complete_when_all_have_it() -> None:
+    network = RendezvousNetwork(MAPPING, IDS, 8, groups=GroupRule(depth=2))
+    node = network.nodes["n40"]
+    network.perform(node, node.subscribe(1, ("t", "u"), "x < 5", 0))
+    network.run(5)
+    assert ("n40", Subscribed(1)) in network.effects
+    for topic in ("t", "u", "v"):
+        network.perform(network.nodes["n3"], network.nodes["n3"].publish(topic, {"x": 1}, network.engine.now)[1])
+    network.perform(network.nodes["n3"], network.nodes["n3"].publish(("t", "u"), {"x": 2}, network.engine.now)[1])
+    network.run(5)
+    assert sorted(e.event.attributes["x"] for _, e in network.effects if isinstance(e, Delivered)) == [1, 1, 2]
+
+
+CLIENTS = ("n3", "n90", "n170")
+
+
+def churn(seed: int, replicas: int, sharing: Sharing = Sharing.NONE) -> None:
+    """Three nodes have clients; others come and go and, with replicas, die; trees change while events flow."""
+    rule = GroupRule(depth=int(seed % 4), rotation=int(seed % 3) * 5, remap=bool(seed % 2), lease=8_000_000)
+    network = RendezvousNetwork(
+        MAPPING, IDS, seed, replicas=replicas, groups=rule, sharing=SharingRule(sharing, nodes=3, threshold=3)
+    )
+    rng, number, quiet = network.rng, 0, 0.0
+    for _ in range(60):
+        choice = int(rng.integers(12))
+        home = str(rng.choice(CLIENTS))
+        others = sorted(set(network.nodes) - set(CLIENTS))
+        settled = all(node.keys.after is not None for node in network.nodes.values())
+        node = network.nodes[home]
+        topic = str(rng.choice(["t", "u"]))
+        if choice < 3:
+            number += 1
+            network.subscribe(home, number, topic, str(rng.choice(FILTERS)))
+        elif choice == 3 and network.active:
+            gone = sorted(network.active)[int(rng.integers(len(network.active)))]
+            network.unsubscribe(*gone)
+        elif choice in (4, 5):
+            change = {"rotation": int(rng.integers(32))} if choice == 4 else {"depth": int(rng.integers(6))}
+            network.perform(node, node.reshape(topic, network.engine.now, **change))
+            for at in range(8):  # subscriptions on their way while the view changes
+                number += 1
+                network.subscribe(CLIENTS[at % 3], number, topic, str(rng.choice(FILTERS)))
+                network.run(0.02)
+        elif choice == 6 and len(network.nodes) < 9:
+            new = int(rng.integers(256))
+            if f"n{new}" not in network.nodes:
+                network.join(new, home)
+        elif choice == 7 and others and settled:
+            network.leave(str(rng.choice(others)))
+        elif choice == 8 and others and settled and replicas > 1 and quiet > 8:
+            network.fail(str(rng.choice(others)))
+            quiet = 0.0
+        for _ in range(int(rng.integers(1, 4))):
+            network.publish(str(rng.choice(CLIENTS)), str(rng.choice(["t", "u"])), event(rng))
+            network.run(0.03)
+        pause = float(rng.choice([0.02, 0.2, 1.0, 2.0]))
+        quiet += pause
+        network.run(pause)
+    network.run(60)
+    network.check()
+    for at in range(10):
+        network.publish(CLIENTS[at % 3], "tu"[at % 2], event(rng))
+    network.run(10)
+    network.check()
+    for topic in ("t", "u"):
+        assert state_of(network, topic).following is None
+
+
+@pytest.mark.parametrize("seed", range(5 * EXAMPLES))
+def test_nothing_is_missed_while_members_trees_and_nodes_change(seed: int) -> None:
+    churn(seed, 1)
+
+
+@pytest.mark.parametrize("seed", range(100, 100 + 3 * EXAMPLES))
+def test_nothing_is_missed_with_fewer_deaths_than_copies(seed: int) -> None:
+    churn(seed, 3)
+
+
+@pytest.mark.parametrize("sharing", [Sharing.REPLICATION, Sharing.PARTITION])
+def test_nothing_is_missed_while_members_share_their_load(sharing: Sharing) -> None:
+    churn(200, 2, sharing)

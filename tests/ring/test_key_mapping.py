@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,6 +16,8 @@ from weft.errors import FilterTooComplexError, RingError
 from weft.language.ast import Filter
 from weft.language.meaning import matches
 from weft.language.text import parse
+from weft.model.schema import Attribute
+from weft.model.value import Type
 from weft.ring.identifiers import IdSpace
 from weft.ring.intervals import Intervals
 from weft.ring.key_mapping import KeyMapping, Selection, Semantics, partially_matches
@@ -86,6 +90,42 @@ def test_an_end_that_is_excluded_needs_no_interval_of_its_own() -> None:
     rng = np.random.default_rng(1)
     assert len(mapping.of_subscription("t", normalize(parse("a >= 10 AND a < 20")), rng)) == 1
     assert len(mapping.of_subscription("t", normalize(parse("a >= 10 AND a <= 20")), rng)) == 2
+
+
+DAYS = Intervals.of_attribute(Attribute("at", Type.TIMESTAMP, low=datetime(2026, 1, 1), high=datetime(2026, 1, 11)), 10)
+
+
+@pytest.mark.parametrize(
+    ("text", "stored"),
+    [
+        ("at >= TIMESTAMP '2026-01-02' AND at < TIMESTAMP '2026-01-04'", 2),
+        ("at BETWEEN TIMESTAMP '2026-01-02' AND TIMESTAMP '2026-01-04'", 3),
+        ("at > TIMESTAMP '2026-01-09T12:00:00Z'", 2),
+        ("at = TIMESTAMP '2026-01-05'", 1),
+        ("at < TIMESTAMP '2025-01-01'", 1),
+        ("at IN (TIMESTAMP '2026-01-05', TIMESTAMP '2026-01-07T23:59:59.999999Z')", 2),
+        ("at > 3", 1),  # of another type: the "any" key
+        ("at = 3 OR at = 'x'", 2),
+    ],
+)
+def test_timestamps_are_placed_by_intervals_and_what_matches_shares_a_key(text: str, stored: int) -> None:
+    mapping = KeyMapping(SPACE, {"at": DAYS})
+    keys = mapping.of_subscription("t", normalize(parse(text)), np.random.default_rng(1))
+    assert len(keys) == stored
+    moments = [datetime(2025, 12, 30) + timedelta(hours=6 * n, microseconds=n % 2) for n in range(60)]
+    for value in (
+        *moments,
+        *(each.replace(tzinfo=UTC) for each in moments),
+        datetime(2026, 1, 7, 23, 59, 59, 999999),
+        3,
+        4.5,
+        "x",
+    ):
+        visited = mapping.of_event("t", {"at": value})
+        if matches(parse(text), {"at": value}):
+            assert keys & visited, value
+    share = mapping.share("at", normalize(parse("at < TIMESTAMP '2026-01-04'")).boxes[0].sets["at"])
+    assert share == pytest.approx(0.3)
 
 
 def test_proportional_selection_prefers_narrow_ranges() -> None:

@@ -59,12 +59,6 @@ class FrameReader:
         part += view[at:]
         return frames
 
-    def missing(self, data: bytes) -> int:
-        """How many bytes of this data belong to the frame that is being read, or to its length."""
-        head = (bytes(self._part[:4]) + data)[:4]
-        size = 4 + _LENGTH.unpack(head)[0] if len(head) == 4 else 4
-        return min(len(data), size - len(self._part))
-
     @property
     def between(self) -> bool:
         """Whether everything received was complete frames: a connection that ends otherwise was cut."""

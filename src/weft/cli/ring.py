@@ -44,13 +44,34 @@ def serve(  # noqa: PLR0913, PLR0917 - a command has its options
         typer.Option(
             "--interval",
             metavar="NAME=LOW:HIGH:COUNT",
-            help="Place filters by this attribute, its values divided into COUNT intervals; may be repeated.",
+            help="Place filters by this attribute, its values divided into COUNT intervals; LOW..HIGH for timestamps; "
+            "may be repeated.",
             show_default=False,
         ),
     ] = None,
     replicas: Annotated[
         int, typer.Option("--replicas", metavar="N", min=1, help="How many nodes store each subscription.")
     ] = 2,
+    topic: Annotated[
+        str,
+        typer.Option(
+            "--topic",
+            metavar="NAME",
+            help="The attribute whose values are topics: each is stored at the nodes that subscribe to it.",
+            show_default=False,
+        ),
+    ] = "",
+    depth: Annotated[int, typer.Option("--depth", metavar="N", min=0, help="Depth of a topic group's tree.")] = 4,
+    rotate: Annotated[
+        float | None,
+        typer.Option(
+            "--rotate",
+            metavar="SECONDS",
+            min=0.1,
+            help="How often a group looks for a rotation of its tree that spreads subscriptions more evenly.",
+            show_default=False,
+        ),
+    ] = None,
     name: Annotated[
         str, typer.Option("--name", metavar="NAME", help="The name of this broker.", show_default=False)
     ] = "",
@@ -59,8 +80,8 @@ def serve(  # noqa: PLR0913, PLR0917 - a command has its options
 ) -> None:
     """Run a broker that is a node of a ring, until it is interrupted.
 
-    Clients connect to any node and get what is published at any other. All nodes need the same intervals, replicas and
-    key.
+    Clients connect to any node and get what is published at any other. All nodes need the same intervals, replicas,
+    topic, depth and key.
 
     \b
     Example:
@@ -73,7 +94,8 @@ def serve(  # noqa: PLR0913, PLR0917 - a command has its options
     flags = {"data": data, "memory": memory or None, "listen": None if listen is None else [listen]}
     given: dict[str, Any] = {path: value for path, value in flags.items() if value is not None}
     config = load_config(None, os.environ, given).config
-    serve_ring(config, ring_config(ring, join or (), interval or (), replicas, key), name)
+    made = ring_config(ring, join or (), interval or (), replicas, key, topic=topic, depth=depth, rotate=rotate)
+    serve_ring(config, made, name)
 
 
 @app.command()

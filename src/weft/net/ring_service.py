@@ -27,30 +27,36 @@ from weft.net.server_connection import ServerConnection
 from weft.ring.bridge import RING, BridgeClosed, BridgeEffect, RingBridge, ToBroker
 from weft.ring.chord import ChordNode
 from weft.ring.codec import RingFrame
+from weft.ring.group_state import GroupRule
 from weft.ring.identifiers import IdSpace
 from weft.ring.intervals import Intervals
 from weft.ring.key_mapping import KeyMapping
 from weft.ring.messages import Address as NodeAddress
 from weft.ring.rendezvous import RendezvousNode, RingSettings
 from weft.ring.rendezvous_messages import JoinedRing, JoiningFailed, LeftRing, RingEffect, RingSend
+from weft.ring.topic_attribute import TopicAttribute
 from weft.routing.table import About
 
 SPACE = IdSpace(1 << 32)
 _TICK = 0.1  # seconds
 _BEAT = 2.0
 _AGAIN = 1.0  # seconds until a node that could not join tries again, or a link that has ended begins anew
+_LEASE = 60_000_000  # microseconds for which a member of a group may be silent
 _LEAVING = 10.0  # seconds that a node has to hand its keys over
 
 
 @dataclass(frozen=True, slots=True)
 class RingConfig:
-    """A node's part of a ring. `intervals` and `replicas` are the same at all nodes."""
+    """A node's part of a ring. All but where it listens and whom it joins is the same at all nodes."""
 
     listen: Address = field(default_factory=lambda: Address("weft", "127.0.0.1", 0))
     join: tuple[str, ...] = ()  # addresses of nodes to try; none to begin a ring
     intervals: tuple[Intervals, ...] = ()
     replicas: int = 2
     key: bytes = b""
+    topic: str = ""  # the attribute whose values are topics, each with a group; without it there are no groups
+    depth: int = 4  # of a new group's tree
+    rotate: float | None = None  # seconds between two looks for a better rotation distance
     server_tls: ssl.SSLContext | None = None
     client_tls: ssl.SSLContext | None = None
 
@@ -59,12 +65,25 @@ class RingConfig:
             raise OptionError("a ring that other machines can reach needs a key: --ring-key FILE")
         if self.listen.unix:
             raise OptionError("a ring listens on a host and a port; a Unix socket cannot be reached by other nodes")
+        if self.groups is None and self.rotate is not None:
+            raise OptionError("only topic groups are rotated; name the topics' attribute, too: --topic NAME")
+        if self.groups is not None:
+            self.groups.tree(SPACE, self.topic)  # raises RingError
+
+    @property
+    def groups(self) -> GroupRule | None:
+        """How topic groups are stored, if there are any."""
+        if not self.topic:
+            return None
+        period = None if self.rotate is None else max(1, round(self.rotate * 1_000_000))
+        return GroupRule(self.depth, lease=_LEASE, period=period)
 
     @property
     def agreement(self) -> str:
         """What all nodes must have alike."""
-        cuts = [f"{each.attribute} from {each.low:g} to {each.high:g} in {each.count}" for each in self.intervals]
-        return f"{self.replicas} replicas and intervals of {', '.join(sorted(cuts)) or 'no attribute'}"
+        cuts = [f"{each.attribute} from {' to '.join(each.bounds)} in {each.count}" for each in self.intervals]
+        topics = f", and topic groups by {self.topic} of depth {self.depth}" if self.topic else ""
+        return f"{self.replicas} replicas and intervals of {', '.join(sorted(cuts)) or 'no attribute'}{topics}"
 
 
 class NodeReport(msgspec.Struct, frozen=True, tag=True):
@@ -85,6 +104,7 @@ class NodeReport(msgspec.Struct, frozen=True, tag=True):
     received: int  # events for its own clients
     waiting: int  # events on their way
     lost: int  # messages that could not be sent
+    topics: list[str] = []  # whose groups it is a member of
 
 
 class _BrokerPipe(asyncio.Transport):
@@ -162,7 +182,9 @@ class RingService:
         port = await self._transport.listen(config.listen.host, config.listen.port, config.server_tls)
         address = str(config.listen.at(port))
         mapping = KeyMapping(SPACE, {each.attribute: each for each in config.intervals})
-        settings = RingSettings(mapping, replicas=config.replicas, reissue=60_000_000, confirmed=True)
+        settings = RingSettings(
+            mapping, replicas=config.replicas, reissue=60_000_000, confirmed=True, groups=config.groups
+        )
         chord = ChordNode(SPACE, address, successors=max(4, config.replicas + 2))
         rendezvous = RendezvousNode(chord, settings, np.random.default_rng(secrets.randbits(64)))
         codec = self._node.core.table.codec
@@ -173,7 +195,7 @@ class RingService:
             assert isinstance(item, Filter)
             return item
 
-        self.bridge = RingBridge(rendezvous, secrets.token_hex(16), everything, decode)
+        self.bridge = RingBridge(rendezvous, secrets.token_hex(16), everything, decode, TopicAttribute(config.topic))
         self._node.lines.info("ring", address=address, id=chord.me.id)
         if config.join:
             self._join()
@@ -318,6 +340,7 @@ class RingService:
             received=self.bridge.received,
             waiting=self.bridge.waiting,
             lost=self._transport.lost,
+            topics=list(node.topics),
         )
 
 

@@ -18,6 +18,7 @@ import msgspec
 from weft.broker.frames import FrameReader, joined
 from weft.errors import OptionError, RemoteProtocolError
 from weft.net.addresses import Address
+from weft.net.first_frame import LeadingFrame
 from weft.ring.codec import RingFrame, RingReader, encode_ring
 from weft.ring.messages import Address as NodeAddress
 from weft.ring.messages import NodeRef
@@ -198,7 +199,7 @@ class _Incoming(asyncio.Protocol):
 
     def __init__(self, ring: RingTransport) -> None:
         self._ring = ring
-        self._first: FrameReader | None = FrameReader(_GREETING)
+        self._first: LeadingFrame | None = LeadingFrame(_GREETING)
         self._reader = RingReader()
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -219,13 +220,12 @@ class _Incoming(asyncio.Protocol):
         except (RemoteProtocolError, ValueError):
             self.cut()
 
-    def _greeted(self, first: FrameReader, data: bytes) -> bytes:
+    def _greeted(self, first: LeadingFrame, data: bytes) -> bytes:
         """What follows the greeting."""
-        size = first.missing(data)
-        frames = first.feed(data[:size])
-        if not frames:
+        frame = first.feed(data)
+        if frame is None:
             return b""
-        greeting = _greeting(frames[0])
+        greeting = _greeting(frame)
         self._first = None
         if self._timer is not None:
             self._timer.cancel()
@@ -235,7 +235,7 @@ class _Incoming(asyncio.Protocol):
             self._transport.write(joined([_encode(RingRefusal(refusal)) if refusal else self._ring.report()]))
             self._transport.close()
             return b""
-        return data[size:]
+        return first.rest
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         """It is gone."""

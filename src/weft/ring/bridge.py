@@ -45,10 +45,10 @@ from weft.ring.rendezvous_messages import (
     RingSend,
     Subscribed,
 )
+from weft.ring.topic_attribute import TopicAttribute
 
 RING = "ring"  # the neighbour's name, as the broker knows it
 _REMEMBERED = 100_000  # events that were stored, so that none is stored twice
-_TOPIC = ""  # all events and subscriptions of a ring of brokers share one topic
 
 _head = msgspec.msgpack.Decoder(Head).decode
 _encode = msgspec.msgpack.Encoder().encode
@@ -84,11 +84,19 @@ BridgeEffect = ToBroker | BridgeClosed | RingSend
 
 class RingBridge:
     """Between one broker and one node of a ring. `everything` is the item that wants every event, as the broker's table
-    encodes it, and `decode` reads an item.
+    encodes it, and `decode` reads an item. `topics` says which topics events and subscriptions belong to.
     """
 
-    def __init__(self, node: RendezvousNode, log_id: str, everything: bytes, decode: Callable[[bytes], Filter]) -> None:
+    def __init__(
+        self,
+        node: RendezvousNode,
+        log_id: str,
+        everything: bytes,
+        decode: Callable[[bytes], Filter],
+        topics: TopicAttribute | None = None,
+    ) -> None:
         self.node = node
+        self._topics = topics or TopicAttribute()
         self._log_id = log_id  # the bridge's own, a new one for each process
         self._everything = everything
         self._decode = decode
@@ -232,7 +240,8 @@ class RingBridge:
             self._items[wire] = item_hash(body)
             self._highest = max(self._highest, wire)
             waiting.add(wire)
-            effects += self.ring(self.node.subscribe(wire, _TOPIC, self._decode(body), now))
+            wanted = self._decode(body)
+            effects += self.ring(self.node.subscribe(wire, self._topics.of_filter(wanted), wanted, now))
         for wire in message.drop:
             del self._items[wire]
             effects += self.ring(self.node.unsubscribe(wire, now))
@@ -246,7 +255,8 @@ class RingBridge:
         self._flying[event.offset] = False
         self.published += 1
         event_id = EventId(self._source, event.offset)
-        return self.ring(self.node.publish(_TOPIC, head.attributes, now, event_id, body)[1])
+        topics = self._topics.of_event(head.attributes)
+        return self.ring(self.node.publish(topics, head.attributes, now, event_id, body)[1])
 
     # -- the ring --------------------------------------------------------------------------------------
 

@@ -1,94 +1,256 @@
-"""A subscriber or publisher of a topic group. Law: it asks the root for the views first, and starts again whenever a
-member says that they are out of date; so it stores, and looks, where the group is now.
+"""A subscriber and publisher of topic groups. Law: after every round of stores or visits the root is asked whether the
+views are still those that were used; if not, the round is repeated with the new ones. (003, 3.2)
+
+A subscription is stored in all views that hold, an event visits the places of the first. If the root says afterwards
+that nothing has changed, a subscription that was stored is part of every later change, and an event has met all that
+was stored before it. So nobody else needs to know which view a message was sent for, and no node has to be told before
+a view is used. The paper's publishers ask the root first; asking afterwards takes as many messages and is safe.
+
+The member of a group that stores a key is named by its identifier, and a message for it goes to whoever owns that
+identifier: the member itself, or after its death or leave the next node, which has been handed or has copies of what
+was there. What holds for keys on a ring thus holds for groups.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING
 
-from weft.ring.group_messages import (
-    Accept,
-    ClientEffect,
-    Examine,
-    Examined,
-    FetchViews,
-    Stored,
-    ToMember,
-    ToRoot,
-)
+from weft.ring.group_messages import Deregister, FetchViews, Register, Reshape, Views
 from weft.ring.group_placement import GroupView
+from weft.ring.group_state import GroupRule, root_key
 from weft.ring.identifiers import Key
-from weft.ring.messages import Token
-from weft.ring.rendezvous_messages import Publication, Record
+from weft.ring.placement import Ended, Interest
+from weft.ring.rendezvous_messages import AskLoad, LoadIs, Publication, Remove, RingEffect, Store, Visit
+from weft.ring.requests import Answer, Countdown, Then
 
+if TYPE_CHECKING:
+    from weft.ring.rendezvous import RendezvousNode
 
-@dataclass(slots=True)
-class _Job:
-    """A record to be stored, or an event to be examined under a key."""
+Fetched = Callable[[tuple[GroupView, ...], int], list[RingEffect]]
 
-    key: Key
-    record: Record | None = None
-    event: Publication | None = None
-    waiting: int = 0  # answers of members
-    refused: bool = False
+_MOST_KNOWN = 10_000  # topics whose views are remembered
 
 
 class GroupClient:
-    """What a node stores in and publishes to one group; methods return what is to be sent.
+    """What a node stores in and publishes to topic groups."""
 
-    >>> client = GroupClient()
-    >>> client.publish(Key(3), Publication(("n1", 1), "t", {}))
-    [ToRoot(message=FetchViews(token=1))]
-    """
+    def __init__(self, node: RendezvousNode, rule: GroupRule) -> None:
+        self._node = node
+        self._space = node.chord.space
+        self._lease = rule.lease
+        self._known: dict[str, tuple[tuple[GroupView, ...], bytes]] = {}
+        self._fetches: dict[str, list[Fetched]] = {}  # who asked while an answer was awaited
+        self._registered: dict[str, int] = {}  # topics, and when
 
-    def __init__(self) -> None:
-        self._jobs: dict[Token, _Job] = {}
-        self._next = 0
+    def views(self, topic: str) -> tuple[GroupView, ...]:
+        """The views of a topic's group that were heard of last."""
+        return self._known.get(topic, ((), b""))[0]
 
-    def store(self, record: Record) -> list[ClientEffect]:
-        """Store a record; `Stored` follows."""
-        return self._begin(_Job(record.key, record=record))
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics that this node is a member of."""
+        return tuple(sorted(self._registered))
 
-    def publish(self, key: Key, event: Publication) -> list[ClientEffect]:
-        """Find who wants an event under a key; `Examined` follows."""
-        return self._begin(_Job(key, event=event))
+    # -- subscriptions ---------------------------------------------------------------------------------
 
-    def _begin(self, job: _Job) -> list[ClientEffect]:
-        self._next += 1
-        token = Token(self._next)
-        self._jobs[token] = job
-        return [ToRoot(FetchViews(token))]
+    def store(self, interest: Interest, now: int, then: Ended, wanted: Callable[[], bool]) -> list[RingEffect]:
+        """Join the group, and store a subscription in it."""
 
-    def fetched(self, token: Token, views: Sequence[GroupView]) -> list[ClientEffect]:
-        """The root's answer: a record goes to its place in every view, an event to its place in the first."""
-        job = self._jobs.get(token)
-        if job is None or job.waiting:
-            return []  # an answer that came twice
-        if job.event is not None:
-            job.waiting = 1
-            place = views[0].place(job.key).member
-            return [ToMember(place, Examine(token, job.key, job.event, views[0].version))]
-        assert job.record is not None
-        versions = tuple(view.version for view in views)
-        places = dict.fromkeys(view.place(job.key).member for view in views)
-        job.waiting, job.refused = len(places), False
-        return [ToMember(place, Accept(token, job.record, versions)) for place in places]
+        def registered(ok: bool, now: int) -> list[RingEffect]:
+            if not ok:
+                return then(False, now)
+            return self._fetch(interest.topic, now, lambda views, now: self._store(interest, views, now, then, wanted))
 
-    def answered(self, token: Token, answer: bool | tuple[Record, ...] | None) -> list[ClientEffect]:
-        """A member's answer; False and None mean that the view was out of date, or that the member is dead."""
-        job = self._jobs.get(token)
-        if job is None:
+        return self._register(interest.topic, now, registered, wanted)
+
+    def _store(
+        self, interest: Interest, views: tuple[GroupView, ...], now: int, then: Ended, wanted: Callable[[], bool]
+    ) -> list[RingEffect]:
+        if not wanted():
+            return then(False, now)
+        if not views:  # the root has died with all copies of its state: begin again
+            self._registered.pop(interest.topic, None)
+            self._node.later(now, lambda now: self.store(interest, now, then, wanted))
             return []
-        job.waiting -= 1
-        job.refused |= answer is False or answer is None
-        if job.waiting:
+        places = _places(interest, views)
+        interest.places.update(places)
+
+        def checked(found: tuple[GroupView, ...], now: int) -> list[RingEffect]:
+            if found == views:
+                return then(True, now)
+            effects = self._store(interest, found, now, then, wanted)
+            for place in sorted(places.keys() - _places(interest, found).keys()):  # it may have come too late to move
+                message = lambda token, at=place: Remove(token, at, interest.sub, views[-1].version)  # noqa: E731
+                effects += self._node.until_done(place, message, lambda *_: [], now)
+            return effects
+
+        def stored(ok: bool, now: int) -> list[RingEffect]:
+            return self._fetch(interest.topic, now, checked) if ok else then(False, now)
+
+        done = Countdown(len(places), stored)
+        effects: list[RingEffect] = []
+        for place, version in sorted(places.items()):
+            record = interest.record(place, version)
+            effects += self._node.until_done(
+                place,
+                lambda token, record=record: Store(token, record.key, (record,)),  # type: ignore[misc]
+                done,
+                now,
+                wanted,
+            )
+        return [*effects, *done.start(now)]
+
+    def remove(self, interest: Interest, now: int, then: Ended) -> list[RingEffect]:
+        """Remove a subscription from wherever it was stored; done once no change of views can bring it back."""
+
+        def fetched(views: tuple[GroupView, ...], now: int) -> list[RingEffect]:
+            places = interest.places | {view.place(cell).member for view in views for cell in interest.cells}
+
+            def checked(found: tuple[GroupView, ...], now: int) -> list[RingEffect]:
+                if found == views and len(views) < 2:
+                    return then(True, now)
+                self._node.later(now, lambda now: self.remove(interest, now, then))
+                return []
+
+            done = Countdown(len(places), lambda _, now: self._fetch(interest.topic, now, checked))
+            effects: list[RingEffect] = []
+            for place in sorted(places):
+                effects += self._node.until_done(
+                    place,
+                    lambda token, place=place: Remove(token, place, interest.sub),  # type: ignore[misc]
+                    done,
+                    now,
+                )
+            return [*effects, *done.start(now)]
+
+        return self._fetch(interest.topic, now, fetched)
+
+    # -- events ----------------------------------------------------------------------------------------
+
+    def visit(self, event: Publication, cells: Collection[Key], now: int, then: Ended) -> list[RingEffect]:
+        """Visit the members that store the event's keys."""
+        known = self._known.get(event.topic)
+        if known is not None:
+            return self._visit(event, cells, known[0], now, then)
+        return self._fetch(event.topic, now, lambda views, now: self._visit(event, cells, views, now, then))
+
+    def _visit(
+        self, event: Publication, cells: Collection[Key], views: tuple[GroupView, ...], now: int, then: Ended
+    ) -> list[RingEffect]:
+        places = {view.place(cell).member for view in views[:1] for cell in cells}
+
+        def checked(found: tuple[GroupView, ...], now: int) -> list[RingEffect]:
+            return then(True, now) if found[:1] == views[:1] else self._visit(event, cells, found, now, then)
+
+        done = Countdown(len(places), lambda _, now: self._fetch(event.topic, now, checked))
+        effects: list[RingEffect] = []
+        for place in sorted(places):
+            effects += self._node.until_done(
+                place,
+                lambda token, place=place: Visit(token, place, event),  # type: ignore[misc]
+                done,
+                now,
+            )
+        return [*effects, *done.start(now)]
+
+    # -- the root --------------------------------------------------------------------------------------
+
+    def _fetch(self, topic: str, now: int, then: Fetched) -> list[RingEffect]:
+        """The views as they are after this call: who asks while an answer is awaited gets the next one."""
+        if topic in self._fetches:
+            self._fetches[topic].append(then)
             return []
-        del self._jobs[token]
-        if job.refused:
-            return self._begin(_Job(job.key, job.record, job.event))
-        if job.record is not None:
-            return [Stored(job.record)]
-        assert job.event is not None
-        assert isinstance(answer, tuple)
-        return [Examined(job.key, job.event, answer)]
+        return self._ask_root(topic, now, [then])
+
+    def _ask_root(self, topic: str, now: int, asking: list[Fetched]) -> list[RingEffect]:
+        self._fetches[topic] = []
+        views, digest = self._known.get(topic, ((), b""))
+        key = root_key(self._space, topic)
+
+        def fetched(answer: Answer, now: int) -> list[RingEffect]:
+            assert isinstance(answer, Views)
+            found = views if answer.views is None else answer.views
+            self._known.pop(topic, None)
+            self._known[topic] = found, digest if answer.views is None else answer.digest
+            while len(self._known) > _MOST_KNOWN:
+                del self._known[next(iter(self._known))]
+            waiting = self._fetches.pop(topic)
+            effects = self._ask_root(topic, now, waiting) if waiting else []
+            for then in asking:
+                effects += then(found, now)
+            return effects
+
+        return self._node.until_done(key, lambda token: FetchViews(token, key, topic, digest), fetched, now)
+
+    def _register(self, topic: str, now: int, then: Ended, wanted: Callable[[], bool]) -> list[RingEffect]:
+        if topic in self._registered:
+            return then(True, now)
+        key, me = root_key(self._space, topic), self._node.me.id
+
+        def registered(answer: Answer, now: int) -> list[RingEffect]:
+            if answer is not False:
+                self._registered[topic] = now
+            return then(answer is not False, now)
+
+        return self._node.until_done(key, lambda token: Register(token, key, topic, me), registered, now, wanted)
+
+    def ask_loads(self, now: int, then: Then) -> list[RingEffect]:
+        """Ask the members that are registered at the same region server, once each."""
+        effects: list[RingEffect] = []
+        for peer in self.peers():
+
+            def heard(answer: Answer, now: int, peer: Key = peer) -> list[RingEffect]:
+                known = isinstance(answer, LoadIs) and answer.node.id == peer  # else it is dead, and another answers
+                return then(answer if known else False, now)
+
+            effects += self._node.until_done(peer, AskLoad, heard, now, lambda: False)
+        return effects
+
+    def peers(self) -> list[Key]:
+        """Other members of this node's groups in the smallest region of each that has some."""
+        me, found = self._node.me.id, set[Key]()
+        for topic in self._registered:
+            for view in self.views(topic)[:1]:
+                found.update(view.peers(me))
+        return sorted(found)
+
+    def unused(self, topic: str, now: int) -> list[RingEffect]:
+        """Leave a group."""
+        if self._registered.pop(topic, None) is None:
+            return []
+        return self._deregister(topic, now, lambda *_: [], lambda: topic not in self._registered)
+
+    def _deregister(self, topic: str, now: int, then: Ended, wanted: Callable[[], bool]) -> list[RingEffect]:
+        key, me = root_key(self._space, topic), self._node.me.id
+        done = Countdown(1, then)
+        return self._node.until_done(key, lambda token: Deregister(token, key, topic, me), done, now, wanted)
+
+    def reshape(self, topic: str, depth: int | None, rotation: int | None, now: int, then: Ended) -> list[RingEffect]:
+        """Give a group's tree another depth or rotation distance. A group that does not exist stays away."""
+        key, done = root_key(self._space, topic), Countdown(1, then)
+        return self._node.until_done(key, lambda token: Reshape(token, key, topic, depth, rotation), done, now)
+
+    def tick(self, now: int) -> list[RingEffect]:
+        """Register again before the lease is over."""
+        effects: list[RingEffect] = []
+        if self._lease is None:
+            return effects
+        for topic in [topic for topic, since in self._registered.items() if now - since >= self._lease // 3]:
+            del self._registered[topic]
+            effects += self._register(topic, now, lambda *_: [], lambda topic=topic: self._node.own.uses(topic))  # type: ignore[misc]
+        return effects
+
+    def leave(self, now: int, then: Ended) -> list[RingEffect]:
+        """Leave all groups; what this node stores for them is handed over like all of its keys."""
+        topics, self._registered = list(self._registered), {}
+        done = Countdown(len(topics), then)
+        effects: list[RingEffect] = []
+        for topic in topics:
+            effects += self._deregister(topic, now, done, lambda: True)
+        return [*effects, *done.start(now)]
+
+
+def _places(interest: Interest, views: tuple[GroupView, ...]) -> dict[Key, int]:
+    """The members that store a subscription, and the newest version of a view in which they do."""
+    return {view.place(cell).member: view.version for view in views for cell in interest.cells}  # versions ascend

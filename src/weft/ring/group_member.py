@@ -1,111 +1,75 @@
-"""A member of a topic group: it stores records for views, moves them, and examines events. Law: it refuses what was
-sent by somebody whose view is out of date, so that nobody stores or looks where nothing is any more.
+"""What a node stores for topic groups, and how it moves. Law: a shift is answered when all that was stored for the view
+is stored for the next one, too.
+
+Nothing is taken away by a shift: the old view stays complete until the root has made the next one hold alone. Then
+what was stored for earlier views only is dropped.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from weft.ring.group_messages import Commit, Give, Given, Moved, SendTo
-from weft.ring.group_messages import Move as MoveMessage
+import msgspec
+
+from weft.ring.group_messages import Settle, Shift
 from weft.ring.group_placement import GroupView
 from weft.ring.identifiers import Key
-from weft.ring.record_store import RecordStore
-from weft.ring.rendezvous_messages import Publication, Record, RingSub
+from weft.ring.rendezvous_messages import Record, RingEffect, Store
+from weft.ring.requests import Countdown, Then
+
+if TYPE_CHECKING:
+    from weft.ring.rendezvous import RendezvousNode
+
+_BATCH = 1_000  # records in a message
 
 
 class GroupMember:
-    """The part of a node that belongs to one group."""
+    """The part of a node that stores for groups."""
 
-    def __init__(self, id: int, store: RecordStore, view: GroupView | None = None) -> None:
-        self.id = Key(id)
-        self.store = store
-        self._view = view  # the last that was committed; None before a new member's first
-        self._following: GroupView | None = None
-        self._newest = 0  # the newest version that something was stored for
-        self._awaited: set[Key] = set()  # members that have not acknowledged what was given to them
+    def __init__(self, node: RendezvousNode) -> None:
+        self._node = node
+        self._shifting: dict[tuple[Key, str, GroupView], list[Then]] = {}  # who waits
 
-    def _versions(self) -> set[int]:
-        return {view.version for view in (self._view, self._following) if view is not None}
-
-    def accept(self, record: Record, versions: Sequence[int]) -> bool:
-        """Store a record whose sender knows views of these versions; refused if there is another that it must know."""
-        newest = max(self._versions(), default=0)
-        if newest > max(versions):
-            return False
-        settled = self._view is not None and self._following is None and self._view.version == max(versions)
-        if not settled or self._is_mine(record.key, self._view):  # else the sender stores it in the other view, too
-            self.store.add(record)
-            self._newest = max(self._newest, *versions)
-        return True
-
-    def discard(self, key: Key, sub: RingSub) -> None:
-        """Forget a record."""
-        self.store.discard(key, sub)
-
-    def examine(self, key: Key, event: Publication, version: int) -> tuple[Record, ...] | None:
-        """The records under a key that want an event; None if the sender's view is out of date."""
-        if self._view is not None and version < self._view.version:
-            return None
-        return tuple(self.store.match(key, event))
-
-    def receive(self, sender: Key | None, message: MoveMessage | Give | Given | Commit) -> list[SendTo]:
-        """A message of the root (None) or another member."""
-        match message:
-            case MoveMessage(view, following):
-                return self._move(view, following)
-            case Give(version, records):
-                self._newest = max(self._newest, version)
-                for record in records:
-                    self.store.add(record)
-                return [SendTo(sender, Given(version))]
-            case Given(version):
-                if sender is not None and self._following is not None and version == self._following.version:
-                    self._awaited.discard(sender)
-                    return self._moved_if_all()
-                return []
-            case Commit(view):
-                self._commit(view)
-                return []
-        raise AssertionError(message)
-
-    def _move(self, view: GroupView, following: GroupView) -> list[SendTo]:
-        """Give each record to the member that it belongs to in the next view, and keep it until that one holds."""
-        self._view, self._following = view, following
-        elsewhere: dict[Key, list[Record]] = defaultdict(list)
-        for record in self.store:
-            member = following.place(record.key).member
-            if member != self.id:
-                elsewhere[member].append(record)
-        self._awaited = set(elsewhere)
-        given = [
-            SendTo(member, Give(following.version, tuple(records))) for member, records in sorted(elsewhere.items())
-        ]
-        return given or self._moved_if_all()
-
-    def gone(self, member: Key) -> list[SendTo]:
-        """Another member is dead and acknowledges nothing any more."""
-        if member not in self._awaited:
+    def shift(self, message: Shift, now: int, answer: Then) -> list[RingEffect]:
+        """Store each record where it belongs in the next view; that may be here."""
+        key, following = message.key, message.following
+        work = key, message.topic, following
+        if work in self._shifting:  # the root has lost patience
+            self._shifting[work].append(answer)
             return []
-        self._awaited.discard(member)
-        return self._moved_if_all()
+        self._shifting[work] = [answer]
+        moving: dict[Key, list[Record]] = defaultdict(list)
+        for record in self._node.stored.records.under(key, message.topic):
+            mine = [cell for cell in record.cells if message.view.place(cell).member == key]
+            for place in dict.fromkeys(following.place(cell).member for cell in mine):
+                moving[place].append(msgspec.structs.replace(record, key=place, version=following.version))
+        batches = [
+            tuple(records[at : at + _BATCH])
+            for _, records in sorted(moving.items())
+            for at in range(0, len(records), _BATCH)
+        ]
 
-    def _moved_if_all(self) -> list[SendTo]:
-        assert self._following is not None
-        return [] if self._awaited else [SendTo(None, Moved(self._following.version))]
+        def moved(_: bool, now: int) -> list[RingEffect]:
+            return [effect for then in self._shifting.pop(work) for effect in then(True, now)]
 
-    def _commit(self, view: GroupView) -> None:
-        if self._view is not None and view.version <= self._view.version:
-            return
-        self._view = view
-        if self._following is not None and self._following.version <= view.version:
-            self._following = None
-        if view.version < self._newest:
-            return  # this commit has been overtaken by records for a later view
-        for record in list(self.store):
-            if not self._is_mine(record.key, view):
-                self.store.discard(record.key, record.sub)
+        done = Countdown(len(batches), moved)
+        effects: list[RingEffect] = []
+        for batch in batches:
+            effects += self._node.until_done(
+                batch[0].key,
+                lambda token, batch=batch: Store(token, batch[0].key, batch),  # type: ignore[misc]
+                done,
+                now,
+            )
+        return [*effects, *done.start(now)]
 
-    def _is_mine(self, key: Key, view: GroupView | None) -> bool:
-        return view is not None and view.place(key).member == self.id
+    def settle(self, message: Settle, now: int, answer: Then) -> list[RingEffect]:
+        """Forget what was stored for earlier views only."""
+        stored, version = self._node.stored, message.version
+        old = [record for record in stored.records.under(message.key, message.topic) if record.version < version]
+        done = Countdown(len(old), lambda _, now: answer(True, now))
+        effects: list[RingEffect] = []
+        for record in old:
+            effects += stored.remove(record.key, record.sub, now, done, version - 1)
+        return [*effects, *done.start(now)]

@@ -1,4 +1,7 @@
-"""What the root of a group and its members say to each other, and publishers and subscribers to them."""
+"""What nodes say to the root of a topic group, and the root to the nodes that store for it.
+
+Each message names the key that its receiver must own: the topic's place on the circle, or a member's identifier.
+"""
 
 from __future__ import annotations
 
@@ -6,100 +9,65 @@ import msgspec
 
 from weft.ring.group_placement import GroupView
 from weft.ring.identifiers import Key
-from weft.ring.messages import Token
-from weft.ring.rendezvous_messages import Publication, Record
+from weft.ring.messages import RequestMessage, Token
 
 
-class Move(msgspec.Struct, frozen=True):
-    """The root to a member: give the records that belong elsewhere in the next view to where they belong."""
+class Register(RequestMessage, frozen=True, tag=41):
+    """A node subscribes to the topic, or still does. To the root."""
 
+    key: Key
+    topic: str
+    member: Key
+
+
+class Deregister(RequestMessage, frozen=True, tag=42):
+    """A node does not subscribe to the topic any more. To the root."""
+
+    key: Key
+    topic: str
+    member: Key
+
+
+class Reshape(RequestMessage, frozen=True, tag=43):
+    """Give the group's tree another depth and rotation distance; None leaves one as it is. To the root."""
+
+    key: Key
+    topic: str
+    depth: int | None = None
+    rotation: int | None = None
+
+
+class FetchViews(RequestMessage, frozen=True, tag=44):
+    """Which views hold? `digest` is that of the views that the sender knows. `Views` answers. To the root."""
+
+    key: Key
+    topic: str
+    digest: bytes = b""
+
+
+class Views(msgspec.Struct, frozen=True, array_like=True, tag=45):
+    """The answer to `FetchViews`: none if there is no such group, None if they are those that the sender knows."""
+
+    token: Token
+    views: tuple[GroupView, ...] | None
+    digest: bytes = b""
+
+
+class Shift(RequestMessage, frozen=True, tag=46):
+    """Store what is under a member's identifier where it belongs in the next view, too. Of the root."""
+
+    key: Key
+    topic: str
     view: GroupView
     following: GroupView
 
 
-class Give(msgspec.Struct, frozen=True):
-    """A member to another: store these for a view. `Given` answers."""
-
-    version: int
-    records: tuple[Record, ...]
-
-
-class Given(msgspec.Struct, frozen=True):
-    """The answer to `Give`."""
-
-    version: int
-
-
-class Moved(msgspec.Struct, frozen=True):
-    """A member to the root: all that it had is where it belongs in the next view, too."""
-
-    version: int
-
-
-class Commit(msgspec.Struct, frozen=True):
-    """The root to members: only this view holds from now on."""
-
-    view: GroupView
-
-
-GroupMessage = Move | Give | Given | Moved | Commit
-
-
-class SendTo(msgspec.Struct, frozen=True):
-    """Send a message to a member, or to the root if `to` is None."""
-
-    to: Key | None
-    message: GroupMessage
-
-
-class FetchViews(msgspec.Struct, frozen=True):
-    """A subscriber or publisher to the root: which views hold? The answer are `GroupRoot.views`."""
-
-    token: Token
-
-
-class Accept(msgspec.Struct, frozen=True):
-    """A subscriber to a member: store a record. The answer is `GroupMember.accept`'s."""
-
-    token: Token
-    record: Record
-    versions: tuple[int, ...]
-
-
-class Examine(msgspec.Struct, frozen=True):
-    """A publisher to a member: who wants an event under a key? The answer is `GroupMember.examine`'s."""
-
-    token: Token
-    key: Key
-    event: Publication
-    version: int
-
-
-class ToRoot(msgspec.Struct, frozen=True):
-    """Send a message to the root of the group."""
-
-    message: FetchViews
-
-
-class ToMember(msgspec.Struct, frozen=True):
-    """Send a message to a member."""
-
-    to: Key
-    message: Accept | Examine
-
-
-class Stored(msgspec.Struct, frozen=True):
-    """A record is where every event published from now on finds it."""
-
-    record: Record
-
-
-class Examined(msgspec.Struct, frozen=True):
-    """These records under a key want an event."""
+class Settle(RequestMessage, frozen=True, tag=47):
+    """Forget what was stored under a member's identifier for views before this version only. Of the root."""
 
     key: Key
-    event: Publication
-    records: tuple[Record, ...]
+    topic: str
+    version: int
 
 
-ClientEffect = ToRoot | ToMember | Stored | Examined
+GroupRequest = Register | Deregister | Reshape | FetchViews | Shift | Settle

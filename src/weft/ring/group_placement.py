@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from weft.errors import RingError
@@ -27,7 +27,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupView:
-    """A group as its root describes it: the tree, the members' identifiers, and a version.
+    """A group as its root describes it: the tree, the members' identifiers in ascending order, and a version.
 
     >>> from weft.ring.identifiers import IdSpace
     >>> view = GroupView(GroupTree(IdSpace(8), start=0, depth=3), (1, 2, 5, 6))
@@ -39,18 +39,17 @@ class GroupView:
     members: tuple[int, ...]
     version: int = 1
     remap: bool = True
-    _ascending: tuple[int, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not self.members:
             raise RingError("a group needs at least one member")
-        object.__setattr__(self, "_ascending", tuple(sorted(self.members)))
+        object.__setattr__(self, "members", tuple(sorted(self.members)))
 
     def registered(self, level: int, server: int) -> tuple[int, ...]:
         """The members of the region that ends with a region server, in ascending order. Cost: O(log n + members)."""
         size = self.tree.space.size
         start = (server - (size >> level)) % size
-        members = self._ascending
+        members = self.members
         if start < server:
             return members[bisect_right(members, start) : bisect_right(members, server)]
         return members[: bisect_right(members, server)] + members[bisect_right(members, start) :]
@@ -68,6 +67,14 @@ class GroupView:
                 at = bisect_left(peers, key)
                 return Place(Key(peers[at if at < len(peers) else 0]), tuple(servers))
         raise AssertionError("the root's region is the whole circle")
+
+    def peers(self, member: int) -> list[Key]:
+        """The other members of the smallest region of a member's that has some. Cost: O(depth log n + peers)."""
+        for level in range(self.tree.depth, -1, -1):
+            near = self.registered(level, self.tree.region_server(level, member))
+            if any(peer != member for peer in near):
+                return [Key(peer) for peer in near if peer != member]
+        return []
 
     def largest_share(self, keys: Iterable[int]) -> int:
         """How many of some keys the member with most of them stores. Cost: O(keys depth log n)."""

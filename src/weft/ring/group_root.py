@@ -1,119 +1,233 @@
-"""The root of a topic group: who is in it, how deep its tree is, how far it is rotated. Law: while a view is being
-replaced, subscriptions are stored in both views and events visit the old one, which stays complete until all members
-have moved their records; only then the new view holds alone, and it is complete.
+"""The root of topic groups: who is in them, how deep their trees are, how far they are rotated. Laws: a state is copied
+before anybody sees it; a view is replaced only when everything is stored for the next one.
 
-One change at a time: what is asked for during a change waits, and then becomes one change. With a `lease`, a member
-that has not refreshed its registration for so long is taken for dead; with a `period`, the root looks that often for a
-rotation distance that spreads keys more evenly (003, 4.2.2). Times are in microseconds, and are given by the caller.
+One change of a group at a time: what is asked for during a change waits, and then becomes one change. A node is the
+root of a group while it serves the topic's key, and goes on with what its predecessor had begun. With a `lease`, a
+member that has not registered again for so long is taken for dead; with a `period`, the root looks that often for a
+rotation distance that spreads keys more evenly (003, 4.2.2).
 """
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from weft.errors import RingError
-from weft.ring.group_messages import Commit, Move, SendTo
+from weft.ring.group_messages import Deregister, FetchViews, Register, Reshape, Settle, Shift, Views
 from weft.ring.group_placement import GroupView, best_rotation
-from weft.ring.group_tree import GroupTree
+from weft.ring.group_state import GroupRule, GroupState, digest_of, root_key
 from weft.ring.identifiers import Key
+from weft.ring.messages import Address
+from weft.ring.rendezvous_messages import Copy, RingEffect, RingSend
+from weft.ring.requests import Countdown, Then
+
+if TYPE_CHECKING:
+    from weft.ring.rendezvous import RendezvousNode
 
 _DISTANCES, _KEYS = 16, 256  # how many rotation distances are tried, with how many keys
 
+Change = Callable[[GroupState | None], GroupState | None]
 
-class GroupRoot:
-    """Registrations and settings of one group; methods return what is to be sent.
 
-    >>> from weft.ring.identifiers import IdSpace
-    >>> root = GroupRoot(GroupTree(IdSpace(8), start=0, depth=3), first=1)
-    >>> root.register(5)
-    [SendTo(to=1, message=Move(...))]
-    >>> len(root.views), root.moved(1, 2)[0].message.view.members, len(root.views)
-    (2, (1, 5), 1)
-    """
+class GroupRoots:
+    """The groups that a node is the root of, and copies of others' states."""
 
-    def __init__(
-        self, tree: GroupTree, first: int, *, remap: bool = True, lease: int | None = None, period: int | None = None
-    ) -> None:
-        self.view = GroupView(tree, (first,), remap=remap)
-        self.following: GroupView | None = None
-        self._members = {first}
-        self._tree = tree
-        self._moving: set[int] = set()
-        self._lease, self._period = lease, period
-        self._refreshed = {first: 0}
-        self._due = period or 0
+    def __init__(self, node: RendezvousNode, rule: GroupRule) -> None:
+        self._node, self._rule = node, rule
+        self._space = node.chord.space
+        rule.tree(self._space, "")  # depth and rotation fit
+        self.states: dict[str, GroupState] = {}
+        self._queues: dict[str, deque[tuple[Change, Then]]] = {}
+        self._shifting: dict[str, GroupView] = {}  # changes that this node drives
+        self._refreshed: dict[str, dict[int, int]] = {}
+        self._due: dict[str, int] = {}
 
-    @property
-    def views(self) -> tuple[GroupView, ...]:
-        """What a publisher or subscriber fetches: the view, and the one that is to replace it if there is any."""
-        return (self.view,) if self.following is None else (self.view, self.following)
+    def _serves(self, topic: str) -> bool:
+        return self._node.keys.serves(root_key(self._space, topic))
 
-    def register(self, member: int, now: int = 0) -> list[SendTo]:
-        """A node joins the group, or refreshes its registration."""
-        if not 0 <= member < self._tree.space.size:
-            raise RingError(f"member {member} is not on the circle of {self._tree.space.size}")
-        self._members.add(member)
-        self._refreshed[member] = now
-        return self._change()
+    # -- states move with their keys -------------------------------------------------------------------
 
-    def tick(self, now: int) -> list[SendTo]:
-        """Time passes: members that are silent are dropped, and the rotation is reconsidered."""
-        effects: list[SendTo] = []
-        if self._lease is not None:
-            silent = [member for member in self._members if self._refreshed[member] + self._lease < now]
-            for member in sorted(silent, key=self._refreshed.__getitem__)[: len(self._members) - 1]:
-                effects += self.failed(member)
-        if self._period is not None and now >= self._due:
-            self._due = now + self._period
-            size, bits = self._tree.space.size, self._tree.space.bits
-            distances = range(0, size // bits + 1, max(1, size // bits // _DISTANCES))
-            keys = range(0, size, max(1, size // _KEYS))
-            wanted = replace(self.view, tree=self._tree, members=tuple(sorted(self._members)))
-            effects += self.rotate(best_rotation(wanted, distances, keys))
+    def within(self, after: int, upto: int) -> tuple[GroupState, ...]:
+        """The states under the keys in (after, upto]."""
+        between = self._space.between
+        return tuple(state for state in self.states.values() if between(state.tree.start, after, upto))
+
+    def take(self, states: Iterable[GroupState]) -> None:
+        """Have these states, unless there are newer ones."""
+        for state in states:
+            known = self.states.get(state.topic)
+            if known is None or known.serial < state.serial:
+                self.states[state.topic] = state
+
+    def forget_within(self, after: int, upto: int) -> None:
+        """Another node has these keys now, but for those that it has handed back already."""
+        for state in self.within(after, upto):
+            if not self._node.keys.includes(state.tree.start):
+                del self.states[state.topic]
+
+    # -- requests --------------------------------------------------------------------------------------
+
+    def asked(
+        self, sender: Address, message: Register | Deregister | Reshape | FetchViews, now: int, answer: Then
+    ) -> list[RingEffect]:
+        """A request to the root of a group, which this node is."""
+        topic = message.topic
+        match message:
+            case Register(_, _, _, member):
+                self._refreshed.setdefault(topic, {})[member] = now
+                return self._change(topic, lambda state: self._registered(state, topic, member), now, answer)
+            case Deregister(_, _, _, member):
+                return self._change(topic, lambda state: state and state.without_member(member), now, answer)
+            case Reshape(_, _, _, depth, rotation):
+                return self._change(topic, lambda state: state and state.reshaped(depth, rotation), now, answer)
+            case FetchViews(token, _, _, digest):
+                state = self.states.get(topic)
+                views = () if state is None else state.views
+                ours = digest_of(views)
+                return [RingSend(sender, Views(token, None) if ours == digest else Views(token, views, ours))]
+        raise AssertionError(message)
+
+    def _registered(self, state: GroupState | None, topic: str, member: int) -> GroupState:
+        if state is None:
+            return GroupState.begun(topic, self._rule.tree(self._space, topic), member, remap=self._rule.remap)
+        return state.with_member(member)
+
+    # -- changes ---------------------------------------------------------------------------------------
+
+    def _change(self, topic: str, change: Change, now: int, then: Then) -> list[RingEffect]:
+        """Change a group's state, after the changes that were asked for before."""
+        queue = self._queues.setdefault(topic, deque())
+        queue.append((change, then))
+        return self._next_change(topic, now) if len(queue) == 1 else []
+
+    def _next_change(self, topic: str, now: int) -> list[RingEffect]:
+        effects: list[RingEffect] = []
+        queue = self._queues[topic]
+        while queue:
+            change, then = queue[0]
+            state = self.states.get(topic)
+            try:
+                made = change(state) if self._serves(topic) else None
+            except RingError:
+                made = state  # what cannot be is not done
+            if not self._serves(topic):
+                queue.popleft()
+                effects += then(False, now)
+            elif made is None or made == state:
+                queue.popleft()
+                effects += then(True, now)
+            else:
+                return effects + self._copy(made, now)
+        del self._queues[topic]
         return effects
 
-    def deregister(self, member: int) -> list[SendTo]:
-        """A node leaves the group: it may stop after the `Commit` without it. The last one stays."""
-        if self._members == {member}:
-            raise RingError(f"member {member} is the last of its group; end the group instead")
-        self._members.discard(member)
-        return self._change()
+    def _copy(self, made: GroupState, now: int) -> list[RingEffect]:
+        """Copy a state to the successors; then it holds, if this node is still the root."""
+        topic = made.topic
 
-    def rotate(self, distance: int) -> list[SendTo]:
-        """Another rotation distance; subscriptions move."""
-        self._tree = replace(self._tree, rotation=distance)
-        return self._change()
+        def copied(_: bool, now: int) -> list[RingEffect]:
+            serves = self._serves(topic)
+            if serves:
+                self.take((made,))
+            then = self._queues[topic].popleft()[1]
+            effects = then(serves, now)
+            return [*effects, *self._next_change(topic, now), *self._drive(topic, now)]
 
-    def deepen(self, depth: int) -> list[SendTo]:
-        """Another depth of the tree; subscriptions move."""
-        self._tree = replace(self._tree, depth=depth)
-        return self._change()
+        targets = self._node.keys.copy_targets()
+        done = Countdown(len(targets), copied)
+        effects: list[RingEffect] = []
+        for target in targets:
+            effects += self._node.ask(target.address, lambda token: Copy(token, (), (made,)), now, done)
+        return [*effects, *done.start(now)]
 
-    def failed(self, member: int) -> list[SendTo]:
-        """A member is dead: nobody waits for it. What only it stored comes back when it is issued again."""
-        self._members.discard(member)
-        if not self._members:
-            raise RingError(f"member {member} was the last of its group; end the group instead")
-        self._moving.discard(member)
-        return self._finish() if self.following is not None and not self._moving else self._change()
-
-    def moved(self, member: int, version: int) -> list[SendTo]:
-        """A member has moved its records."""
-        if self.following is None or version != self.following.version:
+    def _drive(self, topic: str, now: int) -> list[RingEffect]:
+        """Have everything stored for the next view, then make it hold alone, then have the rest dropped."""
+        state = self.states.get(topic)
+        if state is None or state.following is None or self._shifting.get(topic) == state.following:
             return []
-        self._moving.discard(member)
-        return [] if self._moving else self._finish()
+        view, following = state.view, state.following
 
-    def _change(self) -> list[SendTo]:
-        wanted = tuple(sorted(self._members))
-        if self.following is not None or (wanted, self._tree) == (self.view.members, self.view.tree):
+        def current() -> bool:
+            known = self.states.get(topic)
+            return self._serves(topic) and known is not None and known.following == following
+
+        def commit(known: GroupState | None) -> GroupState | None:
+            return known.committed() if known is not None and known.following == following else known
+
+        def shifted(ok: bool, now: int) -> list[RingEffect]:
+            if self._shifting.get(topic) == following:
+                del self._shifting[topic]
+            return self._change(topic, commit, now, committed) if ok and current() else []
+
+        def committed(answer: object, now: int) -> list[RingEffect]:
+            effects: list[RingEffect] = []
+            for place in view.members if answer is True else ():
+                key = Key(place)
+                message = lambda token, key=key: Settle(token, key, topic, following.version)  # noqa: E731
+                effects += self._node.until_done(key, message, lambda *_: [], now, lambda: self._serves(topic))
+            return effects
+
+        if not current():
             return []
-        self.following = GroupView(self._tree, wanted, self.view.version + 1, self.view.remap)
-        self._moving = set(self.view.members)
-        return [SendTo(Key(member), Move(self.view, self.following)) for member in self.view.members]
+        self._shifting[topic] = following
+        done = Countdown(len(view.members), shifted)
+        effects: list[RingEffect] = []
+        for place in view.members:
+            key = Key(place)
+            effects += self._node.until_done(
+                key,
+                lambda token, key=key: Shift(token, key, topic, view, following),  # type: ignore[misc]
+                done,
+                now,
+                current,
+            )
+        return [*effects, *done.start(now)]
 
-    def _finish(self) -> list[SendTo]:
-        assert self.following is not None
-        told = sorted({*self.view.members, *self.following.members})
-        self.view, self.following = self.following, None
-        return [*(SendTo(Key(member), Commit(self.view)) for member in told), *self._change()]
+    # -- time ------------------------------------------------------------------------------------------
+
+    def tick(self, now: int) -> list[RingEffect]:
+        """Time passes: changes go on, silent members are dropped, and the rotation is reconsidered."""
+        effects: list[RingEffect] = []
+        for topic, state in list(self.states.items()):
+            if not self._serves(topic):
+                self._refreshed.pop(topic, None)
+                self._due.pop(topic, None)
+                continue
+            effects += self._drive(topic, now)
+            if self._rule.lease is not None:
+                effects += self._drop_silent(state, now, self._rule.lease)
+            if (
+                self._rule.period is not None
+                and state.members
+                and now >= self._due.setdefault(topic, now + self._rule.period)
+            ):
+                self._due[topic] = now + self._rule.period
+                distance = self._best_rotation(state)
+                effects += self._change(topic, lambda s, d=distance: s and s.reshaped(rotation=d), now, _nothing)  # type: ignore[misc]
+        return effects
+
+    def _drop_silent(self, state: GroupState, now: int, lease: int) -> list[RingEffect]:
+        refreshed = self._refreshed.setdefault(state.topic, {})
+        effects: list[RingEffect] = []
+        for member in state.members:
+            if refreshed.setdefault(member, now) + lease < now:
+                del refreshed[member]
+                effects += self._change(
+                    state.topic,
+                    lambda s, member=member: s and s.without_member(member),  # type: ignore[misc]
+                    now,
+                    _nothing,
+                )
+        return effects
+
+    def _best_rotation(self, state: GroupState) -> int:
+        most = self._space.size // self._space.bits
+        distances = range(0, most + 1, max(1, most // _DISTANCES))
+        keys = range(0, self._space.size, max(1, self._space.size // _KEYS))
+        return best_rotation(replace(state.view, tree=state.tree, members=state.members), distances, keys)
+
+
+def _nothing(*_: object) -> list[RingEffect]:
+    return []

@@ -1,17 +1,20 @@
 """Values to keys by intervals of their domain (003, 3.1). Law: a matching event and subscription share a key.
 
 A domain is divided into equal intervals; the last one ends with the domain's upper end (erratum 4). What lies outside
-of the domain counts to the interval at that end, so that the law holds for every number. A key combines interval,
-attribute and topic; intervals of one attribute are `gap` apart on the circle.
+of the domain counts to the interval at that end, so that the law holds for every number, or timestamp. A key combines
+interval, attribute and topic; intervals of one attribute are `gap` apart on the circle.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from datetime import datetime
 
 from weft.algebra.interval import Cut
 from weft.errors import RingError
+from weft.model.schema import Attribute
+from weft.model.value import Value, format_timestamp, to_micros
 from weft.ring.identifiers import IdSpace, Key
 
 
@@ -24,12 +27,20 @@ class Intervals:
     [0.0, 5.0]
     >>> price.of(500), price.of(-3), price.of(900)
     (99, 0, 99)
+
+    The bounds of timestamps are given in microseconds, or taken from a schema:
+
+    >>> time = Attribute("time", Type.TIMESTAMP, low=datetime(2026, 1, 1), high=datetime(2027, 1, 1))
+    >>> year = Intervals.of_attribute(time, 12)
+    >>> year.of(to_micros(datetime(2026, 7, 20))), year.bounds
+    (6, ('2026-01-01T00:00:00Z', '2027-01-01T00:00:00Z'))
     """
 
     attribute: str
     low: float
     high: float
     count: int
+    timestamps: bool = False  # the values are microseconds since 1970
 
     def __post_init__(self) -> None:
         if self.count < 1:
@@ -38,6 +49,33 @@ class Intervals:
             raise RingError(
                 f"attribute {self.attribute!r} needs finite bounds with low < high, not {self.low} and {self.high}"
             )
+
+    @classmethod
+    def of_attribute(cls, attribute: Attribute, count: int) -> Intervals:
+        """The intervals of a schema's attribute. Raises RingError if it has no bounds."""
+        low, high = attribute.low, attribute.high
+        if low is None or high is None:
+            raise RingError(
+                f"attribute {attribute.name!r} has no bounds; give it low and high in the schema to place filters by it"
+            )
+        if isinstance(low, datetime) and isinstance(high, datetime):
+            return cls(attribute.name, to_micros(low), to_micros(high), count, timestamps=True)
+        assert not isinstance(low, datetime)
+        assert not isinstance(high, datetime)
+        return cls(attribute.name, low, high, count)
+
+    @property
+    def bounds(self) -> tuple[str, str]:
+        """Both bounds as texts; equal texts mean equal bounds."""
+        if self.timestamps:
+            return format_timestamp(int(self.low)), format_timestamp(int(self.high))
+        return _exact(self.low), _exact(self.high)
+
+    def position(self, value: Value) -> float | None:
+        """Where a value lies in the domain; None if it is of another type."""
+        if self.timestamps:
+            return to_micros(value) if isinstance(value, datetime) else None
+        return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
     def of(self, value: float) -> int:
         """The interval of a value; values outside of the domain count to the nearest one."""
@@ -74,3 +112,8 @@ class Intervals:
         """Where interval `number` of a topic is on the circle."""
         gap = max(1, space.size // self.count)
         return Key((number * gap + space.hash(f"{self.attribute}\x00{topic}")) % space.size)
+
+
+def _exact(number: float) -> str:
+    short = f"{number:g}"
+    return short if float(short) == number else repr(float(number))

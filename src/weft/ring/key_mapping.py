@@ -1,9 +1,10 @@
 """Which keys an event visits and where a subscription is stored. Law: what matches shares a key. (003, 3.1 and 3.3)
 
-Every attribute value of an event has one key, made of its interval, the attribute and the topic; values other than
-numbers are hashed, and so are numbers of an attribute without intervals. A conjunction is stored under all keys of one
-attribute, of which it allows only values that can be enumerated as keys. A conjunction without such an attribute is
-stored under the topic's "any" key, which every event visits too (erratum 9). Disjunctions are stored box by box.
+Every attribute value of an event has one key, made of its interval, the attribute and the topic; values of another type
+than the intervals are hashed, and so are all values of an attribute without intervals. A conjunction is stored under
+all keys of one attribute, of which it allows only values that can be enumerated as keys. A conjunction without such an
+attribute is stored under the topic's "any" key, which every event visits too (erratum 9). Disjunctions are stored box
+by box.
 
 Partial match: an attribute that an event lacks satisfies every predicate, so a conjunction is stored under all of its
 attributes. An event that has none of them matches partially only if it also matches exactly; the paper's definition
@@ -22,6 +23,7 @@ import numpy as np
 
 from weft.algebra import interval
 from weft.algebra.box import Box, NormalForm
+from weft.algebra.interval import EMPTY, Line
 from weft.algebra.profile import Meeting, Profile
 from weft.algebra.valueset import PRESENT, ValueSet
 from weft.errors import RingError
@@ -136,31 +138,31 @@ class KeyMapping:
         cut = self.attributes.get(name)
         if cut is None:
             return self.space.hash(f"{name}\x00{topic}\x00{_text(value)}")
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            return cut.key(cut.of(value), self.space, topic)
-        return cut.key(self._bucket(cut, value), self.space, topic)
+        position = cut.position(value)
+        cell = self._bucket(cut, value) if position is None else cut.of(position)
+        return cut.key(cell, self.space, topic)
 
     def of_set(self, topic: str, name: str, values: ValueSet) -> frozenset[Key] | None:
         """The keys of all present values of a set; None if they cannot be enumerated."""
         cut = self.attributes.get(name)
-        others = ValueSet(strings=values.strings, bools=values.bools, timestamps=values.timestamps).finite()
+        line, others = _divided(cut, values)
         if cut is None:
-            numbers = interval.points(values.numbers)
-            if numbers is None or others is None:
+            if others is None:
                 return None
-            return frozenset(self.of_value(topic, name, value) for value in (*numbers, *others) if value is not None)
-        cells = set(range(cut.count)) if others is None else {self._bucket(cut, v) for v in others if v is not None}
-        for low, high in interval.intervals(values.numbers):
+            return frozenset(self.of_value(topic, name, value) for value in others)
+        cells = set(range(cut.count)) if others is None else {self._bucket(cut, value) for value in others}
+        for low, high in interval.intervals(line):
             cells.update(cut.of_cuts(low, high))
         return frozenset(cut.key(cell, self.space, topic) for cell in cells)
 
     def share(self, name: str, values: ValueSet) -> float:
         """The part of an attribute's domain that a set holds; 0 for values that are hashed one by one."""
         cut = self.attributes.get(name)
-        if cut is None or ValueSet(strings=values.strings, timestamps=values.timestamps).finite() is None:
+        line, others = _divided(cut, values)
+        if cut is None or others is None:
             return float(cut is not None)
         total = 0.0
-        for low, high in interval.intervals(values.numbers):
+        for low, high in interval.intervals(line):
             end = cut.high if high is None else min(high[0], cut.high)
             total += max(0.0, end - max(low[0], cut.low))
         return total / (cut.high - cut.low)
@@ -193,6 +195,17 @@ def partially_matches(form: NormalForm, event: AnyEvent) -> bool:
             if all(subject.outcome(given) in allowed for subject, allowed in subjects):
                 return True
     return False
+
+
+def _divided(cut: Intervals | None, values: ValueSet) -> tuple[Line, list[Value] | None]:
+    """The part of a set that intervals divide, and all other present values, None if they cannot be enumerated."""
+    line = EMPTY if cut is None else values.timestamps if cut.timestamps else values.numbers
+    timestamps = EMPTY if cut is not None and cut.timestamps else values.timestamps
+    others = ValueSet(strings=values.strings, bools=values.bools, timestamps=timestamps).finite()
+    numbers = [] if cut is not None and not cut.timestamps else interval.points(values.numbers)
+    if others is None or numbers is None:
+        return line, None
+    return line, [*numbers, *(value for value in others if value is not None)]
 
 
 def _is_given(value: Value | None) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from weft.ring.chord import ANSWER
 from weft.ring.identifiers import Key
 from weft.ring.messages import Address, NodeRef
-from weft.ring.rendezvous_messages import Copy, Handover, Recall, RingEffect
+from weft.ring.rendezvous_messages import Copy, Handover, Recall, Recalled, RingEffect
 from weft.ring.requests import Answer
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class KeysInHand:
         return self._take_over(before, before.id, self.after, now)
 
     def _hand_over(self, to: NodeRef, after: Key, now: int) -> list[RingEffect]:
-        records = tuple(self._node.stored.records.within(after, to.id))
+        records, groups = self._node.under(after, to.id)
         self._handing += 1
 
         def again(now: int) -> list[RingEffect]:
@@ -84,12 +84,15 @@ class KeysInHand:
             if answer is not False:
                 if self._replicas == 1:
                     self._node.stored.forget_within(after, to.id)
+                    self._node.roots.forget_within(after, to.id)
             elif self._chord.predecessor == to and not self._chord.left:
                 self._handing += 1
                 self._node.later(now, again)
             return []  # it is taken for dead: its keys will be taken over, and are still here
 
-        return self._node.ask(to.address, lambda token: Handover(token, after, to.id, records), now, acknowledged)
+        return self._node.ask(
+            to.address, lambda token: Handover(token, after, to.id, records, groups), now, acknowledged
+        )
 
     def _take_over(self, before: NodeRef, after: Key, upto: Key, now: int) -> list[RingEffect]:
         """Recall copies of (after, upto] from the successors; then the keys after `before` are in hand."""
@@ -111,9 +114,9 @@ class KeysInHand:
         def recalled(answer: Answer, now: int) -> list[RingEffect]:
             nonlocal left, refused
             left -= 1
-            refused |= answer is None
-            if isinstance(answer, tuple):
-                self._node.stored.take(answer, now)
+            if isinstance(answer, Recalled):
+                refused |= answer.records is None
+                self._node.take(answer.records or (), answer.groups, now)
             return finish() if left == 0 else []
 
         effects: list[RingEffect] = []
@@ -130,7 +133,7 @@ class KeysInHand:
         before_me, for_me = message.upto == self.after, message.upto == self._chord.me.id
         if self._leaving or not (before_me or for_me):
             return False, []
-        self._node.stored.take(message.records, now)
+        self._node.take(message.records, message.groups, now)
         if self.after is None:
             self.after = message.after
             return True, [*self._node.in_hand(), *self.reconcile(now)]
@@ -154,7 +157,7 @@ class KeysInHand:
         if self._handing:  # a new predecessor waits for its keys
             self._node.later(now, self.leave)
             return []
-        records = tuple(self._node.stored.records.within(after, me.id))
+        records, groups = self._node.under(after, me.id)
 
         def acknowledged(answer: Answer, now: int) -> list[RingEffect]:
             if answer is not False:
@@ -162,7 +165,9 @@ class KeysInHand:
             self._node.later(now, self.leave)
             return []
 
-        return self._node.ask(to.address, lambda token: Handover(token, after, me.id, records), now, acknowledged)
+        return self._node.ask(
+            to.address, lambda token: Handover(token, after, me.id, records, groups), now, acknowledged
+        )
 
     # -- copies ----------------------------------------------------------------------------------------
 
@@ -179,7 +184,7 @@ class KeysInHand:
         for target in targets:
             if target in self._copied or target in self._copying:
                 continue
-            records = tuple(self._node.stored.records.within(after, me))
+            records, groups = self._node.under(after, me)
             self._copying.add(target)
 
             def copied(answer: Answer, _: int, target: NodeRef = target) -> list[RingEffect]:
@@ -188,7 +193,7 @@ class KeysInHand:
                     self._copied.add(target)
                 return []
 
-            effects += self._node.ask(target.address, lambda token, r=records: Copy(token, r), now, copied)  # type: ignore[misc]
+            effects += self._node.ask(target.address, lambda token, r=records, g=groups: Copy(token, r, g), now, copied)  # type: ignore[misc]
         return effects
 
     def _ask_for_keys(self, now: int) -> list[RingEffect]:

@@ -1,8 +1,10 @@
 """Replication and partition of what an overloaded node has to examine (003, 3.1). Law: wherever an event is examined,
 every record under its key is examined, by the owner or by one that holds it for the owner.
 
-A node that stores more than a threshold asks neighbours from its finger table to hold subscriptions for it, at most
-C - 1 of them; one that is overloaded itself refuses, which takes the place of the paper's exchanged state.
+Nodes ask their neighbours now and then how much they have to do. One that stores more than a threshold has at most
+C - 1 neighbours hold subscriptions for it, which have answered lately and are not overloaded themselves, the least
+loaded first; a neighbour that has become overloaded since refuses. Neighbours are those of the finger table or, in
+topic groups, the members that are registered at the same region server.
 Replication first copies what was stored before (erratum 8); then an event is examined by the owner or by any one
 holder, in turn. Partition gives later subscriptions to the owner and the holders in turn; an event goes to all of
 them. The owner keeps what it gave away, unexamined: when a holder dies, nothing is lost.
@@ -10,13 +12,18 @@ them. The owner keeps what it gave away, unexamined: when a holder dies, nothing
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from weft.errors import RingError
+from weft.ring.chord import PERIOD
 from weft.ring.identifiers import Key
 from weft.ring.messages import NodeRef
 from weft.ring.rendezvous_messages import RingSub
+
+EXCHANGE = 2 * PERIOD  # microseconds between two questions for the neighbours' load
+FRESH = 3 * EXCHANGE  # for which an answer counts
 
 
 class Sharing(StrEnum):
@@ -42,19 +49,50 @@ class SharingRule:
             raise RingError(f"the threshold of load sharing is 1 or more, not {self.threshold}")
 
 
+class NeighbourLoads:
+    """What neighbours have said of their load. Times are in microseconds.
+
+    >>> loads = NeighbourLoads(threshold=10)
+    >>> loads.heard("a", 12, now=0), loads.heard("b", 3, now=0), loads.heard("c", 1, now=0)
+    (None, None, None)
+    >>> loads.fit(now=0), loads.fit(now=60_000_000)
+    (['c', 'b'], [])
+    """
+
+    def __init__(self, threshold: int) -> None:
+        self._threshold = threshold
+        self._loads: dict[NodeRef, tuple[int, int]] = {}  # and when
+
+    def heard(self, node: NodeRef, load: int, now: int) -> None:
+        """A neighbour has answered."""
+        self._loads[node] = load, now
+
+    def fit(self, now: int) -> list[NodeRef]:
+        """Those that are alive and not overloaded, as far as is known; the least loaded first."""
+        self._loads = {node: known for node, known in self._loads.items() if now - known[1] <= FRESH}
+        known = [(load, node) for node, (load, _) in self._loads.items() if load <= self._threshold]
+        return [node for _, node in sorted(known)]
+
+
 @dataclass(slots=True)
 class SharedLoad:
     """What a node has given away, and to whom."""
 
     epoch: int = 0  # how often the keys had changed
     holders: list[NodeRef] = field(default_factory=list)
-    refused: set[NodeRef] = field(default_factory=set)
+    offered: set[NodeRef] = field(default_factory=set)  # and not answered yet
+    refused: set[NodeRef] = field(default_factory=set)  # until they say that they are not overloaded any more
     away: dict[tuple[Key, RingSub], NodeRef] = field(default_factory=dict)  # of a partition
     turn: int = 0
 
-    def next_turn(self) -> NodeRef | None:
-        """The next holder, or None for the owner itself."""
-        self.turn = (self.turn + 1) % (len(self.holders) + 1)
+    def next_turn(self, fit: Collection[NodeRef] | None = None) -> NodeRef | None:
+        """The next holder, or None for the owner itself. A holder that is not `fit` is passed over."""
+        for _ in self.holders:
+            self.turn = (self.turn + 1) % (len(self.holders) + 1)
+            if not self.turn or fit is None or self.holders[self.turn - 1] in fit:
+                break
+        else:
+            self.turn = 0
         return self.holders[self.turn - 1] if self.turn else None
 
     def lost(self, holder: NodeRef) -> None:

@@ -83,6 +83,12 @@ class Leaving(_Message, frozen=True, tag=8):
     successors: tuple[NodeRef, ...]
 
 
+class RequestMessage(_Message, frozen=True):
+    """A message that is answered with the same token: by `Done`, unless it says otherwise."""
+
+    token: Token
+
+
 ChordMessage = Find | Step | Route | Found | Ask | Neighbours | Notify | Leaving
 
 

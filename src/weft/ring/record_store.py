@@ -12,7 +12,7 @@ from weft.language.predicate import NO_PREDICATES, Predicates
 from weft.language.text import parse
 from weft.ring.identifiers import IdSpace, Key
 from weft.ring.key_mapping import Semantics, partially_matches
-from weft.ring.rendezvous_messages import Publication, Record, RingSub
+from weft.ring.rendezvous_messages import ANY_VERSION, Publication, Record, RingSub
 
 
 class _Shelf:
@@ -68,7 +68,10 @@ class RecordStore:
             shelf = self._shelves[place] = _Shelf(self._index())
         number = shelf.numbers.get(record.sub)
         if number is not None:
-            if shelf.records[number] == record:
+            known = shelf.records[number]
+            if (known.filter, known.meeting) == (record.filter, record.meeting):
+                if known.version < record.version:  # what was stored for a later view stays so
+                    shelf.records[number] = record
                 return
             self._drop(shelf, number)
         wanted = parse(record.filter, self._predicates)
@@ -78,12 +81,13 @@ class RecordStore:
         shelf.numbers[record.sub], shelf.records[number] = number, record
         self._count += 1
 
-    def discard(self, key: Key, sub: RingSub) -> None:
-        """Forget a subscription under a key, of whatever topic."""
+    def discard(self, key: Key, sub: RingSub, version: int = ANY_VERSION) -> None:
+        """Forget a subscription under a key, of whatever topic, unless it was stored for a later version."""
         for place in [place for place in self._shelves if place[0] == key]:
             shelf = self._shelves[place]
-            if sub in shelf.numbers:
-                self._drop(shelf, shelf.numbers[sub])
+            number = shelf.numbers.get(sub)
+            if number is not None and shelf.records[number].version <= version:
+                self._drop(shelf, number)
                 if not shelf.records:
                     del self._shelves[place]
 
@@ -92,6 +96,11 @@ class RecordStore:
         shelf.forms.pop(number, None)
         shelf.index.discard(number)
         self._count -= 1
+
+    def under(self, key: Key, topic: str) -> list[Record]:
+        """The records of a topic under a key."""
+        shelf = self._shelves.get((key, topic))
+        return [] if shelf is None else list(shelf.records.values())
 
     def within(self, after: int, upto: int) -> list[Record]:
         """The records under the keys in (after, upto]."""

@@ -10,12 +10,11 @@ by who was next). A request that is not answered is repeated; the subscriber's n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from weft.algebra.normalize import normalize
 from weft.algebra.profile import Meeting, Profile
 from weft.errors import LocalProtocolError, RingError
 from weft.index.base import AnyEvent, MatchIndex
@@ -24,9 +23,13 @@ from weft.language.any_filter import as_filter
 from weft.language.ast import Filter
 from weft.language.format import format_filter
 from weft.language.predicate import NO_PREDICATES, Predicates
-from weft.language.text import parse
 from weft.model.event import attributes_of
 from weft.ring.chord import ANSWER, PERIOD, ChordNode
+from weft.ring.group_client import GroupClient
+from weft.ring.group_member import GroupMember
+from weft.ring.group_messages import Deregister, FetchViews, Register, Reshape, Settle, Shift
+from weft.ring.group_root import GroupRoots
+from weft.ring.group_state import GroupRule, GroupState
 from weft.ring.identifiers import Key
 from weft.ring.key_mapping import KeyMapping
 from weft.ring.keys_in_hand import KeysInHand
@@ -42,10 +45,12 @@ from weft.ring.messages import (
     Send,
     Token,
 )
+from weft.ring.own_subscriptions import OwnSubscriptions
+from weft.ring.placement import DirectPlacement, Placement
 from weft.ring.rendezvous_messages import (
+    AskLoad,
     Copy,
     Deliver,
-    Delivered,
     Done,
     EventId,
     Examine,
@@ -54,6 +59,7 @@ from weft.ring.rendezvous_messages import (
     JoinedRing,
     JoiningFailed,
     LeftRing,
+    LoadIs,
     Publication,
     Published,
     Recall,
@@ -63,20 +69,19 @@ from weft.ring.rendezvous_messages import (
     ReleaseAll,
     Remove,
     Request,
+    Reshaped,
+    RingAnswer,
     RingEffect,
     RingMessage,
     RingSend,
-    RingSub,
     Store,
-    Subscribed,
-    Unsubscribed,
     Visit,
 )
 from weft.ring.requests import Answer, Countdown, Requests, Then
 from weft.ring.stored_records import StoredRecords
+from weft.ring.topics import TopicTree
 
 _LATER = PERIOD  # until a request that was refused is repeated
-_REMEMBERED = 100_000  # events whose deliveries are told apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,16 +95,17 @@ class RingSettings:
     confirmed: bool = False  # a delivery is answered only when the application has called `confirm`
     index: Callable[[], MatchIndex] = TreeIndex
     predicates: Predicates = NO_PREDICATES
+    groups: GroupRule | None = None  # the nodes that subscribe to a topic store it among themselves
+    topics: TopicTree = field(default_factory=TopicTree)  # a general topic stands for its leaves
+
+    @property
+    def group_rule(self) -> GroupRule:
+        """How groups are stored, if there are any."""
+        return self.groups or GroupRule(depth=0)
 
     def __post_init__(self) -> None:
         if self.replicas < 1:
             raise RingError(f"a record needs at least one node, not {self.replicas} replicas")
-
-
-@dataclass(slots=True)
-class _Subscription:
-    records: tuple[Record, ...]
-    due: int = 0
 
 
 class RendezvousNode:
@@ -112,106 +118,103 @@ class RendezvousNode:
             )
         self.chord = chord
         self.settings = settings
-        self._rng = rng
         self._requests = Requests()
         self.stored = StoredRecords(self, settings)
         self.keys = KeysInHand(self, settings)
-        self._subscriptions: dict[int, _Subscription] = {}
-        self._removing: set[int] = set()
-        self._seen: dict[EventId, set[int]] = {}
-        self._unconfirmed: dict[EventId, list[tuple[Address, Token]]] = {}
+        self.roots = GroupRoots(self, settings.group_rule)
+        self._member = GroupMember(self)
+        self.placement: Placement = (
+            DirectPlacement(self) if settings.groups is None else GroupClient(self, settings.groups)
+        )
+        self._out_of_groups = False
+        self.own = OwnSubscriptions(self, settings, rng)
         self._published = 0
         self.visited = 0  # events that came to be matched here
         self._lookups: dict[Token, Callable[[NodeRef | None, int], list[RingEffect]]] = {}
         self._later: list[tuple[int, Callable[[int], list[RingEffect]]]] = []
-        self._unfinished = 0  # records to be stored or removed, keys to be visited
+        self._unfinished = 0  # subscriptions and events on their way, and requests that are repeated until done
 
     @property
     def me(self) -> NodeRef:
         """This node as others know it."""
         return self.chord.me
 
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics whose groups this node is a member of."""
+        return self.placement.topics
+
     # -- the application -------------------------------------------------------------------------------
 
     def subscribe(
-        self, number: int, topic: str, filter: Filter | str, now: int, meeting: Meeting = Meeting.COVERING
+        self,
+        number: int,
+        topic: str | Collection[str],
+        filter: Filter | str,
+        now: int,
+        meeting: Meeting = Meeting.COVERING,
     ) -> list[RingEffect]:
-        """Store a subscription; `Subscribed` follows. Raises RingError if the filter cannot be placed."""
-        if number in self._subscriptions:
-            raise LocalProtocolError(f"subscription {number} already exists; remove it first")
-        if number in self._removing:
-            raise LocalProtocolError(f"subscription {number} is still being removed; wait until it is unsubscribed")
-        wanted = parse(filter, self.settings.predicates) if isinstance(filter, str) else filter
-        text, sub = format_filter(wanted), RingSub(self.me.address, number)
-        keys = self.settings.mapping.of_subscription(topic, normalize(wanted), self._rng, meeting)
-        records = tuple(Record(key, sub, topic, text, meeting) for key in sorted(keys))
-        self._subscriptions[number] = _Subscription(records, now + (self.settings.reissue or 0))
-        return self._store(number, records, now, told=True)
+        """Store a subscription to one topic or to several; `Subscribed` follows.
 
-    def _store(self, number: int, records: Sequence[Record], now: int, *, told: bool) -> list[RingEffect]:
-        done = Countdown(len(records), lambda _, __: [Subscribed(number)] if told else [])
-        effects: list[RingEffect] = []
-        for record in records:
-            effects += self._until_done(
-                record.key,
-                lambda token, record=record: Store(token, record),  # type: ignore[misc]
-                done,
-                now,
-                wanted=lambda: number in self._subscriptions,
-            )
-        return [*effects, *done.start(now)]
+        Raises RingError if the filter cannot be placed.
+        """
+        return self.own.subscribe(number, self._leaves(topic), filter, now, meeting)
 
     def unsubscribe(self, number: int, now: int) -> list[RingEffect]:
         """Remove a subscription; nothing more is delivered to it, and `Unsubscribed` follows."""
-        gone = self._subscriptions.pop(number, None)
-        if gone is None:
-            raise LocalProtocolError(f"there is no subscription {number}")
+        return self.own.unsubscribe(number, now)
 
-        def removed(_: bool, __: int) -> list[RingEffect]:
-            self._removing.discard(number)
-            return [Unsubscribed(number)]
-
-        self._removing.add(number)
-        done = Countdown(len(gone.records), removed)
-        effects: list[RingEffect] = []
-        for record in gone.records:
-            effects += self._until_done(
-                record.key,
-                lambda token, record=record: Remove(token, record.key, record.sub),  # type: ignore[misc]
-                done,
-                now,
-            )
-        return [*effects, *done.start(now)]
+    def _leaves(self, topic: str | Collection[str]) -> list[str]:
+        topics = (topic,) if isinstance(topic, str) else topic
+        return sorted({leaf for each in topics for leaf in self.settings.topics.leaves(each)})
 
     def publish(
-        self, topic: str, event: AnyEvent | Profile, now: int, id: EventId | None = None, body: bytes = b""
+        self,
+        topic: str | Collection[str],
+        event: AnyEvent | Profile,
+        now: int,
+        id: EventId | None = None,
+        body: bytes = b"",
     ) -> tuple[EventId, list[RingEffect]]:
-        """Deliver an event, or one with ranges, to all who want it; `Published` follows.
+        """Deliver an event, or one with ranges, to all who want it of one topic or several; `Published` follows.
 
-        An event that may be published again, after a restart for example, needs an `id` that stays the same.
+        An event that may be published again, after a restart for example, needs an `id` that stays the same. What is
+        delivered names one of the leaf topics under which the event was found.
         """
         self._published += 1
         event_id = id or EventId(self.me.address, self._published)
-        if isinstance(event, Profile):
-            keys = self.settings.mapping.of_profile(topic, event)
-            made = Publication(event_id, topic, region=format_filter(as_filter(event.region)), body=body)
-        else:
-            keys = self.settings.mapping.of_event(topic, event)
-            made = Publication(event_id, topic, dict(attributes_of(event)), body=body)
-        done = Countdown(len(keys), lambda _, __: [Published(event_id)])
+        topics = self._leaves(topic)
+
+        def published(_: bool, __: int) -> list[RingEffect]:
+            self.end()
+            return [Published(event_id)]
+
+        self.begin()
+        done = Countdown(len(topics), published)
         effects: list[RingEffect] = []
-        for key in sorted(keys):
-            effects += self._until_done(
-                key,
-                lambda token, key=key: Visit(token, key, made),  # type: ignore[misc]
-                done,
-                now,
-            )
+        for each in topics:
+            if isinstance(event, Profile):
+                keys = self.settings.mapping.of_profile(each, event)
+                made = Publication(event_id, each, region=format_filter(as_filter(event.region)), body=body)
+            else:
+                keys = self.settings.mapping.of_event(each, event)
+                made = Publication(event_id, each, dict(attributes_of(event)), body=body)
+            effects += self.placement.visit(made, keys, now, done)
         return event_id, [*effects, *done.start(now)]
+
+    def reshape(
+        self, topic: str, now: int, *, depth: int | None = None, rotation: int | None = None
+    ) -> list[RingEffect]:
+        """Give a topic group's tree another depth or rotation distance; `Reshaped` follows once the root knows."""
+        if not isinstance(self.placement, GroupClient):
+            raise LocalProtocolError("this ring has no topic groups")
+        tree = self.settings.group_rule.tree(self.chord.space, topic)
+        replace(tree, depth=tree.depth if depth is None else depth, rotation=rotation or 0)  # raises RingError
+        return self.placement.reshape(topic, depth, rotation, now, lambda _, __: [Reshaped(topic)])
 
     def confirm(self, id: EventId) -> list[RingEffect]:
         """The application has stored an event that was `Delivered`: answer whoever delivered it."""
-        return [RingSend(sender, Done(token)) for sender, token in self._unconfirmed.pop(id, ())]
+        return self.own.confirm(id)
 
     def join(self, known: Address, now: int) -> list[RingEffect]:
         """Join the ring of a node that is known; `JoinedRing` or `JoiningFailed` follows."""
@@ -227,7 +230,12 @@ class RendezvousNode:
         if self._unfinished:
             self.later(now, self.leave)
             return []
-        return self.keys.leave(now)
+
+        def left(_: bool, now: int) -> list[RingEffect]:
+            self._out_of_groups = True
+            return self.leave(now)
+
+        return self.keys.leave(now) if self._out_of_groups else self.placement.leave(now, left)
 
     # -- driving ---------------------------------------------------------------------------------------
 
@@ -239,8 +247,8 @@ class RendezvousNode:
                 break
             if isinstance(message, Done):
                 effects += self._requests.answered(message.token, message.ok, now)
-            elif isinstance(message, Recalled):
-                effects += self._requests.answered(message.token, message.records, now)
+            elif isinstance(message, RingAnswer):
+                effects += self._requests.answered(message.token, message, now)
             elif isinstance(message, Request):
                 effects += self._asked(sender, message, now)
             else:
@@ -256,13 +264,9 @@ class RendezvousNode:
         self._later = [(time, work) for time, work in self._later if time > now]
         for work in due:
             effects += work(now)
-        effects += self.keys.tick(now)
+        effects += [*self.keys.tick(now), *self.roots.tick(now), *self.placement.tick(now), *self.stored.tick(now)]
         if self.settings.reissue is not None:
-            effects += self.stored.expire(now)
-            for number, subscription in self._subscriptions.items():
-                if subscription.due <= now:
-                    subscription.due = now + self.settings.reissue
-                    effects += self._store(number, subscription.records, now, told=False)
+            effects += [*self.stored.expire(now), *self.own.reissue(now, self.settings.reissue)]
         return effects
 
     def _do(self, effects: list[ChordEffect], now: int) -> list[RingEffect]:
@@ -283,6 +287,14 @@ class RendezvousNode:
                     pass  # `JoinedRing` follows when the keys are in hand
         return done
 
+    def begin(self) -> None:
+        """Something has begun that is to be finished before the node leaves."""
+        self._unfinished += 1
+
+    def end(self) -> None:
+        """It is finished."""
+        self._unfinished -= 1
+
     # -- requests to others ----------------------------------------------------------------------------
 
     def ask(self, to: Address, message: Callable[[Token], Request], now: int, then: Then) -> list[RingEffect]:
@@ -293,7 +305,7 @@ class RendezvousNode:
         """Do something in a while."""
         self._later.append((now + _LATER, work))
 
-    def _until_done(
+    def until_done(
         self,
         key: Key,
         message: Callable[[Token], Request],
@@ -306,7 +318,7 @@ class RendezvousNode:
 
         def again(now: int) -> list[RingEffect]:
             self._unfinished -= 1
-            return self._until_done(key, message, then, now, wanted)
+            return self.until_done(key, message, then, now, wanted)
 
         def answered(answer: Answer, now: int) -> list[RingEffect]:
             if answer is not False or not wanted():
@@ -331,51 +343,59 @@ class RendezvousNode:
             return [RingSend(sender.address, Done(message.token, ok is not False))]
 
         match message:
-            case Deliver(token, event, subs):
-                delivered = self._deliver(event, subs)
-                waiting = self._unconfirmed.get(event.id)
-                if waiting is None and not (delivered and self.settings.confirmed):
-                    return [*delivered, *answer(True, now)]
-                self._unconfirmed.setdefault(event.id, []).append((sender.address, token))
-                return delivered
-            case Store(_, record) if self.keys.serves(record.key):
-                return self.stored.store(record, now, answer)
-            case Remove(_, key, sub) if self.keys.serves(key):
-                return self.stored.remove(key, sub, now, answer)
+            case Deliver():
+                return self.own.deliver(sender.address, message)
+            case Store(_, key, records) if self.keys.serves(key):
+                return self.stored.store(records, now, answer)
+            case Remove(_, key, sub, version) if self.keys.serves(key):
+                return self.stored.remove(key, sub, now, answer, version)
             case Visit(_, key, event) if self.keys.serves(key):
                 self.visited += 1
                 return self.stored.visit(key, event, now, answer)
+            case Register() | Deregister() | Reshape() | FetchViews() if self.keys.serves(message.key):
+                return self.roots.asked(sender.address, message, now, answer)
+            case Shift() if self.keys.serves(message.key):
+                return self._member.shift(message, now, answer)
+            case Settle() if self.keys.serves(message.key):
+                return self._member.settle(message, now, answer)
             case Store() | Remove() | Visit():
+                return answer(False, now)
+            case Register() | Deregister() | Reshape() | FetchViews() | Shift() | Settle():
                 return answer(False, now)
             case Handover():
                 accepted, effects = self.keys.handed(sender, message, now)
                 return [*effects, *answer(accepted, now)]
-            case Copy(_, records):
-                self.stored.take(records, now)
+            case Copy(_, records, groups):
+                self.take(records, groups, now)
                 return answer(True, now)
             case Recall(token, after, upto):
                 if self.keys.serves(upto):  # nobody has told this node of the sender yet
                     return [RingSend(sender.address, Recalled(token, None))]
-                return [RingSend(sender.address, Recalled(token, tuple(self.stored.records.within(after, upto))))]
+                return [RingSend(sender.address, Recalled(token, *self.under(after, upto)))]
             case Hold(_, epoch, records):
                 return answer(self.stored.hold(sender, epoch, records), now)
             case ReleaseAll(_, epoch):
                 self.stored.release_all(sender, epoch)
                 return answer(True, now)
-            case Release(_, key, sub):
-                self.stored.release(sender, key, sub)
+            case Release():
+                self.stored.release(sender, message)
                 return answer(True, now)
+            case AskLoad(token):
+                return [RingSend(sender.address, LoadIs(token, self.me, self.stored.load))]
             case Examine():
                 return self.stored.examine_for(sender, message, now, answer)
         raise AssertionError(message)
 
-    def _deliver(self, event: Publication, subs: Sequence[int]) -> list[RingEffect]:
-        seen = self._seen.setdefault(event.id, set())
-        new = [number for number in subs if number in self._subscriptions and number not in seen]
-        seen.update(new)
-        while len(self._seen) > _REMEMBERED:
-            del self._seen[next(iter(self._seen))]
-        return [Delivered(number, event) for number in new]
+    # -- what is under keys ----------------------------------------------------------------------------
+
+    def under(self, after: Key, upto: Key) -> tuple[tuple[Record, ...], tuple[GroupState, ...]]:
+        """All that is stored under the keys in (after, upto]."""
+        return tuple(self.stored.records.within(after, upto)), self.roots.within(after, upto)
+
+    def take(self, records: Iterable[Record], groups: Iterable[GroupState], now: int) -> None:
+        """Have these, as the owner of their keys or as copies."""
+        self.stored.take(records, now)
+        self.roots.take(groups)
 
     # -- what its parts tell -----------------------------------------------------------------------------
 

@@ -7,8 +7,12 @@ from typing import Any, NamedTuple
 import msgspec
 
 from weft.algebra.profile import Meeting
+from weft.ring.group_messages import GroupRequest, Views
+from weft.ring.group_state import GroupState
 from weft.ring.identifiers import Key
-from weft.ring.messages import Address, ChordMessage, Token
+from weft.ring.messages import Address, ChordMessage, NodeRef, RequestMessage, Token
+
+ANY_VERSION = (1 << 63) - 1  # later than every version of a group
 
 
 class RingSub(NamedTuple):
@@ -26,13 +30,19 @@ class EventId(NamedTuple):
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True):
-    """A subscription as it is stored under one of its keys."""
+    """A subscription as it is stored under one of its keys.
+
+    In a topic group it is stored under the identifier of a member; `cells` are then the keys that it is placed by, and
+    `version` is that of the newest view of the group that it was stored here for.
+    """
 
     key: Key
     sub: RingSub
     topic: str
     filter: str
     meeting: Meeting = Meeting.COVERING
+    cells: tuple[Key, ...] = ()
+    version: int = 0
 
 
 class Publication(msgspec.Struct, frozen=True, array_like=True):
@@ -45,54 +55,52 @@ class Publication(msgspec.Struct, frozen=True, array_like=True):
     body: bytes = b""
 
 
-class _Request(msgspec.Struct, frozen=True, array_like=True):
-    """A message that is answered by `Done` with the same token."""
+class Store(RequestMessage, frozen=True, tag=21):
+    """Store subscriptions under a key. Only the owner of the key does."""
 
-    token: Token
-
-
-class Store(_Request, frozen=True, tag=21):
-    """Store a subscription under a key. Only the owner of the key does."""
-
-    record: Record
+    key: Key
+    records: tuple[Record, ...]
 
 
-class Remove(_Request, frozen=True, tag=22):
-    """Remove a subscription from a key. Only the owner of the key does."""
+class Remove(RequestMessage, frozen=True, tag=22):
+    """Remove a subscription from a key, unless it is of a later version. Only the owner of the key does."""
 
     key: Key
     sub: RingSub
+    version: int = ANY_VERSION
 
 
-class Visit(_Request, frozen=True, tag=23):
+class Visit(RequestMessage, frozen=True, tag=23):
     """Deliver an event to whoever wants it of those stored under a key. Only the owner of the key does."""
 
     key: Key
     event: Publication
 
 
-class Deliver(_Request, frozen=True, tag=24):
+class Deliver(RequestMessage, frozen=True, tag=24):
     """An event for some subscriptions of the node."""
 
     event: Publication
     subs: tuple[int, ...]
 
 
-class Handover(_Request, frozen=True, tag=25):
+class Handover(RequestMessage, frozen=True, tag=25):
     """All that is stored under the keys in (after, upto]: they are yours from now on."""
 
     after: Key
     upto: Key
     records: tuple[Record, ...]
+    groups: tuple[GroupState, ...] = ()
 
 
-class Copy(_Request, frozen=True, tag=26):
-    """Records of the sender: keep them in case it dies."""
+class Copy(RequestMessage, frozen=True, tag=26):
+    """Records of the sender, and groups that it is the root of: keep them in case it dies."""
 
     records: tuple[Record, ...]
+    groups: tuple[GroupState, ...] = ()
 
 
-class Recall(_Request, frozen=True, tag=27):
+class Recall(RequestMessage, frozen=True, tag=27):
     """What do you have under the keys in (after, upto]? Their owner has died. `Recalled` answers."""
 
     after: Key
@@ -104,9 +112,10 @@ class Recalled(msgspec.Struct, frozen=True, array_like=True, tag=28):
 
     token: Token
     records: tuple[Record, ...] | None
+    groups: tuple[GroupState, ...] = ()
 
 
-class Hold(_Request, frozen=True, tag=29):
+class Hold(RequestMessage, frozen=True, tag=29):
     """Examine these subscriptions for the sender from now on. A node with too many itself refuses.
 
     The sender counts how often its keys have changed: what is held for an earlier count is out of date.
@@ -116,25 +125,38 @@ class Hold(_Request, frozen=True, tag=29):
     records: tuple[Record, ...]
 
 
-class Release(_Request, frozen=True, tag=30):
-    """Forget a subscription that was copied from the sender, or is held for it."""
+class Release(RequestMessage, frozen=True, tag=30):
+    """Forget a subscription that was copied from the sender, or is held for it, unless it is of a later version."""
 
     key: Key
     sub: RingSub
+    version: int = ANY_VERSION
 
 
-class ReleaseAll(_Request, frozen=True, tag=33):
+class ReleaseAll(RequestMessage, frozen=True, tag=33):
     """Forget all that is held for the sender since its keys changed for the `epoch`-th time."""
 
     epoch: int
 
 
-class Examine(_Request, frozen=True, tag=31):
+class Examine(RequestMessage, frozen=True, tag=31):
     """Deliver an event to whoever wants it of those held for the sender under a key."""
 
     epoch: int
     key: Key
     event: Publication
+
+
+class AskLoad(RequestMessage, frozen=True, tag=34):
+    """How many subscriptions do you examine? `LoadIs` answers."""
+
+
+class LoadIs(msgspec.Struct, frozen=True, array_like=True, tag=35):
+    """The answer to `AskLoad`: who answers, and how much it examines."""
+
+    token: Token
+    node: NodeRef
+    load: int
 
 
 class Done(msgspec.Struct, frozen=True, array_like=True, tag=32):
@@ -144,8 +166,12 @@ class Done(msgspec.Struct, frozen=True, array_like=True, tag=32):
     ok: bool = True
 
 
-Request = Store | Remove | Visit | Deliver | Handover | Copy | Recall | Hold | Release | ReleaseAll | Examine
-RingMessage = ChordMessage | Request | Recalled | Done
+DataRequest = (
+    Store | Remove | Visit | Deliver | Handover | Copy | Recall | Hold | Release | ReleaseAll | Examine | AskLoad
+)
+Request = DataRequest | GroupRequest
+RingAnswer = Recalled | Views | LoadIs
+RingMessage = ChordMessage | Request | RingAnswer | Done
 
 
 class RingSend(msgspec.Struct, frozen=True):
@@ -194,4 +220,12 @@ class LeftRing(msgspec.Struct, frozen=True):
     """The node has handed its data over and left; it may stop."""
 
 
-RingEffect = RingSend | Subscribed | Unsubscribed | Published | Delivered | JoinedRing | JoiningFailed | LeftRing
+class Reshaped(msgspec.Struct, frozen=True):
+    """The root of a topic's group has noted another depth or rotation distance; subscriptions move from now on."""
+
+    topic: str
+
+
+RingEffect = (
+    RingSend | Subscribed | Unsubscribed | Published | Delivered | JoinedRing | JoiningFailed | LeftRing | Reshaped
+)

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from weft.ring.messages import Address, Token
-from weft.ring.rendezvous_messages import Record, Request, RingEffect, RingSend
+from weft.ring.rendezvous_messages import Request, RingAnswer, RingEffect, RingSend
 
-Answer = tuple[Record, ...] | bool | None  # records that were recalled (None: refused), or whether it was done
+Answer = RingAnswer | bool  # what was asked for, or whether it was done
 Then = Callable[[Answer, int], list[RingEffect]]  # what follows an answer, at a time
 
 

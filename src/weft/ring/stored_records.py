@@ -9,14 +9,16 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from weft.ring.identifiers import Key
-from weft.ring.load_sharing import SharedLoad, Sharing
+from weft.ring.load_sharing import EXCHANGE, NeighbourLoads, SharedLoad, Sharing
 from weft.ring.messages import Address, NodeRef
 from weft.ring.record_store import RecordStore
 from weft.ring.rendezvous_messages import (
+    ANY_VERSION,
     Copy,
     Deliver,
     Examine,
     Hold,
+    LoadIs,
     Publication,
     Record,
     Release,
@@ -42,7 +44,8 @@ class StoredRecords:
         self.shared = SharedLoad()
         self.held: dict[Address, tuple[int, RecordStore]] = {}  # by owner: its epoch, and its records
         self._renewed: dict[tuple[Key, RingSub], int] = {}
-        self._recruiting = 0
+        self._neighbours = NeighbourLoads(settings.sharing.threshold)
+        self._asked_at: int | None = None  # when neighbours were asked for their load
 
     def _new_store(self) -> RecordStore:
         settings = self._settings
@@ -62,16 +65,16 @@ class StoredRecords:
 
     # -- storing ---------------------------------------------------------------------------------------
 
-    def store(self, record: Record, now: int, answer: Then) -> list[RingEffect]:
-        """Store a record, copy it to the successors, and share it if there are too many."""
-        fresh = record not in self.records
-        self.take([record], now)
+    def store(self, records: tuple[Record, ...], now: int, answer: Then) -> list[RingEffect]:
+        """Store records, copy them to the successors, and share new ones if there are too many."""
+        fresh = [record for record in records if record not in self.records]
+        self.take(records, now)
         targets = self._node.keys.copy_targets()
-        done = Countdown(len(targets) + fresh, lambda _, now: answer(True, now))
+        done = Countdown(len(targets) + len(fresh), lambda _, now: answer(True, now))
         effects: list[RingEffect] = []
         for target in targets:
-            effects += self._node.ask(target.address, lambda token: Copy(token, (record,)), now, done)
-        if fresh:
+            effects += self._node.ask(target.address, lambda token: Copy(token, records), now, done)
+        for record in fresh:
             effects += self._share(record, now, done)
         return [*effects, *done.start(now)]
 
@@ -81,15 +84,15 @@ class StoredRecords:
             self.records.add(record)
             self._renewed[record.key, record.sub] = now
 
-    def remove(self, key: Key, sub: RingSub, now: int, answer: Then) -> list[RingEffect]:
-        """Forget a record; whoever has a copy or holds it is told."""
-        self.records.discard(key, sub)
+    def remove(self, key: Key, sub: RingSub, now: int, answer: Then, version: int = ANY_VERSION) -> list[RingEffect]:
+        """Forget a record up to a version; whoever has a copy or holds it is told."""
+        self.records.discard(key, sub, version)
         self.shared.away.pop((key, sub), None)
         targets = dict.fromkeys((*self._node.keys.copy_targets(), *self.shared.holders))
         done = Countdown(len(targets), lambda _, now: answer(True, now))
         effects: list[RingEffect] = []
         for target in targets:
-            effects += self._node.ask(target.address, lambda token: Release(token, key, sub), now, done)
+            effects += self._node.ask(target.address, lambda token: Release(token, key, sub, version), now, done)
         return [*effects, *done.start(now)]
 
     def forget_within(self, after: Key, upto: Key) -> None:
@@ -171,20 +174,36 @@ class StoredRecords:
 
     # -- sharing the load ------------------------------------------------------------------------------
 
+    def tick(self, now: int) -> list[RingEffect]:
+        """Ask neighbours for their load now and then."""
+        if self._settings.sharing.sharing is Sharing.NONE:
+            return []
+        if self._asked_at is not None and now - self._asked_at < EXCHANGE:
+            return []
+        self._asked_at = now
+        return self._node.placement.ask_loads(now, self._heard_load)
+
+    def _heard_load(self, answer: Answer, now: int) -> list[RingEffect]:
+        if isinstance(answer, LoadIs):
+            self._neighbours.heard(answer.node, answer.load, now)
+            if answer.load <= self._settings.sharing.threshold:
+                self.shared.refused.discard(answer.node)
+        return []
+
     def _share(self, record: Record, now: int, done: Then) -> list[RingEffect]:
         """Give a new record to whoever shares the load; look for such nodes if there are too many records."""
         shared, sharing = self.shared, self._settings.sharing.sharing
         effects: list[RingEffect] = []
         if sharing is Sharing.NONE:
             return done(True, now)
-        if not shared.holders and self.overloaded:
+        if len(shared.holders) + len(shared.offered) < self._settings.sharing.nodes - 1 and self.overloaded:
             effects += self._recruit(now)
         if sharing is Sharing.REPLICATION:
             every = Countdown(len(shared.holders), lambda _, now: done(True, now))
             for holder in list(shared.holders):
                 effects += self._hold_at(holder, record, now, every)
             return [*effects, *every.start(now)]
-        holder_in_turn = shared.next_turn() if shared.holders else None
+        holder_in_turn = shared.next_turn(self._neighbours.fit(now)) if shared.holders else None
         if holder_in_turn is None:
             return [*effects, *done(True, now)]
         return effects + self._hold_at(holder_in_turn, record, now, done)
@@ -206,12 +225,11 @@ class StoredRecords:
     def _recruit(self, now: int) -> list[RingEffect]:
         """Ask neighbours to hold records: what was stored before comes first, in a replication."""
         shared, rule = self.shared, self._settings.sharing
-        wanted = rule.nodes - 1 - len(shared.holders) - self._recruiting
-        known = [node for node in self._node.chord.neighbours() if node not in shared.refused]
+        wanted = rule.nodes - 1 - len(shared.holders) - len(shared.offered)
+        taken = {*shared.holders, *shared.offered, *shared.refused, self._node.me}
         effects: list[RingEffect] = []
-        for node in [node for node in known if node not in shared.holders][: max(wanted, 0)]:
-            shared.refused.add(node)  # until it accepts
-            self._recruiting += 1
+        for node in [node for node in self._neighbours.fit(now) if node not in taken][: max(wanted, 0)]:
+            shared.offered.add(node)
             effects += self._offer(node, frozenset(), now, shared)
         return effects
 
@@ -228,14 +246,14 @@ class StoredRecords:
             if shared is not self.shared:  # the keys have changed since
                 return []
             if answer is False:
-                self._recruiting -= 1
+                shared.offered.discard(node)
+                shared.refused.add(node)
                 return self._recruit(now) if self.overloaded else []
             if replicating and any(
                 (r.key, r.sub) not in now_given for r in self.records if self._node.keys.serves(r.key)
             ):
                 return self._offer(node, now_given, now, shared)
-            self._recruiting -= 1
-            shared.refused.discard(node)
+            shared.offered.discard(node)
             shared.holders.append(node)
             return []
 
@@ -243,7 +261,7 @@ class StoredRecords:
 
     def range_changed(self) -> None:
         """Other keys are in hand: what is shared is examined here again, and holders may forget it."""
-        before, self.shared, self._recruiting = self.shared, SharedLoad(self.shared.epoch + 1), 0
+        before, self.shared = self.shared, SharedLoad(self.shared.epoch + 1)
 
         def release(now: int) -> list[RingEffect]:
             effects: list[RingEffect] = []
@@ -267,12 +285,13 @@ class StoredRecords:
             store.add(record)
         return True
 
-    def release(self, sender: NodeRef, key: Key, sub: RingSub) -> None:
+    def release(self, sender: NodeRef, message: Release) -> None:
         """Forget a copy, or what is held for another node."""
+        key, sub, version = message.key, message.sub, message.version
         if not self._node.keys.serves(key):
-            self.records.discard(key, sub)
+            self.records.discard(key, sub, version)
         if sender.address in self.held:
-            self.held[sender.address][1].discard(key, sub)
+            self.held[sender.address][1].discard(key, sub, version)
 
     def release_all(self, sender: NodeRef, epoch: int) -> None:
         """Forget all that is held for another node, unless it is newer than this."""

@@ -40,10 +40,18 @@ class Claim:
 
 
 class RingStudy:
-    """Runs of the model, each made once."""
+    """Runs of the model, each made once; with `by_topic`, nodes examine the event's topic only."""
 
-    def __init__(self, base: RingWorkloadSettings, seeds: Iterable[int], report: Report = lambda *_: None) -> None:
+    def __init__(
+        self,
+        base: RingWorkloadSettings,
+        seeds: Iterable[int],
+        report: Report = lambda *_: None,
+        *,
+        by_topic: bool = False,
+    ) -> None:
         self.base = base
+        self._by_topic = by_topic
         self.seeds = tuple(seeds)
         self._report = report
         self._runs: dict[tuple[RingWorkloadSettings, RingDesign, int], RingOutcome] = {}
@@ -52,6 +60,7 @@ class RingStudy:
     def outcomes(self, design: RingDesign, **changes: Any) -> list[RingOutcome]:
         """An outcome for each seed."""
         settings = replace(self.base, **changes)
+        design = replace(design, by_topic=self._by_topic)
         found = []
         for seed in self.seeds:
             key = settings, design, seed

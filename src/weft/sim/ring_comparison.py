@@ -127,7 +127,7 @@ def compare(  # noqa: PLR0913 - what is compared, and how much of it
         report("the paper's peers", 0, 0)
         found.schemes = compare_schemes(ring_workload(settings, seeds[0]), seeds[0], _HASHED)
     if figures:
-        found.claims = RingStudy(settings, seeds, report).claims(figures)
+        found.claims = RingStudy(settings, seeds, report, by_topic=options.by_topic).claims(figures)
     return found
 
 

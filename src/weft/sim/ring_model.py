@@ -174,12 +174,7 @@ class RingModel:
         """Fingers; in a group, those registered at the same region server, of the smallest region that has others."""
         if not self.design.clusters:
             return self.routes.fingers(node)[1]
-        view, me = self._views[topic], self.routes.ids[node]
-        for level in range(self.design.depth, -1, -1):
-            peers = [peer for peer in view.registered(level, view.tree.region_server(level, me)) if peer != me]
-            if peers:
-                return [self.routes.owner(peer) for peer in peers]
-        return []
+        return [self.routes.owner(peer) for peer in self._views[topic].peers(self.routes.ids[node])]
 
     # -- publishing --------------------------------------------------------------------------------------
 

@@ -63,10 +63,11 @@ class RingWorkload:
     gaps: NDArray[np.float64]  # between events, with mean 1
 
     def matches(self, event: int) -> NDArray[np.int64]:
-        """The subscriptions that an event matches, by asking all of them."""
+        """The subscriptions that an event matches, by asking all of its topic."""
         values = self.values[event]
-        inside = ((self.low < 0) | ((self.low <= values) & (values <= self.high))).all(axis=1)
-        return np.flatnonzero(inside & (self.topics == self.event_topics[event]))
+        rows = np.flatnonzero(self.topics == self.event_topics[event])
+        low, high = self.low[rows], self.high[rows]
+        return rows[((low < 0) | ((low <= values) & (values <= high))).all(axis=1)]
 
 
 def ring_workload(settings: RingWorkloadSettings, seed: int) -> RingWorkload:

@@ -1,0 +1,148 @@
+"""The subscriptions of a node's application, and what has been delivered to them. Laws: an event is delivered to a
+subscription once; it is answered when the application has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from weft.algebra.normalize import normalize
+from weft.algebra.profile import Meeting
+from weft.errors import LocalProtocolError
+from weft.language.ast import Filter
+from weft.language.format import format_filter
+from weft.language.text import parse
+from weft.ring.messages import Address, Token
+from weft.ring.placement import Interest
+from weft.ring.rendezvous_messages import (
+    Deliver,
+    Delivered,
+    Done,
+    EventId,
+    RingEffect,
+    RingSend,
+    RingSub,
+    Subscribed,
+    Unsubscribed,
+)
+from weft.ring.requests import Countdown
+
+if TYPE_CHECKING:
+    from weft.ring.rendezvous import RendezvousNode, RingSettings
+
+_REMEMBERED = 100_000  # events whose deliveries are told apart
+
+
+@dataclass(slots=True)
+class _Subscription:
+    interests: tuple[Interest, ...]
+    due: int = 0
+
+
+class OwnSubscriptions:
+    """What the application of a node has subscribed to."""
+
+    def __init__(self, node: RendezvousNode, settings: RingSettings, rng: np.random.Generator) -> None:
+        self._node, self._settings, self._rng = node, settings, rng
+        self._subscriptions: dict[int, _Subscription] = {}
+        self._removing: set[int] = set()
+        self._seen: dict[EventId, set[int]] = {}
+        self._unconfirmed: dict[EventId, list[tuple[Address, Token]]] = {}
+
+    def interests(self) -> list[Interest]:
+        """All of them, by topic."""
+        return [interest for subscription in self._subscriptions.values() for interest in subscription.interests]
+
+    def uses(self, topic: str) -> bool:
+        """Whether there is a subscription to a leaf topic."""
+        return any(topic == interest.topic for interest in self.interests())
+
+    def subscribe(
+        self, number: int, topics: Sequence[str], filter: Filter | str, now: int, meeting: Meeting
+    ) -> list[RingEffect]:
+        """Store a subscription to leaf topics; `Subscribed` follows."""
+        if number in self._subscriptions:
+            raise LocalProtocolError(f"subscription {number} already exists; remove it first")
+        if number in self._removing:
+            raise LocalProtocolError(f"subscription {number} is still being removed; wait until it is unsubscribed")
+        wanted = parse(filter, self._settings.predicates) if isinstance(filter, str) else filter
+        text, sub, form = format_filter(wanted), RingSub(self._node.me.address, number), normalize(wanted)
+        interests = []
+        for topic in topics:
+            cells = self._settings.mapping.of_subscription(topic, form, self._rng, meeting)
+            interests.append(Interest(sub, topic, text, meeting, tuple(sorted(cells))))
+        self._subscriptions[number] = _Subscription(tuple(interests), now + (self._settings.reissue or 0))
+        return self._store(number, now, told=True)
+
+    def _store(self, number: int, now: int, *, told: bool) -> list[RingEffect]:
+        subscription = self._subscriptions[number]
+
+        def wanted() -> bool:
+            return self._subscriptions.get(number) is subscription
+
+        def stored(_: bool, __: int) -> list[RingEffect]:
+            self._node.end()
+            return [Subscribed(number)] if told else []
+
+        self._node.begin()
+        done = Countdown(len(subscription.interests), stored)
+        effects: list[RingEffect] = []
+        for interest in subscription.interests:
+            effects += self._node.placement.store(interest, now, done, wanted)
+        return [*effects, *done.start(now)]
+
+    def unsubscribe(self, number: int, now: int) -> list[RingEffect]:
+        """Remove a subscription; `Unsubscribed` follows."""
+        gone = self._subscriptions.pop(number, None)
+        if gone is None:
+            raise LocalProtocolError(f"there is no subscription {number}")
+
+        def removed(_: bool, now: int) -> list[RingEffect]:
+            self._node.end()
+            self._removing.discard(number)
+            effects: list[RingEffect] = [Unsubscribed(number)]
+            for interest in gone.interests:
+                if not self.uses(interest.topic):
+                    effects += self._node.placement.unused(interest.topic, now)
+            return effects
+
+        self._node.begin()
+        self._removing.add(number)
+        done = Countdown(len(gone.interests), removed)
+        effects: list[RingEffect] = []
+        for interest in gone.interests:
+            effects += self._node.placement.remove(interest, now, done)
+        return [*effects, *done.start(now)]
+
+    def reissue(self, now: int, period: int) -> list[RingEffect]:
+        """Store again what has not been stored for so long."""
+        effects: list[RingEffect] = []
+        for number, subscription in list(self._subscriptions.items()):
+            if subscription.due <= now:
+                subscription.due = now + period
+                effects += self._store(number, now, told=False)
+        return effects
+
+    # -- deliveries ------------------------------------------------------------------------------------
+
+    def deliver(self, sender: Address, message: Deliver) -> list[RingEffect]:
+        """An event for some subscriptions: those that have had it, or are gone, do not get it."""
+        event = message.event
+        seen = self._seen.setdefault(event.id, set())
+        new = [number for number in message.subs if number in self._subscriptions and number not in seen]
+        seen.update(new)
+        while len(self._seen) > _REMEMBERED:
+            del self._seen[next(iter(self._seen))]
+        delivered: list[RingEffect] = [Delivered(number, event) for number in new]
+        if event.id not in self._unconfirmed and not (delivered and self._settings.confirmed):
+            return [*delivered, RingSend(sender, Done(message.token))]
+        self._unconfirmed.setdefault(event.id, []).append((sender, message.token))
+        return delivered
+
+    def confirm(self, id: EventId) -> list[RingEffect]:
+        """The application has stored an event: answer whoever delivered it."""
+        return [RingSend(sender, Done(token)) for sender, token in self._unconfirmed.pop(id, ())]

@@ -6,6 +6,8 @@
 - An event published anywhere after *complete* is stored at the subscriber's broker in the end, whatever happens.
 - When all is mended, neighbours agree: what one told, the other has heard.
 
+After a back-up is restored, events from before that may come again, and out of order.
+
 A link that is detached, or a back-up that is restored, takes the promise away from paths through it. It holds again
 for a path once its brokers agree.
 """
@@ -94,6 +96,11 @@ class NetworkOracle:
     def published(self, client: SimClient, uid: str, attributes: Attributes) -> None:
         """A client publishes an event."""
         self._published[uid] = Publication(client.broker.name, client.name, attributes)
+
+    @property
+    def published_so_far(self) -> set[str]:
+        """All events."""
+        return {*self._published}
 
     def _stored(self, event: Logged) -> None:
         """A broker has stored an event."""

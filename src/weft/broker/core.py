@@ -44,6 +44,7 @@ from weft.broker.delivery import Delivery
 from weft.broker.dispatch import Dispatch
 from weft.broker.drafts import Draft, PendingGroup, PublisherMark
 from weft.broker.effects import ConnectionId, Effect, Now, Persist, SetTimer, Ticket
+from weft.broker.explaining import Explaining
 from weft.broker.greeting import Greeting, Home
 from weft.broker.identity import Authenticate
 from weft.broker.limits import ClientLimits
@@ -117,8 +118,16 @@ class Core(LinkCalls):
         self._subscribing, self._sharing, self._advertising = Subscribing(*parts), Sharing(*parts), Advertising(*parts)
         self._dead = Dead(self._state, self._delivery)
         self._greeting = Greeting(self._subscribing, self._sharing, authenticate, fingerprint(schema))
+        self._explaining = Explaining(self._state, self._linking.reach, self._linking.relay)
+        self._linking.explain = self._explaining.receive
         self._dispatch = Dispatch(
-            self._greeting, self._dead, self._subscribing, self._sharing, self._advertising, self.status
+            self._greeting,
+            self._dead,
+            self._subscribing,
+            self._sharing,
+            self._advertising,
+            self._explaining,
+            self.status,
         )
         self.driver: Callable[[], dict[str, Any]] = dict  # what the process around it adds to its status
         self._revocation = Revocation(self._subscribing, self._sharing)

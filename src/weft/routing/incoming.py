@@ -120,6 +120,14 @@ class LinkMatcher:
             numbers |= self._young_wanting(self._values(event), numbers)
         return {link for number in numbers if (link := self._links[number]) is not None}
 
+    def items(self, event: AnyEvent, link: Link) -> Iterator[ItemId]:
+        """The items of a link that admit an event, in the order in which they were told."""
+        self._make_ready()
+        found = {*self._living(self._index.match(event)).tolist()}
+        values = self._values(event)
+        found |= {name for name, form in self._young.items() if form.admits(values)}
+        return (item_id for item_id, name in self._names[link].items() if name in found)
+
     def wanting_batch(self, events: Sequence[AnyEvent]) -> Routes:
         """The positions of the events that each link wants."""
         self._make_ready()

@@ -29,7 +29,8 @@ NOTHING, EVERYTHING = 0, (1 << len(EVENTS)) - 1
 @lru_cache(maxsize=4096)
 def sample_of(filter: Filter) -> Sample:
     """The sample events that a filter matches."""
-    return sum(1 << place for place, event in enumerate(EVENTS) if matches(filter, event))  # type: ignore[arg-type]
+    places = [place for place, event in enumerate(EVENTS) if matches(filter, event)]  # type: ignore[arg-type]
+    return sum(1 << place for place in places)
 
 
 class Hop(NamedTuple):

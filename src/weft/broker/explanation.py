@@ -8,6 +8,8 @@ from collections.abc import Iterator
 
 import msgspec
 
+from weft.errors import RemoteProtocolError
+
 
 class MatchedSubscription(msgspec.Struct, frozen=True):
     """A subscription of a broker's client that matches."""
@@ -109,7 +111,16 @@ class Explanation(msgspec.Struct, frozen=True):
         return "\n".join(self.lines())
 
 
+_decode = msgspec.msgpack.Decoder(Explanation).decode
 _STATES = {
     "cold": "; it waits until then",
     "down": "; the link is down, and it waits until it is up",
 }
+
+
+def explanation_of(body: bytes) -> Explanation:
+    """The value in an answer. Raises RemoteProtocolError."""
+    try:
+        return _decode(body)
+    except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
+        raise RemoteProtocolError(f"an explanation that was received cannot be read: {error}") from None

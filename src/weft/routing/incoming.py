@@ -28,7 +28,7 @@ EventValues = Mapping[str, Value | None]
 _MOST_LINKS = 1 << 16
 _FEW = 64
 _CHUNK = 8  # items of a removed link that are discarded together as one piece of work
-_MOST_BESIDE = 512  # while no event comes: moving many together takes less time for each
+_MOST_BESIDE = 256  # while no event comes: moving many together takes less time for each, but more at once
 BESIDE = 24  # while events come: each item costs an event about half a microsecond, and moving them some milliseconds
 
 

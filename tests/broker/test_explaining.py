@@ -179,6 +179,7 @@ def test_many_long_subscriptions_fit_an_answer() -> None:
     node = network["a"]
     node.hello("s", "n" * 200)
     node.say("s", *(Subscribe(SubNumber(n), f"x > 5 AND y != '{n}{'z' * 300}'") for n in range(1_000)))
+    network.settle()
     found = explained(network, "a", {"x": 7, "y": "a"})
     assert found.matched == 1_000
     assert len(found.hops[0].subscriptions) == 10

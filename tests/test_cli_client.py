@@ -167,3 +167,15 @@ def test_ctrl_c_ends_a_command_without_a_traceback(local, command):
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert (process.returncode, said) == (130, "weft: interrupted\n")
+
+
+def test_an_event_is_explained(local):
+    with local.connect_sync() as client, client.subscribe("x > 5", name="alerts"):
+        done = weft(local, "explain", '{"x": 7}')
+        assert done.exit_code == 0, done.output
+        assert done.stdout.splitlines()[1] == "  *  subscription 1 of alerts: x > 5"
+        facts = json.loads(weft(local, "explain", '{"x": 5}', "--json").stdout)
+        assert (facts["matched"], facts["whole"], facts["hops"][0]["matched"]) == (0, True, 0)
+    done = weft(local, "explain", "nonsense")
+    assert done.exit_code == 1
+    assert "the event is not JSON" in done.stderr

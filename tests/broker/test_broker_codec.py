@@ -41,6 +41,8 @@ from weft.broker.messages import (
     Deliver,
     DropDead,
     Dropped,
+    Explain,
+    Explained,
     Failed,
     Gap,
     Goodbye,
@@ -91,6 +93,7 @@ CLIENT: list[ClientMessage] = [
     Ping(3),
     Goodbye(True),
     AskStatus(1, 5),
+    Explain(1, msgspec.Raw(msgspec.msgpack.encode({"x": 7}))),
 ]
 BROKER: list[BrokerMessage] = [
     Welcome(1, SessionId(5), 4, 2, 17, True, (ONE,), "log", 3, "ab", MAX_FRAME, 0),
@@ -108,6 +111,7 @@ BROKER: list[BrokerMessage] = [
     Pong(3),
     Bye("slow", "it is too slow"),
     StatusReport(1, msgspec.Raw(msgspec.msgpack.encode({"end": 7}))),
+    Explained(1, msgspec.Raw(msgspec.msgpack.encode({"hops": []}))),
     Revoked(ONE, "the rules have changed"),
 ]
 LINK: list[LinkMessage] = [

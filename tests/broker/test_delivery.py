@@ -215,6 +215,15 @@ def test_a_dead_letter_that_is_tried_again_and_acknowledged_is_gone() -> None:
     assert broker.say("s", ListDead(2, Q)) == [DeadLetters(2, (), False)]
 
 
+def test_a_dead_letter_that_fails_again_leaves_room_for_the_next_event() -> None:
+    broker = subscribed(window_events=1)
+    broker.say("s", *events(1))
+    fail_often(broker, 1, 5)
+    assert deliveries(broker.say("s", RetryDead(1, Q, (Offset(1),)))) == [(1, 6, [1])]
+    assert deliveries(broker.say("s", *events(2))) == [], "the window is full"
+    assert deliveries(broker.say("s", nack(1))) == [(2, 1, [1])]
+
+
 @pytest.mark.parametrize("stored", [True, False])
 def test_an_attempt_that_succeeds_after_an_earlier_one_failed_too_often_removes_the_dead_letter(
     stored: bool,

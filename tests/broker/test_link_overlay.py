@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from broker.network import Network
@@ -10,8 +12,9 @@ from broker.test_links import subscribed
 from broker.test_links_random import SCHEMA
 from weft.broker.effects import Relayed
 from weft.broker.link_messages import LinkEvents, LinkRelay, LinkUpdate
-from weft.broker.messages import Complete, Publish, SubNumber, Subscribe
+from weft.broker.messages import Advertise, Complete, Publish, SubNumber, Subscribe
 from weft.errors import LocalProtocolError
+from weft.routing import MODELS
 from weft.routing.adverts import Tunable
 from weft.space.label_space import LabelSpace
 
@@ -101,8 +104,6 @@ def test_a_relay_goes_behind_events_and_updates_and_before_what_comes_later() ->
 @pytest.mark.parametrize("advertised", [False, True])
 def test_a_network_changes_its_label_space_over_links(advertised: bool) -> None:
     network = Network("a", "b", "c", model="dls", schema=SCHEMA, advertised=advertised).chain()
-    from weft.broker.messages import Advertise
-
     network["c"].hello("p")
     if advertised:
         network["c"].say("p", Advertise(1, "x < 8"))
@@ -133,4 +134,36 @@ def test_a_network_changes_its_label_space_over_links(advertised: bool) -> None:
     network.settle()
     assert network["a"].got("s") == [b"1", b"2"]
     assert Complete(SubNumber(1)) in completes(network["a"], "s")
+    network.check()
+
+
+@pytest.mark.parametrize("advertised", [False, True])
+@pytest.mark.parametrize("model", MODELS)
+def test_a_subscription_that_nobody_covers_reaches_every_broker_that_must_know_it_and_no_other(
+    model: str, advertised: bool
+) -> None:
+    """Every other broker; with advertisements, those on the way to a broker whose clients may publish what it wants."""
+    names = "abcdefg"
+    edges = ["ab", "bc", "bd", "ae", "ef", "fg"]
+    network = Network(*names, model=model, schema=SCHEMA, advertised=advertised)
+    for one, other in edges:
+        network.link(one, other)
+    network.settle()
+    if advertised:
+        for publisher, promise in (("f", "x < 2"), ("d", "x > 5"), ("b", "x > 5")):
+            network[publisher].hello("p")
+            network[publisher].say("p", Advertise(1, promise))
+        network.settle()
+    subscribed(network, "c", "s", "x BETWEEN 0 AND 1")
+    assert Complete(SubNumber(1)) in completes(network["c"], "s")
+    must = {hop for way in ("cba", "cbd", "cbaefg") for hop in pairwise(way)}
+    if advertised:
+        must = {*pairwise("cbaef")}
+    if model == "flooding":
+        must = set()
+    links = [*edges, *(other + one for one, other in edges)]
+    assert {(one, other) for one, other in links if network[other].heard(one)} == must
+    for one, other in must:
+        assert one in network[other].table.route({"x": 0, "y": 0}, None)
+        assert one not in network[other].table.route({"x": 6, "y": 0}, None)
     network.check()

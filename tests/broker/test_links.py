@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from broker.network import Network
 from weft.broker.admission import read_head
 from weft.broker.effects import ConnectionId
+from weft.broker.limits import ClientLimits
 from weft.broker.link_messages import LinkEvent, LinkEvents, LinkHello, LinkLoose, LinkPing, LinkUpdate
 from weft.broker.messages import Ack, Bye, Complete, Deliver, Hello, Publish, QueueNumber, SubNumber, Subscribe
 from weft.errors import AccessError
@@ -169,3 +171,15 @@ def test_two_brokers_that_dial_each_other_at_once_have_one_link() -> None:
     network.dial("b", "a")
     network.settle()
     assert len(network.wires) == 2, "a link that is there is not dialled again"
+
+
+@pytest.mark.parametrize("limits", [{"link_events": 3}, {"link_bytes": 250}])
+def test_no_more_events_are_on_their_way_than_the_window_allows(limits: dict[str, int]) -> None:
+    network = Network("a", "b", limits=ClientLimits(**limits)).chain()  # type: ignore[arg-type]
+    subscribed(network, "b", "s", "x > 5")
+    network["a"].hello("p")
+    network["a"].say("p", *(Publish.of(n, {"x": 7}, bytes([n]) * 100) for n in range(1, 21)))
+    assert network["a"].link("b").in_flight == 3, "the third of 100 bytes and a head is the first beyond 250 bytes"
+    network.settle()
+    assert [each[0] for each in network["b"].got("s")] == [*range(1, 21)]
+    assert network["a"].link("b").in_flight == 0

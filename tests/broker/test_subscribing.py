@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from broker.harness import Broker, deliveries
+from weft.broker.core import REQUESTS
+from weft.broker.effects import ConnectionId
 from weft.broker.limits import ClientLimits
 from weft.broker.messages import (
     Accepted,
@@ -319,3 +321,65 @@ def test_when_the_log_is_full_a_session_is_not_forgotten() -> None:
     broker.reject()
     broker.say("s", event(1))
     assert deliveries([each for _, each in broker.commit()]) == [(1, 1, [1])]
+
+
+# -- many requests at once ---------------------------------------------------------------------------
+
+
+def many(broker: Broker, number: int) -> list[int]:
+    """Send many subscriptions and an event in one read; how many subscriptions there are after each call."""
+    subscriptions = [Subscribe(SubNumber(n), f"x = {n}") for n in range(number)]
+    broker.take(broker.core.receive(ConnectionId("s"), [*subscriptions, event(1)], broker.now))
+    sizes = [broker.core.status().subscriptions]
+    while broker.core.is_behind(ConnectionId("s")):
+        assert broker.timer == broker.now.monotonic, "the broker wants to go on at once"
+        broker.take(broker.core.tick(broker.now))
+        sizes.append(broker.core.status().subscriptions)
+    return sizes
+
+
+def test_many_requests_of_one_read_are_handled_in_several_turns_and_in_order() -> None:
+    broker = Broker()
+    broker.hello("s")
+    assert many(broker, 2 * REQUESTS + 1) == [REQUESTS, 2 * REQUESTS, 2 * REQUESTS + 1]
+    broker.commit(len(broker.persists))
+    answers = [message for _, message in broker.sent if isinstance(message, Accepted)]
+    assert [each.number for each in answers] == [*range(2 * REQUESTS + 1)]
+    assert [event.numbers for _, event in broker.sent if isinstance(event, Deliver)] == [[1]], (
+        "it came after all of them"
+    )
+
+
+def test_what_is_said_while_requests_wait_is_handled_behind_them() -> None:
+    broker, s = Broker(), ConnectionId("s")
+    broker.hello("s")
+    wanted = [Subscribe(SubNumber(n), f"x = {n}") for n in range(REQUESTS + 1)]
+    broker.take(broker.core.receive(s, wanted, broker.now))
+    broker.take(broker.core.receive(s, [Unsubscribe(SubNumber(REQUESTS))], broker.now))
+    assert broker.core.status().subscriptions == REQUESTS
+    broker.do(broker.core.tick(broker.now))
+    assert not [message for _, message in broker.sent if isinstance(message, Failed)]
+    assert broker.core.status().subscriptions == REQUESTS
+
+
+def test_requests_that_wait_when_their_connection_goes_are_handled_first() -> None:
+    broker, s = Broker(), ConnectionId("s")
+    broker.hello("s")
+    wanted = [Subscribe(SubNumber(n), f"x = {n}") for n in range(3 * REQUESTS)]
+    broker.take(broker.core.receive(s, wanted, broker.now))
+    broker.do(broker.core.closed(s, broker.now))
+    assert broker.core.status().subscriptions == 3 * REQUESTS
+    assert not broker.core.is_behind(s)
+
+
+def test_clients_that_wait_take_turns() -> None:
+    broker = Broker()
+    for name in "st":
+        broker.hello(name)
+    for name in "st":
+        wanted = [Subscribe(SubNumber(n), f"x = {n}") for n in range(3 * REQUESTS)]
+        broker.take(broker.core.receive(ConnectionId(name), wanted, broker.now))
+    for _ in range(2):
+        broker.take(broker.core.tick(broker.now))
+    left = [len(broker.core._state.connections[ConnectionId(name)].backlog) for name in "st"]
+    assert left == [REQUESTS, REQUESTS]

@@ -12,7 +12,7 @@ from weft.broker.rules import Rights, Rules
 from weft.net.client_notices import Answered, Arrived, Closed, Ended, Letters, Missed, Stored
 from weft.net.client_session import ClientSession
 from weft.net.client_subscription import Ask, SubscriptionOptions, SubscriptionState
-from weft.net.dead_requests import DeadRequest
+from weft.net.open_requests import DeadRequest
 from weft.net.outgoing import outgoing
 from weft.net.publisher import NotStored
 

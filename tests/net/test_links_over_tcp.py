@@ -7,9 +7,12 @@ from contextlib import AsyncExitStack
 
 import msgspec
 import pytest
+from typer.testing import CliRunner
 
+import weft
 from net.wire import connect, run
 from weft.broker.messages import Accepted, Ack, Complete, Hello, Publish, Subscribe
+from weft.cli.app import app
 from weft.errors import OptionError
 from weft.net.config import BrokerConfig, LinkConfig
 from weft.serve import start
@@ -150,3 +153,38 @@ class AnotherDialler:
     async def __aexit__(self, *_):
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
+
+
+def test_a_client_is_told_where_an_event_goes_and_which_link_is_down():
+    async def body():
+        async with AsyncExitStack() as stack:
+            a, b, c = await chain(stack)
+            reader = await connect(a.addresses[0], Hello(session="reader"))
+            reader.send(Subscribe(1, "x > 5"))
+            await reader.get(Complete)
+            async with weft.connect(str(c.addresses[0])) as client:
+                found = await client.explain({"x": 7})
+                assert found.brokers == ["c", "b", "a"]
+                assert [hop.matched for hop in found.hops] == [0, 0, 1]
+                assert found.hops[1].links[0].reason == "it wants x > 5"
+                assert (await client.explain({"x": 5})).brokers == ["c"]
+                lines = await asyncio.to_thread(_said, str(c.addresses[0]))
+                assert lines[-1] == "  *  subscription 1 of reader: x > 5"
+                await a.stop()
+                async with asyncio.timeout(10):
+                    while next(link for link in b.core.links() if link.peer == "a").connected:
+                        await asyncio.sleep(0.01)
+                found = await client.explain({"x": 7})
+                assert found.brokers == ["c", "b"]
+                assert found.hops[1].links[0].state == "down"
+
+    run(body())
+
+
+def _said(address):
+    """What the blocking client and the command say."""
+    with weft.connect_sync(address) as client:
+        assert client.explain({"x": 7}).brokers == ["c", "b", "a"]
+    done = CliRunner().invoke(app, ["explain", '{"x": 7}', "--broker", address])
+    assert done.exit_code == 0, done.output
+    return done.stdout.splitlines()

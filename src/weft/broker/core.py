@@ -44,6 +44,7 @@ from weft.broker.delivery import Delivery
 from weft.broker.dispatch import Dispatch
 from weft.broker.drafts import Draft, PendingGroup, PublisherMark
 from weft.broker.effects import ConnectionId, Effect, Now, Persist, SetTimer, Ticket
+from weft.broker.explaining import Explaining
 from weft.broker.greeting import Greeting, Home
 from weft.broker.identity import Authenticate
 from weft.broker.limits import ClientLimits
@@ -54,7 +55,7 @@ from weft.broker.link_greeting import AuthenticateLink, LinkGreeting
 from weft.broker.link_messages import IncomingMessage, LinkHello
 from weft.broker.link_traffic import LinkTraffic
 from weft.broker.linking import Linking
-from weft.broker.messages import Publish
+from weft.broker.messages import Advertise, Publish, Replace, Subscribe, Unadvertise, Unsubscribe
 from weft.broker.publishing import Publishing
 from weft.broker.queue import Queue
 from weft.broker.reach import Reach
@@ -73,6 +74,8 @@ from weft.log.base import Log, MoveFloor, Offset, SessionId, State
 from weft.model.schema import Schema
 from weft.routing.table import Link, RoutingTable
 
+REQUESTS = 16  # changes of subscriptions that one call makes for a client: each takes some tenths of a millisecond
+CHANGES = frozenset({Subscribe, Replace, Unsubscribe, Advertise, Unadvertise})
 _FULL = 1_000_000  # microseconds after which floors are stored again when the log was full
 
 
@@ -117,8 +120,16 @@ class Core(LinkCalls):
         self._subscribing, self._sharing, self._advertising = Subscribing(*parts), Sharing(*parts), Advertising(*parts)
         self._dead = Dead(self._state, self._delivery)
         self._greeting = Greeting(self._subscribing, self._sharing, authenticate, fingerprint(schema))
+        self._explaining = Explaining(self._state, self._linking.reach, self._linking.relay)
+        self._linking.explain = self._explaining.receive
         self._dispatch = Dispatch(
-            self._greeting, self._dead, self._subscribing, self._sharing, self._advertising, self.status
+            self._greeting,
+            self._dead,
+            self._subscribing,
+            self._sharing,
+            self._advertising,
+            self._explaining,
+            self.status,
         )
         self.driver: Callable[[], dict[str, Any]] = dict  # what the process around it adds to its status
         self._revocation = Revocation(self._subscribing, self._sharing)
@@ -132,6 +143,7 @@ class Core(LinkCalls):
         )
         self._traffic = LinkTraffic(self._state, self._linking, self._link_greeting, self._close)
         self._greeting.link_closed = self._link_closed
+        self._backlogged: dict[Connection, None] = {}  # that have said more than was handled
         self._tickets = 0
         self._floors_at = 0  # monotonic; when acknowledgements that wait are stored; 0: none waits
         self._full_until = 0  # monotonic; until then only what is urgent is stored
@@ -174,8 +186,17 @@ class Core(LinkCalls):
         if known is None:
             return []
         self._begin(now)
-        self._greeting.closed(known, now)
+        if known.backlog:  # what came before the end counts
+            messages, known.backlog = known.backlog, []
+            self._handle(known, messages, now, len(messages))
+        if self._state.connections.get(connection) is known:
+            self._greeting.closed(known, now)
         return self._finish(now)
+
+    def is_behind(self, connection: ConnectionId) -> bool:
+        """Whether a connection has said more than was handled: until it is handled, the driver should read no more."""
+        known = self._state.connections.get(connection)
+        return known is not None and bool(known.backlog)
 
     def is_stranger(self, connection: ConnectionId) -> bool:
         """Whether a connection has yet to say hello."""
@@ -222,9 +243,23 @@ class Core(LinkCalls):
             return []
         self._begin(now)
         known.heard = now.monotonic
-        at, size = 0, len(messages)
+        if known.backlog:
+            known.backlog += messages
+        else:
+            self._handle(known, messages, now)
+        return self._finish(now)
+
+    def _handle(self, known: Connection, messages: Sequence[IncomingMessage], now: Now, most: int = REQUESTS) -> None:
+        """Handle messages in order, up to so many changes of subscriptions; the rest is handled in later turns."""
+        at, size, connection = 0, len(messages), known.id
         while at < size and connection in self._state.connections:
             message = messages[at]
+            if type(message) in CHANGES:
+                most -= 1
+                if most < 0:
+                    known.backlog = [*messages[at:]]
+                    self._backlogged[known] = None
+                    return
             if type(message) is Publish and known.session is not None:
                 first = at
                 while at < size and type(messages[at]) is Publish:
@@ -240,7 +275,16 @@ class Core(LinkCalls):
             else:
                 self._dispatch.handle(known, message, now)
             at += 1
-        return self._finish(now)
+
+    def _go_on(self, now: Now) -> None:
+        """Handle more of what one connection has said; the one that has waited longest comes first."""
+        known = next(iter(self._backlogged), None)
+        if known is None:
+            return
+        del self._backlogged[known]
+        messages, known.backlog = known.backlog, []
+        if self._state.connections.get(known.id) is known:
+            self._handle(known, messages, now)
 
     # -- the log --------------------------------------------------------------------------------------
 
@@ -307,6 +351,7 @@ class Core(LinkCalls):
                 self._greeting.expire_later(session, now)
         state.timers.run(now)
         self._revocation.step(now)
+        self._go_on(now)
         if state.neighbours:
             self._traffic.work(now)
         ready, state.ready = state.ready, {}
@@ -415,7 +460,7 @@ class Core(LinkCalls):
             state.pending.append(PendingGroup(ticket, draft))
             state.draft = Draft()
         effects = state.out.drain()
-        more = state.ready or self._revocation.pending or self._linking.busy
+        more = state.ready or self._revocation.pending or self._linking.busy or self._backlogged
         timer = SetTimer(now.monotonic) if more else state.timers.next()
         if timer is not None:
             effects.append(timer)

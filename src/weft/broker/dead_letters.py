@@ -62,14 +62,17 @@ class Dead:
         if known is None:
             return
         queue, flight = known
-        for offset in message.offsets:
-            flight.revived.pop(offset, None)  # it stays a dead letter
+        revived = [offset for offset in message.offsets if offset in flight.revived]
+        for offset in revived:
+            del flight.revived[offset]  # it stays a dead letter
         limits = self._state.limits
         # a dead letter of a queue that is about to go would be left behind: such events are just tried again
         leaving = connection.session is not None and connection.session.leaving
         leaving = leaving or queue.leaving == queue.members.keys()
         again, dead = queue.nack(flight, message.offsets, 1 << 62 if leaving else limits.failures)
         if not again and not dead:
+            if revived and not queue.live:
+                self._delivery.pump(queue, now)  # they have left room
             return
         self._state.counts["negative acknowledgements"] += len(again) + len(dead)
         self._state.dirty[queue] = None

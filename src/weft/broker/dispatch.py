@@ -9,6 +9,7 @@ import msgspec
 from weft.broker.advertising import Advertising
 from weft.broker.dead_letters import Dead
 from weft.broker.effects import Now
+from weft.broker.explaining import Explaining
 from weft.broker.greeting import Greeting
 from weft.broker.link_messages import LINK_MESSAGES, IncomingMessage
 from weft.broker.messages import (
@@ -16,6 +17,7 @@ from weft.broker.messages import (
     Advertise,
     AskStatus,
     DropDead,
+    Explain,
     Failed,
     Goodbye,
     Hello,
@@ -51,9 +53,11 @@ class Dispatch:
         subscribing: Subscribing,
         sharing: Sharing,
         advertising: Advertising,
+        explaining: Explaining,
         status: Callable[[int], BrokerStatus],
     ) -> None:
         self._status = status
+        self._explaining = explaining
         self._greeting = greeting
         self._dead = dead
         self._subscribing, self._sharing, self._advertising = subscribing, sharing, advertising
@@ -94,8 +98,12 @@ class Dispatch:
             case _:
                 self._request(connection, message, now)
 
-    def _report(self, connection: Connection, message: AskStatus) -> None:
-        """Say how the broker is."""
+    def _inform(self, connection: Connection, message: AskStatus | Explain, now: Now) -> None:
+        """Say how the broker is, or where an event goes."""
+        if isinstance(message, Explain):
+            self._publishing.match(now)
+            self._explaining.ask(connection, message, now)
+            return
         self._state.rules.of(connection.principal).check("status")
         body = msgspec.Raw(_encode(self._status(message.queues)))
         self._state.out.send(connection.id, StatusReport(message.request, body))
@@ -138,9 +146,9 @@ class Dispatch:
                 case Unadvertise():
                     about, number = "unadvertise", message.number
                     self._advertising.unadvertise(connection, message, now)
-                case AskStatus():
-                    about, number = "status", message.request
-                    self._report(connection, message)
+                case AskStatus() | Explain():
+                    about, number = _named(message)
+                    self._inform(connection, message, now)
                 case ListDead():
                     about, number = "list dead", message.request
                     self._dead.list(connection, message)
@@ -155,7 +163,10 @@ class Dispatch:
             self._state.out.send(connection.id, Failed(about, number, code_of(error), str(error)))
 
 
+_ABOUT = {ListDead: "list dead", RetryDead: "retry dead", DropDead: "drop dead", AskStatus: "status"}
+
+
 def _named(message: IncomingMessage) -> tuple[str, int]:
     """What a request is about, as its answer says it."""
-    about = {ListDead: "list dead", RetryDead: "retry dead", DropDead: "drop dead"}.get(type(message))
+    about = _ABOUT.get(type(message))
     return about or type(message).__name__.lower(), getattr(message, "number", getattr(message, "request", 0))

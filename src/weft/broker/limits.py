@@ -54,6 +54,7 @@ class ClientLimits:
     link_silence: int = 20_000_000  # a link on which nothing was heard for longer is closed
     digests: int = 6  # heartbeats between two comparisons with a neighbour
     audit: int = 64  # items that are compared with their hashes at each heartbeat
+    explain: int = 2_000_000  # that another broker has for its answer to where an event goes
     slice: int = 8  # items that the table learns in one turn, besides some steps of what is pending
 
 

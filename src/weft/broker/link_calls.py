@@ -67,6 +67,6 @@ class LinkCalls(ABC):
         """Send something to any broker of the network, at most once. Raises LocalProtocolError if there is no way."""
         self._begin(now)
         name = self._linking.reach.name
-        if not self._linking.relay(LinkRelay(destination, name, body)):
+        if not self._linking.relay(LinkRelay(destination, name, body), now):
             raise LocalProtocolError(f"there is no way from {name} to {destination} now; try again later")
         return self._finish(now)

@@ -63,6 +63,20 @@ class EventLane:
         """Whether more may be sent."""
         return len(self._flight) < self._window_events and self._size < self._window_bytes
 
+    @property
+    def room(self) -> int:
+        """How many more events may be sent."""
+        return max(0, self._window_events - len(self._flight))
+
+    def fitting(self, events: list[Outgoing]) -> int:
+        """How many of some events fit the window: at least one if there is room, whatever its size."""
+        size = self._size
+        for at, event in enumerate(events):
+            if at and size >= self._window_bytes:
+                return at
+            size += event.size
+        return len(events)
+
     def resume(self, got: int) -> None:
         """A session begins with a neighbour that has stored everything up to an offset."""
         self.end()
@@ -99,6 +113,8 @@ class EventLane:
         assert self.stored_floor <= self.floor, "the floor of a link went back"
         assert self.cursor <= end
         assert self._size == sum(size for _, size in self._flight)
+        assert len(self._flight) <= self._window_events, "more events are on their way than the window allows"
+        assert not self._flight or self._size - self._flight[-1][1] < self._window_bytes, "and more bytes"
 
 
 class LaneReader:

@@ -14,6 +14,7 @@ A session begins with a `LinkHello` of each side, the dialling side first. Then 
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Annotated, get_args
 
 import msgspec
@@ -131,6 +132,14 @@ class LinkReach(Message, frozen=True, tag=72):
     brokers: tuple[tuple[str, str], ...]
 
 
+class RelayKind(IntEnum):
+    """Who a relayed message is for."""
+
+    DRIVER = 0
+    QUESTION = 1  # of `explaining`
+    ANSWER = 2
+
+
 class LinkRelay(Message, frozen=True, tag=73):
     """Something for another broker, handed on from neighbour to neighbour, in order with events and control."""
 
@@ -138,6 +147,7 @@ class LinkRelay(Message, frozen=True, tag=73):
     source: str
     body: bytes
     hops: Annotated[int, Meta(ge=0, le=MOST_HOPS)] = 0
+    kind: RelayKind = RelayKind.DRIVER
 
 
 LinkMessage = (

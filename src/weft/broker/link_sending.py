@@ -113,7 +113,10 @@ class LinkSending:
                 lane.cursor = self._state.log_first
                 continue
             before = lane.cursor
-            events, after = self._reader.read(lane, end, now.utc, _READ)
+            events, after = self._reader.read(lane, end, now.utc, min(_READ, lane.room))
+            fits = lane.fitting(events)
+            if fits < len(events):
+                events, after = events[:fits], Offset(events[fits].offset)
             left -= max(1, len(events))
             lane.cursor = after
             assert after > before

@@ -94,7 +94,7 @@ class LinkTraffic:
             case LinkReach():
                 self._linking.reached(neighbour, message)
             case LinkRelay():
-                self._linking.relay(message)
+                self._linking.relay(message, now)
             case Bye():
                 self._bye(connection, message, now)
             case LinkPing():

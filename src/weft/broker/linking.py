@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from weft.broker.announcing import Announcing
 from weft.broker.completion import Change
 from weft.broker.effects import Now, Relayed
 from weft.broker.link import Neighbour
-from weft.broker.link_messages import MOST_HOPS, LinkReach, LinkRelay, LinkUpdate
+from weft.broker.link_messages import MOST_HOPS, LinkReach, LinkRelay, LinkUpdate, RelayKind
 from weft.broker.link_rows import SETTINGS, read_role, removal
 from weft.broker.link_sending import LinkSending
 from weft.broker.reach import Reach
@@ -41,6 +43,7 @@ class Linking:
         self._turn = 0  # whose frames are learnt next
         self._settings = self._table.settings
         self._serial = 0  # of rows on their way into the log
+        self.explain: Callable[[LinkRelay, Now], None] = lambda *_: None  # what questions and answers are handed to
         state.completion.connect(lambda: state.neighbours, self._mark)
         state.tells = self.tell
 
@@ -178,17 +181,20 @@ class Linking:
         if self.reach.learn(neighbour.peer, message.brokers):
             self._gossip(neighbour.peer)
 
-    def relay(self, message: LinkRelay) -> bool:
-        """Hand something on to the next broker on its way, or to the driver; whether that was possible."""
+    def relay(self, message: LinkRelay, now: Now) -> bool:
+        """Hand something on to the next broker on its way, or to whom it is for here; whether that was possible."""
         if message.destination == self.reach.name:
-            self._state.out.relayed(Relayed(message.source, message.body))
+            if message.kind is RelayKind.DRIVER:
+                self._state.out.relayed(Relayed(message.source, message.body))
+            else:
+                self.explain(message, now)
             return True
         hop = self.reach.next_hop(message.destination)
         neighbour = None if hop is None else self._state.neighbours[hop]
         if neighbour is None or not neighbour.warm or neighbour.sender.resyncing or message.hops >= MOST_HOPS:
             self._state.counts["relays dropped"] += 1
             return False
-        on = LinkRelay(message.destination, message.source, message.body, message.hops + 1)
+        on = msgspec.structs.replace(message, hops=message.hops + 1)
         neighbour.sender.relay(self._state.next, on)
         self.sending.behind[neighbour.peer] = None
         return True

@@ -224,6 +224,15 @@ class AskStatus(Message, frozen=True, tag=16):
     queues: Annotated[int, Meta(ge=0, le=200)] = 20  # with the longest names they fit one frame
 
 
+class Explain(Message, frozen=True, tag=20):
+    """Ask where an event would go, and why, at this broker and at all others that it would come to. It needs the right
+    `status`, and publishes nothing.
+    """
+
+    request: Natural
+    attributes: msgspec.Raw  # as in `Publish`
+
+
 ClientMessage = (
     Hello
     | NewEpoch
@@ -241,6 +250,7 @@ ClientMessage = (
     | Ping
     | Goodbye
     | AskStatus
+    | Explain
 )
 
 # -- from a broker --------------------------------------------------------------------------------
@@ -404,6 +414,13 @@ class StatusReport(Message, frozen=True, tag=45):
     body: msgspec.Raw  # a map, as `weft.broker.status.BrokerStatus` has it; new versions may add to it
 
 
+class Explained(Message, frozen=True, tag=50):
+    """The answer to `Explain`."""
+
+    request: int
+    body: msgspec.Raw  # a map, as `weft.broker.explanation.Explanation` has it; new versions may add to it
+
+
 class Revoked(Message, frozen=True, tag=60):
     """The broker has ended a subscription, because the access rules no longer allow it."""
 
@@ -427,5 +444,6 @@ BrokerMessage = (
     | Pong
     | Bye
     | StatusReport
+    | Explained
     | Revoked
 )

@@ -184,6 +184,11 @@ class LocalSeats:
             return self._few(offsets.tolist(), slots.tolist())
         return self._many(offsets, slots)
 
+    def matching(self, event: Mapping[str, Any]) -> list[tuple[Any, SubNumber]]:
+        """The queues and numbers of the subscriptions that match an event."""
+        slots = sorted([*self._index.match(event).tolist(), *self._young_of(event)])
+        return [self._rows[slot][:2] for slot in slots]
+
     def _young_of(self, event: Mapping[str, Any]) -> list[int]:
         return [slot for slot, form in self._young.items() if any(box.admits(event) for box in form.boxes)]
 

@@ -76,6 +76,7 @@ class Connection:
 
     __slots__ = (
         "authenticate",
+        "backlog",
         "dialled",
         "flights",
         "heard",
@@ -96,6 +97,7 @@ class Connection:
         self.key: str | None = None  # that let it in
         self.authenticate = authenticate  # None: everybody is welcome, and nobody has a name
         self.heard = heard  # monotonic, of the last message
+        self.backlog: list[Any] = []  # messages that are handled in later turns
         self.paused = False
         self.principal = ""
         self.requests: TokenBucket | None = None

@@ -18,6 +18,7 @@ import typer
 from weft import __version__
 from weft.cli.access import access
 from weft.cli.dead import dead
+from weft.cli.explain import explain
 from weft.cli.filter_relations import filters
 from weft.cli.interest import interest
 from weft.cli.log import log
@@ -52,7 +53,7 @@ app.add_typer(log, name="log", help="Inspect and maintain the durable log of a b
 app.add_typer(token, name="token", help="Create and check keys and tokens for a broker's clients.")
 app.add_typer(access, name="access", help="Check files of access rules.")
 app.add_typer(dead, name="dead", help="List, retry and drop events that a subscriber failed to handle.")
-for command in (serve, status, pub, sub, match, stream, aggregate, tune, profile):
+for command in (serve, status, explain, pub, sub, match, stream, aggregate, tune, profile):
     app.command()(command)
 
 

@@ -14,6 +14,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
+from weft.broker.explanation import Explanation
 from weft.errors import ClientClosedError, EventError
 from weft.language.ast import Filter
 from weft.model.event import Event
@@ -183,6 +184,21 @@ class Client:
         """
         options = subscription_options(name, shared, since, ordered, lag)
         return Subscription(self, filter_text(filter), name, options)
+
+    # -- where an event goes ---------------------------------------------------------------------------------
+
+    async def explain(self, event: AnyEvent) -> Explanation:
+        """Where an event would go if it were published here, and why. Raises EventError, AccessError or RequestError.
+
+        Broker by broker, it says which subscriptions match, and which neighbours get the event because of what they
+        told. Nothing is published. It needs the right `status`. A broker that does not answer within two seconds is
+        named in the answer.
+        """
+        sent = outgoing(event)
+        waiter = Waiter(asyncio.get_running_loop())
+        self._engine.explain(sent, waiter)
+        found: Explanation = await _result(waiter)
+        return found
 
     # -- dead letters ----------------------------------------------------------------------------------------
 

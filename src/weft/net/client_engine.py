@@ -14,14 +14,15 @@ from itertools import count
 from typing import Any
 from uuid import uuid4
 
-from weft.broker.messages import DropDead, ListDead, QueueNumber, RetryDead, SubNumber
-from weft.errors import BrokerError, ClientClosedError, OptionError, PublishError, WeftError
+from weft.broker.explanation import explanation_of
+from weft.broker.messages import DropDead, Explain, ListDead, QueueNumber, RetryDead, SubNumber
+from weft.errors import BrokerError, ClientClosedError, OptionError, PublishError, RemoteProtocolError, WeftError
 from weft.net.client_link import ClientLink, LinkOptions
-from weft.net.client_notices import Answered, Arrived, Ended, Letters, Lost, Missed, Notice, Ready, Stored
+from weft.net.client_notices import Answered, Arrived, Ended, Letters, Lost, Missed, Notice, Ready, Shown, Stored
 from weft.net.client_session import ClientSession
 from weft.net.client_subscription import SubscriptionOptions
-from weft.net.dead_requests import DeadRequest
 from weft.net.network_thread import NetworkThread, acquire, release
+from weft.net.open_requests import DeadRequest, ExplainRequest
 from weft.net.publisher import NotStored, Outgoing
 from weft.net.subscription_handle import SubscriptionHandle, refusal
 from weft.net.waiters import Receipt, Waiter, wake
@@ -60,7 +61,7 @@ class ClientEngine:
         self._waiting = self._waiting_bytes = 0
         self._room: list[Waiter] = []
         self._opening: Waiter | None = None
-        self._asked: dict[Waiter, None] = {}  # requests about dead letters
+        self._asked: dict[Waiter, None] = {}  # requests that one message answers
         self._closing: list[Waiter] = []
         self._error: WeftError | None = None  # why it is over
 
@@ -248,6 +249,20 @@ class ClientEngine:
         dead.add(DeadRequest(kind(number, QueueNumber(NAMED), **options, **place), SubNumber(0), waiter))
         self._asked[waiter] = None
 
+    # -- where an event goes ---------------------------------------------------------------------------------
+
+    def explain(self, event: Outgoing, waiter: Waiter) -> None:
+        """Ask where an event would go."""
+        if self._error is not None or self._main is None:
+            raise self._error or ClientClosedError("the client is not connected; use it in a with block")
+        self._main.post(self._explain, event, waiter)
+
+    def _explain(self, event: Outgoing, waiter: Waiter) -> None:
+        assert self._main is not None
+        asked = self._main.session.explained
+        asked.add(ExplainRequest(Explain(asked.number(), event.attributes), waiter))
+        self._asked[waiter] = None
+
     # -- in the network thread -------------------------------------------------------------------------------
 
     def _handle(self, link: ClientLink, notices: list[Notice]) -> None:
@@ -277,6 +292,8 @@ class ClientEngine:
             elif isinstance(notice, Letters):
                 handle = handles.get(notice.request.number)
                 done += handle.letters(notice) if handle is not None else self._letters(notice)
+            elif isinstance(notice, Shown):
+                done += self._shown(notice)
             elif isinstance(notice, (Answered, Ended, Missed)):
                 handle = handles.get(notice.number)
                 if handle is not None:
@@ -292,6 +309,17 @@ class ClientEngine:
         assert isinstance(waiter, Waiter)
         self._asked.pop(waiter, None)
         waiter.finish(notice.answer, refusal(notice.code, notice.reason) if notice.code else None)
+        return [waiter]
+
+    def _shown(self, notice: Shown) -> list[Waiter]:
+        waiter = notice.request.waiter
+        assert isinstance(waiter, Waiter)
+        self._asked.pop(waiter, None)
+        try:
+            error = refusal(notice.code, notice.reason) if notice.code else None
+            waiter.finish(None if error else explanation_of(notice.body), error)
+        except RemoteProtocolError as unread:
+            waiter.finish(error=unread)
         return [waiter]
 
     def _refuse(self, notice: NotStored, receipts: dict[Receipt, None]) -> None:

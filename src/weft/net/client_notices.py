@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from weft.broker.messages import DeadDone, DeadLetters, Deliver, SubNumber, Welcome
-from weft.net.dead_requests import DeadRequest
+from weft.net.open_requests import DeadRequest, ExplainRequest
 from weft.net.publisher import NotStored, Outgoing
 
 
@@ -69,6 +69,15 @@ class Letters(msgspec.Struct, frozen=True):
     reason: str
 
 
+class Shown(msgspec.Struct, frozen=True):
+    """The answer to where an event would go."""
+
+    request: ExplainRequest
+    body: bytes
+    code: str
+    reason: str
+
+
 class Redirected(msgspec.Struct, frozen=True):
     """The session lives at another address."""
 
@@ -83,4 +92,4 @@ class Closed(msgspec.Struct, frozen=True):
     final: bool
 
 
-Notice = Ready | Lost | Stored | NotStored | Arrived | Answered | Ended | Missed | Letters | Redirected | Closed
+Notice = Ready | Lost | Stored | NotStored | Arrived | Answered | Ended | Missed | Letters | Shown | Redirected | Closed

@@ -22,6 +22,7 @@ from weft.broker.messages import (
     DeadLetters,
     Deliver,
     Dropped,
+    Explained,
     Failed,
     Gap,
     Goodbye,
@@ -45,10 +46,11 @@ from weft.net.client_notices import (
     Notice,
     Ready,
     Redirected,
+    Shown,
     Stored,
 )
 from weft.net.client_subscription import Ask, SubscriptionState
-from weft.net.dead_requests import DeadRequest, DeadRequests
+from weft.net.open_requests import DeadRequest, ExplainRequest, OpenRequests
 from weft.net.publisher import NotStored, Outgoing, Publisher
 
 MOVED = "moved"  # the code of a Bye whose reason is the address of the broker that has the session
@@ -62,7 +64,8 @@ class ClientSession:
         self.name = name
         self.publisher = Publisher()
         self.subscriptions: dict[SubNumber, SubscriptionState] = {}
-        self.dead = DeadRequests()
+        self.dead: OpenRequests[DeadRequest] = OpenRequests()
+        self.explained: OpenRequests[ExplainRequest] = OpenRequests()
         self.welcome: Welcome | None = None  # of this connection
         self._before: Welcome | None = None  # of the last one
         self._expires = expires
@@ -112,7 +115,8 @@ class ClientSession:
     def is_settled(self) -> bool:
         """Whether everything published is confirmed and everything asked for is answered."""
         asking = any(each.asks for each in self.subscriptions.values())
-        return not self.publisher.waiting and not self._loose and not asking and not self.dead.waiting
+        asking = asking or bool(self.dead.waiting or self.explained.waiting)
+        return not self.publisher.waiting and not self._loose and not asking
 
     # -- what the application does -------------------------------------------------------------------------
 
@@ -168,6 +172,8 @@ class ClientSession:
             for request in self.dead.take():
                 self._retrying(request)
                 said.append(request.message)
+        if self.explained.has_news:
+            said += [request.message for request in self.explained.take()]
         said += self.publisher.take(most)
         if self._loose:
             said += [event.numbered(0) for event in self._loose]
@@ -236,6 +242,8 @@ class ClientSession:
                     asked = self.dead.failed(number)
                     if asked is not None:
                         notices.append(Letters(asked, None, code, reason))
+                elif about == "explain":
+                    self._shown(number, b"", code, reason, notices)
                 else:
                     self._answered(SubNumber(number), about, code, reason, 0, notices)
             case Complete(number):
@@ -250,6 +258,8 @@ class ClientSession:
                 self._revoked(number, reason, notices)
             case DeadLetters(request) | DeadDone(request):
                 self._letters(request, message, notices)
+            case Explained(request, body):
+                self._shown(request, bytes(body), "", "", notices)
             case Bye(code, reason):
                 self._bye(code, reason, notices)
             case _:
@@ -277,6 +287,7 @@ class ClientSession:
                 notices.append(Ended(state.number, "", ""))
         self.subscriptions = {number: state for number, state in self.subscriptions.items() if not state.ended}
         self.dead.again()
+        self.explained.again()
 
     def _refused(self, message: Refused, notices: list[Notice]) -> None:
         if not message.sequence:
@@ -330,6 +341,11 @@ class ClientSession:
         if state is not None and state.book is not None and asked.retry:
             state.book.retried(asked.offsets)
         notices.append(Letters(asked, message, "", ""))
+
+    def _shown(self, number: int, body: bytes, code: str, reason: str, notices: list[Notice]) -> None:
+        request = self.explained.answered(number)
+        if request is not None:
+            notices.append(Shown(request, body, code, reason))
 
     def _bye(self, code: str, reason: str, notices: list[Notice]) -> None:
         if code == MOVED:

@@ -13,6 +13,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
+from weft.broker.explanation import Explanation
 from weft.errors import ClientClosedError, EventError
 from weft.language.ast import Filter
 from weft.net.client import AnyEvent
@@ -138,6 +139,16 @@ class SyncClient:
         """
         options = subscription_options(name, shared, since, ordered, lag)
         return SyncSubscription(self._engine, filter_text(filter), name, options)
+
+    # -- where an event goes ---------------------------------------------------------------------------------
+
+    def explain(self, event: AnyEvent, *, timeout: float | None = None) -> Explanation:
+        """Where an event would go, and why; see `Client.explain`."""
+        sent = outgoing(event)
+        waiter = Waiter()
+        self._engine.explain(sent, waiter)
+        found: Explanation = waiter.wait(timeout)
+        return found
 
     # -- dead letters ----------------------------------------------------------------------------------------
 

@@ -79,6 +79,7 @@ class Node:
         self._leaving: set[ServerConnection] = set()  # closed by us, and not yet gone
         self._publishers: dict[ServerConnection, None] = {}
         self._backlogged = False
+        self._behind: dict[ServerConnection, None] = {}  # that have said more than the core has handled
         self._turning = False
         self._timer: asyncio.Handle | None = None
         self._soon = False  # the timer is in the past
@@ -127,6 +128,8 @@ class Node:
             await listener.close()
         for connection in self.connections.values():
             connection.hold("stop")
+        while self._behind and not self.ended.done():
+            self._tick()
         await self._stored()
         for connection in list(self.connections.values()):
             self._dismiss(connection, Bye("stopping", _STOPPING))
@@ -259,6 +262,9 @@ class Node:
         """What one read brought."""
         self.counts["events received"] += [type(message) for message in messages].count(Publish)
         self._do(self.core.receive, connection.id, messages, source=connection)
+        if self.core.is_behind(connection.id):
+            connection.hold("requests")
+            self._behind[connection] = None
 
     def garbled(self, connection: ServerConnection, error: RemoteProtocolError) -> None:
         """What a peer sent cannot be read."""
@@ -275,6 +281,7 @@ class Node:
         self._leaving.discard(connection)
         self._publishers.pop(connection, None)
         self._dirty.pop(connection, None)
+        self._behind.pop(connection, None)
         self._changed.set()
         if self.connections.pop(connection.id, None) is not None:
             self._do(self.core.closed, connection.id)
@@ -366,6 +373,9 @@ class Node:
     def _tick(self) -> None:
         self._timer, self._soon = None, False
         self._do(self.core.tick)
+        for connection in [each for each in self._behind if not self.core.is_behind(each.id)]:
+            del self._behind[connection]
+            connection.read_on("requests")
 
     # -- the log ---------------------------------------------------------------------------------------
 

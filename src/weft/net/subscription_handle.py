@@ -13,8 +13,8 @@ from weft.log.base import Offset
 from weft.net.client_link import ClientLink
 from weft.net.client_notices import Answered, Ended, Letters, Missed
 from weft.net.client_subscription import Ask, SubscriptionOptions, SubscriptionState
-from weft.net.dead_requests import DeadRequest
 from weft.net.inbox import Inbox, Settlement
+from weft.net.open_requests import DeadRequest
 from weft.net.waiters import Waiter, wake
 
 MOST_EVENTS = 10_000  # that a subscription without a name holds for a slow application

@@ -311,6 +311,10 @@ class Advertised:
         """As in the table."""
         return self.table.route_batch(events, source, places)
 
+    def reasons(self, event: AnyEvent, link: Link, most: int) -> list[Item]:
+        """As in the table."""
+        return self.table.reasons(event, link, most)
+
     def place(self, events: Sequence[AnyEvent]) -> Places | None:
         """As in the table."""
         return self.table.place(events)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
-from itertools import count
+from itertools import count, islice
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -404,6 +404,14 @@ class TableEngine(ABC, Generic[K, H]):
             routes[master.link] = np.arange(len(events))
         routes.pop(source, None)  # type: ignore[arg-type]
         return routes
+
+    def reasons(self, event: AnyEvent, link: Link, most: int) -> list[Item]:
+        """Some of the items heard that admit an event."""
+        return [*islice(self.admitting(self._interface(link), event), most)]
+
+    def admitting(self, interface: TableInterface[K, H], event: AnyEvent) -> Iterator[Item]:  # noqa: ARG002
+        """The items heard that admit an event; none, unless the model tells any."""
+        return iter(())
 
     def place(self, events: Sequence[AnyEvent]) -> Places | None:  # noqa: ARG002
         """None, unless the model maps events."""

@@ -6,7 +6,7 @@ what made it redundant is removed. A filter that certainly never matches is not 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from weft.algebra.box import NormalForm
@@ -119,6 +119,11 @@ class FilterTable(TableEngine[K, H]):
     def wanting_batch(self, events: Sequence[AnyEvent], places: Places | None) -> Routes:  # noqa: ARG002
         """By the index. Cost: a few us per event."""
         return self._matcher.wanting_batch(events)
+
+    def admitting(self, interface: TableInterface[K, H], event: AnyEvent) -> Iterator[Item]:
+        """By the index."""
+        assert interface.link is not None
+        return (interface.ledger.heard[item_id] for item_id in self._matcher.items(event, interface.link))
 
     def check(self) -> None:
         """Raise AssertionError if an invariant is broken."""

@@ -28,7 +28,7 @@ EventValues = Mapping[str, Value | None]
 _MOST_LINKS = 1 << 16
 _FEW = 64
 _CHUNK = 8  # items of a removed link that are discarded together as one piece of work
-_MOST_BESIDE = 512  # while no event comes: moving many together takes less time for each
+_MOST_BESIDE = 256  # while no event comes: moving many together takes less time for each, but more at once
 BESIDE = 24  # while events come: each item costs an event about half a microsecond, and moving them some milliseconds
 
 
@@ -119,6 +119,14 @@ class LinkMatcher:
         if self._young:
             numbers |= self._young_wanting(self._values(event), numbers)
         return {link for number in numbers if (link := self._links[number]) is not None}
+
+    def items(self, event: AnyEvent, link: Link) -> Iterator[ItemId]:
+        """The items of a link that admit an event, in the order in which they were told."""
+        self._make_ready()
+        found = {*self._living(self._index.match(event)).tolist()}
+        values = self._values(event)
+        found |= {name for name, form in self._young.items() if form.admits(values)}
+        return (item_id for item_id, name in self._names[link].items() if name in found)
 
     def wanting_batch(self, events: Sequence[AnyEvent]) -> Routes:
         """The positions of the events that each link wants."""

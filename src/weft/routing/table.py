@@ -250,6 +250,13 @@ class RoutingTable(Protocol):
         """The events mapped once, for every table with this fingerprint; None if the model does not map."""
         ...
 
+    def reasons(self, event: AnyEvent, link: Link, most: int) -> list[Item]:
+        """Items because of which a neighbour wants an event, `most` at most; none where nobody tells any.
+
+        Cost: that of `route`, and O(heard), some ten nanoseconds each.
+        """
+        ...
+
     def admitted(self, events: Sequence[AnyEvent], client: ClientId) -> NDArray[np.bool_]:
         """Which events lie within a client's advertisements; all, if the table has none."""
         ...

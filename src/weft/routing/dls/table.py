@@ -7,7 +7,7 @@ client's end. A network can change its label space while it runs: see `retuning`
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from weft.errors import LocalProtocolError
 from weft.index.base import AnyEvent
 from weft.interest.heard_labels import HeardLabels
 from weft.interest.label_filter import CountingFilter, FilterShape
+from weft.interest.label_set import LabelSet
 from weft.kernels.arrays import Ints
 from weft.model.change import Change
 from weft.model.schema import Schema
@@ -27,7 +28,7 @@ from weft.routing.dls.retuning import LabelInterface, RetunedTable
 from weft.routing.dls.space import cells_of, is_sound, labels_in, labels_of
 from weft.routing.item_codec import LabelItems
 from weft.routing.jobs import Job
-from weft.routing.table import Exactness, ItemId, Items, Link, Placed, Places, Routes, Update, Wanted
+from weft.routing.table import Exactness, Item, ItemId, Items, Link, Placed, Places, Routes, Update, Wanted
 from weft.space.label_space import LabelSpace
 
 _RATE = 0.01
@@ -152,6 +153,14 @@ class DlsTable(RetunedTable):
     def wanting_batch(self, events: Sequence[AnyEvent], places: Places | None) -> Routes:
         """The same for many events. Cost: below a microsecond per event, link and level in use."""
         return self.incoming.wanting_batch(events, self.sides, None if self.retuning else places)
+
+    def admitting(self, interface: LabelInterface, event: AnyEvent) -> Iterator[Item]:
+        """The label sets that have a label of the event; none if a filter passes it by chance."""
+        assert interface.link is not None
+        labels = {*self.sides.of_event(event, self.incoming[interface.link].levels)}
+        for item in interface.ledger.heard.values():
+            if isinstance(item, LabelSet) and not labels.isdisjoint(item.labels):
+                yield item
 
     def place(self, events: Sequence[AnyEvent]) -> Places:
         """The cells of events, which determine their labels at any level."""

@@ -76,6 +76,14 @@ class CurveMatcher:
         """The links that want an event. Cost: O(log n + candidates)."""
         return self._wanting(event, self._curve.at(self.space.index(event)).tolist())
 
+    def items(self, event: AnyEvent, link: Link) -> Iterator[ItemId]:
+        """The items of a link that admit an event, in the order in which they were told."""
+        values = attributes_of(event if self._schema is None else conformed(event, self._schema))
+        names = {*self._curve.at(self.space.index(event)).tolist()}
+        return (
+            item_id for item_id, name in self._names[link].items() if name in names and values in self._entries[name][1]
+        )
+
     def wanting_batch(self, events: Sequence[AnyEvent], points: Ints | None = None) -> Routes:
         """The positions of the events that each link wants; `points` are their positions on the curve, if known."""
         found = self._curve.at_batch(self.space.indexes(events) if points is None else points)

@@ -7,7 +7,7 @@ Attributes can be divided into groups, each with its own curve. An event goes to
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -148,6 +148,13 @@ class MicsTable(CellTable[CurveRange, Ranges]):
         points = self.spaces.points(events) if places is None else places.keys
         found = {link: heard.match_batch(points).nonzero()[0] for link, heard in self.incoming.items()}
         return {link: at for link, at in found.items() if len(at)}
+
+    def admitting(self, interface: TableInterface[CurveRange, Cells[Ranges]], event: AnyEvent) -> Iterator[Item]:
+        """The ranges that contain a point of the event."""
+        points = [space.index(event) for space in self.spaces]
+        for item in interface.ledger.heard.values():
+            if isinstance(item, CurveRange) and item.start <= points[item.group] <= item.end:
+                yield item
 
     def place(self, events: Sequence[AnyEvent]) -> Places:
         """The points of events on the curves."""

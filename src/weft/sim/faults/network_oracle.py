@@ -6,6 +6,8 @@
 - An event published anywhere after *complete* is stored at the subscriber's broker in the end, whatever happens.
 - When all is mended, neighbours agree: what one told, the other has heard.
 
+After a back-up is restored, events from before that may come again, and out of order.
+
 A link that is detached, or a back-up that is restored, takes the promise away from paths through it. It holds again
 for a path once its brokers agree.
 """
@@ -19,7 +21,18 @@ from functools import partial
 from weft.language.meaning import matches
 from weft.sim.faults.broker_process import BrokerProcess
 from weft.sim.faults.client import SimClient
-from weft.sim.faults.path_walk import EVENTS, Attributes, Hop, Tree, broken_hop, is_settled
+from weft.sim.faults.path_walk import (
+    EVERYTHING,
+    NOTHING,
+    Attributes,
+    Hop,
+    Sample,
+    Tree,
+    broken_hop,
+    hops_of,
+    is_settled,
+    sample_of,
+)
 from weft.sim.faults.trace import Trace
 from weft.sim.faults.views import Logged, SubView
 from weft.sim.faults.violation import require
@@ -40,6 +53,14 @@ class Completion:
             version.filter is not None and matches(version.filter, attributes)  # type: ignore[arg-type]
             for version in self.sub.versions[self.version :]
         )
+
+    @property
+    def sample(self) -> Sample:
+        """The sample events that it wants."""
+        sample = EVERYTHING
+        for version in self.sub.versions[self.version :]:
+            sample &= NOTHING if version.filter is None else sample_of(version.filter)
+        return sample
 
 
 @dataclass(slots=True)
@@ -76,6 +97,11 @@ class NetworkOracle:
         """A client publishes an event."""
         self._published[uid] = Publication(client.broker.name, client.name, attributes)
 
+    @property
+    def published_so_far(self) -> set[str]:
+        """All events."""
+        return {*self._published}
+
     def _stored(self, event: Logged) -> None:
         """A broker has stored an event."""
         known = self._published.get(event.uid)
@@ -96,7 +122,8 @@ class NetworkOracle:
         """A broker says that a subscription is complete, with the filter that it has there now."""
         self._trace.count("walked: complete")
         new = Completion(home, sub, sub.answered)
-        starts = [start for start in self.tree.ways(home) if self._holds(self.tree.path(start, home))]
+        ways = self.tree.ways(home)
+        starts = [start for start in ways if self._holds(hops_of(ways, start))]
         new.since = {start: self._brokers[start].oracle.assigned for start in starts}
         self.check(new, "is complete too early")
         if not sub.durable:
@@ -116,35 +143,39 @@ class NetworkOracle:
         torn = [hop for hop in path if {hop.broker, hop.next} in self._torn]
         if any({hop.broker, hop.next} & self._rewound for hop in path) or torn[1:] or torn[:1] not in ([], path[:1]):
             return is_settled(self._brokers, path)
-        return not torn or self._keeps(path[0])
+        return not torn or self._keeps(path[0]) or is_settled(self._brokers, path)
 
     def _keeps(self, hop: Hop) -> bool:
-        """Whether a broker keeps events for a new neighbour: only once it has stored that it is one."""
+        """Whether a broker keeps all events for a new neighbour: from when it has stored that it is one, as long as it
+        does not know what that one wants.
+        """
         broker = self._brokers[hop.broker]
-        if self._advertised or broker.core is None or broker.commits.busy:
+        if self._advertised or broker.core is None or broker.commits.busy or broker.is_warm(hop.next):
             return False
         return any(row.peer == hop.next for row in broker.log.restore().links.values())
 
     def check(self, completion: Completion, what: str) -> None:
         """Walk all paths for which a promise holds."""
 
-        def wanted(start: str) -> list[Attributes]:
-            if start not in completion.since:
-                return []
-            return [event for event in EVENTS if completion.wants(event) and self._may_publish(start, event)]
+        sample = completion.sample
+
+        def wanted(start: str) -> Sample:
+            return sample & self._publishable(start) if sample and start in completion.since else NOTHING
 
         broken = broken_hop(self._brokers, self.tree, completion.home, wanted)
         sub = completion.sub
         require(not broken, f"subscription {sub.number} at {completion.home} {what}: {broken}")
 
-    def _may_publish(self, start: str, event: Attributes) -> bool:
-        """Whether a client of a broker may publish an event: always, or within a complete advertisement."""
-        return not self._advertised or any(
-            advert.complete and matches(advert.filter, event)  # type: ignore[arg-type]
-            for client in self._clients.values()
-            if client.broker.name == start
-            for advert in client.state.adverts.values()
-        )
+    def _publishable(self, start: str) -> Sample:
+        """What clients of a broker may publish: anything, or what lies within a complete advertisement."""
+        if not self._advertised:
+            return EVERYTHING
+        sample = NOTHING
+        for client in self._clients.values():
+            if client.broker.name == start:
+                for advert in client.state.adverts.values():
+                    sample |= sample_of(advert.filter) if advert.complete else NOTHING
+        return sample
 
     def _was_advertised(self, offset: int, event: Logged) -> bool:
         """Whether a complete advertisement of its client promised an event when it got its offset."""
@@ -192,10 +223,9 @@ class NetworkOracle:
             self._rewound.clear()
             self._torn.clear()
         for completion in self.completions:
-            for start in self.tree.ways(completion.home):
-                if start in completion.since:
-                    continue
-                path = self.tree.path(start, completion.home)
+            ways = self.tree.ways(completion.home)
+            for start in [each for each in ways if each not in completion.since]:
+                path = hops_of(ways, start)
                 if self._keeps_for(path, completion) or is_settled(self._brokers, path):
                     self._trace.count("promise: renewed")
                     completion.since[start] = self._brokers[start].oracle.assigned

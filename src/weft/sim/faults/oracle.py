@@ -68,7 +68,7 @@ class Oracle:
         self._adverts: dict[ConnectionId, Callable[[int], AdvertView | None]] = {}
         self.stored: dict[tuple[int, int], int] = defaultdict(int)  # session, epoch -> highest sequence
         self._views: list[QueueView] = []
-        self.repeats = False  # events may be stored again: a neighbour went back to an older log
+        self.repeats: set[str] = set()  # events that may come again, out of order: a broker went back to an older log
         self.on_stored: Callable[[Logged], None] = lambda _: None
         self.on_complete: Callable[[SubView], None] = lambda _: None
 
@@ -134,7 +134,8 @@ class Oracle:
             session, epoch, sequence = map(int, events.origins[i])
             self.history[offset] = event = Logged(uid, head.attributes, head.expires, (session, epoch, sequence))
             self.on_stored(event)
-            if self.repeats and uid in self._uids:
+            if uid in self.repeats and (uid in self._uids or (epoch, sequence) <= self._last.get(session, (0, 0))):
+                self._uids.setdefault(uid, offset)
                 continue
             require(uid not in self._uids, f"event {uid} is in the log twice, at {self._uids.get(uid)} and {offset}")
             require((epoch, sequence) > self._last.get(session, (0, 0)), f"event {uid} is out of order in the log")

@@ -8,17 +8,29 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
+from weft.language.ast import Filter
+from weft.language.meaning import matches
 from weft.routing.table import About, Items, Link
 from weft.sim.faults.broker_process import BrokerProcess
 
 Attributes = dict[str, object]
-Wanted = Callable[[str], Sequence[Attributes]]  # what a broker may publish now that is wanted there
+Sample = int  # some of the events below, one bit each
+Wanted = Callable[[str], Sample]  # what a broker may publish now that is wanted there
 
 EVENTS: tuple[Attributes, ...] = tuple(
     {"x": x} if y is None else {"x": x, "y": y} for x in range(8) for y in ("a", "b", None)
 )
+NOTHING, EVERYTHING = 0, (1 << len(EVENTS)) - 1
+
+
+@lru_cache(maxsize=4096)
+def sample_of(filter: Filter) -> Sample:
+    """The sample events that a filter matches."""
+    places = [place for place, event in enumerate(EVENTS) if matches(filter, event)]  # type: ignore[arg-type]
+    return sum(1 << place for place in places)
 
 
 class Hop(NamedTuple):
@@ -53,11 +65,16 @@ class Tree:
 
     def path(self, start: str, home: str) -> list[Hop]:
         """The hops from a broker to `home`; none if they are apart."""
-        ways, hops, source = self.ways(home), list[Hop](), None
-        while start in ways:
-            hops.append(Hop(start, source, ways[start]))
-            source, start = start, ways[start]
-        return hops
+        return hops_of(self.ways(home), start)
+
+
+def hops_of(ways: Mapping[str, str], start: str) -> list[Hop]:
+    """The hops from a broker, by the next one on the way from each."""
+    hops, source = list[Hop](), None
+    while start in ways:
+        hops.append(Hop(start, source, ways[start]))
+        source, start = start, ways[start]
+    return hops
 
 
 def broken_hop(brokers: Mapping[str, BrokerProcess], tree: Tree, home: str, wanted: Wanted) -> str:
@@ -65,16 +82,17 @@ def broken_hop(brokers: Mapping[str, BrokerProcess], tree: Tree, home: str, want
 
     A broker that is down publishes nothing, and one whose link is cold keeps events until it knows more.
     """
-    hops: dict[Hop, list[Attributes]] = {}
-    for start in tree.ways(home):
-        events = wanted(start)
-        for hop in tree.path(start, home) if events else ():
-            known = hops.setdefault(hop, [])
-            known += [event for event in events if event not in known]
-    for hop, events in hops.items():
+    hops: dict[Hop, Sample] = {}
+    ways = tree.ways(home)
+    for start in ways:
+        sample = wanted(start)
+        for hop in hops_of(ways, start) if sample else ():
+            hops[hop] = hops.get(hop, NOTHING) | sample
+    for hop, sample in hops.items():
         process = brokers[hop.broker]
         if process.core is None or not process.is_warm(hop.next):
             continue
+        events = [event for place, event in enumerate(EVENTS) if sample >> place & 1]
         source = None if hop.source is None else Link(hop.source)
         passed = process.table.route_batch(events, source).get(Link(hop.next))
         lost = sorted(set(range(len(events))) - set(() if passed is None else passed.tolist()))

@@ -187,7 +187,7 @@ class World:
         self.trace.count("fault: back-up restored")
         self.network.rewound(broker.name)
         for other in self.brokers:
-            other.oracle.repeats = True
+            other.oracle.repeats |= self.network.published_so_far
         broker.rewind(log)
 
     def has_clients(self, broker: BrokerProcess) -> bool:

@@ -16,7 +16,7 @@ from weft.bench import broker_contest
 from weft.bench.broker import _broker
 from weft.bench.broker_chain import chain
 from weft.bench.broker_contest import CheckedRunner, Peers, compete
-from weft.bench.broker_load import Flood, Measured
+from weft.bench.broker_load import Flood, Measured, flood, open_wire
 from weft.bench.broker_memory import connections, soak_results
 from weft.bench.broker_mosquitto import MqttReader, _mqtt
 from weft.bench.broker_nats import (
@@ -181,6 +181,18 @@ def test_nats_delivers_to_each_subscription_or_connection_of_a_symbol_and_consum
         assert filtered.deliveries == wide.deliveries == work.due_by_symbol(work.events)
         assert matches() == work.matches(work.events) > 0
         assert stored.deliveries == work.due_by_symbol(work.events[:100])
+
+    asyncio.run(body())
+
+
+def test_a_load_whose_broker_goes_away_says_so():
+    async def body():
+        server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+        wire = await open_wire("127.0.0.1", server.sockets[0].getsockname()[1], NatsReader())
+        with pytest.raises(ConnectionError, match="the broker closed a connection"):
+            await flood(wire, [wire], [(1, b"x" * 1_000)] * 5, 1, [])
+        server.close()
+        await server.wait_closed()
 
     asyncio.run(body())
 

@@ -17,7 +17,7 @@ from typing import Any, Protocol, cast
 
 from weft.errors import RemoteProtocolError
 
-_PATIENCE = 300.0  # seconds
+_PATIENCE = 120.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Reader(Protocol):
 
 
 class Wire(asyncio.Protocol):
-    """One connection of a load."""
+    """One connection of a load. Whoever waits is told when it is lost, or says something wrong."""
 
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
@@ -85,6 +85,7 @@ class Wire(asyncio.Protocol):
         self.news = asyncio.Event()
         self.free = asyncio.Event()
         self.free.set()
+        self._failure: Exception | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """It is open."""
@@ -93,10 +94,23 @@ class Wire(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Some bytes."""
-        answer = self.reader.feed(data)
+        try:
+            answer = self.reader.feed(data)
+        except Exception as error:
+            self._failure = error
+            self.transport.abort()
+            return
         if answer:
             self.transport.write(answer)
         self.news.set()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """It is gone."""
+        self._failure = self._failure or ConnectionError(
+            f"the broker closed a connection: {error or 'no reason given'}"
+        )
+        self.news.set()
+        self.free.set()
 
     def pause_writing(self) -> None:
         """Much waits to be written."""
@@ -106,12 +120,21 @@ class Wire(asyncio.Protocol):
         """Little waits to be written."""
         self.free.set()
 
+    def check(self) -> None:
+        """Raise why it is gone, if it is."""
+        if self._failure is not None:
+            raise self._failure
+
     async def until(self, done: Callable[[], Any], patience: float = 120.0) -> None:
-        """Wait for something that the reader sees."""
-        async with asyncio.timeout(patience):
-            while not done():
-                self.news.clear()
-                await self.news.wait()
+        """Wait for something that the reader sees. Raises TimeoutError, and why the connection is gone."""
+        try:
+            async with asyncio.timeout(patience):
+                while not done():
+                    self.check()
+                    self.news.clear()
+                    await self.news.wait()
+        except TimeoutError:
+            raise TimeoutError(f"the broker did not answer within {patience:g} s") from None
 
 
 async def open_wire(host: str, port: int, reader: Reader) -> Wire:
@@ -168,6 +191,7 @@ async def flood(  # noqa: PLR0913, PLR0917 - the parts of a load
             allowed = sent - window
             await publisher.until(lambda allowed=allowed: confirmed() - base > allowed)  # type: ignore[misc]
         await publisher.free.wait()
+        publisher.check()
         publisher.transport.write(data)
         sent += count
     if confirmed is not None:
@@ -178,6 +202,8 @@ async def flood(  # noqa: PLR0913, PLR0917 - the parts of a load
 
     deadline = perf_counter() + _PATIENCE
     while arrived() < due:
+        for wire in consumers:
+            wire.check()
         if perf_counter() > deadline:
             raise TimeoutError(f"only {arrived():,} of {due:,} deliveries arrived within {_PATIENCE:g} s")
         await asyncio.sleep(0.002)

@@ -1,14 +1,14 @@
 """NATS under the load: its own protocol, bare. Laws: with JetStream, an event is confirmed when it is synced
 (`sync_interval: always`); a consumer that filters finds exactly the subscriptions that the index finds.
 
-Core NATS is asked twice: with one subject for each subscription, and with one for each symbol and connection, where
-the price is left to the consumer. JetStream has one stream, and one push consumer for each connection, which
-acknowledges as Weft's clients do: everything up to the last message of a read.
+Core NATS is asked with one subject for each subscription, and with one for each symbol and connection, where the price
+is left to the consumer. JetStream has one stream, and one push consumer for each connection, which acknowledges as
+Weft's clients do: everything up to the last message of a read. Loads share a server, and no subject.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +82,8 @@ class LineReader:
                     break
                 if words[0].startswith(b"_INBOX"):
                     self.replies.append(data[begin:end])
+                    if b'"error"' in data[begin:end]:
+                        raise RemoteProtocolError(f"JetStream says {data[begin:end].decode()}")
                 else:
                     self.deliveries += 1
                     self.message(words, data[begin:end])
@@ -155,33 +157,35 @@ async def _wire(port: int, reader: NatsReader | LineReader, subscribe: bytes = b
     return wire
 
 
+def _subscribed(prefix: str, symbols: Iterable[str]) -> bytes:
+    return b"".join(b"SUB %s.%s %d\r\n" % (prefix.encode(), each.encode(), n) for n, each in enumerate(symbols, 1))
+
+
 def _published(subject: str, body: bytes, reply: str = "") -> bytes:
     return b"PUB %s %d\r\n%s\r\n" % (" ".join(filter(None, [subject, reply])).encode(), len(body), body)
 
 
 async def nats_load(peer: Peer, work: Workload, events: Sequence[Event], *, each: bool) -> Flood:
     """`each` subscription is a subscription of NATS; otherwise each symbol of a connection."""
-    wires = []
-    for mine in work.symbols:
-        wanted = mine if each else sorted(set(mine))
-        subscribe = b"".join(b"SUB %s %d\r\n" % (symbol.encode(), sid) for sid, symbol in enumerate(wanted, 1))
-        wires.append(await _wire(peer.port, NatsReader(), subscribe))
+    prefix = f"S{work.size}-{'each' if each else 'wide'}"
+    wires = [
+        await _wire(peer.port, NatsReader(), _subscribed(prefix, mine if each else sorted(set(mine))))
+        for mine in work.symbols
+    ]
     publisher = await _wire(peer.port, NatsReader())
-    made = [_published(symbol_of(event), PAYLOAD) for event in events]
+    made = [_published(f"{prefix}.{symbol_of(event)}", PAYLOAD) for event in events]
     return Flood(publisher, wires, in_parts(made), work.due_by_symbol(events, each=each), peer.pids)
 
 
 async def filtering_load(peer: Peer, work: Workload, events: Sequence[Event]) -> tuple[Flood, Callable[[], int]]:
     """A subject for each symbol and connection, and consumers that filter; also, how many matches they have found."""
-    wires, readers = [], []
+    prefix, wires, readers = f"S{work.size}-filtered", [], []
     for number in range(work.connections):
         ranges = work.ranges(number)
-        reader = FilteringReader(ranges)
-        subscribe = b"".join(b"SUB %s %d\r\n" % (symbol.encode(), sid) for sid, symbol in enumerate(ranges, 1))
-        wires.append(await _wire(peer.port, reader, subscribe))
-        readers.append(reader)
+        readers.append(FilteringReader({f"{prefix}.{symbol}": mine for symbol, mine in ranges.items()}))
+        wires.append(await _wire(peer.port, readers[-1], _subscribed(prefix, ranges)))
     publisher = await _wire(peer.port, NatsReader())
-    made = [_published(symbol_of(event), _encode({**event, "payload": b"x" * 130})) for event in events]
+    made = [_published(f"{prefix}.{symbol_of(event)}", _encode({**event, "payload": b"x" * 130})) for event in events]
     flood = Flood(publisher, wires, in_parts(made), work.due_by_symbol(events), peer.pids)
     return flood, lambda: sum(reader.matches for reader in readers)
 
@@ -190,32 +194,30 @@ async def jetstream_load(peer: Peer, work: Workload, events: Sequence[Event]) ->
     """A stream of all events on disk; every event is confirmed, every delivery acknowledged."""
     reader = LineReader()
     publisher = await _wire(peer.port, reader, b"SUB _INBOX.answers 1\r\n")
-    stream = {"name": "events", "subjects": ["events.>"], "storage": "file", "retention": "limits", "num_replicas": 1}
-    await _ask(publisher, reader, "STREAM.CREATE.events", stream)
+    prefix = f"events{work.size}"
+    stream = {"name": prefix, "subjects": [f"{prefix}.>"], "storage": "file", "retention": "limits", "num_replicas": 1}
+    await _ask(publisher, reader, f"STREAM.CREATE.{prefix}", stream)
     wires = []
     for number, mine in enumerate(work.symbols):
-        wires.append(await _wire(peer.port, JetStreamReader(), b"SUB deliver.%d 1\r\n" % number))
+        wires.append(await _wire(peer.port, JetStreamReader(), f"SUB deliver.{prefix}.{number} 1\r\n".encode()))
         consumer = {
             "durable_name": f"c{number}",
-            "deliver_subject": f"deliver.{number}",
+            "deliver_subject": f"deliver.{prefix}.{number}",
             "ack_policy": "all",
             "ack_wait": 600_000_000_000,
             "max_ack_pending": 100_000,
-            "filter_subjects": [f"events.{symbol}" for symbol in sorted(set(mine))],
+            "filter_subjects": [f"{prefix}.{symbol}" for symbol in sorted(set(mine))],
         }
-        body = {"stream_name": "events", "config": consumer, "action": "create"}
-        await _ask(publisher, reader, f"CONSUMER.CREATE.events.c{number}", body)
+        body = {"stream_name": prefix, "config": consumer, "action": "create"}
+        await _ask(publisher, reader, f"CONSUMER.CREATE.{prefix}.c{number}", body)
     reader.replies.clear()
-    made = [_published(f"events.{symbol_of(event)}", PAYLOAD, "_INBOX.answers") for event in events]
+    made = [_published(f"{prefix}.{symbol_of(event)}", PAYLOAD, "_INBOX.answers") for event in events]
     due = work.due_by_symbol(events)
     return Flood(publisher, wires, in_parts(made), due, peer.pids, lambda: len(reader.replies))
 
 
 async def _ask(wire: Wire, reader: LineReader, what: str, body: Mapping[str, object]) -> None:
-    """A request to JetStream. Raises RemoteProtocolError if it fails."""
+    """A request to JetStream; a refusal ends the connection."""
     reader.replies.clear()
     wire.transport.write(_published(f"$JS.API.{what}", msgspec.json.encode(body), "_INBOX.answers"))
     await wire.until(lambda: reader.replies)
-    answer = msgspec.json.decode(reader.replies[0])
-    if "error" in answer:
-        raise RemoteProtocolError(f"JetStream refuses {what}: {answer['error']}")

@@ -110,7 +110,7 @@ async def rabbitmq_load(
 ) -> Flood:
     """A queue for each connection, bound by symbol: through a direct exchange, or each subscription through headers."""
     wires: list[Wire] = []
-    name = f"x-{exchange}-{durable}"
+    name = f"x-{work.size}-{exchange}-{durable}"
     bits = 2 if durable else 0
     for number, mine in enumerate(work.symbols):
         wire, reader = await _amqp_wire(peer.port, acking=durable)

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from weft.net.addresses import Address
@@ -15,8 +16,11 @@ from weft.net.addresses import Address
 class BrokerProgram:
     """A broker process. `start` returns when it is ready; the same addresses are used again after a restart."""
 
-    def __init__(self, data: Path, *options: str, listen: str = "weft://127.0.0.1:0") -> None:
+    def __init__(
+        self, data: Path, *options: str, listen: str = "weft://127.0.0.1:0", prefix: Sequence[str] = ()
+    ) -> None:
         self.data = data
+        self.prefix = prefix  # a command that runs it
         self.options = options
         self.listen = listen
         self.lines: list[str] = []
@@ -28,7 +32,17 @@ class BrokerProgram:
         return Address.parse(self.listen)
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "weft", "serve", "--listen", self.listen, "--data", str(self.data)]
+        command = [
+            *self.prefix,
+            sys.executable,
+            "-m",
+            "weft",
+            "serve",
+            "--listen",
+            self.listen,
+            "--data",
+            str(self.data),
+        ]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("WEFT_")}
         self._process = subprocess.Popen(
             [*command, *self.options], stderr=subprocess.PIPE, encoding="utf-8", env=environment

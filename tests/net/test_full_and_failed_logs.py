@@ -182,3 +182,23 @@ def test_what_comes_before_the_group_that_does_not_fit_is_stored():
             assert not node.ended.done()
 
     run(body())
+
+
+def test_a_stop_that_meets_other_work_on_the_log_waits_for_that_alone(tmp_path):
+    """Nothing else happens afterwards that could wake it."""
+
+    async def body():
+        log = open_log(tmp_path / "data").log
+        async with a_node(log) as node:
+            gate = threading.Event()
+            work = node.committer.between(gate.wait)
+            stopping = asyncio.create_task(node.stop())
+            while not node.stopping:
+                await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            gate.set()
+            async with asyncio.timeout(30):
+                await stopping
+            assert work.done()
+
+    run(body())

@@ -125,5 +125,5 @@ OPTIONS: dict[str, frozenset[str]] = {  # which benches take more
     "links": frozenset({"size"}),
     "spark": frozenset({"note"}),
     "streaming": frozenset({"size"}),
-    "broker": frozenset({"note"}),
+    "broker": frozenset({"note", "soak"}),
 }

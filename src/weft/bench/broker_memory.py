@@ -1,58 +1,101 @@
-"""What a broker holds: for a connection, and after a long load. Law: a soak reports growth from when the broker was
-warm, not from its start.
+"""What a broker holds: for a connection, for a subscription, and after a long load. Law: a soak reports growth from
+when the broker was warm, not from its start.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 from time import perf_counter
 
-from weft.bench.broker_load import open_wire, rss_of
-from weft.bench.broker_weft import WeftBroker, WeftLoad, WeftReader
+from weft.bench.broker_load import Wire, open_wire, rss_of
+from weft.bench.broker_weft import WeftBroker, WeftLoad, WeftReader, subscribe
+from weft.bench.broker_workload import Workload
 from weft.bench.report import Result
 from weft.broker.codec import encode
-from weft.broker.messages import Hello
+from weft.broker.messages import Hello, QueueNumber, SubNumber, Subscribe
+from weft.net.addresses import Address
+
+_FIRST = 100  # connections after which memory is measured: what is allocated once is there then
+_GUESTS = 20  # connections that come, subscribe and go in each round of a soak
 
 
 async def connections(count: int) -> Result:
     """Bytes for each connection that has said hello and does nothing."""
     with WeftBroker(None) as broker:
-        first = await open_wire(broker.address.host, broker.address.port, WeftReader())
-        first.transport.write(encode([Hello()]))
-        before, wires = rss_of(broker.pids), [first]
-        for _ in range(count):
-            reader = WeftReader()
-            wire = await open_wire(broker.address.host, broker.address.port, reader)
-            wire.transport.write(encode([Hello()]))
-            await wire.until(lambda reader=reader: reader.welcome)  # type: ignore[misc]
-            wires.append(wire)
+        wires = [await _greeted(broker.address) for _ in range(_FIRST)]
+        before = rss_of(broker.pids)
+        wires += [await _greeted(broker.address) for _ in range(count)]
         used = rss_of(broker.pids) - before
         for wire in wires:
             wire.transport.abort()
-    return Result("broker/memory", used / count, "bytes a connection")
+    return Result("memory/connection", used / count / 1e3, "kB")
 
 
-async def soak(  # noqa: PLR0913, PLR0917 - the parts of a load
-    texts: Sequence[str],
-    events: Sequence[dict[str, object]],
-    due: int,
-    place: Path,
-    seconds: float,
-    progress: Callable[[str], None],
-) -> Result:
-    """How much more memory a broker holds at the end of a long durable load than when it was warm."""
-    with WeftBroker(place / "soak", "--set", "log.keep_age=1 min", "--set", "log.trim_every=5 s") as broker:
+async def _greeted(address: Address) -> Wire:
+    reader = WeftReader()
+    wire = await open_wire(address.host, address.port, reader)
+    wire.transport.write(encode([Hello()]))
+    await wire.until(lambda: reader.welcome)
+    return wire
+
+
+async def soak_results(work: Workload, place: Path, seconds: float, progress: Callable[[str], None]) -> list[Result]:
+    """A long durable load, with clients that come and go: how much more a broker holds at its end than when warm.
+
+    Memory, open files and the log are noted after each round. The medians of the second and the last quarter of the
+    time are compared.
+    """
+    due, data = work.due(work.events), place / "soak"
+    keep = f"{max(1, seconds / 10):.0f} s"
+    notes: list[tuple[float, int, int, int]] = []
+    with WeftBroker(data, "--set", f"log.keep_age={keep}", "--set", "log.trim_every=1 s") as broker:
         load = WeftLoad(durable=True)
-        await load.open(texts, broker.address)
-        start = perf_counter()
-        warm: int | None = None
+        await load.open(work.texts, broker.address)
+        start, events = perf_counter(), 0
         while (passed := perf_counter() - start) < seconds:
-            progress(f"a soak: {passed:.0f} of {seconds:.0f} s")
-            await load.run(events, due, broker.pids)
-            if warm is None and passed > seconds / 4:
-                warm = rss_of(broker.pids)
-        end = rss_of(broker.pids)
+            progress(f"a soak: {passed:.0f} of {seconds:.0f} s, {events:,} events")
+            await load.run(work.events, due, broker.pids)
+            events += len(work.events)
+            await _guests(broker.address, len(notes))
+            files = len(os.listdir(f"/proc/{broker.pids[0]}/fd"))
+            notes.append((perf_counter() - start, rss_of(broker.pids), files, _size(data)))
         load.close()
-    grown = 100 * (end - warm) / warm if warm else None
-    return Result(f"broker/soak of {seconds:.0f} s/growth", grown, "% of memory", 5.0, "lower")
+    name = f"soak/{seconds:.0f}_s"
+    warm = [note for note in notes if seconds / 4 <= note[0] < seconds / 2]
+    end = [note for note in notes if note[0] >= seconds * 3 / 4]
+    grown = [
+        100 * (median(each[n] for each in end) / median(each[n] for each in warm) - 1) if warm and end else None
+        for n in (1, 2, 3)
+    ]
+    return [
+        Result(f"{name}/events", events, "events"),
+        Result(f"{name}/memory", notes[-1][1] / (1 << 20), "MiB"),
+        Result(f"{name}/memory_growth", grown[0], "%", 5.0, "lower"),
+        Result(f"{name}/open_files_growth", grown[1], "%", 5.0, "lower"),
+        Result(f"{name}/log_growth", grown[2], "%"),
+    ]
+
+
+async def _guests(address: Address, number: int) -> None:
+    """Clients that come, subscribe and are cut off."""
+    wires = [await _greeted(address) for _ in range(_GUESTS)]
+    for at, wire in enumerate(wires):
+        reader = wire.reader
+        assert isinstance(reader, WeftReader)
+        text = f"symbol = 'G{number}.{at}' OR price < {-number - at}"
+        await subscribe(wire, reader, [Subscribe(SubNumber(1), text, QueueNumber(0))])
+    for wire in wires:
+        wire.transport.abort()
+
+
+def _size(data: Path) -> int:
+    total = 0
+    for file in data.rglob("*"):
+        try:
+            total += file.stat().st_size
+        except FileNotFoundError:  # it has been removed meanwhile
+            continue
+    return max(1, total)

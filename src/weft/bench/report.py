@@ -71,7 +71,8 @@ def show(bench: str, results: list[Result], console: Console) -> None:
         ("goal", "right"),
         ("", "left"),
     ):
-        table.add_column(heading, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+        # a narrow screen breaks names and units, never figures
+        table.add_column(heading, justify=justify, no_wrap=heading not in {"figure", "unit"}, overflow="fold")  # type: ignore[arg-type]
     for result in results:
         sign = {"higher": ">=", "lower": "<="}[result.better]
         goal = "" if result.goal is None else f"{sign} {_number(result.goal)}"

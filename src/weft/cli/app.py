@@ -152,6 +152,10 @@ def bench(  # noqa: PLR0913, PLR0917 - a command has its options
     workloads: Annotated[
         str | None, typer.Option("--workloads", metavar="W1,W2", help="For match: these workloads only.")
     ] = None,
+    soak: Annotated[
+        float | None,
+        typer.Option("--soak", metavar="SECONDS", min=1, help="For broker: only a load of this length; what grows?"),
+    ] = None,
     overwrite: Overwrite = False,
 ) -> None:
     """Measure Weft against its goals, and against other tools in the same run.
@@ -163,6 +167,7 @@ def bench(  # noqa: PLR0913, PLR0917 - a command has its options
     Example:
       $ weft bench language --quick
       $ weft bench match --size 100000 --workloads W1,W3
+      $ weft bench broker --soak 600
     """
     from weft.bench import BENCHES, OPTIONS
     from weft.bench.report import show, write
@@ -174,6 +179,8 @@ def bench(  # noqa: PLR0913, PLR0917 - a command has its options
         options["size"] = size
     if workloads is not None:
         options["workloads"] = _workloads(workloads)
+    if soak is not None:
+        options["soak"] = soak
     taken = OPTIONS.get(name, frozenset())
     if options.keys() - taken:
         raise typer.BadParameter(f"the bench {name!r} has no option --{min(options.keys() - taken)}")
@@ -181,8 +188,16 @@ def bench(  # noqa: PLR0913, PLR0917 - a command has its options
     notes: list[str] = []
     if "note" in taken:
         options["note"] = notes.append
-    with console(stderr=True).status("") as status:
-        results = BENCHES[name]()(quick, lambda what: status.update(f"measuring {what}"), **options)
+    screen = console(stderr=True)
+    with screen.status("") as status:
+
+        def progress(what: str) -> None:
+            if screen.is_terminal:
+                status.update(f"measuring {what}")
+            else:
+                say(f"measuring {what}")
+
+        results = BENCHES[name]()(quick, progress, **options)
     say_notes(notes)
     show(name, results, console())
     if json_file is not None:

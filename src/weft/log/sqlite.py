@@ -160,7 +160,7 @@ class SqliteLog:
             return
         try:
             if not self._ended:
-                with self._transaction():
+                with suppress(LogFullError), self._transaction():  # without the mark, the next start checks more
                     put_meta(self._connection, "weft.checked", str(self._tip.next).encode())
                 self._checkpoint("TRUNCATE")
         finally:
@@ -240,9 +240,15 @@ class SqliteLog:
         )
 
     def _checkpoint(self, mode: str = "PASSIVE") -> None:
-        """Move pages from the WAL to the database. Explicit, because SQLite hides errors of automatic checkpoints."""
+        """Move pages from the WAL to the database. Explicit, because SQLite hides errors of automatic checkpoints.
+
+        Where the disk has no room for them they stay in the WAL, which has everything: it is tried again after the next
+        commit. Nothing was synced then, so nothing that was synced is in doubt.
+        """
         try:
             self._connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
         except sqlite3.Error as error:
-            raise self._fail(error) from error
+            if isinstance(failure := self._failure(error), LogFullError):
+                return
+            raise failure from error
         self._wal = 0

@@ -42,6 +42,9 @@ class Told(Protocol):
     def stored(self, outcome: Outcome) -> None:
         """A commit has ended."""
 
+    def worked(self) -> None:
+        """Other work on the log has ended."""
+
     def failed(self, error: Exception) -> None:
         """It is unknown what is stored, or something broke: nothing is committed any more."""
 
@@ -199,6 +202,7 @@ class Committer:
                 done.set_result(result)
             else:
                 done.set_exception(error)
+        self._told.worked()
         self.go()
         if not self._busy and not self._ended:
             self._next()

@@ -392,6 +392,10 @@ class Node:
         self._watch_backlog()
         self._changed.set()
 
+    def worked(self) -> None:
+        """The log has been trimmed, or read: whoever waits for it to be idle looks again."""
+        self._changed.set()
+
     async def store_floors(self) -> None:
         """Store how far every queue is, and wait for it."""
         self._do(self.core.store_floors)

@@ -44,7 +44,7 @@ class Delivery:
                 elif state.end - queue.floor(state.end) > queue.lag:
                     self.check_lag(queue)
             else:
-                messages = _deliveries(queue.number, batch, low, high, now.utc)
+                messages = _deliveries(queue.number, batch, low, high, state.at)
                 if batch.first < queue.changed:
                     messages = _still_wanted(queue, messages)
                 if batch.first < queue.recheck:
@@ -179,7 +179,7 @@ class Delivery:
         entries: list[Entry] = []
         gone: list[int] = []
         for offset in offsets:
-            if offset in found and self._is_due(queue, found[offset], now):
+            if offset in found and self._is_due(queue, found[offset]):
                 entries.append(found[offset])
             else:
                 gone.append(offset)
@@ -197,7 +197,7 @@ class Delivery:
         for entry in entries:
             if queue.skip and queue.skips(entry.offset):
                 continue
-            if not self._is_due(queue, entry, now):
+            if not self._is_due(queue, entry):
                 queue.failures.pop(entry.offset, None)
                 queue.holes = True
                 self._state.dirty[queue] = None
@@ -209,9 +209,9 @@ class Delivery:
             self._send(queue, flight, some)
         queue.advance(wanted[sent].offset if sent < len(wanted) else after)
 
-    def _is_due(self, queue: Queue, entry: Entry, now: Now) -> bool:
+    def _is_due(self, queue: Queue, entry: Entry) -> bool:
         """Whether an event has neither expired nor been forbidden since it was matched."""
-        if entry.expires <= now.utc:
+        if entry.expires <= self._state.at:  # not the clock, which may go back: what has expired stays so
             self._state.counts["expired"] += 1
             return False
         if entry.offset < queue.recheck and not self.may_read(queue, entry.head):
@@ -321,7 +321,7 @@ class Delivery:
 
 
 def _deliveries(  # noqa: PLR0913, PLR0917 - a part of a batch
-    number: int, batch: EventBatch, low: int, high: int, utc: int, durable: bool = True
+    number: int, batch: EventBatch, low: int, high: int, at: int, durable: bool = True
 ) -> list[Deliver]:
     """Deliveries of a batch that are not acknowledged."""
     frames, first, expires = batch.frames, batch.first, batch.expires
@@ -336,7 +336,7 @@ def _deliveries(  # noqa: PLR0913, PLR0917 - a part of a batch
             batch.payloads[event],
         )
         for frame, event in enumerate(frames.events[low:high], low)
-        if expires is None or expires[event] > utc
+        if expires is None or expires[event] > at
     ]
 
 

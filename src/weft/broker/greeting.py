@@ -210,7 +210,7 @@ class Greeting:
         if len(message.session) > self._state.limits.name:
             raise AccessError(f"the name of a session has at most {self._state.limits.name} characters")
         if message.fingerprint not in ("", self._fingerprint):
-            raise AccessError("the client expects another schema than this broker has")
+            raise AccessError("the client expects another schema, or other predicates, than this broker has")
         others = self._state.logins[principal] - (session is not None and session.connection is not None)
         if others >= self._state.limits.connections:
             raise AccessError(f"a principal has at most {self._state.limits.connections:,} connections")

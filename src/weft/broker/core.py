@@ -92,8 +92,8 @@ class Core(LinkCalls):
     """A broker. `draw` returns 63 random bits; `table` is made by `weft.routing.make_table` under the same schema.
 
     A broker with neighbours has a `name`, by which they know it. `authenticate_link` checks the hello of a neighbour,
-    and `link_credentials` are what each neighbour is shown. `predicates` are those that filters may call; the table, and
-    rules that call any, are made with the same ones.
+    and `link_credentials` are what each neighbour is shown. `predicates` are those that filters may call; the table,
+    and rules that call any, are made with the same ones.
     """
 
     def __init__(  # noqa: PLR0913 - the parts of a broker

@@ -150,7 +150,7 @@ class Delivery:
                 return
             before = self.reader.read_from_log
             if queue.returned:
-                self._return_some(queue, room, budget, now)
+                self._return_some(queue, room, budget)
             elif queue.cursor >= state.end:
                 if queue.cursor > state.end:
                     return  # it begins with an event that is not stored yet
@@ -161,7 +161,7 @@ class Delivery:
                     continue
                 entries, after = self.reader.read(queue, state.end, room, budget)
                 budget -= len(entries) + 1
-                self._send_new(queue, entries, after, now)
+                self._send_new(queue, entries, after)
             budget -= self.reader.read_from_log - before
         self.arm(queue, now)
 
@@ -173,7 +173,7 @@ class Delivery:
                 free += flight.window_events - flight.count - len(flight.revived)
         return free
 
-    def _return_some(self, queue: Queue, room: int, budget: int, now: Now) -> None:
+    def _return_some(self, queue: Queue, room: int, budget: int) -> None:
         offsets = queue.returned[: min(room, 256)]
         found = self.reader.find(queue, offsets, budget)
         entries: list[Entry] = []
@@ -191,7 +191,7 @@ class Delivery:
             queue.returned = [offset for offset in queue.returned if offset not in gone_now]
             self._send(queue, flight, sent)
 
-    def _send_new(self, queue: Queue, entries: list[Entry], after: Offset, now: Now) -> None:
+    def _send_new(self, queue: Queue, entries: list[Entry], after: Offset) -> None:
         """New events from the cursor on, as far as there is room."""
         wanted = []
         for entry in entries:

@@ -9,6 +9,7 @@ from random import Random
 from typing import NamedTuple
 
 from weft.sim.faults.shape import ONE, Shape, draw_shape
+from weft.sim.faults.terms import OPEN, Terms, draw_terms
 
 FAULTS = (
     "crash",
@@ -52,6 +53,25 @@ OPERATIONS = {  # with their weights
     "dead letters": 3,
     "trim": 1,
 }
+ONE_OPERATIONS = {  # of clients of one broker
+    **OPERATIONS,
+    "publish with ttl": 2,
+    "publish outside": 2,
+    "subscribe once": 3,
+    "subscribe within lag": 2,
+    "subscribe since": 3,
+    "subscribe badly": 3,
+    "advertise": 2,
+    "unadvertise": 1,
+    "ask badly": 3,
+    "ask status": 1,
+    "dead letters": 5,
+    "forget": 1,
+    "stay away": 1,
+    "change rules": 2,
+    "hello badly": 1,
+    "misbehave": 1,
+}
 NETWORK_OPERATIONS = {**OPERATIONS, "advertise": 2, "unadvertise": 1, "retune": 1}
 
 
@@ -75,6 +95,7 @@ class Plan(NamedTuple):
     faults: frozenset[str]
     steps: tuple[Step, ...]
     shape: Shape = ONE
+    terms: Terms = OPEN
 
 
 def draw_plan(seed: int, steps: int = 60, span: int = 1_000_000) -> Plan:
@@ -85,7 +106,8 @@ def draw_plan(seed: int, steps: int = 60, span: int = 1_000_000) -> Plan:
     """
     rng = Random(seed)
     clients = rng.randint(2, 4)
-    return Plan(seed, clients, *_drawn(rng, clients, FAULTS, OPERATIONS, steps, span))
+    faults, drawn = _drawn(rng, clients, FAULTS, ONE_OPERATIONS, steps, span)
+    return Plan(seed, clients, faults, drawn, ONE._replace(advertised=rng.random() < 0.3), draw_terms(rng))
 
 
 def draw_network_plan(  # noqa: PLR0913 - what may be given instead of drawn

@@ -137,10 +137,7 @@ class Delivery:
         queue.due(now.monotonic)
         if queue.returned:
             queue.leave(state.end)
-        if queue.gap is not None and queue.flights:
-            for flight in queue.flights:
-                state.out.send(flight.connection, Gap(flight.queue_number, *queue.gap))
-            queue.gap = None
+        self._tell_gap(queue)
         while not queue.live and queue.flights and not queue.is_held(now.monotonic):
             if budget <= 0:
                 state.ready[queue] = None
@@ -314,10 +311,16 @@ class Delivery:
         self._state.counts["gaps"] += 1
         self._state.dirty[queue] = None
         self._state.fresh.append(queue)  # what was lost in flight has made room
-        if queue.flights and queue.gap is not None:
-            for flight in queue.flights:
+        self._tell_gap(queue)
+
+    def _tell_gap(self, queue: Queue) -> None:
+        """Tell each connection once what is lost; a client that may not have heard it is told again on the next."""
+        if queue.gap is None:
+            return
+        for flight in queue.flights:
+            if flight.told_gap < queue.gap[1]:
+                flight.told_gap = queue.gap[1]
                 self._state.out.send(flight.connection, Gap(flight.queue_number, *queue.gap))
-            queue.gap = None
 
 
 def _deliveries(  # noqa: PLR0913, PLR0917 - a part of a batch

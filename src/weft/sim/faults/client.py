@@ -51,8 +51,8 @@ class SimClient:
         self.state = ClientState()
         self.anonymous = False  # a session without a name ends with its connection
         self.lie = ""  # what is wrong with its next hello
-        self._lied = False  # the present connection began with a lie
-        self._known = False  # it has a session with its name
+        self._lied = ""  # with which the present connection began
+        self._session = 0  # with its name, as far as it knows
         self._forgetting = False  # it has asked that the session be removed
         self._gone = False  # it knows that the session is removed
         self._world = ClientWorld(name, broker, engine, rng, trace, broker.oracle, *terms)
@@ -91,7 +91,8 @@ class SimClient:
         """The first message of a connection."""
         if self.anonymous:
             self.publisher.forget()
-        lie, self.lie, self._lied = self.lie, "", bool(self.lie)
+        lie, self.lie = self.lie, ""
+        self._lied = lie
         hello = Hello(
             session="" if self.anonymous else self.name,
             pub_epoch=self.state.pub_epoch,
@@ -127,16 +128,18 @@ class SimClient:
                 self.connection.tell(NewEpoch(self.state.pub_epoch))
 
     def _welcomed(self, message: Welcome) -> None:
-        require(not self._lied, f"{self.name}: welcomed with a wrong hello")
+        fresh = message.session != self._session
+        old = self._lied == "epoch" and fresh  # the epoch of a session that is gone says nothing about a new one
+        require(not self._lied or old, f"{self.name}: welcomed with a wrong {self._lied}")
         if not self.anonymous:
-            require(not (self._gone and message.resumed), f"{self.name}: the session is there after it was removed")
-            if self._known and not message.resumed:
+            require(fresh or not self._gone, f"{self.name}: the session is there after it was removed")
+            if self._session and fresh:
                 right = self._forgetting or self._may_have_expired
                 require(right, f"{self.name}: the session is gone, and nobody removed it")
                 self._world.trace.count("op: session begun anew" if self._forgetting else "op: session has expired")
                 self.publisher.begin_anew()
                 self.requests.begin_anew()
-            self._known, self._forgetting, self._gone = True, False, False
+            self._session, self._forgetting, self._gone = message.session, False, False
         self.connection.welcomed = True
         self.publisher.welcome(message.pub_epoch, message.pub_seq)
         self.requests.welcome(message)

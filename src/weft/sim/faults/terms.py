@@ -63,18 +63,18 @@ def draw_terms(rng: Random) -> Terms:
     >>> draw_terms(Random(1)) == draw_terms(Random(1))
     True
     """
-    guarded = rng.random() < 0.35
+    guarded = rng.random() < 0.3
     return Terms(
         guarded=guarded,
         rate=rng.choice((0.0, 0.0, 0.0, 300.0)),
         burst=rng.choice((3, 10)),
-        subscriptions=rng.choice((0, 0, 0, 4)),
+        subscriptions=rng.choice((0, 0, 0, 0, 0, 5)),
         adverts=rng.choice((0, 0, 1)),
-        queues=rng.choice((0, 0, 0, 3)),
+        queues=rng.choice((0, 0, 0, 0, 0, 4)),
         filter=rng.choice((0, 100)),
         keep=rng.choice((0, 1)),
         expires=rng.choice((0, 0, 1_500_000)),
-        failures=rng.choice((0, 1)),
+        failures=rng.choice((0, 0, 1)),
         full=rng.choice((250, 1_000, 20_000)),
         login=rng.choice((0, 400_000)) if guarded else 0,
     )

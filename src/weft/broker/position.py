@@ -1,5 +1,6 @@
-"""How far a queue is: floor, acknowledged ranges above it, failures, and what it has lost. Law: decode(encode(position))
-is the position.
+"""How far a queue is: its floor, acknowledged ranges above it, failures, and what it has lost.
+
+Law: decode(encode(position)) is the position.
 """
 
 from __future__ import annotations

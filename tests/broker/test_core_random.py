@@ -188,7 +188,7 @@ class World:
 
     def covered(self, queue: tuple[str, int], position: Position) -> set[Key]:
         """The acknowledgements that a stored position has."""
-        floor, above, _ = position
+        floor, above, _, _ = position
         mine = {key for key in self.acked if key[:2] == queue}
         return {key for key in mine if key[2] < floor or any(a <= key[2] < b for a, b in above)}
 

@@ -504,3 +504,62 @@ def test_what_a_slow_connection_may_have_waiting_is_limited_in_bytes_too() -> No
     answers = broker.do(broker.core.resumed(ConnectionId("s"), broker.now), "s")
     assert answers[0] == Dropped(Q, 2)
     assert [o for o, _, _ in deliveries(answers)] == [3, 4]
+
+
+# -- gaps that a client may not have heard of ----------------------------------------------------------
+
+
+def behind() -> Broker:
+    """A queue that may be one event behind, and has lost three."""
+    broker = Broker(limits=ClientLimits(floors=0))
+    broker.hello("s")
+    broker.say("s", Subscribe(ONE, "x = 1", lag=1))
+    broker.cut("s")
+    broker.hello("p")
+    broker.say("p", *events(1, 2, 3, 4))
+    return broker
+
+
+def gaps(messages: list[object]) -> list[object]:
+    return [message for message in messages if isinstance(message, Gap)]
+
+
+def test_a_gap_is_told_on_each_connection_until_what_follows_is_acknowledged() -> None:
+    broker = behind()
+    lost = [Gap(Q, Offset(1), Offset(4))]
+    assert gaps(broker.hello("s1", "s")) == lost  # type: ignore[arg-type]
+    broker.cut("s1")
+    assert gaps(broker.hello("s2", "s")) == lost  # type: ignore[arg-type]
+    broker.say("s2", ack(5))
+    broker.cut("s2")
+    assert gaps(broker.hello("s3", "s")) == []  # type: ignore[arg-type]
+
+
+def test_a_gap_is_told_after_a_restart() -> None:
+    broker = behind()
+    broker.restart()
+    assert gaps(broker.hello("t", "s")) == [Gap(Q, Offset(1), Offset(4))]  # type: ignore[arg-type]
+    broker.say("t", ack(5))
+    broker.restart()
+    assert gaps(broker.hello("u", "s")) == []  # type: ignore[arg-type]
+
+
+def test_a_dead_letter_on_its_way_is_not_lost_when_its_queue_is_too_far_behind() -> None:
+    broker = Broker(at_once=False, limits=ClientLimits(floors=0, failures=1))
+    broker.hello("s")
+    broker.commit()
+    broker.say("s", Subscribe(ONE, "x = 1", lag=1))
+    broker.hello("p")
+    broker.commit(2)
+    broker.say("p", *events(1))
+    broker.commit()
+    broker.say("p", *events(2, 3, 4))
+    broker.say("s", nack(1))  # it is to become a dead letter
+    broker.commit()  # the events: the queue is too far behind
+    broker.reject()  # the dead letter is not stored
+    broker.wait(60 * SECOND)
+    broker.at_once = True
+    broker.do([])
+    broker.wait(60 * SECOND)
+    sent = deliveries([message for to, message in broker.sent if to == "s"])
+    assert (1, 2, [1]) in sent, "it is neither a dead letter nor in a gap, so it returns"

@@ -14,6 +14,8 @@ from weft.broker.limits import ClientLimits
 from weft.broker.link_messages import LinkUpdate
 from weft.broker.messages import Bye, Complete, Incomplete, Publish, SubNumber, Subscribe, Unsubscribe
 from weft.errors import LocalProtocolError
+from weft.language.predicate import Predicates
+from weft.language.taxonomy import IsA, Taxonomy
 from weft.language.text import parse
 from weft.log.base import Group
 from weft.log.opening import open_log
@@ -206,7 +208,7 @@ def test_a_silent_link_is_closed() -> None:
     [
         ({"model": "simple"}, "model is"),
         ({"name": "z"}, "expects b here, but this broker is z"),
-        ({"predicates": ("near",)}, "different predicates: near"),
+        ({"predicates": Predicates([IsA(Taxonomy({}))])}, "different predicates: is_a"),
     ],
 )
 def test_brokers_that_do_not_agree_say_what_differs(options: dict[str, object], sentence: str) -> None:

@@ -165,7 +165,7 @@ class QueueMachine(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         """A restart would return what is open, and nothing else."""
-        floor, above, failures = Position.decode(*self.queue.position(Offset(self.end)).encode())
+        floor, above, failures, _ = Position.decode(*self.queue.position(Offset(self.end)).encode())
         again = [o for o in range(floor, self.cursor) if not any(a <= o < b for a, b in above)]
         assert set(again) == set(self.where), "a restart forgets an event, or returns one that was acknowledged"
         assert failures == self.failed

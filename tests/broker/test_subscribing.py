@@ -323,6 +323,36 @@ def test_when_the_log_is_full_a_session_is_not_forgotten() -> None:
     assert deliveries([each for _, each in broker.commit()]) == [(1, 1, [1])]
 
 
+def test_a_session_that_could_not_be_stored_leaves_nothing_in_the_log() -> None:
+    broker = Broker(at_once=False)
+    broker.hello("s", expires=1)
+    broker.reject()
+    broker.at_once = True
+    broker.do([])
+    assert broker.log.restore().sessions == {}
+    (welcome,) = broker.hello("t", "s", expires=1)
+    assert isinstance(welcome, Welcome)
+
+
+def test_no_session_is_kept_for_longer_than_the_broker_keeps_any() -> None:
+    broker = Broker(limits=ClientLimits(expires=2_000_000))
+    broker.hello("s", expires=3_600)
+    broker.cut("s")
+    broker.wait(2_500_000)
+    assert broker.core.session("s") is None
+
+
+def test_a_session_whose_connection_was_lost_in_a_crash_expires() -> None:
+    broker = Broker(limits=ClientLimits(expires=2_000_000))
+    broker.hello("s")
+    broker.restart()
+    broker.do(broker.core.tick(broker.now))
+    broker.wait(1_500_000)
+    assert broker.core.session("s") is not None
+    broker.wait(1_000_000)
+    assert broker.core.session("s") is None
+
+
 # -- many requests at once ---------------------------------------------------------------------------
 
 

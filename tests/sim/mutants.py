@@ -162,8 +162,8 @@ def what_a_lost_connection_had_does_not_return(patch: Patch) -> None:
 def expired_events_are_delivered(patch: Patch) -> None:
     send_new = Delivery._send_new
 
-    def blind(self, queue, entries, after, now):
-        send_new(self, queue, [entry._replace(expires=NEVER) for entry in entries], after, now)
+    def blind(self, queue, entries, after):
+        send_new(self, queue, [entry._replace(expires=NEVER) for entry in entries], after)
 
     patch.setattr(Delivery, "_send_new", blind)
 

@@ -38,7 +38,7 @@ class Admission:
     """The door of one broker. `absent` has the names whose values the schema did not admit, of the last event.
 
     >>> door = Admission(Schema.of(x="int"))
-    >>> door.admit(Publish.of(1, {"x": "five", "y": 2}), utc=0), door.absent
+    >>> door.admit(Publish.of(1, {"x": "five", "y": 2}), at=0), door.absent
     (({'y': 2}, b'\\x91\\x81\\xa1y\\x02', 9223372036854775807), ('x',))
     """
 
@@ -47,7 +47,7 @@ class Admission:
         self._shapes: set[tuple[str, ...]] = set()  # names of earlier events that need no closer look
         self.absent: tuple[str, ...] = ()
 
-    def admit(self, message: Publish, utc: int) -> Admitted:
+    def admit(self, message: Publish, at: int) -> Admitted:
         """The event of a message. Raises EventError. Cost: about a microsecond, where the attributes are plain."""
         raw = message.attributes
         try:
@@ -70,7 +70,7 @@ class Admission:
                 attributes, head = kept, _ONE + _encode(kept)
         if not message.ttl and not message.datacontenttype:
             return attributes, head, NEVER
-        expires = min(utc + message.ttl, NEVER) if message.ttl else NEVER
+        expires = min(at + message.ttl, NEVER) if message.ttl else NEVER
         return attributes, b"\x93" + head[1:] + _encode(message.datacontenttype) + _encode(expires), expires
 
     def relayed(self, raw: bytes) -> Admitted:

@@ -8,7 +8,6 @@ from weft.broker.messages import Accepted, Advertise, Unadvertise
 from weft.broker.requests import RequestError, Requests, session_of
 from weft.broker.sessions import Connection
 from weft.index.base import SubId
-from weft.language.text import parse
 from weft.log.base import AdvertRow, Put, Remove
 from weft.routing.table import ClientId
 
@@ -37,7 +36,7 @@ class Advertising(Requests):
             raise RequestError("limit", f"a session has at most {state.limits.adverts:,} advertisements")
         if message.number >= 1 << _NUMBER_BITS:
             raise RequestError("limit", f"the number of an advertisement has at most {_NUMBER_BITS} bits")
-        wanted = parse(message.filter)
+        wanted = state.read(message.filter)
         state.rules.of(connection.principal).check_advertise(wanted)
         self.publishing.match(now)
         client = ClientId(str(session.id))
@@ -76,7 +75,7 @@ class Advertising(Requests):
         self.answer(connection, done)
 
         def rejected(reason: str, _: Now) -> None:
-            state.tell(state.seats.table.advertise(client, {SubId(stored): parse(text)}, ()))
+            state.tell(state.seats.table.advertise(client, {SubId(stored): state.read(text)}, ()))
             session.adverts[message.number] = stored, text
             self.fail(connection, "unadvertise", message.number, reason)
 

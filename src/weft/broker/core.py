@@ -30,7 +30,7 @@ Retention: the log may be trimmed below `core.needed`, and no further; then the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Executor
 from hashlib import blake2b
 from typing import Any
@@ -70,6 +70,7 @@ from weft.broker.state import BrokerState
 from weft.broker.status import BrokerStatus, status_of
 from weft.broker.subscribing import Subscribing
 from weft.errors import LocalProtocolError
+from weft.language.predicate import NO_PREDICATES, Predicates
 from weft.log.base import Log, MoveFloor, Offset, SessionId, State
 from weft.model.schema import Schema
 from weft.routing.table import Link, RoutingTable
@@ -79,17 +80,23 @@ CHANGES = frozenset({Subscribe, Replace, Unsubscribe, Advertise, Unadvertise})
 _FULL = 1_000_000  # microseconds after which floors are stored again when the log was full
 
 
-def fingerprint(schema: Schema | None) -> str:
-    """One short text for a schema: clients and brokers that have the same agree on what events and filters mean."""
+def fingerprint(schema: Schema | None, predicates: Iterable[str] = ()) -> str:
+    """One short text for a schema and the names of predicates: clients and brokers that have the same agree on what
+    events and filters mean.
+    """
     form = b"" if schema is None else msgspec.json.encode(schema.to_dict())
-    return "" if schema is None else blake2b(form, digest_size=8).hexdigest()
+    names = sorted(predicates)
+    if names:
+        form += msgspec.json.encode(names)
+    return blake2b(form, digest_size=8).hexdigest() if form else ""
 
 
 class Core(LinkCalls):
     """A broker. `draw` returns 63 random bits; `table` is made by `weft.routing.make_table` under the same schema.
 
     A broker with neighbours has a `name`, by which they know it. `authenticate_link` checks the hello of a neighbour,
-    and `link_credentials` are what each neighbour is shown; `predicates` are the names of those that filters may use.
+    and `link_credentials` are what each neighbour is shown. `predicates` are those that filters may call; the table,
+    and rules that call any, are made with the same ones.
     """
 
     def __init__(  # noqa: PLR0913 - the parts of a broker
@@ -104,14 +111,16 @@ class Core(LinkCalls):
         authenticate: Authenticate | None = None,
         authenticate_link: AuthenticateLink | None = None,
         link_credentials: Callable[[str], bytes] | None = None,
-        predicates: Sequence[str] = (),
+        predicates: Predicates = NO_PREDICATES,
         rules: Rules | None = None,
         limits: ClientLimits | None = None,
         advertised: bool = False,
         executor: Executor | None = None,
     ) -> None:
         seats = LocalSeats(table, executor)
-        self._state = BrokerState(log, state, seats, draw, schema, rules or Rules(), limits or ClientLimits())
+        self._state = BrokerState(
+            log, state, seats, draw, schema, rules or Rules(), limits or ClientLimits(), predicates
+        )
         self._delivery = Delivery(self._state)
         self._announcing = Announcing(self._state)
         self._linking = Linking(self._state, self._announcing, Reach(name), self._close)
@@ -119,7 +128,7 @@ class Core(LinkCalls):
         parts = self._state, self._delivery, self._publishing, self._announcing
         self._subscribing, self._sharing, self._advertising = Subscribing(*parts), Sharing(*parts), Advertising(*parts)
         self._dead = Dead(self._state, self._delivery)
-        self._greeting = Greeting(self._subscribing, self._sharing, authenticate, fingerprint(schema))
+        self._greeting = Greeting(self._subscribing, self._sharing, authenticate, fingerprint(schema, predicates))
         self._explaining = Explaining(self._state, self._linking.reach, self._linking.relay)
         self._linking.explain = self._explaining.receive
         self._dispatch = Dispatch(

@@ -44,7 +44,7 @@ class Delivery:
                 elif state.end - queue.floor(state.end) > queue.lag:
                     self.check_lag(queue)
             else:
-                messages = _deliveries(queue.number, batch, low, high, now.utc)
+                messages = _deliveries(queue.number, batch, low, high, state.at)
                 if batch.first < queue.changed:
                     messages = _still_wanted(queue, messages)
                 if batch.first < queue.recheck:
@@ -137,10 +137,7 @@ class Delivery:
         queue.due(now.monotonic)
         if queue.returned:
             queue.leave(state.end)
-        if queue.gap is not None and queue.flights:
-            for flight in queue.flights:
-                state.out.send(flight.connection, Gap(flight.queue_number, *queue.gap))
-            queue.gap = None
+        self._tell_gap(queue)
         while not queue.live and queue.flights and not queue.is_held(now.monotonic):
             if budget <= 0:
                 state.ready[queue] = None
@@ -150,7 +147,7 @@ class Delivery:
                 return
             before = self.reader.read_from_log
             if queue.returned:
-                self._return_some(queue, room, budget, now)
+                self._return_some(queue, room, budget)
             elif queue.cursor >= state.end:
                 if queue.cursor > state.end:
                     return  # it begins with an event that is not stored yet
@@ -161,7 +158,7 @@ class Delivery:
                     continue
                 entries, after = self.reader.read(queue, state.end, room, budget)
                 budget -= len(entries) + 1
-                self._send_new(queue, entries, after, now)
+                self._send_new(queue, entries, after)
             budget -= self.reader.read_from_log - before
         self.arm(queue, now)
 
@@ -173,13 +170,13 @@ class Delivery:
                 free += flight.window_events - flight.count - len(flight.revived)
         return free
 
-    def _return_some(self, queue: Queue, room: int, budget: int, now: Now) -> None:
+    def _return_some(self, queue: Queue, room: int, budget: int) -> None:
         offsets = queue.returned[: min(room, 256)]
         found = self.reader.find(queue, offsets, budget)
         entries: list[Entry] = []
         gone: list[int] = []
         for offset in offsets:
-            if offset in found and self._is_due(queue, found[offset], now):
+            if offset in found and self._is_due(queue, found[offset]):
                 entries.append(found[offset])
             else:
                 gone.append(offset)
@@ -191,13 +188,13 @@ class Delivery:
             queue.returned = [offset for offset in queue.returned if offset not in gone_now]
             self._send(queue, flight, sent)
 
-    def _send_new(self, queue: Queue, entries: list[Entry], after: Offset, now: Now) -> None:
+    def _send_new(self, queue: Queue, entries: list[Entry], after: Offset) -> None:
         """New events from the cursor on, as far as there is room."""
         wanted = []
         for entry in entries:
             if queue.skip and queue.skips(entry.offset):
                 continue
-            if not self._is_due(queue, entry, now):
+            if not self._is_due(queue, entry):
                 queue.failures.pop(entry.offset, None)
                 queue.holes = True
                 self._state.dirty[queue] = None
@@ -209,9 +206,9 @@ class Delivery:
             self._send(queue, flight, some)
         queue.advance(wanted[sent].offset if sent < len(wanted) else after)
 
-    def _is_due(self, queue: Queue, entry: Entry, now: Now) -> bool:
+    def _is_due(self, queue: Queue, entry: Entry) -> bool:
         """Whether an event has neither expired nor been forbidden since it was matched."""
-        if entry.expires <= now.utc:
+        if entry.expires <= self._state.at:  # not the clock, which may go back: what has expired stays so
             self._state.counts["expired"] += 1
             return False
         if entry.offset < queue.recheck and not self.may_read(queue, entry.head):
@@ -314,14 +311,20 @@ class Delivery:
         self._state.counts["gaps"] += 1
         self._state.dirty[queue] = None
         self._state.fresh.append(queue)  # what was lost in flight has made room
-        if queue.flights and queue.gap is not None:
-            for flight in queue.flights:
+        self._tell_gap(queue)
+
+    def _tell_gap(self, queue: Queue) -> None:
+        """Tell each connection once what is lost; a client that may not have heard it is told again on the next."""
+        if queue.gap is None:
+            return
+        for flight in queue.flights:
+            if flight.told_gap < queue.gap[1]:
+                flight.told_gap = queue.gap[1]
                 self._state.out.send(flight.connection, Gap(flight.queue_number, *queue.gap))
-            queue.gap = None
 
 
 def _deliveries(  # noqa: PLR0913, PLR0917 - a part of a batch
-    number: int, batch: EventBatch, low: int, high: int, utc: int, durable: bool = True
+    number: int, batch: EventBatch, low: int, high: int, at: int, durable: bool = True
 ) -> list[Deliver]:
     """Deliveries of a batch that are not acknowledged."""
     frames, first, expires = batch.frames, batch.first, batch.expires
@@ -336,7 +339,7 @@ def _deliveries(  # noqa: PLR0913, PLR0917 - a part of a batch
             batch.payloads[event],
         )
         for frame, event in enumerate(frames.events[low:high], low)
-        if expires is None or expires[event] > utc
+        if expires is None or expires[event] > at
     ]
 
 

@@ -47,6 +47,7 @@ class Flight:
         "revived",
         "size",
         "sub_number",
+        "told_gap",
         "window_bytes",
         "window_events",
     )
@@ -69,6 +70,7 @@ class Flight:
         self.given_back: set[int] = set()  # sent here, then returned to the queue, and not sent again since
         self.revived: dict[int, int] = {}  # dead letters that are tried again, with their bytes
         self.buried: dict[int, None] = {}  # dead letters of this connection: an answer to an earlier attempt may come
+        self.told_gap = 0  # the end of the gap that this connection was told
         self._runs: deque[_Run] = deque()
         self._ascending = True
 

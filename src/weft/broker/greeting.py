@@ -180,7 +180,8 @@ class Greeting:
         state.logins[principal] += 1
         session.epoch = message.epoch or before + 1
         session.pub_over, session.expires = False, NEVER
-        session.keep = message.expires * 1_000_000 or limits.expires
+        asked = message.expires * 1_000_000 or limits.expires
+        session.keep = min(asked, limits.expires or asked)
         if message.pub_epoch > session.pub_epoch:
             session.pub_epoch, session.pub_received = message.pub_epoch, 0
         welcome = self._welcome(session, resumed)
@@ -212,7 +213,7 @@ class Greeting:
         if len(message.session) > self._state.limits.name:
             raise AccessError(f"the name of a session has at most {self._state.limits.name} characters")
         if message.fingerprint not in ("", self._fingerprint):
-            raise AccessError("the client expects a different schema from this broker's")
+            raise AccessError("the client expects a different schema, or other predicates, from this broker's")
         others = self._state.logins[principal] - (session is not None and session.connection is not None)
         if others >= self._state.limits.connections:
             raise AccessError(f"a principal has at most {self._state.limits.connections:,} connections")
@@ -275,6 +276,8 @@ class Greeting:
         """The session could not be stored."""
         if epoch is not None:
             session.epoch = epoch
+        else:
+            session.leaving = True  # it is not in the log, and nothing of it must get there
         if self._state.connections.get(connection.id) is connection:
             self.close(connection, "full", reason, now)
         if epoch is None:
@@ -330,7 +333,9 @@ class Greeting:
             self._expire_later(session, now)
 
     def expire_later(self, session: Session, now: Now) -> None:
-        """A session was restored without a connection."""
+        """A session was restored without a connection. If it had one, it is as if that was lost now."""
+        if session.expires == NEVER and self._state.limits.expires:
+            session.expires = min(now.utc + self._state.limits.expires, NEVER)
         if session.expires != NEVER:
             self._expire_later(session, now)
 

@@ -354,7 +354,10 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Gap(Message, frozen=True, tag=39):
-    """Events from `first` to before `end` are lost to a durable queue: it was too far behind, or they are gone."""
+    """Events from `first` to before `end` are lost to a durable queue: it was too far behind, or they are gone.
+
+    Each connection is told, until something that follows is acknowledged.
+    """
 
     queue: QueueNumber
     first: Offset

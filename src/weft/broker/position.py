@@ -1,4 +1,7 @@
-"""How far a queue is: floor, acknowledged ranges above it, failures. Law: decode(encode(position)) is the position."""
+"""How far a queue is: its floor, acknowledged ranges above it, failures, and what it has lost.
+
+Law: decode(encode(position)) is the position.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +24,12 @@ class Position(NamedTuple):
     floor: Offset
     above: list[Range]
     failures: dict[int, int]
+    gap: Range | None = None  # lost to the queue, and the client may not know it
 
     def encode(self) -> tuple[Offset, bytes, bytes]:
         """The floor, and the rest as bytes; nothing takes no bytes.
 
-        >>> position = Position(Offset(5), [(Offset(7), Offset(9))], {})
+        >>> position = Position(Offset(5), [(Offset(7), Offset(9))], {6: 1}, (Offset(2), Offset(4)))
         >>> Position.decode(*position.encode()) == position
         True
         """
@@ -34,11 +38,10 @@ class Position(NamedTuple):
         for first, end in self.above:
             steps += (first - last, end - first)
             last = end
-        return (
-            self.floor,
-            _encode(steps) if steps else b"",
-            _encode(dict(sorted(self.failures.items()))) if self.failures else b"",
-        )
+        failures = dict(sorted(self.failures.items()))
+        if self.gap is not None:
+            failures[-self.gap[0]] = self.gap[1]  # no event has a negative offset
+        return self.floor, _encode(steps) if steps else b"", _encode(failures) if failures else b""
 
     @staticmethod
     def decode(floor: Offset, above: bytes, attempts: bytes) -> Position:
@@ -49,7 +52,10 @@ class Position(NamedTuple):
         for skip, length in zip(steps[::2], steps[1::2], strict=True):
             ranges.append((Offset(last + skip), Offset(last + skip + length)))
             last += skip + length
-        return Position(floor, ranges, _failures.decode(attempts) if attempts else {})
+        failures = _failures.decode(attempts) if attempts else {}
+        gaps = [offset for offset in failures if offset < 0]
+        gap = (Offset(-gaps[0]), Offset(failures.pop(gaps[0]))) if gaps else None
+        return Position(floor, ranges, failures, gap)
 
 
 def complement(opened: Iterable[int], floor: int, end: int) -> list[Range]:

@@ -34,7 +34,7 @@ class Publishing:
         assert session is not None
         state, draft = self._state, self._state.draft
         mark = draft.marks.get(session) or PublisherMark(session, connection.id)
-        admit, utc = state.door.admit, now.utc
+        admit, at = state.door.admit, state.at
         grant = state.rules.of(connection.principal)
         plain = grant.publishes_all and not self._advertised and session.bucket is None
         received, epoch = session.pub_received, session.pub_epoch
@@ -49,7 +49,7 @@ class Publishing:
             try:
                 if sequence > received + 1:
                     raise _RefusalError("sequence", f"event {received + 1} is missing before event {sequence}")
-                admitted, head, expires = admit(message, utc)
+                admitted, head, expires = admit(message, at)
                 if not plain:
                     self._check(session, connection, admitted, now)
             except (EventError, AccessError, _RefusalError) as error:

@@ -102,7 +102,7 @@ class Queue:
         self.stored = False  # whether the queue itself is in the log
         self.stored_floor = cursor
         self.replay_until = Offset(0)  # events below it are found by the filter, not by the seats stored with them
-        self.gap: tuple[Offset, Offset] | None = None  # lost to the queue, and the client does not know
+        self.gap: Range | None = None  # lost to the queue, until a client that was told acknowledges what follows
 
     # -- position ---------------------------------------------------------------------------------
 
@@ -156,7 +156,7 @@ class Queue:
             above = complement(sorted(self._unburied()), floor, at)
         above += [(Offset(max(first, at)), last) for first, last in self.skip if last > at]
         failures = {o: n for o, n in self.failures.items() if o >= floor and o not in self.burying}
-        return Position(floor, above, failures)
+        return Position(floor, above, failures, self.gap)
 
     def attempt(self, offset: int) -> int:
         """The number of an event's next delivery."""
@@ -202,6 +202,8 @@ class Queue:
         """Everything that this connection was sent below `floor` or in a range is done with. Returns what is new."""
         ranges = list(ranges)
         done = flight.ack(floor, ranges)
+        if self.gap is not None and done and flight.told_gap >= self.gap[1] <= max(done):
+            self.gap = None
         if ranges or len(self.flights) > 1 or flight.given_back or self.returned or self.waiting or self.burying:
             self.holes = True
         if flight.given_back:
@@ -290,15 +292,14 @@ class Queue:
             self.leave(end)
 
     def drop_below(self, offset: Offset, end: Offset) -> tuple[Offset, Offset] | None:
-        """Give up everything below an offset: what is lost, if anything may be."""
+        """Give up everything below an offset: what is lost, if anything may be. Dead letters on their way are not."""
         floor = self.floor(end)
         if floor >= offset:
             return None
         for flight in self.flights:
             lost = flight.ack(offset, ())
             self._clean(lost)
-        for each in [o for o in self.open() if o < offset]:
-            self.done([each])
+        self.done([each for each in self._unburied() if each < offset])
         if not self.live and self.cursor < offset:
             self.advance(offset)
         self.gap = (self.gap[0] if self.gap else floor, offset)

@@ -4,6 +4,8 @@ delivered and not acknowledged is delivered again, with an attempt above 1.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from weft.broker.advertising import client_number, seat_of
 from weft.broker.announcing import Announcing
 from weft.broker.event_reader import EventReader
@@ -14,10 +16,10 @@ from weft.broker.queue import Queue
 from weft.broker.row_options import SHARED, MemberOptions, QueueOptions, queue_of, read_options
 from weft.broker.sessions import Session, Subscription
 from weft.broker.state import BrokerState
-from weft.errors import LogError
+from weft.errors import FilterError, LogError
 from weft.index.base import SubId
 from weft.language.ast import Filter
-from weft.language.text import parse, parse_many
+from weft.language.text import parse_many
 from weft.log.base import Offset, SeatId, State, SubRow
 from weft.routing.table import ClientId, Kept
 
@@ -51,7 +53,7 @@ def restore(state: BrokerState, reader: EventReader, kept: State, linking: Linki
             queue.replay_until = Offset(0)
             continue
         sub = state.sessions[queue.session].subs[queue.members[SeatId(seat)]]  # type: ignore[index]
-        reader.replays[queue] = SeatId(seat), parse(sub.text)
+        reader.replays[queue] = SeatId(seat), state.read(sub.text)
     if kept.links:
         linking.restore(kept)
         announcing.restored()
@@ -65,9 +67,19 @@ def _adverts(state: BrokerState, kept: State) -> dict[ClientId, dict[SubId, Filt
         owner = state.sessions.get(advert.session)
         if owner is None:
             raise LogError(f"advertisement {advert.id} in the log belongs to no session")
-        found.setdefault(ClientId(str(owner.id)), {})[SubId(advert.id)] = parse(advert.filter)
+        found.setdefault(ClientId(str(owner.id)), {})[SubId(advert.id)] = _filters(state, [advert.filter])[0]
         owner.adverts[client_number(advert.id)] = advert.id, advert.filter
     return found
+
+
+def _filters(state: BrokerState, texts: Sequence[str]) -> list[Filter]:
+    """Filters that were stored. Raises LogError: one may call a predicate that this process does not have."""
+    try:
+        return parse_many(texts, state.predicates)
+    except FilterError as error:
+        raise LogError(
+            f"a filter in the log cannot be read: {error}; start the broker with the predicates that it had before"
+        ) from None
 
 
 def _queue(state: BrokerState, row: SubRow, options: QueueOptions, kept: State) -> Queue:
@@ -100,7 +112,7 @@ def _subscriptions(
         raise LogError(f"a subscription in the log belongs to queue seat {error}, which is not there") from None
     numbers = [SubNumber(row.number) for row, _ in members]
     seats = [row.seat for row, _ in members]
-    filters = parse_many(texts)
+    filters = _filters(state, texts)
     slots = state.seats.add_many(filters, seats, homes, numbers)
     settings = kept.meta.get(SETTINGS, b"").decode()
     links = heard(kept, state.seats.table.codec)

@@ -17,7 +17,6 @@ from weft.broker.sessions import Connection, Session, Subscription
 from weft.broker.state import BrokerState
 from weft.errors import AccessError, FilterError, LocalProtocolError
 from weft.language.ast import Filter
-from weft.language.text import parse
 from weft.log.base import DeadRow, Offset, Remove, SubRow
 
 
@@ -53,7 +52,7 @@ class Requests:
         limit = self.state.limits.filter
         if len(text) > limit or len(text.encode()) > limit:
             raise RequestError("filter", f"a filter has at most {limit:,} bytes")
-        wanted = parse(text)
+        wanted = self.state.read(text)
         self.state.rules.of(connection.principal).check_subscribe(wanted)
         return wanted
 

@@ -21,7 +21,6 @@ from weft.broker.sessions import Session, Subscription
 from weft.broker.sharing import Sharing
 from weft.broker.subscribing import Subscribing
 from weft.errors import AccessError
-from weft.language.text import parse
 from weft.log.base import NEVER, Offset, Remove, SubRow
 
 _TURN = 50  # subscriptions that are looked at in one turn
@@ -105,7 +104,7 @@ class Revocation(Requests):
             if not alive:
                 continue
             try:
-                state.rules.of(state.owner_of(sub.queue)).check_subscribe(parse(sub.text))
+                state.rules.of(state.owner_of(sub.queue)).check_subscribe(state.read(sub.text))
             except AccessError as error:
                 endings += self._end(session, sub, str(error), changes)
         state.counts["revoked subscriptions"] += len(endings)

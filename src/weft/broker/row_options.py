@@ -87,5 +87,6 @@ def queue_of(row: SubRow, options: QueueOptions) -> Queue:
     position = Position.decode(row.floor, row.above, row.attempts)
     queue.skip = list(position.above)
     queue.failures = dict(position.failures)
+    queue.gap = position.gap
     queue.replay_until = row.since
     return queue

@@ -14,6 +14,7 @@ from weft.algebra.relate import as_form, covers, overlaps
 from weft.errors import AccessError, FilterTooComplexError
 from weft.language.ast import Filter
 from weft.language.meaning import matches
+from weft.language.predicate import NO_PREDICATES, Predicates
 from weft.language.text import parse
 from weft.model.event import Event
 from weft.model.schema import Schema
@@ -53,11 +54,11 @@ class Grant:
     weft.errors.AccessError: no rule allows all of x < 7; the nearest rule is x < 5
     """
 
-    def __init__(self, rights: Rights, schema: Schema | None = None) -> None:
+    def __init__(self, rights: Rights, schema: Schema | None = None, predicates: Predicates = NO_PREDICATES) -> None:
         self.rights = rights
         self._schema = schema
-        self._subscribe = [parse(text) for text in rights.subscribe or ()]
-        self._publish = [parse(text) for text in rights.publish or ()]
+        self._subscribe = [parse(text, predicates) for text in rights.subscribe or ()]
+        self._publish = [parse(text, predicates) for text in rights.publish or ()]
         self._forms = [as_form(rule, schema) for rule in self._subscribe]
         # side by side, not simplified together: so a principal may have any number of rules
         self._wide = NormalForm(tuple(chain.from_iterable(form.boxes for form in self._forms)), schema)
@@ -129,10 +130,14 @@ class Rules:
     """
 
     def __init__(
-        self, rights: Mapping[str, Rights] | None = None, default: Rights | None = None, schema: Schema | None = None
+        self,
+        rights: Mapping[str, Rights] | None = None,
+        default: Rights | None = None,
+        schema: Schema | None = None,
+        predicates: Predicates = NO_PREDICATES,
     ) -> None:
-        self._default = Grant(default or Rights(), schema)
-        self._grants = {principal: Grant(each, schema) for principal, each in (rights or {}).items()}
+        self._default = Grant(default or Rights(), schema, predicates)
+        self._grants = {principal: Grant(each, schema, predicates) for principal, each in (rights or {}).items()}
 
     def of(self, principal: str) -> Grant:
         """The rules of a principal."""

@@ -14,7 +14,6 @@ from weft.broker.requests import RequestError, Requests, session_of
 from weft.broker.row_options import SHARED, member_row, queue_row
 from weft.broker.sessions import Connection, Session, Subscription
 from weft.language.ast import Filter
-from weft.language.text import parse
 from weft.log.base import Put, Remove, SubRow
 
 
@@ -34,7 +33,7 @@ class Sharing(Requests):
         self.publishing.match(now)
         queue = state.shared.get((session.owner, message.share)) or self._new(session, message, wanted)
         member = state.shared_members[queue]
-        if parse(member.text) != wanted:
+        if state.read(member.text) != wanted:
             raise RequestError("filter", f"the shared queue {message.share!r} has another filter: {member.text}")
         sub = Subscription(message.number, message.filter, member.slot, None, queue, state.next)
         session.subs[message.number] = sub
@@ -97,7 +96,7 @@ class Sharing(Requests):
 
         def rejected(reason: str, _: Now) -> None:
             assert member.seat is not None
-            member.slot, tells = state.seats.add(parse(member.text), member.seat, queue, SubNumber(0))
+            member.slot, tells = state.seats.add(state.read(member.text), member.seat, queue, SubNumber(0))
             state.tell(tells)
             state.shared[queue.owner, queue.share] = queue
             state.shared_members[queue] = member

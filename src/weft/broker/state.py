@@ -21,6 +21,9 @@ from weft.broker.rules import Rules
 from weft.broker.seats import LocalSeats
 from weft.broker.sessions import Connection, Session, Subscription
 from weft.broker.tail import Tail
+from weft.language.ast import Filter
+from weft.language.predicate import NO_PREDICATES, Predicates
+from weft.language.text import parse
 from weft.log.base import NEVER, Log, Offset, SeatId, SessionId, State
 from weft.model.schema import Schema
 from weft.routing.table import Link, Tell
@@ -42,18 +45,20 @@ class BrokerState:
         schema: Schema | None,
         rules: Rules,
         limits: ClientLimits,
+        predicates: Predicates = NO_PREDICATES,
     ) -> None:
         self.log = log
         self.log_id, self.incarnation = state.log_id, state.incarnation
         self.log_first = state.first  # the oldest event that the log has
         self.end = self.next = state.next
         self.next_seat = state.next_seat
-        self.at = state.at  # UTC of the last group
+        self.at = state.at  # UTC, the latest that log or clock have shown: it never goes back; expiry goes by it
         self.seats = seats
         self.draw = draw
         self.schema = schema
         self.rules = rules
         self.limits = limits
+        self.predicates = predicates
         self.door = Admission(schema)
         self.tail = Tail(limits.tail, state.next)
         self.sessions: dict[SessionId, Session] = {}
@@ -79,6 +84,10 @@ class BrokerState:
         self.too_far: list[Link] = []  # neighbours that are too far behind
         self.tells: Callable[[Sequence[Tell]], None] | None = None
         self.counts: Counter[str] = Counter()  # what happened, for status and tests
+
+    def read(self, text: str) -> Filter:
+        """The filter of a text, with the predicates that filters may call here. Raises FilterError."""
+        return parse(text, self.predicates)
 
     def new_seat(self) -> SeatId:
         """A seat that no other subscription, queue or link has ever had."""

@@ -13,7 +13,6 @@ from weft.broker.requests import RequestError, Requests, session_of
 from weft.broker.row_options import floor_change, member_row, queue_row
 from weft.broker.sessions import AnyQueue, Connection, Session, Subscription
 from weft.language.ast import Filter
-from weft.language.text import parse
 from weft.log.base import Offset, Put, Remove, SubRow
 
 
@@ -120,7 +119,7 @@ class Subscribing(Requests):
         sub = self.known(session, message.number)
         wanted = self.read_filter(connection, message.filter)
         queue = sub.queue
-        if wanted == parse(sub.text):  # a client that comes back says what it wants
+        if wanted == state.read(sub.text):  # a client that comes back says what it wants
             self.publishing.match(now)
             done = Accepted("replace", sub.number, state.next)
             self.answer_change(connection, done, still_subscribed(session, sub), stored=sub.seat is not None)
@@ -149,7 +148,7 @@ class Subscribing(Requests):
         def rejected(reason: str, _: Now) -> None:
             if session.subs.get(sub.number) is not sub:
                 return  # revoked in the meantime
-            state.tell(state.seats.replace(sub.slot, parse(before)))
+            state.tell(state.seats.replace(sub.slot, state.read(before)))
             sub.text = before
             state.suspect(session, sub)
             self.fail(connection, "replace", sub.number, reason)
@@ -182,7 +181,7 @@ class Subscribing(Requests):
 
         def rejected(reason: str, _: Now) -> None:
             assert sub.seat is not None
-            sub.slot, tells = state.seats.add(parse(sub.text), sub.seat, queue, sub.number)
+            sub.slot, tells = state.seats.add(state.read(sub.text), sub.seat, queue, sub.number)
             state.tell(tells)
             session.subs[sub.number] = sub
             state.suspect(session, sub)

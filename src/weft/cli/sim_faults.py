@@ -20,7 +20,10 @@ _SHOWN = 20  # failing seeds that are listed
 def faults(  # noqa: PLR0913, PLR0917 - one option each
     seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="The first seed, or the only one.")] = 1,
     seeds: Annotated[int, typer.Option("--seeds", metavar="N", min=1, help="How many seeds to run.")] = 1,
-    steps: Annotated[int, typer.Option("--steps", metavar="N", min=1, help="Steps of each run.")] = 60,
+    steps: Annotated[
+        int | None,
+        typer.Option("--steps", metavar="N", min=1, help="Steps of each run: 100 for one broker, 60 for a network."),
+    ] = None,
     network: Annotated[
         bool, typer.Option("--network", help="A random tree of 3 to 12 brokers, of a random routing model.")
     ] = False,
@@ -70,7 +73,7 @@ def faults(  # noqa: PLR0913, PLR0917 - one option each
         raise typer.Exit(1)
 
 
-def _setting(steps: int, network: bool, brokers: int | None, model: str | None, adverts: bool | None) -> Setting:
+def _setting(steps: int | None, network: bool, brokers: int | None, model: str | None, adverts: bool | None) -> Setting:
     from weft.model.schema import did_you_mean
     from weft.routing.registry import MODELS
     from weft.sim.faults.campaign import Setting
@@ -80,7 +83,7 @@ def _setting(steps: int, network: bool, brokers: int | None, model: str | None, 
     many = network or model is not None or adverts is not None or brokers not in (None, 1)
     if many and brokers == 1:
         raise typer.BadParameter("a network has at least 2 brokers", param_hint="--brokers")
-    return Setting(steps, many, brokers, model, adverts)
+    return Setting(steps or 0, many, brokers, model, adverts)
 
 
 def _one(  # noqa: PLR0913, PLR0917 - one option each

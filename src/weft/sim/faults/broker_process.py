@@ -10,7 +10,7 @@ from weft.broker.core import Core
 from weft.broker.effects import Close, ConnectionId, Effect, Now, Persist, Send, SetTimer
 from weft.broker.link import LinkStatus
 from weft.broker.link_messages import LinkDigest, LinkEvents, LinkHello, LinkMessage, LinkPing, LinkUpdate
-from weft.broker.messages import Ack, ClientMessage, Nack
+from weft.broker.messages import Accepted, Ack, Bye, ClientMessage, Failed, Nack, Refused
 from weft.errors import RemoteProtocolError
 from weft.log.base import State
 from weft.log.memory import MemoryLog
@@ -26,7 +26,7 @@ from weft.sim.faults.wire import Lane
 MakeCore = Callable[[MemoryLog, State], Core]
 
 UTC = 1_700_000_000_000_000  # when a simulation begins
-_FULL = 20_000  # bytes that wait on a lane before the core hears of it
+_FULL = 20_000
 
 
 class BrokerProcess:
@@ -39,6 +39,9 @@ class BrokerProcess:
         self.log = log
         self.oracle = oracle
         self.skew = 0  # of the UTC clock
+        self.jumped = False  # whether its clock has ever jumped
+        self.full = _FULL  # bytes that wait on a lane before the core hears of it
+        self.rude: set[ConnectionId] = set()  # who may send what cannot be read
         self.latest = 0  # that this clock has ever shown
         self.core: Core | None = None
         self.neighbours: dict[str, Role] = {}  # as it is configured
@@ -60,7 +63,7 @@ class BrokerProcess:
         """The time as this process sees it."""
         utc = UTC + self._engine.now + self.skew
         self.latest = max(self.latest, utc)
-        self.oracle.utc = utc
+        self.oracle.saw(utc)
         return Now(self._engine.now, utc)
 
     @property
@@ -217,8 +220,11 @@ class BrokerProcess:
             return
         try:
             messages = self._readers[connection].feed(data)
-        except RemoteProtocolError as error:  # nobody in a simulation sends what cannot be read
-            raise AssertionError(f"{connection} sent garbage: {error}") from None
+        except RemoteProtocolError as error:
+            require(connection in self.rude, f"{connection} sent garbage: {error}")
+            self._trace.count("fault: garbage")
+            self.perform(self.core.dismiss(connection, "protocol", str(error), self.now))
+            return
         if messages:
             for message in messages:
                 self._note(connection, message)
@@ -257,8 +263,9 @@ class BrokerProcess:
 
     def drained(self, connection: ConnectionId) -> None:
         """The other end has read; there may be room again."""
-        if self.core is not None and connection in self._full and self._lanes[connection].backlog < _FULL // 2:
+        if self.core is not None and connection in self._full and self._lanes[connection].backlog < self.full // 2:
             self._full.discard(connection)
+            self._trace.count("core call: resumed")
             self.perform(self.core.resumed(connection, self.now))
 
     def _drop(self, connection: ConnectionId) -> None:
@@ -276,6 +283,7 @@ class BrokerProcess:
     def perform(self, effects: list[Effect]) -> None:
         """Carry effects out, in order."""
         for effect in effects:
+            self._trace.count(f"effect: {type(effect).__name__}")
             match effect:
                 case Send(connection, messages):
                     self._send(connection, messages)
@@ -291,6 +299,15 @@ class BrokerProcess:
     def _send(self, connection: ConnectionId, messages: list) -> None:  # type: ignore[type-arg]
         for message in messages:
             self._trace.count(f"sent: {type(message).__name__}")
+            match message:
+                case Accepted(about):
+                    self._trace.count(f"accepted: {about}")
+                case Refused():
+                    self._trace.count(f"refused: {message.code}")
+                case Failed(about):
+                    self._trace.count(f"refused: {about}, {message.code}")
+                case Bye(code):
+                    self._trace.count(f"closed: {code}")
             if isinstance(message, LinkHello):
                 self.hellos.append(message)
             self.oracle.sent(connection, message)
@@ -298,7 +315,7 @@ class BrokerProcess:
         if lane is None or self.core is None:
             return
         lane.send(encode(messages))
-        if lane.backlog > _FULL and connection not in self._full:
+        if lane.backlog > self.full and connection not in self._full:
             self._full.add(connection)
             self._trace.count("fault: slow reader noticed")
             self.core.paused(connection)

@@ -18,7 +18,7 @@ Report = Callable[[str, int, int], None]
 class Setting(NamedTuple):
     """What runs have in common: one broker, or a network, of which each seed draws what is None."""
 
-    steps: int = 60
+    steps: int = 0  # 0: 100 for one broker, 60 for a network
     network: bool = False
     brokers: int | None = None
     model: str | None = None
@@ -27,9 +27,9 @@ class Setting(NamedTuple):
     def plan(self, seed: int) -> Plan:
         """The plan of a seed."""
         if not self.network:
-            return draw_plan(seed, self.steps)
+            return draw_plan(seed, self.steps or 100)
         given = {"brokers": self.brokers, "model": self.model, "advertised": self.advertised}
-        return draw_network_plan(seed, self.steps, **given)  # type: ignore[arg-type]
+        return draw_network_plan(seed, self.steps or 60, **given)  # type: ignore[arg-type]
 
 
 ONE_BROKER = Setting()

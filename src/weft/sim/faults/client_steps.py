@@ -6,10 +6,13 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from weft.broker.messages import QueueNumber, SubNumber, Subscribe
 from weft.language.meaning import matches
 from weft.log.base import Offset
 from weft.sim.faults.client import SimClient
+from weft.sim.faults.consumer import SHARE, SHARED
 
 if TYPE_CHECKING:
     from weft.sim.faults.broker_process import BrokerProcess
@@ -26,8 +29,7 @@ FILTERS = (
     "x < 2 OR y = 'a'",
     "y IS NULL",
 )
-SHARE = "workers"
-_SHARED = SubNumber(900)  # the number of the shared subscription in each session
+ONE_FILTERS = (*FILTERS, "even(x)", "even(x) AND y = 'a'")  # of clients of one broker
 
 
 class Act(NamedTuple):
@@ -60,7 +62,7 @@ def publish(act: Act) -> None:
 
 def publish_once(act: Act) -> None:
     """An event that is not durable."""
-    uid, event = _uid(act), draw_event(act.rng)
+    uid, event = new_uid(act), draw_event(act.rng)
     act.world.network.published(act.client, uid, event)
     act.client.publisher.publish_once(uid, event)
 
@@ -72,12 +74,12 @@ def publish_with_ttl(act: Act) -> None:
 
 def subscribe(act: Act, durable: bool = True, ordered: bool = True) -> None:
     """A subscription, in a queue of its own or together with others."""
-    number = _number(act)
+    number = new_number(act)
     durable = durable and not act.client.anonymous
     own = not (durable and ordered) or act.rng.random() < 0.4
     queue = QueueNumber(number if own else 0)
     act.client.requests.subscribe(
-        Subscribe(SubNumber(number), _filter(act.rng), queue, durable=durable, ordered=ordered)
+        Subscribe(SubNumber(number), draw_filter(act), queue, durable=durable, ordered=ordered)
     )
 
 
@@ -93,36 +95,52 @@ def subscribe_unordered(act: Act) -> None:
 
 def subscribe_shared(act: Act) -> None:
     """A seat among competing consumers."""
-    if _SHARED not in act.client.state.subs and not act.client.anonymous:
-        act.client.requests.subscribe(Subscribe(_SHARED, FILTERS[1], QueueNumber(_SHARED), share=SHARE))
+    # under access rules a shared name may end and begin anew while some of its consumers are away
+    if SHARED not in act.client.state.subs and not act.client.anonymous and not act.world.plan.terms.guarded:
+        act.client.requests.subscribe(Subscribe(SHARED, FILTERS[1], QueueNumber(SHARED), share=SHARE))
 
 
 def subscribe_since(act: Act) -> None:
     """A subscription to older events, too."""
     if act.client.anonymous:
         return
-    number, first = _number(act), Offset(act.rng.randint(1, act.client.broker.oracle.next))
-    act.client.requests.subscribe(Subscribe(SubNumber(number), _filter(act.rng), QueueNumber(number), since=first))
+    number, oracle = new_number(act), act.client.broker.oracle
+    first = Offset(act.rng.randint(1, oracle.next))
+    wanted = Subscribe(SubNumber(number), draw_filter(act), QueueNumber(number), since=first)
+    if not act.world.trunks and act.rng.random() < 0.6:
+        past = act.rng.choice([event.at for event in oracle.history.values()] or [1])
+        since = {
+            "begin": {"since": 0},
+            "future": {"since": oracle.next + 5},
+            "event": {"since": None, "since_time": past},
+            "between": {"since": None, "since_time": past + 1},
+            "now": {"since": None, "since_time": act.client.broker.latest},
+            "later": {"since": None, "since_time": act.client.broker.latest + 1_000_000_000_000},
+        }
+        kind = act.rng.choice(sorted(since))
+        act.world.trace.count(f"since: {kind}")
+        wanted = msgspec.structs.replace(wanted, **since[kind])
+    act.client.requests.subscribe(wanted)
 
 
 def replace(act: Act) -> None:
     """Another filter for a subscription."""
-    number = _some(act)
+    number = some_sub(act)
     if number is not None:
-        act.client.requests.replace(number, _filter(act.rng))
+        act.client.requests.replace(number, draw_filter(act))
 
 
 def unsubscribe(act: Act) -> None:
     """The end of a subscription."""
-    number = _some(act)
+    number = some_sub(act)
     if number is not None:
         act.client.requests.unsubscribe(number)
 
 
 def advertise(act: Act) -> None:
     """A promise to publish nothing else."""
-    text = _filter(act.rng) if act.world.plan.shape.advertised else "TRUE"
-    act.client.requests.advertise(_number(act), text)
+    text = draw_filter(act) if act.world.plan.shape.advertised else "TRUE"
+    act.client.requests.advertise(new_number(act), text)
 
 
 def unadvertise(act: Act) -> None:
@@ -154,6 +172,12 @@ def dead_letters(act: Act) -> None:
     queues = sorted(act.client.state.queues)
     if queues:
         act.client.consumer.look_for_dead(act.rng.choice(queues), act.rng.choice(("list", "retry", "drop")))
+    if act.world.trunks or act.rng.random() < 0.7:
+        return
+    other = act.rng.choice([each for each in act.world.clients if each.principal == act.client.principal])
+    theirs = sorted(queue for queue in other.state.queues if queue and queue != SHARED)
+    if theirs and other is not act.client and not other.anonymous:
+        act.client.consumer.look_for_dead(act.rng.choice(theirs), act.rng.choice(("list", "retry", "drop")), other)
 
 
 def trim(act: Act) -> None:
@@ -172,29 +196,32 @@ def _publish(act: Act, event: dict[str, object], ttl: int = 0) -> None:
         for advert in adverts
     ):
         return
-    uid = _uid(act)
+    uid = new_uid(act)
     act.world.network.published(act.client, uid, event)
     act.client.publisher.publish(uid, event, ttl)
 
 
-def _uid(act: Act) -> str:
+def new_uid(act: Act) -> str:
+    """The name of a new event."""
     act.world.uids += 1
     return f"{act.client.name}:{act.world.uids}"
 
 
-def _number(act: Act) -> int:
+def new_number(act: Act) -> int:
+    """A number that no subscription has had."""
     act.world.numbers += 1
     return act.world.numbers
 
 
-def _some(act: Act) -> SubNumber | None:
+def some_sub(act: Act) -> SubNumber | None:
     """A subscription of the client; the shared one stays as it is."""
-    live = [number for number, sub in act.client.state.subs.items() if not sub.ended and number != _SHARED]
+    live = [number for number, sub in act.client.state.subs.items() if not sub.ended and number != SHARED]
     return act.rng.choice(live) if live else None
 
 
-def _filter(rng: Random) -> str:
-    return rng.choice(FILTERS)
+def draw_filter(act: Act) -> str:
+    """The text of a random filter."""
+    return act.rng.choice(FILTERS if act.world.trunks else ONE_FILTERS)
 
 
 def draw_event(rng: Random) -> dict[str, object]:

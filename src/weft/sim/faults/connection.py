@@ -31,6 +31,7 @@ class ClientConnection:
         self._lane: Lane | None = None  # to the broker
         self._back: Lane | None = None  # from the broker
         self._opened = 0
+        self.left_at = 0  # when the last connection ended
         world.engine.after(1 + world.rng.randrange(3000), self._connect)
         world.engine.after(_BEAT, self._beat)
 
@@ -65,7 +66,7 @@ class ClientConnection:
             back.close(lambda: self._gone(connection))
 
         state = self._state
-        world.oracle.watch(connection, state.queues.get, state.subs.get, state.adverts.get)
+        world.oracle.watch(connection, state.queues.get, state.subs.get, state.adverts.get, world.principal)
         broker.accept(connection, back, closing)
         self.tell(self._begin(), always=True)
 
@@ -89,16 +90,37 @@ class ClientConnection:
             world.soon(5000, lambda: world.broker.noticed_cut(connection))
         self._gone(connection)
 
-    def leave(self) -> None:
-        """Say goodbye, and come back later."""
-        if self.id is not None and self.welcomed:
-            self.tell(Goodbye())
-            self._world.trace.count("op: goodbye")
+    def leave(self, *, forget: bool = False) -> bool:
+        """Say goodbye, and come back later; whether it could be said. With `forget` the session is to go, too."""
+        if self.id is None or not self.welcomed:
+            return False
+        self.tell(Goodbye(forget))
+        self._world.trace.count("op: goodbye, forget" if forget else "op: goodbye")
+        return True
+
+    def stay_away(self, time: int) -> None:
+        """Be cut off, and come back after a while."""
+        self._world.say(f"stays away for {time / 1000:.0f} ms")
+        self.wanted = False
+        self.cut(half_open=False)
+        self._world.engine.after(time, self._return)
+
+    def _return(self) -> None:
+        self.wanted = True
+        self._connect()
+
+    def send_garbage(self) -> None:
+        """Send what no broker can read."""
+        if self._lane is not None and self.id is not None:
+            self._world.broker.rude.add(self.id)
+            self._world.say("-> garbage")
+            self._lane.send(b"\0\0\0\3\x92\x63\x01")
 
     def _gone(self, connection: ConnectionId) -> None:
         if connection == self.id:
             self.id, self.welcomed, self._lane, self._back = None, False, None, None
             self._state.open.clear()
+            self.left_at = self._world.engine.now
             self._world.soon(_RETRY, self._connect)
 
     def pause(self) -> None:

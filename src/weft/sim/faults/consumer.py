@@ -5,9 +5,12 @@ Acknowledgements say how far the client is: a floor, and ranges above it.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NamedTuple
+
 from weft.broker.effects import ConnectionId
 from weft.broker.messages import (
     Ack,
+    DeadDone,
     DeadLetters,
     Deliver,
     DropDead,
@@ -16,13 +19,29 @@ from weft.broker.messages import (
     QueueNumber,
     Range,
     RetryDead,
+    SubNumber,
 )
 from weft.log.base import Offset
 from weft.sim.faults.client_state import ClientState, ClientWorld
 from weft.sim.faults.connection import ClientConnection
+from weft.sim.faults.views import LossyView, QueueView
 from weft.sim.faults.violation import require
 
+if TYPE_CHECKING:
+    from weft.sim.faults.client import SimClient
+
+SHARE = "workers"
+SHARED = SubNumber(900)  # the number of the shared subscription, and of its queue, in each session
 _THINK = 6_000  # between a delivery and its acknowledgement, at most
+
+
+class _Listing(NamedTuple):
+    """Whose dead letters were asked for."""
+
+    queue: QueueNumber
+    session: str
+    share: str
+    view: QueueView
 
 
 class Consumer:
@@ -33,7 +52,7 @@ class Consumer:
         self.acking = True
         self._world, self._state, self._connection = world, state, connection
         self._request = 0
-        self._listed: dict[int, QueueNumber] = {}  # requests for dead letters
+        self._listed: dict[int, _Listing] = {}  # requests for dead letters
 
     def delivered(self, message: Deliver) -> None:
         """An event comes."""
@@ -43,6 +62,8 @@ class Consumer:
             self._delivered_once(message)
             return
         if not message.offset:
+            world.trace.count("delivered: not durable, into a durable queue")
+            world.oracle.delivered_once(world.name, message, subs)
             return
         world.trace.count("delivered")
         if message.attempt > 1:
@@ -60,6 +81,12 @@ class Consumer:
         self._world.trace.count("delivered: not durable")
         for number in message.numbers:
             require(number in state.subs, f"{name}: a delivery for unknown subscription {number}")
+        self._world.oracle.delivered_once(name, message, [s for s in state.subs.values() if s.queue == message.queue])
+        view = state.lossy.setdefault(message.queue, LossyView())
+        if message.offset:
+            require(message.offset > view.highest, f"{name}: {message.offset} comes after {view.highest}")
+            view.highest = message.offset
+            view.got.add(message.offset)
         uid = bytes(message.payload).decode()
         once = (message.queue, uid)
         again = once in state.once and not self._world.oracle.repeats
@@ -100,22 +127,44 @@ class Consumer:
 
     # -- dead letters ----------------------------------------------------------------------------------
 
-    def look_for_dead(self, queue: QueueNumber, action: str) -> None:
-        """Ask for dead letters; those that come are retried or dropped."""
+    def look_for_dead(self, queue: QueueNumber, action: str, of: SimClient | None = None) -> None:
+        """Ask for dead letters, of this session or another one; those that come are retried or dropped."""
         self._request += 1
         request = self._request * 3 + ("list", "retry", "drop").index(action)
-        self._listed[request] = queue
-        self._connection.tell(ListDead(request, queue))
+        share = SHARE if queue == SHARED and of is None else ""
+        session = "" if of is None else of.name
+        view = (self._state if of is None else of.state).queues[queue]
+        self._listed[request] = _Listing(queue, session, share, view)
+        self._connection.tell(ListDead(request, queue, session=session, share=share))
 
     def dead_letters(self, message: DeadLetters) -> None:
         """Dead letters come; retry or drop them, as was planned."""
         offsets = tuple(letter.offset for letter in message.letters)
         self._world.trace.count("dead letters", len(offsets))
-        queue = self._listed.pop(message.request, None)
-        if queue is None or not offsets or queue not in self._state.queues:
+        listing = self._listed.get(message.request)
+        if listing is None or not offsets:
             return
-        self._state.queues[queue].excused |= set(offsets)
+        queue, session, share, view = listing
+        who = f"{self._world.name}: dead letter"
+        for letter in message.letters:
+            require(letter.offset in view.refused, f"{who} {letter.offset} never failed")
+            require(letter.offset not in view.dropped, f"{who} {letter.offset} is seen after it was removed")
+        view.excused |= set(offsets)
         action = message.request % 3
         if action:
             self._world.trace.count(("", "op: retry dead", "op: drop dead")[action])
-            self._connection.tell((RetryDead if action == 1 else DropDead)(message.request, queue, offsets))
+            if action == 1 and session:
+                view.lent |= set(offsets)
+            do = RetryDead if action == 1 else DropDead
+            self._connection.tell(do(message.request, queue, offsets, session, share))
+
+    def dead_done(self, message: DeadDone) -> None:
+        """Dead letters were tried again, or are gone for good."""
+        listing = self._listed.get(message.request)
+        if listing is None:
+            return
+        if message.request % 3 == 2:
+            listing.view.dropped |= set(message.offsets)
+        elif not listing.session and not listing.share:
+            lacking = [offset for offset in message.offsets if offset not in listing.view.seen]
+            require(not lacking, f"{self._world.name}: dead letters {lacking} are tried again, and did not come")

@@ -8,9 +8,12 @@ from random import Random
 from typing import NamedTuple
 
 from weft.broker.core import Core
+from weft.broker.identity import Authenticate
 from weft.broker.limits import ClientLimits
+from weft.broker.rules import Rules
 from weft.log.base import State
 from weft.log.memory import MemoryLog
+from weft.sim.faults.own_predicate import EVEN
 from weft.sim.faults.shape import Shape
 
 
@@ -23,6 +26,8 @@ class CoreParts(NamedTuple):
     state: State
     limits: ClientLimits
     rng: Random  # for ids of sessions
+    rules: Rules | None = None
+    authenticate: Authenticate | None = None
 
 
 MakeWorldCore = Callable[[CoreParts], Core]
@@ -40,6 +45,9 @@ def plain_core(parts: CoreParts) -> Core:
         limits=parts.limits,
         advertised=shape.advertised,
         name=parts.name,
+        predicates=EVEN,
+        rules=parts.rules,
+        authenticate=parts.authenticate,
     )
 
 

@@ -49,6 +49,7 @@ def slow_reader(act: Act) -> None:
 
 def clock_jump(act: Act) -> None:
     """The broker's UTC clock jumps."""
+    act.broker.jumped = True
     act.broker.skew += act.rng.choice((-_HOUR, -5_000, 5_000, _HOUR))
 
 

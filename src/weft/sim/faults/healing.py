@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from weft.sim.faults.path_walk import disagreement
+from weft.sim.faults.views import LossyView
 
 if TYPE_CHECKING:
     from weft.sim.faults.client import SimClient
@@ -31,7 +32,13 @@ def unfinished(world: World) -> str:
         if broker.core is None:
             return f"{broker.name} is down"
     for client in world.clients:
-        waiting = client.is_waiting or _undelivered(client) or (_incomplete(client) if world.trunks else "")
+        waiting = (
+            client.is_waiting
+            or _undelivered(client)
+            or _lost_once(client)
+            or _allowed_still(client)
+            or (_incomplete(client) if world.trunks else "")
+        )
         if waiting:
             return waiting
     return _unlinked(world) or world.network.lacking()
@@ -46,6 +53,25 @@ def _undelivered(client: SimClient) -> str:
         if missing:
             uid = oracle.history[missing[0]].uid
             return f"{client.name} queue {queue} lacks {len(missing)} events, first {uid} at {missing[0]}"
+    return ""
+
+
+def _lost_once(client: SimClient) -> str:
+    """Events that a queue that is not durable should have had on this connection."""
+    state = client.state
+    for queue in sorted({sub.queue for sub in state.subs.values() if not sub.durable}):
+        subs = [sub for sub in state.subs.values() if sub.queue == queue and not sub.durable]
+        lost = client.broker.oracle.lost_once(subs, state.lossy.get(queue, LossyView()), client.principal)
+        if lost:
+            return f"{client.name} queue {queue}, which is not durable, lacks {lost} events"
+    return ""
+
+
+def _allowed_still(client: SimClient) -> str:
+    """A subscription that the access rules do not cover, and that goes on."""
+    for number, sub in client.state.subs.items():
+        if not sub.ended and client.book.leaves_out(client.principal, str(sub.versions[-1].filter)):
+            return f"{client.name} has subscription {number}, and the rules do not allow {sub.versions[-1].filter}"
     return ""
 
 

@@ -1,6 +1,6 @@
 """What must hold over all brokers together. Laws:
 
-- What is stored anywhere was published, as it is.
+- What is stored anywhere was published, as it is, by a client that was allowed to and had advertised it.
 - *Complete* is never early: at that instant every path to the subscriber is walked, and each broker on it would hand a
   matching event on. This stays so for as long as the subscription lasts and the tree stands.
 - An event published anywhere after *complete* is stored at the subscriber's broker in the end, whatever happens.
@@ -70,6 +70,9 @@ class Publication:
     home: str
     client: str
     attributes: Attributes
+    rules: int = 0  # the access rules when it was published
+    promises: int = 0  # how much its client had advertised by then
+    promised: bool = True  # whether an advertisement that was not yet taken back matched it
 
 
 class NetworkOracle:
@@ -95,7 +98,11 @@ class NetworkOracle:
 
     def published(self, client: SimClient, uid: str, attributes: Attributes) -> None:
         """A client publishes an event."""
-        self._published[uid] = Publication(client.broker.name, client.name, attributes)
+        adverts = client.state.adverts.values()
+        promised = any(not advert.gone and matches(advert.filter, attributes) for advert in adverts)  # type: ignore[arg-type]
+        self._published[uid] = Publication(
+            client.broker.name, client.name, attributes, client.book.now, len(client.state.promises), promised
+        )
 
     @property
     def published_so_far(self) -> set[str]:
@@ -108,6 +115,12 @@ class NetworkOracle:
         require(known is not None, f"event {event.uid} is stored, and nobody published it")
         assert known is not None
         same = known.attributes == event.attributes
+        client = self._clients[known.client]
+        allowed = client.book.allows(client.principal, event.attributes, known.rules)
+        require(allowed, f"event {event.uid} is stored, and the rules do not allow {client.name} to publish it")
+        later = (matches(each, event.attributes) for each in client.state.promises[known.promises :])  # type: ignore[arg-type]
+        promised = not self._advertised or known.promised or any(later)
+        require(promised, f"event {event.uid} is stored, and {client.name} has not advertised it")
         require(same, f"event {event.uid} is stored as {event.attributes}, published as {known.attributes}")
 
     @property

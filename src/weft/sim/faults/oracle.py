@@ -10,7 +10,13 @@ Laws of one broker:
   the second attempt before the first: they are on different connections.)
 - A queue's first deliveries come in the order of the log, and in an ordered queue nothing overtakes what failed; floors
   never go back; no window is exceeded; nothing is delivered after it has expired, unless it is a
-  dead letter that is tried again.
+  dead letter that is tried again. Time never goes back, also when a clock does. (An event that has expired comes late
+  if a broker crashes before it has stored anything at such a time, and starts with a clock that went back: nobody
+  knows any more that it has expired.)
+- A queue loses events only if they were gone before it began, or it is further behind than it may be. (Those come
+  after all, late and as a second attempt, if a broker crashes before it has stored that they were lost.)
+- Nothing is sent to a client that the access rules of that instant do not let it read.
+- A dead letter that was removed, or acknowledged when it was tried again, is never seen again.
 - At the end, when everything is mended: every event that a durable queue must have was delivered and acknowledged.
 """
 
@@ -28,6 +34,7 @@ from weft.broker.messages import (
     Ack,
     BrokerMessage,
     Complete,
+    DeadLetters,
     Deliver,
     Gap,
     Head,
@@ -37,9 +44,9 @@ from weft.broker.messages import (
     SubNumber,
     Welcome,
 )
-from weft.log.base import DeadRow, Group, MoveFloor, Offset, Put, SeatId, State, StoredGroup, SubRow
+from weft.log.base import NEVER, DeadRow, Group, MoveFloor, Offset, Put, SeatId, State, StoredGroup, SubRow
 from weft.log.memory import MemoryLog
-from weft.sim.faults.views import AdvertView, Logged, QueueView, SubView
+from weft.sim.faults.views import AdvertView, Logged, LossyView, QueueView, SubView
 from weft.sim.faults.violation import require
 
 _FAR = 1 << 62
@@ -52,10 +59,11 @@ class Oracle:
     def __init__(self) -> None:
         self.history: dict[int, Logged] = {}
         self.next = 1
-        self.utc = 0  # the broker's clock
+        self.clock = 0  # the latest time that the log or, since it started, the broker has shown
+        self.latest = 0  # that its clock has ever shown
+        self.starts = 0
         self.window = 1_000  # deliveries of a queue that may be unanswered on a connection
         self.assigned = 0  # the highest offset that an event was ever given, stored or not
-        self.lossless = True  # no queue may lose events because it is too far behind
         self._at = 0
         self._dead: set[int] = set()  # offsets that are a dead letter of some queue
         self._uids: dict[str, int] = {}
@@ -69,6 +77,10 @@ class Oracle:
         self.stored: dict[tuple[int, int], int] = defaultdict(int)  # session, epoch -> highest sequence
         self._views: list[QueueView] = []
         self.repeats: set[str] = set()  # events that may come again, out of order: a broker went back to an older log
+        self.may_read: Callable[[str, dict[str, object]], bool] = lambda *_: True
+        self.withheld: Callable[[str, int, Logged], bool] = lambda *_: False  # events that rules keep from a principal
+        self._principals: dict[ConnectionId, str] = {}
+        self._revived: set[int] = set()  # events that had expired when the broker crashed, and are not known to have
         self.on_stored: Callable[[Logged], None] = lambda _: None
         self.on_complete: Callable[[SubView], None] = lambda _: None
 
@@ -81,11 +93,18 @@ class Oracle:
         require(state.next >= self.next, f"the next offset fell from {self.next} to {state.next}")
         for sub in state.subs.values():
             require(sub.floor >= self._floors.get(sub.seat, 0), f"the floor of seat {sub.seat} went back in a crash")
+        self.starts += 1
+        self.clock = state.at
+        self._revived |= {o for o, event in self.history.items() if state.at < event.expires <= self.latest}
         for seat in state.dead:
             self._dead |= {row.offset for row in log.dead(seat, Offset(0), _FAR)}
         for view in self._views:  # acknowledgements that were not yet stored may be lost
             view.received.clear()
             view.held.clear()
+
+    def saw(self, utc: int) -> None:
+        """A broker has looked at its clock."""
+        self.clock, self.latest = max(self.clock, utc), max(self.latest, utc)
 
     def crashed(self) -> None:
         """A broker has crashed; `restored` follows."""
@@ -132,7 +151,9 @@ class Oracle:
             head = _head.decode(events.heads[i])
             uid = bytes(events.payloads[i]).decode()
             session, epoch, sequence = map(int, events.origins[i])
-            self.history[offset] = event = Logged(uid, head.attributes, head.expires, (session, epoch, sequence))
+            self.history[offset] = event = Logged(
+                uid, head.attributes, head.expires, (session, epoch, sequence), group.at
+            )
             self.on_stored(event)
             if uid in self.repeats and (uid in self._uids or (epoch, sequence) <= self._last.get(session, (0, 0))):
                 self._uids.setdefault(uid, offset)
@@ -157,9 +178,17 @@ class Oracle:
             case Deliver() if message.offset:
                 stored = message.offset in self.history
                 require(stored, f"{connection}: offset {message.offset} is delivered before it is stored")
+                self._check_readable(connection, message)
                 view = self._queues[connection](message.queue)
                 if view is not None:
                     self._sent_to(connection, message, view)
+            case Deliver():
+                self._check_readable(connection, message)
+            case DeadLetters():
+                for letter in message.letters:
+                    attributes = _head.decode(letter.head).attributes
+                    allowed = self.may_read(self._principals[connection], attributes)
+                    require(allowed, f"{connection}: the rules do not allow dead letter {letter.offset}")
             case Accepted("replace", number):
                 sub = self._subs[connection](SubNumber(number))
                 if sub is not None:
@@ -185,13 +214,19 @@ class Oracle:
             case _:
                 pass
 
+    def _check_readable(self, connection: ConnectionId, message: Deliver) -> None:
+        attributes = _head.decode(message.head).attributes
+        allowed = self.may_read(self._principals[connection], attributes)
+        require(allowed, f"{connection}: the rules do not allow {attributes} at {message.offset}")
+
     def _sent_to(self, connection: ConnectionId, message: Deliver, view: QueueView) -> None:
         """A broker sends an event of a durable queue."""
         offset, event = message.offset, self.history[message.offset]
         what = f"{connection}: event {event.uid} at {offset}"
         require(offset not in view.received, f"{what} returns after it was acknowledged")
+        require(offset not in view.dropped, f"{what} returns after its dead letter was removed")
         asked_for = offset in self._dead  # a client that wants a dead letter gets it
-        require(event.expires > self.utc or asked_for, f"{what} is delivered after it expired")
+        require(event.expires > self.clock or asked_for, f"{what} is delivered after it expired")
         view.held.discard(offset)
         if view.ordered and offset not in self._dead:  # a dead letter that is tried again keeps no order
             ahead = [held for held in view.held - self._dead if held < offset and self._is_wanted(held, view)]
@@ -203,7 +238,9 @@ class Oracle:
     def _is_wanted(self, offset: int, view: QueueView) -> bool:
         """Whether an event is still to be delivered to a queue."""
         event = self.history[offset]
-        return event.expires > self.utc and any(not sub.ended and sub.may_match(offset, event) for sub in view.subs)
+        if self.withheld(view.principal, offset, event):
+            return False
+        return event.expires > self.clock and any(not sub.ended and sub.may_match(offset, event) for sub in view.subs)
 
     def nack_received(self, connection: ConnectionId, message: Nack) -> None:
         """A broker receives a negative acknowledgement."""
@@ -223,9 +260,11 @@ class Oracle:
         queues: Callable[[QueueNumber], QueueView | None],
         subs: Callable[[SubNumber], SubView | None],
         adverts: Callable[[int], AdvertView | None],
+        principal: str = "",
     ) -> None:
         """Whose queues, subscriptions and advertisements the messages of a connection are about."""
         self._queues[connection], self._subs[connection], self._adverts[connection] = queues, subs, adverts
+        self._principals[connection] = principal
 
     def view(self) -> QueueView:
         """A new queue."""
@@ -245,7 +284,8 @@ class Oracle:
             for offset in view.flights.get(connection, set()) | view.held
             if offset < message.floor or any(a <= offset < b for a, b in message.ranges)
         }
-        view.received |= meant & view.acked
+        exact = {offset for offset in meant if any(a <= offset < b for a, b in message.ranges)}
+        view.received |= (meant - view.lent | exact) & view.acked
         view.held -= meant
         view.flights.get(connection, set()).difference_update(meant)
 
@@ -273,15 +313,43 @@ class Oracle:
             require(offset not in view.first, f"{who}: event {event.uid} at {offset} returns with attempt 1")
             view.first.add(offset)
         if ordered and offset not in view.seen:
-            require(offset > view.highest, f"{who}: event {event.uid} at {offset} comes after {view.highest}")
+            late = offset in self._revived or (offset in view.lost and message.attempt > 1)
+            require(offset > view.highest or late, f"{who}: event {event.uid} at {offset} comes after {view.highest}")
         view.highest = max(view.highest, offset)
         view.seen[offset] = view.seen.get(offset, 0) + 1
 
+    def delivered_once(self, who: str, message: Deliver, subs: Sequence[SubView]) -> None:
+        """A client receives an event that it does not acknowledge: not durable itself, or for such a queue."""
+        head, uid = _head.decode(message.head), bytes(message.payload).decode()
+        offset = message.offset or self.next
+        known = self.history.get(message.offset, Logged(uid, head.attributes, head.expires, (0, 0, 0)))
+        require(known.uid == uid, f"{who}: {uid} is delivered as offset {message.offset}, which is {known.uid}")
+        for sub in subs:
+            if sub.number in message.numbers:
+                # an event without an offset was matched at any time since it was published
+                right = sub.may_match(offset, known) if message.offset else sub.ever_matched(known)
+                require(right, f"{who}: subscription {sub.number} gets event {uid}, which it does not match")
+            elif message.offset:
+                left_out = not sub.ended and sub.must_match(offset, known)
+                require(not left_out, f"{who}: a delivery of event {uid} at {offset} leaves out {sub.number}")
+
+    def lost_once(self, subs: Sequence[SubView], view: LossyView, principal: str) -> int:
+        """How many events a queue that is not durable should have had on its connection, and neither had nor lost."""
+        wanted = {
+            offset
+            for offset, event in self.history.items()
+            if event.expires == NEVER
+            and any(not sub.ended and sub.must_match(offset, event) for sub in subs)
+            and not self.withheld(principal, offset, event)
+        }
+        return max(0, len(wanted - view.got) - view.dropped)
+
     def gap(self, who: str, view: QueueView, first: int, end: int) -> None:
-        """A client is told that events are lost to a queue: only if queues may lag, or it asked for what was gone."""
-        allowed = end <= view.begins or not self.lossless
+        """A client is told that events are lost to a queue."""
+        allowed = end <= view.begins or (view.lag > 0 and end <= self.next - view.lag)
         require(allowed, f"{who}: events {first} to {end} are lost to it; the log began with {view.begins}")
         view.excused |= set(range(first, end))
+        view.lost |= set(range(first, end))
 
     def missing(self, subs: Sequence[SubView], view: QueueView, utc: int) -> list[int]:
         """The events that a queue must have had acknowledged, and has not. Expired ones are not required."""
@@ -294,7 +362,12 @@ class Oracle:
             and not (offset in view.refused and offset in self._dead)
             and event.expires > utc
             and any(sub.must_match(offset, event) for sub in live)
+            and not self.withheld(view.principal, offset, event)
         ]
+
+    def find(self, at: int) -> int | None:
+        """The first event that was stored at a time or later."""
+        return next((offset for offset, event in self.history.items() if event.at >= at), None)
 
     def offset_of(self, uid: str) -> int | None:
         """Where an event is in the log."""

@@ -9,6 +9,7 @@ from random import Random
 from typing import NamedTuple
 
 from weft.sim.faults.shape import ONE, Shape, draw_shape
+from weft.sim.faults.terms import OPEN, Terms, draw_terms
 
 FAULTS = (
     "crash",
@@ -52,6 +53,22 @@ OPERATIONS = {  # with their weights
     "dead letters": 3,
     "trim": 1,
 }
+ONE_OPERATIONS = {**OPERATIONS, "publish": 20, "publish with ttl": 2, "subscribe since": 3, "dead letters": 6}
+TRIALS = {  # of clients of one broker, in addition; each seed has some of them
+    "publish outside": 4,
+    "subscribe once": 6,
+    "subscribe within lag": 5,
+    "subscribe badly": 6,
+    "advertise": 3,
+    "unadvertise": 3,
+    "ask badly": 6,
+    "ask status": 2,
+    "forget": 2,
+    "stay away": 2,
+    "change rules": 4,
+    "hello badly": 3,
+    "misbehave": 3,
+}
 NETWORK_OPERATIONS = {**OPERATIONS, "advertise": 2, "unadvertise": 1, "retune": 1}
 
 
@@ -75,17 +92,20 @@ class Plan(NamedTuple):
     faults: frozenset[str]
     steps: tuple[Step, ...]
     shape: Shape = ONE
+    terms: Terms = OPEN
 
 
-def draw_plan(seed: int, steps: int = 60, span: int = 1_000_000) -> Plan:
+def draw_plan(seed: int, steps: int = 100, span: int = 1_500_000) -> Plan:
     """The plan of a seed for one broker: a random subset of the faults, and steps over `span` microseconds.
 
     >>> draw_plan(7) == draw_plan(7), len(draw_plan(7).steps)
-    (True, 60)
+    (True, 100)
     """
     rng = Random(seed)
     clients = rng.randint(2, 4)
-    return Plan(seed, clients, *_drawn(rng, clients, FAULTS, OPERATIONS, steps, span))
+    tried = {what: weight for what, weight in TRIALS.items() if rng.random() < 0.4}
+    faults, drawn = _drawn(rng, clients, FAULTS, {**ONE_OPERATIONS, **tried}, steps, span)
+    return Plan(seed, clients, faults, drawn, ONE._replace(advertised=rng.random() < 0.3), draw_terms(rng))
 
 
 def draw_network_plan(  # noqa: PLR0913 - what may be given instead of drawn

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from weft.broker.messages import NewEpoch, Publish, Refused
+from weft.language.meaning import matches
 from weft.sim.faults.client_state import ClientState, ClientWorld, Unconfirmed
 from weft.sim.faults.connection import ClientConnection
 from weft.sim.faults.violation import require
+
+_AGAIN = ("full", "rate")  # refusals after which an event is published again
 
 
 class Publisher:
@@ -14,12 +17,13 @@ class Publisher:
     def __init__(self, world: ClientWorld, state: ClientState, connection: ClientConnection) -> None:
         self._world, self._state, self._connection = world, state, connection
         self._ended_from = 0  # the first refused event of the epoch
+        self.odd: set[str] = set()  # events that cannot be accepted
 
     def publish(self, uid: str, attributes: dict[str, object], ttl: int = 0) -> None:
         """Publish a durable event; it is sent until it is confirmed."""
         state = self._state
         state.sequence += 1
-        state.unconfirmed[state.sequence] = Unconfirmed(uid, attributes, ttl)
+        state.unconfirmed[state.sequence] = Unconfirmed(uid, attributes, ttl, self._world.book.now)
         if not self._ended_from:
             self._send(state.sequence)
 
@@ -41,9 +45,32 @@ class Publisher:
 
     def refused(self, message: Refused) -> None:
         """An event was refused: its epoch is over."""
-        if message.sequence and message.pub_epoch == self._state.pub_epoch and not self._ended_from:
+        if not message.sequence or message.pub_epoch != self._state.pub_epoch:
+            return
+        self._judge(message)
+        if not self._ended_from or message.sequence < self._ended_from:  # one before it may not have been stored
             self._ended_from = message.sequence
-            self._world.soon(10_000, self._renew)
+        self._world.soon(10_000, self._renew)
+
+    def _judge(self, message: Refused) -> None:
+        """A refusal that repeats itself is right, or a violation; the event is not published again."""
+        world, state = self._world, self._state
+        event = state.unconfirmed.get(message.sequence)
+        if event is None or message.code in _AGAIN:
+            return
+        what = f"{world.name}: {event.uid} was refused: {message.code}"
+        if message.code == "access":
+            require(world.book.forbids(world.principal, event.attributes, event.rules), f"{what}; the rules allow it")
+        elif message.code == "advertisement":
+            promised = [
+                advert
+                for advert in state.adverts.values()
+                if advert.in_force and matches(advert.filter, event.attributes)  # type: ignore[arg-type]
+            ]
+            require(not promised, f"{what}; it was advertised")
+        else:
+            require(message.code == "event" and event.uid in self.odd, what)
+        del state.unconfirmed[message.sequence]
 
     def _renew(self) -> None:
         """Begin a new epoch once everything before the refused event is confirmed."""
@@ -64,16 +91,29 @@ class Publisher:
         """A connection begins; the broker says how far it is."""
         same, name = pub_epoch == self._state.pub_epoch, self._world.name
         require(same, f"{name}: publisher epoch {pub_epoch}, not {self._state.pub_epoch}")
-        self._ended_from = 0
+        sequences = range(pub_seq + 1, self._state.sequence + 1)  # without those that are not published again
+        self._ended_from = next((each for each in sequences if each not in self._state.unconfirmed), 0)
         if self._world.rng.random() < 0.7:  # otherwise it sends again what is stored, and the broker must notice
             self.confirmed(pub_seq)
 
     def send_again(self) -> None:
         """Everything that is not confirmed."""
         for sequence in sorted(self._state.unconfirmed):
-            self._send(sequence)
+            if not self._ended_from or sequence < self._ended_from:
+                self._send(sequence)
+        self._renew()
+
+    def publish_oddly(self, uid: str) -> None:
+        """Publish an event that no broker accepts."""
+        self.odd.add(uid)
+        self.publish(uid, {"x": 1 << 63})
 
     def forget(self) -> None:
         """A session without a name has ended: whether what it published is stored can no longer be known."""
         self._state.unconfirmed.clear()
         self._state.pub_epoch, self._state.sequence, self._ended_from = 1, 0, 0
+
+    def begin_anew(self) -> None:
+        """The session is a new one: what was published in the old one and not confirmed may be stored or not."""
+        self._state.unconfirmed.clear()
+        self._state.sequence, self._ended_from = 0, 0

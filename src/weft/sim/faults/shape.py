@@ -12,6 +12,7 @@ from weft.interest.label_filter import FilterShape
 from weft.model.schema import Schema
 from weft.routing.registry import MODELS, make_table
 from weft.routing.table import Role, RoutingTable
+from weft.sim.faults.own_predicate import EVEN
 from weft.space.label_space import LabelSpace
 
 SCHEMA = Schema.from_dict(
@@ -40,8 +41,8 @@ class Shape(NamedTuple):
     hashed: bool = False  # label sets are looked up in counting filters, which grow
 
     def __str__(self) -> str:
-        if self == ONE:
-            return "one broker"
+        if not self.parents:
+            return f"one broker{' with advertisements' if self.advertised else ''}"
         return f"{self.brokers} brokers, {self.model}{' with advertisements' if self.advertised else ''}"
 
     @property
@@ -63,7 +64,7 @@ class Shape(NamedTuple):
     def make_table(self) -> RoutingTable:
         """A table for one of the brokers."""
         options = {"shape": FilterShape(4, hashes=1), "rate": 0.2} if self.hashed and self.model == "dls" else {}
-        return make_table(self.model, self.schema, advertised=self.advertised, **options)
+        return make_table(self.model, self.schema, advertised=self.advertised, predicates=EVEN, **options)
 
     @property
     def schema(self) -> Schema | None:

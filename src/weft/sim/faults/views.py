@@ -22,6 +22,7 @@ class Logged:
     attributes: dict[str, object]
     expires: int
     origin: tuple[int, int, int]
+    at: int = 0
 
 
 @dataclass(slots=True)
@@ -43,6 +44,7 @@ class SubView:
     versions: list[Version] = field(default_factory=list)
     answered: int = 0  # the last version that its broker has accepted, as far as was said
     completed: int = -1  # the last one that its broker has called complete
+    doubtful: bool = False  # access rules that do not cover it have held: it may end, and nothing is required of it
 
     @property
     def accepted(self) -> bool:
@@ -54,13 +56,29 @@ class SubView:
         """Whether its end was asked for."""
         return self.versions[-1].filter is None
 
+    @property
+    def gone(self) -> bool:
+        """Whether the client knows that it has ended."""
+        return self.ended and self.versions[-1].high < _FAR
+
+    @property
+    def stays(self) -> bool:
+        """Whether it is there for sure, on any connection."""
+        return self.durable and self.accepted and not self.ended and not self.doubtful
+
     def may_match(self, offset: int, event: Logged) -> bool:
         """Whether a filter that may be in force at an offset matches the event."""
         return any(_matches(version, event) for version in self._in_force(offset))
 
     def must_match(self, offset: int, event: Logged) -> bool:
         """Whether every filter that may be in force at an offset matches the event, and one surely is."""
+        if self.doubtful:
+            return False
         return self.versions[0].high <= offset and all(_matches(v, event) for v in self._in_force(offset))
+
+    def ever_matched(self, event: Logged) -> bool:
+        """Whether a filter that it has had matches the event."""
+        return any(_matches(version, event) for version in self.versions)
 
     def _in_force(self, offset: int) -> list[Version]:
         """The versions that have begun by an offset, or may have, and have not surely been replaced."""
@@ -87,6 +105,11 @@ class QueueView:
     flights: dict[ConnectionId, set[int]] = field(default_factory=dict)  # sent and not answered
     refused: set[int] = field(default_factory=set)  # negatively acknowledged
     excused: set[int] = field(default_factory=set)  # gaps, dead letters
+    lost: set[int] = field(default_factory=set)  # gaps
+    lag: int = 0  # offsets that it may be behind before it loses events; 0: it loses none
+    principal: str = ""  # whose rules decide what it gets
+    dropped: set[int] = field(default_factory=set)  # dead letters that the client has removed
+    lent: set[int] = field(default_factory=set)  # dead letters that another session has had delivered again
     begins: int = 0  # the oldest event of the log when the queue began with older events
     highest: int = 0
 
@@ -98,6 +121,15 @@ class QueueView:
 
 
 @dataclass(slots=True)
+class LossyView:
+    """What a client has seen of a queue that is not durable, on one connection."""
+
+    got: set[int] = field(default_factory=set)
+    dropped: int = 0
+    highest: int = 0
+
+
+@dataclass(slots=True)
 class AdvertView:
     """An advertisement as its client knows it. It counts for events with offsets above `since`, up to `until`."""
 
@@ -105,6 +137,7 @@ class AdvertView:
     accepted: bool = False
     since: int = _FAR  # the last offset given to an event before it was complete
     until: int = _FAR  # the last one given before it was taken back
+    gone: bool = False  # its client knows that it was taken back
 
     @property
     def in_force(self) -> bool:

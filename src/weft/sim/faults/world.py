@@ -6,25 +6,30 @@ from dataclasses import dataclass, field
 from random import Random
 from traceback import format_tb
 
-from weft.errors import WeftError
-from weft.log.base import State
+from weft.broker.identity import Identity
+from weft.errors import AccessError, WeftError
+from weft.log.base import NEVER, State
 from weft.log.memory import MemoryLog
 from weft.sim.engine import Engine
+from weft.sim.faults.access_book import AccessBook
 from weft.sim.faults.broker_process import BrokerProcess
 from weft.sim.faults.client import SimClient
-from weft.sim.faults.client_steps import FILTERS, SHARE, Act
+from weft.sim.faults.client_state import ClientTerms
+from weft.sim.faults.client_steps import FILTERS, Act
+from weft.sim.faults.consumer import SHARE
 from weft.sim.faults.core_parts import CoreParts, MakeWorldCore, draw_limits, draw_link_limits, plain_core
+from weft.sim.faults.final_laws import check_rate, check_rows
 from weft.sim.faults.healing import mend, unfinished
 from weft.sim.faults.network_oracle import NetworkOracle
 from weft.sim.faults.oracle import Oracle
 from weft.sim.faults.plan import Plan, Step
 from weft.sim.faults.shape import CONVERSE
 from weft.sim.faults.steps import STEPS
+from weft.sim.faults.terms import GRANTS, PRINCIPALS
 from weft.sim.faults.trace import Trace
 from weft.sim.faults.trunk import Trunk
 from weft.sim.faults.violation import Violation, require
 
-_LONG = 1 << 30  # a lag that no queue reaches
 _AGAIN = 10_000  # microseconds until a link that is not yet gone is attached again
 _HEAL = 600_000_000  # simulated microseconds within which everything must be drained
 _HEAL_NETWORK = 120_000_000  # the same for networks
@@ -55,13 +60,19 @@ class World:
         self._ids = Random(plan.seed ^ 0x1D5)
         shape, rng = plan.shape, Random(plan.seed ^ 0x5EED)
         self.limits = draw_limits(rng)
+        self.book = AccessBook()
+        if plan.terms.guarded:
+            self.draw_rules(Random(plan.seed ^ 0xACCE55))
         if shape.brokers > 1:
             self.limits = draw_link_limits(rng, self.limits)
             self.brokers = [self._broker(name, Random(rng.getrandbits(64))) for name in shape.names]
             for broker in self.brokers:
                 broker.commits.sync_within = rng.choice((1_500, 1_500, 20_000))  # a link may be back before it is over
         else:
+            self.limits = plan.terms.limits(self.limits)
             self.brokers = [self._broker(shape.names[0], rng)]
+            self.brokers[0].full = plan.terms.full
+            self.brokers[0].oracle.may_read, self.brokers[0].oracle.withheld = self.book.may_read, self.book.withheld
         self.trunks = [
             Trunk(self.brokers[near], self.brokers[far], self.engine, Random(rng.getrandbits(64)), self.trace)
             for near, far, _ in shape.links
@@ -80,13 +91,27 @@ class World:
 
     def _broker(self, name: str, rng: Random) -> BrokerProcess:
         def made(log: MemoryLog, state: State) -> object:
-            return self._make_core(CoreParts(self.plan.shape, name, log, state, self.limits, self._ids))
+            parts = CoreParts(self.plan.shape, name, log, state, self.limits, self._ids)
+            if self.plan.terms.guarded:
+                parts = parts._replace(rules=self.book.rules, authenticate=self._authenticate)
+            return self._make_core(parts)
 
         oracle = Oracle()
         oracle.window = self.limits.window_events
-        oracle.lossless = self.limits.lag > _LONG
         log_id = f"log-{self.plan.seed}" if self.plan.shape.brokers == 1 else f"log-{self.plan.seed}-{name}"
         return BrokerProcess(name, self.engine, rng, self.trace, oracle, MemoryLog(log_id), made)  # type: ignore[arg-type]
+
+    def draw_rules(self, rng: Random) -> None:
+        """Other access rules; the broker learns them at once, or when it starts."""
+        following = self.brokers[0].oracle.next if hasattr(self, "brokers") else 1
+        self.book.change({principal: rng.choice(GRANTS) for principal in PRINCIPALS}, following)
+
+    def _authenticate(self, credentials: bytes) -> Identity:
+        """Who shows these credentials, for a while."""
+        if credentials.decode() not in PRINCIPALS:
+            raise AccessError("nobody has such credentials")
+        login = self.plan.terms.login
+        return Identity(credentials.decode(), self.brokers[0].now.utc + login if login else NEVER)
 
     def _clients(self, rng: Random) -> list[SimClient]:
         homes = [self.brokers[home] for home in self.plan.shape.homes]
@@ -95,7 +120,9 @@ class World:
         for number in range(self.plan.clients):
             home = homes[number % len(homes)]
             draws = Random(rng.getrandbits(64))
-            clients.append(SimClient(f"client{number}", home, self.engine, draws, self.trace, home.oracle))
+            principal = PRINCIPALS[number % len(PRINCIPALS)] if self.plan.terms.guarded else ""
+            terms = ClientTerms(self.book, self.plan.terms, self.limits, principal)
+            clients.append(SimClient(f"client{number}", home, self.engine, draws, self.trace, terms))
             clients[-1].requests.shares[SHARE] = shared[home.name]
         if self.plan.shape.advertised:
             for client in clients:  # most publishers say at once what they will publish
@@ -157,6 +184,8 @@ class World:
             broker.core.check()
             needed, following = broker.core.needed, broker.oracle.next
             self.trace.say(self.engine.now, "world", f"drained: needed {needed}, next {following}")
+            check_rows(broker.log)
+            check_rate(broker.oracle, self.limits, self.engine.now)
 
     # -- changes of the tree ---------------------------------------------------------------------------
 

@@ -64,7 +64,9 @@ def all_told(table):
     return [tell.update for tell in tells if tell.link == AWAY]
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(
+    "model", ["covering", *(pytest.param(each, marks=pytest.mark.slow) for each in list(MODELS)[1:])]
+)
 def test_a_broker_begins_with_what_was_aggregated(spark, tmp_path, schema_file, model):
     rows = [(f"s-{n}", text) for n, text in enumerate(TEXTS)]
     found = aggregate(spark.createDataFrame([*rows, ("bad", "x >")], "id string, filter string"), model, schema=SCHEMA)
@@ -100,10 +102,11 @@ def test_a_table_may_name_sessions_and_numbers(spark, tmp_path):
     assert found == [("3", 1, "", "x > 3"), ("s", 7, "alice", "x > 1"), ("s", 8, "alice", "x > 2")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["mics", "dls"])
 def test_a_broker_takes_the_parameters_that_were_tuned(spark, tmp_path, schema_file, model):
     given = spark.createDataFrame(list(enumerate(TEXTS)), "id bigint, filter string")
-    events = spark.createDataFrame([(event["x"], event["y"]) for event in EVENTS], "x double, y double")
+    events = spark.createDataFrame([(event.get("x"), event.get("y")) for event in EVENTS], "x double, y double")
     samples = Samples(seed=1)
     tuned = tune(given, events, CostBudget(memory=4_096), model=model, schema=SCHEMA, samples=samples)
     tuned.save(tmp_path / "tuning.json")

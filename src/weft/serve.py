@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.broker.core import Core
 from weft.errors import OptionError, RingError, WeftError
-from weft.log.base import Log
+from weft.log.base import Log, State
 from weft.log.memory import MemoryLog
 from weft.log.opening import LogOptions, open_log
 from weft.model.schema import Schema
@@ -30,6 +30,8 @@ from weft.net.config import BrokerConfig, http_place
 from weft.net.dialler import Dialler
 from weft.net.file_limit import room_for
 from weft.net.http import http_server
+from weft.net.initial_load import check_rows, is_loaded, load
+from weft.net.initial_table import InitialTable, routing_table
 from weft.net.log_lines import LogLines
 from weft.net.node import Node, NodeOptions
 from weft.net.rehearsal import rehearse
@@ -37,8 +39,7 @@ from weft.net.security import Security
 from weft.net.tls import client_context, server_context
 from weft.net.trimmer import Trimmer
 from weft.net.worker_pool import WorkerPlace, run_pool
-from weft.net.workers import check_count
-from weft.routing.registry import make_table
+from weft.net.workers import check_count, home_of
 from weft.routing.table import Role
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ async def start(
     schema = None if config.schema is None else Schema.load(config.schema)
     tls = server_context(config.tls)
     security = Security(config, schema, lines)
-    table = make_table(config.model, schema, advertised=config.advertised)
+    table = routing_table(config, schema)
     most, fewer = room_for(config.connections.most)
     if fewer:
         lines.warning("file limit", reason=fewer)
@@ -67,9 +68,10 @@ async def start(
     builder = ThreadPoolExecutor(1, "weft-index")
     tasks: list[asyncio.Task[Any]] = []
     try:
+        stored = log.restore()
         core = Core(
             log,
-            log.restore(),
+            stored,
             table,
             draw=lambda: secrets.randbits(63),
             name=config.name,
@@ -80,6 +82,7 @@ async def start(
             advertised=config.advertised,
             executor=builder,
         )
+        _load(core, log, stored, config, lines, place)
         options = NodeOptions(config.name, config.connections.backlog, most, config.connections.patience / 1e6)
         async with Node(core, log, options, lines) as node, contextlib.AsyncExitStack() as around:
             trimmer = Trimmer(node, config.log.retention, config.log.trim_every / 1e6)
@@ -133,6 +136,24 @@ def _open(config: BrokerConfig, schema: Schema | None, lines: LogLines) -> Log:
     return opened.log
 
 
+def _load(  # noqa: PLR0913, PLR0917 - what it puts together
+    core: Core, log: Log, stored: State, config: BrokerConfig, lines: LogLines, place: WorkerPlace | None
+) -> None:
+    """Load the subscriptions that the settings name, if any, unless that was done before."""
+    if config.load is None:
+        return
+    table = InitialTable.open(config.load)
+    digest = table.digest()
+    if is_loaded(stored, digest):
+        lines.info("loaded before", source=config.load)
+        return
+    homes = (lambda _: True) if place is None else (lambda session: home_of(session, place.workers) == place.worker)
+    report = load(core, log, table.rows(), digest, is_home=homes, named=config.auth.is_on)
+    lines.info("loaded", source=config.load, subscriptions=report.added, known=report.known)
+    if report.refused:
+        lines.warning("subscriptions refused", count=report.refused.total(), reason=report.reasons)
+
+
 Around = Callable[[Node], AbstractAsyncContextManager[Any]]  # what runs as long as a broker serves, and ends before it
 
 
@@ -172,7 +193,9 @@ def check_files(config: BrokerConfig) -> None:
     server_context(config.tls)
     schema = None if config.schema is None else Schema.load(config.schema)
     Security(config, schema, LogLines(level="error"))
-    make_table(config.model, schema, advertised=config.advertised)
+    routing_table(config, schema)
+    if config.load is not None:
+        check_rows(InitialTable.open(config.load), named=config.auth.is_on)
     _loop_factory(config)
 
 
@@ -200,7 +223,7 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, asked.set)
     schema = None if config.schema is None else Schema.load(config.schema)
-    rehearse(make_table(config.model, schema, advertised=config.advertised))
+    rehearse(routing_table(config, schema))
     async with start(config, lines, place) as node:
         if place is not None:  # whoever has started this worker holds the other end
             loop.add_reader(sys.stdin.fileno(), asked.set)

@@ -72,7 +72,7 @@ def feed(files, rng, rounds):
 
 
 def run(files):
-    options = {"order": "nr", "once": True}
+    options = {"order": "nr", "once": True, "driver_rows": 0}
     match_stream(files.events(limit=1), files.commands(), files.checkpoint, files.out, **options).wait()
 
 
@@ -114,7 +114,8 @@ def test_a_stream_survives_kill(spark, tmp_path, target):
     kills = 0
     for _ in range(ROUNDS):
         feed(files, rng, 4)
-        with subprocess.Popen([*command, "on"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as driver:
+        arguments = [*command, "on", "0" if target == "worker" else "1000"]
+        with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as driver:
             wanted = rng.randrange(1, 4)
             for line in driver.stdout:
                 feed(files, rng, 1)
@@ -131,7 +132,7 @@ def test_a_stream_survives_kill(spark, tmp_path, target):
                 for each in below:
                     kill(each)
         until_gone(below)
-    subprocess.run([*command, "once"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    subprocess.run([*command, "once", "0"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     assert kills >= ROUNDS
     files.check()
     versions = [path.name for path in (files.checkpoint / "versions").iterdir()]

@@ -45,7 +45,7 @@ def opened(folder, numbered=True):
 
 def found(files):
     """The ids of each event, by a worker that has read nothing before."""
-    version_matcher._LAST = None
+    version_matcher._KEPT.clear()
     return matched(files.open())
 
 
@@ -89,7 +89,7 @@ def test_every_kept_version_has_its_subscriptions(tmp_path, numbered, seed):
     journal, versions = opened(tmp_path / "cp", numbered)
     versions.begin(None)
     held, states, begun = {}, {0: {}}, 0
-    version_matcher._LAST = None
+    version_matcher._KEPT.clear()
     for batch in range(40):
         rows, held = drawn(rng, numbered, held)
         result = fold(commands(*rows), versions)
@@ -200,6 +200,7 @@ def test_a_checkpoint_of_another_stream_is_refused(tmp_path):
 def test_a_folder_appears_whole_and_without_files_of_tasks_that_died(tmp_path):
     folders = BatchFolders(tmp_path / "out")
     draft = folders.draft(4)
+    draft.mkdir()
     for name in ("a.parquet", "zombie.parquet"):
         (draft / name).write_text(name)
     assert folders.manifest(4) is None

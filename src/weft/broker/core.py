@@ -55,7 +55,7 @@ from weft.broker.link_greeting import AuthenticateLink, LinkGreeting
 from weft.broker.link_messages import IncomingMessage, LinkHello
 from weft.broker.link_traffic import LinkTraffic
 from weft.broker.linking import Linking
-from weft.broker.messages import Advertise, Publish, Replace, Subscribe, Unadvertise, Unsubscribe
+from weft.broker.messages import Advertise, Publish, Replace, SubNumber, Subscribe, Unadvertise, Unsubscribe
 from weft.broker.publishing import Publishing
 from weft.broker.queue import Queue
 from weft.broker.reach import Reach
@@ -537,6 +537,11 @@ class Core(LinkCalls):
         """The id of a session."""
         known = self._state.names.get(name)
         return None if known is None else known.id
+
+    def subscriptions(self, session: str) -> dict[SubNumber, str]:
+        """The filters of a session, by the numbers of its subscriptions; empty if there is none of this name."""
+        known = self._state.names.get(session)
+        return {} if known is None else {number: sub.text for number, sub in known.subs.items()}
 
     def export(self, session: SessionId) -> SessionValue:
         """A session as a value that another broker could go on with. Raises KeyError."""

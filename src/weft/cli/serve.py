@@ -42,6 +42,24 @@ def serve(  # noqa: PLR0913, PLR0917 - a command has its options
     workers: Annotated[
         int | None, typer.Option("--workers", metavar="N", min=1, help="Run N processes.", show_default=False)
     ] = None,
+    load: Annotated[
+        Path | None,
+        typer.Option(
+            "--load",
+            metavar="FOLDER",
+            help="Begin with the subscriptions that `weft aggregate` has written here; once is enough.",
+            show_default=False,
+        ),
+    ] = None,
+    tuning: Annotated[
+        Path | None,
+        typer.Option(
+            "--tuning",
+            metavar="FILE",
+            help="The parameters of the routing table that `weft tune` has written; set model, too.",
+            show_default=False,
+        ),
+    ] = None,
     plain_text: Annotated[
         bool, typer.Option("--plain-text", help="Allow clients on other machines without encryption.")
     ] = False,
@@ -63,12 +81,13 @@ def serve(  # noqa: PLR0913, PLR0917 - a command has its options
     Example:
       $ weft serve
       $ weft serve --config weft.toml --check
+      $ weft serve --load reduced --tuning tuning.json --set model=mics
       $ weft serve --listen weft://127.0.0.1:7000 --data /var/lib/weft --http 9339
     """
     from weft.net.config import load_config
 
     flags = {"listen": listen, "data": data, "memory": memory or None, "name": name, "http": http, "workers": workers}
-    flags["plain_text"] = plain_text or None
+    flags |= {"plain_text": plain_text or None, "load": load, "tuning": tuning}
     given: dict[str, Any] = {path: value for path, value in flags.items() if value is not None}
     loaded = load_config(config, os.environ, given | dict(map(_setting, settings or ())))
     if check:

@@ -55,7 +55,9 @@ def aggregate(  # noqa: PLR0913, PLR0917 - each has a default that serves
     out: Annotated[
         str | None,
         typer.Option(
-            "--out", metavar="FOLDER", help="Write active, passive, errors and facts here. Default: only show figures."
+            "--out",
+            metavar="FOLDER",
+            help="Write active, passive, errors, subscriptions and facts here. Default: only show figures.",
         ),
     ] = None,
     id_column: IdColumn = "id",
@@ -77,7 +79,7 @@ def aggregate(  # noqa: PLR0913, PLR0917 - each has a default that serves
     """
     from weft.spark.aggregate import AggregationModel
     from weft.spark.aggregate import aggregate as reduce
-    from weft.spark.aggregate_files import PARTS, check_folder, facts_of, save
+    from weft.spark.aggregate_files import PARTS, check_folder, facts_of, save, session_names
     from weft.spark.preflight import check_files
     from weft.spark.report import read_subscriptions
 
@@ -89,26 +91,27 @@ def aggregate(  # noqa: PLR0913, PLR0917 - each has a default that serves
         if out is not None:
             check_folder(progress.spark, out, overwrite)
         progress.tell("reading the subscriptions")
-        given = read_subscriptions(progress.spark, subscriptions, id=id_column, filter=filter_column).texts()
+        rows = read_subscriptions(progress.spark, subscriptions, id=id_column, filter=filter_column)
+        given, names = rows.texts(), session_names(rows)
         progress.tell(f"reducing the subscriptions ({chosen})")
         found = reduce(given, chosen, schema=declared, budget=budget, seed=seed)
         facts = facts_of(found)
         wrong = [row.asDict() for row in found.errors.limit(3).collect()] if facts["errors"] else []
         if out is not None:
             progress.tell("writing")
-            save(found, out, overwrite)
+            save(found, out, overwrite, names)
     facts |= {"first": wrong, "out": out, "seconds": round(perf_counter() - start, 3)}
     if as_json:
         emit(facts)
         return
     checked = facts["checked"]
-    rows = [(name, f"{facts[name]:,}") for name in ("given", "kept", "active", "passive", "errors")]
-    rows += [(f"bytes {name}", f"{facts[f'bytes_{name}']:,}") for name in ("given", "active")]
-    rows.append(("rounds", f"{len(facts['rounds'])}{'' if facts['complete'] else ', incomplete'}"))
+    shown = [(name, f"{facts[name]:,}") for name in ("given", "kept", "active", "passive", "errors")]
+    shown += [(f"bytes {name}", f"{facts[f'bytes_{name}']:,}") for name in ("given", "active")]
+    shown.append(("rounds", f"{len(facts['rounds'])}{'' if facts['complete'] else ', incomplete'}"))
     if checked is not None:
-        rows.append(("events checked", f"{checked['events']:,}"))
-        rows.append(("matching, admitted", f"{checked['wanted']:,}, {checked['admitted']:,}"))
-    show_rows([*rows, ("model", chosen), ("seconds", f"{facts['seconds']:.2f}")])
+        shown.append(("events checked", f"{checked['events']:,}"))
+        shown.append(("matching, admitted", f"{checked['wanted']:,}, {checked['admitted']:,}"))
+    show_rows([*shown, ("model", chosen), ("seconds", f"{facts['seconds']:.2f}")])
     first = [("subscription", str(each["id"]), str(each["reason"])) for each in wrong]
     say_left_out({"subscription": facts["errors"]}, first)
     for part in written:

@@ -138,6 +138,8 @@ class BrokerConfig:
     http: str = ""  # host:port of /metrics and /health; empty for none
     schema: Path | None = None  # of events
     model: str = "covering"  # of the routing table; neighbours have the same
+    tuning: Path | None = None  # a file of `weft tune` with the parameters of the model
+    load: Path | None = None  # a folder of `weft aggregate`: the subscriptions that a new broker begins with
     advertised: bool = False  # publishers advertise
     workers: int = 1  # processes
     host: str = ""  # with several workers: the name by which clients reach this machine

@@ -89,7 +89,7 @@ class Aggregated(NamedTuple):
     active: id, filter (covering, subsumption); id, filter, components (merging: a merger has the id of a component);
     start, end (mics; of several groups with `group`); label, count (dls). passive: id, filter, coverers, which are ids
     of active rows or, for mics, of subscriptions that are not passive. errors: id, filter, reason. `parameters` are
-    those of the space, as JSON.
+    those of the space, as JSON. readable: id, filter, every subscription that is not an error.
     """
 
     active: DataFrame
@@ -98,6 +98,7 @@ class Aggregated(NamedTuple):
     statistics: AggregateStatistics
     model: AggregationModel
     parameters: str
+    readable: DataFrame
 
 
 def aggregate(  # noqa: PLR0913 - options
@@ -130,7 +131,8 @@ def aggregate(  # noqa: PLR0913 - options
     sample = _sample(given, total, schema, seed)
     way = Reduce(Step.COVERING, schema, Placement.learnt(sample), budget=budget / max(1, total) / MOST_ROUNDS)
     first, rows = rounds.run(given, total, _ways(way, model, space))
-    fine = first.where("reason IS NULL").select("filter")
+    readable = first.where("reason IS NULL").select("id", "filter")
+    fine = readable.select("filter")
     active = rounds.keep(_told(rows, model, space, rounds.limits(Step.RANGES).chunk), "active")
     drawn = [*events, *corner_events(sample, check_events, np.random.default_rng(seed), schema)]
     checked = check(fine, active, drawn, space, exact=space is None and not budget) if drawn else None
@@ -149,7 +151,7 @@ def aggregate(  # noqa: PLR0913 - options
         checked=checked,
     )
     errors = first.where("reason IS NOT NULL").select("id", "filter", "reason")
-    return Aggregated(active, passive, errors, statistics, model, "{}" if space is None else space.to_json())
+    return Aggregated(active, passive, errors, statistics, model, "{}" if space is None else space.to_json(), readable)
 
 
 def _checked_model(

@@ -43,20 +43,21 @@ class BatchFolders:
         return found
 
     def draft(self, batch: int) -> Path:
-        """A new folder for files of a micro-batch; drafts that were left behind are removed."""
+        """Where files of a micro-batch go; drafts that were left behind are removed."""
         drafts = self.root / _DRAFTS
-        shutil.rmtree(drafts, ignore_errors=True)
-        made = drafts / f"{batch}-{uuid.uuid4().hex}"
         try:
-            made.mkdir(parents=True)
+            drafts.mkdir(parents=True, exist_ok=True)
+            for left in drafts.iterdir():
+                shutil.rmtree(left, ignore_errors=True)
         except OSError as error:
             raise PipelineError(f"{self.root} cannot be written: {error.strerror}") from None
-        return made
+        return drafts / f"{batch}-{uuid.uuid4().hex}"
 
     def commit(self, batch: int, draft: Path, files: Iterable[str], manifest: dict[str, Any]) -> None:
         """Make these files of a draft, and no others, the micro-batch."""
         ready = draft.with_name(f"{draft.name}-ready")
-        ready.mkdir()
+        shutil.rmtree(ready, ignore_errors=True)
+        ready.mkdir(parents=True)
         for name in files:
             os.replace(draft / name, ready / name)
         with (ready / MANIFEST).open("w", encoding="utf-8") as file:

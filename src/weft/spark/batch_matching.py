@@ -83,6 +83,7 @@ class PartFile:
         if not rows.num_rows:
             return
         if self._writer is None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
             self._writer = pq.ParquetWriter(self._path, rows.schema)
         self._writer.write_batch(rows)
 

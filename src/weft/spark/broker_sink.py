@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -33,10 +34,18 @@ class BrokerSink:
     def __call__(self, frame: DataFrame, batch: int) -> None:
         """Publish the rows of a micro-batch. Raises BrokerError, AccessError or EventError."""
         check_publishable((field.name, field.dataType) for field in frame.schema.fields)
-        files = sorted(path.removeprefix("file://") for path in frame.inputFiles())
-        with ThreadPoolExecutor(_CONNECTIONS) as pool:
-            list(pool.map(lambda each: self._publish(each[0], batch, each[1]), enumerate(files)))
+        publish_files(self.target, batch, sorted(path.removeprefix("file://") for path in frame.inputFiles()))
 
-    def _publish(self, partition: int, batch: int, path: str) -> int:
+
+def publish_files(target: BrokerTarget, batch: int, files: Sequence[str]) -> int:
+    """Publish the rows of a micro-batch, each file in a session of its own; returns how many are new to the broker.
+
+    The same files in the same order may come again. Raises BrokerError, AccessError or EventError.
+    """
+
+    def publish(partition: int, path: str) -> int:
         with pq.ParquetFile(path) as file:
-            return self.target.publish(partition, batch, events_of_rows(file.iter_batches()))
+            return target.publish(partition, batch, events_of_rows(file.iter_batches()))
+
+    with ThreadPoolExecutor(_CONNECTIONS) as pool:
+        return sum(pool.map(publish, range(len(files)), files))

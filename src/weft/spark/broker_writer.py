@@ -1,31 +1,47 @@
 """`df.write.format("weft")` and `df.writeStream.format("weft")`: every row becomes an event of a broker. Law: a task or
-a micro-batch that runs again with the same rows stores nothing twice.
+a micro-batch that runs again stores nothing twice, and loses nothing.
 
-Spark repeats a micro-batch with the same rows, and a task sorts its own before it publishes them. That a row is in the
-same partition again is the query's part: `frame.repartition(4, "key")` sees to it.
+The tasks of a stream only stage their rows, in files beside the checkpoint. The driver commits these files as the
+micro-batch, by one rename, and then publishes them. When Spark repeats a micro-batch, the files that were committed
+first are published to the end, whatever the tasks have staged meanwhile: rows may be in other partitions by then, and
+there may be more or fewer partitions. The number of partitions is that of the files, which the checkpoint keeps.
 """
 
 from __future__ import annotations
 
+import shutil
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from weft.errors import PipelineError
+from weft.spark.batch_folder import BatchFolders
+from weft.spark.batch_matching import PartFile
+from weft.spark.broker_sink import publish_files
 from weft.spark.broker_target import BrokerTarget, in_order
 
-_QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"  # what Spark tells the tasks of a micro-batch
+FOLDER = "weft-staged"  # in the checkpoint
+_QUERY = "sql.streaming.queryId"  # what Spark tells the tasks of a micro-batch
 
 
 @dataclass
 class PublishedRows(WriterCommitMessage):
-    """What a task did."""
+    """What a task of a batch did."""
 
     new: int
+
+
+@dataclass
+class StagedRows(WriterCommitMessage):
+    """What a task of a micro-batch did: the file that it has written, None if there were no rows."""
+
+    query: str
+    file: str | None
 
 
 class BrokerWriter(DataSourceArrowWriter):
@@ -41,25 +57,68 @@ class BrokerWriter(DataSourceArrowWriter):
 
 
 class BrokerStreamWriter(DataSourceStreamArrowWriter):
-    """A stream: its tasks publish under the id of the query, which its checkpoint keeps."""
+    """A stream: it publishes under the id of the query, which its checkpoint keeps."""
 
-    def __init__(self, target: BrokerTarget, order: str = "") -> None:
+    def __init__(self, target: BrokerTarget, checkpoint: str, order: str = "") -> None:
         self._target, self._order = target, order
+        self._staged = BatchFolders(staging_folder(checkpoint))
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> PublishedRows:  # type: ignore[override]
-        """Publish the rows of a partition of a micro-batch."""
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedRows:  # type: ignore[override]
+        """Stage the rows of a partition of a micro-batch."""
         context = _context()
-        query, batch = (context.getLocalProperty(name) for name in (_QUERY, _BATCH))
-        if query is None or batch is None:
-            raise PipelineError("Spark does not report which micro-batch this is: use foreachBatch and BrokerSink")
-        target = replace(self._target, name=f"{self._target.name or 'spark'}-{query}")
-        return PublishedRows(target.publish(context.partitionId(), int(batch), in_order(iterator, self._order)))
+        query = context.getLocalProperty(_QUERY)
+        if query is None:
+            raise PipelineError("Spark does not report which query this is: use foreachBatch and BrokerSink")
+        return StagedRows(query, self.stage(iterator))
+
+    def stage(self, batches: Iterator[pa.RecordBatch]) -> str | None:
+        """Write rows, in the order that is wanted, to a file of their own; returns its name."""
+        file = PartFile(self._draft() / f"{uuid.uuid4().hex}.parquet")
+        for batch in self._ordered(batches):
+            file.write(batch)
+        return file.close()
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Nothing is left to do: what a task has published is stored."""
+        """Publish what was staged for the micro-batch, first or now. Raises BrokerError, AccessError or EventError."""
+        done = [each for each in messages if isinstance(each, StagedRows)]
+        manifest = self._staged.manifest(batchId)
+        if manifest is None:
+            files = sorted(each.file for each in done if each.file is not None)
+            manifest = {"batch": batchId, "query": done[0].query if done else "", "files": files}
+            self._staged.commit(batchId, self._draft(), files, manifest)
+        else:
+            shutil.rmtree(self._draft(), ignore_errors=True)
+        folder = self._staged.path_of(batchId)
+        target = replace(self._target, name=f"{self._target.name or 'spark'}-{manifest['query']}")
+        publish_files(target, batchId, [str(folder / name) for name in manifest["files"]])
+        for old in self._staged.committed():
+            if old < batchId:
+                self._staged.remove(old)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Nothing can be taken back; the next attempt goes on where this one ended."""
+
+    def _draft(self) -> Path:
+        return self._staged.root / "_drafts" / "rows"
+
+    def _ordered(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        if not self._order:
+            yield from batches
+            return
+        some = list(batches)
+        if some:
+            yield from pa.Table.from_batches(some).sort_by(self._order).to_batches()
+
+
+def staging_folder(checkpoint: str) -> Path:
+    """Where rows of a query wait to be published. Raises PipelineError if the driver and all tasks cannot see it."""
+    plain = checkpoint.removeprefix("file://").removeprefix("file:")
+    if not plain or "://" in plain:
+        raise PipelineError(
+            "rows are staged before they are published: name a folder that the driver and all executors see with the "
+            "option 'staging', or such a checkpoint with the option 'checkpointLocation'"
+        )
+    return Path(plain).absolute() / FOLDER
 
 
 def _context() -> TaskContext:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _OPTIONS = (
-    *("path", "url", "name", "token", "tokenfile", "authority", "patience", "order"),
+    *("path", "url", "name", "token", "tokenfile", "authority", "patience", "order", "staging"),
     *("first", "maxrows", "rowsperpartition", "failondataloss"),
 )
 _SPARKS = ("checkpointlocation", "queryname", "outputmode", "__partition_columns")  # options of every query
@@ -135,6 +135,7 @@ class WeftSource(DataSource):
         )
         self._log: LogFile | BrokerLog = LogFile(known["path"]) if "path" in known else BrokerLog(self._target)
         self._order = known.get("order", "")
+        self._staging = known.get("staging") or _given(options, "checkpointlocation")
         self._first = _number(known, "first", 0)
         self._most = _number(known, "maxrows", _MOST)
         self._rows = _number(known, "rowsperpartition", _ROWS)
@@ -169,7 +170,7 @@ class WeftSource(DataSource):
         """For a stream: publish its rows."""
         from weft.spark.broker_writer import BrokerStreamWriter
 
-        return BrokerStreamWriter(self._publisher(schema), self._order)
+        return BrokerStreamWriter(self._publisher(schema), self._staging, self._order)
 
     def _publisher(self, schema: StructType) -> BrokerTarget:
         if not self._target.address:
@@ -256,6 +257,10 @@ def slices(first: int, end: int, rows: int) -> list[LogSlice]:
 
 def _columns(schema: StructType) -> LogColumns:
     return LogColumns.of([(field.name, field.dataType.simpleString()) for field in schema.fields])
+
+
+def _given(options: Mapping[str, str], wanted: str) -> str:
+    return next((value for name, value in options.items() if name.lower() == wanted), "")
 
 
 def _number(options: Mapping[str, str], name: str, default: int) -> int:

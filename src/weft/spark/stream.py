@@ -23,7 +23,7 @@ from weft.spark.batch_folder import BatchFolders
 from weft.spark.events import CORRUPT, check_frame, judged, quoted
 from weft.spark.failures import failures
 from weft.spark.output import ResultForm
-from weft.spark.stream_batches import INITIAL, Sink, StreamBatches, StreamOutput
+from weft.spark.stream_batches import DRIVER_ROWS, INITIAL, Sink, StreamBatches, StreamOutput
 from weft.spark.stream_commands import CommandColumns
 from weft.spark.stream_journal import BatchMetrics, StreamJournal, read_metrics
 from weft.spark.subscription_changes import write_file
@@ -138,6 +138,7 @@ def match_stream(  # noqa: PLR0913 - each has a default that serves
     once: bool = False,
     interval: str | None = None,
     tell: Callable[[BatchMetrics], None] | None = None,
+    driver_rows: int = DRIVER_ROWS,
 ) -> MatchStream:
     """Start to match a stream of events with subscriptions that a stream of commands changes.
 
@@ -149,7 +150,8 @@ def match_stream(  # noqa: PLR0913 - each has a default that serves
     With `once` the stream ends when it has read what is there now. Otherwise it runs until it is stopped, and makes a
     micro-batch as soon as there are events, or every `interval` ('5 seconds'); commands are read every second, or every
     `interval`. `tell` is called after each micro-batch. `checkpoint` is a folder that the driver and all executors see.
-    Raises PipelineError.
+    After a micro-batch of at most `driver_rows` rows, the driver matches the next one itself, which saves the time to
+    start tasks on workers; 0 leaves all of them to the workers. Raises PipelineError.
     """
     spark = _checked(events, commands)
     folder = _local(checkpoint)
@@ -179,7 +181,7 @@ def match_stream(  # noqa: PLR0913 - each has a default that serves
         elif hasattr(made.sink, "bound"):  # it must tell this stream from others
             made = replace(made, sink=made.sink.bound(journal.identity()))
         versions = SubscriptionVersions(folder / "versions", journal, numbered, schema)
-        batches = StreamBatches(folder, journal, versions, made, tell)
+        batches = StreamBatches(folder, journal, versions, made, tell, driver_rows=driver_rows)
         if versions.empty:
             boxes, refused = (None, 0) if given is None else given.gathered()
             if given is not None and refused:
@@ -234,7 +236,9 @@ def _start(  # noqa: PLR0913, PLR0917 - what a stream consists of
 ) -> None:
     batches = stream._batches
     if commands is not None and columns is not None:
-        writer = commands.writeStream.foreachBatch(batches.guarded(partial(batches.commands, columns, schema)))
+        writer = columns.projected(commands).writeStream.foreachBatch(
+            batches.guarded(partial(batches.commands, columns, schema))
+        )
         writer = writer.option("checkpointLocation", str(folder / "commands"))
         writer.trigger(availableNow=True).start().awaitTermination()
         stream._raise_failure(None)

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
+DRIVER_ROWS = 10_000  # after a micro-batch with at most so many rows the driver matches the next one itself
+_TOO_LARGE = "spark.driver.maxResultSize"  # what Spark names when it refuses to hand over rows
 EVENTS, COMMANDS, INITIAL = "side=event", "side=command", "side=subscription"  # folders of refused rows
 
 Sink = Callable[["DataFrame", int], None]
@@ -49,13 +51,15 @@ class StreamOutput:
 class StreamBatches:
     """What a stream does with the micro-batches of its commands and of its events."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of a stream
         self,
         folder: Path,
         journal: StreamJournal,
         versions: SubscriptionVersions,
         output: StreamOutput,
         tell: Callable[[BatchMetrics], None] | None = None,
+        *,
+        driver_rows: int = DRIVER_ROWS,
     ) -> None:
         self.journal = journal
         self.versions = versions
@@ -65,6 +69,8 @@ class StreamBatches:
         self.progress: Callable[[], Any] = lambda: None  # Spark's report about the last micro-batch
         self.failure: str | None = None  # why a micro-batch failed, first
         self._tell = tell
+        self._driver_rows = driver_rows
+        self._before: int | None = None  # rows of the micro-batch before, None if there was none in this run
 
     def guarded(self, work: Callable[[DataFrame, int], None]) -> Callable[[DataFrame, int], None]:
         """The same work, for Spark: a failure is kept, and told in one sentence.
@@ -142,15 +148,33 @@ class StreamBatches:
         results, refusals = self.output.results, self.refusals[EVENTS]
         draft, refused = results.draft(batch), refusals.draft(batch)
         task = BatchTask(self.versions.files(version), self.output.form, str(draft), str(refused))
-        reports = frame.mapInArrow(task, REPORT).collect()
+        reports = self._reports(frame, task)
         manifest: dict[str, Any] = {"batch": batch, "version": version}
         manifest |= {name: sum(row[name] for row in reports) for name in ("events", "matches", "refused")}
-        manifest["files"] = sorted(row.results for row in reports if row.results is not None)
+        manifest["files"] = sorted(row["results"] for row in reports if row["results"] is not None)
+        self._before = manifest["events"] + manifest["refused"]
         if manifest["refused"] and refusals.manifest(batch) is None:
-            files = [row.refusals for row in reports if row.refusals is not None]
+            files = [row["refusals"] for row in reports if row["refusals"] is not None]
             refusals.commit(batch, refused, files, {"batch": batch, "refused": manifest["refused"]})
         results.commit(batch, draft, manifest["files"], manifest)
         return manifest
+
+    def _reports(self, frame: DataFrame, task: BatchTask) -> list[dict[str, Any]]:
+        """What the tasks of a micro-batch report, or the driver where it matches alone.
+
+        A job with workers takes longer than matching a few thousand events. How many there are is known only when they
+        have been read: the micro-batch before says. If it says too little, Spark refuses to hand over the rows, or the
+        driver takes longer than the workers would have.
+        """
+        if self._before is not None and self._before <= self._driver_rows:
+            try:
+                rows = frame.toArrow()
+            except Exception as error:
+                if _TOO_LARGE not in str(error):
+                    raise
+            else:
+                return task.report(iter(rows.to_batches()), "part-00000.parquet").to_pylist()
+        return [row.asDict() for row in frame.mapInArrow(task, REPORT).collect()]
 
 
 def read_batch(like: DataFrame, folders: BatchFolders, batch: int, schema: StructType) -> DataFrame:

@@ -1,5 +1,5 @@
 """What a stream has decided and done, in one small database. Laws: a micro-batch has one version, which is on disk
-before anything is matched; the commands of a micro-batch are applied once; what is written here survives a crash.
+before anything is matched; the commands of a micro-batch are applied once; what is decided here survives a crash.
 
 Only the driver opens it. `metrics` reads it, also while a stream runs.
 """
@@ -84,8 +84,7 @@ class StreamJournal:
         self._lock = RLock()
         try:
             self._connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=5)
-            for setting in ("journal_mode=WAL", "synchronous=FULL"):
-                self._connection.execute(f"PRAGMA {setting}").fetchall()
+            self._connection.execute("PRAGMA journal_mode=WAL").fetchall()
             (found,) = self._connection.execute("PRAGMA user_version").fetchone()
             if not found:
                 with self._writing():
@@ -178,8 +177,8 @@ class StreamJournal:
         return int(found)
 
     def finish(self, metrics: BatchMetrics) -> None:
-        """What a micro-batch did; its version stays."""
-        with self._writing() as connection:
+        """What a micro-batch did; its version stays. It is on disk when the next micro-batch begins."""
+        with self._writing(durable=False) as connection:
             connection.execute(
                 "UPDATE batch SET subscriptions = ?, events = ?, matches = ?, refused = ?, seconds = ? WHERE batch = ?",
                 (
@@ -193,16 +192,17 @@ class StreamJournal:
             )
 
     def measured(self, batch: int, late: int, duplicates: int, trigger_seconds: float) -> None:
-        """What Spark said about a micro-batch afterwards."""
-        with self._writing() as connection:
+        """What Spark said about a micro-batch afterwards. It is on disk when the next micro-batch begins."""
+        with self._writing(durable=False) as connection:
             connection.execute(
                 "UPDATE batch SET late = ?, duplicates = ?, trigger_seconds = ? WHERE batch = ?",
                 (late, duplicates, trigger_seconds, batch),
             )
 
     @contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
+    def _writing(self, durable: bool = True) -> Iterator[sqlite3.Connection]:
         with self._lock:
+            self._connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield self._connection

@@ -20,6 +20,7 @@ from weft.index.tree import TreeIndex
 from weft.spark.subscription_changes import IdNames, Numbers, SubscriptionChanges
 
 INDEX, NAMES = "index", "names.arrow"
+_STREAMS = 4  # whose versions a process keeps
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +37,14 @@ class VersionFiles:
 
     def open(self) -> VersionMatcher:
         """The version, from what this process has already read where that is possible. Raises PipelineError."""
-        global _LAST  # noqa: PLW0603 - one per worker process
-        matcher = _LAST
+        stream = str(Path(self.folder).parent)
+        matcher = _KEPT.pop(stream, None)
         if matcher is None or matcher.files.folder != self.folder or matcher.files.number > self.number:
             matcher = VersionMatcher(replace(self, number=-1, changes=()))
         matcher.advance(self)
-        _LAST = matcher
+        while len(_KEPT) >= _STREAMS:
+            _KEPT.pop(next(iter(_KEPT)), None)
+        _KEPT[stream] = matcher
         return matcher
 
 
@@ -113,7 +116,7 @@ class VersionMatcher:
             self._added_names.update(zip(changes.add.tolist(), changes.names.to_pylist(), strict=True))
 
 
-_LAST: VersionMatcher | None = None
+_KEPT: dict[str, VersionMatcher] = {}  # by stream: what this process read last
 
 
 def read_names(path: Path) -> IdNames | None:

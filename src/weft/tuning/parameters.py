@@ -85,7 +85,7 @@ class Tuned(Generic[Space]):
                 raise ValueError(f"its rate {rate} is not a share")
             return Tuned(
                 form["model"],
-                _space(form["model"], form["space"]),
+                read_space(form["model"], form["space"]),
                 shape,
                 rate,
                 _figures(form["figures"]),
@@ -114,8 +114,8 @@ class Tuned(Generic[Space]):
             raise TuningError(f"{path}: {error}") from None
 
 
-def _space(model: Any, parameters: Any) -> CellSpace:
-    """The space of a model, with its parameters."""
+def read_space(model: Any, parameters: Any) -> CellSpace:
+    """The space of a model, with its parameters. Raises SchemaError or ValueError."""
     match model, parameters:
         case "mics", ["groups", *_]:
             return CurveGroups.from_json(json.dumps(parameters))

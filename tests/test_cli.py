@@ -12,6 +12,7 @@ import sys
 import time
 
 import pytest
+import typer
 from typer.testing import CliRunner, Result
 
 import weft
@@ -104,6 +105,25 @@ def test_every_command_has_help(arguments):
     result = run(*arguments, "--help")
     assert result.exit_code == 0
     assert "Usage" in result.stdout
+
+
+def test_the_help_of_every_command_is_free_of_marks_and_fills_its_lines(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    root = typer.main.get_command(app)
+
+    def leaves(command, path):
+        for name, child in getattr(command, "commands", {}).items():
+            yield from leaves(child, [*path, name]) if hasattr(child, "commands") else [[*path, name]]
+
+    found = list(leaves(root, []))
+    assert {("serve",), ("token", "new")} <= set(map(tuple, found))
+    for path in found:
+        shown = run(*path, "--help").stdout
+        assert "\\b" not in shown, path
+    serve = " ".join(run("serve", "--help").stdout.split())
+    assert "$ weft serve $ weft serve --config weft.toml --check" in serve
+    (second,) = [line for line in run("match", "--help").stdout.splitlines() if "first are shown" in line]
+    assert len(second.rstrip()) > 60  # a line break of the docstring would end it in the middle
 
 
 def test_shell_completion_is_on():

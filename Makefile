@@ -11,7 +11,7 @@ run: $(READY)  ## the demo
 
 # Without ARGS the tests of Spark, which share one JVM, run beside the others; with ARGS all run as one.
 # Bytecode of the tests is kept even where Python is told to write none: rewriting their assertions takes 15 s.
-test: export PYTHONDONTWRITEBYTECODE =
+test test-spark test-others test-slow: export PYTHONDONTWRITEBYTECODE =
 test: $(READY)  ## the tests: unit, laws, documentation
 ifdef ARGS
 	$(BIN)/pytest -n 2 --dist worksteal $(ARGS)

@@ -151,5 +151,5 @@ class IndexMachine(RuleBasedStateMachine):
             assert all(sub in index for sub in self.oracle.held)
 
 
-IndexMachine.TestCase.settings = thorough(60, routine=16)
+IndexMachine.TestCase.settings = thorough(60)
 TestIndexes = IndexMachine.TestCase

@@ -15,4 +15,4 @@ from strategies import thorough
 @pytest.mark.parametrize("name", TABLES)
 def test_a_table_keeps_the_contract(name: str, advertised: bool, hierarchical: bool) -> None:
     machine = network(TABLES[name], advertised, hierarchical)
-    run_state_machine_as_test(machine, settings=thorough(4))  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(machine, settings=thorough(4, routine=2))  # type: ignore[no-untyped-call]

@@ -12,6 +12,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -192,6 +194,16 @@ def test_filters_that_can_hardly_mean_what_they_say_are_noted(spark: SparkSessio
     rows = spark.createDataFrame(list(texts.items()), "id string, filter string").repartition(3)
     found, alone = lint_subscriptions(rows, frame), lint_filters(texts.items(), events=map(flat, EVENTS))
     assert (found.filters, found.dead, found.counts) == (alone.filters, alone.dead, alone.counts)
+
+
+def test_a_file_without_bytes_is_noted_and_the_others_are_matched(files, tmp_path):
+    place = tmp_path / "events"
+    place.mkdir()
+    pq.write_table(pa.table({"x": [3, 9]}), place / "a.parquet")
+    (place / "b.parquet").touch()
+    facts = answer("match", str(place), files["bounds.csv"], "--no-lint")
+    assert (facts["events"], facts["matches"]) == (2, 3)
+    assert facts["notes"] == [f"{place}/b.parquet has 0 bytes and was skipped: it may be a copy that was not finished"]
 
 
 def test_no_subscriptions_at_all_are_noted(files, tmp_path):

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.kernels.jit import jit
+from weft.kernels.jit import inner, jit
 from weft.kernels.leaves import grown
 
 _LOW, _MIX = 0xFFFFFFFF, 0x21F0AAAD
@@ -39,7 +39,7 @@ class Automaton(NamedTuple):
     pieces: NDArray[np.int32]
 
 
-@jit
+@inner
 def _place(keys, key):
     """Where a step is in the table, or where it would be."""
     last = keys.size - 1

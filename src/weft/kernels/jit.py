@@ -95,9 +95,8 @@ def jit(kernel: Callable[..., Any]) -> Callable[..., Any]:
 
 def inner(kernel: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a kernel that only kernels call, without the wrappers that calls from Python need."""
-    compiled: Callable[..., Any] = numba.njit(
-        cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True
-    )(kernel)
+    without: Any = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    compiled: Callable[..., Any] = numba.njit(cache=True, nogil=True, error_model="numpy", **without)(kernel)
     KERNELS.append(compiled)
     return compiled
 

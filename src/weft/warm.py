@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from weft.algebra.bulk import columns_of_texts
 from weft.index.counting import CountingIndex
@@ -56,10 +57,10 @@ def _index(given: Workload) -> None:
     odd = ["kind LIKE '%a%' OR x IN (1, 2)", "kind LIKE '%a%' AND kind NOT LIKE '%b%' AND x > 1", "TRUE"]
     texts = [*given.texts(), *odd, *odd, "when > TIMESTAMP '2018-01-01' AND kind = 'a'"]
     events = [*given.table.to_pylist(), {"kind": "ab", "x": 2}]
-    grouped = TreeIndex()  # where many filters are equal, other kernels write the ids
-    grouped.add_texts(np.arange(2 * len(texts)), texts * 2)
-    grouped.match(events[0])
-    assert len(grouped.match_batch(given.table).ids)
+    alike = TreeIndex()  # filters whose rows say all, some of them equal
+    alike.add_columns(np.arange(2 * len(given)), {name: _twice(column) for name, column in given.bounds.items()})
+    alike.match(events[0])
+    assert len(alike.match_batch(given.table).ids)
     for index in (TreeIndex(), CountingIndex()):
         index.add_texts(np.arange(len(texts)), texts)
         index.match(events[0])
@@ -74,6 +75,13 @@ def _index(given: Workload) -> None:
             with tempfile.TemporaryDirectory() as place:
                 index.snapshot(Path(place, "index"))
                 TreeIndex.open(Path(place, "index")).match_batch(given.table)
+
+
+def _twice(column: Any) -> Any:
+    """The bounds of an attribute, and then the same again."""
+    if isinstance(column, tuple):
+        return tuple(np.concatenate([ends, ends]) for ends in column)
+    return pa.concat_arrays([column, column])
 
 
 def _order(given: Workload) -> None:

@@ -22,13 +22,12 @@ from weft.algebra.interval import NUMBERS, STRINGS, Cut, Line
 from weft.algebra.strings import Strings
 from weft.algebra.valueset import ValueSet
 from weft.index.memo import ROOM, Memo
-from weft.kernels.encode import FIRST as FIRST_NUMBER
-from weft.kernels.encode import encode_floats, lookup
+from weft.kernels.encode import FIRST, encode_floats, lookup
 from weft.model.value import INT_MAX, INT_MIN, Value, to_micros
 
 CodeRange = tuple[int, int]  # of codes, both included
 
-ABSENT, FALSE, TRUE = 0, 1, 2  # then numbers
+ABSENT, FALSE, TRUE, FIRST_NUMBER = 0, 1, 2, FIRST
 
 Codes = NDArray[np.int32]
 

@@ -25,7 +25,6 @@ from weft.index.base import AnyBatch
 from weft.index.batch_matches import BatchMatches
 from weft.index.filter_source import entries_of
 from weft.index.id_names import Id, NumberedIds, check_name, check_names
-from weft.index.index_files import read_index, write_index
 from weft.index.stats import Stats
 from weft.index.subscription_ids import already_exists
 from weft.index.tree import TreeIndex
@@ -337,6 +336,8 @@ class Index:
         ...     Index.open(f"{folder}/rules").match({"x": 7})
         ['rule-1']
         """
+        from weft.index.index_files import write_index  # only where it is needed: a process starts sooner
+
         with self._tree.changing:
             tree, names = self._tree.__copy__(), dict(self._ids.names)
         write_index(Path(path), tree, names)
@@ -353,6 +354,8 @@ class Index:
 
         Nothing in the directory is trusted; see `TreeIndex.open`. Predicates are not stored: pass the same ones.
         """
+        from weft.index.index_files import read_index
+
         tree, names = read_index(Path(path), predicates, executor, verify)
         return _made(tree, names)
 

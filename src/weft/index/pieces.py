@@ -14,9 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.errors import FilterTooComplexError
 from weft.index.events import EventColumns
-from weft.kernels.automaton import Automaton, build_automaton, find_pieces
+from weft.kernels.automaton import BITS, Automaton, build_automaton, find_pieces
 from weft.language.pattern import Pattern
+from weft.model.door import shown
 from weft.model.value import Value
 
 LONGEST = 32  # bytes of a piece; of a longer text the beginning is looked for, and the pattern evaluated
@@ -121,6 +123,10 @@ class Pieces:
     def _built(self, name: str, folded: bool) -> Automaton:
         some = [(number, piece.data) for number, piece in enumerate(self.pieces) if piece[:2] == (name, folded)]
         offsets = np.cumsum([0, *(len(data) for _, data in some)], dtype=np.int64)
+        if offsets[-1] >> BITS:
+            raise FilterTooComplexError(
+                f"the patterns of {shown(name)} have too many characters for one index; use two"
+            )
         made: Automaton = build_automaton(np.frombuffer(b"".join(data for _, data in some), np.uint8), offsets)
         numbers = np.array([number for number, _ in some], np.int32)
         known = made.pieces >= 0

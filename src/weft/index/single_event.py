@@ -88,7 +88,7 @@ class SingleEvents:
                 if kind is float or (kind is int and -_EXACT <= value <= _EXACT):  # type: ignore[operator]
                     values.append(value)
                 else:
-                    values.append(dimension.texts.get(value) or dimension.code(value))  # type: ignore[call-overload]
+                    values.append(dimension.texts.get(value) or dimension.code(value))  # type: ignore[arg-type]
                     mask |= bit
             bit += bit
         try:

@@ -36,7 +36,6 @@ from weft.index.events import conformed
 from weft.index.joining import Joining
 from weft.index.lookup import Lookup
 from weft.index.segment import DEFAULT, Segment, TreeShape
-from weft.index.snapshot import read_snapshot, write_snapshot
 from weft.index.stats import Stats, stats_of
 from weft.index.subscription_ids import already_exists, check_id, check_ids, check_new_ids
 from weft.index.version import SegmentView, Version, bury_late, joined, view_of_tail, whole
@@ -340,6 +339,8 @@ class TreeIndex:
 
     def snapshot(self, path: str | Path) -> None:
         """Write the index to a directory that `open` maps into memory; an older snapshot there is replaced."""
+        from weft.index.snapshot import write_snapshot  # only where it is needed: a process starts sooner
+
         write_snapshot(Path(path), self._whole(), self.schema)
 
     def _whole(self) -> Segment:
@@ -364,6 +365,8 @@ class TreeIndex:
         make a search read outside memory or run for ever. With `verify` none can make it find anything but what its
         filters, as `filter` shows them, mean; without, a snapshot with filters that are more than ranges opens faster.
         """
+        from weft.index.snapshot import read_snapshot
+
         segment, schema = read_snapshot(Path(path), predicates, verify)
         index = TreeIndex(schema, predicates=predicates, executor=executor)
         index._version = Version((whole(segment),))

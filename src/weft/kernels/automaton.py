@@ -3,12 +3,13 @@ occurs is found, once; the work is linear in the text and in what is found, what
 
 A walk along the pieces that end at one place stops at the first that was found before: then the rest was found too.
 
-An `Automaton` is seven arrays. A state is a prefix of a piece, and 0 is the empty one.
+An `Automaton` is five arrays. A state is a prefix of a piece, and 0 is the empty one.
 - `first` (int32[256]): the state after each byte at the start, or 0.
-- `keys` (int64) and `nexts` (int32): a hash table of the other steps; the key of a step is 256 * state + byte.
-- `fails` (int32): the longest proper suffix of each state that is a state too.
-- `ends` (int32): the longest suffix of each state that is a piece, the state itself included, as a state; or 0.
-- `longer` (int32): the same for proper suffixes only.
+- `steps` (int64): a hash table of the other steps, -1 where there is none. A step is its key, 256 * state + byte, and,
+  in the lowest BITS, the state after it.
+- `links` (int32, two per state): the longest proper suffix that is a state too; and the longest suffix that is a piece,
+  the state itself included, as a state, or 0.
+- `longer` (int32): the same as the second for proper suffixes only.
 - `pieces` (int32): the number of the piece that a state is; meaningless for other states.
 """
 
@@ -21,9 +22,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.kernels.jit import jit
+from weft.kernels.jit import inner, jit
 from weft.kernels.leaves import grown
 
+BITS = 27  # of a state: pieces must have fewer bytes than 1 << BITS, all together
+_STATE = (1 << BITS) - 1
 _LOW, _MIX = 0xFFFFFFFF, 0x21F0AAAD
 
 
@@ -31,47 +34,59 @@ class Automaton(NamedTuple):
     """The arrays."""
 
     first: NDArray[np.int32]
-    keys: NDArray[np.int64]
-    nexts: NDArray[np.int32]
-    fails: NDArray[np.int32]
-    ends: NDArray[np.int32]
+    steps: NDArray[np.int64]
+    links: NDArray[np.int32]
     longer: NDArray[np.int32]
     pieces: NDArray[np.int32]
 
 
-@jit
-def _place(keys, key):
+@inner
+def _place(steps, key):
     """Where a step is in the table, or where it would be."""
-    last = keys.size - 1
+    last = steps.size - 1
     at = (((key & _LOW) ^ (key >> 32)) * _MIX) >> 20 & last  # a product of 32 and 30 bits: it never overflows
-    while keys[at] != key and keys[at] >= 0:
+    while steps[at] >= 0 and steps[at] >> BITS != key:
         at = (at + 1) & last
     return at
+
+
+@inner
+def _table(room):
+    """An empty table for so many steps, half of it free or more than that."""
+    size = np.int64(16)
+    while 2 * size < 3 * room:
+        size *= 2
+    steps = np.empty(size, np.int64)
+    for at in range(size):
+        steps[at] = -1
+    return steps
 
 
 @jit
 def build_automaton(data, offsets):
     """The automaton of the pieces data[offsets[p]:offsets[p + 1]] (uint8, int64), which differ and are not empty."""
     most = data.size + 1
-    size = 16
-    while size < 2 * most:
-        size *= 2
-    keys, nexts = np.full(size, -1, np.int64), np.zeros(size, np.int32)
+    large = _table(most)
     depths, parents = np.zeros(most, np.int32), np.zeros(most, np.int32)
-    octets, pieces = np.zeros(most, np.uint8), np.full(most, -1, np.int32)
-    states = 1
+    octets, pieces = np.zeros(most, np.int32), np.empty(most, np.int32)
+    pieces[0], states = -1, np.int64(1)
     for piece in range(offsets.size - 1):
         state = np.int64(0)
         for at in range(offsets[piece], offsets[piece + 1]):
             key = 256 * state + np.int64(data[at])
-            place = _place(keys, key)
-            if keys[place] < 0:
-                keys[place], nexts[place] = key, states
+            place = _place(large, key)
+            if large[place] < 0:
+                large[place] = key << BITS | states
                 depths[states], parents[states], octets[states] = depths[state] + 1, state, data[at]
+                pieces[states] = -1
                 states += 1
-            state = np.int64(nexts[place])
+            state = large[place] & _STATE
         pieces[state] = piece
-    fails, ends, longer = np.zeros(states, np.int32), np.zeros(states, np.int32), np.zeros(states, np.int32)
+    steps = _table(states)
+    for at in range(large.size):
+        if large[at] >= 0:
+            steps[_place(steps, large[at] >> BITS)] = large[at]
+    links, longer = np.zeros(2 * states, np.int32), np.zeros(states, np.int32)
     deepest = 0
     for state in range(states):
         deepest = max(deepest, depths[state])
@@ -87,23 +102,23 @@ def build_automaton(data, offsets):
     for at in range(1, states):
         state = order[at]
         if depths[state] > 1:
-            back = np.int64(fails[parents[state]])
+            back = np.int64(links[2 * parents[state]])
             while True:
-                place = _place(keys, 256 * back + np.int64(octets[state]))
-                if keys[place] >= 0:
-                    fails[state] = nexts[place]
+                step = steps[_place(steps, 256 * back + np.int64(octets[state]))]
+                if step >= 0:
+                    links[2 * state] = step & _STATE
                     break
                 if back == 0:
                     break
-                back = np.int64(fails[back])
-        longer[state] = ends[fails[state]]
-        ends[state] = state if pieces[state] >= 0 else longer[state]
+                back = np.int64(links[2 * back])
+        longer[state] = links[2 * links[2 * state] + 1]
+        links[2 * state + 1] = state if pieces[state] >= 0 else longer[state]
     first = np.zeros(256, np.int32)
     for octet in range(256):
-        place = _place(keys, np.int64(octet))
-        if keys[place] >= 0:
-            first[octet] = nexts[place]
-    return Automaton(first, keys, nexts, fails, ends, longer, pieces[:states].copy())
+        step = steps[_place(steps, np.int64(octet))]
+        if step >= 0:
+            first[octet] = step & _STATE
+    return Automaton(first, steps, links, longer, pieces[:states].copy())
 
 
 @jit
@@ -113,20 +128,21 @@ def find_pieces(automaton, data, begins, ends, met, stamp, found, offsets):
 
     `met` (int64, one per piece) must hold nothing from `stamp` up to `stamp` and the number of texts.
     """
-    first, keys, nexts, fails = automaton.first, automaton.keys, automaton.nexts, automaton.fails
+    first, steps, links = automaton.first, automaton.steps, automaton.links
     size = 0
     offsets[0] = 0
     for text in range(begins.size):
         state = np.int64(0)
         for at in range(begins[text], ends[text]):
             octet = np.int64(data[at])
+            step = np.int64(-1)
             while state != 0:
-                place = _place(keys, 256 * state + octet)
-                if keys[place] >= 0:
+                step = steps[_place(steps, 256 * state + octet)]
+                if step >= 0:
                     break
-                state = np.int64(fails[state])
-            state = np.int64(first[octet]) if state == 0 else np.int64(nexts[place])
-            end = np.int64(automaton.ends[state])
+                state = np.int64(links[2 * state])
+            state = np.int64(first[octet]) if state == 0 else step & _STATE
+            end = np.int64(links[2 * state + 1])
             while end != 0:
                 piece = automaton.pieces[end]
                 if met[piece] == stamp + text:

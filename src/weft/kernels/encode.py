@@ -7,15 +7,16 @@ each bucket of the range of values, where the search starts (see `lookup`). Code
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
-from weft.kernels.jit import jit
+from weft.kernels.jit import inner, jit
 from weft.kernels.simd import prefetch
 
 FIRST = 3  # the smaller codes are not numbers: absent, FALSE, TRUE
 _AHEAD = 8  # values
 
 
-@jit
+@inner
 def count_below(values, sides, value):
     """How many cuts lie below a value."""
     low, high = 0, values.size
@@ -30,23 +31,19 @@ def count_below(values, sides, value):
     return low
 
 
-@jit
-def lookup(values, buckets):
+def lookup(values: NDArray[np.float64], buckets: int) -> NDArray[np.int32]:
     """The table for `encode_floats`: the number of values before each of `buckets` equal buckets between the first and
     the last value. The last entry is the number of all values.
     """
-    table = np.empty(buckets + 1, np.int32)
-    first, scale = values[0], buckets / (values[-1] - values[0])
-    at = 0
-    for bucket in range(buckets + 1):
-        while at < values.size and (values[at] - first) * scale < bucket:
-            at += 1
-        table[bucket] = at
-    table[buckets] = values.size
+    scale = buckets / (values[-1] - values[0])
+    places = np.minimum((values - values[0]) * scale, buckets).astype(np.int64)
+    table = np.zeros(buckets + 1, np.int32)
+    np.cumsum(np.bincount(places, minlength=buckets)[:buckets], out=table[1:])
+    table[buckets] = len(values)
     return table
 
 
-@jit
+@inner
 def ends(values, table):
     """The first and the last value, and how many buckets the table has for each unit between them."""
     if table.size <= 1:
@@ -55,7 +52,7 @@ def ends(values, table):
     return first, last, (table.size - 1) / (last - first)
 
 
-@jit
+@inner
 def place_of(values, sides, table, first, last, scale, value):
     """The code of a value: FIRST + the number of cuts below it, or 0 for NaN; `first`, `last`, `scale` as in `ends`."""
     if value != value:  # noqa: PLR0124 - NaN

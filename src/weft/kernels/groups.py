@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from weft.kernels.hashing import mix
-from weft.kernels.jit import jit
+from weft.kernels.jit import inner, jit
 from weft.kernels.simd import copy_eight, prefetch
 
 _MOST_PROBES = 64  # for one slot; then it is a group of its own, so that no filters make this slow
@@ -21,7 +21,7 @@ _AHEAD = 4  # slots
 _LOW = 0xFFFFFFFF
 
 
-@jit
+@inner
 def _hash(first_row, starts, dims, lows, highs, source, slot):
     """A hash of 32 bits that does not depend on the order of a row's constraints."""
     if source[slot] >= 0:
@@ -35,7 +35,7 @@ def _hash(first_row, starts, dims, lows, highs, source, slot):
     return total
 
 
-@jit
+@inner
 def _equal(first_row, starts, dims, lows, highs, source, one, other):
     """Whether two slots have the same rows in the same order, the constraints of each row in any order."""
     if source[one] >= 0 or source[other] >= 0:

@@ -60,6 +60,7 @@ __all__ = [
     "KERNELS",
     "cgutils",
     "compiled_here",
+    "inner",
     "intrinsic",
     "ir",
     "jit",
@@ -88,6 +89,14 @@ event.register("numba:compile", _Listener())  # type: ignore[no-untyped-call]
 def jit(kernel: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a kernel on its first call. It runs without the GIL and never raises on overflow."""
     compiled: Callable[..., Any] = numba.njit(cache=True, nogil=True, error_model="numpy")(kernel)
+    KERNELS.append(compiled)
+    return compiled
+
+
+def inner(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a kernel that only kernels call, without the wrappers that calls from Python need."""
+    without: Any = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    compiled: Callable[..., Any] = numba.njit(cache=True, nogil=True, error_model="numpy", **without)(kernel)
     KERNELS.append(compiled)
     return compiled
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.kernels.jit import jit
+from weft.kernels.jit import inner, jit
 from weft.kernels.simd import prefetch
 
 SPECIAL = 1 << 20
@@ -17,7 +17,7 @@ _SPECIAL_BIT = 62
 _AHEAD = 8  # rows
 
 
-@jit
+@inner
 def grown(array, size):
     """The array itself, or a copy of at least twice its length that holds `size` items."""
     if size <= array.size:
@@ -28,14 +28,14 @@ def grown(array, size):
     return longer
 
 
-@jit
+@inner
 def _fill(array, first, last, value):
     """Write a value to array[first:last]."""
     for at in range(first, last):
         array[at] = value
 
 
-@jit
+@inner
 def fetch(starts, ranges, rows, at):
     """Prefetch the constraints of rows a little ahead, since they are scattered in memory."""
     if at + 2 * _AHEAD < rows.size:
@@ -45,7 +45,7 @@ def fetch(starts, ranges, rows, at):
         prefetch(ranges, place + 8)
 
 
-@jit
+@inner
 def _descending(items, size, by):
     """Sort the first items by `by[item]`, largest first. The sort is stable."""
     for at in range(1, size):
@@ -56,7 +56,7 @@ def _descending(items, size, by):
         items[to] = item
 
 
-@jit
+@inner
 def _alike_together(starts, ranges, ids, rows, path_low, path_high, scratch):
     """The rows, grouped by the set of columns that they need. Special rows are separated first, then rows are split by
     the rarest column.
@@ -91,7 +91,7 @@ def _alike_together(starts, ranges, ids, rows, path_low, path_high, scratch):
     return order
 
 
-@jit
+@inner
 def _without_first(keys, order, bit, later_keys, later):
     """Sort both arrays by one bit of the keys. The sort is stable, and free of branches, which would be
     unpredictable.
@@ -108,7 +108,7 @@ def _without_first(keys, order, bit, later_keys, later):
         keys[to + at], order[to + at] = later_keys[at], later[at]
 
 
-@jit
+@inner
 def _kind(low, high):
     """The kind of a column for the codes of a path: BYTES if they differ in their last eight bits only."""
     if low >> 8 == high >> 8:
@@ -116,7 +116,7 @@ def _kind(low, high):
     return NARROW if low >> 16 == high >> 16 else WIDE
 
 
-@jit
+@inner
 def write_leaf(starts, ranges, ids, rows, path_low, path_high, scratch, leaves, ends):
     """Append the blocks of a leaf; returns the grown arrays and the new ends."""
     count, touched, score, _, where = scratch

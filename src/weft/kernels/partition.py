@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.kernels.jit import jit
+from weft.kernels.jit import inner, jit
 from weft.kernels.leaves import fetch, grown, write_leaf
 
 NODE = 8
@@ -48,7 +48,7 @@ class PartitionTree(NamedTuple):
         return np.flatnonzero((self.ids >= 0) & filled)
 
 
-@jit
+@inner
 def _side_by_side(dims, lows, highs):
     """The constraints as dimension, low, high, interleaved as `leaves` expects them."""
     ranges = np.empty(3 * dims.size, np.int32)
@@ -59,7 +59,7 @@ def _side_by_side(dims, lows, highs):
     return ranges
 
 
-@jit
+@inner
 def _best_dimension(starts, ranges, sizes, rows, used, scratch):
     """The unused dimension that saves most, judged by a sample of the rows, and the mean width there; -1 if none saves
     enough.
@@ -96,7 +96,7 @@ def _best_dimension(starts, ranges, sizes, rows, used, scratch):
     return best, mean
 
 
-@jit
+@inner
 def _cut(starts, ranges, rows, dim, shift, most, cells, from_cell, to_cell):
     """Write the first and last cell that each row meets on a dimension to `from_cell` and `to_cell`; count in `cells`.
 
@@ -122,7 +122,7 @@ def _cut(starts, ranges, rows, dim, shift, most, cells, from_cell, to_cell):
     return wide, total
 
 
-@jit
+@inner
 def _first(array, size):
     """A copy of the first items."""
     made = np.empty(size, array.dtype)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.kernels.jit import jit
+from weft.kernels.jit import inner, jit
 from weft.kernels.leaves import BYTES, NARROW, SPECIAL, grown
 from weft.kernels.partition import NODE
 from weft.kernels.simd import byte_mask, compress, lowest, narrow_mask, ones, prefetch, wide_mask
@@ -18,7 +18,7 @@ from weft.kernels.simd import byte_mask, compress, lowest, narrow_mask, ones, pr
 FIND, COUNT, ANY = 0, 1, 2
 
 
-@jit
+@inner
 def scan_leaf(tree, codes, event, leaf, found, out, mode):
     """Append a leaf's matches to `out` from `found` on; returns `out`, the new end, and how many were only counted."""
     nodes, columns, data, ids = tree.nodes, tree.columns, tree.data, tree.ids
@@ -84,7 +84,7 @@ def scan_leaf(tree, codes, event, leaf, found, out, mode):
     return out, found, counted
 
 
-@jit
+@inner
 def walk(tree, codes, event, stack, leaves):
     """The leaves that an event reaches: `stack` and `leaves` (int64), possibly reallocated, and how many there are."""
     nodes = tree.nodes

@@ -101,10 +101,10 @@ def match_one(handle, room):
             codes[dim] = place_of(numbers, sides, table, *ends(numbers, table), values[dim])
     only = codes.reshape(1, codes.size)
     stack, leaves = array_at(room[8], room[9], np.int64), array_at(room[10], room[11], np.int64)
-    stack, leaves, reached = walk(tree, only, 0, stack, leaves)
-    found = np.int64(0)
+    event, mode, found = np.int64(0), np.int64(FIND), np.int64(0)  # not literals, for which kernels are compiled again
+    stack, leaves, reached = walk(tree, only, event, stack, leaves)
     for at in range(reached):
-        out, found, _ = scan_leaf(tree, only, 0, leaves[at], found, out, FIND)
+        out, found, _ = scan_leaf(tree, only, event, leaves[at], found, out, mode)
     needed = np.int64(0)
     for at in range(found):
         slot = np.int64(out[at])

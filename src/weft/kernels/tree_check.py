@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.kernels.jit import jit
+from weft.kernels.jit import inner, jit
 from weft.kernels.leaves import BYTES, NARROW, SPECIAL, WIDE
 from weft.kernels.partition import NODE
 
@@ -52,7 +52,7 @@ def rows_fault(starts, dims, lows, highs, sizes):
     return False
 
 
-@jit
+@inner
 def _nodes_fault(nodes, children, blocks, sizes, parent, cell):
     """Fill `parent` and `cell` (int32, one per node; -1 for a child for wide rows); returns what is wrong."""
     n = parent.size
@@ -92,7 +92,7 @@ def _nodes_fault(nodes, children, blocks, sizes, parent, cell):
     return FINE if total_cells == children.size and total_blocks == blocks else _CHILD
 
 
-@jit
+@inner
 def _enter(nodes, parent, cell, sizes, leaf, path, dims_of_path):
     """Write the path of a leaf to `path`: low, high, shift, most and cell of each of its dimensions.
 
@@ -115,14 +115,14 @@ def _enter(nodes, parent, cell, sizes, leaf, path, dims_of_path):
     return depth
 
 
-@jit
+@inner
 def _kind_of(low, high):
     if low >> 8 == high >> 8:
         return BYTES
     return NARROW if low >> 16 == high >> 16 else WIDE
 
 
-@jit
+@inner
 def _bounds_differ(data, octets, at, lane, kind, low, high):
     """Whether a lane's bounds differ from these; low > high stands for no bounds."""
     none = low > high
@@ -142,7 +142,7 @@ def _bounds_differ(data, octets, at, lane, kind, low, high):
     )
 
 
-@jit
+@inner
 def _lane_fault(rows, row, data, octets, lane, block_dims, found, path, depth, where, kinds, met):
     """What is wrong with a lane that should hold the row: its bounds, or that it is here at all."""
     starts, dims, lows, highs = rows
@@ -290,7 +290,7 @@ def tree_fault(nodes, children, columns, data, ids, live, rows, first_row, speci
     return _missing(nodes, children, rows, copies, d)
 
 
-@jit
+@inner
 def _missing(nodes, children, rows, copies, d):
     """Walk the cells of each row and count its leaves."""
     starts, dims, lows, highs = rows

@@ -286,6 +286,31 @@ def test_a_subscription_to_several_topics_is_complete_when_all_have_it() -> None
     assert sorted(e.event.attributes["x"] for _, e in network.effects if isinstance(e, Delivered)) == [1, 1, 2]
 
 
+@pytest.mark.parametrize("sharing", [Sharing.REPLICATION, Sharing.PARTITION])
+def test_a_member_shares_its_load_with_members_of_its_region_only(sharing: Sharing) -> None:
+    rule = SharingRule(sharing, nodes=3, threshold=4)
+    network = RendezvousNetwork(MAPPING, IDS, 9, groups=GroupRule(depth=1), sharing=rule)
+    members = ("n3", "n40", "n90", "n170")
+    for home in members:
+        network.subscribe(home, 1, "t", "x = 1")
+    network.run(8)
+    for number in range(2, 20):  # all in one place
+        network.subscribe("n40", number, "t", f"x = 1 AND name != 'z{number}'")
+        network.run(1)
+    sharers = {address for address, node in network.nodes.items() if node.stored.held}
+    assert sharers
+    assert sharers <= set(members)
+    view = state_of(network, "t").view
+    for owner in network.nodes.values():
+        for holder in owner.stored.shared.holders:
+            assert holder.id in view.peers(owner.me.id)
+    for at in range(6):
+        network.publish(f"n{IDS[at]}", "t", {"x": 1, "name": "a"})
+    network.run(5)
+    network.check()
+    assert sum(network.delivered.values()) == 6 * (3 + 19)
+
+
 CLIENTS = ("n3", "n90", "n170")
 
 

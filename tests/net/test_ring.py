@@ -115,6 +115,7 @@ def test_topics_are_stored_at_the_nodes_that_subscribe_to_them() -> None:
                 "c": [],
             }
             assert {each.broker for each in reports if each.load} <= {"a", "b"}, "nobody else stores them"
+            assert view(reports)
 
     asyncio.run(body())
 

@@ -19,6 +19,7 @@ from weft.ring.key_mapping import KeyMapping
 from weft.ring.messages import NodeRef
 from weft.ring.rendezvous import RendezvousNode, RingSettings
 from weft.ring.rendezvous_messages import RingSend
+from weft.ring.topic_attribute import TopicAttribute
 from weft.routing.table import About, Role
 from weft.sim.engine import Engine
 
@@ -45,6 +46,7 @@ class RingBroker:
             log_id,
             everything,
             lambda body: codec.decode_item(About.SUBSCRIPTIONS, body),  # type: ignore[arg-type, return-value]
+            ring.topics,
         )
 
     @property
@@ -113,7 +115,8 @@ class RingBroker:
 class BrokerRing:
     """All of them; a message takes 1 to 20 ms, and is lost if its receiver is down."""
 
-    def __init__(self, mapping: KeyMapping, names: list[str], seed: int = 0, **settings: Any) -> None:
+    def __init__(self, mapping: KeyMapping, names: list[str], seed: int = 0, topic: str = "", **settings: Any) -> None:
+        self.topics = TopicAttribute(topic)
         self.rng = np.random.default_rng(seed)
         self.engine = Engine()
         self.settings = RingSettings(mapping, confirmed=True, **settings)

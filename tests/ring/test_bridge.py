@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 from ring.broker_ring import BrokerRing
 from weft.broker.messages import Complete
+from weft.model.schema import Attribute
+from weft.model.value import Type
+from weft.ring.group_state import GroupRule
 from weft.ring.identifiers import IdSpace
 from weft.ring.intervals import Intervals
 from weft.ring.key_mapping import KeyMapping
@@ -61,6 +66,40 @@ def test_a_death_and_a_join_lose_nothing_with_replicas(seed: int) -> None:
     ring.run(30)
     got = ring.brokers["a"].got("s")
     assert sorted(map(int, got)) == list(range(1, 41)), "each once"
+
+
+def test_timestamps_cross_the_ring_and_are_placed_by_intervals() -> None:
+    year = Intervals.of_attribute(
+        Attribute("time", Type.TIMESTAMP, low=datetime(2026, 1, 1), high=datetime(2027, 1, 1)), 12
+    )
+    ring = BrokerRing(KeyMapping(IdSpace(1024), {"time": year}), NAMES)
+    ring.subscribe("a", "summer", 1, "time >= TIMESTAMP '2026-06-01' AND time < TIMESTAMP '2026-09-01'")
+    ring.run(5)
+    for number, month in enumerate((5, 6, 8, 9), 1):
+        ring.publish("c", number, {"time": datetime(2026, month, 1, tzinfo=UTC)}, b"%d" % month)
+    ring.run(5)
+    assert sorted(ring.brokers["a"].got("summer")) == [b"6", b"8"]
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_death_and_a_join_lose_nothing_with_topic_groups(seed: int) -> None:
+    rule = GroupRule(depth=2, lease=10_000_000, period=3_000_000)
+    ring = BrokerRing(MAPPING, NAMES, seed, replicas=3, groups=rule, topic="kind")
+    ring.subscribe("a", "s", 1, "kind = 'k' AND x >= 0")
+    ring.subscribe("d", "s", 1, "kind IN ('k', 'l')")
+    ring.subscribe("d", "every", 2, "x >= 0")
+    ring.run(3)
+    for number in range(1, 41):
+        if number == 10:
+            ring.kill("c")
+        if number == 20:
+            ring.add("f")
+        ring.publish("b", number, {"x": number % 100, "kind": "klm"[number % 3]}, b"%d" % number)
+        ring.run(0.1)
+    ring.run(30)
+    for name, client, wanted in (("a", "s", (0,)), ("d", "s", (0, 1)), ("d", "every", (0, 1, 2))):
+        got = sorted(map(int, ring.brokers[name].got(client)))
+        assert got == [number for number in range(1, 41) if number % 3 in wanted], (name, client)
 
 
 @pytest.mark.parametrize("victim", ["a", "b"])

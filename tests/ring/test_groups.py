@@ -286,11 +286,38 @@ def test_a_subscription_to_several_topics_is_complete_when_all_have_it() -> None
     assert sorted(e.event.attributes["x"] for _, e in network.effects if isinstance(e, Delivered)) == [1, 1, 2]
 
 
+@pytest.mark.parametrize("sharing", [Sharing.REPLICATION, Sharing.PARTITION])
+def test_a_member_shares_its_load_with_members_of_its_region_only(sharing: Sharing) -> None:
+    rule = SharingRule(sharing, nodes=3, threshold=4)
+    network = RendezvousNetwork(MAPPING, IDS, 9, groups=GroupRule(depth=1), sharing=rule)
+    members = ("n3", "n40", "n90", "n170")
+    for home in members:
+        network.subscribe(home, 1, "t", "x = 1")
+    network.run(8)
+    for number in range(2, 20):  # all in one place
+        network.subscribe("n40", number, "t", f"x = 1 AND name != 'z{number}'")
+        network.run(1)
+    sharers = {address for address, node in network.nodes.items() if node.stored.held}
+    assert sharers
+    assert sharers <= set(members)
+    view = state_of(network, "t").view
+    for owner in network.nodes.values():
+        for holder in owner.stored.shared.holders:
+            assert holder.id in view.peers(owner.me.id)
+    for at in range(6):
+        network.publish(f"n{IDS[at]}", "t", {"x": 1, "name": "a"})
+    network.run(5)
+    network.check()
+    assert sum(network.delivered.values()) == 6 * (3 + 19)
+
+
 CLIENTS = ("n3", "n90", "n170")
 
 
 def churn(seed: int, replicas: int, sharing: Sharing = Sharing.NONE) -> None:
-    """Three nodes have clients; others come and go and, with replicas, die; trees change while events flow."""
+    """Three nodes have clients that stay; others subscribe, come and go and, with replicas, die; trees change while
+    events flow.
+    """
     rule = GroupRule(depth=int(seed % 4), rotation=int(seed % 3) * 5, remap=bool(seed % 2), lease=8_000_000)
     network = RendezvousNetwork(
         MAPPING, IDS, seed, replicas=replicas, groups=rule, sharing=SharingRule(sharing, nodes=3, threshold=3)
@@ -307,8 +334,9 @@ def churn(seed: int, replicas: int, sharing: Sharing = Sharing.NONE) -> None:
             number += 1
             network.subscribe(home, number, topic, str(rng.choice(FILTERS)))
         elif choice == 3 and network.active:
-            gone = sorted(network.active)[int(rng.integers(len(network.active)))]
-            network.unsubscribe(*gone)
+            here = sorted(sub for sub in network.active if sub[0] in network.nodes)
+            if here:
+                network.unsubscribe(*here[int(rng.integers(len(here)))])
         elif choice in (4, 5):
             change = {"rotation": int(rng.integers(32))} if choice == 4 else {"depth": int(rng.integers(6))}
             network.perform(node, node.reshape(topic, network.engine.now, **change))
@@ -325,6 +353,9 @@ def churn(seed: int, replicas: int, sharing: Sharing = Sharing.NONE) -> None:
         elif choice == 8 and others and settled and replicas > 1 and quiet > 8:
             network.fail(str(rng.choice(others)))
             quiet = 0.0
+        elif choice == 9 and others and settled:  # a member that may leave or die with what it stores for others
+            number += 1
+            network.subscribe(str(rng.choice(others)), number, topic, str(rng.choice(FILTERS)))
         for _ in range(int(rng.integers(1, 4))):
             network.publish(str(rng.choice(CLIENTS)), str(rng.choice(["t", "u"])), event(rng))
             network.run(0.03)

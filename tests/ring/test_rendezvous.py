@@ -16,22 +16,26 @@ from weft.ring.chord import ChordNode
 from weft.ring.identifiers import IdSpace, Key
 from weft.ring.intervals import Intervals
 from weft.ring.key_mapping import KeyMapping, Semantics
-from weft.ring.load_sharing import Sharing, SharingRule
+from weft.ring.load_sharing import FRESH, Sharing, SharingRule
 from weft.ring.messages import Token
 from weft.ring.quiet_ring import quiet_ring
 from weft.ring.rendezvous import RendezvousNode, RingSettings
 from weft.ring.rendezvous_messages import (
+    AskLoad,
     Deliver,
     Delivered,
     Done,
     EventId,
     Handover,
+    Hold,
     JoinedRing,
     JoiningFailed,
+    LoadIs,
     Publication,
     Record,
     RingSend,
     RingSub,
+    Store,
     Subscribed,
     Unsubscribed,
     Visit,
@@ -136,6 +140,38 @@ def test_an_overloaded_node_shares_what_it_examines(sharing: Sharing) -> None:
     network.publish("n3", "t", {"x": 1, "name": "b"})
     network.run(12)
     network.check()
+
+
+def test_only_neighbours_that_are_alive_and_not_overloaded_are_asked_to_share() -> None:
+    chord = quiet_ring(SPACE, [10, 50, 90, 130, 200])[1]
+    rule = SharingRule(Sharing.PARTITION, nodes=4, threshold=2)
+    node = RendezvousNode(chord, RingSettings(MAPPING, index=ScanIndex, sharing=rule), np.random.default_rng(1))
+    asked = {e.to: e.message for e in node.tick(0) if isinstance(e, RingSend) and isinstance(e.message, AskLoad)}
+    assert set(asked) == {"n10", "n90", "n130", "n200"}, "successors and fingers"
+    by_address = {each.address: each for each in chord.neighbours()}
+    for address, load in (("n90", 3), ("n130", 2), ("n200", 0)):  # n10 does not answer
+        node.receive(by_address[address], [LoadIs(asked[address].token, by_address[address], load)], 1_000)
+
+    def store(number: int, now: int) -> list[str]:
+        record = Record(Key(30), RingSub("n90", number), "t", "TRUE")
+        effects = node.receive(by_address["n90"], [Store(Token(number), Key(30), (record,))], now)
+        return [e.to for e in effects if isinstance(e, RingSend) and isinstance(e.message, Hold)]
+
+    assert [store(1, 2_000), store(2, 2_000)] == [[], []], "it is not overloaded itself"
+    assert store(3, 2_000) == ["n200", "n130"], "the least loaded first; n90 is overloaded"
+    late = RendezvousNode(chord, RingSettings(MAPPING, index=ScanIndex, sharing=rule), np.random.default_rng(1))
+    for address in asked:
+        late.stored._neighbours.heard(by_address[address], 0, 0)
+    assert late.stored._neighbours.fit(FRESH) != []
+    assert late.stored._neighbours.fit(FRESH + 1) == [], "who has not answered for long is taken for dead"
+
+
+def test_a_node_answers_how_much_it_examines() -> None:
+    chord = quiet_ring(SPACE, [10, 50, 90])[1]
+    node = RendezvousNode(chord, RingSettings(MAPPING, index=ScanIndex), np.random.default_rng(1))
+    sender = chord.successor
+    node.receive(sender, [Store(Token(1), Key(30), (Record(Key(30), RingSub("n90", 1), "t", "TRUE"),))], 0)
+    assert node.receive(sender, [AskLoad(Token(7))], 0) == [RingSend("n90", LoadIs(Token(7), node.me, 1))]
 
 
 def test_holders_forget_what_they_hold_when_keys_move() -> None:

@@ -10,6 +10,7 @@ import resource
 from collections.abc import Callable
 from dataclasses import replace
 from math import log2
+from time import process_time
 
 import msgspec
 import numpy as np
@@ -38,6 +39,7 @@ DESIGNS = {
     "no_remap": RingDesign("busy", clusters=True, remap=False),
 }
 _GIGA = 1 << 30
+_STEP = 50_000  # subscriptions between two reports
 
 
 def run(quick: bool, progress: Callable[[str], None], size: int | None = None) -> list[Result]:
@@ -161,14 +163,22 @@ def _covering(workload: RingWorkload) -> int:
 
 
 def _large(nodes: int, subscriptions: int, progress: Callable[[str], None]) -> list[Result]:
+    def storing(done: int, of: int) -> None:
+        if done % _STEP == 0:
+            progress(f"{nodes:,} nodes, {done:,} of {of:,} subscriptions stored")
+
     progress(f"{subscriptions:,} subscriptions on {nodes:,} nodes")
+    before = process_time()
     settings = RingWorkloadSettings(
         nodes=nodes, ring=1 << 24, subscriptions=subscriptions, events=100, topics=100, schema=200, intervals=20
     )
-    seconds, outcome = timed(RingModel(ring_workload(settings, 1), RingDesign(), 1).run)
+    model = RingModel(ring_workload(settings, 1), RingDesign(), 1)
+    seconds, outcome = timed(lambda: model.run(storing=storing))
+    cpu = process_time() - before
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / _GIGA
     return [
         Result(f"large/{subscriptions}/seconds", seconds, "s", 600, "lower"),
+        Result(f"large/{subscriptions}/cpu_seconds", cpu, "s", better="lower"),
         Result(f"large/{subscriptions}/memory", memory, "GiB", 8, "lower"),
         Result(f"large/{subscriptions}/missed", outcome.missed, "matches", 0, "lower"),
         Result(

@@ -78,6 +78,9 @@ def view(reports: list[NodeReport]) -> RenderableType:
         table.add_column(name, no_wrap=True)
     for name in ("stored", "own", "published", "matched", "received"):
         table.add_column(name, justify="right")
+    grouped = any(report.topics for report in reports)
+    if grouped:
+        table.add_column("topics", justify="right")
     most = max((report.load for report in reports), default=0)
     for at, report in enumerate(reports):
         share = SPACE.distance(reports[at - 1].id, report.id) / SPACE.size if len(reports) > 1 else 1.0
@@ -87,12 +90,13 @@ def view(reports: list[NodeReport]) -> RenderableType:
             report.broker if report.joined else f"{report.broker} (joining)",
             f"{_bar(share)} {share:4.0%}",
             f"{_bar(report.load / most if most else 0)} {report.load:,}",
-            *(f"{count:,}" for count in counts),
+            *(f"{count:,}" for count in (*counts, *([len(report.topics)] if grouped else []))),
         )
     nodes = "1 node" if len(reports) == 1 else f"{len(reports)} nodes, in the order of the circle"
     note = (
         "share: of all identifiers; matches: subscriptions that the node matches for others; stored: with copies; own: "
         "of its clients; matched: events that came to be matched"
+        + ("; topics: groups that it is a member of" if grouped else "")
     )
     return Group(nodes, table, f"[dim]{note}[/dim]")
 

@@ -2,6 +2,7 @@
 
 from weft.ring.chord import ChordNode
 from weft.ring.group_placement import GroupView
+from weft.ring.group_state import GroupRule
 from weft.ring.group_tree import GroupTree
 from weft.ring.identifiers import IdSpace, Key
 from weft.ring.intervals import Intervals
@@ -9,10 +10,12 @@ from weft.ring.key_mapping import KeyMapping, Selection, Semantics
 from weft.ring.load_sharing import Sharing, SharingRule
 from weft.ring.quiet_ring import quiet_ring
 from weft.ring.rendezvous import RendezvousNode, RingSettings
+from weft.ring.topic_attribute import TopicAttribute
 from weft.ring.topics import SuperTopics, TopicTree
 
 __all__ = [
     "ChordNode",
+    "GroupRule",
     "GroupTree",
     "GroupView",
     "IdSpace",
@@ -26,6 +29,7 @@ __all__ = [
     "Sharing",
     "SharingRule",
     "SuperTopics",
+    "TopicAttribute",
     "TopicTree",
     "quiet_ring",
 ]

@@ -191,7 +191,7 @@ class GroupRoots:
         """Time passes: changes go on, silent members are dropped, and the rotation is reconsidered."""
         effects: list[RingEffect] = []
         for topic, state in list(self.states.items()):
-            if not self._serves(topic):
+            if not self._node.keys.serves(state.tree.start):
                 self._refreshed.pop(topic, None)
                 self._due.pop(topic, None)
                 continue

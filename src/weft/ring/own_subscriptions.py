@@ -4,6 +4,7 @@ subscription once; it is answered when the application has it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -49,6 +50,7 @@ class OwnSubscriptions:
     def __init__(self, node: RendezvousNode, settings: RingSettings, rng: np.random.Generator) -> None:
         self._node, self._settings, self._rng = node, settings, rng
         self._subscriptions: dict[int, _Subscription] = {}
+        self._topics: Counter[str] = Counter()  # of subscriptions
         self._removing: set[int] = set()
         self._seen: dict[EventId, set[int]] = {}
         self._unconfirmed: dict[EventId, list[tuple[Address, Token]]] = {}
@@ -59,7 +61,7 @@ class OwnSubscriptions:
 
     def uses(self, topic: str) -> bool:
         """Whether there is a subscription to a leaf topic."""
-        return any(topic == interest.topic for interest in self.interests())
+        return self._topics[topic] > 0
 
     def subscribe(
         self, number: int, topics: Sequence[str], filter: Filter | str, now: int, meeting: Meeting
@@ -76,6 +78,7 @@ class OwnSubscriptions:
             cells = self._settings.mapping.of_subscription(topic, form, self._rng, meeting)
             interests.append(Interest(sub, topic, text, meeting, tuple(sorted(cells))))
         self._subscriptions[number] = _Subscription(tuple(interests), now + (self._settings.reissue or 0))
+        self._topics.update(topics)
         return self._store(number, now, told=True)
 
     def _store(self, number: int, now: int, *, told: bool) -> list[RingEffect]:
@@ -100,6 +103,10 @@ class OwnSubscriptions:
         gone = self._subscriptions.pop(number, None)
         if gone is None:
             raise LocalProtocolError(f"there is no subscription {number}")
+        for interest in gone.interests:
+            self._topics[interest.topic] -= 1
+            if not self._topics[interest.topic]:
+                del self._topics[interest.topic]
 
         def removed(_: bool, now: int) -> list[RingEffect]:
             self._node.end()

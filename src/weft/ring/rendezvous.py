@@ -381,7 +381,7 @@ class RendezvousNode:
                 self.stored.release(sender, message)
                 return answer(True, now)
             case AskLoad(token):
-                return [RingSend(sender.address, LoadIs(token, self.me, self.stored.load))]
+                return [RingSend(sender.address, LoadIs(token, self.me, self.stored.known_load(now)))]
             case Examine():
                 return self.stored.examine_for(sender, message, now, answer)
         raise AssertionError(message)

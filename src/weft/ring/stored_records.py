@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from weft.ring.chord import PERIOD
 from weft.ring.identifiers import Key
 from weft.ring.load_sharing import EXCHANGE, NeighbourLoads, SharedLoad, Sharing
 from weft.ring.messages import Address, NodeRef
@@ -45,6 +46,7 @@ class StoredRecords:
         self.held: dict[Address, tuple[int, RecordStore]] = {}  # by owner: its epoch, and its records
         self._renewed: dict[tuple[Key, RingSub], int] = {}
         self._neighbours = NeighbourLoads(settings.sharing.threshold)
+        self._known_load: tuple[int | None, int] = (None, 0)
         self._asked_at: int | None = None  # when neighbours were asked for their load
 
     def _new_store(self) -> RecordStore:
@@ -56,6 +58,14 @@ class StoredRecords:
         """How many records it examines itself, for its own keys and for others."""
         own = sum(self._node.keys.serves(record.key) for record in self.records) - len(self.shared.away)
         return own + sum(len(records) for _, records in self.held.values())
+
+    def known_load(self, now: int) -> int:
+        """The load of a moment ago: all neighbours ask for it."""
+        since, load = self._known_load
+        if since is None or now - since >= PERIOD:
+            load = self.load
+            self._known_load = now, load
+        return load
 
     @property
     def overloaded(self) -> bool:

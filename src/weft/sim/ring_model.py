@@ -29,7 +29,7 @@ from weft.sim.ring_design import ENVIRONMENTS, HOP, RingDesign, RingOutcome
 from weft.sim.ring_routes import RingRoutes
 from weft.sim.ring_workload import DOMAIN, RingWorkload
 
-Progress = Callable[[int, int], None]  # events done, of how many
+Progress = Callable[[int, int], None]  # how many are done, of how many
 
 
 @dataclass(slots=True)
@@ -58,12 +58,15 @@ class RingModel:
         self._turns: dict[int, int] = defaultdict(int)
         self._views: dict[int, GroupView] = {}
 
-    def run(self, progress: Progress | None = None) -> RingOutcome:
-        """Simulate everything."""
+    def run(self, progress: Progress | None = None, storing: Progress | None = None) -> RingOutcome:
+        """Simulate everything; `progress` is told of events, `storing` of subscriptions."""
         if self.design.clusters:
             self._register()
-        for row in range(len(self.workload.topics)):
+        count = len(self.workload.topics)
+        for row in range(count):
             self._store(row)
+            if storing is not None:
+                storing(row + 1, count)
         self._publish(progress)
         out = self.outcome
         out.events = len(self.workload.event_topics)

@@ -67,7 +67,8 @@ class RingWorkload:
         values = self.values[event]
         rows = np.flatnonzero(self.topics == self.event_topics[event])
         low, high = self.low[rows], self.high[rows]
-        return rows[((low < 0) | ((low <= values) & (values <= high))).all(axis=1)]
+        matched: NDArray[np.int64] = rows[((low < 0) | ((low <= values) & (values <= high))).all(axis=1)]
+        return matched
 
 
 def ring_workload(settings: RingWorkloadSettings, seed: int) -> RingWorkload:

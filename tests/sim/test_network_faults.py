@@ -49,7 +49,6 @@ OCCUR = {
     "core: link duplicates",
     "core: links refused",
     "core: links taken over",
-    "core: requests put off",
     "promise: withdrawn",
     "promise: renewed",
 }

@@ -14,6 +14,7 @@ The driver (a node on a network, or a simulation) does the following, all in one
 - `SetTimer(at)`: it calls `tick` when the monotonic clock is past `at`. Only the last timer counts. A timer in the past
   means that there is more to do: `tick` at once, after what has arrived.
 - `Send`, `Close`: it sends and closes. `closed` need not be called after a `Close`, but may be.
+- A client may ask for more than is done in one call: while `is_behind`, the driver should read nothing more from it.
 
 Links to neighbouring brokers:
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from broker.harness import Broker, deliveries
-from weft.broker.core import REQUESTS
 from weft.broker.effects import ConnectionId
 from weft.broker.limits import ClientLimits
 from weft.broker.messages import (
@@ -31,6 +30,7 @@ from weft.broker.rules import Rights, Rules
 from weft.log.base import Offset
 
 ONE, TWO = SubNumber(1), SubNumber(2)
+REQUESTS = ClientLimits().changes
 
 
 def event(sequence: int, x: int = 1) -> Publish:

@@ -51,6 +51,37 @@ def test_what_was_confirmed_is_there_after_a_restart(tmp_path):
     run(read())
 
 
+def test_while_many_requests_of_a_client_are_handled_others_are_served():
+    async def body():
+        async with a_node() as node:
+            eager = await connect(node.addresses[0])
+            other = await connect(node.addresses[0])
+            eager.send(*(Subscribe(n, f"x = {n}") for n in range(1000)), Ping(7))
+            await eager.get(Accepted)
+            other.send(Ping(8))
+            await other.get(Pong)
+            assert node.core.status().subscriptions < 1000, "the requests of the first are not finished"
+            assert (await eager.get(Pong)).token == 7
+            assert [each.number for each in eager.all(Accepted)] == [*range(1000)]
+            eager.send(Ping(9))  # it is read again
+            assert (await eager.get(Pong, 2)).token == 9
+
+    run(body())
+
+
+def test_requests_that_have_arrived_are_granted_before_a_node_stops():
+    async def body():
+        async with a_node() as node:
+            wire = await connect(node.addresses[0], Hello(session="alerts"))
+            wire.send(*(Subscribe(n, f"x = {n}") for n in range(300)))
+            await wire.get(Accepted)
+            await node.stop()
+            await wire.gone()
+            assert len(wire.all(Accepted)) == 300
+
+    run(body())
+
+
 def test_a_unix_socket_serves_as_well(tmp_path):
     async def body():
         async with a_node() as node:

@@ -91,13 +91,23 @@ def test_a_network_of_label_sets_is_retuned_while_it_runs() -> None:
     assert found.counts["op: re-tuned"]
 
 
+@pytest.mark.parametrize("advertised", [False, True])
 @pytest.mark.parametrize("model", MODELS)
-def test_links_carry_what_tables_exchange(model: str) -> None:
-    shape = draw_shape(Random(5), clients=4, brokers=4, model=model, advertised=False)
+def test_links_carry_what_tables_exchange(model: str, advertised: bool) -> None:
+    shape = draw_shape(Random(5), clients=4, brokers=4, model=model, advertised=advertised)
     over_links, alone = compare_traffic(5, shape)
     assert over_links == alone
     assert alone.events
-    assert bool(alone.added) == (model != "flooding")
+    assert bool(alone.added) == (advertised or model != "flooding")
+
+
+def test_other_tables_would_exchange_something_else() -> None:
+    shape = draw_shape(Random(5), clients=4, brokers=4, model="covering", advertised=False)
+    covering, alone = compare_traffic(5, shape)
+    simple, _ = compare_traffic(5, shape._replace(model="simple"))
+    assert simple.added > covering.added == alone.added
+    flooding, _ = compare_traffic(5, shape._replace(model="flooding"))
+    assert flooding.events > covering.events == alone.events
 
 
 def test_a_choice_changes_no_other_draw() -> None:

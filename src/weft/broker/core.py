@@ -14,6 +14,7 @@ The driver (a node on a network, or a simulation) does the following, all in one
 - `SetTimer(at)`: it calls `tick` when the monotonic clock is past `at`. Only the last timer counts. A timer in the past
   means that there is more to do: `tick` at once, after what has arrived.
 - `Send`, `Close`: it sends and closes. `closed` need not be called after a `Close`, but may be.
+- A client may ask for more than is done in one call: while `is_behind`, the driver should read nothing more from it.
 
 Links to neighbouring brokers:
 
@@ -75,7 +76,6 @@ from weft.log.base import Log, MoveFloor, Offset, SessionId, State
 from weft.model.schema import Schema
 from weft.routing.table import Link, RoutingTable
 
-REQUESTS = 16  # changes of subscriptions that one call makes for a client: each takes some tenths of a millisecond
 CHANGES = frozenset({Subscribe, Replace, Unsubscribe, Advertise, Unadvertise})
 _FULL = 1_000_000  # microseconds after which floors are stored again when the log was full
 
@@ -258,9 +258,10 @@ class Core(LinkCalls):
             self._handle(known, messages, now)
         return self._finish(now)
 
-    def _handle(self, known: Connection, messages: Sequence[IncomingMessage], now: Now, most: int = REQUESTS) -> None:
+    def _handle(self, known: Connection, messages: Sequence[IncomingMessage], now: Now, most: int = 0) -> None:
         """Handle messages in order, up to so many changes of subscriptions; the rest is handled in later turns."""
         at, size, connection = 0, len(messages), known.id
+        most = most or self._state.limits.changes
         while at < size and connection in self._state.connections:
             message = messages[at]
             if type(message) in CHANGES:
@@ -268,6 +269,7 @@ class Core(LinkCalls):
                 if most < 0:
                     known.backlog = [*messages[at:]]
                     self._backlogged[known] = None
+                    self._state.counts["requests put off"] += 1
                     return
             if type(message) is Publish and known.session is not None:
                 first = at

@@ -253,7 +253,7 @@ class RoutingTable(Protocol):
     def reasons(self, event: AnyEvent, link: Link, most: int) -> list[Item]:
         """Items because of which a neighbour wants an event, `most` at most; none where nobody tells any.
 
-        Cost: that of `route`, and O(heard), some ten nanoseconds each.
+        Cost: that of `route`, and O(heard): 60 to 90 ns for a filter or a range, and 1 us for a label set.
         """
         ...
 

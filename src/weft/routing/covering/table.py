@@ -51,7 +51,7 @@ class CoveredTable(FilterTable[K, CoverNode]):
     def keep(self, new: _New | Held) -> CoverNode:
         """The node of the filter, which equal filters share."""
         if isinstance(new, Held):
-            extent = self.covers.extents.of(new.item)
+            extent = self.covers.extents.of(new.item, new.form)
             assert extent is not None
             return self.covers.node(new.item, extent)
         return self.covers.node(*new)

@@ -51,6 +51,7 @@ class BrokerProcess:
         self._closing: dict[ConnectionId, Callable[[], None]] = {}
         self._peers: dict[ConnectionId, str] = {}  # of connections to other brokers, as they call themselves
         self.resyncing: set[ConnectionId] = set()  # whose other end has not yet told all
+        self.resynced: set[str] = set()  # neighbours that have told all at some time since they were attached
         self.hellos: list[LinkHello] = []  # that this broker has ever said to others
         self._readers: dict[ConnectionId, MessageReader[ClientMessage | LinkMessage]] = {}
         self._full: set[ConnectionId] = set()
@@ -114,6 +115,7 @@ class BrokerProcess:
     def attach(self, peer: str, role: Role) -> None:
         """Configure a neighbour; a process that is down does so when it starts."""
         self.neighbours[peer] = role
+        self.resynced.discard(peer)
         self._match_neighbours()
 
     def detach(self, peer: str) -> None:
@@ -246,6 +248,7 @@ class BrokerProcess:
                 self._trace.count("link: items dropped", len(message.drop))
                 if message.resynced:
                     self.resyncing.discard(connection)
+                    self.resynced.add(self._peers[connection])
             case LinkEvents(events):
                 self._trace.count("link: events", len(events))
         if connection in self._peers and not isinstance(message, LinkPing | LinkDigest):

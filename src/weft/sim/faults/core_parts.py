@@ -82,4 +82,5 @@ def draw_link_limits(rng: Random, limits: ClientLimits) -> ClientLimits:
         digests=rng.choice((1, 6)),
         audit=rng.choice((1, 4)),
         slice=rng.choice((1, 8)),
+        changes=rng.choice((1, 8)),
     )

@@ -160,10 +160,10 @@ class NetworkOracle:
 
     def _keeps(self, hop: Hop) -> bool:
         """Whether a broker keeps all events for a new neighbour: from when it has stored that it is one, as long as it
-        does not know what that one wants.
+        cannot know what that one wants.
         """
         broker = self._brokers[hop.broker]
-        if self._advertised or broker.core is None or broker.commits.busy or broker.is_warm(hop.next):
+        if self._advertised or broker.core is None or broker.commits.busy or hop.next in broker.resynced:
             return False
         return any(row.peer == hop.next for row in broker.log.restore().links.values())
 

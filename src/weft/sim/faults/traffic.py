@@ -17,9 +17,11 @@ import numpy as np
 from weft.broker.core import Core
 from weft.broker.messages import QueueNumber, SubNumber, Subscribe
 from weft.index.base import SubId
+from weft.language.ast import Filter
+from weft.language.meaning import matches
 from weft.language.text import parse
 from weft.routing.overlay import BrokerId, Overlay
-from weft.routing.table import About
+from weft.routing.table import About, ClientId
 from weft.sim.faults.client_steps import FILTERS, draw_event
 from weft.sim.faults.core_parts import CoreParts, plain_core
 from weft.sim.faults.healing import unfinished
@@ -51,10 +53,27 @@ class _Request(NamedTuple):
     event: dict[str, object]
 
 
+Promises = dict[int, dict[int, Filter]]  # advertisements, by client and number
+
+
 def compare_traffic(seed: int, shape: Shape, clients: int = 4, requests: int = 30) -> tuple[LinkTraffic, LinkTraffic]:
-    """What brokers sent each other, and what tables alone would have."""
-    asked = list(_requests(Random(seed), clients, requests))
-    return _brokers(seed, shape, clients, asked), _tables(seed, shape, clients, asked)
+    """What brokers sent each other, and what tables alone would have.
+
+    With advertisements, clients make them first, as in any run, and publish only what lies within them.
+    """
+    world = World(Plan(seed, clients, frozenset(), (), shape), _calm_core)
+    _settle(world)
+    adverts = {
+        at: {number: advert.filter for number, advert in client.state.adverts.items()}
+        for at, client in enumerate(world.clients)
+    }
+    asked = [each for each in _requests(Random(seed), clients, requests) if not shape.advertised or _may(each, adverts)]
+    return _brokers(world, asked), _tables(seed, shape, clients, asked, adverts)
+
+
+def _may(request: _Request, adverts: Promises) -> bool:
+    promised = adverts[request.client].values()
+    return request.what != "publish" or any(matches(each, request.event) for each in promised)  # type: ignore[arg-type]
 
 
 def _requests(rng: Random, clients: int, many: int) -> Iterator[_Request]:
@@ -73,9 +92,7 @@ def _requests(rng: Random, clients: int, many: int) -> Iterator[_Request]:
         yield _Request(what, client, about, wanted, event)
 
 
-def _brokers(seed: int, shape: Shape, clients: int, asked: list[_Request]) -> LinkTraffic:
-    world = World(Plan(seed, clients, frozenset(), (), shape), _calm_core)
-    _settle(world)
+def _brokers(world: World, asked: list[_Request]) -> LinkTraffic:
     for at, (what, client, number, wanted, event) in enumerate(asked):
         to = world.clients[client]
         match what:
@@ -109,13 +126,17 @@ def _settle(world: World) -> None:
     require(False, f"something is not done: {unfinished(world)}")
 
 
-def _tables(seed: int, shape: Shape, clients: int, asked: list[_Request]) -> LinkTraffic:
+def _tables(seed: int, shape: Shape, clients: int, asked: list[_Request], adverts: Promises) -> LinkTraffic:
     names = [BrokerId(name) for name in shape.names]
     overlay = Overlay(names, shape.make_table, np.random.default_rng(seed))
     for near, far, role in shape.links:
         overlay.attach(names[near], names[far], CONVERSE[role])
     overlay.settle()
     homes = [names[shape.homes[client % len(shape.homes)]] for client in range(clients)]
+    for client, promised in adverts.items():
+        for number, promise in promised.items():
+            overlay.advertise(homes[client], SubId(number), promise, ClientId(str(client)))
+            overlay.settle()
     for what, client, number, wanted, event in asked:
         home, sub = homes[client], SubId(number)
         match what:
@@ -126,7 +147,7 @@ def _tables(seed: int, shape: Shape, clients: int, asked: list[_Request]) -> Lin
             case "unsubscribe":
                 overlay.unsubscribe(home, sub)
             case _:
-                overlay.publish(home, event)
+                overlay.publish(home, event, ClientId(str(client)))
         overlay.settle()
     counters = overlay.counters
     added, dropped = (sum(per[about] for about in About) for per in (counters.items_added, counters.items_dropped))

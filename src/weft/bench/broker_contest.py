@@ -26,6 +26,7 @@ from weft.bench.report import Result
 from weft.errors import RemoteProtocolError
 
 _PAUSE = 0.3  # seconds between two measurements, in which brokers finish what they do by themselves
+DECODED = 10_000  # subscriptions up to which consumers that look at every event are measured
 _FAILURES = (OSError, RemoteProtocolError)  # of a peer
 
 Note = Callable[[str], None]
@@ -125,7 +126,7 @@ def contests(quick: bool) -> list[Contest]:
     return [
         Contest("nats_by_subscription", "nats", "loose", {10_000: 8}, by_subscription),
         Contest("nats_by_symbol", "nats", "loose", {10_000: 0.4}, by_symbol),
-        Contest("nats_by_symbol_with_consumers", "nats", "decoding", {10_000: 2}, filtering),
+        Contest("nats_by_symbol_with_consumers", "nats", "decoding", {10_000: 2}, filtering, DECODED),
         Contest(
             "mosquitto", "mosquitto", "loose", {10_000: 1.3}, lambda p, w: mosquitto_load(p, w, few(w, 10_000, 1_000))
         ),

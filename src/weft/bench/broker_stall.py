@@ -25,8 +25,8 @@ _LARGE = b"x" * 4_000  # payloads that fill the buffers of a consumer that does 
 _RATE = 3_000.0  # events a second: both brokers and the load keep up with it
 
 _LIMITS = ClientLimits()
-# of a queue that is not durable: what it holds, and what waits to be written; a durable one has less
-_BOUND = (_LIMITS.held_bytes + (2 << 20)) / (1 << 20)  # MiB
+# of a queue that is not durable: the events that it may hold, and half as much for what is around them in memory
+_BOUND = 1.5 * _LIMITS.held_bytes / (1 << 20)  # MiB
 
 
 async def stalled(

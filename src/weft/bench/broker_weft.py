@@ -177,6 +177,7 @@ class WeftLoad:
         self.durable, self.connections = durable, connections
         self.consumers: list[Wire] = []
         self.sequence = 0
+        self._opened: list[Wire] = []
 
     async def open(
         self,
@@ -191,6 +192,7 @@ class WeftLoad:
         for number in range(self.connections):
             reader = DecodingReader() if decoding else WeftReader(acking=self.durable)
             wire = await open_wire(consume.host, consume.port, reader)
+            self._opened.append(wire)
             self.consumers.append(wire)
             name = f"consumer-{number}" if self.durable else ""
             mine = [
@@ -202,6 +204,7 @@ class WeftLoad:
         self.reader = WeftReader()
         publish = publish or consume
         self.publisher = await open_wire(publish.host, publish.port, self.reader)
+        self._opened.append(self.publisher)
         self.publisher.transport.write(encode([Hello(session="publisher" if self.durable else "")]))
         await self.publisher.until(lambda: self.reader.welcome)
 
@@ -231,8 +234,8 @@ class WeftLoad:
         return sum(wire.reader.matches for wire in self.consumers if isinstance(wire.reader, DecodingReader))
 
     def close(self) -> None:
-        """Cut every connection."""
-        for wire in [*self.consumers, self.publisher]:
+        """Cut every connection, however far it has come."""
+        for wire in self._opened:
             wire.transport.abort()
 
 

@@ -66,13 +66,12 @@ def encode(messages: Iterable[ClientMessage | BrokerMessage | LinkMessage], most
 
     Raises LocalProtocolError for a message that fits no frame.
     """
-    bodies: list[bytes] = []
-    for message in messages:
-        body = _encode(message)
-        if len(body) > most and type(message) is Deliver:
-            bodies += _split(message, most)
-        else:
-            bodies.append(body)
+    messages = [*messages]
+    bodies = [*map(_encode, messages)]
+    if max(map(len, bodies), default=0) > most:
+        pairs, bodies = zip(messages, bodies, strict=True), []
+        for message, body in pairs:
+            bodies += _split(message, most) if len(body) > most and type(message) is Deliver else [body]
     return joined(bodies, most)
 
 

@@ -7,6 +7,8 @@ events at a time, as long as its window has room.
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 from msgspec import Raw
 
 from weft.broker.admission import read_head
@@ -53,26 +55,24 @@ class Delivery:
 
     def _live(self, queue: Queue, batch: EventBatch, low: int, high: int, now: Now) -> None:
         """The frames of a batch for a queue that has everything before them."""
-        flight = queue.flights[0]
-        if (
-            queue.share
-            or batch.expires is not None
-            or batch.first < queue.changed
-            or batch.first < queue.recheck
-            or self._state.connections[flight.connection].paused
-        ):
+        if queue.share or not _is_plain(queue, batch) or self._is_paused(queue.flights[0]):
             queue.live, queue.cursor = False, batch.first
             self.pump(queue, now)
             return
+        sent = self._send_frames(queue.flights[0], batch, low, high)
+        if sent < high - low:
+            queue.live, queue.cursor = False, Offset(batch.first + batch.frames.events[low + sent])
+
+    def _send_frames(self, flight: Flight, batch: EventBatch, low: int, high: int) -> int:
+        """Send frames of a plain batch for the first time, as far as there is room. Returns how many."""
         frames, first, at = batch.frames, batch.first, batch.at
         events = frames.events[low:high]
         sizes = [batch.sizes[event] for event in events]
         room = flight.room_for(sizes)
         if room < len(events):
-            queue.live, queue.cursor = False, Offset(first + events[room])
             del events[room:], sizes[room:]
             if not events:
-                return
+                return 0
         number, starts, packed = flight.queue_number, frames.starts, frames.packed
         heads, payloads = batch.heads, batch.payloads
         self._state.out.send_all(
@@ -91,6 +91,7 @@ class Delivery:
             ],
         )
         flight.add([first + event for event in events], sizes)
+        return len(events)
 
     def loose(self, batch: EventBatch, now: Now) -> None:
         """Events that are not durable: to whoever has room, at most once."""
@@ -156,11 +157,39 @@ class Delivery:
                 if queue.cursor < state.log_first:
                     self.lose(queue, state.log_first)
                     continue
+                looked_at = self._send_recent(queue, budget)
+                if looked_at:
+                    budget -= looked_at
+                    continue
                 entries, after = self.reader.read(queue, state.end, room, budget)
                 budget -= len(entries) + 1
                 self._send_new(queue, entries, after)
             budget -= self.reader.read_from_log - before
         self.arm(queue, now)
+
+    def _send_recent(self, queue: Queue, budget: int) -> int:
+        """Go on with batches of the tail, whole ones, where nothing about the queue or its events is special.
+
+        Returns how much was done, up to about the budget; 0 if the next event has to be read and looked at.
+        """
+        tail, flight = self._state.tail, queue.flights[0]
+        if queue.share or queue.skip or queue.cursor < max(tail.first, queue.replay_until, queue.again_below):
+            return 0
+        looked_at = 0
+        for batch in tail.since(queue.cursor):
+            if looked_at >= budget or not _is_plain(queue, batch):
+                break
+            looked_at += 1
+            low, high = batch.frames.segments.get(queue, (0, 0))
+            if batch.first < queue.cursor:
+                low = bisect_left(batch.frames.events, queue.cursor - batch.first, low, high)
+            sent = self._send_frames(flight, batch, low, high)
+            looked_at += sent
+            if sent < high - low:
+                queue.advance(Offset(batch.first + batch.frames.events[low + sent]))
+                break
+            queue.advance(batch.end)
+        return looked_at
 
     def _room(self, queue: Queue) -> int:
         """How many more events the consumers of a queue may be sent."""
@@ -321,6 +350,11 @@ class Delivery:
             if flight.told_gap < queue.gap[1]:
                 flight.told_gap = queue.gap[1]
                 self._state.out.send(flight.connection, Gap(flight.queue_number, *queue.gap))
+
+
+def _is_plain(queue: Queue, batch: EventBatch) -> bool:
+    """Whether every event of a batch goes to a queue as it was matched: it cannot expire, and is wanted and allowed."""
+    return batch.expires is None and batch.first >= queue.changed and batch.first >= queue.recheck
 
 
 def _deliveries(  # noqa: PLR0913, PLR0917 - a part of a batch

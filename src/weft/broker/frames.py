@@ -71,9 +71,12 @@ def joined(bodies: Iterable[bytes], most: int = MAX_FRAME) -> bytes:
     >>> joined([b"hi", b"!"])
     b'\\x00\\x00\\x00\\x02hi\\x00\\x00\\x00\\x01!'
     """
-    parts: list[bytes] = []
-    for body in bodies:
-        if len(body) > most:
-            raise LocalProtocolError(f"a frame of {len(body):,} bytes is longer than {most:,}")
-        parts += (_LENGTH.pack(len(body)), body)
+    bodies = [*bodies]
+    sizes = [*map(len, bodies)]
+    longest = max(sizes, default=0)
+    if longest > most:
+        raise LocalProtocolError(f"a frame of {longest:,} bytes is longer than {most:,}")
+    parts = [b""] * (2 * len(bodies))
+    parts[::2] = map(_LENGTH.pack, sizes)
+    parts[1::2] = bodies
     return b"".join(parts)

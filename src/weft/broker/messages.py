@@ -52,7 +52,7 @@ def pack(numbers: Sequence[int]) -> bytes:
 
 def unpack(packed: bytes) -> list[SubNumber]:
     """The numbers of subscriptions; bytes at the end that are no whole number are left out."""
-    return [SubNumber(number) for (number,) in struct.iter_unpack("<I", packed[: len(packed) & ~3])]
+    return [*struct.unpack(f"<{len(packed) >> 2}I", packed[: len(packed) & ~3])]
 
 
 # -- from a client --------------------------------------------------------------------------------

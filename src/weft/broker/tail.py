@@ -155,8 +155,10 @@ class Tail:
 
     def since(self, cursor: Offset) -> Iterator[EventBatch]:
         """The batches with events from an offset on."""
-        start = max(self._gone, bisect_right(self._batches, cursor, self._gone, key=_first) - 1)
-        return (batch for batch in self._batches[start:] if batch.end > cursor)
+        batches = self._batches
+        start = max(self._gone, bisect_right(batches, cursor, self._gone, key=_first) - 1)
+        places = range(start, len(batches))
+        return (batch for place in places if (batch := batches[place]).end > cursor)
 
     def find(self, queue: Any, offset: Offset) -> Entry | None:
         """One event of a queue; None if none of its members wants it any more."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 
 import msgspec
@@ -102,5 +103,6 @@ async def open_status(
     except TimeoutError:
         raise OptionError(f"{address} does not answer; is a broker listening there?") from None
     except OSError as error:
-        raise OptionError(f"{address} cannot be reached: {error.strerror or error}; is a broker running?") from error
+        reason = os.strerror(error.errno) if isinstance(error.errno, int) and error.errno > 0 else error
+        raise OptionError(f"no broker at {address}: {reason}; start one with `weft serve`") from error
     return client

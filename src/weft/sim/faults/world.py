@@ -111,11 +111,14 @@ class World:
         if credentials.decode() not in PRINCIPALS:
             raise AccessError("nobody has such credentials")
         login = self.plan.terms.login
-        return Identity(credentials.decode(), self.brokers[0].now.utc + login if login else NEVER)
+        until = self.brokers[0].now.utc + login if login else NEVER
+        return Identity(credentials.decode(), until, f"key of {credentials.decode()}")
 
     def _clients(self, rng: Random) -> list[SimClient]:
         homes = [self.brokers[home] for home in self.plan.shape.homes]
-        shared = {home.name: home.oracle.view() for home in homes}  # what all consumers of a shared name have seen
+        owners = PRINCIPALS if self.plan.terms.guarded else ("",)
+        # what all consumers of a shared name have seen
+        shared = {(home.name, owner): home.oracle.view() for home in homes for owner in owners}
         clients = []
         for number in range(self.plan.clients):
             home = homes[number % len(homes)]
@@ -123,7 +126,7 @@ class World:
             principal = PRINCIPALS[number % len(PRINCIPALS)] if self.plan.terms.guarded else ""
             terms = ClientTerms(self.book, self.plan.terms, self.limits, principal)
             clients.append(SimClient(f"client{number}", home, self.engine, draws, self.trace, terms))
-            clients[-1].requests.shares[SHARE] = shared[home.name]
+            clients[-1].requests.shares[SHARE] = shared[home.name, principal]
         if self.plan.shape.advertised:
             for client in clients:  # most publishers say at once what they will publish
                 self.numbers += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -12,7 +12,7 @@ from weft.broker.messages import QueueNumber, SubNumber, Subscribe
 from weft.language.meaning import matches
 from weft.log.base import Offset
 from weft.sim.faults.client import SimClient
-from weft.sim.faults.consumer import SHARE, SHARED
+from weft.sim.faults.consumer import SHARE, SHARED, SHARED_QUEUE
 
 if TYPE_CHECKING:
     from weft.sim.faults.broker_process import BrokerProcess
@@ -101,7 +101,7 @@ def subscribe_unordered(act: Act) -> None:
 def subscribe_shared(act: Act) -> None:
     """A seat among competing consumers."""
     if SHARED not in act.client.state.subs and not act.client.anonymous:
-        act.client.requests.subscribe(Subscribe(SHARED, FILTERS[1], QueueNumber(SHARED), share=SHARE))
+        act.client.requests.subscribe(Subscribe(SHARED, FILTERS[1], SHARED_QUEUE, share=SHARE))
 
 
 def subscribe_since(act: Act) -> None:
@@ -113,7 +113,7 @@ def subscribe_since(act: Act) -> None:
     wanted = Subscribe(SubNumber(number), draw_filter(act), QueueNumber(number), since=first)
     if not act.world.trunks and act.rng.random() < 0.6:
         past = act.rng.choice([event.at for event in oracle.history.values()] or [1])
-        since = {
+        since: dict[str, dict[str, Any]] = {
             "begin": {"since": 0},
             "future": {"since": oracle.next + 5},
             "event": {"since": None, "since_time": past},
@@ -174,12 +174,14 @@ def refuse_deliveries(act: Act) -> None:
 def dead_letters(act: Act) -> None:
     """A client looks after its dead letters."""
     queues = sorted(act.client.state.queues)
+    if not act.world.trunks:  # where there may be any
+        queues = [queue for queue in queues if act.client.state.queues[queue].refused] or queues
     if queues:
         act.client.consumer.look_for_dead(act.rng.choice(queues), act.rng.choice(("list", "retry", "drop")))
     if act.world.trunks or act.rng.random() < 0.7:
         return
     other = act.rng.choice([each for each in act.world.clients if each.principal == act.client.principal])
-    theirs = sorted(queue for queue in other.state.queues if queue and queue != SHARED)
+    theirs = sorted(queue for queue in other.state.queues if queue and queue != SHARED_QUEUE)
     if theirs and other is not act.client and not other.anonymous:
         act.client.consumer.look_for_dead(act.rng.choice(theirs), act.rng.choice(("list", "retry", "drop")), other)
 

@@ -248,7 +248,7 @@ class Requests:
         shared = {share.number for share in self._shares}
         for number in [number for number in state.subs if number not in shared]:
             del state.subs[number]
-        for queue in [queue for queue in state.queues if queue not in shared]:
+        for queue in [queue for queue in state.queues if SubNumber(queue) not in shared]:
             del state.queues[queue]
         state.adverts.clear()
         state.asked.clear()

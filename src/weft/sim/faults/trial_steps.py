@@ -21,7 +21,7 @@ from weft.broker.messages import (
 )
 from weft.log.base import Offset
 from weft.sim.faults.client_steps import Act, draw_event, draw_filter, new_number, new_uid
-from weft.sim.faults.consumer import SHARE, SHARED
+from weft.sim.faults.consumer import SHARE, SHARED, SHARED_QUEUE
 
 _LONG_FILTER = "x IN (1" + ", 2" * 60 + ")"  # longer than 100 bytes
 
@@ -72,10 +72,12 @@ def subscribe_badly(act: Act) -> None:
     for there in [sub for sub in state.subs.values() if sub.stays and not act.client.requests.is_asked(sub.number)]:
         queue = there.queue
         trials.append((Subscribe(there.number, "TRUE", own), "exists"))
-        trials.append((Subscribe(number, "TRUE", queue, since=Offset(1)), "queue" if queue == SHARED else "since"))
+        trials.append(
+            (Subscribe(number, "TRUE", queue, since=Offset(1)), "queue" if queue == SHARED_QUEUE else "since")
+        )
         trials.append((Subscribe(number, "TRUE", queue, share="others"), "queue"))
         trials.append((Subscribe(number, "TRUE", queue, durable=False), "queue"))
-        if queue == SHARED:
+        if queue == SHARED_QUEUE:
             trials.append((Subscribe(number, "TRUE", own, share=SHARE), "filter"))
     asked, code = act.rng.choice(trials)
     _try(act, asked, "subscribe", asked.number, code)

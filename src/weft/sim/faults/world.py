@@ -18,11 +18,12 @@ from weft.sim.faults.client_state import ClientTerms
 from weft.sim.faults.client_steps import FILTERS, Act
 from weft.sim.faults.consumer import SHARE
 from weft.sim.faults.core_parts import CoreParts, MakeWorldCore, draw_limits, draw_link_limits, plain_core
-from weft.sim.faults.final_laws import check_rate, check_rows
+from weft.sim.faults.final_laws import check_rows
 from weft.sim.faults.healing import mend, unfinished
 from weft.sim.faults.network_oracle import NetworkOracle
 from weft.sim.faults.oracle import Oracle
 from weft.sim.faults.plan import Plan, Step
+from weft.sim.faults.rate_law import RateLaw
 from weft.sim.faults.shape import CONVERSE
 from weft.sim.faults.steps import STEPS
 from weft.sim.faults.terms import GRANTS, PRINCIPALS
@@ -72,6 +73,7 @@ class World:
             self.limits = plan.terms.limits(self.limits)
             self.brokers = [self._broker(shape.names[0], rng)]
             self.brokers[0].full = plan.terms.full
+            self.brokers[0].oracle.rate = RateLaw(self.limits.rate, self.limits.burst) if self.limits.rate else None
             self.brokers[0].oracle.may_read, self.brokers[0].oracle.withheld = self.book.may_read, self.book.withheld
         self.trunks = [
             Trunk(self.brokers[near], self.brokers[far], self.engine, Random(rng.getrandbits(64)), self.trace)
@@ -188,7 +190,6 @@ class World:
             needed, following = broker.core.needed, broker.oracle.next
             self.trace.say(self.engine.now, "world", f"drained: needed {needed}, next {following}")
             check_rows(broker.log)
-            check_rate(broker.oracle, self.limits, self.engine.now)
 
     # -- changes of the tree ---------------------------------------------------------------------------
 

@@ -325,3 +325,15 @@ def test_with_advertisements_only_what_is_advertised_may_be_published() -> None:
     assert broker.say("p", event(2, 3))[0] == Published(1, 2)
     assert broker.say("p", Unadvertise(7)) == [Accepted("unadvertise", 7, 3)]
     assert isinstance(broker.say("p", event(3, 3))[0], Refused)
+
+
+def test_repeated_events_are_confirmed_although_the_group_of_somebody_else_is_not_stored() -> None:
+    broker = Broker(at_once=False)
+    broker.hello("p")
+    broker.hello("q")
+    broker.commit(2)
+    broker.say("p", event(1))
+    broker.commit()
+    broker.say("q", event(1))  # on its way
+    assert broker.say("p", event(1)) == [Published(1, 1)]
+    assert [to for to, _ in broker.reject()] == ["q"]

@@ -353,6 +353,17 @@ def test_a_session_whose_connection_was_lost_in_a_crash_expires() -> None:
     assert broker.core.session("s") is None
 
 
+def test_replacing_a_filter_by_itself_fails_when_what_is_before_it_is_not_stored() -> None:
+    broker = Broker(at_once=False)
+    broker.hello("s")
+    broker.say("s", Subscribe(ONE, "x = 1"))
+    broker.commit(2)
+    broker.say("s", Replace(ONE, "x = 2"))
+    broker.say("s", Replace(ONE, "x = 2"))
+    answers = [each for _, each in broker.reject()]
+    assert [each.code for each in answers if isinstance(each, Failed)] == ["full", "full"]
+
+
 # -- many requests at once ---------------------------------------------------------------------------
 
 

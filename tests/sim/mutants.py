@@ -6,20 +6,26 @@ A mutant patches one method. The names are those of the reference of faults for 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from weft.broker.core import Core
+from weft.broker.dead_letters import Dead
 from weft.broker.delivery import Delivery
 from weft.broker.effects import Now
 from weft.broker.greeting import Greeting
-from weft.broker.messages import Ack, Replace
+from weft.broker.limits import TokenBucket
+from weft.broker.lossy_queue import LossyQueue
+from weft.broker.messages import Ack, DeadDone, Replace
 from weft.broker.publishing import Publishing
 from weft.broker.queue import Queue
+from weft.broker.requests import Requests
+from weft.broker.rules import Grant
 from weft.broker.state import BrokerState
 from weft.broker.subscribing import Subscribing
 from weft.errors import LogFailedError
-from weft.log.base import NEVER, Offset
+from weft.log.base import NEVER, Offset, Put
 from weft.log.memory import MemoryLog
 
 Patch = pytest.MonkeyPatch
@@ -58,14 +64,14 @@ def acknowledge_after_a_failed_sync(patch: Patch) -> None:
 
 @mutant
 def replace_takes_effect_late(patch: Patch) -> None:
-    replace = Subscribing.replace
+    change = Subscribing.replace
 
     def late(self, connection, message: Replace, now: Now):
         seats, waiting = self.state.seats, []
         real = seats.replace
         seats.replace = lambda *args: waiting.append(args) or []
         try:
-            replace(self, connection, message, now)
+            change(self, connection, message, now)
         finally:
             seats.replace = real
         self.state.draft.committed += [lambda _, args=args: self.state.tell(real(*args)) for args in waiting]
@@ -192,3 +198,121 @@ def a_rejected_subscription_stays(patch: Patch) -> None:
         return rejected(self, ticket, reason, now)
 
     patch.setattr(Core, "rejected", keep)
+
+
+# -- what clients may do -------------------------------------------------------------------------------
+
+
+@mutant
+def an_old_epoch_is_accepted(patch: Patch) -> None:
+    patch.setattr(Greeting, "_check_resume", lambda self, session, message, principal: None)
+
+
+@mutant
+def a_filter_outside_the_rules_is_accepted(patch: Patch) -> None:
+    patch.setattr(Grant, "check_subscribe", lambda self, wanted: None)
+
+
+@mutant
+def an_event_outside_the_rules_is_stored(patch: Patch) -> None:
+    patch.setattr(Grant, "check_publish", lambda self, attributes: None)
+
+
+@mutant
+def an_event_that_was_not_advertised_is_stored(patch: Patch) -> None:
+    check = Publishing._check
+
+    def trusting(self, *args):
+        self._advertised = False
+        check(self, *args)
+
+    patch.setattr(Publishing, "_check", trusting)
+
+
+@mutant
+def a_rate_is_not_limited(patch: Patch) -> None:
+    patch.setattr(TokenBucket, "take", lambda self, monotonic: True)
+
+
+@mutant
+def a_limit_of_subscriptions_is_ignored(patch: Patch) -> None:
+    check_new = Subscribing.check_new
+
+    def generous(self, connection, message):
+        limits = self.state.limits
+        self.state.limits = replace(limits, subscriptions=1 << 30)
+        try:
+            return check_new(self, connection, message)
+        finally:
+            self.state.limits = limits
+
+    patch.setattr(Subscribing, "check_new", generous)
+
+
+@mutant
+def a_forgotten_session_keeps_its_dead_letters(patch: Patch) -> None:
+    rows_of = Requests.rows_of
+    patch.setattr(Requests, "rows_of", lambda self, queue: rows_of(self, queue)[:1])
+
+
+@mutant
+def a_session_expires_too_early(patch: Patch) -> None:
+    closed = Greeting.closed
+
+    def hasty(self, connection, now):
+        if connection.session is not None:
+            connection.session.keep //= 10
+        closed(self, connection, now._replace(utc=now.utc - 3_600_000_000))
+
+    patch.setattr(Greeting, "closed", hasty)
+
+
+@mutant
+def events_are_dropped_and_nobody_is_told(patch: Patch) -> None:
+    release = LossyQueue.release
+
+    def silent(self):
+        self.dropped = 0
+        return release(self)
+
+    patch.setattr(LossyQueue, "release", silent)
+
+
+@mutant
+def a_connection_that_reads_again_gets_nothing(patch: Patch) -> None:
+    patch.setattr(Core, "resumed", lambda self, connection, now: [])
+
+
+@mutant
+def a_removed_dead_letter_stays(patch: Patch) -> None:
+    def pretend(self, connection, message):
+        queue = self._queue(connection, message)
+        gone = tuple(offset for offset in message.offsets if self._row(queue, offset) is not None)
+        self._state.out.send(connection.id, DeadDone(message.request, gone))
+
+    patch.setattr(Dead, "drop", pretend)
+
+
+@mutant
+def older_events_begin_one_too_late(patch: Patch) -> None:
+    find = MemoryLog.find
+    patch.setattr(MemoryLog, "find", lambda self, at: find(self, at) + 1)
+
+
+@mutant
+def expiry_goes_by_a_clock_that_goes_back(patch: Patch) -> None:
+    def now_and_then(self, now):
+        self._state.at = now.utc
+
+    patch.setattr(Core, "_begin", now_and_then)
+
+
+@mutant
+def a_session_that_was_not_stored_comes_back(patch: Patch) -> None:
+    unwelcome = Greeting._unwelcome
+
+    def careless(self, connection, session, epoch, reason, now):  # noqa: PLR0917
+        unwelcome(self, connection, session, epoch, reason, now)
+        self._state.draft.changes.append(Put(session.row()))
+
+    patch.setattr(Greeting, "_unwelcome", careless)

@@ -57,7 +57,8 @@ OCCUR = {
 def test_every_promise_is_kept_by_networks_and_everything_occurs() -> None:
     found = run_seeds(range(SEEDS), SMALL)
     assert found.failures == {}
-    assert {f"step: {what}" for what in STEPS} <= set(found.counts)
+    planned = (*FAULTS, *LINK_FAULTS, *NETWORK_OPERATIONS)
+    assert {f"step: {what}" for what in planned} <= set(found.counts)
     assert set(found.counts) >= OCCUR
     assert {f"model: {name}" for name in MODELS} <= set(found.counts)
 

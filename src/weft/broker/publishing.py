@@ -136,15 +136,16 @@ class Publishing:
     # -- confirmations --------------------------------------------------------------------------------
 
     def _confirm_later(self, session: Session, connection: ConnectionId) -> None:
-        """Repeated events are confirmed when the groups that have them are stored."""
+        """Repeated events are confirmed when the groups that have them are stored, whatever becomes of others."""
         state = self._state
         epoch, upto = session.pub_epoch, session.pub_received
         if session in state.draft.stored:
             return
-        if state.pending:
-            state.pending[-1].committed.append(lambda _: self.confirm(session, connection, epoch, upto))
-        else:
-            self.confirm(session, connection, epoch, upto)
+        for group in reversed(state.pending):
+            if session in group.stored:
+                group.committed.append(lambda _: self.confirm(session, connection, epoch, upto))
+                return
+        self.confirm(session, connection, epoch, upto)
 
     def confirm(self, session: Session, connection: ConnectionId, epoch: int, upto: int) -> None:
         """Tell a publisher what is stored, if its connection is still there."""

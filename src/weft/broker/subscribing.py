@@ -123,6 +123,8 @@ class Subscribing(Requests):
             self.publishing.match(now)
             done = Accepted("replace", sub.number, state.next)
             self.answer_change(connection, done, still_subscribed(session, sub), stored=sub.seat is not None)
+            if sub.seat is not None:
+                state.draft.rejected.append(lambda reason, _: self.fail(connection, "replace", sub.number, reason))
             return
         if isinstance(queue, Queue):
             if queue.share:

@@ -64,7 +64,7 @@ class BrokerProcess:
         """The time as this process sees it."""
         utc = UTC + self._engine.now + self.skew
         self.latest = max(self.latest, utc)
-        self.oracle.saw(utc)
+        self.oracle.saw(self._engine.now, utc)
         return Now(self._engine.now, utc)
 
     @property

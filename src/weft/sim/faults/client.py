@@ -118,7 +118,7 @@ class SimClient:
             self._forgetting = True
 
     def misbehave(self, how: str) -> None:
-        """Break the protocol: the broker must close the connection."""
+        """Break the protocol: the broker must close the connection, or refuse what was sent."""
         match how:
             case "garbage":
                 self.connection.send_garbage()
@@ -126,6 +126,10 @@ class SimClient:
                 self.connection.tell(Hello(session=self.name))
             case "old publisher epoch":
                 self.connection.tell(NewEpoch(self.state.pub_epoch))
+            case "skipped number":
+                self.publisher.skip(f"{self.name}:skipped")
+            case "stranger":
+                self.connection.open_stranger()
 
     def _welcomed(self, message: Welcome) -> None:
         fresh = message.session != self._session

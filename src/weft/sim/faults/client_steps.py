@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -12,7 +12,7 @@ from weft.broker.messages import QueueNumber, SubNumber, Subscribe
 from weft.language.meaning import matches
 from weft.log.base import Offset
 from weft.sim.faults.client import SimClient
-from weft.sim.faults.consumer import SHARE, SHARED
+from weft.sim.faults.consumer import SHARE, SHARED, SHARED_QUEUE
 
 if TYPE_CHECKING:
     from weft.sim.faults.broker_process import BrokerProcess
@@ -56,6 +56,11 @@ class Act(NamedTuple):
 
 def publish(act: Act) -> None:
     """Some durable events."""
+    if not act.world.trunks and act.rng.random() < 0.3:  # in one read, perhaps with very many matches
+        with act.client.connection.together():
+            for _ in range(act.rng.choice((3, 15))):
+                _publish(act, draw_event(act.rng))
+        return
     for _ in range(act.rng.randint(1, 5)):
         _publish(act, draw_event(act.rng))
 
@@ -95,9 +100,8 @@ def subscribe_unordered(act: Act) -> None:
 
 def subscribe_shared(act: Act) -> None:
     """A seat among competing consumers."""
-    # under access rules a shared name may end and begin anew while some of its consumers are away
-    if SHARED not in act.client.state.subs and not act.client.anonymous and not act.world.plan.terms.guarded:
-        act.client.requests.subscribe(Subscribe(SHARED, FILTERS[1], QueueNumber(SHARED), share=SHARE))
+    if SHARED not in act.client.state.subs and not act.client.anonymous:
+        act.client.requests.subscribe(Subscribe(SHARED, FILTERS[1], SHARED_QUEUE, share=SHARE))
 
 
 def subscribe_since(act: Act) -> None:
@@ -109,7 +113,7 @@ def subscribe_since(act: Act) -> None:
     wanted = Subscribe(SubNumber(number), draw_filter(act), QueueNumber(number), since=first)
     if not act.world.trunks and act.rng.random() < 0.6:
         past = act.rng.choice([event.at for event in oracle.history.values()] or [1])
-        since = {
+        since: dict[str, dict[str, Any]] = {
             "begin": {"since": 0},
             "future": {"since": oracle.next + 5},
             "event": {"since": None, "since_time": past},
@@ -170,12 +174,14 @@ def refuse_deliveries(act: Act) -> None:
 def dead_letters(act: Act) -> None:
     """A client looks after its dead letters."""
     queues = sorted(act.client.state.queues)
+    if not act.world.trunks:  # where there may be any
+        queues = [queue for queue in queues if act.client.state.queues[queue].refused] or queues
     if queues:
         act.client.consumer.look_for_dead(act.rng.choice(queues), act.rng.choice(("list", "retry", "drop")))
     if act.world.trunks or act.rng.random() < 0.7:
         return
     other = act.rng.choice([each for each in act.world.clients if each.principal == act.client.principal])
-    theirs = sorted(queue for queue in other.state.queues if queue and queue != SHARED)
+    theirs = sorted(queue for queue in other.state.queues if queue and queue != SHARED_QUEUE)
     if theirs and other is not act.client and not other.anonymous:
         act.client.consumer.look_for_dead(act.rng.choice(theirs), act.rng.choice(("list", "retry", "drop")), other)
 

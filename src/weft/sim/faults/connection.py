@@ -4,7 +4,8 @@ is not handled, and a broker may notice late, or never, that a connection is gon
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from weft.broker.codec import broker_messages, encode
 from weft.broker.effects import ConnectionId
@@ -31,7 +32,8 @@ class ClientConnection:
         self._lane: Lane | None = None  # to the broker
         self._back: Lane | None = None  # from the broker
         self._opened = 0
-        self.left_at = 0  # when the last connection ended
+        self._gathered: list[ClientMessage] | None = None  # what is sent together
+        self.left_at = 0  # when the last connection ended on which it was welcome
         world.engine.after(1 + world.rng.randrange(3000), self._connect)
         world.engine.after(_BEAT, self._beat)
 
@@ -109,6 +111,14 @@ class ClientConnection:
         self.wanted = True
         self._connect()
 
+    def open_stranger(self) -> None:
+        """Open another connection, and say nothing on it."""
+        world, broker = self._world, self._world.broker
+        if broker.core is not None:
+            self._opened += 1
+            connection = ConnectionId(f"{world.name}-{self._opened}")
+            broker.accept(connection, Lane(world.engine, world.rng, lambda _: None, _DELAY), lambda: None)
+
     def send_garbage(self) -> None:
         """Send what no broker can read."""
         if self._lane is not None and self.id is not None:
@@ -118,9 +128,10 @@ class ClientConnection:
 
     def _gone(self, connection: ConnectionId) -> None:
         if connection == self.id:
+            if self.welcomed:
+                self.left_at = self._world.engine.now
             self.id, self.welcomed, self._lane, self._back = None, False, None, None
             self._state.open.clear()
-            self.left_at = self._world.engine.now
             self._world.soon(_RETRY, self._connect)
 
     def pause(self) -> None:
@@ -141,9 +152,23 @@ class ClientConnection:
             self.tell(Ping(1))
         self._world.engine.after(_BEAT, self._beat)
 
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Send everything that is told meanwhile as one piece."""
+        self._gathered = []
+        try:
+            yield
+        finally:
+            gathered, self._gathered = self._gathered, None
+            if self._lane is not None and gathered:
+                self._lane.send(encode(gathered))
+
     def tell(self, *messages: ClientMessage, always: bool = False) -> None:
         """Send messages, unless the broker has not welcomed this connection yet."""
         if self._lane is not None and (self.welcomed or always):
             for message in messages:
                 self._world.say(f"-> {shown(message)}")
-            self._lane.send(encode(messages))
+            if self._gathered is None:
+                self._lane.send(encode(messages))
+            else:
+                self._gathered += messages

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from weft.sim.faults.client import SimClient
 
 SHARE = "workers"
-SHARED = SubNumber(900)  # the number of the shared subscription, and of its queue, in each session
+SHARED = SubNumber(900)  # the number of the shared subscription in each session
+SHARED_QUEUE = QueueNumber(SHARED)
 _THINK = 6_000  # between a delivery and its acknowledgement, at most
 
 
@@ -131,7 +132,7 @@ class Consumer:
         """Ask for dead letters, of this session or another one; those that come are retried or dropped."""
         self._request += 1
         request = self._request * 3 + ("list", "retry", "drop").index(action)
-        share = SHARE if queue == SHARED and of is None else ""
+        share = SHARE if queue == SHARED_QUEUE and of is None else ""
         session = "" if of is None else of.name
         view = (self._state if of is None else of.state).queues[queue]
         self._listed[request] = _Listing(queue, session, share, view)

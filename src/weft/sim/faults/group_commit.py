@@ -80,6 +80,8 @@ class GroupCommit:
             process.log.write([persist.group for persist in taken])
         except LogFullError as error:
             self._trace.count("fault: commit refused")
+            if process.log.quota is not None and "quota" in str(error):
+                self._trace.count("fault: quota reached")
             self._trace.say(self._engine.now, process.name, f"log full: {error}")
             assert process.core is not None
             process.perform(process.core.rejected(taken[0].ticket, str(error), process.now))

@@ -46,6 +46,7 @@ from weft.broker.messages import (
 )
 from weft.log.base import NEVER, DeadRow, Group, MoveFloor, Offset, Put, SeatId, State, StoredGroup, SubRow
 from weft.log.memory import MemoryLog
+from weft.sim.faults.rate_law import RateLaw
 from weft.sim.faults.views import AdvertView, Logged, LossyView, QueueView, SubView
 from weft.sim.faults.violation import require
 
@@ -61,7 +62,8 @@ class Oracle:
         self.next = 1
         self.clock = 0  # the latest time that the log or, since it started, the broker has shown
         self.latest = 0  # that its clock has ever shown
-        self.starts = 0
+        self.rate: RateLaw | None = None  # None: publishers may be as fast as they like
+        self._monotonic = 0
         self.window = 1_000  # deliveries of a queue that may be unanswered on a connection
         self.assigned = 0  # the highest offset that an event was ever given, stored or not
         self._at = 0
@@ -93,7 +95,8 @@ class Oracle:
         require(state.next >= self.next, f"the next offset fell from {self.next} to {state.next}")
         for sub in state.subs.values():
             require(sub.floor >= self._floors.get(sub.seat, 0), f"the floor of seat {sub.seat} went back in a crash")
-        self.starts += 1
+        if self.rate is not None:
+            self.rate.restarted()
         self.clock = state.at
         self._revived |= {o for o, event in self.history.items() if state.at < event.expires <= self.latest}
         for seat in state.dead:
@@ -102,8 +105,9 @@ class Oracle:
             view.received.clear()
             view.held.clear()
 
-    def saw(self, utc: int) -> None:
-        """A broker has looked at its clock."""
+    def saw(self, monotonic: int, utc: int) -> None:
+        """A broker has looked at its clocks."""
+        self._monotonic = monotonic
         self.clock, self.latest = max(self.clock, utc), max(self.latest, utc)
 
     def crashed(self) -> None:
@@ -122,6 +126,8 @@ class Oracle:
         """A broker asks for a commit."""
         if group.events is not None:
             self.assigned = max(self.assigned, group.events.first + len(group.events) - 1)
+            if self.rate is not None:
+                self.rate.accepted(group.events.origins[:, 0].tolist(), self._monotonic)
 
     def committed(self, groups: Sequence[Group]) -> None:
         """Groups are durable."""

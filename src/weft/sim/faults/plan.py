@@ -59,6 +59,7 @@ TRIALS = {  # of clients of one broker, in addition; each seed has some of them
     "subscribe once": 6,
     "subscribe within lag": 5,
     "subscribe badly": 6,
+    "unsubscribe shared": 2,
     "advertise": 3,
     "unadvertise": 3,
     "ask badly": 6,

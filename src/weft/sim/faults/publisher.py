@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from weft.broker.messages import NewEpoch, Publish, Refused
 from weft.language.meaning import matches
 from weft.sim.faults.client_state import ClientState, ClientWorld, Unconfirmed
@@ -17,6 +19,7 @@ class Publisher:
     def __init__(self, world: ClientWorld, state: ClientState, connection: ClientConnection) -> None:
         self._world, self._state, self._connection = world, state, connection
         self._ended_from = 0  # the first refused event of the epoch
+        self._skipped = 0  # the first event after which a number was left out
         self.odd: set[str] = set()  # events that cannot be accepted
 
     def publish(self, uid: str, attributes: dict[str, object], ttl: int = 0) -> None:
@@ -48,6 +51,9 @@ class Publisher:
         if not message.sequence or message.pub_epoch != self._state.pub_epoch:
             return
         self._judge(message)
+        if message.code == "sequence":
+            require(self._skipped > 0, f"{self._world.name}: {message.reason}")
+            message = msgspec.structs.replace(message, sequence=self._skipped)
         if not self._ended_from or message.sequence < self._ended_from:  # one before it may not have been stored
             self._ended_from = message.sequence
         self._world.soon(10_000, self._renew)
@@ -56,7 +62,7 @@ class Publisher:
         """A refusal that repeats itself is right, or a violation; the event is not published again."""
         world, state = self._world, self._state
         event = state.unconfirmed.get(message.sequence)
-        if event is None or message.code in _AGAIN:
+        if event is None or message.code in _AGAIN or message.code == "sequence":
             return
         what = f"{world.name}: {event.uid} was refused: {message.code}"
         if message.code == "access":
@@ -77,7 +83,7 @@ class Publisher:
         state = self._state
         welcomed = self._connection.welcomed
         if self._ended_from and welcomed and all(s >= self._ended_from for s in state.unconfirmed):
-            self._ended_from = 0
+            self._ended_from = self._skipped = 0
             state.pub_epoch += 1
             waiting = [state.unconfirmed[s] for s in sorted(state.unconfirmed)]
             state.unconfirmed = dict(enumerate(waiting, 1))
@@ -91,6 +97,7 @@ class Publisher:
         """A connection begins; the broker says how far it is."""
         same, name = pub_epoch == self._state.pub_epoch, self._world.name
         require(same, f"{name}: publisher epoch {pub_epoch}, not {self._state.pub_epoch}")
+        self._skipped = 0
         sequences = range(pub_seq + 1, self._state.sequence + 1)  # without those that are not published again
         self._ended_from = next((each for each in sequences if each not in self._state.unconfirmed), 0)
         if self._world.rng.random() < 0.7:  # otherwise it sends again what is stored, and the broker must notice
@@ -102,6 +109,12 @@ class Publisher:
             if not self._ended_from or sequence < self._ended_from:
                 self._send(sequence)
         self._renew()
+
+    def skip(self, uid: str) -> None:
+        """Publish an event under a number that is too high: it must be refused, with all that follow."""
+        if self._connection.welcomed and not self._ended_from and not self._skipped:
+            self._skipped = self._state.sequence + 1
+            self._connection.tell(Publish.of(self._skipped + 1, {"x": 1}, uid.encode()))
 
     def publish_oddly(self, uid: str) -> None:
         """Publish an event that no broker accepts."""

@@ -24,6 +24,7 @@ from weft.language.text import parse
 from weft.log.base import Offset
 from weft.sim.faults.client_state import ClientState, ClientWorld
 from weft.sim.faults.connection import ClientConnection
+from weft.sim.faults.consumer import SHARED
 from weft.sim.faults.judgement import FINAL, Judgement
 from weft.sim.faults.own_predicate import EVEN
 from weft.sim.faults.views import AdvertView, QueueView, SubView, Version
@@ -91,6 +92,10 @@ class Requests:
         sub = self._state.subs.get(number)
         if sub is not None and not sub.ended and not self.is_asked(number):
             sub.versions.append(Version(None, self._world.oracle.next))
+            if number == SHARED:  # with its last consumer a shared queue ends, also for those who are away
+                self._shares.clear()
+                for each in self._state.queues[sub.queue].subs:
+                    each.doubtful = True
             self._end_queue(sub.queue)
             self._ask(Unsubscribe(number))
 
@@ -225,6 +230,7 @@ class Requests:
         """A subscription has ended without the client; what is asked about it will fail."""
         require(sub.doubtful, f"{self._world.name}: subscription {sub.number} ended, and the rules allow it")
         self._world.trace.count("revoked")
+        self._shares = [share for share in self._shares if share.number != sub.number]
         sub.versions.append(Version(None, 0))
         self._end_queue(sub.queue)
 
@@ -242,7 +248,7 @@ class Requests:
         shared = {share.number for share in self._shares}
         for number in [number for number in state.subs if number not in shared]:
             del state.subs[number]
-        for queue in [queue for queue in state.queues if queue not in shared]:
+        for queue in [queue for queue in state.queues if SubNumber(queue) not in shared]:
             del state.queues[queue]
         state.adverts.clear()
         state.asked.clear()
@@ -282,7 +288,6 @@ class Requests:
                 require(sub.doubtful, f"{name}: subscription {number} was accepted, and is lost")
                 self._end(sub)
             if not sub.durable and not sub.ended and number not in there and number not in waiting:
-                sub.doubtful = False
                 sub.versions[0] = Version(sub.versions[-1].filter, oracle.next)
                 del sub.versions[1:]
                 sub.answered, sub.completed = 0, -1

@@ -38,6 +38,9 @@ class Terms(NamedTuple):
     failures: int = 0
     full: int = 20_000  # bytes that wait on a connection before the broker is told
     login: int = 0  # microseconds that credentials are valid
+    strangers: int = 0
+    hello: int = 0  # microseconds until a connection must have said hello
+    crowded: bool = False  # there is hardly room for all connections
 
     def limits(self, limits: ClientLimits) -> ClientLimits:
         """The limits of a broker on these terms."""
@@ -51,6 +54,11 @@ class Terms(NamedTuple):
             filter=self.filter or limits.filter,
             expires=self.expires,
             failures=self.failures or limits.failures,
+            strangers=self.strangers or limits.strangers,
+            hello=self.hello or limits.hello,
+            # a connection that is half open must be closed some day, or it takes the place of another for ever
+            all_connections=5 if self.crowded and limits.idle else limits.all_connections,
+            connections=2 if self.crowded and limits.idle and self.guarded else limits.connections,
         )
 
 
@@ -77,4 +85,7 @@ def draw_terms(rng: Random) -> Terms:
         failures=rng.choice((0, 0, 1)),
         full=rng.choice((250, 1_000, 20_000)),
         login=rng.choice((0, 400_000)) if guarded else 0,
+        strangers=rng.choice((0, 0, 2)),
+        hello=rng.choice((0, 100_000)),
+        crowded=rng.random() < 0.3,
     )

@@ -21,7 +21,7 @@ from weft.broker.messages import (
 )
 from weft.log.base import Offset
 from weft.sim.faults.client_steps import Act, draw_event, draw_filter, new_number, new_uid
-from weft.sim.faults.consumer import SHARED
+from weft.sim.faults.consumer import SHARE, SHARED, SHARED_QUEUE
 
 _LONG_FILTER = "x IN (1" + ", 2" * 60 + ")"  # longer than 100 bytes
 
@@ -72,11 +72,20 @@ def subscribe_badly(act: Act) -> None:
     for there in [sub for sub in state.subs.values() if sub.stays and not act.client.requests.is_asked(sub.number)]:
         queue = there.queue
         trials.append((Subscribe(there.number, "TRUE", own), "exists"))
-        trials.append((Subscribe(number, "TRUE", queue, since=Offset(1)), "queue" if queue == SHARED else "since"))
+        trials.append(
+            (Subscribe(number, "TRUE", queue, since=Offset(1)), "queue" if queue == SHARED_QUEUE else "since")
+        )
         trials.append((Subscribe(number, "TRUE", queue, share="others"), "queue"))
         trials.append((Subscribe(number, "TRUE", queue, durable=False), "queue"))
+        if queue == SHARED_QUEUE:
+            trials.append((Subscribe(number, "TRUE", own, share=SHARE), "filter"))
     asked, code = act.rng.choice(trials)
     _try(act, asked, "subscribe", asked.number, code)
+
+
+def unsubscribe_shared(act: Act) -> None:
+    """A consumer of a shared name leaves; the last one takes the queue with it."""
+    act.client.requests.unsubscribe(SHARED)
 
 
 def ask_badly(act: Act) -> None:
@@ -134,6 +143,8 @@ def change_rules(act: Act) -> None:
         client.requests.doubt()
     if broker.core is not None:
         broker.perform(broker.core.set_rules(world.book.rules, broker.now))
+        if act.rng.random() < 0.2:
+            broker.perform(broker.core.distrust({f"key of {act.client.principal}"}, broker.now))
 
 
 def hello_badly(act: Act) -> None:
@@ -150,7 +161,8 @@ def hello_badly(act: Act) -> None:
 
 def misbehave(act: Act) -> None:
     """A client breaks the protocol."""
-    act.client.misbehave(act.rng.choice(("garbage", "hello again", "old publisher epoch")))
+    ways = ("garbage", "hello again", "old publisher epoch", "skipped number", "stranger")
+    act.client.misbehave(act.rng.choice(ways))
 
 
 TRIAL_STEPS: dict[str, Callable[[Act], None]] = {
@@ -159,6 +171,7 @@ TRIAL_STEPS: dict[str, Callable[[Act], None]] = {
         publish_outside,
         subscribe_within_lag,
         subscribe_badly,
+        unsubscribe_shared,
         ask_badly,
         ask_status,
         forget,

@@ -18,11 +18,12 @@ from weft.sim.faults.client_state import ClientTerms
 from weft.sim.faults.client_steps import FILTERS, Act
 from weft.sim.faults.consumer import SHARE
 from weft.sim.faults.core_parts import CoreParts, MakeWorldCore, draw_limits, draw_link_limits, plain_core
-from weft.sim.faults.final_laws import check_rate, check_rows
+from weft.sim.faults.final_laws import check_rows
 from weft.sim.faults.healing import mend, unfinished
 from weft.sim.faults.network_oracle import NetworkOracle
 from weft.sim.faults.oracle import Oracle
 from weft.sim.faults.plan import Plan, Step
+from weft.sim.faults.rate_law import RateLaw
 from weft.sim.faults.shape import CONVERSE
 from weft.sim.faults.steps import STEPS
 from weft.sim.faults.terms import GRANTS, PRINCIPALS
@@ -72,6 +73,7 @@ class World:
             self.limits = plan.terms.limits(self.limits)
             self.brokers = [self._broker(shape.names[0], rng)]
             self.brokers[0].full = plan.terms.full
+            self.brokers[0].oracle.rate = RateLaw(self.limits.rate, self.limits.burst) if self.limits.rate else None
             self.brokers[0].oracle.may_read, self.brokers[0].oracle.withheld = self.book.may_read, self.book.withheld
         self.trunks = [
             Trunk(self.brokers[near], self.brokers[far], self.engine, Random(rng.getrandbits(64)), self.trace)
@@ -111,11 +113,14 @@ class World:
         if credentials.decode() not in PRINCIPALS:
             raise AccessError("nobody has such credentials")
         login = self.plan.terms.login
-        return Identity(credentials.decode(), self.brokers[0].now.utc + login if login else NEVER)
+        until = self.brokers[0].now.utc + login if login else NEVER
+        return Identity(credentials.decode(), until, f"key of {credentials.decode()}")
 
     def _clients(self, rng: Random) -> list[SimClient]:
         homes = [self.brokers[home] for home in self.plan.shape.homes]
-        shared = {home.name: home.oracle.view() for home in homes}  # what all consumers of a shared name have seen
+        owners = PRINCIPALS if self.plan.terms.guarded else ("",)
+        # what all consumers of a shared name have seen
+        shared = {(home.name, owner): home.oracle.view() for home in homes for owner in owners}
         clients = []
         for number in range(self.plan.clients):
             home = homes[number % len(homes)]
@@ -123,7 +128,7 @@ class World:
             principal = PRINCIPALS[number % len(PRINCIPALS)] if self.plan.terms.guarded else ""
             terms = ClientTerms(self.book, self.plan.terms, self.limits, principal)
             clients.append(SimClient(f"client{number}", home, self.engine, draws, self.trace, terms))
-            clients[-1].requests.shares[SHARE] = shared[home.name]
+            clients[-1].requests.shares[SHARE] = shared[home.name, principal]
         if self.plan.shape.advertised:
             for client in clients:  # most publishers say at once what they will publish
                 self.numbers += 1
@@ -185,7 +190,6 @@ class World:
             needed, following = broker.core.needed, broker.oracle.next
             self.trace.say(self.engine.now, "world", f"drained: needed {needed}, next {following}")
             check_rows(broker.log)
-            check_rate(broker.oracle, self.limits, self.engine.now)
 
     # -- changes of the tree ---------------------------------------------------------------------------
 

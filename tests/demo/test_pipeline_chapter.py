@@ -11,7 +11,9 @@ import pytest
 from rich.console import Console
 
 from weft import matches, parse
+from weft.demo import earthquakes
 from weft.demo.feeds import ROW, feeds
+from weft.demo.live import WATCHERS, replayed
 from weft.demo.pipeline import matching_on_spark
 from weft.model.batch import events_from_batch
 
@@ -31,7 +33,8 @@ def test_every_subscriber_would_get_what_is_in_mind_or_might():
 def test_the_figures_are_those_of_every_filter_asked():
     pytest.importorskip("pyspark")
     console = Console(file=io.StringIO(), width=80)
-    facts = json.loads(json.dumps(matching_on_spark(console, [], SIZE, MOST)))
+    events = earthquakes.events()
+    facts = json.loads(json.dumps(matching_on_spark(console, events, SIZE, MOST)))
     assert list(facts["feeds"]) == [feed.name for feed in feeds(1)]
     for feed in feeds(MOST):
         found = facts["feeds"][feed.name]
@@ -45,6 +48,12 @@ def test_the_figures_are_those_of_every_filter_asked():
     assert max(map(len, shown.splitlines())) <= 80
     assert "…" not in shown
     assert "3 of 3" in shown
+    live, everything = facts["live"], replayed(events)
+    assert live["events"] == len(everything)
+    for name, text in WATCHERS.items():
+        wanted = sum(matches(parse(text), event) for event in everything)
+        assert live["matches"][name] == {"wanted": wanted, "found": wanted}
+    assert live["batches"] >= 5
 
 
 def test_without_spark_it_says_so_and_ends(monkeypatch):

@@ -1,6 +1,7 @@
 """A driver that runs a stream until it is killed, or with `once` until it has read everything.
 
-Its arguments are the folder of `StreamFiles`, `once` or `on`, and `driver_rows`. After each micro-batch it prints a line.
+Its arguments are the folder of `StreamFiles`, `once` or `on`, and `driver_rows`. After each micro-batch it prints a
+line.
 """
 
 from __future__ import annotations

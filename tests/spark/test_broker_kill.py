@@ -22,7 +22,7 @@ COLUMNS = "n bigint, x bigint, s string"
 
 def source(spark, left):
     reader = spark.readStream.format("weft").option("url", left.listen).option("rowsPerPartition", 150)
-    return reader.option("maxRows", 400).option("patience", 5).schema(COLUMNS).load()
+    return reader.option("maxRows", 400).schema(COLUMNS).load()
 
 
 class Matching:
@@ -33,7 +33,7 @@ class Matching:
     def __init__(self, spark, left, right, state):
         self._wanted = spark.createDataFrame(list(FILTERS.items()), "id bigint, filter string")
         self._spark, self._left, self._state = spark, left, state
-        self._sink = BrokerSink(BrokerTarget(right.listen, "matches", patience=5))
+        self._sink = BrokerSink(BrokerTarget(right.listen, "matches"))
 
     def start(self, once=False):
         options = {"initial": self._wanted, "carry": ["n"], "once": once, "driver_rows": random.choice([0, 1000])}
@@ -56,7 +56,7 @@ class Copying:
 
     def start(self, once=False):
         frame = source(self._spark, self._left).repartition(random.randrange(1, 4))
-        writer = frame.writeStream.format("weft").option("url", self._right.listen).option("patience", 5)
+        writer = frame.writeStream.format("weft").option("url", self._right.listen)
         writer = writer.option("checkpointLocation", str(self._state))
         return writer.trigger(**({"availableNow": True} if once else {"processingTime": "0 seconds"})).start()
 

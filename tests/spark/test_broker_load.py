@@ -37,6 +37,10 @@ TEXTS = drawn(60)
 EVENTS = corner_events(columns_of_texts(TEXTS), 100, np.random.default_rng(3))
 
 
+def point(event):
+    return tuple(None if event.get(name) is None else float(event[name]) for name in "xy")
+
+
 @pytest.fixture
 def schema_file(tmp_path):
     place = tmp_path / "schema.json"
@@ -106,7 +110,7 @@ def test_a_table_may_name_sessions_and_numbers(spark, tmp_path):
 @pytest.mark.parametrize("model", ["mics", "dls"])
 def test_a_broker_takes_the_parameters_that_were_tuned(spark, tmp_path, schema_file, model):
     given = spark.createDataFrame(list(enumerate(TEXTS)), "id bigint, filter string")
-    events = spark.createDataFrame([(event.get("x"), event.get("y")) for event in EVENTS], "x double, y double")
+    events = spark.createDataFrame([point(event) for event in EVENTS], "x double, y double")
     samples = Samples(seed=1)
     tuned = tune(given, events, CostBudget(memory=4_096), model=model, schema=SCHEMA, samples=samples)
     tuned.save(tmp_path / "tuning.json")

@@ -85,6 +85,18 @@ def test_slices_hold_every_offset_once(log, directory):
     assert found == [[1, 2, 3], [4, 5, 6], [7]]
 
 
+def test_a_stream_that_reads_what_is_there_now_takes_several_micro_batches_and_ends(log, directory):
+    stream = LogStream(LogFile(directory), LogColumns.of([("x", "bigint")]), 0, 3, 3, True)
+    log.append(*({"x": n} for n in range(7)))
+    stream.prepareForTriggerAvailableNow()
+    at, seen = stream.initialOffset(), []
+    for _ in range(5):
+        log.append({"x": 100})  # comes later
+        at = stream.latestOffset(at, stream.getDefaultReadLimit())
+        seen.append(at["next"])
+    assert seen == [4, 7, 8, 8, 8]
+
+
 def test_what_was_removed_is_not_passed_over(log, directory):
     stream = LogStream(LogFile(directory), LogColumns.of([("x", "bigint")]), 0, 3, 5, True)
     for _ in range(4):

@@ -82,6 +82,22 @@ def test_malformed_commands_and_events_are_in_the_errors_table(files):
     files.check()
 
 
+def test_the_driver_matches_small_micro_batches_as_workers_do(files):
+    files.command("subscribe", 1, "x > 5").command("subscribe", 2, "s = 's1'").flush()
+    bad = json.dumps({"n": 4, "t": "+12345-01-01"})
+    for many in (9, 5, 30, 7):
+        files.event(many).line("events", bad).flush()
+    stream = match_stream(
+        files.events(limit=1), files.commands(), files.checkpoint, files.out, order="nr", once=True, driver_rows=20
+    )
+    assert stream.wait()
+    files.check()
+    assert [(row.events, row.refused) for row in stored_metrics(files.checkpoint)] == [(9, 1), (5, 1), (30, 1), (7, 1)]
+    assert stream_errors(files.spark, files.checkpoint).count() == 4
+    alone = [(files.out / f"batch={batch}" / "part-00000.parquet").exists() for batch in range(4)]
+    assert alone == [False, True, True, False]  # the first, and the one after thirty, were the workers'
+
+
 def test_a_sink_gets_the_same_rows_until_it_has_returned(files):
     files.command("subscribe", "ä", "x > 3").command("subscribe", "b", "s = 's1'").flush()
     files.event(12).flush()

@@ -4,16 +4,23 @@ The floor is the same source written to nowhere: what a micro-batch costs before
 Spark reports as the time of a micro-batch (triggerExecution), medians over as many micro-batches, the first ones left
 out. Ours writes parquet, and commits it, while a second query replaces subscriptions all the time.
 
+Memory is what the JVM holds after a collection, and what the Python processes of driver and workers take. In a long run
+it is measured after a fifth of the micro-batches, and at the end. Subscriptions are few there, and all of them are
+replaced several times, so that versions are compacted.
+
 The log is read through the source, by two tasks into nowhere, and directly, by one process into the same columns.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +40,7 @@ from weft.workloads import WORKLOADS
 
 AXES = ("x", "y", "z")
 _WARM = 5  # micro-batches that are not counted
+_GROWTH = 50  # MB that a long run may add
 _PATIENCE = 600.0  # seconds for one measurement
 
 
@@ -45,9 +53,11 @@ class StreamSizes:
     many: int = 100_000  # events of a micro-batch, for the rate
     batches: int = 50
     log: int = 500_000
+    long: int = 1_000  # micro-batches of the long run
+    long_subscriptions: tuple[int, int] = (2_000, 200)
 
 
-QUICK = StreamSizes(subscriptions=((10_000, 100),), many=20_000, batches=12, log=50_000)
+QUICK = StreamSizes(subscriptions=((10_000, 100),), many=20_000, batches=12, log=50_000, long=40)
 
 
 def run(quick: bool, progress: Progress, size: int | None = None, sizes: StreamSizes | None = None) -> list[Result]:
@@ -60,6 +70,8 @@ def run(quick: bool, progress: Progress, size: int | None = None, sizes: StreamS
         results = []
         for number, changes in chosen:
             results += _latency(spark, place, number, changes, sizes, progress)
+        if size is None:
+            results += _long(spark, place, sizes, progress)
         return results + _log(spark, place, sizes.log, progress)
     finally:
         shutil.rmtree(place, ignore_errors=True)
@@ -80,19 +92,35 @@ def _latency(  # noqa: PLR0913, PLR0917
         Result(f"{name}/latency", 1000 * ours.seconds, "ms"),
         Result(f"{name}/over_floor", 1000 * (ours.seconds - floor), "ms", 150 if size <= 100_000 else None, "lower"),
         Result(f"{name}/commands", ours.commands, "read in the meantime"),
-        Result(f"{name}/checkpoint", ours.disk / 2**20, "MB"),
-        Result(f"{name}/memory_growth", ours.growth / 2**20, "MB, driver and workers"),
+        Result(f"{name}/versions", ours.disk / 2**20, "MB on disk"),
         Result(f"{name}/rate", sizes.many / rate.seconds, "events/s"),
+    ]
+
+
+def _long(spark: Any, place: Path, sizes: StreamSizes, progress: Progress) -> list[Result]:
+    """Whether a stream that runs for long holds more and more."""
+    (size, changes), batches = sizes.long_subscriptions, sizes.long
+    name = f"W1/{size}/{batches}_batches"
+    progress(f"{size:,} subscriptions: {batches:,} micro-batches")
+    ours = _ours(spark, place / "long", size, changes, sizes.events, batches, lambda done: progress(f"{done:,} done"))
+    return [
+        Result(f"{name}/memory", ours.memory / 2**20, "MB, driver and workers"),
+        Result(f"{name}/memory_growth", ours.growth / 2**20, "MB", _GROWTH, "lower"),
+        Result(f"{name}/commands", ours.commands, "read in the meantime"),
+        Result(f"{name}/bases", ours.bases, "on disk", 2, "lower"),
+        Result(f"{name}/versions", ours.disk / 2**20, "MB on disk"),
     ]
 
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    """A stream: seconds of a micro-batch, commands read, bytes of versions, and how much memory grew meanwhile."""
+    """A stream: seconds of a micro-batch, commands read, bytes and bases of versions, memory and its growth."""
 
     seconds: float
     commands: int
     disk: int
+    bases: int
+    memory: float
     growth: float
 
 
@@ -117,7 +145,8 @@ def _floor(spark: Any, place: Path, rows: int, batches: int) -> float:
     writer = _events(spark, rows).writeStream.format("noop").option("checkpointLocation", str(place))
     query = writer.trigger(processingTime="0 seconds").start()
     try:
-        _until(lambda: query.lastProgress is not None and query.lastProgress.batchId >= batches + _WARM, query)
+        last = batches + _WARM
+        _until(lambda: query.lastProgress is not None and query.lastProgress.batchId >= last, query.exception)
         times = {each.batchId: each.durationMs["triggerExecution"] for each in query.recentProgress}
     finally:
         query.stop()
@@ -125,7 +154,13 @@ def _floor(spark: Any, place: Path, rows: int, batches: int) -> float:
 
 
 def _ours(  # noqa: PLR0913, PLR0917
-    spark: Any, place: Path, size: int, changes: int, rows: int, batches: int
+    spark: Any,
+    place: Path,
+    size: int,
+    changes: int,
+    rows: int,
+    batches: int,
+    tell: Callable[[int], None] = lambda _: None,
 ) -> _Measured:
     made = WORKLOADS["W1"](size, 1, 1)
     ends = ("low", "high")
@@ -141,24 +176,42 @@ def _ours(  # noqa: PLR0913, PLR0917
         order="nr",
     )
     try:
-        _until(lambda: len(stream.metrics()) > _WARM, stream)
-        before = sum(map(_memory, _family(spark.sparkContext._gateway.proc.pid)))
-        _until(lambda: len(stream.metrics()) > batches + _WARM, stream)
-        after = sum(map(_memory, _family(spark.sparkContext._gateway.proc.pid)))
+        marks = {_WARM + batches // 5: 0.0, _WARM + batches: 0.0}  # memory after so many micro-batches
+        for mark in sorted({*marks, *range(100, batches, 100)}):
+            _until(partial(_is_past, stream, mark), partial(stream.wait, 0.001))
+            tell(mark)
+            if mark in marks:
+                marks[mark] = _held(spark)
         found, commands = stream.metrics(), stream.version
     finally:
         stream.stop()
     times = [row.trigger_seconds for row in found[_WARM:] if row.trigger_seconds is not None]
-    disk = sum(file.stat().st_size for file in (place / "state" / "versions").rglob("*") if file.is_file())
+    versions = place / "state" / "versions"
+    disk = sum(file.stat().st_size for file in versions.rglob("*") if file.is_file())
+    bases, (before, after) = len(list(versions.iterdir())), marks.values()
     shutil.rmtree(place)
-    return _Measured(statistics.median(times), commands, disk, after - before)
+    return _Measured(statistics.median(times), commands, disk, bases, after, after - before)
 
 
-def _until(holds: Any, running: Any) -> None:
+def _is_past(stream: Any, mark: int) -> bool:
+    return len(stream.metrics()) > mark
+
+
+def _held(spark: Any) -> float:
+    """Bytes that the JVM holds after a collection, and that the Python processes of driver and workers take."""
+    runtime = spark.sparkContext._jvm.Runtime.getRuntime()
+    runtime.gc()
+    java = spark.sparkContext._gateway.proc.pid
+    python = [each for each in _family(os.getpid()) if each != java]
+    return float(runtime.totalMemory() - runtime.freeMemory()) + sum(map(_memory, python))
+
+
+def _until(holds: Callable[[], bool], failure: Callable[[], Any]) -> None:
+    """Wait; `failure` raises or returns what ended the query before that."""
     end = time.monotonic() + _PATIENCE
     while not holds():
-        if time.monotonic() > end:
-            raise TimeoutError(f"no end after {_PATIENCE:.0f} s: {running}")
+        if (ended := failure()) or time.monotonic() > end:
+            raise TimeoutError(f"the query has ended: {ended}" if ended else f"no end after {_PATIENCE:.0f} s")
         time.sleep(0.2)
 
 

@@ -1,12 +1,13 @@
-"""The demo's chapter on Spark: real events matched with very many subscriptions, from files to files. Law: for some of
-the events, what Spark finds is compared with the evaluation of every filter.
+"""The demo's chapter on Spark: real events matched with very many subscriptions, from files to files, and then live.
+Law: for some of the events, what Spark finds is compared with the evaluation of every filter.
 """
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any
 
@@ -16,7 +17,8 @@ from rich.padding import Padding
 from rich.text import Text
 
 from weft.demo.feeds import ROW, Feed, feeds
-from weft.errors import PipelineError
+from weft.demo.stream import through_spark
+from weft.errors import BrokerError, PipelineError
 from weft.language.meaning import matches
 from weft.language.text import parse_many
 from weft.model.batch import events_from_batch
@@ -32,29 +34,31 @@ def matching_on_spark(
     console: Console, events: Sequence[Event], size: int | None = None, most: int | None = None
 ) -> dict[str, Any]:
     """Match every feed with `size` subscriptions, of its events at most so many."""
-    del events  # the same, with others, in tables
     wanted, start = size or SUBSCRIPTIONS, perf_counter()
     console.print(
         "The same as a Spark job, from files to files: the executors parse the filters, one index is built and shipped "
         "to them, and each matches its share of the events. Here Spark runs on this machine.\n"
     )
+    facts: dict[str, Any] = {}
     try:
-        with console.status("starting Spark") as status:
-            from weft.spark.command_session import command_session
+        with ExitStack() as stack:
+            with console.status("starting Spark") as status:
+                from weft.spark.command_session import command_session
 
-            with command_session() as spark, tempfile.TemporaryDirectory() as place:
+                spark, place = stack.enter_context(command_session()), stack.enter_context(TemporaryDirectory())
                 started = perf_counter() - start
                 given = feeds(most)
-                facts: dict[str, Any] = {"spark": spark.version, "seconds_to_start": round(started, 3), "feeds": {}}
+                facts |= {"spark": spark.version, "seconds_to_start": round(started, 3), "feeds": {}}
                 status.update("loading code in the workers")
                 _matched(spark, Feed("few", given[0].table.slice(0, _FEW), given[0].wish), _FEW, Path(place, "few"))
                 for feed in given:
                     status.update(f"matching {feed.table.num_rows:,} {feed.name} with {wanted:,} subscriptions")
                     facts["feeds"][feed.name] = _matched(spark, feed, wanted, Path(place, feed.name))
-    except PipelineError as error:
-        console.print(Text(f"This chapter is skipped. {error}."))
-        return {"skipped": str(error)}
-    _show(console, given, facts)
+            _show(console, given, facts)
+            facts["live"] = through_spark(console, spark, events, Path(place, "live"))
+    except (PipelineError, BrokerError) as error:
+        console.print(Text(f"The rest of this chapter is skipped. {error}."))
+        return facts | {"skipped": str(error)}
     return facts
 
 

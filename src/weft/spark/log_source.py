@@ -24,7 +24,12 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
     InputPartition,
 )
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 
 from weft.errors import LogError, PipelineError
 from weft.log.base import Offset
@@ -199,14 +204,23 @@ class LogReader(DataSourceReader):
         yield from self._columns.batches(self._log.read(partition.first, partition.end))
 
 
-class LogStream(DataSourceStreamReader):
-    """A stream over a log; its position is the next offset, and the log that it is of."""
+class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A stream over a log; its position is the next offset, and the log that it is of.
+
+    With the trigger `availableNow` it ends where the log ended when the query began, after as many micro-batches as
+    that takes.
+    """
 
     def __init__(  # noqa: PLR0913, PLR0917 - its options
         self, log: LogFile | BrokerLog, columns: LogColumns, first: int, rows: int, most: int, strict: bool
     ) -> None:
         self._log, self._columns, self._first = log, columns, first
         self._rows, self._most, self._strict = rows, most, strict
+        self._until: int | None = None  # where it ends
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Read what is stored now, and no more."""
+        self._until = self._log.position()[2]
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """The oldest event that is stored, or the first that is wanted."""
@@ -221,6 +235,7 @@ class LogStream(DataSourceStreamReader):
         """Where the next micro-batch ends."""
         log_id, _, end = self._log.position()
         self._check_log(start, log_id)
+        end = end if self._until is None else min(end, self._until)
         most = end if isinstance(limit, ReadAllAvailable) else getattr(limit, "max_rows", self._most)
         return {"log": log_id, "next": max(start["next"], min(end, start["next"] + most))}
 

@@ -41,7 +41,7 @@ check: $(READY)  ## style, types, layers, fences, documentation
 	$(MAKE) docs
 
 docs: $(READY)  ## the documentation as a site: build/docs/index.html
-	$(BIN)/sphinx-build -q -W --keep-going -b html -d build/doctrees docs build/docs
+	$(BIN)/python -m sphinx -q -W --keep-going -b html -d build/doctrees docs build/docs
 	$(BIN)/python docs/offline.py build/docs
 
 pictures: $(READY)  ## draw the pictures of the documentation again

@@ -114,7 +114,7 @@ def test_the_names_of_predicates_are_part_of_the_fingerprint() -> None:
     broker = with_kinds()
     (refused,) = broker.hello("c", fingerprint=fingerprint(None, ["near"]))
     assert isinstance(refused, Bye)
-    assert "another schema" in refused.reason
+    assert "other predicates" in refused.reason
 
 
 def test_neighbours_with_the_same_predicates_route_by_them() -> None:

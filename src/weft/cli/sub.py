@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from weft.cli.broker_options import Authority, Brokers, Certificate, TokenFile, client_of
-from weft.cli.shell import AsJson
+from weft.cli.shell import AsJson, say
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -59,6 +60,8 @@ def sub(  # noqa: PLR0913, PLR0917 - a command has its options
         client_of(brokers, token_file, authority, certificate) as client,
         client.subscribe(filter, name=name, shared=shared, since=_since(since)) as events,
     ):
+        if sys.stderr.isatty():
+            say(f"waiting for events from {client.address}; stop with Ctrl-C", "dim", stderr=True)
         for _ in iter(int, 1) if count is None else range(count):
             try:
                 event = events.receive(timeout)

@@ -10,7 +10,7 @@ run: $(READY)  ## the demo
 	$(BIN)/weft demo $(ARGS)
 
 # Without ARGS the tests of Spark, which share one JVM, run beside the others; with ARGS all run as one.
-# Bytecode of the tests is kept even where Python is told to write none: rewriting their assertions takes 15 s.
+# Bytecode of the tests is kept even where Python is told to write none, or every run rewrites all their assertions.
 test test-spark test-others test-slow: export PYTHONDONTWRITEBYTECODE =
 test: $(READY)  ## the tests: unit, laws, documentation
 ifdef ARGS

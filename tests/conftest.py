@@ -8,7 +8,7 @@ import os
 from strategies import EXAMPLES
 
 # No test lives long enough to be repaid for the optimising compiler or for parallel garbage collection: without them
-# the tests of Spark take little more than half of the processor time. Longer runs take Java as users do.
+# those of `aggregate` took 47 s of processor time instead of 82. Longer runs take Java as users do.
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 if EXAMPLES == 1:
     for name in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):

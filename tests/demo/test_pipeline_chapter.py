@@ -16,6 +16,7 @@ from weft.demo.feeds import ROW, feeds
 from weft.demo.live import WATCHERS, replayed
 from weft.demo.pipeline import matching_on_spark
 from weft.model.batch import events_from_batch
+from weft.spark.session import java_runs
 
 SIZE, MOST = 400, 400
 
@@ -57,6 +58,7 @@ def test_the_figures_are_those_of_every_filter_asked():
 
 
 def test_without_spark_it_says_so_and_ends(monkeypatch):
+    before = java_runs()  # of another test in this process, which goes on
     monkeypatch.setitem(sys.modules, "pyspark", None)
     monkeypatch.setitem(sys.modules, "pyspark.sql", None)
     monkeypatch.setitem(sys.modules, "pyspark.errors", None)
@@ -64,3 +66,4 @@ def test_without_spark_it_says_so_and_ends(monkeypatch):
     facts = matching_on_spark(console, [])
     assert facts == {"skipped": "Spark is not installed: pip install 'weft[spark]'"}
     assert "pip install 'weft[spark]'" in " ".join(console.file.getvalue().split())
+    assert java_runs() == before

@@ -1,6 +1,6 @@
 """Spark for the duration of a command. Laws: a session that is already active is used unchanged and kept; one that is
-started here prints nothing, is case-sensitive as filters are, and is gone at the end, with its JVM and its temporary
-files; failures are PipelineErrors.
+started here prints nothing, is case-sensitive as filters are, and is gone at the end, with its JVM, unless that was
+there before, and its temporary files; failures are PipelineErrors.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.spark.failures import failures
-from weft.spark.session import end_java, session
+from weft.spark.session import end_java, java_runs, session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,6 +27,7 @@ def command_session(master: str | None = None, memory: str | None = None) -> Ite
         with failures():
             yield there
         return
+    others = java_runs()
     scratch = Path(tempfile.mkdtemp(prefix="weft-spark-"))
     try:
         spark = session(master, memory=memory, options={"spark.sql.caseSensitive": "true"}, scratch=scratch)
@@ -38,7 +39,8 @@ def command_session(master: str | None = None, memory: str | None = None) -> Ite
         finally:
             spark.stop()
     finally:  # also if Ctrl-C comes while it starts
-        end_java()
+        if not others:
+            end_java()
         shutil.rmtree(scratch, ignore_errors=True)
 
 

@@ -95,6 +95,12 @@ def _launch(settings: dict[str, str], log: Path) -> None:
     SparkContext._ensure_initialized(gateway=gateway)
 
 
+def java_runs() -> bool:
+    """Whether this process has started a JVM, with or without a session."""
+    context = sys.modules.get("pyspark.core.context")
+    return context is not None and context.SparkContext._gateway is not None
+
+
 def end_java() -> None:
     """Stop the JVM of this process, if there is one, and wait for its end, so that its files can be removed."""
     context = sys.modules.get("pyspark.core.context")

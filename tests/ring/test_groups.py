@@ -322,7 +322,7 @@ def churn(seed: int, replicas: int, sharing: Sharing = Sharing.NONE) -> None:
     network = RendezvousNetwork(
         MAPPING, IDS, seed, replicas=replicas, groups=rule, sharing=SharingRule(sharing, nodes=3, threshold=3)
     )
-    rng, number, quiet = network.rng, 0, 0.0
+    rng, number, quiet, used = network.rng, 0, 0.0, set(IDS)
     for _ in range(60):
         choice = int(rng.integers(12))
         home = str(rng.choice(CLIENTS))
@@ -346,7 +346,8 @@ def churn(seed: int, replicas: int, sharing: Sharing = Sharing.NONE) -> None:
                 network.run(0.02)
         elif choice == 6 and len(network.nodes) < 9:
             new = int(rng.integers(256))
-            if f"n{new}" not in network.nodes:
+            if new not in used:  # one that comes back is a node without the subscriptions that it had
+                used.add(new)
                 network.join(new, home)
         elif choice == 7 and others and settled:
             network.leave(str(rng.choice(others)))

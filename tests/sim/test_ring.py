@@ -165,3 +165,9 @@ def test_settings_that_make_no_sense_are_refused(wrong: dict[str, float]) -> Non
     with pytest.raises(OptionError, match="busy or free"):
         RingDesign("lazy")
     assert figures_of("all") == [4, 5, 6, 7, 8, 9]
+
+
+def test_a_study_by_topic_examines_less_and_finds_the_same() -> None:
+    every, few = (RingStudy(SMALL, [1], by_topic=by_topic).outcomes(RingDesign())[0] for by_topic in (False, True))
+    assert few.examined < every.examined
+    assert (few.matches, few.missed) == (every.matches, 0)

@@ -30,6 +30,7 @@ class Intervals:
 
     The bounds of timestamps are given in microseconds, or taken from a schema:
 
+    >>> from weft.model.value import Type
     >>> time = Attribute("time", Type.TIMESTAMP, low=datetime(2026, 1, 1), high=datetime(2027, 1, 1))
     >>> year = Intervals.of_attribute(time, 12)
     >>> year.of(to_micros(datetime(2026, 7, 20))), year.bounds

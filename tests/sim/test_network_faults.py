@@ -63,6 +63,11 @@ def test_every_promise_is_kept_by_networks_and_everything_occurs() -> None:
     assert {f"model: {name}" for name in MODELS} <= set(found.counts)
 
 
+@pytest.mark.parametrize("seed", [60005, 60075, 60282])
+def test_seeds_that_once_failed(seed: int) -> None:
+    assert not run_seed(seed, MANY_BROKERS).failure
+
+
 def test_every_step_of_a_network_can_be_planned() -> None:
     assert set(STEPS) == {*FAULTS, *LINK_FAULTS, *NETWORK_OPERATIONS}
 

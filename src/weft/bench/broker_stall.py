@@ -47,7 +47,7 @@ async def stalled(
             if not reads:
                 load.consumers[0].transport.pause_reading()
             both.append((load, broker))
-        many = 2 * int(_BOUND * (1 << 20)) // len(_LARGE)
+        many = 5 * int(_BOUND * (1 << 20)) // (4 * len(_LARGE))
         for load, broker in both:
             await _fill(load, work, many, broker)
         for number in range(1, pairs + 1):

@@ -195,7 +195,7 @@ def bench(  # noqa: PLR0913, PLR0917 - a command has its options
             if screen.is_terminal:
                 status.update(f"measuring {what}")
             else:
-                say(f"measuring {what}")
+                say(f"measuring {what}", stderr=True)
 
         results = BENCHES[name]()(quick, progress, **options)
     say_notes(notes)

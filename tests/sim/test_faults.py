@@ -21,7 +21,7 @@ from weft.sim.faults.world import World
 
 SEEDS = 40 * EXAMPLES
 
-# What must occur in forty seeds, besides every step: faults as they were noticed, each request with each kind of answer,
+# What must occur in forty seeds, besides every step: faults as they were noticed, requests with each kind of answer,
 # each effect, each message, and branches of the core.
 FAULTS_NOTICED = {
     "commit refused",

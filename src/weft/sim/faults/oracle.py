@@ -178,6 +178,8 @@ class Oracle:
             case Welcome():
                 self.sessions[connection] = message.session
                 self._holders[message.session] = connection
+                for each in message.subscriptions:
+                    self._member(connection, each, joins=True)
             case Published(pub_epoch, upto):
                 stored = self.stored.get((self.sessions[connection], pub_epoch), 0)
                 require(upto <= stored, f"{connection}: events up to {upto} are confirmed, {stored} are stored")
@@ -195,6 +197,10 @@ class Oracle:
                     attributes = _head.decode(letter.head).attributes
                     allowed = self.may_read(self._principals[connection], attributes)
                     require(allowed, f"{connection}: the rules do not allow dead letter {letter.offset}")
+            case Accepted("subscribe", number):
+                self._member(connection, number, joins=True)
+            case Accepted("unsubscribe", number):
+                self._member(connection, number, joins=False)
             case Accepted("replace", number):
                 sub = self._subs[connection](SubNumber(number))
                 if sub is not None:
@@ -219,6 +225,21 @@ class Oracle:
                     view.drop(set(range(first, end)))
             case _:
                 pass
+
+    def _member(self, connection: ConnectionId, number: int, *, joins: bool) -> None:
+        """A queue has got or lost a member. With the last one it ends; another may begin with its number."""
+        sub = self._subs[connection](SubNumber(number))
+        view = None if sub is None else self._queues[connection](sub.queue)
+        if view is None or view.shared:
+            return
+        members = view.members.setdefault(connection, set())
+        if joins:
+            members.add(number)
+        else:
+            members.discard(number)
+            if not members:
+                view.held.clear()
+                view.flights.pop(connection, None)
 
     def _check_readable(self, connection: ConnectionId, message: Deliver) -> None:
         attributes = _head.decode(message.head).attributes

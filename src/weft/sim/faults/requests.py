@@ -76,6 +76,7 @@ class Requests:
             assert view is not None
             self._state.queues[message.queue] = view
             view.ordered = self._state.ordered[message.queue] = message.ordered and not message.share
+            view.shared = bool(message.share)
             limits, view.principal = self._world.limits, self._world.principal
             view.lag = limits.lag if message.disconnect else min(message.lag or limits.lag, limits.lag)
             view.lag = view.lag if view.lag < _LONG else 0

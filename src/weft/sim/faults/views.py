@@ -103,6 +103,8 @@ class QueueView:
     ordered: bool = False
     held: set[int] = field(default_factory=set)  # failed, as the broker knows, and not delivered again
     flights: dict[ConnectionId, set[int]] = field(default_factory=dict)  # sent and not answered
+    members: dict[ConnectionId, set[int]] = field(default_factory=dict)  # subscriptions, as a connection was told
+    shared: bool = False
     refused: set[int] = field(default_factory=set)  # negatively acknowledged
     excused: set[int] = field(default_factory=set)  # gaps, dead letters
     lost: set[int] = field(default_factory=set)  # gaps

@@ -36,6 +36,7 @@ def test_the_figures_are_those_of_every_filter_asked():
     console = Console(file=io.StringIO(), width=80)
     events = earthquakes.events()
     facts = json.loads(json.dumps(matching_on_spark(console, events, SIZE, MOST)))
+    assert "skipped" not in facts
     assert list(facts["feeds"]) == [feed.name for feed in feeds(1)]
     for feed in feeds(MOST):
         found = facts["feeds"][feed.name]

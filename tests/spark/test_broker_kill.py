@@ -70,6 +70,18 @@ class Copying:
         return sorted((event["n"],) for event in events)
 
 
+def drain(job):
+    """Read all that is there; a worker of Spark that starts too slowly on a busy machine is no failure of ours."""
+    for last in (False, False, True):
+        try:
+            job.wait(job.start(once=True))
+        except PipelineError as error:
+            if last or "failed to connect back" not in str(error):
+                raise
+        else:
+            return
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("way", [Matching, Copying])
 def test_brokers_that_are_killed_lose_and_repeat_nothing(spark, tmp_path, way):
@@ -97,6 +109,6 @@ def test_brokers_that_are_killed_lose_and_repeat_nothing(spark, tmp_path, way):
             if running is not None:
                 with suppress(PipelineError):
                     running.stop()
-        job.wait(job.start(once=True))
+        drain(job)
         assert rows(right.listen, job.columns) == job.expected(sent)
     assert failures

@@ -6,7 +6,9 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from weft.broker.status import BrokerStatus, QueueStatus
 from weft.errors import BrokerError, EventError, PipelineError
+from weft.spark import broker_log
 from weft.spark.broker_log import BrokerLog
 from weft.spark.broker_target import BrokerTarget, events_of_rows, in_order
 from weft.spark.log_columns import LogColumns
@@ -33,6 +35,36 @@ def test_a_live_log_has_the_rows_of_its_file(tmp_path):
         assert read(live, end, end) == []
         assert WeftSource({"url": local.address}).schema().startswith("`n` bigint, `s` string, `_offset` bigint")
         assert live.position() == file.position()  # reading changes nothing
+
+
+def test_a_reader_waits_for_slow_deliveries_and_ends_when_there_are_none(tmp_path, monkeypatch):
+    monkeypatch.setattr(broker_log, "_LOOK", 0.0001)  # looks at the status all the time
+    with broker(tmp_path / "data") as local:
+        with local.connect_sync() as client:
+            client.publish_many({"n": n} for n in range(5_000))
+        log = BrokerLog(BrokerTarget(local.address, "test"))
+        _, first, end = log.position()
+        assert [event.offset for event in log.read_all(first, end)] == list(range(first, end))
+        assert len(list(log.read_all(first, end + 10))) == end - first  # offsets that nobody has used
+
+
+@pytest.mark.parametrize(
+    ("queues", "pending", "done"),
+    [
+        ([("me", 0, 0)], 0, True),
+        ([("me", 0, 0)], 1, False),
+        ([("me", 3, 0)], 0, False),
+        ([("me", 0, 2)], 0, False),
+        ([("other", 9, 0), ("me", 0, 0)], 0, True),
+        ([("other", 9, 0), ("other", 7, 0)], 0, None),
+        ([("other", 9, 0), ("other", 0, 0)], 0, True),
+        ([], 0, None),
+    ],
+)
+def test_nothing_is_taken_for_delivered_that_may_still_come(queues, pending, done):
+    furthest = tuple(QueueStatus(name, 1, behind=behind, open=opened) for name, behind, opened in queues)
+    status = BrokerStatus("log", 1, 1, 10, 1, "covering", 1, 1, 1, len(queues), furthest, pending, {})
+    assert broker_log.is_delivered(status, "me") is done
 
 
 def test_rows_are_published_once(tmp_path):

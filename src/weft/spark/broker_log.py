@@ -26,7 +26,7 @@ from weft.broker.messages import (
     Unsubscribe,
 )
 from weft.broker.status import BrokerStatus
-from weft.errors import AccessError, LogError
+from weft.errors import AccessError, BrokerError, LogError
 from weft.log.base import Offset
 from weft.model.schema import Schema
 from weft.net.blocking_connection import BlockingConnection
@@ -36,6 +36,7 @@ from weft.spark.log_columns import LogEvent
 _decode = msgspec.msgpack.Decoder(BrokerStatus).decode
 _WINDOW, _BYTES = 10_000, 8 << 20  # events, and bytes, that are on their way
 _LOOK = 1.0  # seconds of silence after which the broker is asked whether more will come
+_QUEUES = 200  # that a broker tells of, at most
 _FORGET = 60  # seconds after which the broker forgets a reader that was killed
 _SUB, _QUEUE = SubNumber(1), QueueNumber(1)
 
@@ -78,12 +79,12 @@ class BrokerLog:
         windows = {"window_events": _WINDOW, "window_bytes": _BYTES}
         with self.target.connect(name, expires=_FORGET, **windows) as connection:
             connection.send([Subscribe(_SUB, "TRUE", _QUEUE, durable=True, since=Offset(first))])
-            yield from _events(connection, name, end, strict)
+            yield from _events(connection, name, end, strict, self.target.patience)
             connection.send([Unsubscribe(_SUB)])
 
 
-def _events(connection: BlockingConnection, name: str, end: int, strict: bool) -> Iterator[LogEvent]:
-    floor = acknowledged = 0
+def _events(connection: BlockingConnection, name: str, end: int, strict: bool, patience: float) -> Iterator[LogEvent]:
+    floor = acknowledged = silent = 0
     while True:
         try:
             message = connection.receive(_LOOK)
@@ -91,14 +92,21 @@ def _events(connection: BlockingConnection, name: str, end: int, strict: bool) -
             if floor > acknowledged:
                 connection.send([Ack(_QUEUE, Offset(floor))])
                 acknowledged = floor
-            if _delivered(_status(connection, 1_000), name):
+            done = is_delivered(_status(connection, _QUEUES), name)
+            if done:
                 return
+            silent = silent + 1 if done is None else 0
+            if silent * _LOOK > patience:
+                raise BrokerError(
+                    f"the broker does not tell whether events up to offset {end - 1} are still to come: many queues "
+                    "are further behind than this reader; try again, or read the log from its directory"
+                ) from None
             continue
         match message:
             case Deliver(offset=offset) if offset:
                 if offset < end:
                     yield LogEvent(offset, message.at, None, bytes(message.head), message.payload)
-                floor = offset + 1
+                floor, silent = offset + 1, 0
                 if floor >= end:
                     return
                 if floor - acknowledged >= _WINDOW // 4:
@@ -106,16 +114,27 @@ def _events(connection: BlockingConnection, name: str, end: int, strict: bool) -
                     acknowledged = floor
             case Gap(_, first, after) if strict and first < end:
                 raise _removed(first, min(after, end))
+            case Gap(_, _, after):
+                floor = max(floor, after)
+                if floor >= end:
+                    return
             case Failed(_, _, code, reason):
                 raise AccessError(f"the log cannot be read ({code}): {reason}")
             case Accepted():
                 pass
 
 
-def _delivered(status: BrokerStatus, name: str) -> bool:
-    """Whether the reader of this name has everything: offsets may be skipped, so the last of a range may never come."""
+def is_delivered(status: BrokerStatus, name: str) -> bool | None:
+    """Whether the reader of this name has everything: offsets may be skipped, so the last of a range may never come.
+
+    None if the broker does not tell, because so many other queues are further behind.
+    """
+    if status.pending:
+        return False
     mine = [queue for queue in status.furthest if queue.session == name]
-    return not status.pending and all(queue.behind == 0 and queue.open == 0 for queue in mine)
+    told = mine or status.furthest[-1:]  # no queue that is left out is further behind than the last
+    done = bool(told) and all(queue.behind == 0 and queue.open == 0 for queue in told)
+    return done if mine or done else None
 
 
 def _status(connection: BlockingConnection, queues: int) -> BrokerStatus:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from strategies import thorough
 from weft.index import ScanIndex, TreeIndex
 from weft.index.single_event import SingleSearch
 
@@ -51,6 +52,7 @@ def test_segments_whose_rows_say_all_are_searched_by_one_call() -> None:
 
 @pytest.mark.parametrize("name", INDEXES)
 @given(event=EVENTS)
+@thorough(200)
 def test_one_event_finds_what_a_batch_and_the_scan_find(name: str, event: dict[str, Any]) -> None:
     tree, scan = INDEXES[name]
     found = sorted(tree.match(event).tolist())

@@ -18,7 +18,7 @@ from weft.index.axis import Axis
 from weft.index.base import Ids
 from weft.index.dimension import CodeDimension
 from weft.index.segment import PartitionTree, Segment
-from weft.kernels.single import match_one, thread_handle, view_handle
+from weft.kernels.single import match_one, room_handle, view_handle
 from weft.model.value import Value
 
 _MOST_AXES = 16
@@ -65,7 +65,7 @@ class SearchRoom:
     def make_room(self, size: int) -> None:
         """Make room for so many ids."""
         self.ids = np.empty(size, np.int64)
-        self.handle = thread_handle((self.input, self._codes, self._slots, self.ids, *self._stacks))
+        self.handle = room_handle((self.input, self._codes, self._slots, self.ids, *self._stacks))
 
 
 class SingleEvents:

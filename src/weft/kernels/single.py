@@ -2,11 +2,12 @@
 `groups` find; what an address names lives as long as the handle is used.
 
 A call of a kernel costs as much for each array that it is given as many a search. So a single event is searched with
-two arrays: a handle of the index (int64), which has the addresses of all others, and one of the thread.
+two arrays: a handle of the index (int64), which has the addresses of all others, and one of the room that the match
+has to itself.
 
 The handle of a view is made by `view_handle`: dimensions, singles, whether there are holes, then address and size of
 each of nine arrays, then address and size of numbers and table and the address of sides for each dimension. That of a
-thread, made by `thread_handle`, has address and size of what a match writes to: input, codes, slots, ids, two stacks.
+room, made by `room_handle`, has address and size of what a match writes to: input, codes, slots, ids, two stacks.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call", no-check-untyped-defs
@@ -54,7 +55,7 @@ def view_handle(
     return np.array(handle, np.int64)
 
 
-def thread_handle(arrays: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
+def room_handle(arrays: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
     """The handle of input (float64: a mask of bits, then a value for each dimension), codes (int32[dimensions]), slots
     (int32), ids (int64) and two stacks (int64).
     """
@@ -68,7 +69,7 @@ def _is(array: NDArray[Any], kind: Any) -> bool:
 
 @jit
 def match_one(handle, room):
-    """Write the subscriptions of the event to the thread's ids; returns how many there are, or ~n if there is room for
+    """Write the subscriptions of the event to the room's ids; returns how many there are, or ~n if there is room for
     fewer than n.
 
     Bit i of the mask says that the value of dimension i is a code already.

@@ -216,6 +216,15 @@ def test_deliveries_are_counted_however_the_bytes_are_cut(size):
     assert said == _method(60, 80, pack(">QB", 7, 1))
 
 
+def test_confirmations_of_rabbitmq_are_counted_in_any_order():
+    amqp = AmqpReader()
+    seen = []
+    for tag, multiple in ((2, 0), (1, 0), (5, 0), (4, 1), (3, 0), (8, 0), (7, 1)):
+        amqp.feed(_method(60, 80, pack(">QB", tag, multiple)))
+        seen.append(amqp.confirmed)
+    assert seen == [0, 2, 2, 5, 5, 5, 8]
+
+
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_whole_messages_are_read_however_the_bytes_are_cut(size):
     data = (

@@ -62,8 +62,20 @@ class AmqpReader:
         self.deliveries = 0
         self.confirmed = 0
         self.methods: list[tuple[int, int]] = []
+        self._early: set[int] = set()  # confirmed, but something before them is not
         self._acking = acking
         self._part = b""
+
+    def _confirm(self, tag: int, multiple: int) -> None:
+        """An event is confirmed, or all up to it. Confirmations come in any order."""
+        if multiple:
+            self.confirmed = max(self.confirmed, tag)
+            self._early = {each for each in self._early if each > tag}
+        elif tag > self.confirmed:
+            self._early.add(tag)
+        while self.confirmed + 1 in self._early:
+            self.confirmed += 1
+            self._early.remove(self.confirmed)
 
     def feed(self, data: bytes) -> bytes:
         """Read some bytes; returns the acknowledgement."""
@@ -79,7 +91,7 @@ class AmqpReader:
                     tag = at + 11 + 1 + data[at + 11]
                     (last,) = unpack_from(">Q", data, tag)
                 elif (of, method) == (60, 80):
-                    (self.confirmed,) = unpack_from(">Q", data, at + 11)
+                    self._confirm(*unpack_from(">QB", data, at + 11))
                 else:
                     self.methods.append((of, method))
             at += 8 + size

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from broker.harness import Broker, deliveries
-from weft.broker.limits import ClientLimits
 from weft.broker.effects import Now
+from weft.broker.limits import ClientLimits
 from weft.broker.messages import (
     Accepted,
     Ack,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.harness import Broker, deliveries
-from weft.broker.effects import ConnectionId
+from weft.broker.effects import ConnectionId, Now
 from weft.broker.limits import ClientLimits
 from weft.broker.messages import (
     Accepted,
@@ -362,6 +362,21 @@ def test_replacing_a_filter_by_itself_fails_when_what_is_before_it_is_not_stored
     broker.say("s", Replace(ONE, "x = 2"))
     answers = [each for _, each in broker.reject()]
     assert [each.code for each in answers if isinstance(each, Failed)] == ["full", "full"]
+
+
+def test_a_client_that_was_back_has_its_whole_time_again_whatever_the_clock_does() -> None:
+    broker = Broker()
+    broker.hello("s", expires=2)
+    broker.cut("s")
+    broker.wait(1_500_000)
+    broker.hello("t", "s", expires=2)
+    broker.now = Now(broker.now.monotonic, broker.now.utc - 3_600_000_000)
+    broker.cut("t")
+    broker.now = Now(broker.now.monotonic, broker.now.utc + 3_600_000_000)
+    broker.wait(1_000_000)  # the time since it left first is over
+    assert broker.core.session("s") is not None
+    broker.wait(1_500_000)
+    assert broker.core.session("s") is None
 
 
 # -- many requests at once ---------------------------------------------------------------------------

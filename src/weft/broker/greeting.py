@@ -319,12 +319,15 @@ class Greeting:
         state.draft.rejected.append(rejected)
 
     def _expire_later(self, session: Session, now: Now) -> None:
-        wait = max(1_000_000, session.expires - now.utc)
-        self._state.timers.add(now.monotonic + wait, lambda later: self._expired(session, later))
+        due = session.expires
+        wait = max(1_000_000, due - now.utc)
+        self._state.timers.add(now.monotonic + wait, lambda later: self._expired(session, due, later))
 
-    def _expired(self, session: Session, now: Now) -> None:
-        """Time and again until the session has a connection, or is due."""
-        if session.connection is not None or session.id not in self._state.sessions or session.expires == NEVER:
+    def _expired(self, session: Session, due: int, now: Now) -> None:
+        """Time and again until the session has a connection, or is due. A client that was back meanwhile has left anew:
+        that has a timer of its own, because the clock alone may jump.
+        """
+        if session.connection is not None or session.id not in self._state.sessions or session.expires != due:
             return
         if session.expires <= now.utc:
             self._state.counts["sessions expired"] += 1

@@ -109,7 +109,7 @@ class SimClient:
             case "credentials":
                 return msgspec.structs.replace(hello, credentials=b"of nobody")
             case "epoch":
-                return msgspec.structs.replace(hello, pub_epoch=0, epoch=1)
+                return msgspec.structs.replace(hello, epoch=1)
         return hello
 
     def forget(self) -> None:

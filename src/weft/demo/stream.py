@@ -25,6 +25,10 @@ from weft.model.event import Event
 from weft.net.client_sync import connect_sync
 from weft.tables import plain_table
 
+_COLUMNS = (  # of the events, as far as the filters and the screen need them
+    "magnitude double, tsunami boolean, latitude double, longitude double, place string, "
+    "dep_delay bigint, carrier string, origin string, dest string"
+)
 _SLICES = 4  # in which the second half of the events comes, each when the one before has been matched
 _PATIENCE = 60.0  # seconds that a slice may take
 _WIDTH = 34  # characters of the latest match
@@ -83,7 +87,7 @@ def through_spark(console: Console, spark: Any, events: Sequence[Event], place: 
             client.publish_many(everything[:half])
             register(spark)
             stream = match_stream(
-                spark.readStream.format("weft").option("url", broker.address).load(),
+                spark.readStream.format("weft").schema(_COLUMNS).option("url", broker.address).load(),
                 None,
                 place / "state",
                 place / "matches",

@@ -112,7 +112,7 @@ def test_a_broker_takes_the_parameters_that_were_tuned(spark, tmp_path, schema_f
     given = spark.createDataFrame(list(enumerate(TEXTS)), "id bigint, filter string")
     events = spark.createDataFrame([point(event) for event in EVENTS], "x double, y double")
     samples = Samples(seed=1)
-    tuned = tune(given, events, CostBudget(memory=4_096), model=model, schema=SCHEMA, samples=samples)
+    tuned = tune(given, events, CostBudget(memory=65_536), model=model, schema=SCHEMA, samples=samples)
     tuned.save(tmp_path / "tuning.json")
     config = BrokerConfig(model=model, schema=schema_file, tuning=tmp_path / "tuning.json")
     table = routing_table(config, SCHEMA)

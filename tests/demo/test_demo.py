@@ -176,7 +176,7 @@ def test_the_tour_fits_its_console(width):
     console = Console(file=io.StringIO(), width=width)
     tour(console, QUICK)
     shown = console.file.getvalue()
-    assert "200 of 200 pairs equal" in " ".join(shown.split())
+    assert "200 of 200 pairs are equal" in " ".join(shown.split())
     assert max(map(len, shown.splitlines())) <= width
     assert "…" not in shown
     for number_, chapter in enumerate(QUICK, 1):

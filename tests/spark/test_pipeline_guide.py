@@ -36,7 +36,7 @@ def test_the_program_prints_what_the_guide_says(spark: SparkSession, tmp_path, c
 def test_every_command_of_the_guide_is_one():
     named = set(re.findall(r"^ {4}\$ weft (\w+)", GUIDE, re.MULTILINE))
     known = {info.name or info.callback.__name__ for info in app.registered_commands if info.callback is not None}
-    assert named == {"match", "aggregate", "tune", "profile"} <= known
+    assert named == {"match", "aggregate", "tune", "profile", "serve"} <= known
 
 
 def test_every_option_of_the_guide_is_one():
@@ -44,7 +44,10 @@ def test_every_option_of_the_guide_is_one():
 
     commands = get_command(app).commands
     options = {
-        name for each in ("match", "aggregate", "tune", "profile") for p in commands[each].params for name in p.opts
+        name
+        for each in ("match", "aggregate", "tune", "profile", "serve")
+        for p in commands[each].params
+        for name in p.opts
     }
     sparks = {"--master", "--deploy-mode", "--archives", "--conf"}
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", GUIDE)) - sparks <= options

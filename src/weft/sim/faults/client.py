@@ -18,6 +18,7 @@ from weft.broker.messages import (
     DeadLetters,
     Deliver,
     Dropped,
+    Explained,
     Failed,
     Gap,
     Hello,
@@ -185,6 +186,8 @@ class SimClient:
                 self.consumer.dead_done(message)
             case StatusReport():
                 self.state.trials.pop(("status", message.request), None)
+            case Explained():
+                self.requests.explained(message)
             case DeadLetters():
                 self.consumer.dead_letters(message)
             case Bye(code):

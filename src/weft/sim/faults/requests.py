@@ -6,10 +6,12 @@ in force.
 
 from __future__ import annotations
 
+from weft.broker.explanation import explanation_of
 from weft.broker.messages import (
     Accepted,
     Advertise,
     ClientMessage,
+    Explained,
     Failed,
     QueueNumber,
     Replace,
@@ -20,6 +22,7 @@ from weft.broker.messages import (
     Unsubscribe,
     Welcome,
 )
+from weft.language.meaning import matches
 from weft.language.text import parse
 from weft.log.base import Offset
 from weft.sim.faults.client_state import ClientState, ClientWorld
@@ -208,6 +211,16 @@ class Requests:
             self._retried.append(asked)
             self._world.soon(_AGAIN, lambda: self._ask_again(asked))
 
+    def explained(self, message: Explained) -> None:
+        """Where an event would go: here, and to subscriptions that match it."""
+        self._state.trials.pop(("explain", message.request), None)
+        event = asked_about(message.request)
+        (hop,) = explanation_of(bytes(message.body)).hops
+        require(len(hop.subscriptions) <= hop.matched, f"{hop.matched} subscriptions match, and more are listed")
+        for sub in hop.subscriptions:
+            right = matches(parse(sub.filter, EVEN), event)  # type: ignore[arg-type]
+            require(right, f"{self._world.name}: {sub.filter} is said to match {event}")
+
     def _give_up(self, asked: ClientMessage) -> None:
         """A request will never be granted."""
         state = self._state
@@ -301,3 +314,8 @@ class Requests:
 def _about(message: ClientMessage) -> tuple[str, int]:
     """What a request is about, as its answer says it."""
     return type(message).__name__.lower(), message.number  # type: ignore[union-attr]
+
+
+def asked_about(number: int) -> dict[str, object]:
+    """The event that a request for an explanation is about."""
+    return {"x": number % 8, "y": "ab"[number // 8 % 2]}

@@ -6,10 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from weft.broker.messages import (
     AskStatus,
     ClientMessage,
     DropDead,
+    Explain,
     ListDead,
     QueueNumber,
     Replace,
@@ -22,6 +25,7 @@ from weft.broker.messages import (
 from weft.log.base import Offset
 from weft.sim.faults.client_steps import Act, draw_event, draw_filter, new_number, new_uid
 from weft.sim.faults.consumer import SHARE, SHARED, SHARED_QUEUE
+from weft.sim.faults.requests import asked_about
 
 _LONG_FILTER = "x IN (1" + ", 2" * 60 + ")"  # longer than 100 bytes
 
@@ -110,9 +114,14 @@ def ask_badly(act: Act) -> None:
 
 
 def ask_status(act: Act) -> None:
-    """How is the broker? Only who may know is told."""
+    """How is the broker, and where would an event go? Only who may know is told."""
     number = new_number(act)
-    _try(act, AskStatus(number, 5), "status", number, "access")
+    if number % 2:
+        _try(
+            act, Explain(number, msgspec.Raw(msgspec.msgpack.encode(asked_about(number)))), "explain", number, "access"
+        )
+    else:
+        _try(act, AskStatus(number, 5), "status", number, "access")
 
 
 def _try(act: Act, asked: ClientMessage, about: str, number: int, code: str) -> None:

@@ -64,7 +64,8 @@ def test_a_chain_is_measured(tmp_path):
 
 @pytest.mark.slow
 def test_memory_is_measured(tmp_path):
-    assert asyncio.run(connections(200)).value > 0
+    (memory,) = asyncio.run(connections(200))
+    assert memory.value > 0
     grown = asyncio.run(soak_results(Workload(100, 300), tmp_path, 4.0, silent))
     assert all(each.value is not None for each in grown)
 

@@ -13,8 +13,9 @@ import asyncio
 import os
 import signal
 import tempfile
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -29,7 +30,7 @@ from weft.bench.broker_stall import CONSUMERS, stalled
 from weft.bench.broker_weft import WeftBroker, WeftLoad
 from weft.bench.broker_workload import Workload
 from weft.bench.report import Result
-from weft.errors import OptionError
+from weft.errors import OptionError, WeftError
 from weft.net.committer import WINDOW
 
 _SIZES = 1_000, 10_000, 100_000
@@ -67,14 +68,18 @@ async def _run(quick: bool, progress: Progress, note: Note) -> list[Result]:
                 work = Workload(size, 10_000 if quick else 20_000)
                 latency = seconds if size >= 10_000 else 0.0
                 results += await _broker(work, place, peers, rounds, latency, sync, quick, progress, note)
+        parts: list[Callable[[], Coroutine[Any, Any, list[Result]]]] = []
         for size in (10_000,) if quick else (10_000, 100_000):
             work = Workload(size, 5_000 if quick else 20_000)
-            results += await chain(work, place, rounds, seconds, sync, progress)
+            parts.append(partial(chain, work, place, rounds, seconds, sync, progress))
         work = Workload(1_000, 5_000, CONSUMERS)
-        for durable in (False, True):
-            results += await stalled(work, place, durable, 1 if quick else 5, progress)
-        progress("memory of connections")
-        results.append(await connections(500 if quick else 2_000))
+        parts += [partial(stalled, work, place, durable, 1 if quick else 5, progress) for durable in (False, True)]
+        parts.append(partial(connections, 500 if quick else 2_000))
+        for part in parts:
+            try:
+                results += await part()
+            except (OSError, WeftError) as error:  # what was measured before is worth having
+                note(f"a part failed: {error}")
     return results
 
 

@@ -22,16 +22,16 @@ _FIRST = 100  # connections after which memory is measured: what is allocated on
 _GUESTS = 20  # connections that come, subscribe and go in each round of a soak
 
 
-async def connections(count: int) -> Result:
+async def connections(count: int) -> list[Result]:
     """Bytes for each connection that has said hello and does nothing."""
-    with WeftBroker(None) as broker:
+    with WeftBroker(None, "--set", f"limits.connections={_FIRST + count}") as broker:
         wires = [await _greeted(broker.address) for _ in range(_FIRST)]
         before = rss_of(broker.pids)
         wires += [await _greeted(broker.address) for _ in range(count)]
         used = rss_of(broker.pids) - before
         for wire in wires:
             wire.transport.abort()
-    return Result("memory/connection", used / count / 1e3, "kB")
+    return [Result("memory/connection", used / count / 1e3, "kB")]
 
 
 async def _greeted(address: Address) -> Wire:

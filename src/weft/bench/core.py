@@ -89,6 +89,9 @@ class Bench:
             window = Hello(session=name, window_events=1 << 30, window_bytes=1 << 60)
             mine = [Subscribe(SubNumber(n), text) for n, text in enumerate(texts[number - 1 :: CONNECTIONS]) if number]
             self.run(self.core.receive(name, [window, *mine], self.now))
+            while self.core.is_behind(name):
+                self.run(self.core.tick(self.now))
+        assert self.core.status().subscriptions == len(texts)
 
     def run(self, effects: Sequence[Effect]) -> list[tuple[ConnectionId, Deliver]]:
         """Carry out the effects; the last delivery to each connection."""

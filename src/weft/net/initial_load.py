@@ -118,6 +118,8 @@ class _Loading:
         effects = self._core.connected(connection, now, _as(first.owner) if self._named else None)
         asked = [Subscribe(row.number, row.filter, QueueNumber(row.number), durable=True) for row in new.values()]
         effects += self._core.receive(connection, [Hello(session=first.session), *asked], now)
+        while self._core.is_behind(connection):
+            effects += self._core.tick(now)
         effects += self._core.closed(connection, now)
         refused = 0
         for message in (each for effect in effects if isinstance(effect, Send) for each in effect.messages):

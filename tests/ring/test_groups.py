@@ -286,6 +286,25 @@ def test_a_subscription_to_several_topics_is_complete_when_all_have_it() -> None
     assert sorted(e.event.attributes["x"] for _, e in network.effects if isinstance(e, Delivered)) == [1, 1, 2]
 
 
+@pytest.mark.parametrize("sharing", Sharing)
+def test_the_topics_of_a_subscription_move_and_are_shared_apart(sharing: Sharing) -> None:
+    rule = SharingRule(sharing, nodes=3, threshold=3)
+    network = RendezvousNetwork(MAPPING, IDS, 10, groups=GroupRule(depth=2), sharing=rule, replicas=2)
+    for number in range(1, 13):
+        home = f"n{IDS[number % 3]}"
+        node = network.nodes[home]
+        network.perform(node, node.subscribe(number, ("t", "u"), "x = 1", network.engine.now))
+        network.run(1)
+    for rotation in range(0, 32, 4):
+        network.perform(node, node.reshape("t", network.engine.now, rotation=rotation))
+        network.run(3)
+    for topic in ("t", "u"):
+        network.perform(network.nodes["n3"], network.nodes["n3"].publish(topic, {"x": 1}, network.engine.now)[1])
+    network.run(5)
+    got = sorted((e.event.topic, e.number) for _, e in network.effects if isinstance(e, Delivered))
+    assert got == [(topic, number) for topic in "tu" for number in range(1, 13)]
+
+
 @pytest.mark.parametrize("sharing", [Sharing.REPLICATION, Sharing.PARTITION])
 def test_a_member_shares_its_load_with_members_of_its_region_only(sharing: Sharing) -> None:
     rule = SharingRule(sharing, nodes=3, threshold=4)

@@ -81,7 +81,7 @@ class GroupClient:
                 return then(True, now)
             effects = self._store(interest, found, now, then, wanted)
             for place in sorted(places.keys() - _places(interest, found).keys()):  # it may have come too late to move
-                message = lambda token, at=place: Remove(token, at, interest.sub, views[-1].version)  # noqa: E731
+                message = lambda token, at=place: Remove(token, interest.slot(at), views[-1].version)  # noqa: E731
                 effects += self._node.until_done(place, message, lambda *_: [], now)
             return effects
 
@@ -118,7 +118,7 @@ class GroupClient:
             for place in sorted(places):
                 effects += self._node.until_done(
                     place,
-                    lambda token, place=place: Remove(token, place, interest.sub),  # type: ignore[misc]
+                    lambda token, place=place: Remove(token, interest.slot(place)),  # type: ignore[misc]
                     done,
                     now,
                 )

@@ -347,8 +347,8 @@ class RendezvousNode:
                 return self.own.deliver(sender.address, message)
             case Store(_, key, records) if self.keys.serves(key):
                 return self.stored.store(records, now, answer)
-            case Remove(_, key, sub, version) if self.keys.serves(key):
-                return self.stored.remove(key, sub, now, answer, version)
+            case Remove(_, slot, version) if self.keys.serves(slot.key):
+                return self.stored.remove(slot, now, answer, version)
             case Visit(_, key, event) if self.keys.serves(key):
                 self.visited += 1
                 return self.stored.visit(key, event, now, answer)

@@ -12,7 +12,7 @@ from ring.rendezvous_network import RendezvousNetwork
 from strategies import EXAMPLES
 from weft.errors import LocalProtocolError, RingError
 from weft.ring.group_placement import GroupView
-from weft.ring.group_state import GroupRule, GroupState, digest_of, root_key
+from weft.ring.group_state import GroupRule, GroupState, digest_of
 from weft.ring.group_tree import GroupTree
 from weft.ring.identifiers import IdSpace, successor
 from weft.ring.intervals import Intervals
@@ -127,9 +127,14 @@ def event(rng: np.random.Generator) -> dict[str, object]:
 
 
 def state_of(network: RendezvousNetwork, topic: str) -> GroupState:
-    """The state at the root."""
-    key = root_key(CIRCLE, topic)
-    return next(node.roots.states[topic] for node in network.nodes.values() if node.keys.serves(key))
+    """The state at the root: there is one."""
+    (found,) = [
+        state
+        for node in network.nodes.values()
+        for state in node.roots.states.values()
+        if state.topic == topic and state.entrusted is None and node.keys.serves(state.key)
+    ]
+    return found
 
 
 def check_places(network: RendezvousNetwork, topic: str) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from weft.ring.group_messages import Deregister, FetchViews, Register, Reshape, Views
 from weft.ring.group_placement import GroupView
-from weft.ring.group_state import GroupRule, root_key
+from weft.ring.group_state import GroupRule
 from weft.ring.identifiers import Key
 from weft.ring.placement import Ended, Interest
 from weft.ring.rendezvous_messages import AskLoad, LoadIs, Publication, Remove, RingEffect, Store, Visit
@@ -37,7 +37,6 @@ class GroupClient:
 
     def __init__(self, node: RendezvousNode, rule: GroupRule) -> None:
         self._node = node
-        self._space = node.chord.space
         self._lease = rule.lease
         self._known: dict[str, tuple[tuple[GroupView, ...], bytes]] = {}
         self._fetches: dict[str, list[Fetched]] = {}  # who asked while an answer was awaited
@@ -166,7 +165,6 @@ class GroupClient:
     def _ask_root(self, topic: str, now: int, asking: list[Fetched]) -> list[RingEffect]:
         self._fetches[topic] = []
         views, digest = self._known.get(topic, ((), b""))
-        key = root_key(self._space, topic)
 
         def fetched(answer: Answer, now: int) -> list[RingEffect]:
             assert isinstance(answer, Views)
@@ -181,19 +179,23 @@ class GroupClient:
                 effects += then(found, now)
             return effects
 
-        return self._node.until_done(key, lambda token: FetchViews(token, key, topic, digest), fetched, now)
+        return self._node.hosts.ask(
+            topic, lambda token, key, host: FetchViews(token, key, host, topic, digest), fetched, now
+        )
 
     def _register(self, topic: str, now: int, then: Ended, wanted: Callable[[], bool]) -> list[RingEffect]:
         if topic in self._registered:
             return then(True, now)
-        key, me = root_key(self._space, topic), self._node.me.id
+        me = self._node.me.id
 
         def registered(answer: Answer, now: int) -> list[RingEffect]:
             if answer is not False:
                 self._registered[topic] = now
             return then(answer is not False, now)
 
-        return self._node.until_done(key, lambda token: Register(token, key, topic, me), registered, now, wanted)
+        return self._node.hosts.ask(
+            topic, lambda token, key, host: Register(token, key, host, topic, me), registered, now, wanted
+        )
 
     def ask_loads(self, now: int, then: Then) -> list[RingEffect]:
         """Ask the members that are registered at the same region server, once each."""
@@ -222,14 +224,17 @@ class GroupClient:
         return self._deregister(topic, now, lambda *_: [], lambda: topic not in self._registered)
 
     def _deregister(self, topic: str, now: int, then: Ended, wanted: Callable[[], bool]) -> list[RingEffect]:
-        key, me = root_key(self._space, topic), self._node.me.id
-        done = Countdown(1, then)
-        return self._node.until_done(key, lambda token: Deregister(token, key, topic, me), done, now, wanted)
+        me, done = self._node.me.id, Countdown(1, then)
+        return self._node.hosts.ask(
+            topic, lambda token, key, host: Deregister(token, key, host, topic, me), done, now, wanted
+        )
 
     def reshape(self, topic: str, depth: int | None, rotation: int | None, now: int, then: Ended) -> list[RingEffect]:
         """Give a group's tree another depth or rotation distance. A group that does not exist stays away."""
-        key, done = root_key(self._space, topic), Countdown(1, then)
-        return self._node.until_done(key, lambda token: Reshape(token, key, topic, depth, rotation), done, now)
+        done = Countdown(1, then)
+        return self._node.hosts.ask(
+            topic, lambda token, key, host: Reshape(token, key, host, topic, depth, rotation), done, now
+        )
 
     def tick(self, now: int) -> list[RingEffect]:
         """Register again before the lease is over."""

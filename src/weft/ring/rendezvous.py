@@ -26,8 +26,20 @@ from weft.language.predicate import NO_PREDICATES, Predicates
 from weft.model.event import attributes_of
 from weft.ring.chord import ANSWER, PERIOD, ChordNode
 from weft.ring.group_client import GroupClient
+from weft.ring.group_hosts import GroupHosts
 from weft.ring.group_member import GroupMember
-from weft.ring.group_messages import Deregister, FetchViews, Register, Reshape, Settle, Shift
+from weft.ring.group_messages import (
+    AskTopics,
+    Deregister,
+    Entrust,
+    FetchViews,
+    Probe,
+    Register,
+    Reshape,
+    Settle,
+    Shift,
+    TopicsAre,
+)
 from weft.ring.group_root import GroupRoots
 from weft.ring.group_state import GroupRule, GroupState
 from weft.ring.identifiers import Key
@@ -121,6 +133,7 @@ class RendezvousNode:
         self._requests = Requests()
         self.stored = StoredRecords(self, settings)
         self.keys = KeysInHand(self, settings)
+        self.hosts = GroupHosts(self)
         self.roots = GroupRoots(self, settings.group_rule)
         self._member = GroupMember(self)
         self.placement: Placement = (
@@ -352,7 +365,11 @@ class RendezvousNode:
             case Visit(_, key, event) if self.keys.serves(key):
                 self.visited += 1
                 return self.stored.visit(key, event, now, answer)
-            case Register() | Deregister() | Reshape() | FetchViews() if self.keys.serves(message.key):
+            case AskTopics(token):
+                return [RingSend(sender.address, TopicsAre(token, self.topics))]
+            case Register() | Deregister() | Reshape() | FetchViews() | Probe() | Entrust() if self.keys.serves(
+                message.key
+            ):
                 return self.roots.asked(sender.address, message, now, answer)
             case Shift() if self.keys.serves(message.key):
                 return self._member.shift(message, now, answer)
@@ -360,7 +377,7 @@ class RendezvousNode:
                 return self._member.settle(message, now, answer)
             case Store() | Remove() | Visit():
                 return answer(False, now)
-            case Register() | Deregister() | Reshape() | FetchViews() | Shift() | Settle():
+            case Register() | Deregister() | Reshape() | FetchViews() | Probe() | Entrust() | Shift() | Settle():
                 return answer(False, now)
             case Handover():
                 accepted, effects = self.keys.handed(sender, message, now)

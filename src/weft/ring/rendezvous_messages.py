@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from weft.algebra.profile import Meeting
-from weft.ring.group_messages import GroupRequest, Views
+from weft.ring.group_messages import GroupAnswer, GroupRequest
 from weft.ring.group_state import GroupState
 from weft.ring.identifiers import Key
 from weft.ring.messages import Address, ChordMessage, NodeRef, RequestMessage, Token
@@ -181,7 +181,7 @@ DataRequest = (
     Store | Remove | Visit | Deliver | Handover | Copy | Recall | Hold | Release | ReleaseAll | Examine | AskLoad
 )
 Request = DataRequest | GroupRequest
-RingAnswer = Recalled | Views | LoadIs
+RingAnswer = Recalled | LoadIs | GroupAnswer
 RingMessage = ChordMessage | Request | RingAnswer | Done
 
 

@@ -17,6 +17,7 @@ from weft.ring.group_messages import (
     Probe,
     Probed,
     Register,
+    Renew,
     Reshape,
     Settle,
     Shift,
@@ -48,6 +49,7 @@ VIEW, NEXT = STATE.views
 RECORD = Record(Key(5), RingSub(Address("b"), 7), "t", "x > 1", cells=(Key(1), Key(2)), version=2)
 MESSAGES: list[RingMessage] = [
     Register(Token(1), Key(3), "t", "t", Key(5)),
+    Renew(Token(1), Key(3), "t+u", ("t", "u"), Key(5)),
     Deregister(Token(1), Key(3), "t", "t", Key(5)),
     Reshape(Token(1), Key(3), "t", "t", 2, None),
     FetchViews(Token(1), Key(3), "t+u", "t", b"12345678"),

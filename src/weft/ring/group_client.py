@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
-from weft.ring.group_messages import Deregister, FetchViews, Register, Reshape, Views
+from weft.ring.group_messages import Deregister, FetchViews, Register, Renew, Reshape, Views
 from weft.ring.group_placement import GroupView
-from weft.ring.group_state import GroupRule
+from weft.ring.group_state import GroupRule, root_key
 from weft.ring.identifiers import Key
 from weft.ring.placement import Ended, Interest
 from weft.ring.rendezvous_messages import AskLoad, LoadIs, Publication, Remove, RingEffect, Store, Visit
@@ -184,8 +184,9 @@ class GroupClient:
         )
 
     def _register(self, topic: str, now: int, then: Ended, wanted: Callable[[], bool]) -> list[RingEffect]:
-        if topic in self._registered:
-            return then(True, now)
+        return then(True, now) if topic in self._registered else self._ask_to_register(topic, now, then, wanted)
+
+    def _ask_to_register(self, topic: str, now: int, then: Ended, wanted: Callable[[], bool]) -> list[RingEffect]:
         me = self._node.me.id
 
         def registered(answer: Answer, now: int) -> list[RingEffect]:
@@ -237,14 +238,35 @@ class GroupClient:
         )
 
     def tick(self, now: int) -> list[RingEffect]:
-        """Register again before the lease is over."""
+        """Register again before the lease is over, once for all topics of a host."""
         effects: list[RingEffect] = []
         if self._lease is None:
             return effects
+        due: set[str] = set()
         for topic in [topic for topic, since in self._registered.items() if now - since >= self._lease // 3]:
-            del self._registered[topic]
-            effects += self._register(topic, now, lambda *_: [], lambda topic=topic: self._node.own.uses(topic))  # type: ignore[misc]
+            if self._node.own.uses(topic):
+                due.add(self._node.hosts.host(topic))
+            else:  # it was registered again while it was being left
+                effects += self.unused(topic, now)
+        for host in sorted(due):
+            topics = tuple(topic for topic in self._registered if self._node.hosts.host(topic) == host)
+            effects += self._renew(host, topics, now)
         return effects
+
+    def _renew(self, host: str, topics: tuple[str, ...], now: int) -> list[RingEffect]:
+        self._registered.update(dict.fromkeys(topics, now))
+        key, me = root_key(self._node.chord.space, host), self._node.me.id
+
+        def renewed(answer: Answer, now: int) -> list[RingEffect]:
+            effects: list[RingEffect] = []
+            for topic in topics if answer is False else ():
+                wanted = lambda topic=topic: self._node.own.uses(topic)  # noqa: E731
+                effects += self._ask_to_register(topic, now, lambda *_: [], wanted)
+            return effects
+
+        return self._node.until_done(
+            key, lambda token: Renew(token, key, host, topics, me), renewed, now, lambda: False
+        )
 
     def leave(self, now: int, then: Ended) -> list[RingEffect]:
         """Leave all groups; what this node stores for them is handed over like all of its keys."""

@@ -23,6 +23,15 @@ class Register(RequestMessage, frozen=True, tag=41):
     member: Key
 
 
+class Renew(RequestMessage, frozen=True, tag=54):
+    """A node still subscribes to these topics of a host. To the root, which refuses if it knows better."""
+
+    key: Key
+    host: str
+    topics: tuple[str, ...]
+    member: Key
+
+
 class Deregister(RequestMessage, frozen=True, tag=42):
     """A node does not subscribe to the topic any more. To the root."""
 
@@ -118,6 +127,6 @@ class Probed(msgspec.Struct, frozen=True, array_like=True, tag=53):
     into: str | None
 
 
-HostRequest = Register | Deregister | Reshape | FetchViews | Probe | Entrust
+HostRequest = Register | Renew | Deregister | Reshape | FetchViews | Probe | Entrust
 GroupRequest = HostRequest | AskTopics | Shift | Settle
 GroupAnswer = Views | Elsewhere | TopicsAre | Probed

@@ -1,6 +1,5 @@
 """The root of topic groups: who is in them, how deep their trees are, how far they are rotated. Laws: a state is copied
-before anybody sees it; a view is replaced only when everything is stored for the next one; a state is given away before
-another root takes it, and whoever gave it away refers to that root.
+before anybody sees it; a view is replaced only when everything is stored for the next one.
 
 One change of a group at a time: what is asked for during a change waits, and then becomes one change. A node is the
 root of a group while it serves the host's key, and goes on with what its predecessor had begun. With a `lease`, a
@@ -15,6 +14,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from weft.errors import RingError
 from weft.ring.group_merging import GroupMerging
 from weft.ring.group_messages import (
@@ -25,17 +26,19 @@ from weft.ring.group_messages import (
     HostRequest,
     Probe,
     Register,
+    Renew,
     Reshape,
     Settle,
     Shift,
     Views,
 )
 from weft.ring.group_placement import GroupView, best_rotation
-from weft.ring.group_state import GroupId, GroupRule, GroupState, digest_of, root_key
+from weft.ring.group_references import GroupReferences
+from weft.ring.group_state import GroupId, GroupRule, GroupState, common_members, digest_of, root_key
 from weft.ring.identifiers import Key
 from weft.ring.messages import Address
 from weft.ring.rendezvous_messages import Copy, RingEffect, RingSend
-from weft.ring.requests import Answer, Countdown, Then
+from weft.ring.requests import Countdown, Then
 
 if TYPE_CHECKING:
     from weft.ring.rendezvous import RendezvousNode
@@ -52,15 +55,15 @@ class _NotHereError(Exception):
 class GroupRoots:
     """The groups that a node is the root of, references to others, and copies of others' states."""
 
-    def __init__(self, node: RendezvousNode, rule: GroupRule) -> None:
+    def __init__(self, node: RendezvousNode, rule: GroupRule, rng: np.random.Generator) -> None:
         self._node, self._rule = node, rule
         self._space = node.chord.space
         rule.tree(self._space, "")  # depth and rotation fit
         self.states: dict[GroupId, GroupState] = {}
-        self._merging = None if rule.merging is None else GroupMerging(node, self, rule.merging)
+        self.references = GroupReferences(node, self, rule)
+        self._merging = None if rule.merging is None else GroupMerging(node, self, rule.merging, rng)
         self._queues: dict[GroupId, deque[tuple[Change, Then]]] = {}
         self._shifting: dict[GroupId, GroupView] = {}  # changes that this node drives
-        self._giving: dict[GroupId, tuple[int, int | None]] = {}  # serials of references, and when they were taken
         self._refreshed: dict[GroupId, dict[int, int]] = {}
         self._due: dict[str, int] = {}
 
@@ -97,7 +100,9 @@ class GroupRoots:
     def asked(self, sender: Address, message: HostRequest, now: int, answer: Then) -> list[RingEffect]:
         """A request to the root of a host, which this node is."""
         if isinstance(message, Entrust):
-            return self._entrusted(message, now, answer)
+            return self.references.take(message, now, answer)
+        if isinstance(message, Renew):
+            return answer(self._renewed(message, now), now)
         group = GroupId(message.host, message.topic)
         state = self.states.get(group)
         if state is None and group.host != group.topic:
@@ -107,16 +112,16 @@ class GroupRoots:
         match message:
             case Register(member=member):
                 self._refreshed.setdefault(group, {})[member] = now
-                return self._change(group, lambda state: self._registered(state, group.topic, member), now, answer)
+                return self.change(group, lambda state: self._registered(state, group.topic, member), now, answer)
             case Deregister(member=member):
-                return self._change(group, lambda state: state and state.without_member(member), now, answer)
+                return self.change(group, lambda state: state and state.without_member(member), now, answer)
             case Reshape(depth=depth, rotation=rotation):
                 topics = list(self.parts(group.host)) or [group.topic]
                 done = Countdown(len(topics), answer)
                 effects: list[RingEffect] = []
                 for topic in topics:
                     part = GroupId(group.host, topic)
-                    effects += self._change(part, lambda state: state and state.reshaped(depth, rotation), now, done)
+                    effects += self.change(part, lambda state: state and state.reshaped(depth, rotation), now, done)
                 return effects
             case FetchViews(token=token, digest=digest):
                 views = () if state is None else state.views
@@ -126,6 +131,16 @@ class GroupRoots:
                 return [] if self._merging is None else self._merging.probed(sender, message, now)
         raise AssertionError(message)
 
+    def _renewed(self, message: Renew, now: int) -> bool:
+        groups = [GroupId(message.host, topic) for topic in message.topics]
+        for group in groups:
+            state = self.states.get(group)
+            if state is None or state.entrusted is not None or message.member not in state.members:
+                return False
+        for group in groups:
+            self._refreshed.setdefault(group, {})[message.member] = now
+        return True
+
     def _registered(self, state: GroupState | None, topic: str, member: int) -> GroupState:
         if state is None:
             return GroupState.begun(topic, self._rule.tree(self._space, topic), member, remap=self._rule.remap)
@@ -133,17 +148,18 @@ class GroupRoots:
 
     # -- changes ---------------------------------------------------------------------------------------
 
-    def _change(self, group: GroupId, change: Change, now: int, then: Then) -> list[RingEffect]:
-        """Change a group's state if it is here, after the changes that were asked for before."""
+    def change(self, group: GroupId, change: Change, now: int, then: Then) -> list[RingEffect]:
+        """Change a group's state, in turn; `then` is refused if the state was given away."""
 
         def here(state: GroupState | None) -> GroupState | None:
             if group.host != group.topic if state is None else state.entrusted is not None:
                 raise _NotHereError
             return change(state)
 
-        return self._enqueue(group, here, now, then)
+        return self.enqueue(group, here, now, then)
 
-    def _enqueue(self, group: GroupId, change: Change, now: int, then: Then) -> list[RingEffect]:
+    def enqueue(self, group: GroupId, change: Change, now: int, then: Then) -> list[RingEffect]:
+        """Change a group's state, here or not, after the changes that were asked for before."""
         queue = self._queues.setdefault(group, deque())
         queue.append((change, then))
         return self._next_change(group, now) if len(queue) == 1 else []
@@ -193,7 +209,9 @@ class GroupRoots:
         state = self.states.get(group)
         if state is None or not self._serves(group.host):
             return []
-        return self._drive(group, now) if state.entrusted is None else self._hand_on(state, state.entrusted, now)
+        return (
+            self._drive(group, now) if state.entrusted is None else self.references.hand_on(state, state.entrusted, now)
+        )
 
     def _drive(self, group: GroupId, now: int) -> list[RingEffect]:
         """Have everything stored for the next view, then make it hold alone, then have the rest dropped."""
@@ -213,7 +231,7 @@ class GroupRoots:
         def shifted(ok: bool, now: int) -> list[RingEffect]:
             if self._shifting.get(group) == following:
                 del self._shifting[group]
-            return self._change(group, commit, now, committed) if ok and current() else []
+            return self.change(group, commit, now, committed) if ok and current() else []
 
         def committed(answer: object, now: int) -> list[RingEffect]:
             effects: list[RingEffect] = []
@@ -239,63 +257,6 @@ class GroupRoots:
             )
         return [*effects, *done.start(now)]
 
-    # -- hosts -----------------------------------------------------------------------------------------
-
-    def give(self, group: GroupId, host: str, now: int) -> list[RingEffect]:
-        """Give a topic to another host, and keep a reference."""
-        if group.host == host:
-            return []
-        return self._change(group, lambda state: state and state.given_to(host), now, _nothing)
-
-    def _hand_on(self, state: GroupState, host: str, now: int) -> list[RingEffect]:
-        """Tell the root of the other host, and now and then again: it may have died with all copies."""
-        serial, since = self._giving.get(state.id, (0, None))
-        again = None if self._rule.merging is None else self._rule.merging.period
-        if serial == state.serial and (since is None or again is None or now - since < again):
-            return []
-        self._giving[state.id] = state.serial, None
-        key = root_key(self._space, host)
-
-        def wanted() -> bool:
-            return self._serves(state.host) and self.states.get(state.id) == state
-
-        def given(answer: Answer, now: int) -> list[RingEffect]:
-            if self._giving.get(state.id) == (state.serial, None):
-                self._giving[state.id] = (0, None) if answer is False else (state.serial, now)
-            return []
-
-        return self._node.until_done(key, lambda token: Entrust(token, key, host, state), given, now, wanted)
-
-    def _entrusted(self, message: Entrust, now: int, answer: Then) -> list[RingEffect]:
-        """Take a topic that was given to a host, unless this has been done before."""
-        host, given = message.host, message.state
-        group = GroupId(host, given.topic)
-
-        def take(known: GroupState | None) -> GroupState | None:
-            if known is not None and known.serial > given.serial:
-                return known
-            self._refreshed.pop(group, None)
-            peers = [part for topic, part in self.parts(host).items() if topic != given.topic]
-            tree = peers[0].tree if peers else self._rule.tree(self._space, host)
-            return given.taken_by(host, tree, _members(peers))
-
-        return self._enqueue(group, take, now, answer) if given.entrusted == host else answer(False, now)
-
-    def _share(self, parts: list[GroupState], now: int) -> list[RingEffect]:
-        """Topics of one host store for each other, by the tree of the first."""
-        effects: list[RingEffect] = []
-        tree = parts[0].tree
-        for part in parts:
-            others = _members(other for other in parts if other is not part)
-            if (part.tree, part.others) != (tree, others) and part.id not in self._queues:
-                effects += self._change(
-                    part.id,
-                    lambda state, others=others: state and state.sharing(tree, others),  # type: ignore[misc]
-                    now,
-                    _nothing,
-                )
-        return effects
-
     # -- time ------------------------------------------------------------------------------------------
 
     def tick(self, now: int) -> list[RingEffect]:
@@ -313,11 +274,24 @@ class GroupRoots:
             if self._rule.lease is not None:
                 effects += self._drop_silent(state, now, self._rule.lease)
         self._due = {host: due for host, due in self._due.items() if host in hosts}
-        for host, parts in hosts.items():
+        for parts in hosts.values():
             parts.sort(key=lambda part: part.topic)
             effects += [*self._share(parts, now), *self._rotate(parts[0], now)]
-            if self._merging is not None:
-                effects += self._merging.tick(host, {part.topic: part.members for part in parts}, now)
+        return effects if self._merging is None else [*effects, *self._merging.tick(hosts, now)]
+
+    def _share(self, parts: list[GroupState], now: int) -> list[RingEffect]:
+        """Topics of one host store for each other, by the tree of the first."""
+        effects: list[RingEffect] = []
+        tree = parts[0].tree
+        for part in parts:
+            others = common_members(other for other in parts if other is not part)
+            if (part.tree, part.others) != (tree, others) and part.id not in self._queues:
+                effects += self.change(
+                    part.id,
+                    lambda state, others=others: state and state.sharing(tree, others),  # type: ignore[misc]
+                    now,
+                    _nothing,
+                )
         return effects
 
     def _rotate(self, state: GroupState, now: int) -> list[RingEffect]:
@@ -326,7 +300,7 @@ class GroupRoots:
             return []
         self._due[state.host] = now + period
         distance = self._best_rotation(state)
-        return self._change(state.id, lambda state: state and state.reshaped(rotation=distance), now, _nothing)
+        return self.change(state.id, lambda state: state and state.reshaped(rotation=distance), now, _nothing)
 
     def _drop_silent(self, state: GroupState, now: int, lease: int) -> list[RingEffect]:
         refreshed = self._refreshed.setdefault(state.id, {})
@@ -334,7 +308,7 @@ class GroupRoots:
         for member in state.members:
             if refreshed.setdefault(member, now) + lease < now:
                 del refreshed[member]
-                effects += self._change(
+                effects += self.change(
                     state.id,
                     lambda s, member=member: s and s.without_member(member),  # type: ignore[misc]
                     now,
@@ -348,10 +322,6 @@ class GroupRoots:
         keys = range(0, self._space.size, max(1, self._space.size // _KEYS))
         members = tuple({*state.members, *state.others})
         return best_rotation(replace(state.view, tree=state.tree, members=members), distances, keys)
-
-
-def _members(parts: Iterable[GroupState]) -> tuple[int, ...]:
-    return tuple(sorted({member for part in parts for member in part.members}))
 
 
 def _nothing(*_: object) -> list[RingEffect]:

@@ -8,6 +8,7 @@ a state away keeps it as a reference. A group that has begun stays, if only as i
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import blake2b
@@ -59,6 +60,11 @@ def root_key(space: IdSpace, host: str) -> Key:
 def digest_of(views: tuple[GroupView, ...]) -> bytes:
     """Eight bytes that tell views apart."""
     return blake2b(_encode(views), digest_size=8).digest()
+
+
+def common_members(groups: Iterable[GroupState]) -> tuple[int, ...]:
+    """All members of some groups, ascending."""
+    return tuple(sorted({member for group in groups for member in group.members}))
 
 
 class GroupId(NamedTuple):

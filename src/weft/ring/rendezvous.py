@@ -35,6 +35,7 @@ from weft.ring.group_messages import (
     FetchViews,
     Probe,
     Register,
+    Renew,
     Reshape,
     Settle,
     Shift,
@@ -134,7 +135,7 @@ class RendezvousNode:
         self.stored = StoredRecords(self, settings)
         self.keys = KeysInHand(self, settings)
         self.hosts = GroupHosts(self)
-        self.roots = GroupRoots(self, settings.group_rule)
+        self.roots = GroupRoots(self, settings.group_rule, rng)
         self._member = GroupMember(self)
         self.placement: Placement = (
             DirectPlacement(self) if settings.groups is None else GroupClient(self, settings.groups)
@@ -367,8 +368,8 @@ class RendezvousNode:
                 return self.stored.visit(key, event, now, answer)
             case AskTopics(token):
                 return [RingSend(sender.address, TopicsAre(token, self.topics))]
-            case Register() | Deregister() | Reshape() | FetchViews() | Probe() | Entrust() if self.keys.serves(
-                message.key
+            case Register() | Renew() | Deregister() | Reshape() | FetchViews() | Probe() | Entrust() if (
+                self.keys.serves(message.key)
             ):
                 return self.roots.asked(sender.address, message, now, answer)
             case Shift() if self.keys.serves(message.key):
@@ -377,7 +378,9 @@ class RendezvousNode:
                 return self._member.settle(message, now, answer)
             case Store() | Remove() | Visit():
                 return answer(False, now)
-            case Register() | Deregister() | Reshape() | FetchViews() | Probe() | Entrust() | Shift() | Settle():
+            case Register() | Renew() | Deregister() | Reshape() | FetchViews() | Probe() | Entrust():
+                return answer(False, now)
+            case Shift() | Settle():
                 return answer(False, now)
             case Handover():
                 accepted, effects = self.keys.handed(sender, message, now)

@@ -10,14 +10,16 @@ import pytest
 from ring.rendezvous_network import RendezvousNetwork
 from ring.test_groups import CIRCLE, FILTERS, IDS, MAPPING, check_places, event, state_of
 from strategies import EXAMPLES
-from weft.ring.group_messages import HostRequest
+from weft.ring.group_messages import HostRequest, Renew
 from weft.ring.group_references import GroupReferences
 from weft.ring.group_root import GroupRoots
 from weft.ring.group_state import GroupId, GroupRule, GroupState, root_key
 from weft.ring.group_tree import GroupTree
 from weft.ring.identifiers import IdSpace
+from weft.ring.load_sharing import Sharing, SharingRule
 from weft.ring.messages import Address
-from weft.ring.rendezvous_messages import Delivered, RingEffect
+from weft.ring.rendezvous import RendezvousNode
+from weft.ring.rendezvous_messages import Delivered, RingEffect, RingSend
 from weft.ring.requests import Then
 from weft.ring.topics import SuperTopics, TopicTree
 
@@ -150,6 +152,32 @@ def test_the_topic_above_is_the_super_topic_of_its_leaves() -> None:
     assert got == [(at, home) for at in range(3) for home in ("n3", "n90")]
 
 
+class CountingNetwork(RendezvousNetwork):
+    """Counts renewals."""
+
+    renewals = 0
+
+    def perform(self, node: RendezvousNode, effects: list[RingEffect]) -> None:
+        self.renewals += sum(isinstance(each, RingSend) and isinstance(each.message, Renew) for each in effects)
+        super().perform(node, effects)
+
+
+def test_a_member_registers_again_once_for_all_topics_of_a_host() -> None:
+    counts = []
+    for merging in (None, MERGING):
+        network = CountingNetwork(MAPPING, IDS, 1, groups=GroupRule(depth=3, lease=9 * SECOND, merging=merging))
+        for number, topic in enumerate("abcdef"):
+            for home in ("n3", "n90", "n170", "n220"):
+                network.subscribe(home, number, topic, "x = 1")
+        network.run(90)
+        assert len({state_of(network, topic).host for topic in "abcdef"}) == (6 if merging is None else 1)
+        network.renewals = 0
+        network.run(60)
+        counts.append(network.renewals)
+        assert all(state_of(network, topic).members == (3, 90, 170, 220) for topic in "abcdef")
+    assert counts == [480, 80], "every three seconds"
+
+
 def test_without_merging_groups_stay_apart() -> None:
     network = RendezvousNetwork(MAPPING, IDS, 4, groups=GroupRule(depth=3))
     subscribe(network, "t", [3, 40, 90])
@@ -177,7 +205,7 @@ CLIENTS = ("n3", "n90", "n170")
 TOPICS = "tuv"
 
 
-def churn(seed: int, replicas: int) -> tuple[int, int]:
+def churn(seed: int, replicas: int, sharing: Sharing = Sharing.NONE) -> tuple[int, int]:
     """Members join and leave groups so that they are alike and differ in turn; nodes come and go and, with replicas,
     die, while events flow. How often topics were given away by their own roots, and by those of super topics.
     """
@@ -188,7 +216,8 @@ def churn(seed: int, replicas: int) -> tuple[int, int]:
         period=5 * SECOND if seed % 2 else None,
         merging=SuperTopics(2, seed % 2, period=SECOND),
     )
-    network = RendezvousNetwork(MAPPING, IDS, seed, replicas=replicas, groups=rule)
+    shared = SharingRule(sharing, nodes=3, threshold=3)
+    network = RendezvousNetwork(MAPPING, IDS, seed, replicas=replicas, groups=rule, sharing=shared)
     rng, number, quiet, used = network.rng, 0, 0.0, set(IDS)
     seen: set[tuple[GroupId, int]] = set()
     for _ in range(70):
@@ -200,10 +229,11 @@ def churn(seed: int, replicas: int) -> tuple[int, int]:
         if choice < 4:
             for client in CLIENTS if choice < 2 else (home,):
                 number += 1
-                network.subscribe(client, number, topic, str(rng.choice(FILTERS)))
+                topics = (topic,) if rng.random() < 0.7 else tuple(TOPICS.replace(topic, ""))
+                network.subscribe(client, number, topics, str(rng.choice(FILTERS)))
                 network.run(0.02)
         elif choice < 6:  # a client gives up a topic
-            for at, gone in sorted(sub for sub, (wanted, _) in network.active.items() if wanted == topic):
+            for at, gone in sorted(sub for sub, (wanted, _) in network.active.items() if topic in wanted):
                 if at == home:
                     network.unsubscribe(at, gone)
         elif choice == 6:
@@ -231,7 +261,7 @@ def churn(seed: int, replicas: int) -> tuple[int, int]:
     network.run(60)
     network.check()
     publish_from(network, CLIENTS)
-    for topic in {wanted for wanted, _ in network.active.values()}:
+    for topic in {topic for wanted, _ in network.active.values() for topic in wanted}:
         assert state_of(network, topic).following is None
     merged = sum(group.host == group.topic for group, _ in seen)
     return merged, len(seen) - merged
@@ -254,6 +284,13 @@ def test_nothing_is_missed_while_groups_are_merged_and_separated(seed: int) -> N
 @pytest.mark.parametrize("seed", range(100, 100 + 3 * EXAMPLES))
 def test_nothing_is_missed_while_roots_of_super_topics_die(seed: int) -> None:
     merged, separated = churn(seed, 3)
+    assert merged
+    assert separated
+
+
+@pytest.mark.parametrize("sharing", [Sharing.REPLICATION, Sharing.PARTITION])
+def test_nothing_is_missed_while_members_of_super_topics_share_their_load(sharing: Sharing) -> None:
+    merged, separated = churn(200, 2, sharing)
     assert merged
     assert separated
 

@@ -328,8 +328,8 @@ def without_moving(monkeypatch: pytest.MonkeyPatch) -> None:
     """The super topic's view holds at once, before anything is stored for it."""
     taken_by = GroupState.taken_by
 
-    def at_once(self: GroupState, host: str, tree: GroupTree, others: tuple[int, ...]) -> GroupState:
-        taken = taken_by(self, host, tree, others)
+    def at_once(self: GroupState, host: str, tree: GroupTree, together: tuple[int, ...]) -> GroupState:
+        taken = taken_by(self, host, tree, together)
         return taken if taken.following is None else taken.committed()
 
     monkeypatch.setattr(GroupState, "taken_by", at_once)

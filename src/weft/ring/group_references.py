@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from weft.ring.group_messages import Entrust
-from weft.ring.group_state import GroupId, GroupRule, GroupState, common_members, root_key
+from weft.ring.group_state import GroupId, GroupRule, GroupState, members_together, root_key
 from weft.ring.rendezvous_messages import RingEffect
 from weft.ring.requests import Answer, Then
 
@@ -64,7 +64,7 @@ class GroupReferences:
                 return known
             peers = [part for topic, part in self._roots.parts(host).items() if topic != given.topic]
             tree = peers[0].tree if peers else self._rule.tree(self._node.chord.space, host)
-            return given.taken_by(host, tree, common_members(peers))
+            return given.taken_by(host, tree, members_together([*peers, given]))
 
         if given.entrusted != host:
             return answer(False, now)

@@ -34,7 +34,7 @@ from weft.ring.group_messages import (
 )
 from weft.ring.group_placement import GroupView, best_rotation
 from weft.ring.group_references import GroupReferences
-from weft.ring.group_state import GroupId, GroupRule, GroupState, common_members, digest_of, root_key
+from weft.ring.group_state import GroupId, GroupRule, GroupState, members_together, digest_of, root_key
 from weft.ring.identifiers import Key
 from weft.ring.messages import Address
 from weft.ring.rendezvous_messages import Copy, RingEffect, RingSend
@@ -149,7 +149,7 @@ class GroupRoots:
     # -- changes ---------------------------------------------------------------------------------------
 
     def change(self, group: GroupId, change: Change, now: int, then: Then) -> list[RingEffect]:
-        """Change a group's state, in turn; `then` is refused if the state was given away."""
+        """Change a group's state, after earlier changes; not done if the state was given away."""
 
         def here(state: GroupState | None) -> GroupState | None:
             if group.host != group.topic if state is None else state.entrusted is not None:
@@ -159,7 +159,7 @@ class GroupRoots:
         return self.enqueue(group, here, now, then)
 
     def enqueue(self, group: GroupId, change: Change, now: int, then: Then) -> list[RingEffect]:
-        """Change a group's state, here or not, after the changes that were asked for before."""
+        """Change a group's state, after earlier changes, be it a reference or not known yet."""
         queue = self._queues.setdefault(group, deque())
         queue.append((change, then))
         return self._next_change(group, now) if len(queue) == 1 else []
@@ -282,16 +282,10 @@ class GroupRoots:
     def _share(self, parts: list[GroupState], now: int) -> list[RingEffect]:
         """Topics of one host store for each other, by the tree of the first."""
         effects: list[RingEffect] = []
-        tree = parts[0].tree
+        tree, everyone = parts[0].tree, members_together(parts)
         for part in parts:
-            others = common_members(other for other in parts if other is not part)
-            if (part.tree, part.others) != (tree, others) and part.id not in self._queues:
-                effects += self.change(
-                    part.id,
-                    lambda state, others=others: state and state.sharing(tree, others),  # type: ignore[misc]
-                    now,
-                    _nothing,
-                )
+            if (part.tree, part.together) != (tree, everyone) and part.id not in self._queues:
+                effects += self.change(part.id, lambda state: state and state.sharing(tree, everyone), now, _nothing)
         return effects
 
     def _rotate(self, state: GroupState, now: int) -> list[RingEffect]:
@@ -320,7 +314,7 @@ class GroupRoots:
         most = self._space.size // self._space.bits
         distances = range(0, most + 1, max(1, most // _DISTANCES))
         keys = range(0, self._space.size, max(1, self._space.size // _KEYS))
-        members = tuple({*state.members, *state.others})
+        members = tuple({*state.members, *state.together})
         return best_rotation(replace(state.view, tree=state.tree, members=members), distances, keys)
 
 

@@ -8,7 +8,7 @@ a state away keeps it as a reference. A group that has begun stays, if only as i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import blake2b
@@ -62,9 +62,9 @@ def digest_of(views: tuple[GroupView, ...]) -> bytes:
     return blake2b(_encode(views), digest_size=8).digest()
 
 
-def common_members(groups: Iterable[GroupState]) -> tuple[int, ...]:
-    """All members of some groups, ascending."""
-    return tuple(sorted({member for group in groups for member in group.members}))
+def members_together(parts: Sequence[GroupState]) -> tuple[int, ...]:
+    """The members that the topics of a host have together, ascending; none for a topic on its own."""
+    return tuple(sorted({member for part in parts for member in part.members})) if len(parts) > 1 else ()
 
 
 class GroupId(NamedTuple):
@@ -90,7 +90,7 @@ class GroupState(msgspec.Struct, frozen=True, array_like=True):
     following: GroupView | None
     members: tuple[int, ...]  # that are wanted, ascending
     tree: GroupTree  # that is wanted
-    others: tuple[int, ...] = ()  # members of the other topics of the super topic, which store this one, too
+    together: tuple[int, ...] = ()  # members of all topics of the super topic, which store this one, too
     entrusted: str | None = None  # the host that the state was given to: this is a reference
 
     @classmethod
@@ -133,9 +133,9 @@ class GroupState(msgspec.Struct, frozen=True, array_like=True):
         )
         return self._next(tree=tree)
 
-    def sharing(self, tree: GroupTree, others: tuple[int, ...]) -> GroupState:
-        """Use a tree in common with the other topics of the host, and their members."""
-        return self._next(tree=tree, others=others)
+    def sharing(self, tree: GroupTree, together: tuple[int, ...]) -> GroupState:
+        """Use one tree for all topics of the host, and the members of each."""
+        return self._next(tree=tree, together=together)
 
     def committed(self) -> GroupState:
         """The next view holds alone: all that is stored is where it belongs."""
@@ -146,13 +146,13 @@ class GroupState(msgspec.Struct, frozen=True, array_like=True):
         """The reference that stays when the state is given to another host."""
         return self._next(entrusted=host)
 
-    def taken_by(self, host: str, tree: GroupTree, others: tuple[int, ...]) -> GroupState:
+    def taken_by(self, host: str, tree: GroupTree, together: tuple[int, ...]) -> GroupState:
         """The state at the host that it was given to. What is stored moves afterwards."""
-        return self._next(host=host, tree=tree, others=others, entrusted=None)
+        return self._next(host=host, tree=tree, together=together, entrusted=None)
 
     def _next(self, **changes: object) -> GroupState:
         made = msgspec.structs.replace(self, **changes)
-        now, members = made.view, tuple(sorted({*made.members, *made.others}))
+        now, members = made.view, tuple(sorted({*made.members, *made.together}))
         wanted = made.entrusted is None and made.following is None and members
         if wanted and (members, made.tree) != (now.members, now.tree):
             made = msgspec.structs.replace(made, following=GroupView(made.tree, members, now.version + 1, now.remap))

@@ -34,7 +34,7 @@ from weft.ring.group_messages import (
 )
 from weft.ring.group_placement import GroupView, best_rotation
 from weft.ring.group_references import GroupReferences
-from weft.ring.group_state import GroupId, GroupRule, GroupState, members_together, digest_of, root_key
+from weft.ring.group_state import GroupId, GroupRule, GroupState, digest_of, members_together, root_key
 from weft.ring.identifiers import Key
 from weft.ring.messages import Address
 from weft.ring.rendezvous_messages import Copy, RingEffect, RingSend

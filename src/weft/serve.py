@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
     from weft.net.ring_service import NodeReport, RingConfig
     from weft.ring.intervals import Intervals
+    from weft.ring.topics import SuperTopics
 
 _SWITCH = 0.0005  # seconds after which the committing thread may run; Python's default is 5 ms
 
@@ -311,6 +312,7 @@ def ring_config(  # noqa: PLR0913 - a node of a ring has its options
     topic: str = "",
     depth: int = 4,
     rotate: float | None = None,
+    merge: str | None = None,
 ) -> RingConfig:
     """The settings of a node of a ring, from texts. Raises OptionError and RingError."""
     from weft.net.ring_service import RingConfig
@@ -324,7 +326,17 @@ def ring_config(  # noqa: PLR0913 - a node of a ring has its options
         topic,
         depth,
         rotate,
+        None if merge is None else _merging(merge),
     )
+
+
+def _merging(text: str) -> SuperTopics:
+    from weft.ring.topics import SuperTopics
+
+    equal, _, unequal = text.partition(":")
+    if not (equal.isdecimal() and unequal.isdecimal()):
+        raise OptionError(f"groups are merged by two numbers of members, EQUAL:UNEQUAL, not {text!r}")
+    return SuperTopics(int(equal), int(unequal))
 
 
 def _interval(text: str) -> Intervals:

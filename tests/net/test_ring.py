@@ -21,6 +21,7 @@ from weft.net.ring_service import NodeReport, RingConfig, RingService, on_ring
 from weft.net.ring_status import ask, view, walk
 from weft.ring.bridge import RING
 from weft.ring.intervals import Intervals
+from weft.ring.topics import SuperTopics
 from weft.serve import ring_config, start
 
 CUTS = (Intervals("x", 0, 100, 10),)
@@ -34,12 +35,13 @@ async def node(
     intervals: tuple[Intervals, ...] = CUTS,
     key: bytes = KEY,
     topic: str = "",
+    merge: SuperTopics | None = None,
 ) -> tuple[Node, RingService]:
     config = BrokerConfig(
         name=name, listen=("weft://127.0.0.1:0",), memory=True, model="simple", links={RING: LinkConfig()}
     )
     broker = await stack.enter_async_context(start(config))
-    ring = RingConfig(join=known, intervals=intervals, key=key, topic=topic)
+    ring = RingConfig(join=known, intervals=intervals, key=key, topic=topic, merge=merge)
     return broker, await stack.enter_async_context(on_ring(broker, ring))
 
 
@@ -120,6 +122,41 @@ def test_topics_are_stored_at_the_nodes_that_subscribe_to_them() -> None:
     asyncio.run(body())
 
 
+def test_similar_topics_are_merged_while_events_flow() -> None:
+    merge = SuperTopics(2, 0, period=300_000)
+
+    async def body() -> None:
+        async with asyncio.timeout(120), AsyncExitStack() as stack:
+            first, ring = await node(stack, "a", topic="kind", merge=merge)
+            second, other = await node(stack, "b", ring.address, topic="kind", merge=merge)
+            third, last = await node(stack, "c", ring.address, topic="kind", merge=merge)
+            await asyncio.gather(other.joined, last.joined)
+            clients = [await stack.enter_async_context(weft.connect(str(n.addresses[0]))) for n in (first, second)]
+            wanted = [client.subscribe("kind IN ('tennis', 'chess')", name="both") for client in clients]
+            for each in wanted:
+                await each.complete()
+            publisher = await stack.enter_async_context(weft.connect(str(third.addresses[0])))
+            hosts = last.bridge.node.hosts
+            sent = 0
+            while {hosts.host("tennis"), hosts.host("chess")} != {"chess+tennis"}:
+                await publisher.publish({"kind": ("tennis", "chess")[sent % 2], "x": sent})
+                sent += 1
+                await asyncio.sleep(0.02)
+            for _ in range(4):
+                await publisher.publish({"kind": ("tennis", "chess")[sent % 2], "x": sent})
+                sent += 1
+            for each in wanted:
+                got = []
+                async for event in each:
+                    got.append(event["x"])
+                    await event.ack()
+                    if len(got) == sent:
+                        break
+                assert sorted(got) == list(range(sent))
+
+    asyncio.run(body())
+
+
 def test_a_node_that_differs_or_has_another_key_is_refused_with_the_reason() -> None:
     async def body() -> None:
         async with asyncio.timeout(60), AsyncExitStack() as stack:
@@ -154,6 +191,14 @@ def test_bad_settings_are_refused() -> None:
         ring_config("127.0.0.1:0", (), ["time=2026-01-01..soon:3"], 2, None)
     with pytest.raises(OptionError, match="--topic NAME"):
         ring_config("127.0.0.1:0", (), (), 2, None, rotate=5)
+    with pytest.raises(OptionError, match="--topic NAME"):
+        ring_config("127.0.0.1:0", (), (), 2, None, merge="2:1")
+    with pytest.raises(OptionError, match="EQUAL:UNEQUAL, not '2'"):
+        ring_config("127.0.0.1:0", (), (), 2, None, topic="kind", merge="2")
+    with pytest.raises(weft.WeftError, match="one common member or more"):
+        ring_config("127.0.0.1:0", (), (), 2, None, topic="kind", merge="0:1")
+    merging = ring_config("127.0.0.1:0", (), (), 2, None, topic="kind", merge="2:1")
+    assert merging.agreement.endswith("groups by kind of depth 4 merged with 2 equal and 1 unequal members")
     with pytest.raises(weft.WeftError, match="depth of a group tree is 0 to 32"):
         ring_config("127.0.0.1:0", (), (), 2, None, topic="kind", depth=40)
     made = ring_config("127.0.0.1:0", (), ["time=2026-01-01..2027-01-01:365"], 2, None)

@@ -30,6 +30,7 @@ from weft.ring.rendezvous_messages import (
 )
 from weft.sim.engine import Engine
 
+Topics = tuple[str, ...]
 MILLI = 1_000
 TICK = 100 * MILLI
 
@@ -45,8 +46,8 @@ class RendezvousNetwork:
         self.sent = 0
         self.effects: list[tuple[Address, RingEffect]] = []
         self.delivered: Counter[tuple[EventId, Address, int]] = Counter()
-        self.active: dict[tuple[Address, int], tuple[str, str]] = {}  # Subscribed, and not removed
-        self._asked: dict[tuple[Address, int], tuple[str, str]] = {}
+        self.active: dict[tuple[Address, int], tuple[Topics, str]] = {}  # Subscribed, and not removed
+        self._asked: dict[tuple[Address, int], tuple[Topics, str]] = {}
         self.expected: dict[EventId, set[tuple[Address, int]]] = {}
         self.unpublished: set[EventId] = set()
         self.allowed: dict[EventId, dict[str, Any]] = {}
@@ -103,8 +104,8 @@ class RendezvousNetwork:
     def fail(self, address: Address) -> None:
         del self.nodes[address]
 
-    def subscribe(self, address: Address, number: int, topic: str, filter: str) -> None:
-        self._asked[Address(address), number] = topic, filter
+    def subscribe(self, address: Address, number: int, topic: str | Topics, filter: str) -> None:
+        self._asked[Address(address), number] = (topic,) if isinstance(topic, str) else topic, filter
         self.perform(self.nodes[address], self.nodes[address].subscribe(number, topic, filter, self.engine.now))
 
     def unsubscribe(self, address: Address, number: int) -> None:
@@ -118,7 +119,7 @@ class RendezvousNetwork:
         event_id, effects = self.nodes[address].publish(topic, event, self.engine.now)
         self.unpublished.add(event_id)
         self.allowed[event_id] = {"topic": topic, **event}
-        wanted = {sub for sub, (at, text) in self.active.items() if at == topic and matches(parse(text), event)}
+        wanted = {sub for sub, (at, text) in self.active.items() if topic in at and matches(parse(text), event)}
         self.expected[event_id] = wanted
         self.perform(self.nodes[address], effects)
         return event_id

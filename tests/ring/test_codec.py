@@ -8,7 +8,22 @@ import pytest
 from weft.broker.frames import joined
 from weft.errors import RemoteProtocolError
 from weft.ring.codec import RingReader, encode_ring
-from weft.ring.group_messages import Deregister, FetchViews, Register, Reshape, Settle, Shift, Views
+from weft.ring.group_messages import (
+    AskTopics,
+    Deregister,
+    Elsewhere,
+    Entrust,
+    FetchViews,
+    Probe,
+    Probed,
+    Register,
+    Renew,
+    Reshape,
+    Settle,
+    Shift,
+    TopicsAre,
+    Views,
+)
 from weft.ring.group_placement import GroupView
 from weft.ring.group_state import GroupState
 from weft.ring.group_tree import GroupTree
@@ -33,17 +48,25 @@ STATE = GroupState.begun("t", GroupTree(IdSpace(16), 3, 2), 5).with_member(9)
 VIEW, NEXT = STATE.views
 RECORD = Record(Key(5), RingSub(Address("b"), 7), "t", "x > 1", cells=(Key(1), Key(2)), version=2)
 MESSAGES: list[RingMessage] = [
-    Register(Token(1), Key(3), "t", Key(5)),
-    Deregister(Token(1), Key(3), "t", Key(5)),
-    Reshape(Token(1), Key(3), "t", 2, None),
-    FetchViews(Token(1), Key(3), "t", b"12345678"),
+    Register(Token(1), Key(3), "t", "t", Key(5)),
+    Renew(Token(1), Key(3), "t+u", ("t", "u"), Key(5)),
+    Deregister(Token(1), Key(3), "t", "t", Key(5)),
+    Reshape(Token(1), Key(3), "t", "t", 2, None),
+    FetchViews(Token(1), Key(3), "t+u", "t", b"12345678"),
+    Elsewhere(Token(1), "t+u"),
+    Entrust(Token(1), Key(3), "t+u", STATE.given_to("t+u")),
+    AskTopics(Token(1)),
+    TopicsAre(Token(1), ("t", "u")),
+    Probe(Token(1), Key(3), "t", "t", {"u": (5, 9)}),
+    Probed(Token(1), "t+u"),
+    Probed(Token(1), None),
     Views(Token(1), (VIEW, NEXT), b"12345678"),
     Views(Token(1), None),
     Shift(Token(1), Key(5), "t", VIEW, NEXT),
     Settle(Token(1), Key(5), "t", 2),
     Store(Token(1), Key(5), (RECORD,)),
-    Remove(Token(1), Key(5), RECORD.sub, 2),
-    Release(Token(1), Key(5), RECORD.sub),
+    Remove(Token(1), RECORD.slot, 2),
+    Release(Token(1), RECORD.slot),
     Handover(Token(1), Key(1), Key(5), (RECORD,), (STATE,)),
     Copy(Token(1), (RECORD,), (STATE,)),
     Recalled(Token(1), (RECORD,), (STATE,)),

@@ -12,7 +12,7 @@ from ring.rendezvous_network import RendezvousNetwork
 from strategies import EXAMPLES
 from weft.errors import LocalProtocolError, RingError
 from weft.ring.group_placement import GroupView
-from weft.ring.group_state import GroupRule, GroupState, digest_of, root_key
+from weft.ring.group_state import GroupRule, GroupState, digest_of
 from weft.ring.group_tree import GroupTree
 from weft.ring.identifiers import IdSpace, successor
 from weft.ring.intervals import Intervals
@@ -127,9 +127,14 @@ def event(rng: np.random.Generator) -> dict[str, object]:
 
 
 def state_of(network: RendezvousNetwork, topic: str) -> GroupState:
-    """The state at the root."""
-    key = root_key(CIRCLE, topic)
-    return next(node.roots.states[topic] for node in network.nodes.values() if node.keys.serves(key))
+    """The state at the root: there is one."""
+    (found,) = [
+        state
+        for node in network.nodes.values()
+        for state in node.roots.states.values()
+        if state.topic == topic and state.entrusted is None and node.keys.serves(state.key)
+    ]
+    return found
 
 
 def check_places(network: RendezvousNetwork, topic: str) -> None:
@@ -284,6 +289,25 @@ def test_a_subscription_to_several_topics_is_complete_when_all_have_it() -> None
     network.perform(network.nodes["n3"], network.nodes["n3"].publish(("t", "u"), {"x": 2}, network.engine.now)[1])
     network.run(5)
     assert sorted(e.event.attributes["x"] for _, e in network.effects if isinstance(e, Delivered)) == [1, 1, 2]
+
+
+@pytest.mark.parametrize("sharing", Sharing)
+def test_the_topics_of_a_subscription_move_and_are_shared_apart(sharing: Sharing) -> None:
+    rule = SharingRule(sharing, nodes=3, threshold=3)
+    network = RendezvousNetwork(MAPPING, IDS, 10, groups=GroupRule(depth=2), sharing=rule, replicas=2)
+    for number in range(1, 13):
+        home = f"n{IDS[number % 3]}"
+        node = network.nodes[home]
+        network.perform(node, node.subscribe(number, ("t", "u"), "x = 1", network.engine.now))
+        network.run(1)
+    for rotation in range(0, 32, 4):
+        network.perform(node, node.reshape("t", network.engine.now, rotation=rotation))
+        network.run(3)
+    for topic in ("t", "u"):
+        network.perform(network.nodes["n3"], network.nodes["n3"].publish(topic, {"x": 1}, network.engine.now)[1])
+    network.run(5)
+    got = sorted((e.event.topic, e.number) for _, e in network.effects if isinstance(e, Delivered))
+    assert got == [(topic, number) for topic in "tu" for number in range(1, 13)]
 
 
 @pytest.mark.parametrize("sharing", [Sharing.REPLICATION, Sharing.PARTITION])

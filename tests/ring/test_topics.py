@@ -1,4 +1,4 @@
-"""Topics: general ones stand for their leaves, and similar groups are merged and separated."""
+"""Topics: general ones stand for their leaves, and which groups are alike."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.errors import RingError
-from weft.ring.topics import SuperTopics, TopicTree
+from weft.ring.topics import SuperTopics, TopicTree, super_topic
 
 NEWS = TopicTree({"news": ["sports", "politics"], "sports": ["tennis", "chess"], "games": ["chess", "go"]})
 
@@ -22,38 +22,35 @@ def test_a_circle_of_topics_is_refused() -> None:
         TopicTree({"a": ["b"], "b": ["c"], "c": ["a"]})
 
 
-def test_similar_groups_use_the_topic_above_them_or_a_virtual_one() -> None:
-    merged = SuperTopics(2, 1, NEWS)
-    assert merged.probe("tennis", {1, 2}, "chess", {1, 2, 3}) == "sports"
-    assert merged.probe("politics", {1, 2}, "go", {5}) is None
-    assert merged.probe("politics", {1, 2, 3}, "go", {1, 2}) == "go+politics"
-    assert merged.groups("news") == ("go+politics", "sports")
-    assert merged.probe("chess", {1, 2, 3}, "go", {1, 2, 3}) == "chess+go+politics+tennis"
-    assert merged.groups("news") == ("chess+go+politics+tennis",)
+def test_a_super_topic_is_the_topic_above_its_parts_or_a_virtual_one() -> None:
+    assert super_topic(["tennis", "chess"], NEWS) == "sports"
+    assert super_topic(["politics", "go"], NEWS) == "go+politics"
+    assert super_topic(["chess", "tennis", "politics", "chess"], NEWS) == "news"
+    assert super_topic(["tennis", "chess"]) == "chess+tennis"
 
 
-def test_a_merger_ends_when_its_groups_are_no_longer_alike() -> None:
-    merged = SuperTopics(2, 1, NEWS)
-    merged.probe("tennis", {1, 2}, "chess", {1, 2, 3})
-    assert merged.review("sports", {"tennis": {1, 2}, "chess": {1, 2}}) == ()
-    assert merged.review("sports", {"tennis": {1, 2}, "chess": {1, 7, 8}}) == ("chess", "tennis")
-    assert merged.groups("sports") == ("chess", "tennis")
+def test_topics_are_merged_by_two_thresholds_and_each_two_must_be_alike() -> None:
+    rule = SuperTopics(2, 1)
+    assert rule.keeps({"a": {1, 2}, "b": {1, 2, 3}})
+    assert not rule.keeps({"a": {1, 2}, "b": {2, 3}}), "one in common"
+    assert not rule.keeps({"a": {1, 2}, "b": {1, 2, 3, 4}}), "two different ones"
+    assert rule.keeps({"b": {1, 2, 3}, "c": {1, 2, 3, 4}})
+    assert not rule.keeps({"a": {1, 2}, "b": {1, 2, 3}, "c": {1, 2, 3, 4}})
+    assert not rule.keeps({"a": {1, 2}}), "one topic is no super topic"
 
 
-@given(st.lists(st.tuples(*[st.sampled_from(("tennis", "chess", "politics", "go"))] * 2), max_size=6))
-def test_topics_with_a_common_leaf_use_a_common_group(probes: list[tuple[str, str]]) -> None:
-    merged = SuperTopics(1, 9, NEWS)
-    for one, other in probes:
-        merged.probe(one, {1}, other, {1})
-        names = ("news", "sports", "games", "politics", "go", "tennis", "chess")
-        for a in names:
-            for b in names:
-                if set(NEWS.leaves(a)) & set(NEWS.leaves(b)):
-                    assert set(merged.groups(a)) & set(merged.groups(b))
-        for leaf in NEWS.leaves("news"):
-            assert leaf in merged.parts(merged.group(leaf))
+@given(st.dictionaries(st.sampled_from("abc"), st.frozensets(st.integers(0, 3)), max_size=3))
+def test_part_of_what_is_merged_would_be_merged_as_well(parts: dict[str, frozenset[int]]) -> None:
+    rule = SuperTopics(1, 2)
+    if rule.keeps(parts) and len(parts) > 2:
+        for gone in parts:
+            assert rule.keeps({topic: members for topic, members in parts.items() if topic != gone})
 
 
 def test_thresholds_make_sense() -> None:
     with pytest.raises(RingError, match="one common member"):
         SuperTopics(0, 1)
+    with pytest.raises(RingError, match="one common member"):
+        SuperTopics(1, -1)
+    with pytest.raises(RingError, match="period of merging"):
+        SuperTopics(1, 1, period=0)

@@ -72,16 +72,29 @@ def serve(  # noqa: PLR0913, PLR0917 - a command has its options
             show_default=False,
         ),
     ] = None,
+<<<<<<< HEAD
     name: Annotated[
         str, typer.Option("--name", metavar="NAME", help="The name of this broker.", show_default=False)
     ] = "",
+=======
+    merge: Annotated[
+        str | None,
+        typer.Option(
+            "--merge",
+            metavar="EQUAL:UNEQUAL",
+            help="Merge topic groups with at least EQUAL members in common and at most UNEQUAL others.",
+            show_default=False,
+        ),
+    ] = None,
+    name: Annotated[str, typer.Option("--name", metavar="NAME", help="Of this broker.", show_default=False)] = "",
+>>>>>>> h-ring
     key: Key = None,
     memory: Annotated[bool, typer.Option("--memory", help="Store nothing on disk: for tests.")] = False,
 ) -> None:
     """Run a broker that is a node of a ring, until it is interrupted.
 
     Clients connect to any node and get what is published at any other. All nodes need the same intervals, replicas,
-    topic, depth and key.
+    topic, depth, merge and key.
 
     \b
     Example:
@@ -94,7 +107,8 @@ def serve(  # noqa: PLR0913, PLR0917 - a command has its options
     flags = {"data": data, "memory": memory or None, "listen": None if listen is None else [listen]}
     given: dict[str, Any] = {path: value for path, value in flags.items() if value is not None}
     config = load_config(None, os.environ, given).config
-    made = ring_config(ring, join or (), interval or (), replicas, key, topic=topic, depth=depth, rotate=rotate)
+    groups: dict[str, Any] = {"topic": topic, "depth": depth, "rotate": rotate, "merge": merge}
+    made = ring_config(ring, join or (), interval or (), replicas, key, **groups)
     serve_ring(config, made, name)
 
 

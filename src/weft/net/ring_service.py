@@ -35,6 +35,7 @@ from weft.ring.messages import Address as NodeAddress
 from weft.ring.rendezvous import RendezvousNode, RingSettings
 from weft.ring.rendezvous_messages import JoinedRing, JoiningFailed, LeftRing, RingEffect, RingSend
 from weft.ring.topic_attribute import TopicAttribute
+from weft.ring.topics import SuperTopics
 from weft.routing.table import About
 
 SPACE = IdSpace(1 << 32)
@@ -57,6 +58,7 @@ class RingConfig:
     topic: str = ""  # the attribute whose values are topics, each with a group; without it there are no groups
     depth: int = 4  # of a new group's tree
     rotate: float | None = None  # seconds between two looks for a better rotation distance
+    merge: SuperTopics | None = None  # which groups are merged
     server_tls: ssl.SSLContext | None = None
     client_tls: ssl.SSLContext | None = None
 
@@ -67,6 +69,8 @@ class RingConfig:
             raise OptionError("a ring listens on a host and a port; a Unix socket cannot be reached by other nodes")
         if self.groups is None and self.rotate is not None:
             raise OptionError("only topic groups are rotated; name the topics' attribute, too: --topic NAME")
+        if self.groups is None and self.merge is not None:
+            raise OptionError("only topic groups are merged; name the topics' attribute, too: --topic NAME")
         if self.groups is not None:
             self.groups.tree(SPACE, self.topic)  # raises RingError
 
@@ -76,13 +80,15 @@ class RingConfig:
         if not self.topic:
             return None
         period = None if self.rotate is None else max(1, round(self.rotate * 1_000_000))
-        return GroupRule(self.depth, lease=_LEASE, period=period)
+        return GroupRule(self.depth, lease=_LEASE, period=period, merging=self.merge)
 
     @property
     def agreement(self) -> str:
         """What all nodes must have alike."""
         cuts = [f"{each.attribute} from {' to '.join(each.bounds)} in {each.count}" for each in self.intervals]
         topics = f", and topic groups by {self.topic} of depth {self.depth}" if self.topic else ""
+        if self.merge is not None:
+            topics += f" merged with {self.merge.least_equal} equal and {self.merge.most_unequal} unequal members"
         return f"{self.replicas} replicas and intervals of {', '.join(sorted(cuts)) or 'no attribute'}{topics}"
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
-from weft.ring.group_messages import Deregister, FetchViews, Register, Reshape, Views
+from weft.ring.group_messages import Deregister, FetchViews, Register, Renew, Reshape, Views
 from weft.ring.group_placement import GroupView
 from weft.ring.group_state import GroupRule, root_key
 from weft.ring.identifiers import Key
@@ -37,7 +37,6 @@ class GroupClient:
 
     def __init__(self, node: RendezvousNode, rule: GroupRule) -> None:
         self._node = node
-        self._space = node.chord.space
         self._lease = rule.lease
         self._known: dict[str, tuple[tuple[GroupView, ...], bytes]] = {}
         self._fetches: dict[str, list[Fetched]] = {}  # who asked while an answer was awaited
@@ -81,7 +80,7 @@ class GroupClient:
                 return then(True, now)
             effects = self._store(interest, found, now, then, wanted)
             for place in sorted(places.keys() - _places(interest, found).keys()):  # it may have come too late to move
-                message = lambda token, at=place: Remove(token, at, interest.sub, views[-1].version)  # noqa: E731
+                message = lambda token, at=place: Remove(token, interest.slot(at), views[-1].version)  # noqa: E731
                 effects += self._node.until_done(place, message, lambda *_: [], now)
             return effects
 
@@ -118,7 +117,7 @@ class GroupClient:
             for place in sorted(places):
                 effects += self._node.until_done(
                     place,
-                    lambda token, place=place: Remove(token, place, interest.sub),  # type: ignore[misc]
+                    lambda token, place=place: Remove(token, interest.slot(place)),  # type: ignore[misc]
                     done,
                     now,
                 )
@@ -166,7 +165,6 @@ class GroupClient:
     def _ask_root(self, topic: str, now: int, asking: list[Fetched]) -> list[RingEffect]:
         self._fetches[topic] = []
         views, digest = self._known.get(topic, ((), b""))
-        key = root_key(self._space, topic)
 
         def fetched(answer: Answer, now: int) -> list[RingEffect]:
             assert isinstance(answer, Views)
@@ -181,19 +179,24 @@ class GroupClient:
                 effects += then(found, now)
             return effects
 
-        return self._node.until_done(key, lambda token: FetchViews(token, key, topic, digest), fetched, now)
+        return self._node.hosts.ask(
+            topic, lambda token, key, host: FetchViews(token, key, host, topic, digest), fetched, now
+        )
 
     def _register(self, topic: str, now: int, then: Ended, wanted: Callable[[], bool]) -> list[RingEffect]:
-        if topic in self._registered:
-            return then(True, now)
-        key, me = root_key(self._space, topic), self._node.me.id
+        return then(True, now) if topic in self._registered else self._ask_to_register(topic, now, then, wanted)
+
+    def _ask_to_register(self, topic: str, now: int, then: Ended, wanted: Callable[[], bool]) -> list[RingEffect]:
+        me = self._node.me.id
 
         def registered(answer: Answer, now: int) -> list[RingEffect]:
             if answer is not False:
                 self._registered[topic] = now
             return then(answer is not False, now)
 
-        return self._node.until_done(key, lambda token: Register(token, key, topic, me), registered, now, wanted)
+        return self._node.hosts.ask(
+            topic, lambda token, key, host: Register(token, key, host, topic, me), registered, now, wanted
+        )
 
     def ask_loads(self, now: int, then: Then) -> list[RingEffect]:
         """Ask the members that are registered at the same region server, once each."""
@@ -222,24 +225,48 @@ class GroupClient:
         return self._deregister(topic, now, lambda *_: [], lambda: topic not in self._registered)
 
     def _deregister(self, topic: str, now: int, then: Ended, wanted: Callable[[], bool]) -> list[RingEffect]:
-        key, me = root_key(self._space, topic), self._node.me.id
-        done = Countdown(1, then)
-        return self._node.until_done(key, lambda token: Deregister(token, key, topic, me), done, now, wanted)
+        me, done = self._node.me.id, Countdown(1, then)
+        return self._node.hosts.ask(
+            topic, lambda token, key, host: Deregister(token, key, host, topic, me), done, now, wanted
+        )
 
     def reshape(self, topic: str, depth: int | None, rotation: int | None, now: int, then: Ended) -> list[RingEffect]:
         """Give a group's tree another depth or rotation distance. A group that does not exist stays away."""
-        key, done = root_key(self._space, topic), Countdown(1, then)
-        return self._node.until_done(key, lambda token: Reshape(token, key, topic, depth, rotation), done, now)
+        done = Countdown(1, then)
+        return self._node.hosts.ask(
+            topic, lambda token, key, host: Reshape(token, key, host, topic, depth, rotation), done, now
+        )
 
     def tick(self, now: int) -> list[RingEffect]:
-        """Register again before the lease is over."""
+        """Register again before the lease is over, once for all topics of a host."""
         effects: list[RingEffect] = []
         if self._lease is None:
             return effects
+        due: set[str] = set()
         for topic in [topic for topic, since in self._registered.items() if now - since >= self._lease // 3]:
-            del self._registered[topic]
-            effects += self._register(topic, now, lambda *_: [], lambda topic=topic: self._node.own.uses(topic))  # type: ignore[misc]
+            if self._node.own.uses(topic):
+                due.add(self._node.hosts.host(topic))
+            else:  # it was registered again while it was being left
+                effects += self.unused(topic, now)
+        for host in sorted(due):
+            topics = tuple(topic for topic in self._registered if self._node.hosts.host(topic) == host)
+            effects += self._renew(host, topics, now)
         return effects
+
+    def _renew(self, host: str, topics: tuple[str, ...], now: int) -> list[RingEffect]:
+        self._registered.update(dict.fromkeys(topics, now))
+        key, me = root_key(self._node.chord.space, host), self._node.me.id
+
+        def renewed(answer: Answer, now: int) -> list[RingEffect]:
+            effects: list[RingEffect] = []
+            for topic in topics if answer is False else ():
+                wanted = lambda topic=topic: self._node.own.uses(topic)  # noqa: E731
+                effects += self._ask_to_register(topic, now, lambda *_: [], wanted)
+            return effects
+
+        return self._node.until_done(
+            key, lambda token: Renew(token, key, host, topics, me), renewed, now, lambda: False
+        )
 
     def leave(self, now: int, then: Ended) -> list[RingEffect]:
         """Leave all groups; what this node stores for them is handed over like all of its keys."""

@@ -71,5 +71,5 @@ class GroupMember:
         done = Countdown(len(old), lambda _, now: answer(True, now))
         effects: list[RingEffect] = []
         for record in old:
-            effects += stored.remove(record.key, record.sub, now, done, version - 1)
+            effects += stored.remove(record.slot, now, done, version - 1)
         return [*effects, *done.start(now)]

@@ -18,9 +18,8 @@ from enum import StrEnum
 
 from weft.errors import RingError
 from weft.ring.chord import PERIOD
-from weft.ring.identifiers import Key
 from weft.ring.messages import NodeRef
-from weft.ring.rendezvous_messages import RingSub
+from weft.ring.rendezvous_messages import Slot
 
 EXCHANGE = 2 * PERIOD  # microseconds between two questions for the neighbours' load
 FRESH = 3 * EXCHANGE  # for which an answer counts
@@ -82,7 +81,7 @@ class SharedLoad:
     holders: list[NodeRef] = field(default_factory=list)
     offered: set[NodeRef] = field(default_factory=set)  # and not answered yet
     refused: set[NodeRef] = field(default_factory=set)  # until they say that they are not overloaded any more
-    away: dict[tuple[Key, RingSub], NodeRef] = field(default_factory=dict)  # of a partition
+    away: dict[Slot, NodeRef] = field(default_factory=dict)  # of a partition
     turn: int = 0
 
     def next_turn(self, fit: Collection[NodeRef] | None = None) -> NodeRef | None:
@@ -98,5 +97,5 @@ class SharedLoad:
     def lost(self, holder: NodeRef) -> None:
         """A holder does not answer: the owner examines its part again."""
         self.holders = [each for each in self.holders if each != holder]
-        self.away = {place: held for place, held in self.away.items() if held != holder}
+        self.away = {slot: held for slot, held in self.away.items() if held != holder}
         self.refused.add(holder)

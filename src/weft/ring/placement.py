@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from weft.algebra.profile import Meeting
 from weft.ring.identifiers import Key
-from weft.ring.rendezvous_messages import AskLoad, Publication, Record, Remove, RingEffect, RingSub, Store, Visit
+from weft.ring.rendezvous_messages import AskLoad, Publication, Record, Remove, RingEffect, RingSub, Slot, Store, Visit
 from weft.ring.requests import Countdown, Then
 
 if TYPE_CHECKING:
@@ -32,6 +32,10 @@ class Interest:
     meeting: Meeting
     cells: tuple[Key, ...]  # the keys that it is placed by
     places: set[Key] = field(default_factory=set)  # members of its group
+
+    def slot(self, key: Key) -> Slot:
+        """Where its record under a key is."""
+        return Slot(key, self.sub, self.topic)
 
     def record(self, key: Key, version: int = 0) -> Record:
         """As it is stored under a key."""
@@ -100,7 +104,7 @@ class DirectPlacement:
         for key in interest.cells:
             effects += self._node.until_done(
                 key,
-                lambda token, key=key: Remove(token, key, interest.sub),  # type: ignore[misc]
+                lambda token, key=key: Remove(token, interest.slot(key)),  # type: ignore[misc]
                 done,
                 now,
             )

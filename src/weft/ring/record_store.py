@@ -12,7 +12,7 @@ from weft.language.predicate import NO_PREDICATES, Predicates
 from weft.language.text import parse
 from weft.ring.identifiers import IdSpace, Key
 from weft.ring.key_mapping import Semantics, partially_matches
-from weft.ring.rendezvous_messages import ANY_VERSION, Publication, Record, RingSub
+from weft.ring.rendezvous_messages import ANY_VERSION, Publication, Record, RingSub, Slot
 
 
 class _Shelf:
@@ -81,15 +81,15 @@ class RecordStore:
         shelf.numbers[record.sub], shelf.records[number] = number, record
         self._count += 1
 
-    def discard(self, key: Key, sub: RingSub, version: int = ANY_VERSION) -> None:
-        """Forget a subscription under a key, of whatever topic, unless it was stored for a later version."""
-        for place in [place for place in self._shelves if place[0] == key]:
-            shelf = self._shelves[place]
-            number = shelf.numbers.get(sub)
-            if number is not None and shelf.records[number].version <= version:
-                self._drop(shelf, number)
-                if not shelf.records:
-                    del self._shelves[place]
+    def discard(self, slot: Slot, version: int = ANY_VERSION) -> None:
+        """Forget a record, unless it was stored for a later version."""
+        place = slot.key, slot.topic
+        shelf = self._shelves.get(place)
+        number = None if shelf is None else shelf.numbers.get(slot.sub)
+        if shelf is not None and number is not None and shelf.records[number].version <= version:
+            self._drop(shelf, number)
+            if not shelf.records:
+                del self._shelves[place]
 
     def _drop(self, shelf: _Shelf, number: SubId) -> None:
         del shelf.numbers[shelf.records.pop(number).sub]
@@ -108,7 +108,7 @@ class RecordStore:
         keys = {key for key, _ in self._shelves if between(key, after, upto)}
         return [record for record in self if record.key in keys]
 
-    def match(self, key: Key, event: Publication, without: Collection[tuple[Key, RingSub]] = ()) -> list[Record]:
+    def match(self, key: Key, event: Publication, without: Collection[Slot] = ()) -> list[Record]:
         """The records under a key that want an event."""
         shelf = self._shelves.get((key, event.topic))
         if shelf is None:
@@ -121,7 +121,7 @@ class RecordStore:
         else:
             found = [SubId(int(number)) for number in shelf.index.match(event.attributes)]
         records = [shelf.records[number] for number in found]
-        return [record for record in records if (record.key, record.sub) not in without] if without else records
+        return [record for record in records if record.slot not in without] if without else records
 
     def _form(self, shelf: _Shelf, number: SubId) -> NormalForm:
         form = shelf.forms.get(number)

@@ -26,8 +26,21 @@ from weft.language.predicate import NO_PREDICATES, Predicates
 from weft.model.event import attributes_of
 from weft.ring.chord import ANSWER, PERIOD, ChordNode
 from weft.ring.group_client import GroupClient
+from weft.ring.group_hosts import GroupHosts
 from weft.ring.group_member import GroupMember
-from weft.ring.group_messages import Deregister, FetchViews, Register, Reshape, Settle, Shift
+from weft.ring.group_messages import (
+    AskTopics,
+    Deregister,
+    Entrust,
+    FetchViews,
+    Probe,
+    Register,
+    Renew,
+    Reshape,
+    Settle,
+    Shift,
+    TopicsAre,
+)
 from weft.ring.group_root import GroupRoots
 from weft.ring.group_state import GroupRule, GroupState
 from weft.ring.identifiers import Key
@@ -121,7 +134,8 @@ class RendezvousNode:
         self._requests = Requests()
         self.stored = StoredRecords(self, settings)
         self.keys = KeysInHand(self, settings)
-        self.roots = GroupRoots(self, settings.group_rule)
+        self.hosts = GroupHosts(self)
+        self.roots = GroupRoots(self, settings.group_rule, rng)
         self._member = GroupMember(self)
         self.placement: Placement = (
             DirectPlacement(self) if settings.groups is None else GroupClient(self, settings.groups)
@@ -347,12 +361,16 @@ class RendezvousNode:
                 return self.own.deliver(sender.address, message)
             case Store(_, key, records) if self.keys.serves(key):
                 return self.stored.store(records, now, answer)
-            case Remove(_, key, sub, version) if self.keys.serves(key):
-                return self.stored.remove(key, sub, now, answer, version)
+            case Remove(_, slot, version) if self.keys.serves(slot.key):
+                return self.stored.remove(slot, now, answer, version)
             case Visit(_, key, event) if self.keys.serves(key):
                 self.visited += 1
                 return self.stored.visit(key, event, now, answer)
-            case Register() | Deregister() | Reshape() | FetchViews() if self.keys.serves(message.key):
+            case AskTopics(token):
+                return [RingSend(sender.address, TopicsAre(token, self.topics))]
+            case Register() | Renew() | Deregister() | Reshape() | FetchViews() | Probe() | Entrust() if (
+                self.keys.serves(message.key)
+            ):
                 return self.roots.asked(sender.address, message, now, answer)
             case Shift() if self.keys.serves(message.key):
                 return self._member.shift(message, now, answer)
@@ -360,7 +378,9 @@ class RendezvousNode:
                 return self._member.settle(message, now, answer)
             case Store() | Remove() | Visit():
                 return answer(False, now)
-            case Register() | Deregister() | Reshape() | FetchViews() | Shift() | Settle():
+            case Register() | Renew() | Deregister() | Reshape() | FetchViews() | Probe() | Entrust():
+                return answer(False, now)
+            case Shift() | Settle():
                 return answer(False, now)
             case Handover():
                 accepted, effects = self.keys.handed(sender, message, now)

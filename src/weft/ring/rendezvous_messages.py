@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from weft.algebra.profile import Meeting
-from weft.ring.group_messages import GroupRequest, Views
+from weft.ring.group_messages import GroupAnswer, GroupRequest
 from weft.ring.group_state import GroupState
 from weft.ring.identifiers import Key
 from weft.ring.messages import Address, ChordMessage, NodeRef, RequestMessage, Token
@@ -29,6 +29,14 @@ class EventId(NamedTuple):
     number: int
 
 
+class Slot(NamedTuple):
+    """Where a record is: the same subscription may be under a key for several topics."""
+
+    key: Key
+    sub: RingSub
+    topic: str
+
+
 class Record(msgspec.Struct, frozen=True, array_like=True):
     """A subscription as it is stored under one of its keys.
 
@@ -43,6 +51,11 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
     meeting: Meeting = Meeting.COVERING
     cells: tuple[Key, ...] = ()
     version: int = 0
+
+    @property
+    def slot(self) -> Slot:
+        """Where it is."""
+        return Slot(self.key, self.sub, self.topic)
 
 
 class Publication(msgspec.Struct, frozen=True, array_like=True):
@@ -63,10 +76,9 @@ class Store(RequestMessage, frozen=True, tag=21):
 
 
 class Remove(RequestMessage, frozen=True, tag=22):
-    """Remove a subscription from a key, unless it is of a later version. Only the owner of the key does."""
+    """Remove a record, unless it is of a later version. Only the owner of its key does."""
 
-    key: Key
-    sub: RingSub
+    slot: Slot
     version: int = ANY_VERSION
 
 
@@ -126,10 +138,9 @@ class Hold(RequestMessage, frozen=True, tag=29):
 
 
 class Release(RequestMessage, frozen=True, tag=30):
-    """Forget a subscription that was copied from the sender, or is held for it, unless it is of a later version."""
+    """Forget a record that was copied from the sender, or is held for it, unless it is of a later version."""
 
-    key: Key
-    sub: RingSub
+    slot: Slot
     version: int = ANY_VERSION
 
 
@@ -170,7 +181,7 @@ DataRequest = (
     Store | Remove | Visit | Deliver | Handover | Copy | Recall | Hold | Release | ReleaseAll | Examine | AskLoad
 )
 Request = DataRequest | GroupRequest
-RingAnswer = Recalled | Views | LoadIs
+RingAnswer = Recalled | LoadIs | GroupAnswer
 RingMessage = ChordMessage | Request | RingAnswer | Done
 
 

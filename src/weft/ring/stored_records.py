@@ -25,7 +25,7 @@ from weft.ring.rendezvous_messages import (
     Release,
     ReleaseAll,
     RingEffect,
-    RingSub,
+    Slot,
 )
 from weft.ring.requests import Answer, Countdown, Then
 
@@ -44,7 +44,7 @@ class StoredRecords:
         self.records = self._new_store()  # its own and copies: which is which depends on the keys in hand
         self.shared = SharedLoad()
         self.held: dict[Address, tuple[int, RecordStore]] = {}  # by owner: its epoch, and its records
-        self._renewed: dict[tuple[Key, RingSub], int] = {}
+        self._renewed: dict[Slot, int] = {}
         self._neighbours = NeighbourLoads(settings.sharing.threshold)
         self._known_load: tuple[int | None, int] = (None, 0)
         self._asked_at: int | None = None  # when neighbours were asked for their load
@@ -92,17 +92,17 @@ class StoredRecords:
         """Have these records, as own ones or copies."""
         for record in records:
             self.records.add(record)
-            self._renewed[record.key, record.sub] = now
+            self._renewed[record.slot] = now
 
-    def remove(self, key: Key, sub: RingSub, now: int, answer: Then, version: int = ANY_VERSION) -> list[RingEffect]:
+    def remove(self, slot: Slot, now: int, answer: Then, version: int = ANY_VERSION) -> list[RingEffect]:
         """Forget a record up to a version; whoever has a copy or holds it is told."""
-        self.records.discard(key, sub, version)
-        self.shared.away.pop((key, sub), None)
+        self.records.discard(slot, version)
+        self.shared.away.pop(slot, None)
         targets = dict.fromkeys((*self._node.keys.copy_targets(), *self.shared.holders))
         done = Countdown(len(targets), lambda _, now: answer(True, now))
         effects: list[RingEffect] = []
         for target in targets:
-            effects += self._node.ask(target.address, lambda token: Release(token, key, sub, version), now, done)
+            effects += self._node.ask(target.address, lambda token: Release(token, slot, version), now, done)
         return [*effects, *done.start(now)]
 
     def forget_within(self, after: Key, upto: Key) -> None:
@@ -110,17 +110,17 @@ class StoredRecords:
         for record in self.records.within(after, upto):
             if self._node.keys.includes(record.key):
                 continue
-            self.records.discard(record.key, record.sub)
-            self._renewed.pop((record.key, record.sub), None)
+            self.records.discard(record.slot)
+            self._renewed.pop(record.slot, None)
 
     def expire(self, now: int) -> list[RingEffect]:
         """Forget what has not been stored again for long: its subscriber is gone, or its keys are elsewhere."""
         assert self._settings.reissue is not None
         oldest = now - 3 * self._settings.reissue
-        for key, sub in [place for place, time in self._renewed.items() if time < oldest]:
-            del self._renewed[key, sub]
-            self.records.discard(key, sub)
-            self.shared.away.pop((key, sub), None)
+        for slot in [slot for slot, time in self._renewed.items() if time < oldest]:
+            del self._renewed[slot]
+            self.records.discard(slot)
+            self.shared.away.pop(slot, None)
         return []
 
     # -- visits ----------------------------------------------------------------------------------------
@@ -135,7 +135,7 @@ class StoredRecords:
                 if holder is None
                 else self._redirect(holder, key, event, now, answer)
             )
-        holders = list(dict.fromkeys(held for place, held in shared.away.items() if place[0] == key))
+        holders = list(dict.fromkeys(held for slot, held in shared.away.items() if slot.key == key))
         done = Countdown(len(holders) + 1, lambda _, now: answer(True, now))
         effects: list[RingEffect] = []
         for holder in holders:
@@ -161,7 +161,7 @@ class StoredRecords:
         event: Publication,
         now: int,
         then: Then,
-        without: Collection[tuple[Key, RingSub]] = (),
+        without: Collection[Slot] = (),
     ) -> list[RingEffect]:
         by_home: dict[Address, list[int]] = defaultdict(list)
         for record in records.match(key, event, without):
@@ -227,7 +227,7 @@ class StoredRecords:
             elif answer is False:
                 self.shared.lost(holder)
             elif partitioned and holder in self.shared.holders and record in self.records:
-                self.shared.away[record.key, record.sub] = holder
+                self.shared.away[record.slot] = holder
             return then(True, now)
 
         return self._node.ask(holder.address, lambda token: Hold(token, shared.epoch, (record,)), now, held)
@@ -243,14 +243,12 @@ class StoredRecords:
             effects += self._offer(node, frozenset(), now, shared)
         return effects
 
-    def _offer(
-        self, node: NodeRef, given: frozenset[tuple[Key, RingSub]], now: int, shared: SharedLoad
-    ) -> list[RingEffect]:
+    def _offer(self, node: NodeRef, given: frozenset[Slot], now: int, shared: SharedLoad) -> list[RingEffect]:
         """Give a node all records that it does not have; once it has all, it holds them."""
         replicating = self._settings.sharing.sharing is Sharing.REPLICATION
         own = [record for record in self.records if replicating and self._node.keys.serves(record.key)]
-        missing = tuple(record for record in own if (record.key, record.sub) not in given)
-        now_given = given | {(record.key, record.sub) for record in missing}
+        missing = tuple(record for record in own if record.slot not in given)
+        now_given = given | {record.slot for record in missing}
 
         def offered(answer: Answer, now: int) -> list[RingEffect]:
             if shared is not self.shared:  # the keys have changed since
@@ -259,9 +257,7 @@ class StoredRecords:
                 shared.offered.discard(node)
                 shared.refused.add(node)
                 return self._recruit(now) if self.overloaded else []
-            if replicating and any(
-                (r.key, r.sub) not in now_given for r in self.records if self._node.keys.serves(r.key)
-            ):
+            if replicating and any(r.slot not in now_given for r in self.records if self._node.keys.serves(r.key)):
                 return self._offer(node, now_given, now, shared)
             shared.offered.discard(node)
             shared.holders.append(node)
@@ -297,11 +293,11 @@ class StoredRecords:
 
     def release(self, sender: NodeRef, message: Release) -> None:
         """Forget a copy, or what is held for another node."""
-        key, sub, version = message.key, message.sub, message.version
-        if not self._node.keys.serves(key):
-            self.records.discard(key, sub, version)
+        slot, version = message.slot, message.version
+        if not self._node.keys.serves(slot.key):
+            self.records.discard(slot, version)
         if sender.address in self.held:
-            self.held[sender.address][1].discard(key, sub, version)
+            self.held[sender.address][1].discard(slot, version)
 
     def release_all(self, sender: NodeRef, epoch: int) -> None:
         """Forget all that is held for another node, unless it is newer than this."""

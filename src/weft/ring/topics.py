@@ -1,17 +1,19 @@
-"""Topics in a hierarchy, and similar groups merged into one. Law: a subscription and an event whose topics have a leaf
-in common use a common group, merged or not. (003, 3.3)
+"""Topics in a hierarchy, and which of them share a super topic. Laws: a general topic stands for its leaves; what is
+merged would not be separated at once, and what is separated would not be merged at once. (003, 3.3)
 
-Only leaf topics have groups. A general subscription or event stands for its leaves. Groups with enough common members
-and few different ones are merged into a super topic: the topic above them if it has just these leaves, else a virtual
-one whose name is made of theirs. Merged groups keep a reference; when they are no longer alike it is taken back.
+Only leaf topics have groups. Groups with enough common members and few different ones are merged into a super topic:
+the topic above them if it has just these leaves, else a virtual one whose name is made of theirs. All pairs of its
+topics must be alike, when they are merged and afterwards.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Set
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from weft.errors import RingError
+
+Members = Mapping[str, Collection[int]]  # the members of topics' groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,62 +59,40 @@ class TopicTree:
         return next((topic for topic in sorted(self.below) if self.leaves(topic) == wanted), None)
 
 
+@dataclass(frozen=True, slots=True)
 class SuperTopics:
-    """Which groups are merged.
+    """Which groups are merged: those with enough common members and few different ones, topic by topic.
 
-    >>> merged = SuperTopics(least_equal=2, most_unequal=1)
-    >>> merged.probe("tennis", {1, 2, 3}, "chess", {2, 3})
+    >>> rule = SuperTopics(least_equal=2, most_unequal=1)
+    >>> rule.keeps({"tennis": {1, 2, 3}, "chess": {2, 3}}), rule.keeps({"tennis": {1, 2, 3}, "chess": {2}})
+    (True, False)
+    >>> super_topic(["tennis", "chess"])
     'chess+tennis'
-    >>> merged.group("chess"), merged.group("golf")
-    ('chess+tennis', 'golf')
     """
 
-    def __init__(self, least_equal: int, most_unequal: int, topics: TopicTree | None = None) -> None:
-        if least_equal < 1 or most_unequal < 0:
+    least_equal: int
+    most_unequal: int
+    period: int = 30_000_000  # microseconds after which the root of a group looks for another one
+
+    def __post_init__(self) -> None:
+        if self.least_equal < 1 or self.most_unequal < 0:
             raise RingError("groups are merged with one common member or more, and a number of different ones")
-        self._least = least_equal
-        self._most = most_unequal
-        self._topics = topics or TopicTree()
-        self._reference: dict[str, str] = {}  # of a topic to its super topic
-        self._parts: dict[str, tuple[str, ...]] = {}
+        if self.period < 1:
+            raise RingError(f"the period of merging is 1 microsecond or more, not {self.period}")
 
-    def alike(self, one: Set[int], other: Set[int]) -> bool:
+    def alike(self, one: Collection[int], other: Collection[int]) -> bool:
         """Whether two groups' members are alike enough to share a tree."""
-        return len(one & other) >= self._least and len(one ^ other) <= self._most
+        first, second = frozenset(one), frozenset(other)
+        return len(first & second) >= self.least_equal and len(first ^ second) <= self.most_unequal
 
-    def group(self, topic: str) -> str:
-        """The group of a leaf topic: its own, or the super topic that it refers to."""
-        return self._reference.get(topic, topic)
+    def keeps(self, parts: Members) -> bool:
+        """Whether topics are merged, or stay so: there are several, and each two have members that are alike."""
+        topics = sorted(parts)
+        pairs = [(a, b) for at, a in enumerate(topics) for b in topics[at + 1 :]]
+        return len(topics) > 1 and all(self.alike(parts[a], parts[b]) for a, b in pairs)
 
-    def groups(self, topic: str) -> tuple[str, ...]:
-        """The groups of a topic of any level, each once."""
-        return tuple(sorted({self.group(leaf) for leaf in self._topics.leaves(topic)}))
 
-    def parts(self, group: str) -> tuple[str, ...]:
-        """The leaf topics of a group."""
-        return self._parts.get(group, (group,))
-
-    def probe(self, one: str, members: Set[int], other: str, others: Set[int]) -> str | None:
-        """The root of one group probes another: they are merged if they are alike. The super topic, or None."""
-        first, second = self.group(one), self.group(other)
-        if first == second or not self.alike(members, others):
-            return None
-        parts = tuple(sorted({*self.parts(first), *self.parts(second)}))
-        made = self._topics.above(parts) or "+".join(parts)
-        for gone in (first, second):
-            self._parts.pop(gone, None)
-        self._parts[made] = parts
-        self._reference.update(dict.fromkeys(parts, made))
-        return made
-
-    def review(self, group: str, members: Mapping[str, Set[int]]) -> tuple[str, ...]:
-        """Undo a merger whose topics are no longer alike, pair by pair; the topics that have their own group again."""
-        parts = self._parts.get(group, ())
-        empty: frozenset[int] = frozenset()
-        pairs = [(a, b) for at, a in enumerate(parts) for b in parts[at + 1 :]]
-        if all(self.alike(members.get(a, empty), members.get(b, empty)) for a, b in pairs):
-            return ()
-        del self._parts[group]
-        for topic in parts:
-            del self._reference[topic]
-        return parts
+def super_topic(parts: Iterable[str], topics: TopicTree | None = None) -> str:
+    """The name of a super topic: that of the topic above its parts, or else one made of theirs."""
+    ordered = sorted(set(parts))
+    return (topics or TopicTree()).above(ordered) or "+".join(ordered)

@@ -72,11 +72,6 @@ def serve(  # noqa: PLR0913, PLR0917 - a command has its options
             show_default=False,
         ),
     ] = None,
-<<<<<<< HEAD
-    name: Annotated[
-        str, typer.Option("--name", metavar="NAME", help="The name of this broker.", show_default=False)
-    ] = "",
-=======
     merge: Annotated[
         str | None,
         typer.Option(
@@ -86,8 +81,9 @@ def serve(  # noqa: PLR0913, PLR0917 - a command has its options
             show_default=False,
         ),
     ] = None,
-    name: Annotated[str, typer.Option("--name", metavar="NAME", help="Of this broker.", show_default=False)] = "",
->>>>>>> h-ring
+    name: Annotated[
+        str, typer.Option("--name", metavar="NAME", help="The name of this broker.", show_default=False)
+    ] = "",
     key: Key = None,
     memory: Annotated[bool, typer.Option("--memory", help="Store nothing on disk: for tests.")] = False,
 ) -> None:

@@ -552,7 +552,7 @@ def test_a_pipe_gets_no_escape_codes(environment, monkeypatch):
         ["filter", "explain", "x < 5 AND y", "--event", "{}"],
         ["filter", "check", "x", "=>"],
         ["filter", "merge", "x < 5", "y < 5"],
-        ["demo"],
+        *([] if environment else [["demo"]]),
     ):
         result = run(*arguments)
         assert "\x1b" not in result.output

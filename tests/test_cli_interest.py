@@ -61,7 +61,7 @@ def said(text: str) -> str:
 # -- what is shown -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("columns", ["80", "120"])
+@pytest.mark.parametrize("columns", ["80", pytest.param("120", marks=pytest.mark.slow)])
 def test_tables_and_an_advice(files, monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", columns)
     result = run(*files)

@@ -78,7 +78,17 @@ def run_seed(seed: int, steps: int = 80) -> None:
     Run([drawn() for _ in range(4)], seed, numbers).all(steps)
 
 
-@pytest.mark.parametrize("name", MUTANTS)
+ROUTINE = (
+    "the union of the rules is ignored",
+    "a rule that overlaps is enough",
+    "new rules do not end anything",
+    "a replaced filter is not checked",
+)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in ROUTINE)) for name in MUTANTS]
+)
 def test_a_planted_hole_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     MUTANTS[name](monkeypatch)
     for seed in range(SEEDS):

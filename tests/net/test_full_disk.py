@@ -160,7 +160,7 @@ def test_a_full_disk_refuses_events_loses_nothing_and_is_used_again_when_there_i
     run(body())
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_a_broker_that_ends_on_a_full_disk_has_everything_that_was_confirmed(
     disk: SmallDisk, number: signal.Signals
 ) -> None:

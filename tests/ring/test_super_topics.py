@@ -340,7 +340,10 @@ def churn_of(seeds: range) -> None:
         churn(seed, 1)
 
 
-@pytest.mark.parametrize("mutate", [without_references, with_two_roots, without_moving])
+@pytest.mark.parametrize(
+    "mutate",
+    [without_references, *(pytest.param(each, marks=pytest.mark.slow) for each in (with_two_roots, without_moving))],
+)
 def test_a_wrong_root_is_caught(monkeypatch: pytest.MonkeyPatch, mutate: Callable[[pytest.MonkeyPatch], None]) -> None:
     mutate(monkeypatch)
     with pytest.raises(AssertionError, match="EventId"):

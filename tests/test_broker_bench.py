@@ -50,8 +50,9 @@ def test_weft_is_measured_durable_and_not(tmp_path, monkeypatch):
     found = {each.name: each.value for each in asyncio.run(body())}
     for kind in ("loose", "durable"):
         assert found[f"broker/100/{kind}/cpu"] > 0
-        assert found[f"broker/100/{kind}/p50"] > 0
-    assert found["broker/100/durable/acknowledged_p99"] > 0
+        assert found[f"broker/100/{kind}/half_p50"] > 0
+        assert found[f"broker/100/{kind}/steady_p50"] > 0
+    assert found["broker/100/durable/half_acknowledged_p99"] > 0
     assert found["broker/100/decoding/cpu"] > found["broker/100/matcher"]
 
 

@@ -187,3 +187,15 @@ class QueueMachine(RuleBasedStateMachine):
 
 TestQueue = QueueMachine.TestCase
 TestQueue.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def test_a_failed_event_that_is_acknowledged_after_all_holds_nothing() -> None:
+    queue = Queue(SeatId(1), QueueNumber(0), cursor=Offset(2))
+    flight = Flight(ConnectionId("c"), QueueNumber(0), 6, 1000)
+    queue.attach(flight)
+    queue.sent(flight, [1], [10])
+    assert queue.nack(flight, [1], 5) == ([1], [])
+    queue.delay(1, until=100)
+    assert queue.is_held(50)
+    assert queue.ack(flight, 2, []) == [1]
+    assert not queue.is_held(50)

@@ -38,6 +38,7 @@ class Queue:
         "flights",
         "forgotten",
         "gap",
+        "held_by",
         "held_until",
         "holes",
         "lag",
@@ -97,6 +98,7 @@ class Queue:
         self.failures: dict[int, int] = {}
         self.again_below = Offset(0)  # events below it may have been delivered before the broker restarted
         self.held_until = 0  # monotonic; an ordered queue delivers nothing before
+        self.held_by: set[int] = set()  # the failed events for which it waits
         self.armed = 0  # the time for which a timer is set
         self.holes = False  # whether anything above the floor may be acknowledged
         self.stored = False  # whether the queue itself is in the log
@@ -189,6 +191,8 @@ class Queue:
         """Return the failed events whose time has come."""
         while self.waiting and self.waiting[0][0] <= monotonic:
             insort(self.returned, heappop(self.waiting)[1])
+        if self.held_until <= monotonic:
+            self.held_by.clear()
 
     def next_due(self, monotonic: int) -> int | None:
         """When there will be something to return."""
@@ -236,6 +240,10 @@ class Queue:
             self.waiting = [entry for entry in self.waiting if entry[1] not in gone]
             heapify(self.waiting)
         self.burying -= gone
+        if self.held_by:
+            self.held_by -= gone
+            if not self.held_by:  # all were acknowledged after all: nothing is left to wait for
+                self.held_until = 0
         for flight in self.flights:
             flight.given_back -= gone
 
@@ -270,6 +278,7 @@ class Queue:
         if self.ordered:
             insort(self.returned, offset)
             self.held_until = max(self.held_until, until)
+            self.held_by.add(offset)
         else:
             heappush(self.waiting, (until, offset))
 

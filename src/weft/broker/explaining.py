@@ -127,7 +127,7 @@ class Explaining:
         body = _encode(HopQuestion(number, source, inquiry.head))
         if not self._relay(LinkRelay(broker, self._reach.name, body, kind=RelayKind.QUESTION), now):
             way = self._reach.path(broker)
-            first = f"the link to {way[1]} is down, or still being compared" if way else "there is no way to it"
+            first = f"the link to {way[1]} is down, or not ready yet" if way else "no route leads to it"
             inquiry.add(BrokerHop(broker, source, problem=f"it cannot be asked now: {first}"))
             return
         inquiry.pending[broker] = source
@@ -141,7 +141,7 @@ class Explaining:
         way = " - ".join(self._reach.path(broker))
         seconds = self._state.limits.explain / 1e6
         problem = f"no answer within {seconds:g} s" + (
-            f" by way of {way}" if way else "; there is no way to it any more"
+            f" by way of {way}" if way else "; no route leads to it any longer"
         )
         self._take(number, BrokerHop(broker, inquiry.pending.pop(broker), problem=problem), now)
 

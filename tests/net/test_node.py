@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
+import socket
+
+import pytest
+
 from net.wire import a_node, connect, make_core, run
 from weft.broker.messages import Accepted, Ack, Bye, Hello, Ping, Pong, Publish, Subscribe
+from weft.errors import BrokerError
 from weft.log.opening import open_log
 from weft.net.addresses import Address
 from weft.net.node import Node
@@ -107,3 +114,29 @@ def test_clients_are_told_when_the_broker_stops_and_what_had_arrived_is_confirme
             assert node.ended.done()
 
     run(body())
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_connection_that_is_accepted_as_the_broker_ends_is_closed(fails):
+    async def body():
+        async with a_node() as node:
+            address = node.addresses[0]
+            client = socket.create_connection(
+                (address.host, address.port)
+            )  # the kernel connects before anybody accepts
+            end = asyncio.Event()
+
+            def accepted():  # timers come after sockets in a turn
+                if fails:
+                    node.failed(BrokerError("killed"))
+                end.set()
+
+            asyncio.get_running_loop().call_later(0, accepted)
+            await end.wait()
+        return client
+
+    with run(body()) as client:
+        client.settimeout(60)
+        while client.recv(100):
+            pass
+    gc.collect()  # a transport that was left open would warn, and warnings are errors

@@ -24,19 +24,27 @@ class Listener:
     def __init__(self, server: asyncio.Server, address: Address) -> None:
         self.address = address
         self._server = server
+        self._stopped = False
 
     def stop(self) -> None:
         """Accept nothing more."""
-        self._server.close()
+        if self._stopped:
+            return
+        self._stopped = True
+        loop = asyncio.get_running_loop()
+        for sock in self._server.sockets:
+            loop.remove_reader(sock.fileno())
+        # asyncio drops, without closing it, a connection that was accepted in this turn if its server is closed already
+        loop.call_soon(self._server.close)
         if self.address.unix:
             with suppress(OSError):
                 os.unlink(self.address.path)
 
     async def close(self) -> None:
         """Accept nothing more; connections that were accepted stay."""
-        if self._server.is_serving():
-            self.stop()
-            await asyncio.sleep(0)  # so that what was accepted in this turn is known
+        self.stop()
+        for _ in range(3):  # so that what was accepted in this turn is known
+            await asyncio.sleep(0)
 
 
 async def listen(

@@ -210,7 +210,10 @@ class Node:
     def opened(self, connection: ServerConnection) -> None:
         """A connection is there."""
         self.counts["connections"] += 1
-        if self.stopping or self.ended.done() or len(self.connections) >= self.options.connections:
+        if self.ended.done():
+            connection.cut()
+            return
+        if self.stopping or len(self.connections) >= self.options.connections:
             self.counts["refused connections"] += 1
             self._leaving.add(connection)
             reason = _STOPPING if self.stopping else "the broker has too many connections; try again later"

@@ -10,8 +10,21 @@ from weft.broker.admission import read_head
 from weft.broker.effects import ConnectionId
 from weft.broker.limits import ClientLimits
 from weft.broker.link_messages import LinkEvent, LinkEvents, LinkHello, LinkLoose, LinkPing, LinkUpdate
-from weft.broker.messages import Ack, Bye, Complete, Deliver, Hello, Publish, QueueNumber, SubNumber, Subscribe
+from weft.broker.messages import (
+    Ack,
+    Advertise,
+    Bye,
+    Complete,
+    Deliver,
+    Hello,
+    Publish,
+    QueueNumber,
+    SubNumber,
+    Subscribe,
+    Unadvertise,
+)
 from weft.errors import AccessError
+from weft.routing.table import About
 
 
 def subscribed(network: Network, broker: str, client: str, text: str, number: int = 1) -> None:
@@ -183,3 +196,32 @@ def test_no_more_events_are_on_their_way_than_the_window_allows(limits: dict[str
     network.settle()
     assert [each[0] for each in network["b"].got("s")] == [*range(1, 21)]
     assert network["a"].link("b").in_flight == 0
+
+
+@pytest.mark.parametrize("fault", ["none", "cut", "crash", "many"])
+def test_a_withdrawn_advertisement_does_not_overtake_the_events_published_under_it(fault: str) -> None:
+    limits = ClientLimits(link_events=1, link_control=2)
+    network = Network("a", "b", "c", model="simple", advertised=True, limits=limits, at_once=False).chain()
+    network["c"].hello("p")
+    network["c"].say("p", Advertise(1, "x > 0"))
+    network.settle()
+    subscribed(network, "a", "s", "x > 5")
+    if fault in {"cut", "crash"}:
+        network.cut("b", "c")
+    network["c"].say("p", *(Publish.of(number, {"x": 7}, bytes([number])) for number in range(1, 6)))
+    network["c"].say("p", Unadvertise(1))
+    if fault == "many":  # more withdrawals than may be held
+        for number in range(2, 9):
+            network["c"].say("p", Advertise(number, f"x > {number}"))
+            network["c"].say("p", Unadvertise(number))
+    if fault == "crash":
+        while network["c"].persists:
+            network.commit("c")
+        network.crash("c")
+    if fault in {"cut", "crash"}:
+        network.dial("c", "b")
+    network.settle()
+    assert network["a"].got("s") == [bytes([number]) for number in range(1, 6)]
+    assert not network["a"].heard("b", About.ADVERTISEMENTS)
+    assert not network["c"].heard("b"), "and then nobody asks for such events any more"
+    network.check()

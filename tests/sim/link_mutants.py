@@ -170,9 +170,9 @@ def a_restored_back_up_keeps_its_log_id(patch: Patch) -> None:
 def events_of_a_link_are_stored_again(patch: Patch) -> None:
     events = LinkTraffic._events
 
-    def careless(self, neighbour, message, now):
+    def careless(self, neighbour, message):
         neighbour.received = 0
-        events(self, neighbour, message, now)
+        events(self, neighbour, message)
 
     patch.setattr(LinkTraffic, "_events", careless)
 
@@ -204,6 +204,11 @@ def the_uncovered_set_is_dropped(patch: Patch) -> None:
 @mutant
 def an_update_adds_before_it_drops(patch: Patch) -> None:
     patch.setattr(Shape, "make_table", lambda self: _maybe_advertised(self, AddsBeforeDrops()))
+
+
+@mutant
+def a_withdrawn_advertisement_overtakes_events(patch: Patch) -> None:
+    patch.setattr(Linking, "_told_behind", lambda self, neighbour: 0)
 
 
 def _maybe_advertised(shape, table):

@@ -364,6 +364,7 @@ class Core(LinkCalls):
         self._revocation.step(now)
         self._go_on(now)
         if state.neighbours:
+            self._publishing.match(now)
             self._traffic.work(now)
         ready, state.ready = state.ready, {}
         for queue in ready:

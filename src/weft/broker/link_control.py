@@ -7,6 +7,9 @@ that the table tells and the neighbour holds already keeps its wire id, and is n
 everything, whatever nobody claimed is dropped: that is the resynchronisation, and it may be cut off at any point.
 
 It also begins anew, from what was sent, when more waits to be sent than the bound allows.
+
+A withdrawn advertisement is dropped only behind the events that came in before (`HeldDrops`). Nothing else waits for
+that, unless very many are held.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import msgspec
 import numpy as np
 
 from weft.broker.completion import Change
+from weft.broker.held_drops import HeldDrops
 from weft.broker.link_items import Hashes, ItemDigest, Unclaimed, item_hash
 from weft.broker.link_messages import MOST_ITEMS, LinkHave, LinkRelay, LinkUpdate
 from weft.errors import RemoteProtocolError
@@ -27,6 +31,7 @@ from weft.log.base import Offset
 from weft.routing.table import About, Item, ItemId, Link, Update, UpdateCodec
 
 ABOUT = (About.SUBSCRIPTIONS, About.ADVERTISEMENTS)
+_ADVERTS = ABOUT.index(About.ADVERTISEMENTS)
 MOST_BYTES = 1 << 19  # of the items of one frame, besides the last
 _FRAME_COST = 16  # of a frame, in items
 
@@ -34,14 +39,15 @@ _FRAME_COST = 16  # of a frame, in items
 class _Waiting:
     """An update that is being sent."""
 
-    __slots__ = ("about", "adds", "drop", "fresh", "notes", "offered", "size")
+    __slots__ = ("about", "adds", "drop", "fresh", "notes", "offered", "offset", "size")
 
-    def __init__(self, update: Update) -> None:
+    def __init__(self, update: Update, offset: Offset) -> None:
         self.about = ABOUT.index(update.about)
         self.fresh = update.fresh
         self.adds = deque(update.add.items())
         self.drop = deque(update.drop)
         self.notes = update.notes
+        self.offset = offset  # its drops may have to wait for the events below
         self.offered = False  # a part of it has announced the label space
         self.size = 0 if update.fresh else len(update.add) + len(update.drop)
 
@@ -72,6 +78,9 @@ class ControlSender:
         self._begun: set[int] = set()  # kinds of which the table has told everything, in this resync
         self._queue: deque[_Waiting | Change | _Letter] = deque()
         self._letters: deque[_Letter] = deque()  # of the queue
+        self._held = HeldDrops()  # advertisements
+        self._compared = Offset(0)  # the resync's drops may have to wait for the events below
+        self._reached = Offset(0)  # the events below are sent
         self._queued = 0  # items in the queue
         self._later: list[Change] = []  # marks that wait for the end of a resync
         self._notes: dict[type, Note] = {}  # that the end of a resync will carry
@@ -103,6 +112,7 @@ class ControlSender:
         self._recall_marks()
         self.listing = self.is_open = self.overflown = False
         self._pool, self._ending = {}, False
+        self._held.clear()
 
     def _put_off(self) -> None:
         """Forget what is queued. Its marks wait for a resync, and so do stages of a re-tuning, which are said once."""
@@ -134,13 +144,15 @@ class ControlSender:
         self._next_wire = max(self._next_wire, message.highest + 1, max(ids, default=0) + 1)
         return message.last
 
-    def resync(self) -> None:
-        """Compare everything that the table has told with what the neighbour holds.
+    def resync(self, offset: Offset) -> None:
+        """Compare everything that the table has told with what the neighbour holds; `offset` as in `tell`.
 
         A table whose updates have notes must now tell everything anew, because only it knows which notes are still
         valid. Cost: O(items told), some ten nanoseconds each; the comparison itself is made by `frames`.
         """
         self._put_off()
+        self._held.clear()
+        self._compared = offset
         self.overflown = False
         self._begun = set() if self._codec.noted else {*range(len(ABOUT))}
         for about in range(len(ABOUT)):
@@ -151,10 +163,12 @@ class ControlSender:
         self.listing, self.is_open = False, True
         if not self._codec.noted:
             for kind, told in zip(ABOUT, self._told, strict=True):
-                self._queue.append(_Waiting(Update(kind, fresh=True, add=told)))
+                self._queue.append(_Waiting(Update(kind, fresh=True, add=told), offset))
 
     def _refill(self, about: int) -> None:
         self._ending = False
+        if about == _ADVERTS:
+            self._held.clear()
         self._wires[about].clear()
         self._pool[about] = Unclaimed()
         self._pool[about].add_many([*self.sent[about].keys()], [*self.sent[about].values()])
@@ -166,8 +180,11 @@ class ControlSender:
 
     # -- telling --------------------------------------------------------------------------------------
 
-    def tell(self, update: Update) -> None:
-        """The table tells something. Without a session nothing is sent: the next resync finds it."""
+    def tell(self, update: Update, offset: Offset) -> None:
+        """The table tells something. Without a session nothing is sent: the next resync finds it.
+
+        Advertisements that it withdraws are dropped behind the events below `offset`.
+        """
         told = self._told[ABOUT.index(update.about)]
         if update.fresh:
             told.clear()
@@ -176,7 +193,7 @@ class ControlSender:
         told.update(update.add)
         if not self.is_open:
             return
-        waiting = _Waiting(update)
+        waiting = _Waiting(update, offset)
         if self.overflown:
             self._keep_stages([waiting])
             return
@@ -189,6 +206,7 @@ class ControlSender:
             self._refill(waiting.about)
         if update.fresh:
             self._begun.add(waiting.about)
+            self._compared = max(self._compared, offset)
         self._queue.append(waiting)
         self._queued += waiting.size
         self.overflown = self._queued > self._most
@@ -230,15 +248,15 @@ class ControlSender:
 
     # -- frames ---------------------------------------------------------------------------------------
 
-    def frames(self, settled: bool, cursor: Offset, most: int) -> Iterator[LinkUpdate | LinkRelay]:
+    def frames(self, settled: bool, reached: Offset, most: int) -> Iterator[LinkUpdate | LinkRelay]:
         """The next frames, as far as the window allows, looking at some `most` items; `more` says whether to go on.
 
-        `settled` if the table has nothing pending; `cursor` is the first event that was not sent.
+        `settled` if the table has nothing pending; the events below `reached` are sent.
         """
-        self._left = most
+        self._left, self._reached = most, reached
         while self.is_open and not self.overflown and self._left > 0 and self.number - self.heard < self._window:
             self._left -= _FRAME_COST
-            frame = self._next(settled, cursor)
+            frame = self._next(settled)
             if frame is not None:
                 yield frame
             elif self._left > 0:
@@ -249,7 +267,13 @@ class ControlSender:
         """Whether `frames` has not looked at everything that it could send."""
         return self._left <= 0 and self.is_open and self.number - self.heard < self._window
 
-    def _next(self, settled: bool, cursor: Offset) -> LinkUpdate | LinkRelay | None:
+    def _next(self, settled: bool) -> LinkUpdate | LinkRelay | None:
+        released = self._held.take(self._reached, MOST_ITEMS)
+        if released:
+            self._left -= len(released)
+            return self._dropping(_ADVERTS, released)
+        if len(self._held) >= self._most:
+            return None
         frame, marks = self._frame()
         later = self._later if self._pool else None
         for mark in marks:
@@ -262,7 +286,7 @@ class ControlSender:
         if not self._queue:
             return self._rest() if self._pool and settled else None
         letter = self._queue[0]
-        if not isinstance(letter, _Letter) or cursor < letter.offset:
+        if not isinstance(letter, _Letter) or self._reached < letter.offset:
             return None
         self._queue.popleft()
         return self._letters.popleft().message
@@ -340,9 +364,16 @@ class ControlSender:
             self._left -= 1
             item_id = waiting.drop.popleft()
             self._known[waiting.about].pop(item_id, None)
-            wire = self._dropped(waiting.about, wires.pop(item_id))
-            if new.pop(wire, None) is None:
-                drop.append(wire)
+            wire = wires.pop(item_id)
+            if wire in new:
+                del new[self._dropped(waiting.about, wire)]
+            elif waiting.about == _ADVERTS and self._reached < waiting.offset:
+                self._held.add(waiting.offset, wire)
+            else:
+                drop.append(self._dropped(waiting.about, wire))
+
+    def _dropping(self, about: int, wires: list[int]) -> LinkUpdate:
+        return self._numbered(LinkUpdate(0, about, tuple(sorted(self._dropped(about, wire) for wire in wires))))
 
     def _dropped(self, about: int, wire: int) -> int:
         self._digests[about].drop(wire, self.sent[about].pop(wire))
@@ -370,12 +401,16 @@ class ControlSender:
     def _rest(self) -> LinkUpdate | None:
         """The end of a resync: drop what nobody claimed, some at a time; then say that it is over."""
         for about, pool in sorted(self._pool.items()):
-            unclaimed = [self._dropped(about, wire) for wire in pool.take(MOST_ITEMS)]
-            if unclaimed:
-                return self._numbered(LinkUpdate(0, about, tuple(sorted(unclaimed))))
+            unclaimed = pool.take(MOST_ITEMS)
+            if unclaimed and about == _ADVERTS and self._reached < self._compared:
+                self._hold(pool, unclaimed)
+                if self._left <= 0:
+                    return None
+            elif unclaimed:
+                return self._dropping(about, unclaimed)
         if not self._ending:
             self._ending = True  # both kinds end with a frame, so that nothing is complete before the neighbour says so
-            return self._numbered(LinkUpdate(0, ABOUT.index(About.ADVERTISEMENTS)))
+            return self._numbered(LinkUpdate(0, _ADVERTS))
         self._pool, self._ending = {}, False
         for known, wires in zip(self._known, self._wires, strict=True):
             for item_id in known.keys() - wires.keys():  # withdrawn while there was no session
@@ -387,6 +422,14 @@ class ControlSender:
         for mark in later:
             self._await(mark)
         return frame
+
+    def _hold(self, pool: Unclaimed, unclaimed: list[int]) -> None:
+        """Unclaimed advertisements wait for the events that came in before the comparison."""
+        while unclaimed:
+            for wire in unclaimed:
+                self._held.add(self._compared, wire)
+            self._left -= len(unclaimed)
+            unclaimed = pool.take(MOST_ITEMS) if self._left > 0 else []
 
     def _numbered(self, frame: LinkUpdate) -> LinkUpdate:
         self.number += 1
@@ -418,6 +461,8 @@ class ControlSender:
         for about, wires in enumerate(self._wires):
             assert len(set(wires.values())) == len(wires), "two items have one wire id"
             if self.is_open and not self._queue and not self.overflown and about not in self._pool:
-                assert set(wires.values()) == self.sent[about].keys(), "something was sent that the table has not told"
+                held = self._held.wires() if about == _ADVERTS else set()
+                assert {*wires.values()} | held == self.sent[about].keys(), "what was sent is not what the table told"
                 assert len(wires) == told[about]
+                assert held.isdisjoint(wires.values())
             assert len(self._told[about]) == told[about]

@@ -11,7 +11,6 @@ import numpy as np
 from msgspec import Raw
 from numpy.typing import NDArray
 
-from weft.broker.effects import Now
 from weft.broker.link import Neighbour
 from weft.broker.link_events import LaneReader, Outgoing
 from weft.broker.link_messages import MOST_EVENTS, LinkEvent, LinkEvents, LinkLoose
@@ -99,7 +98,7 @@ class LinkSending:
         if neighbour.lane.floor > neighbour.lane.stored_floor:
             self._state.dirty_lanes[neighbour.lane] = None
 
-    def pump(self, neighbour: Neighbour, connection: Connection, now: Now) -> None:
+    def pump(self, neighbour: Neighbour, connection: Connection) -> None:
         """Send stored events, as far as the window allows."""
         lane, barrier = neighbour.lane, neighbour.sender.barrier
         end = self._state.end if barrier is None else min(self._state.end, barrier)
@@ -113,7 +112,7 @@ class LinkSending:
                 lane.cursor = self._state.log_first
                 continue
             before = lane.cursor
-            events, after = self._reader.read(lane, end, now.utc, min(_READ, lane.room))
+            events, after = self._reader.read(lane, end, self._state.at, min(_READ, lane.room))
             fits = lane.fitting(events)
             if fits < len(events):
                 events, after = events[:fits], Offset(events[fits].offset)

@@ -78,7 +78,7 @@ class LinkTraffic:
     def _receive(self, connection: Connection, neighbour: Neighbour, message: IncomingMessage, now: Now) -> None:
         match message:
             case LinkEvents():
-                self._events(neighbour, message, now)
+                self._events(neighbour, message)
             case LinkProgress():
                 neighbour.sender.progress(message.heard, message.completed)
                 self._linking.sending.acknowledged(neighbour, message.got)
@@ -89,7 +89,7 @@ class LinkTraffic:
                     self._linking.resync(neighbour)
             case LinkLoose():
                 attributes, head, expires = self._admitted(neighbour, message.head)
-                if expires > now.utc:
+                if expires > self._state.at:
                     self._state.draft.loose.append((attributes, head, message.payload, neighbour.peer))
             case LinkReach():
                 self._linking.reached(neighbour, message)
@@ -104,7 +104,7 @@ class LinkTraffic:
 
     # -- events ---------------------------------------------------------------------------------------
 
-    def _events(self, neighbour: Neighbour, message: LinkEvents, now: Now) -> None:
+    def _events(self, neighbour: Neighbour, message: LinkEvents) -> None:
         draft, first = self._state.draft, len(self._state.draft.attributes)
         before = neighbour.received
         for event in message.events:
@@ -113,7 +113,7 @@ class LinkTraffic:
                 continue
             attributes, head, expires = self._admitted(neighbour, event.head)
             neighbour.received = event.offset
-            if expires <= now.utc:
+            if expires <= self._state.at:
                 self._state.counts["expired"] += 1
                 continue
             draft.attributes.append(attributes)

@@ -21,7 +21,7 @@ from weft.broker.reach import Reach
 from weft.broker.sessions import CloseConnection, Connection
 from weft.broker.state import BrokerState
 from weft.errors import LocalProtocolError
-from weft.log.base import SeatId, SetMeta, State, StateChange
+from weft.log.base import NEVER, Offset, SeatId, SetMeta, State, StateChange
 from weft.routing.adverts import Tunable
 from weft.routing.table import Link, Role, Tell
 from weft.space.label_space import LabelSpace
@@ -195,7 +195,7 @@ class Linking:
             self._state.counts["relays dropped"] += 1
             return False
         on = msgspec.structs.replace(message, hops=message.hops + 1)
-        neighbour.sender.relay(self._state.next, on)
+        neighbour.sender.relay(self._state.upcoming, on)
         self.sending.behind[neighbour.peer] = None
         return True
 
@@ -207,12 +207,20 @@ class Linking:
         for tell in tells:
             neighbour = state.neighbours.get(tell.link)
             if neighbour is not None:
-                neighbour.sender.tell(tell.update)
+                neighbour.sender.tell(tell.update, self._told_behind(neighbour))
+
+    def _told_behind(self, neighbour: Neighbour) -> Offset:
+        """Below: the events that a neighbour must have before it hears that an advertisement is gone.
+
+        A cold one has not completed any advertisement, so that nobody was promised that its events arrive; and events
+        for it wait until it has told everything, for which it may in turn wait for us.
+        """
+        return self._state.upcoming if neighbour.warm else Offset(0)
 
     def resync(self, neighbour: Neighbour) -> None:
         """Compare everything that a neighbour should know with what it holds."""
         self._state.counts["resyncs"] += 1
-        neighbour.sender.resync()
+        neighbour.sender.resync(self._told_behind(neighbour))
         if self._table.codec.noted:
             self.tell(self._table.attach(neighbour.peer, neighbour.role))
 
@@ -339,11 +347,11 @@ class Linking:
                 for change in finished:
                     change.done(now)
             for neighbour in state.neighbours.values():
-                self._send(neighbour, now)
+                self._send(neighbour)
             if not state.completion.finished:
                 return
 
-    def _send(self, neighbour: Neighbour, now: Now) -> None:
+    def _send(self, neighbour: Neighbour) -> None:
         connection = neighbour.connection
         if connection is None:
             return
@@ -356,8 +364,10 @@ class Linking:
         if neighbour.peer in self.sending.behind:
             del self.sending.behind[neighbour.peer]
             if neighbour.warm:
-                self.sending.pump(neighbour, connection, now)
-        for frame in neighbour.sender.frames(not self._table.pending, neighbour.lane.cursor, _ITEMS):
+                self.sending.pump(neighbour, connection)
+        cursor = neighbour.lane.cursor
+        reached = cursor if cursor < self._state.next else Offset(NEVER)  # also if what was to be stored was refused
+        for frame in neighbour.sender.frames(not self._table.pending, reached, _ITEMS):
             out.send(connection.id, frame)
             if isinstance(frame, LinkUpdate):
                 self._state.counts["link items told"] += len(frame.ids)

@@ -85,6 +85,11 @@ class BrokerState:
         self.tells: Callable[[Sequence[Tell]], None] | None = None
         self.counts: Counter[str] = Counter()  # what happened, for status and tests
 
+    @property
+    def upcoming(self) -> Offset:
+        """The offset of the next event that comes in, if everything that has come in is stored."""
+        return Offset(self.next + len(self.draft.attributes))
+
     def read(self, text: str) -> Filter:
         """The filter of a text, with the predicates that filters may call here. Raises FilterError."""
         return parse(text, self.predicates)

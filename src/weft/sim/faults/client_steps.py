@@ -148,10 +148,17 @@ def advertise(act: Act) -> None:
 
 
 def unadvertise(act: Act) -> None:
-    """A promise taken back."""
+    """A promise taken back; where it matters, at once after the last events that depend on it are confirmed."""
     numbers = [number for number, advert in act.client.state.adverts.items() if advert.in_force]
-    if numbers:
-        act.client.requests.unadvertise(act.rng.choice(numbers))
+    if not numbers:
+        return
+    number = act.rng.choice(numbers)
+    if act.world.plan.shape.advertised:
+        for _ in range(act.rng.choice((0, 3, 15))):
+            _publish(act, draw_event(act.rng))
+        for wait in range(1_000, 10_000, 1_000):
+            act.world.engine.after(wait, lambda: act.client.requests.unadvertise(number))
+    act.client.requests.unadvertise(number)
 
 
 def goodbye(act: Act) -> None:

@@ -7,11 +7,12 @@ import json
 import os
 import signal
 import subprocess
-import sys
+import time
 
 import pytest
 from typer.testing import CliRunner
 
+from interruptible import INTERRUPTIBLE
 from weft.broker.limits import ClientLimits
 from weft.cli.app import app
 from weft.cli.event_rows import EventRows
@@ -29,10 +30,20 @@ def weft(local, *words: str, stdin: str | bytes = ""):
     return CliRunner().invoke(app, list(words), input=stdin, env={"WEFT_BROKER": local.address, "WEFT_TOKEN": ""})
 
 
-def shown(local, *words: str) -> list[dict]:
-    done = weft(local, "sub", "--since", "0", "--timeout", "0.5", "--json", *words)
+def shown(local) -> list[dict]:
+    """Every event that is stored."""
+    stored = local.call(lambda node: node.core.end) - 1
+    done = weft(local, "sub", "--since", "0", "--count", str(stored), "--timeout", "60", "--json")
     assert done.exit_code == 0, done.output
     return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def until(done) -> None:
+    """Wait for something that becomes true soon."""
+    deadline = time.monotonic() + 60
+    while not done():
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.01)
 
 
 def test_lines_are_published_and_bad_ones_reported_with_their_number(local):
@@ -95,8 +106,7 @@ def test_dead_letters_are_listed_retried_and_dropped(local):
         client.publish_many([{"x": 1}, {"x": 2}])
         for _ in range(2):
             events.receive(60).nack("cannot")
-        while len(client.dead("alerts")) < 2:
-            pass
+        until(lambda: len(client.dead("alerts")) == 2)
         listed = json.loads(weft(local, "dead", "list", "alerts", "--json").stdout)
         assert [(each["offset"], each["reason"]) for each in listed] == [(1, "cannot"), (2, "cannot")]
         assert "cannot" in weft(local, "dead", "list", "alerts").stdout
@@ -104,8 +114,7 @@ def test_dead_letters_are_listed_retried_and_dropped(local):
         again = events.receive(60)
         assert again["x"] == 1
         again.ack()
-        while len(client.dead("alerts")) > 1:
-            pass
+        until(lambda: len(client.dead("alerts")) == 1)
         assert weft(local, "dead", "drop", "alerts", "--all").stdout == "1 removed\n"
         assert weft(local, "dead", "drop", "alerts", "2").exit_code == 1
         assert weft(local, "dead", "retry", "alerts").exit_code == 2
@@ -145,7 +154,7 @@ def test_what_an_event_holds_cannot_disturb_a_terminal():
 def test_ctrl_c_ends_a_command_without_a_traceback(local, command):
     environment = {**os.environ, "WEFT_BROKER": local.address}
     process = subprocess.Popen(
-        [sys.executable, "-m", "weft", command],
+        [*INTERRUPTIBLE, command],
         env=environment,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -159,13 +168,11 @@ def test_ctrl_c_ends_a_command_without_a_traceback(local, command):
             process.stdin.flush()
             assert events.receive(60)["x"] == 1
         else:
-            while local.call(lambda node: len(node.core._state.seats)) < 2:  # this client's subscription, and the other
-                client.publish({"x": 2})
+            until(lambda: local.call(lambda node: len(node.core._state.seats)) == 2)  # this client's, and the other
             client.publish({"x": 1})
-            while "1" not in process.stdout.readline():
-                pass
+            assert [process.stdout.readline().split() for _ in range(2)] == [["offset", "x"], ["1", "1"]]
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate()
     assert (process.returncode, said) == (130, "weft: interrupted\n")
 
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 from random import Random
 
 from weft.net.addresses import Address
+from weft.net.listener import Listener
 
 
 class Proxy:
@@ -22,12 +23,13 @@ class Proxy:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Proxy:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
-        self.address = f"weft://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self.address = f"weft://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        self._listener = Listener(server, Address.parse(self.address))
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._server.close()
+        await self._listener.close()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -41,9 +43,15 @@ class Proxy:
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._tasks.add(asyncio.current_task())  # type: ignore[arg-type]
         try:
+            await self._connect(reader, writer)
+        finally:
+            writer.transport.abort()
+            self._tasks.discard(asyncio.current_task())  # type: ignore[arg-type]
+
+    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
             there, back = await asyncio.open_connection(self.target.host, self.target.port)
         except OSError:
-            writer.transport.abort()
             return
         lefts = [self._rng.randrange(200, 2 * self._most), self._rng.randrange(200, 2 * self._most)]
         both = [
@@ -56,9 +64,7 @@ class Proxy:
             for each in both:
                 each.cancel()
             await asyncio.gather(*both, return_exceptions=True)
-            for each_writer in (writer, back):
-                each_writer.transport.abort()
-            self._tasks.discard(asyncio.current_task())  # type: ignore[arg-type]
+            back.transport.abort()
 
     async def _pass(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, lefts: list[int], at: int

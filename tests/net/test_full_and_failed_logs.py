@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from net.wire import a_node, connect, make_core, run
+from net.wire import PATIENCE, a_node, connect, make_core, run, until
 from weft.broker.messages import (
     Accepted,
     Ack,
@@ -54,6 +54,7 @@ def test_publishers_are_not_read_while_much_waits_for_the_log(tmp_path):
             reader, writer = await connect(node.addresses[0]), await connect(node.addresses[0])
             sent = encode_many(2_000)
             writer.transport.write(sent)
+            await until(lambda: node.committer.bytes > 200_000)
             for n in range(20):
                 reader.send(Ping(n))  # others are served meanwhile
                 await reader.get(Pong, n + 1)
@@ -99,7 +100,7 @@ def test_a_full_log_refuses_events_and_takes_them_again_when_there_is_room(tmp_p
                     continue
                 assert writer.all(Refused)[0].code == "full"
                 refused += 1
-                events = reader.all(Deliver)
+                events = await reader.delivered(len(confirmed))
                 reader.send(Ack(0, events[-1].offset + 1), Ping(refused))
                 await reader.get(Pong, refused)
                 assert await trimmer.round() > 0 or trimmer.removed  # room again
@@ -197,7 +198,7 @@ def test_a_stop_that_meets_other_work_on_the_log_waits_for_that_alone(tmp_path):
                 await asyncio.sleep(0)
             await asyncio.sleep(0)
             gate.set()
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(PATIENCE):
                 await stopping
             assert work.done()
 

@@ -71,7 +71,7 @@ def test_a_peer_that_says_hello_byte_by_byte_is_closed_in_time():
 
 def test_a_half_open_connection_is_closed_and_its_deliveries_return():
     async def body():
-        async with a_node(limits=ClientLimits(idle=200_000)) as node:
+        async with a_node(limits=ClientLimits(idle=1_000_000)) as node:
             dead = await connect(node.addresses[0], Hello(session="alerts"))
             dead.send(Subscribe(1, "x > 5"), Publish.of(1, {"x": 6}))
             await dead.delivered(1)

@@ -8,7 +8,7 @@ import socket
 
 import pytest
 
-from net.wire import a_node, connect, make_core, run
+from net.wire import a_node, certificates, connect, make_core, run
 from weft.broker.messages import Accepted, Ack, Bye, Hello, Ping, Pong, Publish, Subscribe
 from weft.errors import BrokerError
 from weft.log.opening import open_log
@@ -117,13 +117,19 @@ def test_clients_are_told_when_the_broker_stops_and_what_had_arrived_is_confirme
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_a_connection_that_is_accepted_as_the_broker_ends_is_closed(fails):
+@pytest.mark.parametrize("scheme", ["weft", "weft+tls", "weft+unix"])
+def test_a_connection_that_is_accepted_as_the_broker_ends_is_closed(tmp_path, scheme, fails):
+    tls, _ = certificates() if scheme == "weft+tls" else (None, None)
+
     async def body():
-        async with a_node() as node:
+        async with a_node(tls=tls) as node:
             address = node.addresses[0]
-            client = socket.create_connection(
-                (address.host, address.port)
-            )  # the kernel connects before anybody accepts
+            if scheme == "weft+unix":
+                client = socket.socket(socket.AF_UNIX)
+                client.connect((await node.listen(Address.parse(f"weft+unix://{tmp_path}/socket"))).path)
+            else:
+                client = socket.create_connection((address.host, address.port))
+            # the kernel has connected it, and nobody has accepted it yet; no handshake follows
             end = asyncio.Event()
 
             def accepted():  # timers come after sockets in a turn

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import re
 import signal
+import socket
 import subprocess
 import sys
 from contextlib import AsyncExitStack
@@ -203,6 +205,29 @@ def test_bad_settings_are_refused() -> None:
         ring_config("127.0.0.1:0", (), (), 2, None, topic="kind", depth=40)
     made = ring_config("127.0.0.1:0", (), ["time=2026-01-01..2027-01-01:365"], 2, None)
     assert "time from 2026-01-01T00:00:00Z to 2027-01-01T00:00:00Z in 365" in made.agreement
+
+
+def test_a_connection_that_is_accepted_as_the_ring_ends_is_closed() -> None:
+    async def body() -> socket.socket:
+        async with AsyncExitStack() as stack:
+            _, ring = await node(stack, "a")
+            address = Address.parse(ring.address)
+            client = socket.create_connection((address.host, address.port))  # connected before anybody accepts
+            accepted = asyncio.Event()
+
+            def close() -> None:  # timers come after sockets in a turn
+                ring._transport.close()
+                accepted.set()
+
+            asyncio.get_running_loop().call_later(0, close)
+            await accepted.wait()
+        return client
+
+    with asyncio.run(body()) as client:
+        client.settimeout(60)
+        while client.recv(100):
+            pass
+    gc.collect()  # a transport that was left open would warn, and warnings are errors
 
 
 class RingProgram:

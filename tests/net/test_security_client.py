@@ -11,7 +11,7 @@ import pytest
 import weft
 from net.jwk import token
 from net.test_security import ACCESS, a_broker
-from net.wire import run
+from net.wire import run, until
 from weft.errors import AccessError, ConnectError
 
 
@@ -22,13 +22,11 @@ def test_a_client_with_a_token_subscribes_to_what_it_may(tmp_path: Path) -> None
                 async for _ in client.subscribe("x < 9"):
                     pass
             got = asyncio.create_task(first(client.subscribe("x < 5", name="low")))
-            while not node.core._state.queues:
-                await asyncio.sleep(0.01)
+            await until(lambda: node.core._state.queues)
             await client.publish({"x": 3})
             assert await got == 3
             waiting = asyncio.create_task(first(client.subscribe("x < 4", name="lower")))
-            while len(node.core._state.queues) < 2:
-                await asyncio.sleep(0.01)
+            await until(lambda: len(node.core._state.queues) == 2)
             (tmp_path / "access.toml").write_text(ACCESS.replace("x < 5", "x < 3"))
             with pytest.raises(AccessError, match="the access rules have changed"):
                 await waiting
@@ -64,8 +62,7 @@ def test_a_client_comes_back_with_a_new_token_when_the_old_one_expires(tmp_path:
 
         async with a_broker(tmp_path, auth={"leeway": 0}) as node:
             async with weft.connect(str(node.addresses[0]), token=new) as client:
-                while len(given) < 2:
-                    await asyncio.sleep(0.05)
+                await until(lambda: len(given) == 2)
                 await client.publish({"x": 1})
             assert node.core.counts["credentials expired"] == 1
 

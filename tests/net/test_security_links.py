@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 from net.jwk import secret_jwk, token, write_keys
 from net.test_security import Authority
-from net.wire import connect, run
+from net.wire import connect, run, until
 from weft.broker.codec import encode
 from weft.broker.greeting import REFUSED
 from weft.broker.link_messages import LinkHello
@@ -46,12 +44,6 @@ def token_file(folder: Path, name: str, **claims: Any) -> Path:
     file = folder / f"{name}.token"
     file.write_bytes(token(sub=name, **claims) + b"\n")
     return file
-
-
-async def until(done: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not done():
-            await asyncio.sleep(0.01)
 
 
 def linked(*nodes: Node) -> bool:

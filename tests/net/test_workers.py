@@ -15,7 +15,7 @@ import pytest
 
 import weft
 from net.broker_program import BrokerProgram
-from net.wire import connect, run
+from net.wire import connect, run, until
 from weft.broker.messages import Bye, Complete, Failed, Hello, Publish, Subscribe, Welcome
 from weft.errors import OptionError
 from weft.net.addresses import Address
@@ -26,8 +26,10 @@ from weft.serve import start
 
 
 def free_ports(number):
-    """The first of so many free ports in a row."""
-    for first in range(21_000 + os.getpid() % 20_000, 60_000, number):
+    """The first of so many free ports in a row, where the system takes none for others; not those of another process
+    that asks for some, too.
+    """
+    for first in range(10_000 + os.getpid() * 37 % 20_000, 32_000, number):
         taken = []
         try:
             taken.extend(socket.create_server(("127.0.0.1", port)) for port in range(first, first + number))
@@ -185,9 +187,7 @@ def test_workers_are_linked_where_clients_need_tokens(tmp_path):
                 place = WorkerPlace(worker, 2, tuple(config.addresses), hub)
                 started = start(worker_config(config, worker, tmp_path), place=place)
                 nodes.append(await stack.enter_async_context(started))
-            async with asyncio.timeout(60):
-                while not all(link.warm and link.connected for node in nodes for link in node.core.links()):
-                    await asyncio.sleep(0.01)
+            await until(lambda: all(link.warm and link.connected for node in nodes for link in node.core.links()))
             stranger = await connect(config.addresses[0], None)
             stranger.send(Hello(session="anybody"))
             await stranger.gone()

@@ -27,6 +27,13 @@ PATIENCE = 60.0  # a test that hangs fails; nothing is measured by it
 _OPEN: list[Wire] = []  # connections of the test that runs
 
 
+async def until(done: Callable[[], Any]) -> None:
+    """Wait for something that becomes true soon, and that nobody tells of."""
+    async with asyncio.timeout(PATIENCE):
+        while not done():
+            await asyncio.sleep(0.01)
+
+
 def run(body: Coroutine[Any, Any, M]) -> M:
     """Run a test, and close the connections that it leaves open."""
 

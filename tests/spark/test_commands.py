@@ -18,6 +18,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import weft
+from interruptible import INTERRUPTIBLE
 from weft import matches, parse
 from weft.cli.app import app
 from weft.index.tree import TreeIndex
@@ -282,7 +283,7 @@ def test_a_command_of_its_own_is_silent_and_leaves_nothing_behind(files, tmp_pat
 
 @pytest.mark.slow
 def test_ctrl_c_stops_spark_too_and_leaves_nothing_behind(files, tmp_path):
-    command = [sys.executable, "-m", "weft", "match", files["clean.jsonl"], files["subs.jsonl"]]
+    command = [*INTERRUPTIBLE, "match", files["clean.jsonl"], files["subs.jsonl"]]
     environment = {**os.environ, "PYTHONPATH": str(Path(weft.__file__).parent.parent), "TMPDIR": str(tmp_path)}
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment

@@ -19,6 +19,7 @@ from weft.broker.frames import FrameReader, joined
 from weft.errors import OptionError, RemoteProtocolError
 from weft.net.addresses import Address
 from weft.net.first_frame import LeadingFrame
+from weft.net.listener import Listener
 from weft.ring.codec import RingFrame, RingReader, encode_ring
 from weft.ring.messages import Address as NodeAddress
 from weft.ring.messages import NodeRef
@@ -69,20 +70,25 @@ class RingTransport:
         self._tls = tls
         self._out: dict[NodeAddress, _Outgoing] = {}
         self.incoming: set[_Incoming] = set()
-        self._server: asyncio.Server | None = None
+        self._listener: Listener | None = None
+        self.closed = False
         self.lost = 0  # messages
 
     async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Accept other nodes; returns the port. Raises OptionError."""
         loop = asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(lambda: _Incoming(self), host, port, ssl=tls)
+            server = await loop.create_server(lambda: _Incoming(self), host, port, ssl=tls)
         except OSError as error:
             raise OptionError(f"the ring cannot listen at {host}:{port}: {error.strerror or error}") from error
-        return int(self._server.sockets[0].getsockname()[1])
+        taken = int(server.sockets[0].getsockname()[1])
+        self._listener = Listener(server, Address("weft", host, taken))
+        return taken
 
     def send(self, me: NodeRef, to: NodeAddress, message: RingMessage) -> None:
         """Send a message, at the end of the loop's turn; messages to this node itself arrive then, too."""
+        if self.closed:
+            return
         if to == me.address:
             asyncio.get_running_loop().call_soon(self.receive, RingFrame(me, [message]))
             return
@@ -115,8 +121,9 @@ class RingTransport:
 
     def close(self) -> None:
         """End everything at once."""
-        if self._server is not None:
-            self._server.close()
+        self.closed = True
+        if self._listener is not None:
+            self._listener.stop()
         for out in list(self._out.values()):
             out.end()
         for each in list(self.incoming):
@@ -207,6 +214,9 @@ class _Incoming(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """It is open, and must greet."""
         self._transport = cast("asyncio.Transport", transport)
+        if self._ring.closed:  # it was accepted in the same turn
+            self.cut()
+            return
         self._ring.incoming.add(self)
         self._timer = asyncio.get_running_loop().call_later(SILENT, self.cut)
 

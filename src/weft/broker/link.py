@@ -71,7 +71,7 @@ class Neighbour:
     @property
     def has_frames(self) -> bool:
         """Whether there is something to learn from it."""
-        return self.receiver.busy and not self.leaving
+        return self.receiver.busy(self.got) and not self.leaving
 
     def begin(self, connection: Connection) -> None:
         """A session begins."""

@@ -83,7 +83,7 @@ class LinkTraffic:
                 neighbour.sender.progress(message.heard, message.completed)
                 self._linking.sending.acknowledged(neighbour, message.got)
             case LinkUpdate() | LinkDigest():
-                neighbour.receiver.receive(message)
+                neighbour.receiver.receive(message, neighbour.received)
             case LinkHave():
                 if neighbour.sender.have(message):
                     self._linking.resync(neighbour)

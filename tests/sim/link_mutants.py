@@ -61,8 +61,7 @@ def nobody_waits_for_a_link_that_is_cut(patch: Patch) -> None:
 
     def hasty(self):
         end(self)
-        later, self._later = self._later, []
-        for mark in later:
+        for mark in self.marks.give_up():
             mark.completed(self.link)
 
     patch.setattr(ControlSender, "end", hasty)
@@ -84,7 +83,7 @@ def a_resync_drops_before_it_adds(patch: Patch) -> None:
     following = ControlSender._next
 
     def hasty(self, settled, *args):
-        return self._rest() if self._pool else following(self, settled, *args)
+        return self._rest() if self._comparing else following(self, settled, *args)
 
     patch.setattr(ControlSender, "_next", hasty)
 

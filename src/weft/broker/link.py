@@ -106,7 +106,7 @@ class Neighbour:
             self.warm,
             self.sender.resyncing,
             self.sender.waiting,
-            self.sender.marks,
+            self.sender.waiting_changes,
             end - self.lane.floor,
             self.lane.in_flight,
             sum(map(len, self.receiver.hashes)),

@@ -14,9 +14,8 @@ from itertools import islice
 
 import numpy as np
 
-from weft.broker.link_control import ABOUT
 from weft.broker.link_items import Hashes, ItemDigest, item_hash
-from weft.broker.link_messages import MOST_PAIRS, LinkDigest, LinkHave, LinkUpdate
+from weft.broker.link_messages import ABOUT, MOST_PAIRS, LinkDigest, LinkHave, LinkUpdate
 from weft.errors import RemoteProtocolError
 from weft.log.base import HeardRow, Put, Remove, SeatId, StateChange
 from weft.routing.table import About, Item, ItemId, Link, RoutingTable, Tell, Update

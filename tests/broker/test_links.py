@@ -225,3 +225,22 @@ def test_a_withdrawn_advertisement_does_not_overtake_the_events_published_under_
     assert not network["a"].heard("b", About.ADVERTISEMENTS)
     assert not network["c"].heard("b"), "and then nobody asks for such events any more"
     network.check()
+
+
+def test_a_withdrawn_advertisement_waits_until_the_events_before_it_are_stored() -> None:
+    network = Network("a", "b", "c", model="simple", advertised=True).chain()
+    network["c"].hello("p")
+    network["c"].say("p", Advertise(1, "x > 0"))
+    network.settle()
+    subscribed(network, "a", "s", "x > 5")
+    network["b"].at_once = False
+    network["c"].say("p", Publish.of(1, {"x": 7}, b"1"), Unadvertise(1))
+    network.settle(but="b")
+    network["b"].reject()  # its log is full: the event must come again
+    network.sweep(network["b"])
+    network.settle()
+    network.dial("c", "b")
+    network.settle()
+    assert network["a"].got("s") == [b"1"]
+    assert not network["a"].heard("b", About.ADVERTISEMENTS)
+    network.check()

@@ -16,6 +16,7 @@ from weft.broker.link import Neighbour
 from weft.broker.link_control import ControlSender
 from weft.broker.link_events import EventLane
 from weft.broker.link_hearing import ControlReceiver
+from weft.broker.link_store import LinkStore
 from weft.broker.link_traffic import LinkTraffic
 from weft.broker.linking import Linking
 from weft.log.base import MoveGot
@@ -61,8 +62,7 @@ def nobody_waits_for_a_link_that_is_cut(patch: Patch) -> None:
 
     def hasty(self):
         end(self)
-        later, self._later = self._later, []
-        for mark in later:
+        for mark in self.marks.give_up():
             mark.completed(self.link)
 
     patch.setattr(ControlSender, "end", hasty)
@@ -84,7 +84,7 @@ def a_resync_drops_before_it_adds(patch: Patch) -> None:
     following = ControlSender._next
 
     def hasty(self, settled, *args):
-        return self._rest() if self._pool else following(self, settled, *args)
+        return self._rest() if self._comparing else following(self, settled, *args)
 
     patch.setattr(ControlSender, "_next", hasty)
 
@@ -117,14 +117,14 @@ def got_is_acknowledged_before_it_is_stored(patch: Patch) -> None:
 
 @mutant
 def what_is_heard_is_acknowledged_before_it_is_stored(patch: Patch) -> None:
-    store = Linking._store
+    put = LinkStore.put
 
-    def early(self, neighbour, rows, done):
-        if done is not None:
-            done()
-        store(self, neighbour, rows, None)
+    def early(self, neighbour, rows, stored=None):
+        if stored is not None:
+            stored()
+        put(self, neighbour, rows)
 
-    patch.setattr(Linking, "_store", early)
+    patch.setattr(LinkStore, "put", early)
 
 
 @mutant

@@ -71,7 +71,7 @@ class Neighbour:
     @property
     def has_frames(self) -> bool:
         """Whether there is something to learn from it."""
-        return self.receiver.busy and not self.leaving
+        return self.receiver.busy(self.got) and not self.leaving
 
     def begin(self, connection: Connection) -> None:
         """A session begins."""
@@ -106,7 +106,7 @@ class Neighbour:
             self.warm,
             self.sender.resyncing,
             self.sender.waiting,
-            self.sender.marks,
+            self.sender.waiting_changes,
             end - self.lane.floor,
             self.lane.in_flight,
             sum(map(len, self.receiver.hashes)),

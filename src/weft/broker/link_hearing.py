@@ -1,5 +1,6 @@
 """What one neighbour tells us, frame by frame. Laws: a frame is acknowledged when what it says is stored; frames are
-completed in order, each when it is stored and complete behind us; the table learns a few items at a time.
+completed in order, each when it is stored and complete behind us; the table learns a few items at a time; it forgets an
+advertisement when the events that came before are stored, because those that a full log refuses come again.
 
 The hash of every item that was heard is kept beside the table, by wire id. It tells the neighbour what is here, and the
 digest of all hashes is compared with the neighbour's from time to time.
@@ -13,9 +14,8 @@ from itertools import islice
 
 import numpy as np
 
-from weft.broker.link_control import ABOUT
 from weft.broker.link_items import Hashes, ItemDigest, item_hash
-from weft.broker.link_messages import MOST_PAIRS, LinkDigest, LinkHave, LinkUpdate
+from weft.broker.link_messages import ABOUT, MOST_PAIRS, LinkDigest, LinkHave, LinkUpdate
 from weft.errors import RemoteProtocolError
 from weft.log.base import HeardRow, Put, Remove, SeatId, StateChange
 from weft.routing.table import About, Item, ItemId, Link, RoutingTable, Tell, Update
@@ -49,7 +49,7 @@ class ControlReceiver:
         self._digests = (ItemDigest(), ItemDigest())
         self._highest = 0
         self._rows: list[StateChange] = []
-        self._inbox: deque[LinkUpdate | LinkDigest] = deque()
+        self._inbox: deque[tuple[LinkUpdate | LinkDigest, int]] = deque()  # with the last event before each
         self._frame: HeardFrame | None = None  # the table learns it
         self._unstored: deque[HeardFrame] = deque()  # learnt, and not stored
         self._open: dict[About, deque[HeardFrame]] = {about: deque() for about in ABOUT}  # learnt, and not complete
@@ -92,8 +92,11 @@ class ControlReceiver:
 
     # -- frames ---------------------------------------------------------------------------------------
 
-    def receive(self, message: LinkUpdate | LinkDigest) -> None:
-        """A frame has come; `work` applies it. Raises RemoteProtocolError."""
+    def receive(self, message: LinkUpdate | LinkDigest, received: int) -> None:
+        """A frame has come, behind the neighbour's events up to an offset; `work` applies it.
+
+        Raises RemoteProtocolError.
+        """
         if isinstance(message, LinkUpdate):
             self._received += 1
             if message.number != self._received:
@@ -102,12 +105,14 @@ class ControlReceiver:
                 )
         if len(self._inbox) > self._most:
             raise RemoteProtocolError(f"{self.link} sends more control frames than may be unacknowledged")
-        self._inbox.append(message)
+        self._inbox.append((message, received))
 
-    @property
-    def busy(self) -> bool:
-        """Whether there is something to learn."""
-        return self._frame is not None or bool(self._inbox)
+    def busy(self, got: int) -> bool:
+        """Whether there is something to learn, now that the neighbour's events up to an offset are stored."""
+        if self._frame is not None or not self._inbox:
+            return self._frame is not None
+        message, received = self._inbox[0]
+        return received <= got or not _withdraws(message)
 
     def work(self) -> tuple[list[Tell], HeardFrame | None]:
         """Learn a few items: what must be told because of them, and the frame if that was the last of it.
@@ -115,7 +120,7 @@ class ControlReceiver:
         Raises RemoteProtocolError; the table has not learnt them then.
         """
         if self._frame is None:
-            message = self._inbox.popleft()
+            message, _ = self._inbox.popleft()
             if isinstance(message, LinkDigest):
                 self._compare(message)
                 return [], None
@@ -235,3 +240,7 @@ class ControlReceiver:
                 assert self.hashes[about].keys() == self._table.heard(self.link, kind).keys(), (
                     "heard is not what it was"
                 )
+
+
+def _withdraws(message: LinkUpdate | LinkDigest) -> bool:
+    return isinstance(message, LinkUpdate) and ABOUT[message.about] is About.ADVERTISEMENTS and bool(message.drop)

@@ -23,13 +23,15 @@ from msgspec import Meta
 from weft.broker.messages import VERSION, AnyOffset, Bye, ClientMessage, Message, Natural
 from weft.interest.label_set import Note
 from weft.log.base import Offset
+from weft.routing.table import About
 
 MOST_ITEMS = 256  # added or dropped by one frame
 MOST_EVENTS = 512  # in one frame
 MOST_PAIRS = 1 << 12  # of ids and hashes in one frame
 MOST_HOPS = 255
 
-About = Annotated[int, Meta(ge=0, le=1)]  # 0 subscriptions, 1 advertisements
+ABOUT = (About.SUBSCRIPTIONS, About.ADVERTISEMENTS)  # the kinds of items, by their numbers on the wire
+Kind = Annotated[int, Meta(ge=0, le=1)]
 Ids = Annotated[tuple[Natural, ...], Meta(max_length=MOST_ITEMS)]
 
 
@@ -54,7 +56,7 @@ class LinkHello(Message, frozen=True, tag=64):
 class LinkHave(Message, frozen=True, tag=65):
     """Items that the sender has heard: ids and 8-byte hashes, eight bytes each, the lowest byte first."""
 
-    about: About
+    about: Kind
     ids: bytes
     hashes: bytes
     highest: Natural = 0  # the highest id that was ever heard: new items have higher ones
@@ -69,7 +71,7 @@ class LinkUpdate(Message, frozen=True, tag=66):
     """
 
     number: Natural
-    about: About = 0
+    about: Kind = 0
     drop: Ids = ()
     ids: Ids = ()  # of what is added
     items: Annotated[tuple[bytes, ...], Meta(max_length=MOST_ITEMS)] = ()

@@ -6,12 +6,12 @@ not known yet. The row says as what the neighbour is attached, and whether it is
 
 from __future__ import annotations
 
+from weft.broker.link_messages import ABOUT
 from weft.errors import LogError
 from weft.log.base import HeardRow, LinkRow, Offset, Put, Remove, SeatId, State, StateChange
-from weft.routing.table import About, Heard, Link, Role, UpdateCodec
+from weft.routing.table import Heard, Link, Role, UpdateCodec
 
 SETTINGS = "table.settings"  # the key of what a table must keep besides its items
-ABOUT = (About.SUBSCRIPTIONS, About.ADVERTISEMENTS)
 _COLD = "cold "
 
 

@@ -80,10 +80,10 @@ class LinkTraffic:
             case LinkEvents():
                 self._events(neighbour, message)
             case LinkProgress():
-                neighbour.sender.progress(message.heard, message.completed)
+                neighbour.sender.marks.progress(message.heard, message.completed)
                 self._linking.sending.acknowledged(neighbour, message.got)
             case LinkUpdate() | LinkDigest():
-                neighbour.receiver.receive(message)
+                neighbour.receiver.receive(message, neighbour.received)
             case LinkHave():
                 if neighbour.sender.have(message):
                     self._linking.resync(neighbour)
@@ -188,5 +188,5 @@ class LinkTraffic:
             state.counts["items mended"] += 1
             self.fail(connection, f"an item of {neighbour.peer} was not what it had told; it is compared anew", now)
         elif neighbour.beats % limits.digests == 0 and not neighbour.sender.resyncing:
-            state.out.send(connection.id, LinkDigest(neighbour.sender.number, *neighbour.sender.digest()))
+            state.out.send(connection.id, LinkDigest(neighbour.sender.marks.number, *neighbour.sender.digest()))
             self._linking.improve()

@@ -17,17 +17,17 @@ from weft.broker.link import Neighbour
 from weft.broker.link_messages import MOST_HOPS, LinkReach, LinkRelay, LinkUpdate, RelayKind
 from weft.broker.link_rows import SETTINGS, read_role, removal
 from weft.broker.link_sending import LinkSending
+from weft.broker.link_store import LinkStore
 from weft.broker.reach import Reach
 from weft.broker.sessions import CloseConnection, Connection
 from weft.broker.state import BrokerState
 from weft.errors import LocalProtocolError
-from weft.log.base import NEVER, Offset, SeatId, SetMeta, State, StateChange
+from weft.log.base import NEVER, Offset, SeatId, SetMeta, State
 from weft.routing.adverts import Tunable
 from weft.routing.table import Link, Role, Tell
 from weft.space.label_space import LabelSpace
 
 _ITEMS = 1_024  # items that are looked at for a neighbour in one turn
-_RETRY = 1_000_000  # microseconds after which rows are stored again when the log was full
 
 
 class Linking:
@@ -42,7 +42,7 @@ class Linking:
         self.sending = LinkSending(state)
         self._turn = 0  # whose frames are learnt next
         self._settings = self._table.settings
-        self._serial = 0  # of rows on their way into the log
+        self._store = LinkStore(state)
         self.explain: Callable[[LinkRelay, Now], None] = lambda *_: None  # what questions and answers are handed to
         state.completion.connect(lambda: state.neighbours, self._mark)
         state.tells = self.tell
@@ -166,7 +166,7 @@ class Linking:
         neighbour.end(reason)
         rows = neighbour.receiver.take_rows()
         if rows and not neighbour.leaving:
-            self._store(neighbour, rows, None)
+            self._store.put(neighbour, rows)
         self.sending.behind.pop(neighbour.peer, None)
         self._announcing.links_changed()
 
@@ -275,38 +275,8 @@ class Linking:
                 frame.stored = True
                 neighbour.receiver.advance()
 
-            self._store(neighbour, rows, stored)
+            self._store.put(neighbour, rows, stored)
         self._keep_settings()
-
-    def _store(self, neighbour: Neighbour, rows: list[StateChange], done: Callable[[], None] | None) -> None:
-        """Store rows; if the log is full, later. They are stored in order."""
-        state = self._state
-        self._serial += 1
-        if neighbour.unstored:  # in order, behind those that the log has refused
-            neighbour.unstored[self._serial] = rows, done
-            return
-        self._put(neighbour, self._serial, rows, done)
-        if done is not None:
-            state.draft.urgent = True
-
-    def _put(self, neighbour: Neighbour, serial: int, rows: list[StateChange], done: Callable[[], None] | None) -> None:
-        state = self._state
-        state.draft.changes += rows
-
-        def rejected(_: str, now: Now) -> None:
-            if not neighbour.unstored:
-                state.timers.add(now.monotonic + _RETRY, lambda later: self._again(neighbour, later))
-            neighbour.unstored[serial] = rows, done
-
-        if done is not None:
-            state.draft.committed.append(lambda _: done())
-        state.draft.rejected.append(rejected)
-
-    def _again(self, neighbour: Neighbour, now: Now) -> None:  # noqa: ARG002
-        unstored, neighbour.unstored = neighbour.unstored, {}
-        if self._state.neighbours.get(neighbour.peer) is neighbour:
-            for serial, (rows, done) in sorted(unstored.items(), key=lambda pair: pair[0]):
-                self._put(neighbour, serial, rows, done)
 
     def _keep_settings(self) -> None:
         """A table of labels must find its spaces again after a restart."""

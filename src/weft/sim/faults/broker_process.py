@@ -89,7 +89,7 @@ class BrokerProcess:
         if self.core is None:
             return False
         known = self.core._state.neighbours.get(Link(peer))
-        return known is not None and known.sender.heard == known.sender.number
+        return known is not None and not known.sender.marks.unanswered
 
     def behind(self, peer: str) -> str:
         """What a neighbour still has to get, in a sentence; empty if it has everything."""

@@ -5,43 +5,48 @@ from __future__ import annotations
 import msgspec
 
 from weft.broker.link_messages import (
+    ABOUT,
     LinkEvents,
     LinkHave,
     LinkHello,
     LinkLoose,
     LinkMessage,
     LinkProgress,
+    LinkReach,
+    LinkRelay,
     LinkUpdate,
 )
 from weft.routing.table import About, UpdateCodec
 from weft.sim.faults.message_text import shown
-
-_ABOUT = (About.SUBSCRIPTIONS, About.ADVERTISEMENTS)
 
 
 def link_text(message: LinkMessage, codec: UpdateCodec) -> str:
     """A message between brokers in a line of the trace."""
     match message:
         case LinkUpdate():
-            return f"told #{message.number}: {told_text(message, codec)}"
+            return f"told #{message.number}: {told_text(message, codec) or 'no more advertisements'}"
         case LinkEvents(events):
             return "events " + ", ".join(f"{bytes(event.payload).decode()} at {event.offset}" for event in events)
         case LinkLoose():
             return f"event {bytes(message.payload).decode()}, not durable"
         case LinkHave():
-            return f"has {len(message.ids) // 8} {_ABOUT[message.about].value}"
+            return f"has {len(message.ids) // 8} {ABOUT[message.about].value}"
         case LinkProgress():
             return f"got {message.got}, heard {message.heard}, completed {message.completed}"
         case LinkHello():
             log = f"log {message.log_id}, incarnation {message.incarnation}, epoch {message.epoch}"
             return f"hello from {message.name}: {log}; has {message.peer_log or 'no log'} up to {message.got}"
+        case LinkReach(brokers):
+            return "reaches " + ", ".join(name for name, _ in brokers)
+        case LinkRelay():
+            return f"for {message.destination}, from {message.source}: {message.kind.name.lower()}"
         case _:
             return shown(message)
 
 
 def told_text(message: LinkUpdate, codec: UpdateCodec) -> str:
     """What an update adds and drops."""
-    about = _ABOUT[message.about]
+    about = ABOUT[message.about]
     mark = "" if about is About.SUBSCRIPTIONS else "advertised "
     added = [
         f"+{wire} {mark}{codec.decode_item(about, body)}" for wire, body in zip(message.ids, message.items, strict=True)

@@ -153,7 +153,7 @@ class NetworkOracle:
         It may not be, beyond a link that is new or behind a broker that went back to an older log: what covers a new
         subscription was complete before that. But the first broker of a path keeps events for a neighbour that is new.
         """
-        torn = [hop for hop in path if {hop.broker, hop.next} in self._torn]
+        torn = [hop for hop in path if self._is_torn(hop)]
         if any({hop.broker, hop.next} & self._rewound for hop in path) or torn[1:] or torn[:1] not in ([], path[:1]):
             return is_settled(self._brokers, path)
         return not torn or self._keeps(path[0]) or is_settled(self._brokers, path)
@@ -244,13 +244,21 @@ class NetworkOracle:
                     completion.since[start] = self._brokers[start].oracle.assigned
 
     def _keeps_for(self, path: Sequence[Hop], completion: Completion) -> bool:
-        """Whether the first broker of a path keeps events for a new neighbour, from which the promise holds."""
-        first = path[0]
-        beyond = first.next == completion.home or first.next in completion.since
-        if not beyond or {first.broker, first.next} not in self._torn or not self._keeps(first):
+        """Whether the first broker of a path keeps events for a new neighbour, from which the promise holds.
+
+        That neighbour must know the subscription, rather than keep events for a new neighbour itself: when it says what
+        it wants, they are no longer kept.
+        """
+        first, beyond = path[0], path[1:]
+        if not self._is_torn(first) or not self._keeps(first) or (beyond and first.next not in completion.since):
+            return False
+        if any(map(self._is_torn, beyond)) and not is_settled(self._brokers, beyond):
             return False
         self._trace.count("promise: renewed by a cold link")
         return True
+
+    def _is_torn(self, hop: Hop) -> bool:
+        return {hop.broker, hop.next} in self._torn
 
     # -- the end ---------------------------------------------------------------------------------------
 

@@ -48,6 +48,7 @@ def telling_picture(shape: Shape, tellings: Sequence[Telling], title: str) -> st
     hidden = len(tellings) - len(shown)
     sub = f"{shape.model}{' with advertisements' if shape.advertised else ''}, {shape.brokers} brokers"
     sub += f"; {len(tellings)} updates" + (f", the first {len(shown)} of them" if hidden else "")
+    sub += "; + is told, - is withdrawn by its number, dotted: everything has been told"
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
         f'viewBox="0 0 {width:.0f} {height:.0f}" role="img">',

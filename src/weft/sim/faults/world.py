@@ -87,7 +87,7 @@ class World:
             broker.start()
         self.clients = self._clients(rng)
         if shape.brokers > 1:
-            self.trace.count(f"model: {shape.model}")
+            self.trace.count(f"model: {shape.model}{' with advertisements' if shape.advertised else ''}")
         by_name = {broker.name: broker for broker in self.brokers}
         self.network = NetworkOracle(by_name, self.clients, self.trace, advertised=shape.advertised)
 

@@ -17,7 +17,9 @@ from weft.errors import OptionError
 from weft.net.addresses import Address
 from weft.net.config import BrokerConfig, LinkConfig
 from weft.net.node import Node
-from weft.net.ring_service import NodeReport, RingConfig, RingService, on_ring
+from weft.net.ring_config import RingConfig
+from weft.net.ring_report import NodeReport
+from weft.net.ring_service import RingService, on_ring
 from weft.net.ring_status import ask, view, walk
 from weft.ring.bridge import RING
 from weft.ring.intervals import Intervals

@@ -288,7 +288,7 @@ def test_a_node_whose_identifier_is_taken_cannot_join() -> None:
     network.nodes[twin.me.address] = twin
     network.perform(twin, twin.join("n3", 0))
     network.run(1)
-    assert ("twin", JoiningFailed("identifier 90 is taken by n90; choose another")) in network.effects
+    assert ("twin", JoiningFailed("identifier 90 is taken by n90; give this node another address")) in network.effects
     assert not twin.keys.serves(90), "it answers for nothing"
 
 

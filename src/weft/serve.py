@@ -45,7 +45,8 @@ from weft.routing.table import Role
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from weft.net.ring_service import NodeReport, RingConfig
+    from weft.net.ring_config import RingConfig
+    from weft.net.ring_report import NodeReport
     from weft.ring.intervals import Intervals
     from weft.ring.topics import SuperTopics
 
@@ -313,9 +314,10 @@ def ring_config(  # noqa: PLR0913 - a node of a ring has its options
     depth: int = 4,
     rotate: float | None = None,
     merge: str | None = None,
+    keep: float = 3600.0,
 ) -> RingConfig:
     """The settings of a node of a ring, from texts. Raises OptionError and RingError."""
-    from weft.net.ring_service import RingConfig
+    from weft.net.ring_config import RingConfig
 
     return RingConfig(
         Address.parse(listen),
@@ -327,6 +329,7 @@ def ring_config(  # noqa: PLR0913 - a node of a ring has its options
         depth,
         rotate,
         None if merge is None else _merging(merge),
+        keep,
     )
 
 

@@ -19,7 +19,9 @@ from weft.errors import OptionError
 from weft.net.addresses import Address
 from weft.net.config import BrokerConfig, LinkConfig
 from weft.net.node import Node
-from weft.net.ring_service import NodeReport, RingConfig, RingService, on_ring
+from weft.net.ring_config import RingConfig
+from weft.net.ring_report import NodeReport
+from weft.net.ring_service import RingService, on_ring
 from weft.net.ring_status import ask, view, walk
 from weft.ring.bridge import RING
 from weft.ring.intervals import Intervals
@@ -352,6 +354,47 @@ def test_topic_groups_of_five_processes_lose_nothing_while_nodes_die_join_and_le
         assert sorted(every) == list(range(total))
         reports = asyncio.run(settled(first.ring, 4))
         assert {each.broker: each.topics for each in reports}["n2"] == ["", "a", "b"]
+    finally:
+        for program in nodes:
+            program.end()
+
+
+@pytest.mark.slow
+def test_a_broker_that_is_killed_and_comes_back_later_gets_what_was_published_meanwhile(tmp_path: Path) -> None:
+    first = RingProgram(tmp_path / "n0")
+    nodes = [first, *(RingProgram(tmp_path / f"n{number}", first.ring) for number in range(1, 5))]
+    total = 300
+
+    async def take(address: str, count: int) -> list[int]:
+        async with weft.connect(address) as client:
+            wanted = client.subscribe("x >= 0", name="all")
+            await wanted.complete()
+            got: list[int] = []
+            while len(got) < count:
+                event = await anext(wanted)
+                got.append(event["number"])
+                await event.ack()
+            return got
+
+    async def body() -> tuple[list[int], list[int]]:
+        async with asyncio.timeout(300), weft.connect(nodes[1].clients) as publisher:
+            for subscriber in nodes[2:4]:
+                await take(subscriber.clients, 0)  # the subscription stays when its client goes
+            address = Address.parse(nodes[2].ring)
+            for number in range(total):
+                if number == total // 4:
+                    nodes[2].end()
+                if number == total // 2:
+                    await asyncio.sleep(5)  # so that it is down for longer than others wait for an answer
+                    ring = f"{address.host}:{address.port}"
+                    nodes[2] = await asyncio.to_thread(RingProgram, tmp_path / "n2", first.ring, "--ring", ring)
+                await publisher.publish({"x": number, "number": number})
+            return await take(nodes[2].clients, total), await take(nodes[3].clients, total)
+
+    try:
+        back, other = asyncio.run(body())
+        assert sorted(back) == sorted(other) == list(range(total)), "each acknowledged event came once"
+        assert all(each.given_up == 0 for each in asyncio.run(settled(first.ring, 5)))
     finally:
         for program in nodes:
             program.end()

@@ -11,14 +11,15 @@ from broker.harness import UTC, Broker
 from weft.broker.effects import ConnectionId, Now
 from weft.broker.messages import Deliver, Publish, Subscribe
 from weft.language.text import parse
+from weft.log.base import Offset
 from weft.log.memory import MemoryLog
 from weft.ring.bridge import RING, BridgeClosed, BridgeEffect, RingBridge, ToBroker
 from weft.ring.chord import ChordNode
 from weft.ring.codec import RingReader, encode_ring
 from weft.ring.key_mapping import KeyMapping
-from weft.ring.messages import NodeRef
+from weft.ring.messages import Address, NodeRef
 from weft.ring.rendezvous import RendezvousNode, RingSettings
-from weft.ring.rendezvous_messages import RingSend
+from weft.ring.rendezvous_messages import JoiningFailed, RingEffect, RingSend
 from weft.ring.topic_attribute import TopicAttribute
 from weft.routing.table import About, Role
 from weft.sim.engine import Engine
@@ -40,13 +41,18 @@ class RingBroker:
         node = RendezvousNode(chord, ring.settings, ring.rng)
         codec = self.broker.core._state.seats.table.codec
         everything = codec.encode_item(About.SUBSCRIPTIONS, parse("TRUE"))
-        log_id = f"bridge {name} {next(ring.lives)}"
+        life = next(ring.lives)
+        self.broker.ids = count(life << 32)  # sessions of different brokers have different ids
+        log_id = f"bridge {name} {life}"
+        had = [(a, b, c) for group in log.read(Offset(1), 1000) for a, b, c in group.events.origins.tolist()]
         self.bridge = RingBridge(
             node,
             log_id,
             everything,
             lambda body: codec.decode_item(About.SUBSCRIPTIONS, body),  # type: ignore[arg-type, return-value]
             ring.topics,
+            had,
+            ring.keep,
         )
 
     @property
@@ -60,9 +66,20 @@ class RingBroker:
         if known is None:
             self.bridge.joined = True
         else:
-            self.perform(self.bridge.ring(self.bridge.node.join(known, self.now)))  # type: ignore[arg-type]
+            self.join(known)
         self.dial()
         self.ring.engine.after(int(self.ring.rng.integers(TICK)), self.tick)
+
+    def join(self, known: str) -> None:
+        if self.ring.brokers.get(self.name) is self:
+            self.hear(self.bridge.node.join(Address(known), self.now))
+
+    def hear(self, effects: list[RingEffect]) -> None:
+        """What the node wants done. One that cannot join tries again: its former life may not be forgotten yet."""
+        if any(isinstance(effect, JoiningFailed) for effect in effects):
+            known = next(name for name in self.ring.brokers if name != self.name)
+            self.ring.engine.after(1_000_000, lambda: self.join(known))
+        self.perform(self.bridge.ring(effects, self.now))
 
     def at(self) -> None:
         self.broker.now = Now(self.now, UTC + self.now)
@@ -76,7 +93,8 @@ class RingBroker:
             return
         self.at()
         self.broker.wait(0)
-        self.perform(self.bridge.ring(self.bridge.node.tick(self.now)))
+        self.hear(self.bridge.node.tick(self.now))
+        self.perform(self.bridge.tick(self.now))
         self.perform(self.bridge.beat())
         self.flush()
         self.ring.engine.after(TICK, self.tick)
@@ -99,6 +117,8 @@ class RingBroker:
                     self.at()
                     self.broker.do(self.broker.core.receive(ConnectionId(self.link), messages, self.broker.now))
                 case BridgeClosed():
+                    self.broker.do(self.broker.core.closed(ConnectionId(self.link), self.broker.now))
+                    self.taken = len(self.broker.sent)
                     self.dial()
 
     def say(self, client: str, *messages: Any) -> None:
@@ -121,6 +141,7 @@ class BrokerRing:
         self.engine = Engine()
         self.settings = RingSettings(mapping, confirmed=True, **settings)
         self.brokers: dict[str, RingBroker] = {}
+        self.keep = settings.get("keep", 60_000_000)
         self.lives = count(1)
         self.sequence = count(1)
         for name in names:
@@ -142,9 +163,7 @@ class BrokerRing:
         target = self.brokers.get(to)
         if target is not None:
             for frame in RingReader().feed(data):
-                target.perform(
-                    target.bridge.ring(target.bridge.node.receive(frame.sender, frame.messages, self.engine.now))
-                )
+                target.hear(target.bridge.node.receive(frame.sender, frame.messages, self.engine.now))
             target.flush()
 
     def kill(self, name: str) -> MemoryLog:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, datetime
+from typing import Any
 
+import numpy as np
 import pytest
 
 from ring.broker_ring import BrokerRing
 from weft.broker.messages import Complete
+from weft.language.meaning import matches
+from weft.language.text import parse
+from weft.log.memory import MemoryLog
 from weft.model.schema import Attribute
 from weft.model.value import Type
 from weft.ring.group_state import GroupRule
@@ -118,3 +124,122 @@ def test_a_broker_that_is_killed_and_started_again_goes_on(victim: str) -> None:
         again.say("s")
         ring.run(1)
     assert sorted(map(int, ring.brokers["a"].got("s"))) == list(range(1, 11)), "each once; a ring keeps no order"
+
+
+def floor(ring: BrokerRing, name: str) -> int:
+    return ring.brokers[name].broker.core._state.neighbours["ring"].lane.floor
+
+
+def test_what_is_published_while_a_broker_is_down_reaches_it_when_it_is_back() -> None:
+    ring = BrokerRing(MAPPING, NAMES, replicas=2)
+    ring.subscribe("a", "s", 1, "x >= 0")
+    ring.subscribe("c", "s", 1, "x >= 0")
+    ring.run(3)
+    log = ring.kill("a")
+    for number in range(1, 21):
+        ring.publish("b", number, {"x": number}, b"%d" % number)
+        ring.run(0.5)
+    ring.run(10)
+    publisher = ring.brokers["b"]
+    assert sorted(map(int, ring.brokers["c"].got("s"))) == list(range(1, 21)), "nobody else waits for it"
+    assert publisher.bridge.waiting == 0
+    assert len(publisher.bridge.owed) == 20
+    assert floor(ring, "b") == 1, "the log keeps what is owed"
+    again = ring.add("a", log)
+    ring.run(15)
+    again.say("s")
+    ring.run(1)
+    assert sorted(map(int, again.got("s"))) == list(range(1, 21)), "each once"
+    assert not publisher.bridge.owed
+    assert publisher.bridge.owed.given_up == 0
+    assert floor(ring, "b") == publisher.broker.core.end
+    publisher.broker.core.check()
+
+
+def test_what_is_owed_survives_the_publishers_broker() -> None:
+    ring = BrokerRing(MAPPING, NAMES, replicas=2)
+    ring.subscribe("a", "s", 1, "x >= 0")
+    ring.subscribe("c", "s", 1, "x >= 0")
+    ring.run(3)
+    log = ring.kill("a")
+    for number in range(1, 6):
+        ring.publish("b", number, {"x": number}, b"%d" % number)
+    ring.run(10)
+    ring.add("b", ring.kill("b"))
+    ring.run(10)
+    again = ring.add("a", log)
+    ring.run(15)
+    again.say("s")
+    ring.run(1)
+    assert sorted(map(int, again.got("s"))) == list(range(1, 6))
+    assert sorted(map(int, ring.brokers["c"].got("s"))) == list(range(1, 6)), "it drops what is sent again"
+
+
+def test_what_nobody_fetches_is_given_up_and_counted() -> None:
+    ring = BrokerRing(MAPPING, NAMES, replicas=2, reissue=3_000_000, keep=20_000_000)
+    ring.subscribe("a", "s", 1, "x >= 0")
+    ring.run(3)
+    ring.kill("a")
+    for number in range(1, 4):
+        ring.publish("b", number, {"x": number}, b"%d" % number)
+    ring.run(10)
+    bridge = ring.brokers["b"].bridge
+    assert len(bridge.owed) == 3
+    ring.run(20)
+    assert (len(bridge.owed), bridge.owed.given_up) == (0, 3)
+    assert floor(ring, "b") == 4
+    ring.publish("b", 4, {"x": 4}, b"4")
+    ring.run(5)
+    assert not bridge.owed, "its subscriptions have expired"
+
+
+def downs_and_restarts(seed: int, **settings: Any) -> int:
+    """Any broker may be down for seconds while events flow; in the end everybody has everything, once."""
+    ring = BrokerRing(MAPPING, NAMES, seed, replicas=3, **settings)
+    rng = np.random.default_rng(seed)
+    filters = {"a": "x >= 0", "b": "x < 50", "c": "x > 20 AND kind = 'k'", "d": "kind IN ('k', 'l')"}
+    for name, text in filters.items():
+        ring.subscribe(name, "s", 1, text)
+    ring.run(4)
+    events: dict[int, dict[str, object]] = {}
+    sequences = dict.fromkeys(NAMES, 0)
+    down: tuple[str, MemoryLog] | None = None
+    owed = 0
+    for number in range(60):
+        if down is None and rng.random() < 0.1:
+            name = str(rng.choice(NAMES))
+            down = name, ring.kill(name)
+        elif down is not None and rng.random() < 0.15:
+            ring.add(*down)
+            down = None
+        at = str(rng.choice([name for name in NAMES if name in ring.brokers]))
+        sequences[at] += 1
+        events[number] = {"x": int(rng.integers(100)), "kind": str(rng.choice(["k", "l", "m"]))}
+        ring.publish(at, sequences[at], events[number], b"%d" % number)
+        ring.run(float(rng.choice([0.05, 0.3, 1.5])))
+        owed = max(owed, sum(len(each.bridge.owed) for each in ring.brokers.values()))
+    if down is not None:
+        ring.add(*down)
+    ring.run(30)
+    for name, text in filters.items():
+        ring.brokers[name].say("s")
+        ring.run(1)
+        got = Counter(int(payload) for payload in ring.brokers[name].got("s"))
+        wanted = {number for number, event in events.items() if matches(parse(text), event)}
+        assert set(got) == wanted, (name, sorted(wanted - set(got)), sorted(set(got) - wanted))
+        assert max(got.values(), default=1) == 1, (name, "came twice")
+    for each in ring.brokers.values():
+        assert not each.bridge.owed
+        assert each.bridge.owed.given_up == 0
+    return owed
+
+
+@pytest.mark.parametrize("seed", [3, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 10))])
+def test_brokers_that_are_down_for_seconds_miss_nothing(seed: int) -> None:
+    assert downs_and_restarts(seed), "something was owed at some time"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(6))
+def test_brokers_that_are_down_for_seconds_miss_nothing_with_topic_groups(seed: int) -> None:
+    downs_and_restarts(seed, groups=GroupRule(depth=2, lease=10_000_000, period=3_000_000), topic="kind")

@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from ring.network import Network
 from strategies import EXAMPLES
 from weft.errors import LocalProtocolError
+from weft.ring.chord import ChordNode
 from weft.ring.identifiers import successor
 from weft.ring.messages import Joined, JoinFailed, OwnershipChanged
 
@@ -45,12 +46,28 @@ def test_every_key_has_one_owner_and_every_node_finds_it() -> None:
 
 def test_a_second_node_with_the_same_identifier_is_refused() -> None:
     network = ring_of(1, 9)
-    from weft.ring.chord import ChordNode
-
     twin = ChordNode(network.space, "twin", 9)
     network.nodes[twin.me.address] = twin
     network.perform(twin, twin.join(next(iter(network.nodes)), network.now))
-    assert (twin.me.address, JoinFailed("identifier 9 is taken by n9; choose another")) in network.events
+    assert (
+        twin.me.address,
+        JoinFailed("identifier 9 is taken by n9; give this node another address"),
+    ) in network.events
+
+
+def test_a_node_that_is_started_again_at_once_says_nothing_until_it_has_joined() -> None:
+    network = ring_of(1, 9, 30)
+    again = ChordNode(network.space, "n9", 9)  # nobody has noticed that the former one is gone
+    network.nodes["n9"] = again
+    network.perform(again, again.join("n1", network.now))
+    assert ("n9", JoinFailed("the ring has not yet noticed that this node was started again")) in network.events
+    network.nodes["n9"] = again
+    network.settle(4)
+    assert again.successors == [], "others have told it of themselves, but it has not joined"
+    network.perform(again, again.join("n1", network.now))
+    network.settle(4)
+    assert again.successor.address == "n30"
+    assert network.nodes["n1"].successor == again.me
 
 
 def test_a_node_joins_once() -> None:

@@ -39,6 +39,7 @@ from weft.ring.rendezvous_messages import (
     Subscribed,
     Unsubscribed,
     Visit,
+    Visited,
 )
 
 SPACE = IdSpace(256)
@@ -287,7 +288,7 @@ def test_a_node_whose_identifier_is_taken_cannot_join() -> None:
     network.nodes[twin.me.address] = twin
     network.perform(twin, twin.join("n3", 0))
     network.run(1)
-    assert ("twin", JoiningFailed("identifier 90 is taken by n90; choose another")) in network.effects
+    assert ("twin", JoiningFailed("identifier 90 is taken by n90; give this node another address")) in network.effects
     assert not twin.keys.serves(90), "it answers for nothing"
 
 
@@ -330,7 +331,9 @@ def test_a_node_answers_for_a_key_only_with_its_data_in_hand() -> None:
     handover = Handover(Token(5), Key(10), Key(50), (record,))
     assert node.receive(after, [handover], 0) == [JoinedRing(), RingSend("n90", Done(Token(5)))]
     assert node.receive(before, [visit], 0) == [RingSend("n90", Deliver(Token(1), visit.event, (1,)))]
-    assert node.receive(after, [Done(Token(1))], 0) == [RingSend("n10", Done(Token(1)))], "now all who want it have it"
+    assert node.receive(after, [Done(Token(1))], 0) == [RingSend("n10", Visited(Token(1)))], (
+        "now all who want it have it"
+    )
     elsewhere = Handover(Token(6), Key(200), Key(9), ())
     assert node.receive(before, [elsewhere], 0) == [RingSend("n10", Done(Token(6), ok=False))], "it is not next to this"
     assert node.leave(0) == [RingSend("n90", Handover(Token(2), Key(10), Key(50), (record,)))]

@@ -1,6 +1,9 @@
 """Durable events on their way to one neighbour. Laws: each event that the neighbour must have is sent until it has
 stored it, in the order of the log; one that it has stored is never sent again.
 
+A neighbour that stands for others may pass events by that one of those does not have yet: they leave the window, but
+the floor stays below them, and they are sent again in the next session.
+
 An event's number is its offset in this log. Which events a neighbour must have is decided when they come in, and stored
 with them as the neighbour's seat. While a neighbour is cold, what it wants is unknown: every event that is not its own
 gets its cold seat instead, and is routed when it is read.
@@ -47,10 +50,14 @@ class EventLane:
         self._window_events, self._window_bytes = window_events, window_bytes
         self._flight: deque[tuple[int, int]] = deque()  # offsets and sizes of what is sent and not acknowledged
         self._size = 0
+        self._kept: Offset | None = None  # the first event that was passed by and may not be stored
+        self._passed = 0  # the last event that was passed by
 
     @property
     def floor(self) -> Offset:
         """Everything below is stored by the neighbour, or is not for it."""
+        if self._kept is not None:
+            return self._kept
         return Offset(self._flight[0][0]) if self._flight else self.cursor
 
     @property
@@ -87,6 +94,7 @@ class EventLane:
         self.cursor = self.floor
         self._flight.clear()
         self._size = 0
+        self._kept = None
 
     def sent(self, event: Outgoing) -> None:
         """An event was sent."""
@@ -95,9 +103,20 @@ class EventLane:
 
     def ack(self, got: int) -> bool:
         """The neighbour has stored everything up to an offset; whether that is new."""
-        before = len(self._flight)
+        before = len(self._flight), self._kept
+        if self._kept is not None and self._kept <= got:
+            self._kept = Offset(got + 1) if got < self._passed else None
         while self._flight and self._flight[0][0] <= got:
             self._size -= self._flight.popleft()[1]
+        return (len(self._flight), self._kept) != before
+
+    def pass_by(self, upto: int) -> bool:
+        """Events up to an offset leave the window and are kept; whether there are any."""
+        before = len(self._flight)
+        while self._flight and self._flight[0][0] <= upto:
+            offset, size = self._flight.popleft()
+            self._size -= size
+            self._kept, self._passed = Offset(offset) if self._kept is None else self._kept, offset
         return len(self._flight) < before
 
     def skip(self, first: Offset, end: Offset) -> None:
@@ -110,6 +129,8 @@ class EventLane:
         offsets = [offset for offset, _ in self._flight]
         assert offsets == sorted(set(offsets))
         assert not offsets or offsets[-1] < self.cursor
+        assert self._kept is None or self._kept <= self._passed
+        assert self._kept is None or not offsets or self._passed < offsets[0]
         assert self.stored_floor <= self.floor, "the floor of a link went back"
         assert self.cursor <= end
         assert self._size == sum(size for _, size in self._flight)

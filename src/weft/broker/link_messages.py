@@ -152,6 +152,15 @@ class LinkRelay(Message, frozen=True, tag=73):
     kind: RelayKind = RelayKind.DRIVER
 
 
+class LinkAhead(Message, frozen=True, tag=74):
+    """The sender has dealt with our events up to an offset, so that more may be sent; some of them must still be kept.
+
+    A neighbour that stands for others says it: one of those does not have the event yet.
+    """
+
+    upto: AnyOffset
+
+
 LinkMessage = (
     LinkHello
     | LinkHave
@@ -159,6 +168,7 @@ LinkMessage = (
     | LinkEvents
     | LinkLoose
     | LinkProgress
+    | LinkAhead
     | LinkPing
     | LinkDigest
     | LinkReach

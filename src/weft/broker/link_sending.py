@@ -94,6 +94,11 @@ class LinkSending:
             self._note_floor(neighbour)
             self.behind[neighbour.peer] = None
 
+    def dealt_with(self, neighbour: Neighbour, upto: int) -> None:
+        """A neighbour needs no more of our events up to an offset in this session, but has not stored all of them."""
+        if neighbour.lane.pass_by(upto):
+            self.behind[neighbour.peer] = None
+
     def _note_floor(self, neighbour: Neighbour) -> None:
         if neighbour.lane.floor > neighbour.lane.stored_floor:
             self._state.dirty_lanes[neighbour.lane] = None

@@ -9,6 +9,7 @@ from weft.broker.link import Neighbour
 from weft.broker.link_greeting import LinkGreeting
 from weft.broker.link_messages import (
     IncomingMessage,
+    LinkAhead,
     LinkDigest,
     LinkEvents,
     LinkHave,
@@ -82,6 +83,8 @@ class LinkTraffic:
             case LinkProgress():
                 neighbour.sender.marks.progress(message.heard, message.completed)
                 self._linking.sending.acknowledged(neighbour, message.got)
+            case LinkAhead(upto):
+                self._linking.sending.dealt_with(neighbour, upto)
             case LinkUpdate() | LinkDigest():
                 neighbour.receiver.receive(message, neighbour.received)
             case LinkHave():

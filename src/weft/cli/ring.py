@@ -81,6 +81,12 @@ def serve(  # noqa: PLR0913, PLR0917 - a command has its options
             show_default=False,
         ),
     ] = None,
+    keep: Annotated[
+        float,
+        typer.Option(
+            "--keep", metavar="SECONDS", help="How long subscriptions and events wait for a broker that is down."
+        ),
+    ] = 3600.0,
     name: Annotated[
         str, typer.Option("--name", metavar="NAME", help="The name of this broker.", show_default=False)
     ] = "",
@@ -90,7 +96,8 @@ def serve(  # noqa: PLR0913, PLR0917 - a command has its options
     """Run a broker that is a node of a ring, until it is interrupted.
 
     Clients connect to any node and get what is published at any other. All nodes need the same intervals, replicas,
-    topic, depth, merge and key.
+    topic, depth, merge, keep and key. A broker that is to get what was published while it was down must come back with
+    the same --data and the same --ring address.
 
     \b
     Example:
@@ -103,7 +110,7 @@ def serve(  # noqa: PLR0913, PLR0917 - a command has its options
     flags = {"data": data, "memory": memory or None, "listen": None if listen is None else [listen]}
     given: dict[str, Any] = {path: value for path, value in flags.items() if value is not None}
     config = load_config(None, os.environ, given).config
-    groups: dict[str, Any] = {"topic": topic, "depth": depth, "rotate": rotate, "merge": merge}
+    groups: dict[str, Any] = {"topic": topic, "depth": depth, "rotate": rotate, "merge": merge, "keep": keep}
     made = ring_config(ring, join or (), interval or (), replicas, key, **groups)
     serve_ring(config, made, name)
 

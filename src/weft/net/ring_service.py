@@ -6,159 +6,42 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from weft.broker.codec import client_messages, encode
-from weft.errors import OptionError, WeftError
+from weft.broker.codec import encode
+from weft.errors import WeftError
 from weft.language.ast import Filter
 from weft.language.text import parse
+from weft.log.base import Log, Offset
 from weft.net.addresses import Address
+from weft.net.broker_pipe import BrokerPipe
 from weft.net.clock import clock
 from weft.net.node import Node
+from weft.net.ring_config import REISSUE, SPACE, RingConfig
+from weft.net.ring_report import NodeReport
 from weft.net.ring_transport import RingTransport
 from weft.net.server_connection import ServerConnection
 from weft.ring.bridge import RING, BridgeClosed, BridgeEffect, RingBridge, ToBroker
 from weft.ring.chord import ChordNode
 from weft.ring.codec import RingFrame
-from weft.ring.group_state import GroupRule
-from weft.ring.identifiers import IdSpace
-from weft.ring.intervals import Intervals
+from weft.ring.incoming_events import Origin
 from weft.ring.key_mapping import KeyMapping
 from weft.ring.messages import Address as NodeAddress
 from weft.ring.rendezvous import RendezvousNode, RingSettings
 from weft.ring.rendezvous_messages import JoinedRing, JoiningFailed, LeftRing, RingEffect, RingSend
 from weft.ring.topic_attribute import TopicAttribute
-from weft.ring.topics import SuperTopics
 from weft.routing.table import About
 
-SPACE = IdSpace(1 << 32)
 _TICK = 0.1  # seconds
 _BEAT = 2.0
 _AGAIN = 1.0  # seconds until a node that could not join tries again, or a link that has ended begins anew
-_LEASE = 60_000_000  # microseconds for which a member of a group may be silent
 _LEAVING = 10.0  # seconds that a node has to hand its keys over
-
-
-@dataclass(frozen=True, slots=True)
-class RingConfig:
-    """A node's part of a ring. All but where it listens and whom it joins is the same at all nodes."""
-
-    listen: Address = field(default_factory=lambda: Address("weft", "127.0.0.1", 0))
-    join: tuple[str, ...] = ()  # addresses of nodes to try; none to begin a ring
-    intervals: tuple[Intervals, ...] = ()
-    replicas: int = 2
-    key: bytes = b""
-    topic: str = ""  # the attribute whose values are topics, each with a group; without it there are no groups
-    depth: int = 4  # of a new group's tree
-    rotate: float | None = None  # seconds between two looks for a better rotation distance
-    merge: SuperTopics | None = None  # which groups are merged
-    server_tls: ssl.SSLContext | None = None
-    client_tls: ssl.SSLContext | None = None
-
-    def __post_init__(self) -> None:
-        if not self.listen.local and not self.key:
-            raise OptionError("a ring that other machines can reach needs a key: --ring-key FILE")
-        if self.listen.unix:
-            raise OptionError("a ring listens on a host and a port; a Unix socket cannot be reached by other nodes")
-        if self.groups is None and self.rotate is not None:
-            raise OptionError("only topic groups are rotated; name the topics' attribute, too: --topic NAME")
-        if self.groups is None and self.merge is not None:
-            raise OptionError("only topic groups are merged; name the topics' attribute, too: --topic NAME")
-        if self.groups is not None:
-            self.groups.tree(SPACE, self.topic)  # raises RingError
-
-    @property
-    def groups(self) -> GroupRule | None:
-        """How topic groups are stored, if there are any."""
-        if not self.topic:
-            return None
-        period = None if self.rotate is None else max(1, round(self.rotate * 1_000_000))
-        return GroupRule(self.depth, lease=_LEASE, period=period, merging=self.merge)
-
-    @property
-    def agreement(self) -> str:
-        """What all nodes must have alike."""
-        cuts = [f"{each.attribute} from {' to '.join(each.bounds)} in {each.count}" for each in self.intervals]
-        topics = f", and topic groups by {self.topic} of depth {self.depth}" if self.topic else ""
-        if self.merge is not None:
-            topics += f" merged with {self.merge.least_equal} equal and {self.merge.most_unequal} unequal members"
-        return f"{self.replicas} replicas and intervals of {', '.join(sorted(cuts)) or 'no attribute'}{topics}"
-
-
-class NodeReport(msgspec.Struct, frozen=True, tag=True):
-    """What one node says of itself."""
-
-    id: int
-    address: str
-    broker: str
-    clients: list[str]  # addresses for clients
-    joined: bool
-    predecessor: str
-    successors: list[str]
-    records: int  # subscriptions stored here, copies included
-    load: int  # subscriptions that it matches
-    subscriptions: int  # of its own clients, as the ring knows them
-    published: int  # events of its own clients, since its start
-    visited: int  # events that came to be matched here
-    received: int  # events for its own clients
-    waiting: int  # events on their way
-    lost: int  # messages that could not be sent
-    topics: list[str] = []  # whose groups it is a member of
-
-
-class _BrokerPipe(asyncio.Transport):
-    """The broker's end of its link to the bridge: a transport without a network."""
-
-    def __init__(self, service: RingService) -> None:
-        super().__init__()
-        self._service = service
-        self._reader = client_messages()
-        self._closing = False
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        """What the broker says."""
-        if not self._closing:
-            self._service.said(self._reader.feed(bytes(data)))
-
-    def close(self) -> None:
-        """The broker ends the link."""
-        if not self._closing:
-            self._closing = True
-            self._service.ended()
-
-    abort = close
-
-    def is_closing(self) -> bool:
-        """Whether it is over."""
-        return self._closing
-
-    def is_reading(self) -> bool:
-        """What the bridge says is never held up."""
-        return True
-
-    def pause_reading(self) -> None:
-        """The bridge says little that nobody waits for."""
-
-    def resume_reading(self) -> None:
-        """As above."""
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Nothing waits to be written."""
-
-    def get_write_buffer_size(self) -> int:
-        """Nothing waits to be written."""
-        return 0
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:  # noqa: ARG002
-        """There is no peer."""
-        return default
+_KNOWN = 20_000  # events of the log that are told apart from those that arrive after a restart
 
 
 class RingService:
@@ -188,8 +71,9 @@ class RingService:
         port = await self._transport.listen(config.listen.host, config.listen.port, config.server_tls)
         address = str(config.listen.at(port))
         mapping = KeyMapping(SPACE, {each.attribute: each for each in config.intervals})
+        keep = round(config.keep * 1_000_000)
         settings = RingSettings(
-            mapping, replicas=config.replicas, reissue=60_000_000, confirmed=True, groups=config.groups
+            mapping, replicas=config.replicas, reissue=REISSUE, keep=keep, confirmed=True, groups=config.groups
         )
         chord = ChordNode(SPACE, address, successors=max(4, config.replicas + 2))
         rendezvous = RendezvousNode(chord, settings, np.random.default_rng(secrets.randbits(64)))
@@ -201,7 +85,15 @@ class RingService:
             assert isinstance(item, Filter)
             return item
 
-        self.bridge = RingBridge(rendezvous, secrets.token_hex(16), everything, decode, TopicAttribute(config.topic))
+        self.bridge = RingBridge(
+            rendezvous,
+            secrets.token_hex(16),
+            everything,
+            decode,
+            TopicAttribute(config.topic),
+            _origins(self._node.log, self._node.core.end),
+            keep,
+        )
         self._node.lines.info("ring", address=address, id=chord.me.id)
         if config.join:
             self._join()
@@ -217,7 +109,7 @@ class RingService:
         return self.bridge.node.me.address
 
     async def stop(self) -> None:
-        """Leave in order: others get the keys of this node. Its clients' subscriptions go with it."""
+        """Leave in order: others get the keys of this node. Its clients' durable subscriptions wait for it."""
         self._stopping = True
         if self.joined.done() and self.bridge.node.chord.successors:
             self._ring(self.bridge.node.leave(self._now))
@@ -257,7 +149,7 @@ class RingService:
     def _dial(self) -> None:
         if not self._stopping and not self._node.stopping and not self._node.ended.done():
             self._link = self._node.new_connection(RING)
-            self._link.connection_made(_BrokerPipe(self))
+            self._link.connection_made(BrokerPipe(self.said, self.ended))
 
     def said(self, messages: Sequence[Any]) -> None:
         """What the broker says; it is handled after this turn, because the broker is in the middle of it."""
@@ -295,6 +187,7 @@ class RingService:
     def _tick(self) -> None:
         self._timers[0] = self._loop.call_later(_TICK, self._tick)
         self._ring(self.bridge.node.tick(self._now))
+        self._perform(self.bridge.tick(self._now))
 
     def _beat(self) -> None:
         self._timers[1] = self._loop.call_later(_BEAT, self._beat)
@@ -309,7 +202,7 @@ class RingService:
                 self._failed(effect.reason)
             elif isinstance(effect, LeftRing):
                 self._left.set()
-        self._perform(self.bridge.ring(effects))
+        self._perform(self.bridge.ring(effects, self._now))
 
     def _perform(self, effects: list[BridgeEffect]) -> None:
         me = self.bridge.node.me
@@ -343,11 +236,19 @@ class RingService:
             subscriptions=self.bridge.subscriptions,
             published=self.bridge.published,
             visited=node.visited,
-            received=self.bridge.received,
+            received=self.bridge.incoming.count,
             waiting=self.bridge.waiting,
+            owed=len(self.bridge.owed),
+            given_up=self.bridge.owed.given_up,
             lost=self._transport.lost,
             topics=list(node.topics),
         )
+
+
+def _origins(log: Log, end: Offset) -> list[Origin]:
+    """Where the last events of a log came from, the oldest first."""
+    first = Offset(max(1, end - _KNOWN))
+    return [(a, b, c) for group in log.read(first, _KNOWN) for a, b, c in group.events.origins.tolist()]
 
 
 @asynccontextmanager

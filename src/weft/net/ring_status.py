@@ -14,7 +14,8 @@ from rich.table import Table
 from weft.broker.frames import FrameReader, joined
 from weft.errors import OptionError, RemoteProtocolError
 from weft.net.addresses import Address
-from weft.net.ring_service import SPACE, NodeReport
+from weft.net.ring_config import SPACE
+from weft.net.ring_report import NodeReport
 from weft.net.ring_transport import RingGreeting, RingRefusal
 
 _PATIENCE = 5.0  # seconds

@@ -5,14 +5,17 @@ the ring has it; an event of the ring is answered when the broker has stored it,
 The bridge plays the neighbour's part of the link protocol (`weft.broker.link_messages`), without sockets and clocks.
 The broker dials it. It keeps no state of its own on disk: after a restart the broker sends again what it may not have
 sent, under the same event ids, and the subscribers' nodes drop what they have had before.
+
+An event for a node that does not answer is owed to it (`weft.ring.owed_events`). Later events go on, but the broker's
+log keeps everything from the first owed event on. When such a node answers again, the bridge ends the session: in the
+next one the broker sends again what its log has kept, and the bridge offers the node what it is owed.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import takewhile
-from typing import NamedTuple
 
 import msgspec
 
@@ -20,6 +23,7 @@ from weft.broker.link_items import item_hash
 from weft.broker.link_messages import (
     MOST_ITEMS,
     MOST_PAIRS,
+    LinkAhead,
     LinkEvent,
     LinkEvents,
     LinkHave,
@@ -34,11 +38,14 @@ from weft.broker.messages import Bye, Head
 from weft.errors import RemoteProtocolError
 from weft.language.ast import Filter
 from weft.log.base import Offset
+from weft.ring.incoming_events import IncomingEvents, Origin, body_of
+from weft.ring.messages import Address
+from weft.ring.owed_events import OwedEvents
 from weft.ring.rendezvous import RendezvousNode
 from weft.ring.rendezvous_messages import (
-    Delivered,
     EventId,
     JoinedRing,
+    Offered,
     Publication,
     Published,
     RingEffect,
@@ -48,23 +55,9 @@ from weft.ring.rendezvous_messages import (
 from weft.ring.topic_attribute import TopicAttribute
 
 RING = "ring"  # the neighbour's name, as the broker knows it
-_REMEMBERED = 100_000  # events that were stored, so that none is stored twice
+_PROBE = 2_000_000  # microseconds between two looks whether a node that is owed events answers
 
 _head = msgspec.msgpack.Decoder(Head).decode
-_encode = msgspec.msgpack.Encoder().encode
-
-
-class _Body(NamedTuple):
-    """What travels with an event besides its attributes."""
-
-    session: int
-    epoch: int
-    sequence: int
-    head: bytes
-    payload: bytes
-
-
-_body = msgspec.msgpack.Decoder(_Body).decode
 
 
 class ToBroker(msgspec.Struct, frozen=True):
@@ -84,16 +77,19 @@ BridgeEffect = ToBroker | BridgeClosed | RingSend
 
 class RingBridge:
     """Between one broker and one node of a ring. `everything` is the item that wants every event, as the broker's table
-    encodes it, and `decode` reads an item. `topics` says which topics events and subscriptions belong to.
+    encodes it, and `decode` reads an item. `topics` says which topics events and subscriptions belong to. `had` are the
+    origins of events that the broker's log has, and `keep` says for how long events are owed.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - what it stands between, and for how long
         self,
         node: RendezvousNode,
         log_id: str,
         everything: bytes,
         decode: Callable[[bytes], Filter],
         topics: TopicAttribute | None = None,
+        had: Iterable[Origin] = (),
+        keep: int = 60_000_000,
     ) -> None:
         self.node = node
         self._topics = topics or TopicAttribute()
@@ -101,24 +97,30 @@ class RingBridge:
         self._everything = everything
         self._decode = decode
         self.joined = False
-        self.published = self.received = 0  # events of the broker, and for it
+        self.published = 0  # events of the broker
         self._epochs = 0
         self._hello: LinkHello | None = None  # of the broker, until the node has joined
         self._open = False
         self._source = ""  # the broker's log
         self._items: dict[int, int] = {}  # hashes of what the broker told, by wire id
         self._highest = 0
+        self._storing: set[int] = set()  # subscriptions that the ring does not have yet
         self._frames: deque[tuple[int, int, set[int]]] = deque()  # number, kind, and subscriptions not stored yet
         self._held: dict[int, int] = {}  # what the broker holds of ours: hashes by wire id
         self._sent = 0  # control frames
         self._heard, self._completed = 0, (0, 0)  # control frames, and those that are complete, by kind
         self._flying: dict[int, bool] = {}  # the broker's events on their way, by offset: whether all keys are visited
-        self._got = 0
+        self._ahead = 0  # the events up to here are dealt with, in this session
+        self._settled = 0  # in any session: all others are owed
         self._told = (0, 0, (0, 0))  # progress
-        self._offset = 0  # of the last event for the broker
-        self._incoming: deque[tuple[int, EventId, LinkEvent]] = deque()  # that the broker has not stored
-        self._waiting: dict[EventId, None] = {}  # the same by id
-        self._done: dict[EventId, None] = {}  # that the broker has stored
+        self._told_ahead = 0
+        self.incoming = IncomingEvents(had)
+        self.owed = OwedEvents(keep)
+        self._round: deque[int] = deque()  # offsets that are owed and have not been sent again in this session
+        self._silent: set[Address] = set()  # nodes that have not answered in this session
+        self._probing: set[Address] = set()
+        self._probed = 0
+        self._back = False  # a node that is owed events answers
 
     # -- the broker ------------------------------------------------------------------------------------
 
@@ -138,7 +140,8 @@ class RingBridge:
                     for event in events:
                         effects += self._publish(event, now)
                 case LinkProgress(got):
-                    effects += self._stored(got)
+                    for event_id in self.incoming.stored(got):
+                        effects += self.node.confirm(event_id)  # type: ignore[arg-type]
                 case Bye(_, reason):
                     self.closed()
                     effects.append(BridgeClosed(reason))
@@ -148,7 +151,7 @@ class RingBridge:
 
     def closed(self) -> None:
         """The session is over: what was not acknowledged is sent again in the next."""
-        self._open, self._hello = False, None
+        self._open, self._hello, self._back = False, None, False
         self._frames.clear()
         self._flying.clear()
 
@@ -166,7 +169,9 @@ class RingBridge:
         self._open = True
         self._source = theirs.log_id
         self._highest = self._highest or theirs.incarnation << 32  # no id of an earlier life is used again
-        self._sent = self._heard = self._got = 0
+        self._sent = self._heard = self._ahead = self._told_ahead = 0
+        self._round = deque(self.owed.offsets)
+        self._silent.clear()
         self._completed = (0, 0)
         self._told = (0, 0, (0, 0))
         hello = LinkHello(
@@ -182,9 +187,8 @@ class RingBridge:
             peer_log=theirs.log_id,
         )
         got = theirs.got if theirs.peer_log == self._log_id else 0
-        again = [event for offset, _, event in self._incoming if offset > got]
         messages: list[LinkMessage] = [hello, *self._haves(), LinkReach(((RING, ""),))]
-        messages += [LinkEvents((event,)) for event in again]
+        messages += [LinkEvents((event,)) for event in self.incoming.since(got)]
         return [ToBroker(messages)]
 
     def _haves(self) -> list[LinkHave]:
@@ -233,34 +237,85 @@ class RingBridge:
         if message.about and message.ids:
             raise RemoteProtocolError("a ring does not support advertisements; switch them off at the broker")
         self._heard = message.number
-        waiting: set[int] = set()
-        self._frames.append((message.number, message.about, waiting))
+        self._storing.update(message.ids)
+        self._frames.append((message.number, message.about, set(self._storing)))  # those of earlier sessions, too
         effects: list[BridgeEffect] = []
         for wire, body in zip(message.ids, message.items, strict=True):
             self._items[wire] = item_hash(body)
             self._highest = max(self._highest, wire)
-            waiting.add(wire)
             wanted = self._decode(body)
-            effects += self.ring(self.node.subscribe(wire, self._topics.of_filter(wanted), wanted, now))
+            effects += self.ring(self.node.subscribe(wire, self._topics.of_filter(wanted), wanted, now), now)
         for wire in message.drop:
             del self._items[wire]
-            effects += self.ring(self.node.unsubscribe(wire, now))
+            self._placed(wire)
+            effects += self.ring(self.node.unsubscribe(wire, now), now)
         return effects
+
+    def _placed(self, wire: int) -> None:
+        """The ring has a subscription, or need not have it any more."""
+        self._storing.discard(wire)
+        for _, _, waiting in self._frames:
+            waiting.discard(wire)
 
     # -- events of the broker --------------------------------------------------------------------------
 
     def _publish(self, event: LinkEvent, now: int) -> list[BridgeEffect]:
-        head = _head(event.head)
-        body = _encode(_Body(event.session, event.epoch, event.sequence, bytes(event.head), event.payload))
         self._flying[event.offset] = False
-        self.published += 1
+        while self._round and self._round[0] < event.offset:
+            self.owed.give_up(self._round.popleft())  # the log does not have it any more: it has expired
+        if self._round and self._round[0] == event.offset:
+            self._round.popleft()
         event_id = EventId(self._source, event.offset)
-        topics = self._topics.of_event(head.attributes)
-        return self.ring(self.node.publish(topics, head.attributes, now, event_id, body)[1])
+        attributes, body = _head(event.head).attributes, body_of(event)
+        if event.offset <= self._settled:
+            return self._offer(Publication(event_id, "", attributes, body=body), now)
+        self.published += 1
+        topics = self._topics.of_event(attributes)
+        return self.ring(self.node.publish(topics, attributes, now, event_id, body)[1], now)
+
+    def _offer(self, event: Publication, now: int) -> list[BridgeEffect]:
+        """Offer an event to the nodes that it is owed to, unless they have been silent in this session."""
+        offset = event.id.number
+        asked = {home for home in self.owed.to(offset) if home not in self._silent}
+        waiting = set(asked)
+        self._flying[offset] = not waiting
+        effects: list[BridgeEffect] = []
+        for home in sorted(asked):
+
+            def answered(has_it: bool, _: int, home: Address = home) -> None:
+                waiting.discard(home)
+                if has_it:
+                    self.owed.paid(offset, home)
+                else:
+                    self._silent.add(home)
+                if not waiting and offset in self._flying:
+                    self._flying[offset] = True
+
+            effects += self.ring(self.node.offer(home, event, now, answered), now)
+        return effects
+
+    def tick(self, now: int) -> list[BridgeEffect]:
+        """Time passes: see whether nodes that are owed events answer. To be called several times a second."""
+        effects: list[BridgeEffect] = []
+        if not self.owed or not self._open or now - self._probed < _PROBE:
+            return effects
+        self._probed = now
+        self.owed.expire(now)
+        for home in self.owed.homes() if not self._round else ():
+            if home in self._probing:
+                continue
+            self._probing.add(home)
+
+            def probed(answers: bool, _: int, home: Address = home) -> None:
+                self._probing.discard(home)
+                self._back |= answers
+
+            effects += self.ring(self.node.probe(home, now, probed), now)
+        return effects
 
     # -- the ring --------------------------------------------------------------------------------------
 
-    def ring(self, effects: Sequence[RingEffect]) -> list[BridgeEffect]:
+    def ring(self, effects: Sequence[RingEffect], now: int) -> list[BridgeEffect]:
         """What the node wants done, and what it tells."""
         done: list[BridgeEffect] = []
         for effect in effects:
@@ -271,45 +326,26 @@ class RingBridge:
                     self.joined = True
                     done += self._greet()
                 case Subscribed(number):
-                    for _, _, waiting in self._frames:
-                        waiting.discard(number)
-                case Published(id) if id.source == self._source and id.number in self._flying:
+                    self._placed(number)
+                case Published(id, silent) if id.source == self._source and id.number in self._flying:
+                    if silent:
+                        self.owed.owe(id.number, silent, now)
                     self._flying[id.number] = True
-                case Delivered(_, event):
+                case Offered(event):
                     done += self._arrived(event)
                 case _:
                     pass
+        if self._back and self._open and not self._round:
+            self.closed()
+            done.append(BridgeClosed("a node is back; events that it is owed are sent again"))
         return [*done, *self._news()]
 
     def _arrived(self, event: Publication) -> list[BridgeEffect]:
         """An event for subscriptions of the broker, which finds out itself for which. Its own it has already."""
-        if event.id in self._waiting:
-            return []
-        if event.id.source == self._source or event.id in self._done:
+        told = True if event.id.source == self._source else self.incoming.arrived(event)
+        if told is True:
             return [*self.node.confirm(event.id)]  # type: ignore[list-item]
-        try:
-            body = _body(event.body)
-        except ValueError:
-            raise RemoteProtocolError("an event of the ring cannot be read") from None
-        self._offset += 1
-        sent = LinkEvent(
-            Offset(self._offset), body.session, body.epoch, body.sequence, msgspec.Raw(body.head), body.payload
-        )
-        self._incoming.append((self._offset, event.id, sent))
-        self._waiting[event.id] = None
-        self.received += 1
-        return [ToBroker([LinkEvents((sent,))])] if self._open else []
-
-    def _stored(self, got: int) -> list[BridgeEffect]:
-        effects: list[BridgeEffect] = []
-        while self._incoming and self._incoming[0][0] <= got:
-            _, event_id, _ = self._incoming.popleft()
-            del self._waiting[event_id]
-            self._done[event_id] = None
-            effects += self.node.confirm(event_id)  # type: ignore[arg-type]
-        while len(self._done) > _REMEMBERED:
-            del self._done[next(iter(self._done))]
-        return effects
+        return [ToBroker([LinkEvents((told,))])] if told and self._open else []
 
     # -- progress --------------------------------------------------------------------------------------
 
@@ -321,12 +357,20 @@ class RingBridge:
             self._completed = (subscriptions, number) if about else (number, advertisements)
         for offset in [*takewhile(self._flying.__getitem__, self._flying)]:
             del self._flying[offset]
-            self._got = offset
-        progress = self._got, self._heard, self._completed
-        if not self._open or progress == self._told:
+            self._ahead = offset
+        self._settled = max(self._settled, self._ahead)
+        owed = self.owed.first
+        got = self._ahead if owed is None else min(self._ahead, owed - 1)
+        if not self._open:
             return []
-        self._told = progress
-        return [ToBroker([LinkProgress(Offset(self._got), self._heard, self._completed)])]
+        messages: list[LinkMessage] = []
+        if (progress := (got, self._heard, self._completed)) != self._told:
+            self._told = progress
+            messages.append(LinkProgress(Offset(got), self._heard, self._completed))
+        if self._told_ahead < self._ahead != got:
+            self._told_ahead = self._ahead
+            messages.append(LinkAhead(Offset(self._ahead)))
+        return [ToBroker(messages)] if messages else []
 
     @property
     def subscriptions(self) -> int:

@@ -86,15 +86,11 @@ class ChordNode:
         self._requests: dict[Token, _Request] = {}
         self._finger = 0
         self._due = 0
-        self._joining: NodeRef | None = None  # through whom
+        self.joining = False  # it has asked to join, and is not part of the ring yet, even if it has failed once
+        self._through: NodeRef | None = None  # whom it asks to join
         self._tries = 0
 
     # -- what it knows ---------------------------------------------------------------------------------
-
-    @property
-    def joining(self) -> bool:
-        """Whether it has asked to join, and is not part of the ring yet."""
-        return self._joining is not None
 
     @property
     def successor(self) -> NodeRef:
@@ -122,20 +118,20 @@ class ChordNode:
 
     def join(self, known: Address, now: int) -> list[ChordEffect]:
         """Join the ring of a node that is known. `Joined` or `JoinFailed` follows."""
-        if self.successors or self.left or self._joining is not None:
+        if self.successors or self.left or self._through is not None:
             raise LocalProtocolError(f"{self.me.address} is part of a ring already")
-        self._joining, self._tries = NodeRef(_UNKNOWN, known), 0
+        self.joining, self._through, self._tries = True, NodeRef(_UNKNOWN, known), 0
         return self._try_to_join(now)
 
     def _try_to_join(self, now: int) -> list[ChordEffect]:
         """Look this node's place up. The owner of it may have died: once the ring has noticed, another try succeeds."""
-        assert self._joining is not None
+        assert self._through is not None
         self._tries += 1
         if self._tries > _TRIES:
-            self._joining = None
+            self._through = None
             return [JoinFailed("no node of the ring could be reached")]
         token = self._token()
-        self._lookups[token] = _Lookup(self.me.id, next=[self._joining], purpose="join")
+        self._lookups[token] = _Lookup(self.me.id, next=[self._through], purpose="join")
         return self._advance(token, now)
 
     def leave(self) -> list[ChordEffect]:
@@ -190,12 +186,14 @@ class ChordNode:
         if owner is None:
             return self._try_to_join(now)
         if owner.id == self.me.id:
-            self._joining = None
-            return [JoinFailed(f"identifier {self.me.id} is taken by {owner.address}; choose another")]
+            self._through = None
+            if owner.address == self.me.address:
+                return [JoinFailed("the ring has not yet noticed that this node was started again")]
+            return [JoinFailed(f"identifier {self.me.id} is taken by {owner.address}; give this node another address")]
         return self._ask(owner, Ask, now, purpose="join")
 
     def _welcomed(self, owner: NodeRef, successors: Sequence[NodeRef]) -> list[ChordEffect]:
-        self._joining = None
+        self.joining, self._through = False, None
         self._follow([owner, *successors])
         self._due = 0
         return [Joined(), Send(owner.address, Notify(self.me))]
@@ -213,10 +211,13 @@ class ChordNode:
     # -- messages --------------------------------------------------------------------------------------
 
     def receive(self, sender: NodeRef, messages: Sequence[ChordMessage], now: int) -> list[ChordEffect]:
-        """Messages of another node. A node that has left, or has not joined yet, answers nobody."""
+        """Messages of another node. A node that has left, or has not joined yet, answers nobody.
+
+        So a ring that takes a node that was started again for alive finds out that it is not, and lets it join.
+        """
         effects: list[ChordEffect] = []
         for message in messages:
-            if not self.left and (self._joining is None or isinstance(message, _ANSWERS)):
+            if not self.left and (not self.joining or isinstance(message, _ANSWERS)):
                 effects += self._handle(sender, message, now)
         return effects
 

@@ -22,7 +22,7 @@ from weft.ring.group_state import GroupRule, root_key
 from weft.ring.identifiers import Key
 from weft.ring.placement import Ended, Interest
 from weft.ring.rendezvous_messages import AskLoad, LoadIs, Publication, Remove, RingEffect, Store, Visit
-from weft.ring.requests import Answer, Countdown, Then
+from weft.ring.requests import Answer, Countdown, Seen, Silent, Then, VisitCountdown
 
 if TYPE_CHECKING:
     from weft.ring.rendezvous import RendezvousNode
@@ -127,7 +127,7 @@ class GroupClient:
 
     # -- events ----------------------------------------------------------------------------------------
 
-    def visit(self, event: Publication, cells: Collection[Key], now: int, then: Ended) -> list[RingEffect]:
+    def visit(self, event: Publication, cells: Collection[Key], now: int, then: Seen) -> list[RingEffect]:
         """Visit the members that store the event's keys."""
         known = self._known.get(event.topic)
         if known is not None:
@@ -135,20 +135,25 @@ class GroupClient:
         return self._fetch(event.topic, now, lambda views, now: self._visit(event, cells, views, now, then))
 
     def _visit(
-        self, event: Publication, cells: Collection[Key], views: tuple[GroupView, ...], now: int, then: Ended
+        self, event: Publication, cells: Collection[Key], views: tuple[GroupView, ...], now: int, then: Seen
     ) -> list[RingEffect]:
         places = {view.place(cell).member for view in views[:1] for cell in cells}
 
-        def checked(found: tuple[GroupView, ...], now: int) -> list[RingEffect]:
-            return then(True, now) if found[:1] == views[:1] else self._visit(event, cells, found, now, then)
+        def visited(silent: Silent, now: int) -> list[RingEffect]:
+            def checked(found: tuple[GroupView, ...], now: int) -> list[RingEffect]:
+                if found[:1] == views[:1]:
+                    return then(silent, now)
+                return self._visit(event, cells, found, now, lambda more, now: then(silent | more, now))
 
-        done = Countdown(len(places), lambda _, now: self._fetch(event.topic, now, checked))
+            return self._fetch(event.topic, now, checked)
+
+        done = VisitCountdown(len(places), visited)
         effects: list[RingEffect] = []
         for place in sorted(places):
             effects += self._node.until_done(
                 place,
                 lambda token, place=place: Visit(token, place, event),  # type: ignore[misc]
-                done,
+                done.answered,
                 now,
             )
         return [*effects, *done.start(now)]

@@ -24,6 +24,7 @@ from weft.ring.rendezvous_messages import (
     Delivered,
     Done,
     EventId,
+    Offered,
     RingEffect,
     RingSend,
     RingSub,
@@ -137,18 +138,21 @@ class OwnSubscriptions:
     # -- deliveries ------------------------------------------------------------------------------------
 
     def deliver(self, sender: Address, message: Deliver) -> list[RingEffect]:
-        """An event for some subscriptions: those that have had it, or are gone, do not get it."""
+        """An event for some subscriptions: those that have had it, or are gone, do not get it.
+
+        An application that confirms finds out itself: the numbers may be of its life before a restart.
+        """
         event = message.event
+        if self._settings.confirmed:
+            first = event.id not in self._unconfirmed
+            self._unconfirmed.setdefault(event.id, []).append((sender, message.token))
+            return [Offered(event)] if first else []
         seen = self._seen.setdefault(event.id, set())
         new = [number for number in message.subs if number in self._subscriptions and number not in seen]
         seen.update(new)
         while len(self._seen) > _REMEMBERED:
             del self._seen[next(iter(self._seen))]
-        delivered: list[RingEffect] = [Delivered(number, event) for number in new]
-        if event.id not in self._unconfirmed and not (delivered and self._settings.confirmed):
-            return [*delivered, RingSend(sender, Done(message.token))]
-        self._unconfirmed.setdefault(event.id, []).append((sender, message.token))
-        return delivered
+        return [*(Delivered(number, event) for number in new), RingSend(sender, Done(message.token))]
 
     def confirm(self, id: EventId) -> list[RingEffect]:
         """The application has stored an event: answer whoever delivered it."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from weft.algebra.profile import Meeting
 from weft.ring.identifiers import Key
 from weft.ring.rendezvous_messages import AskLoad, Publication, Record, Remove, RingEffect, RingSub, Slot, Store, Visit
-from weft.ring.requests import Countdown, Then
+from weft.ring.requests import Countdown, Seen, Then, VisitCountdown
 
 if TYPE_CHECKING:
     from weft.ring.rendezvous import RendezvousNode
@@ -56,7 +56,7 @@ class Placement(Protocol):
     def remove(self, interest: Interest, now: int, then: Ended) -> list[RingEffect]:
         """Remove a subscription."""
 
-    def visit(self, event: Publication, cells: Collection[Key], now: int, then: Ended) -> list[RingEffect]:
+    def visit(self, event: Publication, cells: Collection[Key], now: int, then: Seen) -> list[RingEffect]:
         """Have an event matched and delivered wherever somebody may want it."""
 
     def ask_loads(self, now: int, then: Then) -> list[RingEffect]:
@@ -110,15 +110,15 @@ class DirectPlacement:
             )
         return [*effects, *done.start(now)]
 
-    def visit(self, event: Publication, cells: Collection[Key], now: int, then: Ended) -> list[RingEffect]:
+    def visit(self, event: Publication, cells: Collection[Key], now: int, then: Seen) -> list[RingEffect]:
         """Visit each key."""
-        done = Countdown(len(cells), then)
+        done = VisitCountdown(len(cells), then)
         effects: list[RingEffect] = []
         for key in sorted(cells):
             effects += self._node.until_done(
                 key,
                 lambda token, key=key: Visit(token, key, event),  # type: ignore[misc]
-                done,
+                done.answered,
                 now,
             )
         return [*effects, *done.start(now)]

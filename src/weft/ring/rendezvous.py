@@ -89,10 +89,12 @@ from weft.ring.rendezvous_messages import (
     RingSend,
     Store,
     Visit,
+    Visited,
 )
-from weft.ring.requests import Answer, Countdown, Requests, Then
+from weft.ring.requests import Answer, Requests, Silent, Then, VisitCountdown
 from weft.ring.stored_records import StoredRecords
 from weft.ring.topics import TopicTree
+from weft.ring.visits import Visits
 
 _LATER = PERIOD  # until a request that was refused is repeated
 
@@ -104,8 +106,9 @@ class RingSettings:
     mapping: KeyMapping
     replicas: int = 1  # nodes that have a record: the owner and its next successors
     sharing: SharingRule = field(default_factory=SharingRule)
-    reissue: int | None = None  # microseconds after which a subscription is stored again; it is dropped after three
-    confirmed: bool = False  # a delivery is answered only when the application has called `confirm`
+    reissue: int | None = None  # microseconds after which a subscription is stored again
+    keep: int | None = None  # after which it is dropped if it has not been stored again; None is three times `reissue`
+    confirmed: bool = False  # events are `Offered`, and answered when the application has called `confirm`
     index: Callable[[], MatchIndex] = TreeIndex
     predicates: Predicates = NO_PREDICATES
     groups: GroupRule | None = None  # the nodes that subscribe to a topic store it among themselves
@@ -119,6 +122,8 @@ class RingSettings:
     def __post_init__(self) -> None:
         if self.replicas < 1:
             raise RingError(f"a record needs at least one node, not {self.replicas} replicas")
+        if self.keep is not None and self.keep < 2 * (self.reissue or 0):
+            raise RingError("a subscription must be kept for two periods of its re-issue or more")
 
 
 class RendezvousNode:
@@ -133,6 +138,7 @@ class RendezvousNode:
         self.settings = settings
         self._requests = Requests()
         self.stored = StoredRecords(self, settings)
+        self._visits = Visits(self, settings)
         self.keys = KeysInHand(self, settings)
         self.hosts = GroupHosts(self)
         self.roots = GroupRoots(self, settings.group_rule, rng)
@@ -199,12 +205,12 @@ class RendezvousNode:
         event_id = id or EventId(self.me.address, self._published)
         topics = self._leaves(topic)
 
-        def published(_: bool, __: int) -> list[RingEffect]:
+        def published(silent: Silent, _: int) -> list[RingEffect]:
             self.end()
-            return [Published(event_id)]
+            return [Published(event_id, tuple(sorted(silent)))]
 
         self.begin()
-        done = Countdown(len(topics), published)
+        done = VisitCountdown(len(topics), published)
         effects: list[RingEffect] = []
         for each in topics:
             if isinstance(event, Profile):
@@ -215,6 +221,24 @@ class RendezvousNode:
                 made = Publication(event_id, each, dict(attributes_of(event)), body=body)
             effects += self.placement.visit(made, keys, now, done)
         return event_id, [*effects, *done.start(now)]
+
+    def offer(self, home: Address, event: Publication, now: int, then: Callable[[bool, int], None]) -> list[RingEffect]:
+        """Offer an event to a node that was silent when it was published; `then` is told whether the node has it."""
+
+        def offered(silent: Silent, now: int) -> list[RingEffect]:
+            then(not silent, now)
+            return []
+
+        return self._visits.offer(home, lambda token: Deliver(token, event), now, offered)
+
+    def probe(self, home: Address, now: int, then: Callable[[bool, int], None]) -> list[RingEffect]:
+        """Find out whether a node answers."""
+
+        def answered(answer: Answer, now: int) -> list[RingEffect]:
+            then(answer is not False, now)
+            return []
+
+        return self.ask(home, AskLoad, now, answered)
 
     def reshape(
         self, topic: str, now: int, *, depth: int | None = None, rotation: int | None = None
@@ -239,7 +263,8 @@ class RendezvousNode:
     def leave(self, now: int) -> list[RingEffect]:
         """Finish what was begun, hand the data over and leave; `LeftRing` follows.
 
-        Subscriptions of this node should be removed before: nobody can deliver to them afterwards.
+        Its subscriptions stay until they expire: events for them are offered again when it is back. Remove those that
+        are not wanted any more before.
         """
         if self._unfinished:
             self.later(now, self.leave)
@@ -256,6 +281,7 @@ class RendezvousNode:
     def receive(self, sender: NodeRef, messages: Sequence[RingMessage], now: int) -> list[RingEffect]:
         """Messages of another node."""
         effects: list[RingEffect] = []
+        self._visits.heard(sender.address)
         for message in messages:
             if self.chord.left:
                 break
@@ -311,9 +337,11 @@ class RendezvousNode:
 
     # -- requests to others ----------------------------------------------------------------------------
 
-    def ask(self, to: Address, message: Callable[[Token], Request], now: int, then: Then) -> list[RingEffect]:
+    def ask(
+        self, to: Address, message: Callable[[Token], Request], now: int, then: Then, patience: int = ANSWER
+    ) -> list[RingEffect]:
         """Send a request to a node that is known, and wait for its answer."""
-        return self._requests.ask(to, message, now + ANSWER, then)
+        return self._requests.ask(to, message, now + patience, then)
 
     def later(self, now: int, work: Callable[[int], list[RingEffect]]) -> None:
         """Do something in a while."""
@@ -356,6 +384,9 @@ class RendezvousNode:
         def answer(ok: Answer, _: int) -> list[RingEffect]:
             return [RingSend(sender.address, Done(message.token, ok is not False))]
 
+        def visited(silent: Silent, _: int) -> list[RingEffect]:
+            return [RingSend(sender.address, Visited(message.token, tuple(sorted(silent))))]
+
         match message:
             case Deliver():
                 return self.own.deliver(sender.address, message)
@@ -365,7 +396,7 @@ class RendezvousNode:
                 return self.stored.remove(slot, now, answer, version)
             case Visit(_, key, event) if self.keys.serves(key):
                 self.visited += 1
-                return self.stored.visit(key, event, now, answer)
+                return self._visits.visit(key, event, now, visited)
             case AskTopics(token):
                 return [RingSend(sender.address, TopicsAre(token, self.topics))]
             case Register() | Renew() | Deregister() | Reshape() | FetchViews() | Probe() | Entrust() if (
@@ -403,7 +434,8 @@ class RendezvousNode:
             case AskLoad(token):
                 return [RingSend(sender.address, LoadIs(token, self.me, self.stored.known_load(now)))]
             case Examine():
-                return self.stored.examine_for(sender, message, now, answer)
+                examined = self._visits.examine_for(sender, message, now, visited)
+                return answer(False, now) if examined is None else examined
         raise AssertionError(message)
 
     # -- what is under keys ----------------------------------------------------------------------------

@@ -83,17 +83,27 @@ class Remove(RequestMessage, frozen=True, tag=22):
 
 
 class Visit(RequestMessage, frozen=True, tag=23):
-    """Deliver an event to whoever wants it of those stored under a key. Only the owner of the key does."""
+    """Deliver an event to whoever wants it of those stored under a key. Only the owner of the key does.
+
+    `Visited` answers.
+    """
 
     key: Key
     event: Publication
 
 
+class Visited(msgspec.Struct, frozen=True, array_like=True, tag=36):
+    """The answer to `Visit` and `Examine`: whoever wants the event has it, but for nodes that do not answer."""
+
+    token: Token
+    silent: tuple[Address, ...] = ()
+
+
 class Deliver(RequestMessage, frozen=True, tag=24):
-    """An event for some subscriptions of the node."""
+    """An event for some subscriptions of the node; for none in particular if it was silent when it was delivered."""
 
     event: Publication
-    subs: tuple[int, ...]
+    subs: tuple[int, ...] = ()
 
 
 class Handover(RequestMessage, frozen=True, tag=25):
@@ -151,7 +161,7 @@ class ReleaseAll(RequestMessage, frozen=True, tag=33):
 
 
 class Examine(RequestMessage, frozen=True, tag=31):
-    """Deliver an event to whoever wants it of those held for the sender under a key."""
+    """Deliver an event to whoever wants it of those held for the sender under a key. `Visited` answers."""
 
     epoch: int
     key: Key
@@ -181,7 +191,7 @@ DataRequest = (
     Store | Remove | Visit | Deliver | Handover | Copy | Recall | Hold | Release | ReleaseAll | Examine | AskLoad
 )
 Request = DataRequest | GroupRequest
-RingAnswer = Recalled | LoadIs | GroupAnswer
+RingAnswer = Visited | Recalled | LoadIs | GroupAnswer
 RingMessage = ChordMessage | Request | RingAnswer | Done
 
 
@@ -205,15 +215,25 @@ class Unsubscribed(msgspec.Struct, frozen=True):
 
 
 class Published(msgspec.Struct, frozen=True):
-    """An event has visited all of its keys, and whoever wants it has it."""
+    """An event has visited all of its keys, and whoever wants it has it, but for nodes that do not answer.
+
+    Offer it to these again with `RendezvousNode.offer`.
+    """
 
     id: EventId
+    silent: tuple[Address, ...] = ()
 
 
 class Delivered(msgspec.Struct, frozen=True):
     """An event for one of this node's subscriptions; each event comes once."""
 
     number: int
+    event: Publication
+
+
+class Offered(msgspec.Struct, frozen=True):
+    """An event that subscriptions of this node may want, for an application that confirms: it may come repeatedly."""
+
     event: Publication
 
 
@@ -238,5 +258,14 @@ class Reshaped(msgspec.Struct, frozen=True):
 
 
 RingEffect = (
-    RingSend | Subscribed | Unsubscribed | Published | Delivered | JoinedRing | JoiningFailed | LeftRing | Reshaped
+    RingSend
+    | Subscribed
+    | Unsubscribed
+    | Published
+    | Delivered
+    | Offered
+    | JoinedRing
+    | JoiningFailed
+    | LeftRing
+    | Reshaped
 )

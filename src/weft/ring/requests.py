@@ -6,10 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from weft.ring.messages import Address, Token
-from weft.ring.rendezvous_messages import Request, RingAnswer, RingEffect, RingSend
+from weft.ring.rendezvous_messages import Request, RingAnswer, RingEffect, RingSend, Visited
 
 Answer = RingAnswer | bool  # what was asked for, or whether it was done
 Then = Callable[[Answer, int], list[RingEffect]]  # what follows an answer, at a time
+Silent = frozenset[Address]  # nodes that want an event and do not answer
+Seen = Callable[[Silent, int], list[RingEffect]]  # what follows a visit
 
 
 @dataclass(slots=True)
@@ -65,3 +67,26 @@ class Countdown:
         self._ok &= answer is not False
         self._left -= 1
         return self._then(self._ok, now) if self._left == 0 else []
+
+
+class VisitCountdown:
+    """Calls a function when so many visits have ended, with all nodes that were silent."""
+
+    def __init__(self, count: int, then: Seen) -> None:
+        self._left = count
+        self._silent: set[Address] = set()
+        self._then = then
+
+    def start(self, now: int) -> list[RingEffect]:
+        """To be called once all visits have begun: there may have been none."""
+        return self._then(frozenset(), now) if self._left == 0 else []
+
+    def __call__(self, silent: Silent, now: int) -> list[RingEffect]:
+        """One more visit has ended."""
+        self._silent |= silent
+        self._left -= 1
+        return self._then(frozenset(self._silent), now) if self._left == 0 else []
+
+    def answered(self, answer: Answer, now: int) -> list[RingEffect]:
+        """The node that was visited has answered."""
+        return self(frozenset(answer.silent if isinstance(answer, Visited) else ()), now)

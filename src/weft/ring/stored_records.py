@@ -1,11 +1,8 @@
-"""What a node stores and examines, for itself and for others. Law: an answer to a store or a visit is given only when
-copies are made, or all deliveries are acknowledged.
-"""
+"""What a node stores, for itself and for others. Law: a store is answered only when copies are made."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from weft.ring.chord import PERIOD
@@ -16,11 +13,8 @@ from weft.ring.record_store import RecordStore
 from weft.ring.rendezvous_messages import (
     ANY_VERSION,
     Copy,
-    Deliver,
-    Examine,
     Hold,
     LoadIs,
-    Publication,
     Record,
     Release,
     ReleaseAll,
@@ -31,8 +25,6 @@ from weft.ring.requests import Answer, Countdown, Then
 
 if TYPE_CHECKING:
     from weft.ring.rendezvous import RendezvousNode, RingSettings
-
-_TRIES = 3  # of a delivery, before the subscriber is taken for dead
 
 
 class StoredRecords:
@@ -116,71 +108,12 @@ class StoredRecords:
     def expire(self, now: int) -> list[RingEffect]:
         """Forget what has not been stored again for long: its subscriber is gone, or its keys are elsewhere."""
         assert self._settings.reissue is not None
-        oldest = now - 3 * self._settings.reissue
+        oldest = now - (self._settings.keep or 3 * self._settings.reissue)
         for slot in [slot for slot, time in self._renewed.items() if time < oldest]:
             del self._renewed[slot]
             self.records.discard(slot)
             self.shared.away.pop(slot, None)
         return []
-
-    # -- visits ----------------------------------------------------------------------------------------
-
-    def visit(self, key: Key, event: Publication, now: int, answer: Then) -> list[RingEffect]:
-        """Deliver an event to all who want it of those under a key."""
-        shared = self.shared
-        if self._settings.sharing.sharing is Sharing.REPLICATION and shared.holders:
-            holder = shared.next_turn()
-            return (
-                self._examine(self.records, key, event, now, answer)
-                if holder is None
-                else self._redirect(holder, key, event, now, answer)
-            )
-        holders = list(dict.fromkeys(held for slot, held in shared.away.items() if slot.key == key))
-        done = Countdown(len(holders) + 1, lambda _, now: answer(True, now))
-        effects: list[RingEffect] = []
-        for holder in holders:
-            effects += self._redirect(holder, key, event, now, done)
-        return effects + self._examine(self.records, key, event, now, done, shared.away if shared.away else ())
-
-    def _redirect(self, holder: NodeRef, key: Key, event: Publication, now: int, then: Then) -> list[RingEffect]:
-        """Have a holder examine an event; if it does not answer, examine everything here."""
-
-        def examined(answer: Answer, now: int) -> list[RingEffect]:
-            if answer is not False:
-                return then(True, now)
-            self.shared.lost(holder)
-            return self._examine(self.records, key, event, now, then)
-
-        epoch = self.shared.epoch
-        return self._node.ask(holder.address, lambda token: Examine(token, epoch, key, event), now, examined)
-
-    def _examine(  # noqa: PLR0913, PLR0917 - which records, which event, and what follows
-        self,
-        records: RecordStore,
-        key: Key,
-        event: Publication,
-        now: int,
-        then: Then,
-        without: Collection[Slot] = (),
-    ) -> list[RingEffect]:
-        by_home: dict[Address, list[int]] = defaultdict(list)
-        for record in records.match(key, event, without):
-            by_home[record.sub.home].append(record.sub.number)
-        done = Countdown(len(by_home), lambda _, now: then(True, now))
-        effects: list[RingEffect] = []
-        for home, numbers in by_home.items():
-            effects += self._deliver(home, event, tuple(sorted(numbers)), now, done, _TRIES)
-        return [*effects, *done.start(now)]
-
-    def _deliver(  # noqa: PLR0913, PLR0917 - to whom, what, and what follows
-        self, home: Address, event: Publication, subs: tuple[int, ...], now: int, then: Then, tries: int
-    ) -> list[RingEffect]:
-        def acknowledged(answer: Answer, now: int) -> list[RingEffect]:
-            if answer is False and tries > 1:
-                return self._deliver(home, event, subs, now, then, tries - 1)
-            return then(True, now)
-
-        return self._node.ask(home, lambda token: Deliver(token, event, subs), now, acknowledged)
 
     # -- sharing the load ------------------------------------------------------------------------------
 
@@ -304,9 +237,7 @@ class StoredRecords:
         if sender.address in self.held and self.held[sender.address][0] <= epoch:
             del self.held[sender.address]
 
-    def examine_for(self, sender: NodeRef, message: Examine, now: int, answer: Then) -> list[RingEffect]:
-        """Examine what is held for another node. One that does not hold it says so."""
-        epoch, store = self.held.get(sender.address, (-1, None))
-        if store is None or epoch != message.epoch:
-            return answer(False, now)
-        return self._examine(store, message.key, message.event, now, answer)
+    def held_for(self, owner: NodeRef, epoch: int) -> RecordStore | None:
+        """What is held for another node since its keys changed for the `epoch`-th time."""
+        known, store = self.held.get(owner.address, (-1, None))
+        return store if known == epoch else None

@@ -10,12 +10,31 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from weft.index import TreeIndex
 
 LIVE = 300  # subscriptions that come and go, beside those that nobody changes
+
+
+class Wish(NamedTuple):
+    """What a changing subscription asks for: a bound and an ending, or once replaced a bound and a word."""
+
+    bound: int
+    tail: str
+    replaced: bool = False
+
+    def text(self) -> str:
+        if self.replaced:
+            return f"s IN ('a', 'b{self.tail}') AND x < {self.bound}"
+        return f"x > {self.bound} AND s LIKE '%{self.tail}'"
+
+    def wants(self, x: int, s: str) -> bool:
+        if self.replaced:
+            return s in ("a", f"b{self.tail}") and x < self.bound
+        return x > self.bound and s.endswith(self.tail)
 
 
 class Churn:
@@ -27,8 +46,11 @@ class Churn:
         self.index.add_texts(range(fixed), [f"x >= {n % 100} AND s != 'q{n % 7}'" for n in range(fixed)])
         self.changes = 0
         self.matches = [0, 0]
+        self.live_found = 0
         self.wrong: list[object] = []
         self.live: list[int] = []
+        self.wishes: dict[int, Wish | None] = {}  # of the live ones; None of one that is being changed
+        self.newest = fixed - 1  # the last subscription that was added
         self._stop = threading.Event()
 
     def run(self, more: Callable[[int], bool]) -> None:
@@ -49,29 +71,48 @@ class Churn:
         rng = np.random.default_rng(9)
         turn = 0
         while more(turn) and not self.wrong:
-            sub = self.fixed + turn
-            self.index.add(sub, f"x > {rng.integers(100)} AND s LIKE '%{turn % 10}'")
+            sub, wish = self.fixed + turn, Wish(int(rng.integers(100)), str(turn % 10))
+            self.index.add(sub, wish.text())
+            self.wishes[sub] = wish
+            self.newest = sub
             self.live.append(sub)
             self.changes += 1
             if len(self.live) > LIVE:
-                self.index.discard(self.live.pop(int(rng.integers(len(self.live)))))
+                gone = self.live.pop(int(rng.integers(len(self.live))))
+                self.wishes[gone] = None
+                self.index.discard(gone)
+                del self.wishes[gone]
                 self.changes += 1
             if turn % 50 == 0:
-                self.index.replace(self.live[0], f"s IN ('a', 'b{turn}') AND x < {rng.integers(100)}")
+                other = Wish(int(rng.integers(100)), str(turn), replaced=True)
+                self.wishes[self.live[0]] = None
+                self.index.replace(self.live[0], other.text())
+                self.wishes[self.live[0]] = other
                 self.changes += 1
             turn += 1
 
     def _look(self, seed: int) -> None:
         rng = np.random.default_rng(seed)
         wanted = [[n for n in range(self.fixed) if n % 100 <= x] for x in range(100)]
-        while not self._stop.is_set():
-            x = int(rng.integers(0, 100))
-            found = self.index.match({"x": x, "s": "a"}).tolist()
-            fixed = sorted(sub for sub in found if sub < self.fixed)
-            if len(found) != len(set(found)) or fixed != wanted[x]:
-                self.wrong.append((x, len(found)))
-                return
-            self.matches[seed] += 1
+        try:
+            while not self._stop.is_set() and not self.wrong:
+                x, s = int(rng.integers(0, 100)), f"a{rng.integers(0, 10)}" if rng.random() < 0.8 else "a"
+                newest, before = self.newest, dict(self.wishes)
+                found = self.index.match({"x": x, "s": s}).tolist()
+                after = dict(self.wishes)
+                fixed = sorted(sub for sub in found if sub < self.fixed)
+                if len(found) != len(set(found)) or fixed != wanted[x]:
+                    self.wrong.append((x, s, len(found)))
+                live = {sub for sub in found if sub >= self.fixed}
+                steady = {sub: wish for sub, wish in before.items() if wish and after.get(sub) is wish}
+                if live & steady.keys() != {sub for sub, wish in steady.items() if wish.wants(x, s)}:
+                    self.wrong.append((x, s, sorted(live)))
+                if any(sub <= newest and sub not in before for sub in live):
+                    self.wrong.append(("discarded before", x, s, sorted(live)))
+                self.live_found += len(live)
+                self.matches[seed] += 1
+        except Exception as error:  # a thread that ends unnoticed would look like one that finds no fault
+            self.wrong.append(error)
 
 
 def resident() -> float:
@@ -90,12 +131,12 @@ def main(seconds: float) -> None:
         now = time.monotonic()
         if now - reported >= 60:
             reported = now
-            print(f"{now - start:.0f} s: {churn.changes} changes, {sum(churn.matches)} matches, {resident():.1f} MB")
+            print(f"{now - start:.0f} s: {churn.changes} changes, {churn.matches} matches, {resident():.1f} MB")
             sys.stdout.flush()
         return now - start < seconds
 
     churn.run(more)
-    print(f"end: {churn.changes} changes, {sum(churn.matches)} matches, {resident():.1f} MB, wrong: {churn.wrong}")
+    print(f"end: {churn.changes} changes, {churn.matches} matches, {resident():.1f} MB, wrong: {churn.wrong}")
     print(churn.index.stats())
 
 

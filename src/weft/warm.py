@@ -63,6 +63,12 @@ def _index(given: Workload) -> None:
     assert len(alike.match_batch(given.table).ids)
     alike.discard_many(range(_DISCARDED))
     assert len(alike.match_batch(given.table).ids)
+    wide = WORKLOADS["W5"](_SUBSCRIPTIONS, _EVENTS, seed=1)  # its events reach many leaves: they are searched together
+    scattered = TreeIndex()
+    scattered.add_columns(np.arange(len(wide)), wide.bounds)
+    for each in (scattered, _reopened(scattered)):
+        assert len(each.match_batch(wide.table).ids)
+        each.count_batch(wide.table)
     for index in (TreeIndex(), CountingIndex()):
         index.add_texts(np.arange(len(texts)), texts)
         index.match(events[0])
@@ -74,9 +80,14 @@ def _index(given: Workload) -> None:
         index.match_batch(given.table)
         if isinstance(index, TreeIndex):
             index.match_batch(given.table, by=np.arange(len(texts)))
-            with tempfile.TemporaryDirectory() as place:
-                index.snapshot(Path(place, "index"))
-                TreeIndex.open(Path(place, "index")).match_batch(given.table)
+            _reopened(index).match_batch(given.table)
+
+
+def _reopened(index: TreeIndex) -> TreeIndex:
+    """The index of a snapshot; its arrays are of another type, because they cannot be written to."""
+    with tempfile.TemporaryDirectory() as place:
+        index.snapshot(Path(place, "index"))
+        return TreeIndex.open(Path(place, "index"))
 
 
 def _twice(column: Any) -> Any:

@@ -31,6 +31,7 @@ ABSENT, FALSE, TRUE, FIRST_NUMBER = 0, 1, 2, FIRST
 
 Codes = NDArray[np.int32]
 
+_BUCKETS, _MOST_BUCKETS = 2, 17  # bits: four buckets for each cut, so that most have none; but so many at most
 _LISTED = 4096  # numbers that are kept as Python's too: a search among these takes half the time
 
 
@@ -77,7 +78,7 @@ class CodeDimension:
         self.near: tuple[float, float, float, Any] | None = None  # first, last, buckets per unit, and the table
         self.points: tuple[Any, Codes] | None = None
         if not self.inexact and len(self.numbers) > 1:
-            buckets = 1 << min(17, len(self.numbers).bit_length())
+            buckets = 1 << min(_MOST_BUCKETS, len(self.numbers).bit_length() + _BUCKETS)
             spread = float(self.numbers[-1]) - float(self.numbers[0])
             if math.isfinite(spread) and spread > buckets * sys.float_info.min:
                 self.table = lookup(self.numbers, buckets)

@@ -100,7 +100,8 @@ class EventColumns:
                 codes[:, dim] = np.where(column.values, TRUE, FALSE)
             case Type.TIMESTAMP:
                 codes[:, dim] = dimension.codes_of_moments(column.values.astype(np.int64))
-        codes[column.absent, dim] = ABSENT
+        if column.absent.any():
+            codes[column.absent, dim] = ABSENT
 
     def values(self, name: str) -> list[Value | None]:
         """A column's values; None where there is none."""

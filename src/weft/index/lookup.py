@@ -31,7 +31,7 @@ from weft.model.schema import Schema
 from weft.model.value import Value
 
 _MOST_CODES = 4_000_000  # of one search; larger batches are cut
-_MANY_LEAVES, _MANY_MATCHES = 4, 32  # events that reach many leaves, or match little, are searched all together
+_MANY_LEAVES = 4  # events that reach more on average are searched all together
 
 
 class Lookup:
@@ -163,11 +163,8 @@ class Lookup:
         """Whether batches are best searched all together; decided by the first events that a segment sees."""
         known = self._together.get(segment)
         if known is None and len(codes):
-            sample, tree = codes[:64], segment.tree
-            counts, offsets = np.zeros(len(sample), np.int64), np.zeros(len(sample) + 1, np.int64)
-            search.event_by_event(tree, sample, np.empty(4096, np.int32), offsets, counts, search.COUNT)
-            leaves = search.reach(tree, sample) / len(sample)
-            known = self._together[segment] = leaves > _MANY_LEAVES or counts.mean() < _MANY_MATCHES
+            sample = codes[:64]
+            known = self._together[segment] = search.reach(segment.tree, sample) > _MANY_LEAVES * len(sample)
         return bool(known) and len(codes) > 2
 
     def _count(self, version: Version, events: EventColumns, mode: int) -> NDArray[np.int64]:

@@ -1,5 +1,5 @@
-"""Arrays at addresses. Laws: an array here owns nothing, so that whoever has the address keeps the memory alive; the
-intrinsic and its plain twin give the same array.
+"""Arrays without owners. Laws: an array here owns nothing, so that whoever has the address or lends the array keeps the
+memory alive; each intrinsic and its plain twin give the same array.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, misc", no-check-untyped-defs
@@ -10,7 +10,7 @@ import ctypes
 
 import numpy as np
 
-from weft.kernels.jit import COMPILED, intrinsic, populate_array, types
+from weft.kernels.jit import COMPILED, cgutils, intrinsic, populate_array, types
 
 if COMPILED:
 
@@ -29,6 +29,19 @@ if COMPILED:
 
         return signature, generate
 
+    @intrinsic
+    def lent(typing, array):
+        """The array itself, to which no references are counted while its owner holds it."""
+
+        def generate(context, builder, signature, arguments):
+            given = context.make_array(array)(context, builder, arguments[0])
+            made = context.make_array(array)(context, builder)
+            shape, strides = (cgutils.unpack_tuple(builder, part) for part in (given.shape, given.strides))
+            populate_array(made, data=given.data, shape=shape, strides=strides, itemsize=given.itemsize, meminfo=None)
+            return made._getvalue()
+
+        return array(array), generate
+
 else:
 
     def array_at(address, size, kind):
@@ -37,3 +50,7 @@ else:
             return np.empty(0, kind)
         memory = (ctypes.c_char * int(size * np.dtype(kind).itemsize)).from_address(int(address))
         return np.frombuffer(memory, kind)
+
+    def lent(array):
+        """The array itself."""
+        return array

@@ -14,6 +14,7 @@ from weft.kernels.simd import prefetch
 
 FIRST = 3  # the smaller codes are not numbers: absent, FALSE, TRUE
 _AHEAD = 8  # values
+_NEAR = 1 << 13  # buckets; the tables of fewer are in the cache anyway
 
 
 @inner
@@ -81,8 +82,9 @@ def place_of(values, sides, table, first, last, scale, value):
 def encode_floats(values, sides, table, column, codes, dim):
     """Write the code of each value of `column` (float64[n]) to codes[:, dim]."""
     first, last, scale = ends(values, table)
+    far = column.size - 2 * _AHEAD if table.size > _NEAR else 0
     for row in range(column.size):
-        if row + 2 * _AHEAD < column.size:  # a bucket's entry, and then its values, are scattered in memory
+        if row < far:  # a bucket's entry, and then its values, are scattered in memory
             value = column[row + 2 * _AHEAD]
             if first <= value <= last:
                 prefetch(table, min(np.int64((value - first) * scale), table.size - 2))

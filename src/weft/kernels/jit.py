@@ -60,6 +60,7 @@ __all__ = [
     "KERNELS",
     "cgutils",
     "compiled_here",
+    "inlined",
     "inner",
     "intrinsic",
     "ir",
@@ -97,6 +98,16 @@ def inner(kernel: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a kernel that only kernels call, without the wrappers that calls from Python need."""
     without: Any = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
     compiled: Callable[..., Any] = numba.njit(cache=True, nogil=True, error_model="numpy", **without)(kernel)
+    KERNELS.append(compiled)
+    return compiled
+
+
+def inlined(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a kernel into each kernel that calls it. This is for hot loops: a call counts references to every array
+    that it passes, by atomic operations, which take longer than the search of a leaf.
+    """
+    options: Any = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "forceinline": True}
+    compiled: Callable[..., Any] = numba.njit(cache=True, nogil=True, error_model="numpy", **options)(kernel)
     KERNELS.append(compiled)
     return compiled
 

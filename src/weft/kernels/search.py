@@ -4,32 +4,50 @@ are in its ranges.
 `codes` (int32[events, d]) has one row per event. Results are in CSR form: `offsets` (int64[events+1]) into the found
 ids. `event_by_event` is best when an event reaches few leaves. `all_together` is best when it reaches many: it sends
 the whole batch down the tree and so reads each leaf once.
+
+The loops lend arrays to each other (see `addresses.lent`), and grow them only where they own them.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from weft.kernels.jit import inner, jit
+from weft.kernels.addresses import lent
+from weft.kernels.jit import inlined, jit
 from weft.kernels.leaves import BYTES, NARROW, SPECIAL, grown
-from weft.kernels.partition import NODE
+from weft.kernels.partition import NODE, PartitionTree
 from weft.kernels.simd import byte_mask, compress, lowest, narrow_mask, ones, prefetch, wide_mask
 
 FIND, COUNT, ANY = 0, 1, 2
+_TOGETHER = 16  # events; while one of them is searched for, the leaves of the others are fetched
 
 
-@inner
+@inlined
+def _lent_tree(tree):
+    """The tree with arrays that are lent."""
+    return PartitionTree(
+        lent(tree.nodes), lent(tree.children), lent(tree.columns), lent(tree.data), lent(tree.ids), lent(tree.live)
+    )
+
+
+@inlined
+def most_in(tree, leaf):
+    """At most so many rows of a leaf match; `scan_leaf` needs room for them."""
+    return 32 * np.int64(tree.nodes[leaf * NODE + 2])
+
+
+@inlined
 def scan_leaf(tree, codes, event, leaf, found, out, mode):
-    """Append a leaf's matches to `out` from `found` on; returns `out`, the new end, and how many were only counted."""
-    nodes, columns, data, ids = tree.nodes, tree.columns, tree.data, tree.ids
+    """Append a leaf's matches to `out`, which has room for them, from `found` on; returns the new end, and how many
+    were only counted.
+    """
+    nodes, columns, data, ids, live = tree.nodes, tree.columns, tree.data, tree.ids, tree.live
     place = leaf * NODE
     block, blocks = np.int64(nodes[place + 1]), np.int64(nodes[place + 2])
     column, base = np.int64(nodes[place + 3]), 32 * np.int64(nodes[place + 4])
     counted = 0
-    if found + 32 * blocks > out.size and mode == FIND:
-        out = grown(out, found + 32 * blocks)
     for b in range(block, block + blocks):
-        mask = tree.live[b]
+        mask = live[b]
         header = np.int64(columns[column])
         special = header >= SPECIAL
         if special:
@@ -67,8 +85,6 @@ def scan_leaf(tree, codes, event, leaf, found, out, mode):
                 compress(ids, 32 * b + 16, out, found, np.uint16(mask >> np.uint32(16)))
                 found += ones(mask >> np.uint32(16))
         elif special:
-            if found + 32 > out.size:
-                out = grown(out, found + 32)
             while mask != 0:
                 row = ids[32 * b + lowest(mask)]
                 mask &= mask - np.uint32(1)
@@ -81,14 +97,16 @@ def scan_leaf(tree, codes, event, leaf, found, out, mode):
             counted += ones(mask)
         if mode == ANY and counted > 0:
             break
-    return out, found, counted
+    return found, counted
 
 
-@inner
-def walk(tree, codes, event, stack, leaves):
-    """The leaves that an event reaches: `stack` and `leaves` (int64), possibly reallocated, and how many there are."""
-    nodes = tree.nodes
-    depth, reached = 1, 0
+@inlined
+def walk(tree, codes, event, stack, leaves, reached):
+    """Append the leaves that an event reaches to `leaves` (int64) from `reached` on, and prefetch them; returns the new
+    end, or -1 if `leaves` or `stack` (int64) is too small.
+    """
+    nodes, children = tree.nodes, tree.children
+    depth = 1
     stack[0] = 0
     while depth > 0:
         depth -= 1
@@ -97,54 +115,82 @@ def walk(tree, codes, event, stack, leaves):
         dim = nodes[place]
         if dim >= 0:
             if depth + 2 > stack.size:
-                stack = grown(stack, depth + 2)
+                return np.int64(-1)
             wide = np.int64(nodes[place + 2])
             if wide >= 0:
                 stack[depth] = wide
                 depth += 1
                 prefetch(nodes, wide * NODE)
             cell = np.int64(nodes[place + 3]) + (codes[event, dim] >> nodes[place + 1])
-            child = np.int64(tree.children[cell])
+            child = np.int64(children[cell])
             if child >= 0:
                 stack[depth] = child
                 depth += 1
                 prefetch(nodes, child * NODE)
         else:
             if reached == leaves.size:
-                leaves = grown(leaves, reached + 1)
+                return np.int64(-1)
             leaves[reached] = node
             reached += 1
             base = 32 * np.int64(nodes[place + 4])
             prefetch(tree.columns, np.int64(nodes[place + 3]))
+            prefetch(tree.live, np.int64(nodes[place + 1]))
             prefetch(tree.data, base)
             prefetch(tree.data, base + 32)
             prefetch(tree.data, base + 64)
             prefetch(tree.data, base + 96)
-    return stack, leaves, reached
+    return reached
 
 
 @jit
 def event_by_event(tree, codes, out, offsets, counts, mode):
-    """Search for each event on its own. Fills `offsets`, and `counts` unless the mode is FIND. Returns `out`, possibly
+    """Search for a few events at a time. Fills `offsets`, and `counts` unless the mode is FIND. Returns `out`, possibly
     reallocated, and the number of ids in it.
 
     COUNT adds rows that are not special to `counts`; ANY stops at the first. Both return special rows as found.
     """
-    stack, leaves = np.empty(64, np.int64), np.empty(64, np.int64)
-    found = np.int64(0)
+    tree = _lent_tree(tree)
+    stack, leaves, ends = np.empty(64, np.int64), np.empty(256, np.int64), np.zeros(_TOGETHER + 1, np.int64)
+    events, found = codes.shape[0], np.int64(0)
     offsets[0] = 0
-    for event in range(codes.shape[0]):
-        stack, leaves, reached = walk(tree, codes, event, stack, leaves)
-        total = 0
-        for at in range(reached):
-            out, found, counted = scan_leaf(tree, codes, event, leaves[at], found, out, mode)
-            total += counted
-            if mode == ANY and total > 0:
-                break
-        offsets[event + 1] = found
-        if mode != FIND:
-            counts[event] = total
+    for start in range(0, events, _TOGETHER):
+        few = min(_TOGETHER, events - start)
+        for one in range(few):
+            while True:
+                ends[one + 1] = walk(tree, codes, start + one, stack, leaves, ends[one])
+                if ends[one + 1] >= 0:
+                    break
+                stack, leaves = grown(stack, 2 * stack.size), grown(leaves, 2 * leaves.size)
+        for one in range(few):
+            total = 0
+            for at in range(ends[one], ends[one + 1]):
+                leaf = leaves[at]
+                needed = found + most_in(tree, leaf)
+                if needed > out.size:
+                    out = grown(out, needed)
+                found, counted = scan_leaf(tree, codes, start + one, leaf, found, out, mode)
+                total += counted
+                if mode == ANY and total > 0:
+                    break
+            offsets[start + one + 1] = found
+            if mode != FIND:
+                counts[start + one] = total
     return out, found
+
+
+@inlined
+def _scan_for_some(tree, codes, leaf, pool, begin, end, found, out, whose, ends, counts, mode):
+    """Scan a leaf for the events pool[begin:end]; `out` and `whose` have room for all. Returns the new end of `out`."""
+    for at in range(begin, end):
+        event = np.int64(pool[at])
+        before = found
+        found, counted = scan_leaf(tree, codes, event, leaf, found, out, mode)
+        if mode != FIND:
+            counts[event] += counted
+        for hit in range(before, found):
+            whose[hit] = event
+        ends[event + 1] += found - before
+    return found
 
 
 @jit
@@ -154,7 +200,8 @@ def all_together(tree, codes, out, whose, offsets, counts, mode):
 
     COUNT adds rows that are not special to `counts`, which must be zeros, and returns special rows as found.
     """
-    nodes, events = tree.nodes, codes.shape[0]
+    tree = _lent_tree(tree)
+    nodes, children, events = tree.nodes, tree.children, codes.shape[0]
     pool = np.empty(max(4 * events, 64), np.int32)
     for event in range(events):
         pool[event] = event
@@ -169,23 +216,35 @@ def all_together(tree, codes, out, whose, offsets, counts, mode):
         place = node * NODE
         dim = nodes[place]
         if dim < 0:
-            for at in range(begin, begin + size):
-                event = np.int64(pool[at])
-                before = found
-                out, found, counted = scan_leaf(tree, codes, event, node, found, out, mode)
-                if mode != FIND:
-                    counts[event] += counted
-                if out.size > whose.size:
+            most = max(np.int64(1), most_in(tree, node))
+            while size > 0:
+                here = min(size, (min(out.size, whose.size) - found) // most)
+                if here == 0:
+                    out = grown(out, found + most)
                     whose = grown(whose, out.size)
-                for hit in range(before, found):
-                    whose[hit] = event
-                ends[event + 1] += found - before
+                    continue
+                found = _scan_for_some(
+                    tree,
+                    codes,
+                    node,
+                    lent(pool),
+                    begin,
+                    begin + here,
+                    found,
+                    lent(out),
+                    lent(whose),
+                    lent(ends),
+                    lent(counts),
+                    mode,
+                )
+                begin, size = begin + here, size - here
             continue
         shift, start, n_cells = nodes[place + 1], np.int64(nodes[place + 3]), np.int64(nodes[place + 5])
         if cells.size < n_cells:
             cells, touched = np.zeros(2 * n_cells, np.int64), np.empty(2 * n_cells, np.int64)
         top = begin + size
-        pool = grown(pool, top + size)
+        if top + size > pool.size:
+            pool = grown(pool, top + size)
         met = 0
         for at in range(begin, top):
             cell = np.int64(codes[pool[at], dim] >> shift)
@@ -205,7 +264,7 @@ def all_together(tree, codes, out, whose, offsets, counts, mode):
             cell = touched[at]
             here = cells[cell]
             cells[cell] = to
-            child = np.int64(tree.children[start + cell])
+            child = np.int64(children[start + cell])
             if child >= 0:
                 stack[depth], begins[depth], sizes[depth] = child, to, here
                 depth += 1

@@ -23,8 +23,9 @@ from numpy.typing import NDArray
 from weft.kernels.addresses import array_at
 from weft.kernels.encode import ends, place_of
 from weft.kernels.jit import jit
+from weft.kernels.leaves import grown
 from weft.kernels.partition import PartitionTree
-from weft.kernels.search import FIND, scan_leaf, walk
+from weft.kernels.search import FIND, most_in, scan_leaf, walk
 
 _HEAD, _PER_DIMENSION = 3 + 2 * 9, 5
 _KINDS: tuple[Any, ...] = (
@@ -103,9 +104,16 @@ def match_one(handle, room):
     only = codes.reshape(1, codes.size)
     stack, leaves = array_at(room[8], room[9], np.int64), array_at(room[10], room[11], np.int64)
     event, mode, found = np.int64(0), np.int64(FIND), np.int64(0)  # not literals, for which kernels are compiled again
-    stack, leaves, reached = walk(tree, only, event, stack, leaves)
+    while True:
+        reached = walk(tree, only, event, stack, leaves, found)
+        if reached >= 0:
+            break
+        stack, leaves = grown(stack, 2 * stack.size), grown(leaves, 2 * leaves.size)
     for at in range(reached):
-        out, found, _ = scan_leaf(tree, only, event, leaves[at], found, out, mode)
+        needed = found + most_in(tree, leaves[at])
+        if needed > out.size:
+            out = grown(out, needed)
+        found, _ = scan_leaf(tree, only, event, leaves[at], found, out, mode)
     needed = np.int64(0)
     for at in range(found):
         slot = np.int64(out[at])

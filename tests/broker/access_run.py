@@ -21,6 +21,7 @@ import numpy as np
 from broker.harness import Broker
 from strategies import EVENTS
 from weft.broker.admission import read_head
+from weft.broker.codec import one_by_one
 from weft.broker.effects import Close, ConnectionId, Effect, Send
 from weft.broker.identity import Identity
 from weft.broker.limits import ClientLimits
@@ -102,7 +103,7 @@ class Watched(Broker):
     def take(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, Send):
-                for message in effect.messages:
+                for message in one_by_one(effect.messages):
                     if isinstance(message, Deliver):
                         self.hold(effect.connection, message.head)
                         self.open[effect.connection].setdefault(message.queue, set()).add(message.offset)

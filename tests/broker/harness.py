@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
 
+from weft.broker.codec import one_by_one
 from weft.broker.core import Core
 from weft.broker.effects import Close, ConnectionId, Effect, Now, Persist, Send, SetTimer
 from weft.broker.limits import ClientLimits
@@ -102,7 +103,7 @@ class Broker:
         for effect in effects:
             match effect:
                 case Send():
-                    self.sent += [(effect.connection, message) for message in effect.messages]
+                    self.sent += [(effect.connection, message) for message in one_by_one(effect.messages)]
                 case Persist():
                     self.persists.append(effect)
                 case SetTimer():

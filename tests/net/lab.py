@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from weft.broker.codec import broker_messages, client_messages, encode
+from weft.broker.codec import broker_messages, client_messages, encode, encode_all
 from weft.broker.core import Core
 from weft.broker.effects import Close, ConnectionId, Effect, Now, Persist, Send
 from weft.broker.limits import ClientLimits
@@ -84,7 +84,7 @@ class Lab:
             if isinstance(effect, Persist):
                 self._persists.append(effect)
             elif isinstance(effect, Send) and effect.connection in self.lines:
-                self.lines[effect.connection].back += encode(effect.messages)
+                self.lines[effect.connection].back += encode_all(effect.messages)
             elif isinstance(effect, Close) and effect.connection in self.lines:
                 self.lines[effect.connection].closing = True
         if self.commits:

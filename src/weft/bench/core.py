@@ -20,8 +20,9 @@ import numpy as np
 
 from weft.bench.log_groups import log_results
 from weft.bench.report import Result
-from weft.broker.codec import client_messages, encode
+from weft.broker.codec import client_messages, encode, encode_all, one_by_one
 from weft.broker.core import Core
+from weft.broker.delivery_run import DeliveryRun
 from weft.broker.effects import ConnectionId, Effect, Now, Persist, Send
 from weft.broker.limits import ClientLimits
 from weft.broker.link_messages import IncomingMessage
@@ -99,8 +100,12 @@ class Bench:
         for effect in effects:
             if type(effect) is Persist:
                 last += self.run(self.core.committed(effect.ticket, self.now))
-            elif type(effect) is Send and type(effect.messages[-1]) is Deliver:
-                last.append((effect.connection, effect.messages[-1]))
+            elif type(effect) is Send:
+                message = effect.messages[-1]
+                if type(message) is DeliveryRun:
+                    last.append((effect.connection, message.last))
+                elif type(message) is Deliver:
+                    last.append((effect.connection, message))
         return last
 
     def round(self, messages: Sequence[IncomingMessage]) -> None:
@@ -214,10 +219,10 @@ def _codec(size: int, bench: Bench, published: Sequence[Publish]) -> list[Result
     for effect in bench.core.receive(ConnectionId("publisher"), again, bench.now):
         if isinstance(effect, Persist):
             sends += [each for each in bench.core.committed(effect.ticket, bench.now) if isinstance(each, Send)]
-    many = sum(len(send.messages) for send in sends)
+    many = sum(len([*one_by_one(send.messages)]) for send in sends)
     start = process_time()
     for send in sends:
-        encode(send.messages)
+        encode_all(send.messages)
     written = (process_time() - start) / many
     return [
         Result(f"core/{size}/decode_us", 1e6 * decode, "us"),

@@ -17,6 +17,7 @@ from time import process_time, thread_time
 from weft.bench.core import events, subscriptions
 from weft.bench.report import Result
 from weft.broker.core import Core
+from weft.broker.delivery_run import DeliveryRun
 from weft.broker.effects import ConnectionId, Effect, Now, Persist, Send, SetTimer
 from weft.broker.limits import ClientLimits
 from weft.broker.link_messages import IncomingMessage
@@ -88,10 +89,11 @@ class LinkedBroker:
                     self._deliver(effect)
 
     def _deliver(self, effect: Send) -> None:
-        found = [message for message in effect.messages if isinstance(message, Deliver)]
-        self.delivered += len(found)
+        found = [message for message in effect.messages if isinstance(message, Deliver | DeliveryRun)]
+        self.delivered += sum(len(each) if isinstance(each, DeliveryRun) else 1 for each in found)
         if found:
-            ack = Ack(found[-1].queue, Offset(found[-1].offset + 1))
+            last = found[-1].last if isinstance(found[-1], DeliveryRun) else found[-1]
+            ack = Ack(last.queue, Offset(last.offset + 1))
             self.call(self.core.receive, effect.connection, [ack])
 
 

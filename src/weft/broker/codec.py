@@ -7,12 +7,14 @@ missing. The attributes of an event stay the bytes that the publisher wrote, fro
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
+from weft.broker.delivery_run import DeliveryRun
+from weft.broker.effects import Outgoing
 from weft.broker.frames import MAX_FRAME, FrameReader, joined
 from weft.broker.link_messages import IncomingMessage, LinkMessage
 from weft.broker.messages import BrokerMessage, ClientMessage, Deliver
@@ -73,6 +75,36 @@ def encode(messages: Iterable[ClientMessage | BrokerMessage | LinkMessage], most
         for message, body in pairs:
             bodies += _split(message, most) if len(body) > most and type(message) is Deliver else [body]
     return joined(bodies, most)
+
+
+def encode_all(messages: Iterable[Outgoing], most: int = MAX_FRAME) -> bytes:
+    """The frames of what a broker sends, runs of deliveries included. Raises as `encode`."""
+    parts: list[bytes] = []
+    between: list[Any] = []
+    for message in messages:
+        if type(message) is DeliveryRun:
+            written = message.frames() if most == MAX_FRAME else None
+            if written is None:
+                between += message.deliveries()
+                continue
+            if between:
+                parts.append(encode(between, most))
+                between = []
+            parts.append(written)
+        else:
+            between.append(message)
+    if between:
+        parts.append(encode(between, most))
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def one_by_one(messages: Iterable[Outgoing]) -> Iterator[BrokerMessage | LinkMessage]:
+    """The same messages, with each delivery of a run as one of its own."""
+    for message in messages:
+        if isinstance(message, DeliveryRun):
+            yield from message.deliveries()
+        else:
+            yield message
 
 
 def _split(message: Deliver, most: int) -> list[bytes]:

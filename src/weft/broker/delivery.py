@@ -12,6 +12,7 @@ from bisect import bisect_left
 from msgspec import Raw
 
 from weft.broker.admission import read_head
+from weft.broker.delivery_run import BatchBytes, DeliveryRun, first_deliveries
 from weft.broker.effects import Now
 from weft.broker.event_reader import EventReader
 from weft.broker.flight import Flight
@@ -39,12 +40,16 @@ class Delivery:
         state = self._state
         state.tail.append(batch)
         state.end = batch.end
+        whole: list[BatchBytes] = []  # made once it is needed
         for queue, (low, high) in batch.frames.segments.items():
             if type(queue) is Queue:
                 if queue.live:
-                    self._live(queue, batch, low, high, now)
+                    self._live(queue, batch, low, high, now, whole)
                 elif state.end - queue.floor(state.end) > queue.lag:
                     self.check_lag(queue)
+            elif self._sends_run(queue.connection, queue, batch, low, high):
+                run = DeliveryRun(queue.number, _whole(whole, batch), low, high)
+                state.out.send_all(queue.connection.id, [run])
             else:
                 messages = _deliveries(queue.number, batch, low, high, state.at)
                 if batch.first < queue.changed:
@@ -53,55 +58,63 @@ class Delivery:
                     messages = self._readable(queue, messages)
                 self._lossy(queue, messages)
 
-    def _live(self, queue: Queue, batch: EventBatch, low: int, high: int, now: Now) -> None:
+    def _sends_run(
+        self, connection: Connection, queue: Queue | LossyQueue, batch: EventBatch, low: int, high: int
+    ) -> bool:
+        """Whether frames of a batch go out as one run: there are many, and nothing about queue or events is special."""
+        return high - low >= self._state.limits.run and _is_plain(queue, batch) and not connection.paused
+
+    def _live(  # noqa: PLR0913, PLR0917 - a part of a batch
+        self, queue: Queue, batch: EventBatch, low: int, high: int, now: Now, whole: list[BatchBytes]
+    ) -> None:
         """The frames of a batch for a queue that has everything before them."""
         if queue.share or not _is_plain(queue, batch) or self._is_paused(queue.flights[0]):
             queue.live, queue.cursor = False, batch.first
             self.pump(queue, now)
             return
-        sent = self._send_frames(queue.flights[0], batch, low, high)
+        sent = self._send_frames(queue.flights[0], batch, low, high, whole)
         if sent < high - low:
             queue.live, queue.cursor = False, Offset(batch.first + batch.frames.events[low + sent])
 
-    def _send_frames(self, flight: Flight, batch: EventBatch, low: int, high: int) -> int:
+    def _send_frames(self, flight: Flight, batch: EventBatch, low: int, high: int, whole: list[BatchBytes]) -> int:
         """Send frames of a plain batch for the first time, as far as there is room. Returns how many."""
-        frames, first, at = batch.frames, batch.first, batch.at
-        events = frames.events[low:high]
-        sizes = [batch.sizes[event] for event in events]
+        many = high - low >= self._state.limits.run
+        events = batch.frames.events[low:high]
+        sizes = _whole(whole, batch).sizes(low, high) if many else [batch.sizes[event] for event in events]
         room = flight.room_for(sizes)
         if room < len(events):
             del events[room:], sizes[room:]
             if not events:
                 return 0
-        number, starts, packed = flight.queue_number, frames.starts, frames.packed
-        heads, payloads = batch.heads, batch.payloads
-        self._state.out.send_all(
-            flight.connection,
-            [
-                Deliver(
-                    number,
-                    first + event,  # type: ignore[arg-type]  # an Offset; a call for each would be felt
-                    1,
-                    at,
-                    packed[starts[frame] : starts[frame + 1]],
-                    heads[event],
-                    payloads[event],
-                )
-                for frame, event in enumerate(events, low)
-            ],
-        )
+        number, high = flight.queue_number, low + len(events)
+        if many:
+            run = DeliveryRun(number, _whole(whole, batch), low, high)
+            self._state.out.send_all(flight.connection, [run])
+        else:
+            self._state.out.send_all(flight.connection, first_deliveries(number, batch, low, high))
+        first = batch.first
         flight.add([first + event for event in events], sizes)
         return len(events)
 
     def loose(self, batch: EventBatch, now: Now) -> None:
         """Events that are not durable: to whoever has room, at most once."""
+        whole: list[BatchBytes] = []
         for queue, (low, high) in batch.frames.segments.items():
             if isinstance(queue, LossyQueue):
+                if self._sends_run(queue.connection, queue, batch, low, high):
+                    run = DeliveryRun(queue.number, _whole(whole, batch), low, high, durable=False)
+                    self._state.out.send_all(queue.connection.id, [run])
+                    continue
                 loose = _deliveries(queue.number, batch, low, high, now.utc, durable=False)
                 self._lossy(queue, self._readable(queue, loose) if batch.first < queue.recheck else loose)
                 continue
             for flight in queue.flights[queue.turn % len(queue.flights) :][:1] if queue.flights else ():
-                if not self._state.connections[flight.connection].paused:
+                connection = self._state.connections[flight.connection]
+                if flight.sub_number is None and self._sends_run(connection, queue, batch, low, high):
+                    run = DeliveryRun(flight.queue_number, _whole(whole, batch), low, high, durable=False)
+                    self._state.out.send_all(flight.connection, [run])
+                    break
+                if not connection.paused:
                     sent = _deliveries(flight.queue_number, batch, low, high, now.utc, durable=False)
                     if batch.first < queue.recheck:
                         sent = self._readable(queue, sent)
@@ -183,7 +196,7 @@ class Delivery:
             low, high = batch.frames.segments.get(queue, (0, 0))
             if batch.first < queue.cursor:
                 low = bisect_left(batch.frames.events, queue.cursor - batch.first, low, high)
-            sent = self._send_frames(flight, batch, low, high)
+            sent = self._send_frames(flight, batch, low, high, [])
             looked_at += sent
             if sent < high - low:
                 queue.advance(Offset(batch.first + batch.frames.events[low + sent]))
@@ -352,9 +365,16 @@ class Delivery:
                 self._state.out.send(flight.connection, Gap(flight.queue_number, *queue.gap))
 
 
-def _is_plain(queue: Queue, batch: EventBatch) -> bool:
+def _is_plain(queue: Queue | LossyQueue, batch: EventBatch) -> bool:
     """Whether every event of a batch goes to a queue as it was matched: it cannot expire, and is wanted and allowed."""
     return batch.expires is None and batch.first >= queue.changed and batch.first >= queue.recheck
+
+
+def _whole(whole: list[BatchBytes], batch: EventBatch) -> BatchBytes:
+    """The bytes of a batch, made at most once."""
+    if not whole:
+        whole.append(BatchBytes(batch))
+    return whole[0]
 
 
 def _deliveries(  # noqa: PLR0913, PLR0917 - a part of a batch
@@ -369,7 +389,7 @@ def _deliveries(  # noqa: PLR0913, PLR0917 - a part of a batch
             1,
             batch.at,
             frames.packed[frames.starts[frame] : frames.starts[frame + 1]],
-            batch.heads[event],
+            Raw(batch.heads[event]),
             batch.payloads[event],
         )
         for frame, event in enumerate(frames.events[low:high], low)

@@ -10,6 +10,7 @@ from typing import NamedTuple, NewType
 
 import msgspec
 
+from weft.broker.delivery_run import DeliveryRun
 from weft.broker.link_messages import LinkMessage
 from weft.broker.messages import BrokerMessage
 from weft.log.base import Group
@@ -25,11 +26,14 @@ class Now(NamedTuple):
     utc: int  # may jump
 
 
+Outgoing = BrokerMessage | LinkMessage | DeliveryRun
+
+
 class Send(msgspec.Struct, frozen=True):
     """Send messages, in this order, after those sent on this connection before."""
 
     connection: ConnectionId
-    messages: list[BrokerMessage | LinkMessage]
+    messages: list[Outgoing]
 
 
 class Persist(msgspec.Struct, frozen=True):

@@ -178,7 +178,7 @@ class LaneReader:
                     if len(found) >= most:
                         return found, Offset(offset)
                     origin = tuple(batch.origins[at].tolist())
-                    event = Outgoing(offset, origin, bytes(batch.heads[at]), batch.payloads[at])
+                    event = Outgoing(offset, origin, batch.heads[at], batch.payloads[at])
                     found.append((event, seat == lane.cold_seat))
         return found, end
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 
-from weft.broker.effects import Close, ConnectionId, Effect, Now, Persist, Relayed, Send, SetTimer
-from weft.broker.link_messages import LinkMessage
-from weft.broker.messages import BrokerMessage
+from weft.broker.effects import Close, ConnectionId, Effect, Now, Outgoing, Persist, Relayed, Send, SetTimer
 
 
 class Outbox:
@@ -15,15 +13,15 @@ class Outbox:
 
     def __init__(self) -> None:
         self._persists: list[Persist] = []
-        self._sends: dict[ConnectionId, list[BrokerMessage | LinkMessage]] = {}
+        self._sends: dict[ConnectionId, list[Outgoing]] = {}
         self._relayed: list[Relayed] = []
         self._closed: list[ConnectionId] = []
 
-    def send(self, connection: ConnectionId, *messages: BrokerMessage | LinkMessage) -> None:
+    def send(self, connection: ConnectionId, *messages: Outgoing) -> None:
         """Send messages on a connection."""
         self.send_all(connection, messages)
 
-    def send_all(self, connection: ConnectionId, messages: Sequence[BrokerMessage | LinkMessage]) -> None:
+    def send_all(self, connection: ConnectionId, messages: Sequence[Outgoing]) -> None:
         """Send many messages on a connection."""
         sends = self._sends.get(connection)
         if sends is None:

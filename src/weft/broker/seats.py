@@ -1,8 +1,8 @@
 """Who gets an event here: every local subscription in one index. Law: the matches of a batch are those of the filters
 at that moment, whatever changes afterwards.
 
-A subscription has a slot: a small number that the index knows it by, used again when the subscription is gone. Columns
-by slot say which seat, queue and number it has, so that the matches of a batch are grouped by queue without a loop.
+A subscription has a slot: a small number that the index knows it by, used again when the subscription is gone. A row
+by slot says which queue, number and seat it has, so that the matches of a batch are grouped by queue without a loop.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from weft.broker.messages import SubNumber, pack
 from weft.index.base import Matches, SubId
 from weft.index.tree import TreeIndex
 from weft.index.weight import check_weight
+from weft.kernels.deliveries import group_frames
 from weft.language.ast import Filter
 from weft.log.base import SeatId
 from weft.routing.table import RoutingTable, Tell
@@ -30,16 +31,18 @@ Slot = SubId  # what index and table know a subscription by
 _BESIDE = 64  # tests of young subscriptions against the events of a batch; with more, they join the index
 _FEW = 64  # matches of a batch that are grouped one by one
 
+_KEPT = 1 << 18  # matches of a batch for which memory is kept
+
 _NOBODY: tuple[Any, SubNumber, int] = None, SubNumber(0), 0
 
 
 class Frames:
     """The deliveries of a batch, grouped: frame i is event events[i] with the numbers packed[starts[i]:starts[i + 1]].
 
-    `segments` says which frames are a queue's.
+    `segments` says which frames are a queue's. The numbers of a frame are in any order.
     """
 
-    __slots__ = ("events", "packed", "segments", "starts")
+    __slots__ = ("_columns", "events", "packed", "segments", "starts")
 
     def __init__(
         self,
@@ -47,11 +50,20 @@ class Frames:
         starts: list[int],
         packed: bytes,
         segments: Mapping[Any, tuple[int, int]],
+        columns: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None,
     ) -> None:
+        self._columns = columns
         self.events = events
         self.starts = starts
         self.packed = packed
         self.segments = segments
+
+    @property
+    def columns(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Events and starts as arrays."""
+        if self._columns is None:
+            self._columns = np.array(self.events, np.int64), np.array(self.starts, np.int64)
+        return self._columns
 
 
 class Matched:
@@ -75,9 +87,9 @@ class LocalSeats:
         self._young: dict[Slot, NormalForm] = {}
         self._free: list[int] = []
         self._used = 0
-        self._seat = np.zeros(64, np.int64)  # 0 if it is not durable
-        self._queue = np.zeros(64, np.int64)
-        self._number = np.zeros(64, np.int64)
+        self._row = np.zeros((64, 3), np.int64)  # by slot: the place of its queue, its number, its seat or 0
+        self._met = np.full(64, -1, np.int64)  # by place of a queue, for grouping
+        self._room = _room(0)
         self._rows: list[tuple[Any, SubNumber, int]] = []  # the same by slot: queue, number and seat
         self._queues: list[Any] = []
         self._places: dict[Any, list[int]] = {}  # a queue's place in the list, and how many subscriptions it has
@@ -116,11 +128,8 @@ class LocalSeats:
         else:
             self._used += 1
             self._rows.append(row)
-        if slot >= len(self._seat):
-            self._seat, self._queue, self._number = (
-                np.concatenate([column, np.zeros(len(column), np.int64)])
-                for column in (self._seat, self._queue, self._number)
-            )
+        if slot >= len(self._row):
+            self._row = np.concatenate([self._row, np.zeros_like(self._row)])
         place = self._places.get(queue)
         if place is None:
             if self._empty_places:
@@ -131,7 +140,7 @@ class LocalSeats:
                 self._queues.append(queue)
             place = self._places[queue] = [at, 0]
         place[1] += 1
-        self._seat[slot], self._queue[slot], self._number[slot] = seat or 0, place[0], number
+        self._row[slot] = place[0], number, seat or 0
 
     def replace(self, slot: Slot, filter: Filter) -> list[Tell]:
         """Give a subscription another filter. Raises FilterError or LocalProtocolError; then nothing has changed."""
@@ -148,7 +157,7 @@ class LocalSeats:
     def discard(self, slot: Slot) -> list[Tell]:
         """Remove a subscription."""
         self._forget(slot)
-        queue = self._queues[self._queue[slot]]
+        queue = self._queues[self._row[slot, 0]]
         place = self._places[queue]
         place[1] -= 1
         if not place[1]:
@@ -225,38 +234,20 @@ class LocalSeats:
         return Matched(matched, np.array(starts, np.uint32), np.array(seats, np.uint32))
 
     def _many(self, offsets: NDArray[np.int64], slots: NDArray[np.int64]) -> Matched:
-        """The same by sorting keys of (queue, event, slot), packed into one number each."""
-        size = len(offsets) - 1
-        seats = self._seat[slots]
-        if seats.all():
-            starts = offsets
-        else:
-            durable = seats > 0
-            starts = np.concatenate([[0], np.cumsum(durable)])[offsets]
-            seats = seats[durable]
-        whose = np.repeat(np.arange(size, dtype=np.int64), np.diff(offsets))
-        queues = self._queue[slots]
-        if size < 1 << 16 and len(self._queues) < 1 << 15:
-            keys = queues << 48
-            keys |= whose << 32
-            keys |= slots
-            keys.sort()
-            slots = keys & 0xFFFFFFFF
-            pairs = keys >> 32
-        else:
-            order = np.lexsort((slots, whose, queues))
-            slots, pairs = slots[order], (queues[order] << 32) | whose[order]
-        begins = np.flatnonzero(pairs[1:] != pairs[:-1]) + 1
-        begins = np.concatenate([[0], begins, [len(pairs)]])
-        firsts = pairs[begins[:-1]]
-        bits = 16 if size < 1 << 16 and len(self._queues) < 1 << 15 else 32
-        holders = firsts >> bits
-        ends = np.concatenate([[0], np.flatnonzero(holders[1:] != holders[:-1]) + 1, [len(holders)]]).tolist()
-        segments = {self._queues[holders[first]]: (first, end) for first, end in pairwise(ends)}
-        events = (firsts & ((1 << bits) - 1)).tolist()
-        packed = self._number[slots].astype("<u4").tobytes()
-        frames = Frames(events, (4 * begins).tolist(), packed, segments)
-        return Matched(frames, starts.astype(np.uint32), seats.astype(np.uint32))
+        """The same by counting, in memory that is used again: fresh memory would cost more than the rest."""
+        size, most = len(offsets) - 1, len(slots)
+        if len(self._met) < len(self._queues):
+            self._met = np.full(2 * len(self._queues), -1, np.int64)
+        room, numbers, seats = self._room if most <= _KEPT else _room(most)
+        if room.shape[1] <= most:
+            room, numbers, seats = self._room = _room(2 * most)
+        firsts = np.empty(size + 1, np.uint32)
+        held, frames, many = group_frames(offsets, slots, self._row, self._met, room, numbers, seats, firsts)
+        queues, bounds = room[0, :held].tolist(), pairwise([0, *room[1, :held].tolist()])
+        segments = {self._queues[queue]: segment for queue, segment in zip(queues, bounds, strict=True)}
+        events, starts = room[2, :frames].copy(), room[3, : frames + 1].copy()
+        found = Frames(events.tolist(), starts.tolist(), numbers[:most].tobytes(), segments, (events, starts))
+        return Matched(found, firsts, seats[:many].copy())
 
     def check(self, slots: Iterable[int]) -> None:
         """Raise AssertionError if an invariant is broken. `slots` are those of all subscriptions."""
@@ -267,13 +258,19 @@ class LocalSeats:
         assert len(known) + len(self._free) == self._used
         counts: dict[int, int] = {}
         for slot in known:
-            counts[int(self._queue[slot])] = counts.get(int(self._queue[slot]), 0) + 1
+            place = int(self._row[slot, 0])
+            counts[place] = counts.get(place, 0) + 1
         assert counts == {place: size for place, size in self._places.values()}  # noqa: C416 - lists of two
         assert all(self._queues[place] is queue for queue, (place, _) in self._places.items())
         for slot in known:
             queue, number, seat = self._rows[slot]
-            assert queue is self._queues[self._queue[slot]]
-            assert (number, seat) == (self._number[slot], self._seat[slot])
+            assert queue is self._queues[self._row[slot, 0]]
+            assert (number, seat) == (*self._row[slot, 1:].tolist(),)
+
+
+def _room(most: int) -> tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.uint32]]:
+    """Memory for grouping so many matches: see `group_frames`."""
+    return np.empty((6, most + 1), np.int64), np.empty(most, np.uint32), np.empty(most, np.uint32)
 
 
 def _form(filter: Filter) -> NormalForm:

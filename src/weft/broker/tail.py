@@ -64,7 +64,7 @@ class EventBatch:
     ) -> None:
         self.first = first
         self.at = at
-        self.heads = [*map(Raw, heads)]
+        self.heads = heads
         self.payloads = payloads
         self.sizes = [*map(add, map(len, heads), map(len, payloads))]
         self.expires = expires
@@ -90,7 +90,7 @@ class EventBatch:
             Offset(self.first + event),
             self.at,
             packed,
-            self.heads[event],
+            Raw(self.heads[event]),
             self.payloads[event],
             expires,
             self.sizes[event],

@@ -16,12 +16,13 @@ from pathlib import Path
 from traceback import extract_tb
 from typing import Any, Self
 
-from weft.broker.codec import encode
+from weft.broker.codec import encode, encode_all
 from weft.broker.core import Core
-from weft.broker.effects import Close, ConnectionId, Effect, Persist, Send, SetTimer
+from weft.broker.delivery_run import DeliveryRun
+from weft.broker.effects import Close, ConnectionId, Effect, Outgoing, Persist, Send, SetTimer
 from weft.broker.greeting import BUSY
-from weft.broker.link_messages import IncomingMessage, LinkMessage
-from weft.broker.messages import BrokerMessage, Bye, Deliver, Publish
+from weft.broker.link_messages import IncomingMessage
+from weft.broker.messages import Bye, Deliver, Publish
 from weft.broker.rules import Rules
 from weft.errors import BrokerError, LocalProtocolError, LogError, OptionError, RemoteProtocolError, WeftError
 from weft.log.base import Log, Offset
@@ -328,7 +329,7 @@ class Node:
                 connection = self.connections.get(effect.connection)
                 if connection is not None:
                     self._send(connection, effect.messages)
-                    self.counts["events delivered"] += [type(message) for message in effect.messages].count(Deliver)
+                    self.counts["events delivered"] += sum(map(_deliveries, effect.messages))
             elif isinstance(effect, Persist):
                 self.committer.add(effect)
                 if source is not None and effect.group.events is not None:
@@ -344,10 +345,10 @@ class Node:
             self._turning = True
             self._loop.call_soon(self._end_turn)
 
-    def _send(self, connection: ServerConnection, messages: list[BrokerMessage | LinkMessage]) -> None:
+    def _send(self, connection: ServerConnection, messages: list[Outgoing]) -> None:
         """Send at the end of the turn. What fits no frame ends its connection, and nobody else's."""
         try:
-            connection.send(encode(messages))
+            connection.send(encode_all(messages))
         except LocalProtocolError as error:
             self.lines.error("not sent", connection=connection.id, reason=error)
             self._dismiss(connection, Bye("internal", "the broker could not send a message; see its log"))
@@ -436,6 +437,11 @@ class Node:
             self._backlogged = False
             for connection in self._publishers:
                 connection.read_on("log")
+
+
+def _deliveries(message: Outgoing) -> int:
+    kind = type(message)
+    return 1 if kind is Deliver else len(message) if kind is DeliveryRun else 0  # type: ignore[arg-type]
 
 
 def _nothing() -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from itertools import count
 
+from weft.broker.codec import encode_all
 from weft.broker.core import Core
 from weft.broker.effects import ConnectionId, Effect, Now, Persist
 from weft.broker.messages import Ack, Hello, Publish, QueueNumber, SubNumber, Subscribe
@@ -17,7 +18,7 @@ SUBSCRIPTIONS, EVENTS = 200, 100  # enough for the index to leave its first, sma
 
 
 def rehearse(table: RoutingTable) -> int:
-    """Run a broker for a moment, with a table of its own. Returns how many deliveries it made."""
+    """Run a broker for a moment, with a table of its own. Returns how many bytes it sent."""
     log, ids = MemoryLog("rehearsal"), count(1)
     core = Core(log, log.restore(), table, draw=lambda: next(ids))
     now, who, sent = Now(0, 1), ConnectionId("c"), 0
@@ -29,7 +30,7 @@ def rehearse(table: RoutingTable) -> int:
                 log.commit([effect.group])
                 run(core.committed(effect.ticket, now))
             elif hasattr(effect, "messages"):
-                sent += len(effect.messages)
+                sent += len(encode_all(effect.messages))
 
     run(core.connected(who, now))
     run(core.receive(who, [Hello(session="s")], now))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from weft.broker.codec import MessageReader, client_messages, encode
+from weft.broker.codec import MessageReader, client_messages, encode_all, one_by_one
 from weft.broker.core import Core
 from weft.broker.effects import Close, ConnectionId, Effect, Now, Persist, Send, SetTimer
 from weft.broker.link import LinkStatus
@@ -300,7 +300,7 @@ class BrokerProcess:
                     self._drop(connection)
 
     def _send(self, connection: ConnectionId, messages: list) -> None:  # type: ignore[type-arg]
-        for message in messages:
+        for message in one_by_one(messages):
             self._trace.count(f"sent: {type(message).__name__}")
             match message:
                 case Accepted(about):
@@ -317,7 +317,7 @@ class BrokerProcess:
         lane = self._lanes.get(connection)
         if lane is None or self.core is None:
             return
-        lane.send(encode(messages))
+        lane.send(encode_all(messages))
         if lane.backlog > self.full and connection not in self._full:
             self._full.add(connection)
             self._trace.count("fault: slow reader noticed")

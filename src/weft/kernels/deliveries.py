@@ -1,0 +1,152 @@
+"""The deliveries of a batch: who gets which event, and their frames as bytes. Laws: each match is in one frame, and the
+frames of a queue are in the order of the events; the bytes are those that the codec would write.
+
+The matches of event e are slots[offsets[e] : offsets[e + 1]] (int64). Frame i is event events[i], with the numbers of
+subscriptions packed[starts[i] : starts[i + 1]] in bytes (`starts` is int64).
+"""
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call", no-check-untyped-defs
+
+from __future__ import annotations
+
+from weft.kernels.jit import inner, jit
+
+MOST_BEFORE = 39  # bytes of a delivery before its numbers: a length, an array of 8, a tag, three numbers, 1, a length
+_PAYLOAD = 5  # bytes of the length of a payload, at most
+
+
+@jit
+def group_frames(offsets, slots, rows, place, room, numbers, seats, firsts):
+    """Group the matches of a batch by queue and event. Returns how many queues, frames and seats there are.
+
+    rows[slot] (int64) is the queue, the number and the seat of a subscription; seat 0 is none. `place` (int64, by
+    queue) is -1 everywhere, before and after. `room` (int64) has six rows that are longer than `slots`. Written to its
+    rows: 0, the queues that were met; 1, where the frames of each end; 2 and 3, events and starts of the frames.
+    `numbers` (uint32) are those of the frames; `seats` of event e (uint32) are from firsts[e] (uint32) on.
+    """
+    queues, ends, events, starts, ids, last = room[0], room[1], room[2], room[3], room[4], room[5]
+    met = many = 0
+    firsts[0] = 0
+    for event in range(offsets.size - 1):
+        for at in range(offsets[event], offsets[event + 1]):
+            slot = slots[at]
+            queue, seat = rows[slot, 0], rows[slot, 2]
+            seats[many] = seat
+            many += seat != 0
+            mine = place[queue]
+            if mine < 0:
+                mine = place[queue] = met
+                queues[met] = queue
+                ends[met] = ids[met] = 0
+                last[met] = -1
+                met += 1
+            ids[mine] += 1
+            ends[mine] += last[mine] != event
+            last[mine] = event
+        firsts[event + 1] = many
+    matches = frames = 0
+    for mine in range(met):
+        matches, ids[mine] = matches + ids[mine], matches
+        frames, ends[mine] = frames + ends[mine], frames
+        last[mine] = -1
+    for event in range(offsets.size - 1):
+        for at in range(offsets[event], offsets[event + 1]):
+            slot = slots[at]
+            mine = place[rows[slot, 0]]
+            next_id = ids[mine]
+            if last[mine] != event:
+                last[mine] = event
+                events[ends[mine]] = event
+                starts[ends[mine]] = 4 * next_id
+                ends[mine] += 1
+            numbers[next_id] = rows[slot, 1]
+            ids[mine] = next_id + 1
+    starts[frames] = 4 * matches
+    for mine in range(met):
+        place[queues[mine]] = -1
+    return met, frames, many
+
+
+@inner
+def _put_number(out, at, value):
+    """A number that is not negative, in as few bytes as possible; returns where it ends."""
+    if value < 0x80:
+        out[at] = value
+        return at + 1
+    if value <= 0xFF:
+        out[at], width = 0xCC, 1
+    elif value <= 0xFFFF:
+        out[at], width = 0xCD, 2
+    elif value <= 0xFFFFFFFF:
+        out[at], width = 0xCE, 4
+    else:
+        out[at], width = 0xCF, 8
+    for place in range(width):
+        out[at + 1 + place] = (value >> (8 * (width - 1 - place))) & 0xFF
+    return at + 1 + width
+
+
+@inner
+def _put_length(out, at, size):
+    """The length of bytes that follow; returns where it ends."""
+    if size <= 0xFF:
+        out[at], width = 0xC4, 1
+    elif size <= 0xFFFF:
+        out[at], width = 0xC5, 2
+    else:
+        out[at], width = 0xC6, 4
+    for place in range(width):
+        out[at + 1 + place] = (size >> (8 * (width - 1 - place))) & 0xFF
+    return at + 1 + width
+
+
+@inner
+def _copy(source, begin, end, out, at):
+    for place in range(end - begin):
+        out[at + place] = source[begin + place]
+    return at + end - begin
+
+
+@jit
+def measure_frames(low, high, events, starts, heads, payloads, sizes):
+    """Write to `sizes` (int64) how many bytes frames `low` to `high` take at most, and the longest of them.
+
+    The head of event e is from heads[e] to heads[e + 1] (int64), and its payload likewise.
+    """
+    total = longest = 0
+    for frame in range(low, high):
+        event = events[frame]
+        body = heads[event + 1] - heads[event] + payloads[event + 1] - payloads[event]
+        size = MOST_BEFORE + _PAYLOAD + starts[frame + 1] - starts[frame] + body
+        total += size
+        longest = max(longest, size)
+    sizes[0], sizes[1] = total, longest
+
+
+@jit
+def write_frames(low, high, events, starts, packed, heads, head_bytes, payloads, payload_bytes, fields, out):
+    """Write frames `low` to `high` to `out` (uint8); returns how many bytes they take.
+
+    `fields` (int64): the message's tag, the queue's number, the offset of event 0 and what each further one adds to it,
+    and the time. The attempt is 1. Heads and payloads are as for `measure_frames`, with their bytes (uint8).
+    """
+    tag, queue, first, step, time = fields[0], fields[1], fields[2], fields[3], fields[4]
+    at = 0
+    for frame in range(low, high):
+        event = events[frame]
+        begin = at
+        out[at + 4] = 0x98
+        at = _put_number(out, at + 5, tag)
+        at = _put_number(out, at, queue)
+        at = _put_number(out, at, first + step * event)
+        out[at] = 1
+        at = _put_number(out, at + 1, time)
+        at = _put_length(out, at, starts[frame + 1] - starts[frame])
+        at = _copy(packed, starts[frame], starts[frame + 1], out, at)
+        at = _copy(head_bytes, heads[event], heads[event + 1], out, at)
+        at = _put_length(out, at, payloads[event + 1] - payloads[event])
+        at = _copy(payload_bytes, payloads[event], payloads[event + 1], out, at)
+        size = at - begin - 4
+        for place in range(4):
+            out[begin + place] = (size >> (8 * (3 - place))) & 0xFF
+    return at

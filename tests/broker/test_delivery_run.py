@@ -1,0 +1,122 @@
+"""Runs of deliveries: their bytes are those of the deliveries one by one, and the grouping of many matches is that of
+few.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.broker.harness import Broker
+
+from weft.broker.codec import encode, encode_all, one_by_one
+from weft.broker.delivery_run import BatchBytes, DeliveryRun
+from weft.broker.effects import Effect, Send
+from weft.broker.frames import MAX_FRAME
+from weft.broker.limits import ClientLimits
+from weft.broker.messages import Ack, Deliver, Publish, QueueNumber, SubNumber, Subscribe, pack
+from weft.broker.seats import Frames, LocalSeats, Matched
+from weft.broker.tail import EventBatch
+from weft.language.text import parse
+from weft.log.base import Offset, SeatId
+from weft.routing.registry import make_table
+
+EDGES = st.sampled_from([0, 1, 0x7F, 0x80, 0xFF, 0x100, 0xFFFF, 0x10000, 0xFFFFFFFF, 1 << 32, 1 << 50, (1 << 62)])
+NO_SEATS = np.zeros(1, np.uint32)
+
+
+def a_batch(first: int, at: int, events: list[tuple[int, int, int]]) -> EventBatch:
+    """A frame of each event for one queue: the lengths of its head and payload, and how many numbers it has."""
+    numbers = [range(each[2]) for each in events]
+    starts = [0]
+    for each in numbers:
+        starts.append(starts[-1] + 4 * len(each))
+    frames = Frames([*range(len(events))], starts, b"".join(map(pack, numbers)), {"q": (0, len(events))})
+    heads = [b"\xc4" + bytes([each[0]]) + b"h" * each[0] for each in events]
+    payloads = [b"p" * each[1] for each in events]
+    return EventBatch(Offset(first), at, heads, payloads, None, Matched(frames, NO_SEATS, NO_SEATS))
+
+
+LENGTHS = st.tuples(
+    st.integers(0, 255), st.sampled_from([0, 1, 255, 256, 65535, 65536]), st.sampled_from([1, 63, 64, 20_000])
+)
+
+
+@settings(deadline=None)
+@given(st.tuples(EDGES, EDGES, EDGES), st.lists(LENGTHS, min_size=1, max_size=4), st.booleans(), st.data())
+def test_a_run_is_written_as_its_deliveries_would_be(
+    numbers: tuple[int, int, int], events: list[tuple[int, int, int]], durable: bool, data: st.DataObject
+) -> None:
+    queue, first, at = numbers
+    low = data.draw(st.integers(0, len(events) - 1))
+    high = data.draw(st.integers(low + 1, len(events)))
+    run = DeliveryRun(QueueNumber(queue), BatchBytes(a_batch(first, at, events)), low, high, durable=durable)
+    assert run.frames() == encode(run.deliveries())
+    assert len(run) == len(run.deliveries())
+    assert run.last == run.deliveries()[-1]
+
+
+def test_a_delivery_that_fits_no_frame_is_split_as_ever() -> None:
+    run = DeliveryRun(QueueNumber(0), BatchBytes(a_batch(1, 2, [(3, 4, 5), (3, 4, MAX_FRAME // 4)])), 0, 2)
+    assert run.frames() is None
+    assert encode_all([run]) == encode(run.deliveries())
+
+
+def test_runs_keep_their_place_among_other_messages() -> None:
+    run = DeliveryRun(QueueNumber(0), BatchBytes(a_batch(1, 2, [(3, 4, 5), (3, 4, 5)])), 0, 2)
+    single = a_batch(9, 2, [(1, 1, 1)])
+    other = DeliveryRun(QueueNumber(3), BatchBytes(single), 0, 1).last
+    messages = [other, run, run, other]
+    assert encode_all(messages) == encode([*one_by_one(messages)])
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(st.integers(0, 40), unique=True), min_size=1, max_size=8), st.booleans())
+def test_many_matches_are_grouped_as_few_are(events: list[list[int]], durable: bool) -> None:
+    seats, queues = LocalSeats(make_table("simple")), ["a", "b", "c"]
+    for slot in range(41):
+        seat = SeatId(slot + 1) if durable or slot % 2 else None
+        seats.add(parse(f"x = {slot}"), seat, queues[slot * slot % 3], SubNumber(1000 - slot))
+    offsets = np.cumsum([0, *map(len, events)])
+    slots = np.array([slot for each in events for slot in each], np.int64)
+    for _ in range(2):  # what grouping leaves behind is what it found
+        few, many = seats._few(offsets.tolist(), slots.tolist()), seats._many(offsets, slots)
+        assert shown(few) == shown(many)
+
+
+def shown(matched: Matched) -> object:
+    """The frames of each queue with sorted numbers, and the sorted seats of each event."""
+    frames = matched.frames
+    found = {
+        queue: [
+            (frames.events[i], sorted(np.frombuffer(frames.packed[frames.starts[i] : frames.starts[i + 1]], "<u4")))
+            for i in range(low, high)
+        ]
+        for queue, (low, high) in frames.segments.items()
+    }
+    bounds = zip(matched.starts[:-1].tolist(), matched.starts[1:].tolist(), strict=True)
+    return found, [sorted(matched.seats[a:b].tolist()) for a, b in bounds]
+
+
+@pytest.mark.parametrize("session", ["named", ""])
+@pytest.mark.parametrize("sequence", [1, 0])
+def test_many_deliveries_leave_as_one_run(session: str, sequence: int) -> None:
+    broker, runs = Broker(limits=ClientLimits(run=5, floors=0)), []
+    take = broker.take
+
+    def watched(effects: list[Effect]) -> None:
+        sent = [each for effect in effects if isinstance(effect, Send) for each in effect.messages]
+        runs.extend(each for each in sent if isinstance(each, DeliveryRun))
+        take(effects)
+
+    broker.take = watched  # type: ignore[method-assign, assignment]
+    broker.hello("c", session)
+    broker.say("c", Subscribe(SubNumber(1), "x >= 0"))
+    found = broker.say("c", *[Publish.of(sequence and n + 1, {"x": n}) for n in range(6)])
+    assert [len(run) for run in runs] == [6]
+    assert len([each for each in found if isinstance(each, Deliver)]) == 6
+    if session and sequence:
+        assert broker.core.status().furthest[0].open == 6
+        broker.say("c", Ack(QueueNumber(0), Offset(7)))
+        assert broker.core.status().furthest[0].open == 0

@@ -160,7 +160,7 @@ def tune(  # noqa: PLR0913, PLR0917
     Example:
       $ weft tune subscriptions.parquet events.parquet --memory 65536 --out tuning.json
     """
-    from weft.spark.events import sorted_out
+    from weft.spark.events import readable_events
     from weft.spark.files import read_frame
     from weft.spark.preflight import check_files
     from weft.spark.report import read_subscriptions
@@ -176,7 +176,7 @@ def tune(  # noqa: PLR0913, PLR0917
     with at_work(master) as progress:
         progress.tell("reading the files")
         given = read_subscriptions(progress.spark, subscriptions, id=id_column, filter=filter_column).texts()
-        happened, _ = sorted_out(read_frame(progress.spark, events, schema=declared))
+        happened = readable_events(read_frame(progress.spark, events, schema=declared))
 
         def tell(what: str, done: int, of: int) -> None:
             progress.tell(f"tuning {chosen}: {what}", done, of)
@@ -225,7 +225,7 @@ def profile(  # noqa: PLR0913, PLR0917
       $ weft profile subscriptions.csv events.jsonl --out portrait.html
     """
     from weft.spark.demand_report import check_portrait
-    from weft.spark.events import sorted_out
+    from weft.spark.events import readable_events
     from weft.spark.files import read_frame
     from weft.spark.preflight import check_files
     from weft.spark.profile import profile as portray
@@ -240,7 +240,7 @@ def profile(  # noqa: PLR0913, PLR0917
         given = read_subscriptions(progress.spark, subscriptions, id=id_column, filter=filter_column).texts()
         happened = None
         if events is not None:
-            happened, _ = sorted_out(read_frame(progress.spark, events, schema=declared))
+            happened = readable_events(read_frame(progress.spark, events, schema=declared))
         progress.tell("counting what subscriptions ask for")
         found = portray(given, happened, sample=sample, seed=seed)
     if out is not None:

@@ -227,6 +227,10 @@ def united(rows: Rows) -> Rows:
 
     Where nearly all differ, each keeps its own: a slot that is a place is quicker to count and to write.
     """
+    most = rows.slot_count - rows.slot_count // _FEW_EQUAL  # of groups that are worth it
+    cuts = max((len(dimension.numbers) for dimension in rows.dimensions), default=0)
+    if len(rows) == rows.slot_count and cuts > 2 * most:  # a row has at most two cuts of its own: too many differ
+        return rows
     source = np.full(rows.slot_count, -1, np.int64)
     known: dict[bytes, int] = {}
     for slot, said in rows.sources.items():
@@ -234,7 +238,7 @@ def united(rows: Rows) -> Rows:
     group = np.empty(rows.slot_count, np.int32)
     constraints = rows.starts, rows.dims, rows.lows, rows.highs
     count = group_slots(rows.first_rows(), *constraints, source, group)
-    if rows.slot_count - count <= rows.slot_count // _FEW_EQUAL:
+    if count >= most:
         return rows
     first = np.full(count, -1, np.int32)  # the slot whose rows a group keeps
     first[group[::-1]] = np.arange(rows.slot_count - 1, -1, -1, dtype=np.int32)

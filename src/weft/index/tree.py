@@ -358,16 +358,20 @@ class TreeIndex:
         predicates: Predicates = NO_PREDICATES,
         executor: Executor | None = None,
         verify: bool = True,
+        trusted: bool = False,
     ) -> TreeIndex:
         """The index of a snapshot; many processes that open one share its memory. Raises SnapshotError.
 
         It can be changed like any other; the changes are not written back. A snapshot need not be trusted: none can
         make a search read outside memory or run for ever. With `verify` none can make it find anything but what its
         filters, as `filter` shows them, mean; without, a snapshot with filters that are more than ranges opens faster.
+
+        Nothing of this holds for a `trusted` snapshot: it opens at once, unread. Use it for one that your own program
+        has just written to a place where nobody else writes.
         """
         from weft.index.snapshot import read_snapshot
 
-        segment, schema = read_snapshot(Path(path), predicates, verify)
+        segment, schema = read_snapshot(Path(path), predicates, verify, trusted)
         index = TreeIndex(schema, predicates=predicates, executor=executor)
         index._version = Version((whole(segment),))
         return index

@@ -48,21 +48,32 @@ def check_columns(frame: DataFrame, what: str = "events") -> None:
             raise PipelineError(f"there are two columns {twice!r}: rename one")
 
 
-def sorted_out(events: DataFrame, counted: Observation | None = None) -> tuple[DataFrame, DataFrame]:
-    """The rows that are events, and the others as `row` (JSON) and `reason`; `counted` counts these on the way."""
+def readable_events(events: DataFrame, counted: Observation | None = None) -> DataFrame:
+    """The rows that are events; `counted` counts the others on the way."""
     from pyspark.sql import functions as sf
 
     check_columns(events)
     known = _reasons(events)
     if not known:
-        return events, events.select(sf.lit("").alias("row"), sf.lit("").alias("reason")).limit(0)
+        return events
+    reason = sf.coalesce(*known)
+    if counted is not None:
+        events = events.observe(counted, sf.count_if(reason.isNotNull()).alias(ROWS))
+    return events.where(reason.isNull()).drop(CORRUPT)
+
+
+def event_errors(events: DataFrame) -> DataFrame:
+    """The rows that are no events, as `row` (JSON) and `reason`."""
+    from pyspark.sql import functions as sf
+
+    check_columns(events)
+    known = _reasons(events)
+    if not known:
+        return events.select(sf.lit("").alias("row"), sf.lit("").alias("reason")).limit(0)
     reason = sf.coalesce(*known)
     whole = sf.col(CORRUPT) if CORRUPT in events.columns else sf.lit(None).cast("string")
     row = sf.coalesce(whole, as_json(events.columns))
-    bad = events.where(reason.isNotNull()).select(row.alias("row"), reason.alias("reason"))
-    if counted is not None:
-        events = events.observe(counted, sf.count_if(reason.isNotNull()).alias(ROWS))
-    return events.where(reason.isNull()).drop(CORRUPT), bad
+    return events.where(reason.isNotNull()).select(row.alias("row"), reason.alias("reason"))
 
 
 def may_be_left_out(events: DataFrame) -> bool:

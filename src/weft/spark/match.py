@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from weft.errors import PipelineError
 from weft.model.schema import Schema, did_you_mean
 from weft.spark.boxes import Boxes
-from weft.spark.events import by_place, check_frame, may_be_left_out, quoted, sorted_out
+from weft.spark.events import by_place, check_frame, event_errors, may_be_left_out, quoted, readable_events
 from weft.spark.executor_lookup import match_shipped
 from weft.spark.frames import plan_bytes
 from weft.spark.group_join import match_partitioned
@@ -81,7 +81,7 @@ class Prepared:
     def _match(self, events: DataFrame, output: str, carry: Sequence[str] | None, counts: LeftOut) -> DataFrame:
         from pyspark.sql.types import LongType, StringType
 
-        good, _ = sorted_out(events, counts.events)
+        good = readable_events(events, counts.events)
         wanted = ResultForm.of(output, good.columns, carry)
         results = wanted.schema(good.schema, LongType() if self.numbered else StringType())
         if self.shipped is not None:
@@ -111,7 +111,7 @@ class Prepared:
         if self.given is not None and self.refused != 0 and "subscription" in sides:
             frames["subscription"] = self.given.errors()
         if events is not None and "event" in sides:
-            frames["event"] = sorted_out(events)[1]
+            frames["event"] = event_errors(events)
         found = [frame.select(sf.lit(side).alias("side"), "row", "reason") for side, frame in frames.items()]
         if not found:
             return self.spark.createDataFrame([], f"side string, {ERRORS}")

@@ -39,12 +39,14 @@ class Shipped:
     path: str
     archive: str | None = None
     written: int = 0  # when, so that another snapshot in its place is not taken for it
+    own: bool = False  # the driver has written it, and nobody else writes there
 
     def open(self) -> Matcher:
         """The index; opened once in a process. Raises SnapshotError."""
         key = self.archive or f"{self.path} {self.written}"
         if key not in _OPEN:
-            _OPEN[key] = _read(Path(self.path) if self.archive is None else _unpacked(self.archive))
+            own = self.own and self.archive is None
+            _OPEN[key] = _read(Path(self.path) if self.archive is None else _unpacked(self.archive), own)
             if len(_OPEN) > _MOST_OPEN:
                 _OPEN.popitem(last=False)
         _OPEN.move_to_end(key)
@@ -66,8 +68,9 @@ def written(matcher: Matcher) -> Path:
 def ship(spark: SparkSession, snapshot: Path) -> Shipped:
     """Make a snapshot available to the executors."""
     remote = not hasattr(spark, "_jsparkSession")
-    if not remote and _sees_files(spark.sparkContext.master or ""):
-        return Shipped(str(snapshot.resolve()), written=(snapshot / "index.json").stat().st_mtime_ns)
+    if not remote and sees_files(spark.sparkContext.master or ""):
+        own = any(snapshot.parent == Path(kept.name) for kept in _KEPT)
+        return Shipped(str(snapshot.resolve()), written=(snapshot / "index.json").stat().st_mtime_ns, own=own)
     archive = _packed(snapshot)
     if remote:
         spark.addArtifact(str(archive), file=True)
@@ -81,7 +84,7 @@ def is_numbered(snapshot: Path) -> bool:
     return not (snapshot / _NAMES).exists()
 
 
-def _sees_files(master: str) -> bool:
+def sees_files(master: str) -> bool:
     """Whether executors are this very process; others may be on other machines."""
     return master.startswith("local") and not master.startswith("local-cluster")
 
@@ -115,8 +118,8 @@ def _unpacked(name: str) -> Path:
     return place
 
 
-def _read(path: Path) -> Matcher:
-    index = TreeIndex.open(path, verify=False)  # the driver has verified it, or has written it
+def _read(path: Path, own: bool) -> Matcher:
+    index = TreeIndex.open(path, verify=False, trusted=own)  # the driver has verified it, or has written it
     return Matcher(index, None if is_numbered(path) else _names(path / _NAMES))
 
 

@@ -27,6 +27,7 @@ from weft.language.text import parse
 from weft.model.schema import Schema, did_you_mean
 from weft.spark.boxes import Boxes, Ends, Reading
 from weft.spark.events import CORRUPT, UNREADABLE, as_json, check_columns, decodable, quoted
+from weft.spark.local_tables import read_local
 from weft.spark.packed_boxes import PackedBoxes
 
 if TYPE_CHECKING:
@@ -68,27 +69,35 @@ class Subscriptions:
     def gathered(self) -> tuple[Boxes | None, int]:
         """All boxes, on the driver, and the number of rows that could not be used."""
         plain = self.reading.bounds is not None and len(self.reading.bounds) <= _FEW_BOUNDS
-        read = self._bounded() if plain else self._parsed()
-        if not read:
+        boxes, others = self._bounded() if plain else self._parsed()
+        if boxes is None:
             return None, 0
-        boxes = PackedBoxes.joined(part for part, _ in read).boxes()
-        others = pa.concat_arrays([ids for _, ids in read])
-        counts: Any = pa.concat_arrays([boxes.ids, others.drop_null()]).value_counts()
-        twice = counts.field("values").filter(counts.field("counts").to_numpy() > 1)
+        twice = _several(pa.concat_arrays([boxes.ids, others.drop_null()]))
         if not len(twice):
             return boxes, len(others)
         once = np.flatnonzero(~pc.is_in(boxes.ids, twice).to_numpy(zero_copy_only=False))
         return boxes.of_owners(once), len(others) + len(boxes) - len(once)
 
-    def _parsed(self) -> list[tuple[PackedBoxes, Any]]:
+    def _parsed(self) -> tuple[Boxes | None, Any]:
         """Texts, which the executors parse; and the ids of those that are none."""
         rows = self.columns().mapInArrow(partial(_packed, self.reading), "boxes binary, others binary").toArrow()
         boxes, others = (cast("list[bytes]", column.to_pylist()) for column in rows.columns)
-        return [(PackedBoxes.from_bytes(a), pickle.loads(b)) for a, b in zip(boxes, others, strict=True)]
+        if not boxes:
+            return None, None
+        unread = [pickle.loads(ids) for ids in others]
+        return PackedBoxes.joined(map(PackedBoxes.from_bytes, boxes)).boxes(), pa.concat_arrays(unread)
 
-    def _bounded(self) -> list[tuple[PackedBoxes, Any]]:
+    def _bounded(self) -> tuple[Boxes | None, Any]:
         """Few bounds, of which there is nothing to parse: they come as they are."""
-        return [part for batch in self.columns().toArrow().to_batches() for part in _read(self.reading, batch)]
+        table = read_local(self.frame, self.names)
+        if table is None:
+            table = self.columns().toArrow()
+        named = table.rename_columns([f"c{place}" for place in range(len(self.names))])
+        read = [part for batch in named.combine_chunks().to_batches() for part in _read(self.reading, batch)]
+        if not read:
+            return None, None
+        boxes = read[0][0] if len(read) == 1 else PackedBoxes.joined(PackedBoxes.of(part) for part, _ in read).boxes()
+        return boxes, pa.concat_arrays([ids for _, ids in read])
 
     def census(self) -> IdCensus:
         """How many rows there are, and how many of them share their id with another. Cost: one job."""
@@ -233,22 +242,32 @@ def _check_bound(name: str, kind: DataType) -> None:
         raise PipelineError(f"the column {name!r} is of type {kind.simpleString()}, which cannot be a bound: drop it")
 
 
+def _several(ids: Any) -> Any:
+    """The ids that occur more than once."""
+    if pa.types.is_integer(ids.type):
+        numbers = ids.to_numpy()
+        if bool((numbers[1:] > numbers[:-1]).all()):  # as they often are
+            return ids.slice(0, 0)
+    counts: Any = ids.value_counts()
+    return counts.field("values").filter(counts.field("counts").to_numpy() > 1)
+
+
 # -- on the executors: ordinary functions over batches --------------------------------------------------
 
 
 def _packed(reading: Reading, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        read = list(_read(reading, batch))
+        read = [(PackedBoxes.of(part), ids) for part, ids in _read(reading, batch)]
         boxes = PackedBoxes.joined(part for part, _ in read).to_bytes()
         others = pickle.dumps(pa.concat_arrays([ids for _, ids in read]), protocol=5)
         yield pa.record_batch({"boxes": pa.array([boxes], pa.binary()), "others": pa.array([others], pa.binary())})
 
 
-def _read(reading: Reading, batch: pa.RecordBatch) -> Iterator[tuple[PackedBoxes, Any]]:
+def _read(reading: Reading, batch: pa.RecordBatch) -> Iterator[tuple[Boxes, Any]]:
     """The boxes of a batch, and the ids of the rows that have none for they cannot be read; in pieces."""
     ids = reading.ids(batch)
     for first, boxes, refused in reading.pieces(batch):
-        yield PackedBoxes.of(boxes), ids.take(pa.array([first + row for row in refused], pa.int64()))
+        yield boxes, ids.take(pa.array([first + row for row in refused], pa.int64()))
 
 
 def _errors(reading: Reading, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -293,3 +293,15 @@ def test_comparisons_of_one_search_share_a_budget() -> None:
     small = normalize(parse("s LIKE '%a%'")), normalize(parse("s LIKE '%ab%'"))
     assert covers_within(*small, None, Budget(1_000))
     assert not covers_within(*small, None, Budget(0))
+
+
+def test_comparing_predicates_takes_steps_by_the_length_of_their_arguments() -> None:
+    """Patterns of timestamps that almost cover each other: each comparison goes through both."""
+    calls = [f"time_like(t, '%{'0' * (20 + n % 9)}{n:03}%{'0' * 25}')" for n in range(60)]
+    budget = Budget()
+    normalize(parse(" AND ".join(calls[:3])), budget=budget)
+    one, short = budget.used, Budget()
+    normalize(parse(" AND ".join(f"time_like(t, '%{n}')" for n in range(3))), budget=short)
+    assert one > 3 * short.used
+    with pytest.raises(FilterTooComplexError):
+        normalize(parse(" AND ".join(f"NOT {call}" for call in calls)))

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from strategies import thorough
 from weft.index import CountingIndex, ScanIndex, TreeIndex
-from weft.index.pieces import LONGEST, MOST_NEEDS, Piece, Pieces
+from weft.index.pieces import LONGEST, MOST_NEEDS, Need, Piece, Pieces, fitting, pieces_of
 from weft.index.segment import TreeShape
 from weft.language.meaning import matches
+from weft.language.pattern import Pattern
 from weft.language.text import parse
 
 LETTERS = "abA"
@@ -163,3 +164,11 @@ def test_large_portions_are_searched_in_turn(monkeypatch: pytest.MonkeyPatch) ->
     index = TreeIndex(tail=0)
     index.add_texts(texts, texts.values())
     agree([index], texts, [{"s": "abAb" * size, "x": size} for size in range(6)])
+
+
+def test_of_a_pattern_with_many_chunks_only_the_longest_are_looked_for() -> None:
+    pattern = Pattern.of(f"%{'%'.join('ab' * (n % 9) + str(n) for n in range(8_000))}%")
+    found = pieces_of("s", pattern)
+    assert len(found) <= MOST_NEEDS + 1
+    every = {Piece("s", False, chunk.encode()[:LONGEST]) for segment in pattern.segments[1:-1] for chunk in segment}
+    assert fitting(Need(piece, True) for piece in found) == fitting(Need(piece, True) for piece in every)

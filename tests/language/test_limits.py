@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strategies import PREDICATES, thorough, trees
-from weft import F, from_json, parse, to_json
+from weft import F, from_json, matches, parse, to_json
 from weft.errors import FilterError, FilterSyntaxError, FilterTooComplexError
+from weft.language import cidr
 from weft.language import text as text_module
 from weft.language.ast import Filter
 from weft.language.format import most_written
@@ -132,3 +133,28 @@ def test_remembered_shapes_are_bounded_in_bytes() -> None:
         assert str(parse(text)) == text
         assert text_module._held <= 100_000 or len(text_module._sizes) == 1
         assert set(text_module._shapes) | set(text_module._pins) == set(text_module._sizes)
+
+
+# -- predicates --------------------------------------------------------------------------------------
+
+
+def test_calls_of_predicates_are_counted_in_what_users_write() -> None:
+    text = " OR ".join(f"cidr(ip, '10.0.{n % 256}.{n // 256}/32')" for n in range(LIMITS.calls + 1))
+    with pytest.raises(FilterSyntaxError, match="calls predicates more than 512 times"):
+        parse(text)
+    assert parse(text, limit=LIMITS.stored_text) is not None
+    assert parse(text.rpartition(" OR ")[0]) is not None
+
+
+def test_a_predicate_looks_at_no_more_than_an_address_or_a_timestamp() -> None:
+    with pytest.raises(FilterError, match="at most 64 characters"):
+        parse(f"time_like(t, '%{'1_%' * 600}')")
+    with pytest.raises(FilterError, match="at most 128 characters"):
+        parse(f"cidr(ip, 'fe80::%{'a' * 1_000}/64')")
+    before = cidr._address.cache_info()
+    for long in ("1." * 500_000, ":" * 1_000_000, f"fe80::1%{'a' * 1_000}"):
+        assert not matches(parse("cidr(ip, '::/0')"), {"ip": long})
+    assert cidr._address.cache_info() == before
+    for n in range(100):  # an address is read once, whatever it is tested with
+        assert matches(parse(f"cidr(ip, '10.{n}.0.0/8')"), {"ip": "10.200.0.1"})
+    assert cidr._address.cache_info().misses <= before.misses + 1

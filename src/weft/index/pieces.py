@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from heapq import nsmallest
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,8 +56,12 @@ def piece_of(name: str, pattern: Pattern, text: str) -> Piece:
 
 def pieces_of(name: str, pattern: Pattern) -> list[Piece]:
     """Pieces that every match contains, besides the text that it begins and ends with."""
-    chunks = [chunk for segment in pattern.segments for chunk in segment]
-    return [piece_of(name, pattern, chunk) for chunk in chunks[1:-1] if chunk]
+    chunks = list(chain.from_iterable(pattern.segments))[1:-1]
+    if len(chunks) > 2 * MOST_NEEDS:  # no row has room for all of them: those that `fitting` chooses
+        data = {chunk.encode("utf-8", "surrogatepass")[:LONGEST] for chunk in chunks if chunk}
+        longest = nsmallest(MOST_NEEDS + 1, data, key=lambda each: (-len(each), each))
+        return [Piece(name, pattern.ignore_case, each) for each in longest]
+    return [piece_of(name, pattern, chunk) for chunk in chunks if chunk]
 
 
 def fitting(needs: Iterable[Need]) -> tuple[frozenset[Need], bool]:

@@ -2,7 +2,8 @@
 
     cidr(source_ip, '10.0.0.0/8')
 
-A value that is not an IP address is in no network. IPv4 and IPv6 addresses are never in each other's networks.
+A value that is not an IP address is in no network, nor is one of more than 128 characters. IPv4 and IPv6 addresses are
+never in each other's networks.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from typing import TYPE_CHECKING
 from weft.model.value import Type, Value
 
 if TYPE_CHECKING:
-    from ipaddress import IPv4Network, IPv6Network
+    from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
     from weft.language.predicate import Arguments
+
+_LONGEST = 128  # characters of an address; an IPv6 address with its scope has fewer
 
 
 class Cidr:
@@ -33,16 +36,15 @@ class Cidr:
         """There is one argument, the network."""
         if len(arguments) != 1 or not isinstance(arguments[0], str):
             raise ValueError("cidr takes an attribute and one network, as in cidr(ip, '10.0.0.0/8')")
+        if len(arguments[0]) > _LONGEST:
+            raise ValueError(f"a network is a text of at most {_LONGEST} characters, as '10.0.0.0/8'")
         _network(arguments[0])
 
     def matches(self, value: Value, arguments: Arguments) -> bool:
         """Whether the value is an address in the network."""
-        from ipaddress import ip_address
-
-        try:
-            return ip_address(str(value)) in _network(str(arguments[0]))
-        except ValueError:
-            return False
+        text = str(value)
+        address = _address(text) if len(text) <= _LONGEST else None
+        return address is not None and address in _network(str(arguments[0]))
 
     def covers(self, wide: Arguments, narrow: Arguments) -> bool:
         """Exact: the narrow network is part of the wide one."""
@@ -58,6 +60,17 @@ class Cidr:
 
     def __hash__(self) -> int:
         return hash(Cidr)
+
+
+@lru_cache(maxsize=256)
+def _address(text: str) -> IPv4Address | IPv6Address | None:
+    """The address that a text is, or None. Remembered: a filter may test an address with many networks."""
+    from ipaddress import ip_address
+
+    try:
+        return ip_address(text)
+    except ValueError:
+        return None
 
 
 @lru_cache(maxsize=4096)

@@ -49,7 +49,7 @@ from weft.language.format import format_constant
 from weft.language.lexer import RESERVED, Token, is_word, tokenize
 from weft.language.meaning import compare
 from weft.language.predicate import BUILT_IN, Predicates
-from weft.model.limits import MAX_DEPTH
+from weft.model.limits import LIMITS, MAX_DEPTH
 from weft.model.value import Type
 
 Operand = Filter | Constant
@@ -109,6 +109,8 @@ class _Parser:
         self.slots: list[ConstantSlot] = []
         self.places: dict[int, int] = {}  # id of a constant -> its position in `slots`
         self.pinned: set[int] = set()
+        self.stored = limit is not None
+        self.calls = 0  # of predicates
 
     # -- tokens ---------------------------------------------------------------------------------
 
@@ -367,6 +369,9 @@ class _Parser:
             hint = "there are no functions, only predicates: " + ", ".join(sorted({*self.predicates, *BUILT_IN}))
             self.fail(f"unknown predicate {name.text!r}", name, hint)
             raise AssertionError
+        self.calls += 1
+        if self.calls > LIMITS.calls and not self.stored:
+            self.fail(f"the filter calls predicates more than {LIMITS.calls} times", name, "split it")
         self.deeper(self.take())
         attribute = self.operand()
         if not isinstance(attribute, AttributeRef):

@@ -41,7 +41,12 @@ class Pattern:
     _texts: str = field(init=False, compare=False, repr=False)  # all literal texts, for patterns that are compared
 
     def __post_init__(self) -> None:
-        lengths = tuple([sum(map(len, segment)) + len(segment) - 1 for segment in self.segments])
+        lengths = tuple(
+            [
+                len(segment[0]) if len(segment) == 1 else sum(map(len, segment)) + len(segment) - 1
+                for segment in self.segments
+            ]
+        )
         object.__setattr__(self, "lengths", lengths)
         object.__setattr__(self, "shortest", sum(lengths))
         object.__setattr__(self, "_hash", hash((self.segments, self.ignore_case)))
@@ -190,8 +195,8 @@ class Pattern:
 
     @property
     def _is_caseless(self) -> bool:
-        """Whether LIKE and ILIKE with these segments match the same texts: there are no letters and no `_`."""
-        return all(len(segment) == 1 and caseless_head(segment[0]) == segment[0] for segment in self.segments)
+        """Whether LIKE and ILIKE with these segments match the same texts."""
+        return _are_caseless(self.segments)
 
     def _tokens(self) -> list[str | None]:
         """One item per character; `""` stands for `_` and None for `%`."""
@@ -210,6 +215,23 @@ def _compile(text: str, escape: str | None, ignore_case: bool) -> Pattern:
     word = "ILIKE" if ignore_case else "LIKE"
     if escape is not None and len(escape) != 1:
         raise FilterError(f"the ESCAPE of {word} must be a single character")
+    if escape is None or escape not in text:
+        segments = [segment.split("_") for segment in text.split("%")]
+    else:
+        segments = _cut_escaped(text, escape, word)
+    if not ignore_case:
+        return Pattern(_canonical(segments))
+    folded = _canonical([[chunk.casefold() for chunk in segment] for segment in segments])
+    return Pattern(folded, ignore_case=not _are_caseless(folded))
+
+
+def _are_caseless(segments: tuple[PatternSegment, ...]) -> bool:
+    """Whether there are no letters and no `_`."""
+    return all(len(segment) == 1 and caseless_head(segment[0]) == segment[0] for segment in segments)
+
+
+def _cut_escaped(text: str, escape: str, word: str) -> list[list[str]]:
+    """The chunks of the segments of a pattern with an escape."""
     segments: list[list[str]] = [[""]]
     chunks, literal = segments[0], []
     signs = iter(text)
@@ -230,10 +252,7 @@ def _compile(text: str, escape: str | None, ignore_case: bool) -> Pattern:
         else:
             literal.append(sign)
     chunks[-1] = "".join(literal)
-    if not ignore_case:
-        return Pattern(_canonical(segments))
-    plain = Pattern(_canonical([[chunk.casefold() for chunk in segment] for segment in segments]))
-    return plain if plain._is_caseless else Pattern(plain.segments, ignore_case=True)
+    return segments
 
 
 _MOST_REMEMBERED = 64  # longer patterns are not cached, so that the cache stays small
@@ -245,7 +264,11 @@ def _canonical(segments: list[list[str]]) -> tuple[PatternSegment, ...]:
     moving = 0
     for at in range(len(segments) - 1, 0, -1):
         chunks = segments[at]
-        if any(chunks):
+        if chunks[0]:
+            if moving:
+                chunks += [""] * moving
+                moving = 0
+        elif any(chunks):
             holes = next(place for place, chunk in enumerate(chunks) if chunk)
             segments[at] = chunks[holes:] + [""] * moving
             moving = holes

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from weft.language.predicate import Arguments
 
 
+_LONGEST = 64  # characters of a pattern; the text of a timestamp has at most 27, each of which may be escaped
+
+
 class TimeLike:
     """`time_like(time, '%:00Z')`: the RFC 3339 text of a timestamp matches a LIKE pattern; an escape may follow.
 
@@ -30,6 +33,8 @@ class TimeLike:
         """A pattern and, if need be, its escape."""
         if len(arguments) not in (1, 2) or not all(isinstance(each, str) for each in arguments):
             raise ValueError("time_like takes an attribute and a LIKE pattern, as in time_like(time, '2018-%')")
+        if len(str(arguments[0])) > _LONGEST:
+            raise ValueError(f"a pattern of time_like has at most {_LONGEST} characters")
         Pattern.of(*arguments)  # type: ignore[arg-type]
 
     def matches(self, value: Value, arguments: Arguments) -> bool:

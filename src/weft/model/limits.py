@@ -27,6 +27,7 @@ class Limits:
     tokens: int = 16_384  # tokens in a filter's text; a test with constants, as `x IN (1, 2)`, is one
     name: int = 1024  # characters of an attribute's name, dots included
     names: int = 8_192  # different attributes in a filter
+    calls: int = 512  # of predicates in a filter's text
     boxes: int = 256  # of a normal form
     sets: int = 1_536  # attributes that the boxes of a normal form test, summed over the boxes
     patterns: int = 256  # LIKE patterns of one term, and terms of one attribute in a box

@@ -1,0 +1,60 @@
+"""Both searches of a tree find what comparing every row finds, however little room they are given."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from numpy.typing import NDArray
+
+from weft.index.events import EventColumns
+from weft.index.segment import TreeShape
+from weft.index.tree import TreeIndex
+from weft.index.version import SegmentView
+from weft.kernels import search
+from weft.workloads import WORKLOADS
+
+Bounds = dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]
+
+
+def _given(name: str) -> tuple[Bounds, pa.RecordBatch]:
+    if name == "dense":  # blocks of which few, half and nearly all rows match
+        rng = np.random.default_rng(5)
+        low = rng.random(600)
+        return {"x": (low, low + rng.random(600))}, pa.record_batch({"x": np.linspace(0, 2, 40)})
+    given = WORKLOADS[name](600, 40, seed=5)
+    return dict(given.bounds), given.table
+
+
+def _subs(view: SegmentView, slots: NDArray[np.int32]) -> list[int]:
+    rows = view.segment.rows
+    return sorted(sub for slot in slots for sub in rows.subs[rows.firsts[slot] : rows.firsts[slot + 1]].tolist())
+
+
+@pytest.mark.parametrize(("name", "leaf"), [("dense", 256), ("W4", 2), ("W4", 1)])
+def test_both_searches_find_the_same_and_make_room_for_it(name: str, leaf: int) -> None:
+    bounds, batch = _given(name)
+    index = TreeIndex(shape=TreeShape(leaf))
+    index.add_columns(np.arange(600), bounds)
+    (view,) = index._version.views
+    lows, highs = (np.stack([column[end] for column in bounds.values()], 1) for end in (0, 1))
+    values = np.stack([batch.column(each).to_numpy() for each in bounds], 1)[:, None]
+    outside = (values < lows) | (values > highs)  # NaN is no bound
+    wanted = [np.flatnonzero(row).tolist() for row in ~outside.any(axis=2)]
+    codes = view.segment.rows.encode(EventColumns.of(batch, bounds))
+    nothing, counts = np.empty(1, np.int32), np.zeros(0, np.int64)
+
+    offsets = np.zeros(len(codes) + 1, np.int64)
+    out, found = search.event_by_event(view.tree, codes, nothing, offsets, counts, search.FIND)
+    assert found == offsets[-1]
+    assert [_subs(view, out[a:b]) for a, b in pairwise(offsets)] == wanted
+
+    later = np.zeros(len(codes) + 1, np.int64)
+    out, whose, found = search.all_together(view.tree, codes, nothing, nothing.copy(), later, counts, search.FIND)
+    assert (later == offsets).all()
+    assert [_subs(view, out[:found][whose[:found] == event]) for event in range(len(codes))] == wanted
+
+    assert index.any_batch(batch).tolist() == [bool(subs) for subs in wanted]
+    assert [sorted(index.match(event).tolist()) for event in batch.to_pylist()] == wanted

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+from itertools import count
 
 from strategies import EXAMPLES
 
@@ -15,7 +16,18 @@ if EXAMPLES == 1:
         os.environ.setdefault(name, SHORT_LIVED)
 
 
+_EVERY = 100  # tests
+_finished = count(1)
+
+
 def pytest_collection_finish() -> None:
     """Thousands of tests and their modules are never garbage: without this every collection looks at all of them."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_runtest_logfinish() -> None:
+    """Nor are compiled kernels and caches, which come by and by: late in a run a collection took half a second."""
+    if next(_finished) % _EVERY == 0:
+        gc.collect()
+        gc.freeze()

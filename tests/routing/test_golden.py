@@ -9,7 +9,7 @@ import pytest
 from routing.golden import FILE, SEEDS, play
 from routing.models import TABLES
 
-FEW = range(3)
+FEW = range(2)
 
 
 def differing(name: str, advertised: bool, seeds: range) -> list[tuple[int, str]]:

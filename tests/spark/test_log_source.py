@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -16,6 +17,7 @@ from weft.log.base import Offset
 from weft.spark import register, stream_results
 from weft.spark.log_columns import LogColumns
 from weft.spark.log_source import LogFile, LogStream, WeftSource, slices
+from weft.spark.stream_job import StreamJob, read_events
 
 TIME = datetime(2024, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 
@@ -144,6 +146,15 @@ def test_spark_reads_the_log(spark, log, directory):
     assert table.where("x > 4").count() == 3
     few = spark.read.format("weft").schema("s string, _offset bigint").option("first", 9).load(directory)
     assert [tuple(row) for row in few.orderBy("_offset").collect()] == [("s4", 9), (None, 10), ("s5", 11), (None, 12)]
+
+
+def test_a_stream_over_an_empty_log_needs_a_schema(spark, log, directory, tmp_path):
+    job = StreamJob(directory, str(tmp_path / "state"), str(tmp_path / "out"), commands=str(tmp_path))
+    with pytest.raises(PipelineError, match="is empty, so the attributes of its events are not known"):
+        read_events(spark, job)
+    declared = replace(job, schema=Schema.of(x="int", s="string"))
+    assert read_events(spark, declared).columns[:2] == ["x", "s"]
+    assert read_events(spark, job).columns[:2] == ["x", "s"]  # the checkpoint knows them now
 
 
 @pytest.mark.slow

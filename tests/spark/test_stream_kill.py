@@ -111,11 +111,14 @@ def test_a_stream_survives_kill(spark, tmp_path, target):
     rng = random.Random(target)
     files = StreamFiles(spark, tmp_path)
     command = [sys.executable, str(DRIVER), str(tmp_path)]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    pipes = {"stdout": subprocess.PIPE, "text": True}
+    log = tmp_path / "driver.log"
     kills = 0
     for _ in range(ROUNDS):
         feed(files, rng, 4)
         arguments = [*command, "on", "0" if target == "worker" else "1000"]
-        with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as driver:
+        with log.open("ab") as said, subprocess.Popen(arguments, **pipes, stderr=said, env=env) as driver:
             wanted = rng.randrange(1, 4)
             for line in driver.stdout:
                 feed(files, rng, 1)
@@ -123,6 +126,7 @@ def test_a_stream_survives_kill(spark, tmp_path, target):
                 if wanted <= 0:
                     break
             time.sleep(rng.random())  # a random point
+            assert driver.poll() is None, log.read_text()  # it must be alive to be killed
             below = descendants(driver.pid)
             if target == "worker":
                 kills += sum(map(kill, workers(driver.pid)[:2]))
@@ -132,7 +136,8 @@ def test_a_stream_survives_kill(spark, tmp_path, target):
                 for each in below:
                     kill(each)
         until_gone(below)
-    subprocess.run([*command, "once", "0"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    ended = subprocess.run([*command, "once", "0"], check=False, capture_output=True, text=True, env=env)
+    assert ended.returncode == 0, ended.stderr
     assert kills >= ROUNDS
     files.check()
     versions = [path.name for path in (files.checkpoint / "versions").iterdir()]

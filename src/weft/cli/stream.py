@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from weft.cli.pipeline import Master, at_work, one_of, show_rows
-from weft.cli.shell import AsJson, emit, say
+from weft.cli.shell import AsJson, SchemaFile, emit, read_schema, say
 
 
 def stream(  # noqa: PLR0913, PLR0917 - each has a default that serves
@@ -45,6 +45,7 @@ def stream(  # noqa: PLR0913, PLR0917 - each has a default that serves
             help="A folder to which files of commands are moved: lines with action, id and filter.",
         ),
     ] = None,
+    schema: SchemaFile = None,
     output: Annotated[
         str, typer.Option("--output", metavar="FORM", help="pairs, lists or counts, as for `weft match`.")
     ] = "pairs",
@@ -117,6 +118,7 @@ def stream(  # noqa: PLR0913, PLR0917 - each has a default that serves
         first=first,
         token_file=token_file,
         authority=authority,
+        schema=read_schema(schema),
     )
     stopping = Event()
     exporter = None if metrics_port is None else StreamExporter(metrics_port)

@@ -14,13 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 from weft.errors import PipelineError
 from weft.log.schema import DATABASE
+from weft.model.schema import Schema
 from weft.spark.broker_sink import BrokerSink
 from weft.spark.broker_target import BrokerTarget
 from weft.spark.events import CORRUPT
 from weft.spark.files import format_of, read_frame, read_stream
 from weft.spark.formats import register
+from weft.spark.log_columns import ABOUT_LOG, LogColumns
 from weft.spark.stream import MatchStream, Watermark, match_stream
 from weft.spark.stream_journal import BatchMetrics
+from weft.spark.subscription_changes import write_file
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,6 +50,7 @@ class StreamJob:
     first: int = 0  # offset in a log
     token_file: str = ""  # for brokers
     authority: str = ""
+    schema: Schema | None = None
 
     def __post_init__(self) -> None:
         if self.subscriptions is None and self.commands is None:
@@ -98,15 +102,17 @@ def run_stream(
 
 def start(spark: SparkSession, job: StreamJob, tell: Callable[[BatchMetrics], None]) -> MatchStream:
     """Start the stream of a job."""
+    events = read_events(spark, job)
     initial = None if job.subscriptions is None else read_frame(spark, job.subscriptions)
     kind = "string" if initial is None else initial.schema["id"].dataType.simpleString() if _has_id(initial) else ""
     commands = None if job.commands is None else read_commands(spark, job.commands, kind)
     return match_stream(
-        read_events(spark, job),
+        events,
         commands,
         job.checkpoint,
         _sink(job),
         initial=initial,
+        schema=job.schema,
         output=job.output,
         carry=job.carry,
         order=None if commands is None else _ORDER,
@@ -136,14 +142,25 @@ def read_events(spark: SparkSession, job: StreamJob) -> DataFrame:
             reader = reader.options(url=job.events, tokenFile=job.token_file, authority=job.authority)
         else:
             reader = reader.option("path", job.events)
-        frame = (reader if known is None else reader.schema(known)).load()
+        if known is not None:
+            reader = reader.schema(known)
+        elif job.schema is not None:
+            reader = reader.schema(LogColumns.all({name: job.schema[name].type for name in job.schema}).ddl())
+        frame = reader.load()
+        if ABOUT_LOG.issuperset(frame.columns):  # nothing would ever match
+            raise PipelineError(
+                f"the log of {job.events} is empty, so the attributes of its events are not known: declare them with "
+                "--schema, or start again when there are events"
+            )
     else:
+        if known is None and job.schema is not None:
+            known = read_frame(spark, job.events, schema=job.schema).drop(CORRUPT).schema
         frame = read_stream(spark, job.events, columns=known)
         if CORRUPT in frame.columns:
             known = frame.drop(CORRUPT).schema
     if not stored.exists():
         stored.parent.mkdir(parents=True, exist_ok=True)
-        stored.write_text((known or frame.schema).json(), encoding="utf-8")
+        write_file(stored, (known or frame.schema).json().encode())
     return frame
 
 

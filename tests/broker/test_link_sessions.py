@@ -151,6 +151,18 @@ def test_a_client_that_comes_back_is_told_what_became_complete() -> None:
     assert completes(network["a"], "s3")[1:] == [Incomplete(1, "subscribe", ()), Complete(SubNumber(1))]
 
 
+def test_a_client_is_told_although_its_broker_restarted_without_the_neighbour_that_was_waited_for() -> None:
+    network = Network("a", "b").chain()
+    network.cut("a", "b")
+    network["a"].hello("s")
+    network["a"].say("s", Subscribe(SubNumber(1), "x > 5"))
+    network["a"].do(network["a"].core.detach("b", network["a"].now))
+    network.crash("a")
+    assert network["a"].core.links() == []
+    network["a"].hello("s2", "s")
+    assert completes(network["a"], "s2") == [Complete(SubNumber(1))]
+
+
 def test_a_full_control_queue_is_replaced_by_a_resync() -> None:
     limits = ClientLimits(link_control=3, link_frames=1, slice=2)
     network = Network("a", "b", model="simple", limits=limits).chain()

@@ -70,7 +70,7 @@ def meets(one: Box, other: Box) -> bool:
 def test_every_answer_is_that_of_the_boxes(data: st.DataObject) -> None:
     """Rows come and go, with buffers and leaves so small that runs are merged, packed and widened all the time."""
     leaf = data.draw(st.integers(1, 3))
-    index = CoverIndex(buffer=data.draw(st.integers(leaf, 4)), leaf=leaf)
+    index = CoverIndex(buffer=data.draw(st.integers(leaf, 4)), leaf=leaf, run=data.draw(st.integers(4, 16)))
     rows: dict[int, Box] = {}
     for box, gone in data.draw(st.lists(st.tuples(boxes, st.booleans()), max_size=40)):
         if gone and rows:
@@ -170,6 +170,19 @@ def test_rows_that_are_let_go_are_used_again() -> None:
         index.discard(row)
         index.check()
     assert row < 16
+
+
+def test_after_a_packing_no_change_builds_more_than_one_tree() -> None:
+    index = CoverIndex(buffer=4, leaf=2, run=8)
+    rows = [index.add([(AXES[0], float(n), float(n), BOUNDED)], exact=True) for n in range(100)]
+    for row in rows[:51]:
+        index.discard(row)
+    left = rows[51:]
+    for row in left[:10]:
+        index.check()
+        assert sorted(index.within([(AXES[0], 0.0, 100.0, BOUNDED)], exact=True)) == sorted(left)
+        index.discard(row)
+        left.remove(row)
 
 
 @pytest.mark.parametrize(("buffer", "leaf"), [(4, 0), (2, 4)])

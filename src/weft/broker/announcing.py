@@ -52,7 +52,7 @@ class Announcing:
 
     def restored(self) -> None:
         """After a restart nobody knows what is complete: all subscriptions wait together, and all advertisements."""
-        self._linked = self._linked or bool(self._state.neighbours)
+        self._linked = True
         subs, adverts = [], []
         for session in self._state.sessions.values():
             for number, sub in session.subs.items():

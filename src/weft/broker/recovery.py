@@ -56,6 +56,7 @@ def restore(state: BrokerState, reader: EventReader, kept: State, linking: Linki
         reader.replays[queue] = SeatId(seat), state.read(sub.text)
     if kept.links:
         linking.restore(kept)
+    if linking.reach.name:  # it may have had neighbours, which clients still wait for
         announcing.restored()
 
 

@@ -2,7 +2,8 @@
 truly qualifies; if both sides are exact, it contains no other.
 
 A box is a row of ends on axes, with one axis per attribute and type. Rows are stored in runs, each a balanced tree over
-all ends (the logarithmic method): a full buffer and every run that is not larger are combined into a new run.
+all ends (the logarithmic method): a full buffer and every run that is not larger are combined into a new run. No call
+builds a tree over more than `run` rows. After a packing, all rows are in the buffer, and each change builds one tree.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ CoverSpan = tuple[CoverAxis, float, float, int]  # the axis, low, high and marks
 CoverRow = int
 
 _MAX_AXES = 64
-_MAX_RUN = 1 << 14  # rows per tree, except when packing: a larger tree takes too long to build at once
 
 
 class CoverIndex:
@@ -35,13 +35,14 @@ class CoverIndex:
     True
     """
 
-    def __init__(self, buffer: int = 256, leaf: int = 16) -> None:
-        if not 1 <= leaf <= buffer:
-            raise OptionError(f"buffer is {buffer} and leaf is {leaf}; give 1 <= leaf <= buffer")
+    def __init__(self, buffer: int = 256, leaf: int = 16, run: int = 1 << 14) -> None:
+        if not 1 <= leaf <= buffer <= run:
+            raise OptionError(f"leaf is {leaf}, buffer {buffer} and run {run}; give 1 <= leaf <= buffer <= run")
         self.compared = 0  # total number of rows compared
         self.hulls: set[CoverRow] = set()  # rows that only enclose what they stand for
         self._buffer = buffer
         self._leaf = leaf
+        self._run = run
         self._axes: dict[CoverAxis, int] = {}
         self._used = 0  # rows allocated since the last packing
         self._live = 0
@@ -71,8 +72,7 @@ class CoverIndex:
         rows.order[self._runs[-1]] = row
         self._runs[-1] += 1
         self._live += 1
-        if self._runs[-1] - self._runs[-2] >= self._buffer:
-            self._settle()
+        self._settle()
         self._ends = None
         return row
 
@@ -83,6 +83,8 @@ class CoverIndex:
         self._live -= 1
         if self._runs[-1] > max(self._buffer, 2 * self._live):
             self._pack()
+        else:
+            self._settle()
 
     def around(self, spans: Iterable[CoverSpan], exact: bool) -> list[CoverRow]:
         """Rows that cover the box. Cost: O(log^2 n + found) if few rows extend across the ends of the box."""
@@ -134,7 +136,8 @@ class CoverIndex:
         assert set(order).isdisjoint(self._free), "a free row is in no run"
         assert sum(self._rows.state[row] != kernel.DEAD for row in order) == self._live, "live rows are counted"
         assert all(a <= b for a, b in zip(self._runs, self._runs[1:], strict=False)), "runs follow each other"
-        assert self._runs[-1] - self._runs[-2] < self._buffer, "the buffer is never full"
+        trees = zip(self._runs[:-2], self._runs[1:-1], strict=True)
+        assert all(end - start <= self._run for start, end in trees), "a tree is built in one call"
         assert self.hulls == {row for row in order if self._rows.state[row] == kernel.HULL}, "hulls are known"
 
     def _search(
@@ -181,17 +184,20 @@ class CoverIndex:
         return self._used - 1
 
     def _settle(self) -> None:
-        """Combine the buffer and every run that is not larger into one run, unless that would be too large."""
-        runs, end = self._runs, self._runs[-1]
-        start = runs[-2]
+        """Combine a full buffer and every run that is not larger into one run, unless that would be too large."""
+        runs, (start, end) = self._runs, self._runs[-2:]
+        if end - start < self._buffer:
+            return
+        stop = min(end, start + self._run)  # after a packing, more rows wait
         del runs[-2:]
-        while runs and start - runs[-1] <= end - start and end - runs[-1] <= _MAX_RUN:
+        while runs and start - runs[-1] <= stop - start and stop - runs[-1] <= self._run:
             start = runs.pop()
-        kernel.build(self._rows, start, end, self._leaf)
-        runs += [start, end, end]
+        kernel.build(self._rows, start, stop, self._leaf)
+        runs += [start, stop, end]
+        self._ends = None
 
     def _pack(self) -> None:
-        """Reclaim dead rows for reuse."""
+        """Reclaim dead rows for reuse. Cost: O(n), some ten nanoseconds per row; trees are built by later changes."""
         rows = self._rows
         order = rows.order[: self._runs[-1]]
         alive = order[rows.state[order] != kernel.DEAD]
@@ -200,8 +206,7 @@ class CoverIndex:
         rows.low[dead], rows.high[dead], rows.marks[dead] = -np.inf, np.inf, 0
         rows.order[: len(alive)] = alive
         self._runs = [0, len(alive)]
-        if len(alive) >= self._buffer:
-            self._settle()
+        self._settle()
         self._ends = None
 
     def _resize(self, rows: int, axes: int) -> None:

@@ -202,7 +202,12 @@ def test_bad_settings_are_refused() -> None:
     with pytest.raises(weft.WeftError, match="one common member or more"):
         ring_config("127.0.0.1:0", (), (), 2, None, topic="kind", merge="0:1")
     merging = ring_config("127.0.0.1:0", (), (), 2, None, topic="kind", merge="2:1")
-    assert merging.agreement.endswith("groups by kind of depth 4 merged with 2 equal and 1 unequal members")
+    assert "groups by kind of depth 4 merged with 2 equal and 1 unequal members" in merging.agreement
+    with pytest.raises(OptionError, match="120 seconds or more, not 5"):
+        ring_config("127.0.0.1:0", (), (), 2, None, keep=5)
+    assert ring_config("127.0.0.1:0", (), (), 2, None, keep=200).agreement.endswith(
+        "waits 200 s for brokers that are down"
+    )
     with pytest.raises(weft.WeftError, match="depth of a group tree is 0 to 32"):
         ring_config("127.0.0.1:0", (), (), 2, None, topic="kind", depth=40)
     made = ring_config("127.0.0.1:0", (), ["time=2026-01-01..2027-01-01:365"], 2, None)

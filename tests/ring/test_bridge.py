@@ -243,3 +243,24 @@ def test_brokers_that_are_down_for_seconds_miss_nothing(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_brokers_that_are_down_for_seconds_miss_nothing_with_topic_groups(seed: int) -> None:
     downs_and_restarts(seed, groups=GroupRule(depth=2, lease=10_000_000, period=3_000_000), topic="kind")
+
+
+def test_subscriptions_of_a_former_life_are_dropped_when_the_new_ones_are_stored() -> None:
+    ring = BrokerRing(MAPPING, NAMES, replicas=2)
+    ring.subscribe("a", "s", 1, "x >= 0")
+    ring.run(3)
+    ring.add("a", ring.kill("a"))
+    ring.run(8)
+
+    def stored() -> set[int]:
+        nodes = [each.bridge.node for each in ring.brokers.values()]
+        return {record.sub.number for node in nodes for record in node.stored.records if node.keys.serves(record.key)}
+
+    assert len(stored()) == 2, "those of the former life are still there"
+    for number in range(1, 11):  # one in each interval
+        ring.publish("b", number, {"x": 10 * number - 5}, b"%d" % number)
+    ring.run(5)
+    assert len(stored()) == 1
+    ring.brokers["a"].say("s")
+    ring.run(1)
+    assert sorted(map(int, ring.brokers["a"].got("s"))) == list(range(1, 11))

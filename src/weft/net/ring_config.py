@@ -63,5 +63,5 @@ class RingConfig:
         topics = f", and topic groups by {self.topic} of depth {self.depth}" if self.topic else ""
         if self.merge is not None:
             topics += f" merged with {self.merge.least_equal} equal and {self.merge.most_unequal} unequal members"
-        kept = f", kept for {self.keep:g} s"
+        kept = f", and waits {self.keep:g} s for brokers that are down"
         return f"{self.replicas} replicas and intervals of {', '.join(sorted(cuts)) or 'no attribute'}{topics}{kept}"

@@ -19,7 +19,7 @@ from weft.net.ring_report import NodeReport
 from weft.net.ring_transport import RingGreeting, RingRefusal
 
 _PATIENCE = 5.0  # seconds
-_BAR = 8  # characters
+_BAR = 6  # characters
 _MOST = 1_000  # nodes
 
 _decoder: msgspec.msgpack.Decoder[NodeReport | RingRefusal] = msgspec.msgpack.Decoder(NodeReport | RingRefusal)
@@ -77,27 +77,32 @@ def view(reports: list[NodeReport]) -> RenderableType:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("node", "broker", "share", "matches"):
         table.add_column(name, no_wrap=True)
-    for name in ("stored", "own", "published", "matched", "received"):
+    for name in ("stored", "own", "sent", "matched", "got"):
         table.add_column(name, justify="right")
     grouped = any(report.topics for report in reports)
-    if grouped:
-        table.add_column("topics", justify="right")
+    owing = any(report.owed or report.given_up for report in reports)
+    for name, shown in (("topics", grouped), ("owed", owing), ("lost", owing)):
+        if shown:
+            table.add_column(name, justify="right")
     most = max((report.load for report in reports), default=0)
     for at, report in enumerate(reports):
         share = SPACE.distance(reports[at - 1].id, report.id) / SPACE.size if len(reports) > 1 else 1.0
-        counts = report.records, report.subscriptions, report.published, report.visited, report.received
+        counts = [report.records, report.subscriptions, report.published, report.visited, report.received]
+        counts += [len(report.topics)] if grouped else []
+        counts += [report.owed, report.given_up] if owing else []
         table.add_row(
             report.address.removeprefix("weft://"),
             report.broker if report.joined else f"{report.broker} (joining)",
             f"{_bar(share)} {share:4.0%}",
             f"{_bar(report.load / most if most else 0)} {report.load:,}",
-            *(f"{count:,}" for count in (*counts, *([len(report.topics)] if grouped else []))),
+            *(f"{count:,}" for count in counts),
         )
     nodes = "1 node" if len(reports) == 1 else f"{len(reports)} nodes, in the order of the circle"
     note = (
         "share: of all identifiers; matches: subscriptions that the node matches for others; stored: with copies; own: "
-        "of its clients; matched: events that came to be matched"
+        "of its clients; sent, got: events of and for its clients; matched: events that came to be matched"
         + ("; topics: groups that it is a member of" if grouped else "")
+        + ("; owed: events that wait for a broker that is down; lost: that have waited for too long" if owing else "")
     )
     return Group(nodes, table, f"[dim]{note}[/dim]")
 

@@ -105,6 +105,7 @@ class RingBridge:
         self._items: dict[int, int] = {}  # hashes of what the broker told, by wire id
         self._highest = 0
         self._storing: set[int] = set()  # subscriptions that the ring does not have yet
+        self._resynced = False  # the broker has told all subscriptions that it has
         self._frames: deque[tuple[int, int, set[int]]] = deque()  # number, kind, and subscriptions not stored yet
         self._held: dict[int, int] = {}  # what the broker holds of ours: hashes by wire id
         self._sent = 0  # control frames
@@ -238,6 +239,7 @@ class RingBridge:
             raise RemoteProtocolError("a ring does not support advertisements; switch them off at the broker")
         self._heard = message.number
         self._storing.update(message.ids)
+        self._resynced |= message.resynced
         self._frames.append((message.number, message.about, set(self._storing)))  # those of earlier sessions, too
         effects: list[BridgeEffect] = []
         for wire, body in zip(message.ids, message.items, strict=True):
@@ -355,6 +357,7 @@ class RingBridge:
             number, about, _ = self._frames.popleft()
             subscriptions, advertisements = self._completed
             self._completed = (subscriptions, number) if about else (number, advertisements)
+        self.node.own.all_known = self._resynced and not self._frames
         for offset in [*takewhile(self._flying.__getitem__, self._flying)]:
             del self._flying[offset]
             self._ahead = offset

@@ -17,13 +17,14 @@ from weft.errors import LocalProtocolError
 from weft.language.ast import Filter
 from weft.language.format import format_filter
 from weft.language.text import parse
-from weft.ring.messages import Address, Token
+from weft.ring.messages import Address
 from weft.ring.placement import Interest
 from weft.ring.rendezvous_messages import (
     Deliver,
     Delivered,
     Done,
     EventId,
+    Gone,
     Offered,
     RingEffect,
     RingSend,
@@ -54,7 +55,8 @@ class OwnSubscriptions:
         self._topics: Counter[str] = Counter()  # of subscriptions
         self._removing: set[int] = set()
         self._seen: dict[EventId, set[int]] = {}
-        self._unconfirmed: dict[EventId, list[tuple[Address, Token]]] = {}
+        self._unconfirmed: dict[EventId, list[tuple[Address, Deliver]]] = {}
+        self.all_known = False  # the application has said all that it wants, and the ring has it
 
     def interests(self) -> list[Interest]:
         """All of them, by topic."""
@@ -145,7 +147,7 @@ class OwnSubscriptions:
         event = message.event
         if self._settings.confirmed:
             first = event.id not in self._unconfirmed
-            self._unconfirmed.setdefault(event.id, []).append((sender, message.token))
+            self._unconfirmed.setdefault(event.id, []).append((sender, message))
             return [Offered(event)] if first else []
         seen = self._seen.setdefault(event.id, set())
         new = [number for number in message.subs if number in self._subscriptions and number not in seen]
@@ -156,4 +158,9 @@ class OwnSubscriptions:
 
     def confirm(self, id: EventId) -> list[RingEffect]:
         """The application has stored an event: answer whoever delivered it."""
-        return [RingSend(sender, Done(token)) for sender, token in self._unconfirmed.pop(id, ())]
+        return [RingSend(sender, self._receipt(message)) for sender, message in self._unconfirmed.pop(id, ())]
+
+    def _receipt(self, message: Deliver) -> Done | Gone:
+        """Subscriptions of a former life are replaced by new ones: they may go, but not before those are stored."""
+        gone = tuple(number for number in message.subs if number not in self._subscriptions) if self.all_known else ()
+        return Gone(message.token, gone) if gone else Done(message.token)

@@ -106,6 +106,13 @@ class Deliver(RequestMessage, frozen=True, tag=24):
     subs: tuple[int, ...] = ()
 
 
+class Gone(msgspec.Struct, frozen=True, array_like=True, tag=37):
+    """An answer to `Deliver`: the node has the event, and these subscriptions do not exist any more."""
+
+    token: Token
+    subs: tuple[int, ...]
+
+
 class Handover(RequestMessage, frozen=True, tag=25):
     """All that is stored under the keys in (after, upto]: they are yours from now on."""
 
@@ -191,7 +198,7 @@ DataRequest = (
     Store | Remove | Visit | Deliver | Handover | Copy | Recall | Hold | Release | ReleaseAll | Examine | AskLoad
 )
 Request = DataRequest | GroupRequest
-RingAnswer = Visited | Recalled | LoadIs | GroupAnswer
+RingAnswer = Visited | Gone | Recalled | LoadIs | GroupAnswer
 RingMessage = ChordMessage | Request | RingAnswer | Done
 
 

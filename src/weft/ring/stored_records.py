@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from weft.ring.chord import PERIOD
@@ -96,6 +96,15 @@ class StoredRecords:
         for target in targets:
             effects += self._node.ask(target.address, lambda token: Release(token, slot, version), now, done)
         return [*effects, *done.start(now)]
+
+    def gone(self, home: Address, numbers: Collection[int], now: int) -> list[RingEffect]:
+        """Forget subscriptions of a node that it does not have any more. Cost: O(records)."""
+        own = [record for record in self.records if self._node.keys.serves(record.key)]
+        effects: list[RingEffect] = []
+        for record in own:
+            if record.sub.home == home and record.sub.number in numbers:
+                effects += self.remove(record.slot, now, lambda *_: [])
+        return effects
 
     def forget_within(self, after: Key, upto: Key) -> None:
         """Another node has these keys now, but for those that it has handed back already."""

@@ -16,7 +16,7 @@ from weft.ring.identifiers import Key
 from weft.ring.load_sharing import Sharing
 from weft.ring.messages import Address, NodeRef, Token
 from weft.ring.record_store import RecordStore
-from weft.ring.rendezvous_messages import Deliver, Examine, Publication, RingEffect, Slot, Visited
+from weft.ring.rendezvous_messages import Deliver, Examine, Gone, Publication, RingEffect, Slot, Visited
 from weft.ring.requests import Answer, Seen, VisitCountdown
 
 if TYPE_CHECKING:
@@ -110,7 +110,8 @@ class Visits:
 
         def acknowledged(answer: Answer, now: int) -> list[RingEffect]:
             if answer is not False:
-                return then(frozenset(), now)
+                gone = self._node.stored.gone(home, answer.subs, now) if isinstance(answer, Gone) else []
+                return [*gone, *then(frozenset(), now)]
             if tries > 1:
                 return self.offer(home, message, now, then, tries - 1)
             self._silent[home] = now + _AGAIN

@@ -73,7 +73,8 @@ def test_a_link_that_is_cut_again_and_again_loses_nothing():
             events = await reader.delivered(sent)
             assert values(events) == list(range(1, sent + 1))
             reader.send(Ack(0, events[-1].offset + 1))
-            assert all(link.connected for link in b.core.links())
+            while not all(link.connected for link in b.core.links()):  # the last cut may still be mended
+                await asyncio.sleep(0.01)
 
     run(body())
 

@@ -34,6 +34,7 @@ Offsets = Annotated[tuple[AnyOffset, ...], Meta(max_length=1_000)]
 VERSION = 1  # of this protocol
 EVENT_TYPE = "application/octet-stream"  # what a payload is unless its datacontenttype says otherwise
 
+_UNPACK = [struct.Struct(f"<{count}I").unpack_from for count in range(64)]  # made once: half the time of a call
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -52,7 +53,10 @@ def pack(numbers: Sequence[int]) -> bytes:
 
 def unpack(packed: bytes) -> list[SubNumber]:
     """The numbers of subscriptions; bytes at the end that are no whole number are left out."""
-    return [*struct.unpack(f"<{len(packed) >> 2}I", packed[: len(packed) & ~3])]
+    count = len(packed) >> 2
+    if count < len(_UNPACK):
+        return [*_UNPACK[count](packed)]
+    return [*struct.unpack_from(f"<{count}I", packed)]
 
 
 # -- from a client --------------------------------------------------------------------------------

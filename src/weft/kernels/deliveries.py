@@ -9,6 +9,8 @@ subscriptions packed[starts[i] : starts[i + 1]] in bytes (`starts` is int64).
 
 from __future__ import annotations
 
+import numpy as np
+
 from weft.kernels.jit import inner, jit
 
 MOST_BEFORE = 39  # bytes of a delivery before its numbers: a length, an array of 8, a tag, three numbers, 1, a length
@@ -28,11 +30,17 @@ def group_frames(offsets, slots, rows, place, room, numbers, seats, firsts):
     met = many = 0
     firsts[0] = 0
     for event in range(offsets.size - 1):
-        for at in range(offsets[event], offsets[event + 1]):
+        queue, mine, begin = np.int64(-1), np.int64(0), offsets[event]  # matches of one queue often follow one another
+        for at in range(begin, offsets[event + 1]):
             slot = slots[at]
-            queue, seat = rows[slot, 0], rows[slot, 2]
+            seat = rows[slot, 2]
             seats[many] = seat
             many += seat != 0
+            if rows[slot, 0] == queue:
+                continue
+            if queue >= 0:
+                ids[mine] += at - begin
+            queue, begin = rows[slot, 0], at
             mine = place[queue]
             if mine < 0:
                 mine = place[queue] = met
@@ -40,9 +48,10 @@ def group_frames(offsets, slots, rows, place, room, numbers, seats, firsts):
                 ends[met] = ids[met] = 0
                 last[met] = -1
                 met += 1
-            ids[mine] += 1
             ends[mine] += last[mine] != event
             last[mine] = event
+        if queue >= 0:
+            ids[mine] += offsets[event + 1] - begin
         firsts[event + 1] = many
     matches = frames = 0
     for mine in range(met):
@@ -50,17 +59,24 @@ def group_frames(offsets, slots, rows, place, room, numbers, seats, firsts):
         frames, ends[mine] = frames + ends[mine], frames
         last[mine] = -1
     for event in range(offsets.size - 1):
+        queue, mine, to = np.int64(-1), np.int64(0), np.int64(0)
         for at in range(offsets[event], offsets[event + 1]):
             slot = slots[at]
-            mine = place[rows[slot, 0]]
-            next_id = ids[mine]
-            if last[mine] != event:
-                last[mine] = event
-                events[ends[mine]] = event
-                starts[ends[mine]] = 4 * next_id
-                ends[mine] += 1
-            numbers[next_id] = rows[slot, 1]
-            ids[mine] = next_id + 1
+            if rows[slot, 0] != queue:
+                if queue >= 0:
+                    ids[mine] = to
+                queue = rows[slot, 0]
+                mine = place[queue]
+                to = ids[mine]
+                if last[mine] != event:
+                    last[mine] = event
+                    events[ends[mine]] = event
+                    starts[ends[mine]] = 4 * to
+                    ends[mine] += 1
+            numbers[to] = rows[slot, 1]
+            to += 1
+        if queue >= 0:
+            ids[mine] = to
     starts[frames] = 4 * matches
     for mine in range(met):
         place[queues[mine]] = -1

@@ -383,7 +383,7 @@ def _any_covers(wide: Iterable[Pattern], narrow: Iterable[Pattern], spend: Calla
 def _any_disjoint(pattern: Pattern, others: Iterable[Pattern], spend: Callable[[int], None]) -> bool:
     """True only if nothing matches both the pattern and one of the others."""
     for other in others:
-        spend(3 + (pattern.shortest + other.shortest) // (256 if pattern.ignore_case is other.ignore_case else 32))
+        spend(3 + (pattern.shortest + other.shortest) // (4 if pattern.folds_with(other) else 256))
         if pattern.disjoint(other):
             return True
     return False

@@ -326,3 +326,25 @@ def test_long_patterns_of_both_kinds_are_compared_by_their_ends() -> None:
     budget = Budget()
     assert covers(form, form, budget=budget)
     assert budget.used <= LIMITS.steps
+
+
+def test_the_anchors_of_long_patterns_take_steps() -> None:
+    """Unions of patterns with thousands of chunks: the search for a term that may cover goes through few of them."""
+    one, other = (
+        normalize(parse(" OR ".join(f"s LIKE '%{word}{'a_%' * 600}'" for word in words(30, seed)))) for seed in (1, 2)
+    )
+    budget, lines = Budget(), 0
+
+    def traced(*_: object) -> object:
+        nonlocal lines
+        lines += 1
+        return traced
+
+    before = sys.gettrace()
+    sys.settrace(traced)  # type: ignore[arg-type]
+    try:
+        assert not covers(one, other, budget=budget)
+    finally:
+        sys.settrace(before)
+    assert 30 * 600 // 8 < budget.used <= LIMITS.steps + 1
+    assert lines < 8 * budget.used

@@ -33,7 +33,10 @@ FREE_LINES = 400_000  # lines that take no steps: reading a long text takes as m
 
 NAMES = ("a", "b", "s", "x{n}", "a{m}", "b{k}")
 NUMBERS = ("{n}", "{m}", "1", "{n}.5", "-{k}")
-WORDS = ("a{n}", "%{n}%", "%a%{n}%", "a%{n}", "%{n}_z%", "_{n}%", "%ab%ab%{n}%", "%{m}b%{n}a%", "%a_%", "%a%a%a%a{m}%")
+WORDS = (
+    *("a{n}", "%{n}%", "%a%{n}%", "a%{n}", "%{n}_z%", "_{n}%", "%ab%ab%{n}%", "%{m}b%{n}a%", "%a_%", "%a%a%a%a{m}%"),
+    *("%0000000000000000{n}%0000000000000000", "%{n}" + "a_%" * 600),
+)
 TESTS = (
     "{name} = {number}",
     "{name} != {number}",
@@ -43,6 +46,12 @@ TESTS = (
     "{name} NOT IN ({number}, 'b')",
     "{name} LIKE '{word}'",
     "{name} NOT LIKE '{word}'",
+    "{name} ILIKE '{word}'",
+    "{name} NOT ILIKE '{word}'",
+    "cidr({name}, '10.{{k}}.0.0/16')",
+    "NOT cidr({name}, '10.{{m}}.{{k}}.0/24')",
+    "time_like({name}, '{word}')",
+    "NOT time_like({name}, '{word}')",
     "{name} < {other}",
     "{name} IS NULL",
     "{name}",

@@ -13,11 +13,12 @@ from weft.algebra.box import NormalForm
 from weft.algebra.budget import Budget
 from weft.algebra.measure import volume
 from weft.algebra.merge import merge, merge_bounding
-from weft.algebra.relate import covers_within, intersect
+from weft.algebra.relate import as_form, covers_within, intersect
 from weft.algebra.stored import from_stored, to_stored
 from weft.algebra.subtract import subtract
 from weft.errors import FilterTooComplexError
 from weft.language.dialects import from_json, to_json
+from weft.language.pattern import Pattern
 from weft.model.limits import LIMITS
 
 
@@ -305,3 +306,45 @@ def test_comparing_predicates_takes_steps_by_the_length_of_their_arguments() -> 
     assert one > 3 * short.used
     with pytest.raises(FilterTooComplexError):
         normalize(parse(" AND ".join(f"NOT {call}" for call in calls)))
+
+
+def test_a_filter_that_goes_into_an_index_and_a_table_is_normalized_once() -> None:
+    tree, schema = parse("x > 1 OR y < 2"), Schema.of(x="int", y="int")
+    form = as_form(tree)
+    assert as_form(tree) is form == normalize(tree)
+    assert as_form(tree, schema) == normalize(tree, schema) != form
+    assert as_form(parse("x > 1")) == normalize("x > 1")
+
+
+def test_long_patterns_of_both_kinds_are_compared_by_their_ends() -> None:
+    """Folding them as a whole for each comparison would take longer than all the rest."""
+    long = [Pattern.of(f"%{n}{'a_%' * 650}", ignore_case=bool(n % 2)) for n in range(31)]
+    assert not any(one.folds_with(other) or one.disjoint(other) for one in long for other in long)
+    assert Pattern.of(f"x{'a_%' * 650}").disjoint(Pattern.of(f"Y{'a_%' * 650}", ignore_case=True))
+    assert Pattern.of("ab").disjoint(Pattern.of("A_C", ignore_case=True))
+    form = normalize(parse(" OR ".join(f"s {'I' * (n % 2)}LIKE '%{n}{'a_%' * 650}'" for n in range(31))))
+    budget = Budget()
+    assert covers(form, form, budget=budget)
+    assert budget.used <= LIMITS.steps
+
+
+def test_the_anchors_of_long_patterns_take_steps() -> None:
+    """Unions of patterns with thousands of chunks: the search for a term that may cover goes through few of them."""
+    one, other = (
+        normalize(parse(" OR ".join(f"s LIKE '%{word}{'a_%' * 600}'" for word in words(30, seed)))) for seed in (1, 2)
+    )
+    budget, lines = Budget(), 0
+
+    def traced(*_: object) -> object:
+        nonlocal lines
+        lines += 1
+        return traced
+
+    before = sys.gettrace()
+    sys.settrace(traced)  # type: ignore[arg-type]
+    try:
+        assert not covers(one, other, budget=budget)
+    finally:
+        sys.settrace(before)
+    assert 30 * 600 // 8 < budget.used <= LIMITS.steps + 1
+    assert lines < 8 * budget.used

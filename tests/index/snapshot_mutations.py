@@ -23,7 +23,7 @@ from weft.index import TreeIndex
 from weft.index.segment import TreeShape
 from weft.language.meaning import matches
 
-SECONDS = 20  # of processor time that a child may take
+SECONDS = 20.0  # of processor time that a child may take
 
 _CODES = {"int32": "i", "uint32": "I", "uint16": "H", "int64": "q", "uint8": "B", "float64": "d"}
 _HEAD = 64
@@ -289,7 +289,7 @@ def hammer(folder: Path, first: int, count: int) -> list[str]:
 
 def _child(victim: Path) -> None:
     signal.setitimer(signal.ITIMER_PROF, SECONDS)  # SIGPROF ends what runs for ever
-    signal.alarm(10 * SECONDS)  # and SIGALRM what waits for ever
+    signal.setitimer(signal.ITIMER_REAL, 10 * SECONDS)  # and SIGALRM what waits for ever
     try:
         look(victim)
     except BaseException:

@@ -37,6 +37,37 @@ def test_ten_thousand_changed_snapshots(tmp_path: Path) -> None:
     assert hammered(tmp_path, 1_000_000, 10_000) == ""
 
 
+PLANTED = """
+import os, signal, sys
+from pathlib import Path
+from index import snapshot_mutations as mutations
+
+real = mutations.look
+def look(folder):
+    real(folder) if folder.name == "base" else exec(sys.argv[2])
+mutations.look, mutations.SECONDS = look, 0.2
+print(mutations.hammer(Path(sys.argv[1]), 0, 1))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fault", "noticed"),
+    [
+        ("os.kill(os.getpid(), signal.SIGSEGV)", "ended by signal 11"),
+        ("while True: pass", "ended by signal"),
+        ("signal.pause()", "ended by signal 14"),
+        ("assert False", "an error or a wrong answer"),
+        ("os._exit(3)", "an error or a wrong answer"),
+        ("pass", "[]"),
+    ],
+)
+def test_a_child_that_crashes_hangs_or_fails_is_noticed(tmp_path: Path, fault: str, noticed: str) -> None:
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", PLANTED, str(tmp_path), fault]
+    assert noticed in subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout
+
+
 def pairs_of_patterns(many: int) -> str:
     """A filter whose normal form has 2 ** many terms, each with a long text."""
     pairs = (f"(s LIKE '%a{n}%' OR s LIKE '%b{n}%')" for n in range(many))

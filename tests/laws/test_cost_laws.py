@@ -41,7 +41,19 @@ searching = settings(
 names = st.sampled_from(["a", "b", "s", "x{n}", "a{m}"])
 numbers = st.sampled_from(["{n}", "{m}", "1", "{n}.5"])
 words = st.sampled_from(
-    ["a{n}", "%{n}%", "%a%{n}%", "a%{n}", "%{n}_z%", "_{n}%", "%ab%ab%{n}%", "{n}", "%{m}b%{n}a%", "%a_%"]
+    [
+        "a{n}",
+        "%{n}%",
+        "%a%{n}%",
+        "a%{n}",
+        "%{n}_z%",
+        "_{n}%",
+        "%ab%ab%{n}%",
+        "{n}",
+        "%{m}b%{n}a%",
+        "%a_%",
+        "%{n}" + "a_%" * 600,
+    ]
 )
 tests = st.one_of(
     st.builds("{} {} {}".format, names, st.sampled_from(["=", "!=", "<", ">=", ">"]), numbers),
@@ -54,6 +66,10 @@ tests = st.one_of(
     st.builds("{} NOT IN ({}, {})".format, names, numbers, numbers),
     st.builds("{} < {}".format, names, names),
     st.builds("{} IS NULL".format, names),
+    st.builds("cidr({}, '10.{{m}}.0.0/{}')".format, names, st.integers(8, 16)),
+    st.builds("NOT cidr({}, '10.{{m}}.0.0/{}')".format, names, st.integers(8, 16)),
+    st.builds("time_like({}, '{}')".format, names, words),
+    st.builds("NOT time_like({}, '{}')".format, names, words),
 )
 
 

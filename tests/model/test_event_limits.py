@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +15,7 @@ from weft.model.batch import events_from_batch
 from weft.model.cloudevents import from_cloudevent
 from weft.model.column import FREE
 from weft.model.event import Event
-from weft.model.limits import LIMITS
+from weft.model.limits import LIMITS, Limits
 
 
 def test_an_event_may_be_as_large_as_the_limits() -> None:
@@ -108,3 +110,12 @@ def test_rows_of_a_cluster_have_no_limits(monkeypatch: pytest.MonkeyPatch) -> No
     rows = pa.record_batch({"x": ["y" * 200, "y"]})
     assert [ids.tolist() for ids in index.match_batch(rows)] == [[], [1]], "a row that is set aside matches nothing"
     assert [ids.tolist() for ids in index.match_batch(rows.replace_schema_metadata(FREE))] == [[1], [1]]
+
+
+def test_every_limit_is_documented_in_one_place() -> None:
+    guide = Path(__file__).parents[2].joinpath("docs", "guides", "filters.md").read_text()
+    for each in fields(Limits):
+        row = next((line for line in guide.splitlines() if line.endswith(f"| `{each.name}` |")), "")
+        default = row.split("|")[2].strip() if row else ""
+        number, _, unit = default.partition(" ")
+        assert int(number.replace(",", "")) * {"KiB": 1 << 10, "MiB": 1 << 20}.get(unit, 1) == each.default, each.name

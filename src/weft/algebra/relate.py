@@ -10,6 +10,7 @@ from weft.algebra.normalize import normalize, simplify
 from weft.algebra.subtract import remainder
 from weft.errors import FilterTooComplexError, SchemaError
 from weft.language.any_filter import AnyFilter
+from weft.language.ast import Filter
 from weft.model.schema import Schema
 
 Region = AnyFilter | Box | NormalForm
@@ -23,7 +24,18 @@ def as_form(region: Region, schema: Schema | None = None) -> NormalForm:
         return region
     if isinstance(region, Box):
         return NormalForm((region,), schema)
-    return normalize(region, schema)
+    if not isinstance(region, Filter):
+        return normalize(region, schema)
+    for tree, under, form in _latest:
+        if tree is region and under is schema:
+            return form
+    form = normalize(region, schema)
+    _latest[:] = [(region, schema, form)]
+    return form
+
+
+# one at most: a broker adds each filter to an index and to a table, and to normalize it is most of the work
+_latest: list[tuple[Filter, Schema | None, NormalForm]] = []
 
 
 def covers(wide: Region, narrow: Region, schema: Schema | None = None, budget: Budget | None = None) -> bool:

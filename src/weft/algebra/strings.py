@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import islice
 
 from weft.algebra import interval
 from weft.algebra.budget import Budget
@@ -221,7 +222,7 @@ class Strings:
         parts = [part for part in parts if part.line]
         if not parts:
             return True
-        near = _ByAnchor(self.terms) if len(self.terms) > 8 and len(parts) > 8 else None
+        near = _ByAnchor(self.terms, budget) if len(self.terms) > 8 and len(parts) > 8 else None
         for part in parts:
             values = interval.points(part.line)
             if values is not None:
@@ -241,12 +242,14 @@ class Strings:
 class _ByAnchor:
     """Terms by a literal text that all of their strings contain: where a term covers another, the other has it too."""
 
-    def __init__(self, terms: Iterable[Term]) -> None:
+    def __init__(self, terms: Iterable[Term], budget: Budget) -> None:
+        self.budget = budget
         self.free: list[Term] = []  # without such a text
         self.by_gram: dict[str, list[Term]] = {}
         for term in terms:
+            budget.spend(8)
             chunks = (chunk for p in term.musts for segment in p.segments for chunk in segment)
-            anchor = max(chunks, key=len, default="")
+            anchor = max(islice(chunks, _CHUNKS), key=len, default="")
             if anchor:
                 self.by_gram.setdefault(anchor[:_GRAM], []).append(term)
             else:
@@ -259,11 +262,13 @@ class _ByAnchor:
         chunks = [chunk for p in known for segment in p.segments for chunk in segment]
         chunks += [chunk.casefold() for p in known if not p.ignore_case for segment in p.segments for chunk in segment]
         text = "\0".join(chunks)
+        self.budget.spend((len(chunks) + len(text) * len(self.sizes)) // 8)
         for gram in {text[at : at + size] for size in self.sizes for at in range(len(text) - size + 1)}:
             yield from self.by_gram.get(gram, ())
 
 
 _GRAM = 4
+_CHUNKS = 32  # of a term, of which the longest is taken
 
 NO_STRINGS, ALL_STRINGS = Strings(), Strings(STRINGS)
 
@@ -383,7 +388,7 @@ def _any_covers(wide: Iterable[Pattern], narrow: Iterable[Pattern], spend: Calla
 def _any_disjoint(pattern: Pattern, others: Iterable[Pattern], spend: Callable[[int], None]) -> bool:
     """True only if nothing matches both the pattern and one of the others."""
     for other in others:
-        spend(3 + (pattern.shortest + other.shortest) // (256 if pattern.ignore_case is other.ignore_case else 32))
+        spend(3 + (pattern.shortest + other.shortest) // (4 if pattern.folds_with(other) else 256))
         if pattern.disjoint(other):
             return True
     return False

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from weft.algebra.box import NormalForm
 from weft.algebra.normalize import normalize
+from weft.algebra.relate import as_form
 from weft.broker.messages import SubNumber, pack
 from weft.index.base import Matches, SubId
 from weft.index.tree import TreeIndex
@@ -275,6 +276,6 @@ def _room(most: int) -> tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.
 
 def _form(filter: Filter) -> NormalForm:
     """A filter as the index takes it. Raises FilterTooComplexError."""
-    form = normalize(filter)
+    form = as_form(filter)
     check_weight(form.boxes)
     return form

@@ -20,6 +20,8 @@ from weft.language.segment_search import PatternSegment, SegmentSearch, fits
 
 _RELATE_LIMIT = 4096  # characters of one pattern times those of the other; larger ones are related only if equal
 
+_FOLD_LIMIT = 512  # characters of a LIKE and an ILIKE, one without `%`; longer ones are taken to have common matches
+
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
@@ -139,7 +141,7 @@ class Pattern:
         if self.ignore_case and not other.ignore_case:
             other = other.folded
             if spend is not None:
-                spend(2 + other.size // 64)
+                spend(2 + other.size // 4)
         elif other.ignore_case and not self.ignore_case and not self._is_caseless:
             return False
         if (
@@ -162,16 +164,23 @@ class Pattern:
 
     def disjoint(self, other: Pattern) -> bool:
         """True only if no text matches both."""
-        if self.ignore_case is not other.ignore_case:  # what matches both, folded, matches both of these
-            return self.disjoint(other.folded) if self.ignore_case else self.folded.disjoint(other)
+        mixed = self.ignore_case is not other.ignore_case  # then both are compared folded
         one, two = self.segments[0][0], other.segments[0][0]
+        if mixed:
+            one, two = one.casefold(), two.casefold()
         if one and two and not one.startswith(two) and not two.startswith(one):
             return True
         one, two = self.segments[-1][-1], other.segments[-1][-1]
+        if mixed:
+            one, two = one.casefold(), two.casefold()
         if one and two and not one.endswith(two) and not two.endswith(one):
             return True
         if len(self.segments) > 1 and len(other.segments) > 1:
             return False  # both have a `%`, which leaves room for what the other requires
+        if mixed:  # what matches both, folded, matches both of these
+            if not self.folds_with(other):
+                return False
+            return self.disjoint(other.folded) if self.ignore_case else self.folded.disjoint(other)
         for fixed, free in ((self, other), (other, self)):
             if fixed.literal is not None:
                 return not free.fits(fixed.literal)
@@ -180,6 +189,14 @@ class Pattern:
             ):
                 return True
         return False
+
+    def folds_with(self, other: Pattern) -> bool:
+        """Whether `disjoint` folds one of two patterns as a whole, which takes longer: not if they are long."""
+        return (
+            self.ignore_case is not other.ignore_case
+            and (self.is_fixed or other.is_fixed)
+            and self.size + other.size <= _FOLD_LIMIT
+        )
 
     @property
     def folded(self) -> Pattern:

@@ -29,10 +29,10 @@ from weft.bench.broker_nats import (
     nats,
     nats_load,
 )
-from weft.bench.broker_peers import INSTALL, Peer, free_port, installed
+from weft.bench.broker_peers import INSTALL, PeerServer, free_port, installed
 from weft.bench.broker_rabbitmq import AmqpReader, _method
 from weft.bench.broker_stall import stalled
-from weft.bench.broker_workload import Workload
+from weft.bench.broker_workload import BrokerWorkload
 from weft.errors import RemoteProtocolError
 
 
@@ -45,7 +45,7 @@ def test_weft_is_measured_durable_and_not(tmp_path, monkeypatch):
 
     async def body():
         async with Peers(tmp_path, silent) as peers:
-            return await _broker(Workload(100, 300), tmp_path, peers, 1, 0.5, 0.001, True, silent, silent)
+            return await _broker(BrokerWorkload(100, 300), tmp_path, peers, 1, 0.5, 0.001, True, silent, silent)
 
     found = {each.name: each.value for each in asyncio.run(body())}
     for kind in ("loose", "durable"):
@@ -58,7 +58,7 @@ def test_weft_is_measured_durable_and_not(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_a_chain_is_measured(tmp_path):
-    results = asyncio.run(chain(Workload(100, 300), tmp_path, 1, 0.5, 0.001, silent))
+    results = asyncio.run(chain(BrokerWorkload(100, 300), tmp_path, 1, 0.5, 0.001, silent))
     assert all(each.value > 0 for each in results)
     assert {each.name.split("/")[2] for each in results} == {"rate", "cpu", "p50", "p50_in_windows", "p99"}
 
@@ -67,13 +67,13 @@ def test_a_chain_is_measured(tmp_path):
 def test_memory_is_measured(tmp_path):
     (memory,) = asyncio.run(connections(200))
     assert memory.value > 0
-    grown = asyncio.run(soak_results(Workload(100, 300), tmp_path, 4.0, silent))
+    grown = asyncio.run(soak_results(BrokerWorkload(100, 300), tmp_path, 4.0, silent))
     assert all(each.value is not None for each in grown)
 
 
 @pytest.mark.slow
 def test_a_stalled_consumer_is_measured(tmp_path):
-    results = asyncio.run(stalled(Workload(200, 300, 100), tmp_path, False, 1, silent))
+    results = asyncio.run(stalled(BrokerWorkload(200, 300, 100), tmp_path, False, 1, silent))
     assert [each.name.split("/")[-1] for each in results] == ["cpu_ratio", "p50_ratio_of_others", "memory_more"]
     assert all(each.value is not None for each in results)
 
@@ -83,7 +83,7 @@ def test_every_peer_that_is_installed_is_measured(tmp_path):
     notes: list[str] = []
 
     async def body():
-        work = Workload(100, 300)
+        work = BrokerWorkload(100, 300)
         ours = dict.fromkeys(("loose", "durable", "decoding"), _Still())
         async with Peers(tmp_path, notes.append) as peers:
             return await compete(work, ours, peers, 1, True, silent, notes.append)
@@ -112,14 +112,14 @@ class _Still:
 def test_a_peer_that_does_not_start_is_named_and_costs_only_its_own_figures(tmp_path, monkeypatch):
     notes: list[str] = []
     words = f"import sys; sys.exit('no room at {tmp_path}')"
-    broken = {name: lambda *_: Peer([sys.executable, "-c", words], free_port(), {}) for name in INSTALL}
+    broken = {name: lambda *_: PeerServer([sys.executable, "-c", words], free_port(), {}) for name in INSTALL}
     monkeypatch.setattr(broker_contest, "_SERVERS", broken)
     monkeypatch.setattr(broker_contest, "installed", lambda _: "there")
 
     async def body():
         ours = dict.fromkeys(("loose", "durable", "decoding"), _Still())
         async with Peers(tmp_path, notes.append) as peers:
-            return await compete(Workload(50, 100), ours, peers, 2, True, silent, notes.append)
+            return await compete(BrokerWorkload(50, 100), ours, peers, 2, True, silent, notes.append)
 
     done, results = asyncio.run(body())
     assert sorted(notes) == [
@@ -172,7 +172,7 @@ async def _flooded(flood: Flood) -> Measured:
 @needs_nats
 def test_nats_delivers_to_each_subscription_or_connection_of_a_symbol_and_consumers_filter(tmp_path):
     async def body():
-        work = Workload(200, 300)
+        work = BrokerWorkload(200, 300)
         async with nats(installed("nats"), tmp_path) as server:
             each = await _flooded(await nats_load(server, work, work.events, each=True))
             wide = await _flooded(await nats_load(server, work, work.events, each=False))

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from weft import covers, matches, parse
 from weft.demo import earthquakes
-from weft.demo.filters import SUBSCRIPTIONS, Subscription
+from weft.demo.filters import SUBSCRIPTIONS, NamedFilter
 from weft.demo.mistakes import MISTAKES, what_lint_finds
 from weft.demo.tour import CHAPTERS, Alerts, Chapter, covered_by, tour
 from weft.language.ast import AttributeRef, Between, Compare, In, Is, Like, Not, Or, walk
@@ -122,7 +122,7 @@ def test_covering_is_what_the_pairs_say(events):
 
 
 def test_of_equivalent_subscriptions_one_is_forwarded():
-    same = [Subscription(name, "", text) for name, text in (("a", "x > 1"), ("b", "NOT x <= 1"), ("c", "x > 1.0"))]
+    same = [NamedFilter(name, "", text) for name, text in (("a", "x > 1"), ("b", "NOT x <= 1"), ("c", "x > 1.0"))]
     assert covered_by(same) == {"b": ["a"], "c": ["a", "b"]}
 
 

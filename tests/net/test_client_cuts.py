@@ -11,7 +11,7 @@ from net.test_client_session import ONE, in_the_log, x_of
 from weft.broker.limits import ClientLimits
 from weft.net.client_notices import Arrived, Notice, Stored
 from weft.net.client_session import ClientSession
-from weft.net.client_subscription import Ask, SubscriptionOptions, SubscriptionState
+from weft.net.client_subscription import SubscriptionOptions, SubscriptionRequest, SubscriptionState
 from weft.net.outgoing import outgoing
 
 LIMITS = ClientLimits(window_events=7, backoff=2_000, failures=1_000_000, floors=0)
@@ -26,7 +26,7 @@ class Application:
         self.publisher, self.consumer = ClientSession("publisher"), ClientSession("" if share else "consumer")
         options = SubscriptionOptions(durable=True, ordered=ordered, share="all" if share else "")
         self.state = SubscriptionState(ONE, options, window=7, token=self.consumer.token)
-        self.consumer.subscribe(self.state, Ask("subscribe", "x >= 0", None))
+        self.consumer.subscribe(self.state, SubscriptionRequest("subscribe", "x >= 0", None))
         self.ordered, self.share = ordered and not share, share
         self.lines: dict[ClientSession, Line | None] = {self.publisher: None, self.consumer: None}
         self.published = self.confirmed = 0

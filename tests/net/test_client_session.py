@@ -11,7 +11,7 @@ from weft.broker.messages import Ack, Deliver, Hello, Nack, NewEpoch, Ping, Publ
 from weft.broker.rules import Rights, Rules
 from weft.net.client_notices import Answered, Arrived, Closed, Ended, Letters, Missed, Stored
 from weft.net.client_session import ClientSession
-from weft.net.client_subscription import Ask, SubscriptionOptions, SubscriptionState
+from weft.net.client_subscription import SubscriptionOptions, SubscriptionRequest, SubscriptionState
 from weft.net.open_requests import DeadRequest
 from weft.net.outgoing import outgoing
 from weft.net.publisher import NotStored
@@ -22,7 +22,7 @@ ONE = SubNumber(1)
 def subscribed(session: ClientSession, filter: str = "x > 0", **options: object) -> SubscriptionState:
     given = SubscriptionOptions(**{"durable": True, **options})  # type: ignore[arg-type]
     state = SubscriptionState(ONE, given, window=1_000, token=session.token)
-    session.subscribe(state, Ask("subscribe", filter, "subscribed"))
+    session.subscribe(state, SubscriptionRequest("subscribe", filter, "subscribed"))
     return state
 
 
@@ -265,7 +265,7 @@ def test_requests_wait_for_each_other_and_survive_a_cut():
     lab, session = Lab(), ClientSession("alerts")
     subscribed(session, "x = 1")
     for text in ("x = 2", "x = 3"):
-        session.ask(ONE, Ask("replace", text, text))
+        session.ask(ONE, SubscriptionRequest("replace", text, text))
     line = lab.connect(session)
     line.to_broker()
     line.to_client()
@@ -292,7 +292,7 @@ def test_unsubscribing_is_answered_also_if_it_was_done_before_the_cut():
     line = lab.connect(session)
     subscribed(session)
     line.run()
-    session.ask(ONE, Ask("unsubscribe", "", "gone"))
+    session.ask(ONE, SubscriptionRequest("unsubscribe", "", "gone"))
     line.flush()
     line.to_broker()
     line.cut()

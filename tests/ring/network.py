@@ -6,7 +6,7 @@ from collections import deque
 
 from weft.ring.chord import ANSWER, PERIOD, ChordNode
 from weft.ring.identifiers import IdSpace
-from weft.ring.messages import Address, ChordEffect, JoinFailed, LookedUp, NodeRef, Send
+from weft.ring.messages import Address, ChordEffect, JoinFailed, LookedUp, NodeRef, SendTo
 
 
 class Network:
@@ -19,7 +19,7 @@ class Network:
         self.now = 0
         self.events: list[tuple[Address, ChordEffect]] = []
         self.sent = 0
-        self._flying: deque[tuple[NodeRef, Send]] = deque()
+        self._flying: deque[tuple[NodeRef, SendTo]] = deque()
 
     def add(self, id: int, known: ChordNode | None = None) -> ChordNode:
         node = ChordNode(self.space, f"n{id}", id, self.successors)
@@ -39,7 +39,7 @@ class Network:
 
     def _take(self, node: ChordNode, effects: list[ChordEffect]) -> None:
         for effect in effects:
-            if isinstance(effect, Send):
+            if isinstance(effect, SendTo):
                 self._flying.append((node.me, effect))
                 continue
             self.events.append((node.me.address, effect))

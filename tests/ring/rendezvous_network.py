@@ -21,7 +21,7 @@ from weft.ring.rendezvous_messages import (
     JoinedRing,
     JoiningFailed,
     LeftRing,
-    Published,
+    PublicationDone,
     Reshaped,
     RingEffect,
     RingSend,
@@ -80,7 +80,7 @@ class RendezvousNetwork:
                 case Subscribed(number):
                     if (here, number) in self._asked:
                         self.active[here, number] = self._asked[here, number]
-                case Published(id):
+                case PublicationDone(id):
                     self.unpublished.discard(id)
                 case LeftRing() | JoiningFailed():
                     del self.nodes[here]

@@ -22,8 +22,8 @@ from weft.ring.quiet_ring import quiet_ring
 from weft.ring.rendezvous import RendezvousNode, RingSettings
 from weft.ring.rendezvous_messages import (
     AskLoad,
-    Deliver,
     Delivered,
+    DeliverEvent,
     Done,
     EventId,
     Handover,
@@ -330,7 +330,7 @@ def test_a_node_answers_for_a_key_only_with_its_data_in_hand() -> None:
     assert node.receive(before, [visit], 0) == refused, "it has not been handed its keys"
     handover = Handover(Token(5), Key(10), Key(50), (record,))
     assert node.receive(after, [handover], 0) == [JoinedRing(), RingSend("n90", Done(Token(5)))]
-    assert node.receive(before, [visit], 0) == [RingSend("n90", Deliver(Token(1), visit.event, (1,)))]
+    assert node.receive(before, [visit], 0) == [RingSend("n90", DeliverEvent(Token(1), visit.event, (1,)))]
     assert node.receive(after, [Done(Token(1))], 0) == [RingSend("n10", Visited(Token(1)))], (
         "now all who want it have it"
     )

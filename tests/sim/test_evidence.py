@@ -25,7 +25,7 @@ from weft.routing.covering.table import CoveringTable
 from weft.routing.flooding import FloodingTable
 from weft.routing.identity import IdentityTable
 from weft.sim.broker_row import HERE, BrokerRow
-from weft.sim.candidates import CANDIDATES, Terms
+from weft.sim.candidates import CANDIDATES, TableTerms
 from weft.sim.evidence import Data, GroundTruth
 from weft.sim.evidence import compare as compare_warm
 from weft.sim.figures import ModelFigures
@@ -177,7 +177,7 @@ def test_a_grid_has_what_filters_use_and_events_bound():
         Attribute("kind", Type.STRING, categories=("a", "b")), ok="bool", place="string",
     )  # fmt: skip
     wanted = [parse("kind = 'a' AND half > 3 AND place = 'p'"), parse("kind = 'b' OR x > 0 OR ok OR odd = 1")]
-    terms = Terms.of(schema, wanted)
+    terms = TableTerms.of(schema, wanted)
     assert next(iter(terms.grid)) == "kind"
     assert set(terms.grid) == {"kind", "x", "ok"}
     assert terms.unseen == ("half", "odd", "place")
@@ -278,7 +278,7 @@ def test_a_new_neighbour_hears_the_same():
 def test_the_footprint_is_about_what_is_allocated(model):
     workload = WORKLOADS["uniform"](80, 5)
     schema, wanted = Schema.infer(workload.table), parse_many(workload.texts())
-    terms = Terms.of(schema, wanted, 16)
+    terms = TableTerms.of(schema, wanted, 16)
 
     def filled():
         table = CANDIDATES[model](terms)

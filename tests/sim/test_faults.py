@@ -16,7 +16,7 @@ from weft.sim.faults.campaign import run_seed, run_seeds
 from weft.sim.faults.plan import FAULTS, ONE_OPERATIONS, TRIALS, Plan, Step, draw_plan
 from weft.sim.faults.shrink import shrink
 from weft.sim.faults.steps import STEPS
-from weft.sim.faults.views import Logged, SubView, Version
+from weft.sim.faults.views import FilterVersion, Logged, SubView
 from weft.sim.faults.world import World
 
 SEEDS = 40 * EXAMPLES
@@ -173,7 +173,7 @@ def test_a_step_left_out_changes_no_other() -> None:
 
 def test_either_filter_may_be_in_force_while_an_answer_is_missing() -> None:
     event = Logged("e", {"x": 1}, 1 << 60, (1, 1, 1))
-    sub = SubView(1, 0, True, [Version(parse("x = 1"), 1, 1), Version(parse("x = 2"), 5)])
+    sub = SubView(1, 0, True, [FilterVersion(parse("x = 1"), 1, 1), FilterVersion(parse("x = 2"), 5)])
     assert sub.must_match(4, event)
     assert sub.may_match(7, event)
     assert not sub.must_match(7, event)

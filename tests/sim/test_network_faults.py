@@ -19,7 +19,7 @@ from weft.sim.faults.plan import FAULTS, LINK_FAULTS, NETWORK_OPERATIONS, draw_n
 from weft.sim.faults.shape import Shape, draw_shape
 from weft.sim.faults.steps import STEPS
 from weft.sim.faults.telling_picture import telling_picture
-from weft.sim.faults.trace import Telling
+from weft.sim.faults.trace import ToldUpdate
 from weft.sim.faults.traffic import compare_traffic
 
 SEEDS = 40 * EXAMPLES
@@ -140,10 +140,10 @@ def test_the_walk_samples_every_event_once() -> None:
 def test_the_picture_shows_who_told_whom() -> None:
     shape = Shape((0, 0, 1), (Role.PEER,) * 3)
     told = [
-        Telling(1000, "b4", "b2", "+1 x < 4 AND y = 'a & b'"),
-        Telling(2000, "b2", "b1", "+1 x < 4"),
-        Telling(3000, "b1", "b3", "-1"),
-        Telling(4000, "b1", "b3", "that is all"),
+        ToldUpdate(1000, "b4", "b2", "+1 x < 4 AND y = 'a & b'"),
+        ToldUpdate(2000, "b2", "b1", "+1 x < 4"),
+        ToldUpdate(3000, "b1", "b3", "-1"),
+        ToldUpdate(4000, "b1", "b3", "that is all"),
     ]
     root = ElementTree.fromstring(telling_picture(shape, told, "Seed <1>"))
     names = [each.text for each in root.iter("{http://www.w3.org/2000/svg}text") if each.get("class") == "name"]

@@ -18,11 +18,11 @@ from weft.sim import chart
 from weft.sim.overlay import (
     MODELS,
     NEED_BOUNDS,
-    Client,
     Expected,
     ModelOutcome,
     OverlayTraffic,
-    Publication,
+    PlacedEvent,
+    PlacedSubscription,
     Scenario,
     scenario,
     simulate,
@@ -40,9 +40,9 @@ def by_hand(**options: object) -> Scenario:
     """At one end somebody wants x > 0 and somebody x > 5; events come from the other end and from the middle."""
     return Scenario(
         CHAIN,
-        [Client(B1, parse("x > 0")), Client(B1, parse("x > 5"))],
+        [PlacedSubscription(B1, parse("x > 0")), PlacedSubscription(B1, parse("x > 5"))],
         options.pop("leaving", []),
-        [Publication(B3, {"x": 3}), Publication(B2, {"x": -1}), Publication(B2, {"x": 9})],
+        [PlacedEvent(B3, {"x": 3}), PlacedEvent(B2, {"x": -1}), PlacedEvent(B2, {"x": 9})],
         **options,
     )
 
@@ -85,9 +85,9 @@ def test_what_two_had_covered_is_told_to_the_one_that_is_left() -> None:
     for model in FREE:
         given = Scenario(
             CHAIN,
-            [Client(B1, wide), Client(B2, narrow), Client(B3, other)],
+            [PlacedSubscription(B1, wide), PlacedSubscription(B2, narrow), PlacedSubscription(B3, other)],
             [SubId(0)],
-            [Publication(B3, {"x": 10})],
+            [PlacedEvent(B3, {"x": 10})],
         )
         assert played(given, model).deliveries == 2
 
@@ -99,7 +99,7 @@ def test_a_master_gets_every_event_and_tells_nothing() -> None:
 
 
 def test_nothing_is_told_towards_brokers_without_publishers() -> None:
-    given = Scenario(CHAIN, [Client(B1, parse("x > 0"))], [], [Publication(B2, {"x": 1})], advertised=True)
+    given = Scenario(CHAIN, [PlacedSubscription(B1, parse("x > 0"))], [], [PlacedEvent(B2, {"x": 1})], advertised=True)
     outcome = played(given, "simple")
     assert traffic(outcome.advertising) == (2, 2, 0)
     assert traffic(outcome.subscribing) == (1, 1, 0)
@@ -160,7 +160,11 @@ def test_a_model_that_loses_an_event_is_found_out() -> None:
 def test_a_schema_is_kept_by_tables_and_delivery() -> None:
     schema = Schema.of(x="int")
     given = Scenario(
-        CHAIN, [Client(B1, parse("x >= 1"))], [], [Publication(B3, {"x": 1}), Publication(B3, {"x": "1"})], schema
+        CHAIN,
+        [PlacedSubscription(B1, parse("x >= 1"))],
+        [],
+        [PlacedEvent(B3, {"x": 1}), PlacedEvent(B3, {"x": "1"})],
+        schema,
     )
     for model in FREE:
         assert played(given, model).deliveries == 1

@@ -21,16 +21,16 @@ from weft.model.schema import Schema
 from weft.space.content import ContentSpace
 from weft.space.grid import Grid
 from weft.space.placement import Placement
-from weft.spark.chunks import MATCHES_NOTHING, Reduce, Step, in_chunks, row_type, tables
+from weft.spark.chunks import MATCHES_NOTHING, ChunkStep, Reduce, in_chunks, row_type, tables
 
 SCHEMA = Schema.from_dict({"attributes": {name: {"type": "float", "bounds": [0, 2]} for name in "ab"}})
 OTHER = Schema.from_dict({"attributes": {"c": {"type": "float", "bounds": [0, 2]}}})  # a and b may be of any type
 SPACE = ContentSpace(Grid.uniform(SCHEMA, 4))
 WAYS = {
-    "covering": Reduce(Step.COVERING),
-    "subsumption": Reduce(Step.SUBSUMPTION, OTHER),
-    "merging": Reduce(Step.MERGING),
-    "ranges": Reduce(Step.RANGES, space=SPACE),
+    "covering": Reduce(ChunkStep.COVERING),
+    "subsumption": Reduce(ChunkStep.SUBSUMPTION, OTHER),
+    "merging": Reduce(ChunkStep.MERGING),
+    "ranges": Reduce(ChunkStep.RANGES, space=SPACE),
 }
 
 
@@ -57,7 +57,7 @@ def test_chunks_have_all_rows_in_order_and_no_more_than_they_may(sizes: list[int
 
 def test_filters_in_json_are_filters() -> None:
     texts = pa.array(["type = 'a' OR x > 1", '{"exact": {"type": "a"}}'])
-    out = Reduce(Step.COVERING).first(pa.table({"id": ["a", "b"], "filter": texts, "times": [1, 1]}))
+    out = Reduce(ChunkStep.COVERING).first(pa.table({"id": ["a", "b"], "filter": texts, "times": [1, 1]}))
     assert out["filter"].to_pylist()[1] == "type = 'a'"
     assert out["reason"].to_pylist() == [None, None]
 
@@ -70,7 +70,7 @@ def test_errors_go_out_whole_with_the_reason() -> None:
             "times": pa.array([1, 1, 2, 2, 1, 1, 1]),
         }
     )
-    out = Reduce(Step.COVERING).first(table)
+    out = Reduce(ChunkStep.COVERING).first(table)
     wrong = {(row["id"], row["filter"]): row["reason"] for row in out.to_pylist() if row["reason"] is not None}
     assert [row["id"] for row in out.to_pylist() if row["reason"] is None] == ["a"]
     assert len(wrong) == len(out) - 1 == 6
@@ -83,7 +83,7 @@ def test_errors_go_out_whole_with_the_reason() -> None:
 
 def test_where_nothing_is_wrong_there_are_no_errors() -> None:
     table = pa.table({"id": pa.array([7, 8]), "filter": pa.array(["x > 1", "x > 2"]), "times": pa.array([1, 1])})
-    out = Reduce(Step.COVERING).first(table).to_pylist()
+    out = Reduce(ChunkStep.COVERING).first(table).to_pylist()
     assert [(row["id"], row["coverers"], row["reason"]) for row in out] == [(7, None, None), (8, [7], None)]
 
 
@@ -113,7 +113,7 @@ def test_every_row_goes_out_once_and_what_is_active_admits_it(way: str, some: li
 
 
 def test_mergers_merge_again_and_keep_all_their_components() -> None:
-    way = Reduce(Step.MERGING)
+    way = Reduce(ChunkStep.MERGING)
     first = way(rows(["x >= 0 AND x < 1", "x >= 1 AND x < 2", "x >= 5 AND x < 6 AND y = 1"]))
     stay = [row for row in first.to_pylist() if row["coverers"] is None]
     again = pa.Table.from_pylist(

@@ -28,7 +28,7 @@ from weft.bench.broker_load import Measured, rss_of
 from weft.bench.broker_memory import connections, soak_results
 from weft.bench.broker_stall import CONSUMERS, stalled
 from weft.bench.broker_weft import WeftBroker, WeftLoad
-from weft.bench.broker_workload import Workload
+from weft.bench.broker_workload import BrokerWorkload
 from weft.bench.report import Result
 from weft.errors import OptionError, WeftError
 from weft.net.committer import WINDOW
@@ -66,14 +66,14 @@ async def _run(quick: bool, progress: Progress, note: Note) -> list[Result]:
         async with Peers(place, note) as peers:
             for size in (10_000,) if quick else _SIZES:
                 progress(f"{size:,} subscriptions")
-                work = Workload(size, 10_000 if quick else 20_000)
+                work = BrokerWorkload(size, 10_000 if quick else 20_000)
                 latency = seconds if size >= 10_000 else 0.0
                 results += await _broker(work, place, peers, rounds, latency, sync, quick, progress, note)
         parts: list[Callable[[], Coroutine[Any, Any, list[Result]]]] = []
         for size in (10_000,) if quick else (10_000, 100_000):
-            work = Workload(size, 5_000 if quick else 20_000)
+            work = BrokerWorkload(size, 5_000 if quick else 20_000)
             parts.append(partial(chain, work, place, rounds, seconds, sync, progress))
-        work = Workload(1_000, 5_000, CONSUMERS)
+        work = BrokerWorkload(1_000, 5_000, CONSUMERS)
         parts += [partial(stalled, work, place, durable, 1 if quick else 5, progress) for durable in (False, True)]
         parts.append(partial(connections, 500 if quick else 2_000))
         for part in parts:
@@ -86,7 +86,7 @@ async def _run(quick: bool, progress: Progress, note: Note) -> list[Result]:
 
 async def _soaked(seconds: float, progress: Progress) -> list[Result]:
     with tempfile.TemporaryDirectory() as directory:
-        return await soak_results(Workload(10_000, 20_000), Path(directory), seconds, progress)
+        return await soak_results(BrokerWorkload(10_000, 20_000), Path(directory), seconds, progress)
 
 
 def fdatasync(place: Path) -> float:
@@ -103,7 +103,7 @@ def fdatasync(place: Path) -> float:
 
 
 async def _broker(  # noqa: PLR0913, PLR0917 - the parts of a measurement
-    work: Workload,
+    work: BrokerWorkload,
     place: Path,
     peers: Peers,
     rounds: int,
@@ -144,7 +144,7 @@ async def _broker(  # noqa: PLR0913, PLR0917 - the parts of a measurement
     return results + compared
 
 
-def _costs(work: Workload, done: Mapping[str, Sequence[Measured]]) -> list[Result]:
+def _costs(work: BrokerWorkload, done: Mapping[str, Sequence[Measured]]) -> list[Result]:
     """Weft's processor time and rates, durable and not."""
     name, matcher = f"broker/{work.size}", work.matcher()
     loose, durable = middle(done["loose"]), middle(done["durable"])
@@ -166,7 +166,7 @@ def _costs(work: Workload, done: Mapping[str, Sequence[Measured]]) -> list[Resul
 
 
 async def _latencies(  # noqa: PLR0913, PLR0917 - the parts of a load
-    work: Workload, load: WeftLoad, called: str, rate: float, seconds: float, sync: float
+    work: BrokerWorkload, load: WeftLoad, called: str, rate: float, seconds: float, sync: float
 ) -> list[Result]:
     """At a steady rate. A durable event is delivered after its commit, as it is acknowledged, so that is its goal.
 

@@ -10,13 +10,13 @@ from pathlib import Path
 from weft.bench.broker_contest import middle, settle
 from weft.bench.broker_latency import latencies
 from weft.bench.broker_weft import WeftBroker, WeftLoad
-from weft.bench.broker_workload import Workload
+from weft.bench.broker_workload import BrokerWorkload
 from weft.bench.report import Result
 from weft.net.committer import WINDOW
 
 
 async def chain(  # noqa: PLR0913, PLR0917 - the parts of a load
-    work: Workload, place: Path, rounds: int, seconds: float, sync: float, progress: Callable[[str], None]
+    work: BrokerWorkload, place: Path, rounds: int, seconds: float, sync: float, progress: Callable[[str], None]
 ) -> list[Result]:
     """Durable events through two brokers: the rate at saturation, and latencies at half of it.
 

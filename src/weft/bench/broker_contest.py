@@ -18,10 +18,10 @@ from typing import NamedTuple, Protocol
 from weft.bench.broker_load import Measured
 from weft.bench.broker_mosquitto import mosquitto, mosquitto_load
 from weft.bench.broker_nats import filtering_load, jetstream_load, nats, nats_load
-from weft.bench.broker_peers import INSTALL, Peer, installed
+from weft.bench.broker_peers import INSTALL, PeerServer, installed
 from weft.bench.broker_rabbitmq import rabbitmq, rabbitmq_load
 from weft.bench.broker_weft import WeftBroker, WeftLoad
-from weft.bench.broker_workload import Workload
+from weft.bench.broker_workload import BrokerWorkload
 from weft.bench.report import Result
 from weft.errors import RemoteProtocolError
 
@@ -46,7 +46,7 @@ class Runner(Protocol):
 class WeftRunner:
     """Weft under the load, as one of several brokers."""
 
-    def __init__(self, work: Workload, load: WeftLoad, broker: WeftBroker, many: int | None = None) -> None:
+    def __init__(self, work: BrokerWorkload, load: WeftLoad, broker: WeftBroker, many: int | None = None) -> None:
         self.load, self.broker = load, broker
         self._work, self._events = work, work.events[:many]
         self._due = work.due(self._events)
@@ -93,34 +93,34 @@ class Contest(NamedTuple):
     peer: str
     against: str  # loose, durable, or decoding: with the clients' processor time counted in
     goals: Mapping[int, float]
-    load: Callable[[Peer, Workload], Opened]
+    load: Callable[[PeerServer, BrokerWorkload], Opened]
     most: int = 1 << 30  # subscriptions with which it can be measured in reasonable time
 
 
 def contests(quick: bool) -> list[Contest]:
     """All of them. Where every event goes to hundreds of consumers, or is synced, fewer events are enough."""
 
-    def few(work: Workload, many: int, when_quick: int) -> list[dict[str, object]]:
+    def few(work: BrokerWorkload, many: int, when_quick: int) -> list[dict[str, object]]:
         return work.events[: when_quick if quick else many]
 
-    async def filtering(peer: Peer, work: Workload) -> Runner:
+    async def filtering(peer: PeerServer, work: BrokerWorkload) -> Runner:
         events = few(work, 5_000, 1_000)
         flood, matches = await filtering_load(peer, work, events)
         return CheckedRunner(flood, matches, work.matches(events))
 
-    def by_subscription(peer: Peer, work: Workload) -> Opened:
+    def by_subscription(peer: PeerServer, work: BrokerWorkload) -> Opened:
         return nats_load(peer, work, few(work, 300 if work.size > 10_000 else 1_000, 200), each=True)
 
-    def by_symbol(peer: Peer, work: Workload) -> Opened:
+    def by_symbol(peer: PeerServer, work: BrokerWorkload) -> Opened:
         return nats_load(peer, work, few(work, 20_000, 5_000), each=False)
 
-    def headers(peer: Peer, work: Workload) -> Opened:
+    def headers(peer: PeerServer, work: BrokerWorkload) -> Opened:
         return rabbitmq_load(peer, work, few(work, 500 if work.size <= 1_000 else 60, 20), "headers")
 
-    def direct(peer: Peer, work: Workload) -> Opened:
+    def direct(peer: PeerServer, work: BrokerWorkload) -> Opened:
         return rabbitmq_load(peer, work, few(work, 10_000, 1_000), "direct")
 
-    def confirmed(peer: Peer, work: Workload) -> Opened:
+    def confirmed(peer: PeerServer, work: BrokerWorkload) -> Opened:
         return rabbitmq_load(peer, work, few(work, 5_000, 1_000), "direct", durable=True)
 
     return [
@@ -137,7 +137,7 @@ def contests(quick: bool) -> list[Contest]:
     ]
 
 
-_SERVERS: dict[str, Callable[[str, Path], Peer]] = {"nats": nats, "mosquitto": mosquitto, "rabbitmq": rabbitmq}
+_SERVERS: dict[str, Callable[[str, Path], PeerServer]] = {"nats": nats, "mosquitto": mosquitto, "rabbitmq": rabbitmq}
 
 
 class Peers:
@@ -146,7 +146,7 @@ class Peers:
     def __init__(self, place: Path, note: Note) -> None:
         self._place, self._note = place, note
         self._stack = AsyncExitStack()
-        self._running: dict[str, Peer | None] = {}
+        self._running: dict[str, PeerServer | None] = {}
 
     async def __aenter__(self) -> Peers:
         return self
@@ -154,13 +154,13 @@ class Peers:
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
 
-    async def get(self, name: str) -> Peer | None:
+    async def get(self, name: str) -> PeerServer | None:
         """A running peer; None if it is not installed or does not start, which is said once."""
         if name not in self._running:
             self._running[name] = await self._start(name)
         return self._running[name]
 
-    async def _start(self, name: str) -> Peer | None:
+    async def _start(self, name: str) -> PeerServer | None:
         program = installed(name)
         if program is None:
             self._note(f"{name} is not installed: {INSTALL[name]}")
@@ -174,7 +174,13 @@ class Peers:
 
 
 async def compete(  # noqa: PLR0913, PLR0917 - the parts of a measurement
-    work: Workload, ours: Mapping[str, Runner], peers: Peers, rounds: int, quick: bool, progress: Progress, note: Note
+    work: BrokerWorkload,
+    ours: Mapping[str, Runner],
+    peers: Peers,
+    rounds: int,
+    quick: bool,
+    progress: Progress,
+    note: Note,
 ) -> tuple[dict[str, list[Measured]], list[Result]]:
     """Measure Weft and every peer in turns: the rounds of Weft, and the figures of the peers."""
     runners: dict[str, Runner] = dict(ours)
@@ -197,7 +203,7 @@ async def compete(  # noqa: PLR0913, PLR0917 - the parts of a measurement
 
 
 async def _rounds(  # noqa: PLR0913, PLR0917 - the parts of a measurement
-    work: Workload, runners: dict[str, Runner], ours: Collection[str], rounds: int, progress: Progress, note: Note
+    work: BrokerWorkload, runners: dict[str, Runner], ours: Collection[str], rounds: int, progress: Progress, note: Note
 ) -> dict[str, list[Measured]]:
     done: dict[str, list[Measured]] = {name: [] for name in runners}
     for number in range(1, rounds + 1):
@@ -219,7 +225,7 @@ def _said(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-def _compared(work: Workload, each: Contest, done: Mapping[str, Sequence[Measured]]) -> list[Result]:
+def _compared(work: BrokerWorkload, each: Contest, done: Mapping[str, Sequence[Measured]]) -> list[Result]:
     name, goal = f"broker/{work.size}", each.goals.get(work.size)
     mine, theirs = done[each.against], done.get(each.name) or []
 

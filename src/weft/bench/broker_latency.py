@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from weft.bench.broker_load import Wire, cpu_of
+from weft.bench.broker_load import LoadWire, cpu_of
 from weft.broker.codec import encode
 from weft.broker.frames import FrameReader
 from weft.broker.messages import Ack, Deliver, Publish, Published
@@ -83,7 +83,7 @@ async def latencies(  # noqa: PLR0913 - the parts of a load
     seconds: float,
     *,
     pids: Sequence[int] = (),
-    timed: Sequence[Wire] | None = None,
+    timed: Sequence[LoadWire] | None = None,
 ) -> Latencies:
     """Publish at a rate for some seconds, and note how long everything took to the `timed` consumers, or to all."""
     found, count = Latencies(), max(1, int(rate * seconds))

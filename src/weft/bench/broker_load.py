@@ -76,7 +76,7 @@ class Reader(Protocol):
         """What is to be sent back."""
 
 
-class Wire(asyncio.Protocol):
+class LoadWire(asyncio.Protocol):
     """One connection of a load. Whoever waits is told when it is lost, or says something wrong."""
 
     def __init__(self, reader: Reader) -> None:
@@ -137,10 +137,10 @@ class Wire(asyncio.Protocol):
             raise TimeoutError(f"the broker did not answer within {patience:g} s") from None
 
 
-async def open_wire(host: str, port: int, reader: Reader) -> Wire:
+async def open_wire(host: str, port: int, reader: Reader) -> LoadWire:
     """A connection."""
     loop = asyncio.get_running_loop()
-    return (await loop.create_connection(lambda: Wire(reader), host, port))[1]
+    return (await loop.create_connection(lambda: LoadWire(reader), host, port))[1]
 
 
 class Flood:
@@ -148,8 +148,8 @@ class Flood:
 
     def __init__(  # noqa: PLR0913, PLR0917 - the parts of a load
         self,
-        publisher: Wire,
-        consumers: Sequence[Wire],
+        publisher: LoadWire,
+        consumers: Sequence[LoadWire],
         parts: Sequence[tuple[int, bytes]],
         due: int,
         pids: Sequence[int],
@@ -174,8 +174,8 @@ def in_parts(made: Sequence[bytes], size: int = 100) -> list[tuple[int, bytes]]:
 
 
 async def flood(  # noqa: PLR0913, PLR0917 - the parts of a load
-    publisher: Wire,
-    consumers: Sequence[Wire],
+    publisher: LoadWire,
+    consumers: Sequence[LoadWire],
     parts: Sequence[tuple[int, bytes]],
     due: int,
     pids: Sequence[int],

@@ -10,9 +10,9 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 
-from weft.bench.broker_load import Wire, open_wire, rss_of
+from weft.bench.broker_load import LoadWire, open_wire, rss_of
 from weft.bench.broker_weft import WeftBroker, WeftLoad, WeftReader, subscribe
-from weft.bench.broker_workload import Workload
+from weft.bench.broker_workload import BrokerWorkload
 from weft.bench.report import Result
 from weft.broker.codec import encode
 from weft.broker.messages import Hello, QueueNumber, SubNumber, Subscribe
@@ -34,7 +34,7 @@ async def connections(count: int) -> list[Result]:
     return [Result("memory/connection", used / count / 1e3, "kB")]
 
 
-async def _greeted(address: Address) -> Wire:
+async def _greeted(address: Address) -> LoadWire:
     reader = WeftReader()
     wire = await open_wire(address.host, address.port, reader)
     wire.transport.write(encode([Hello()]))
@@ -42,7 +42,9 @@ async def _greeted(address: Address) -> Wire:
     return wire
 
 
-async def soak_results(work: Workload, place: Path, seconds: float, progress: Callable[[str], None]) -> list[Result]:
+async def soak_results(
+    work: BrokerWorkload, place: Path, seconds: float, progress: Callable[[str], None]
+) -> list[Result]:
     """A long durable load, with clients that come and go: how much more a broker holds at its end than when warm.
 
     Memory, open files and the log are noted after each round. The medians of the second and the last quarter of the

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from struct import pack
 
-from weft.bench.broker_load import Flood, Wire, in_parts, open_wire
-from weft.bench.broker_peers import PAYLOAD, Peer, free_port
-from weft.bench.broker_workload import Event, Workload, symbol_of
+from weft.bench.broker_load import Flood, LoadWire, in_parts, open_wire
+from weft.bench.broker_peers import PAYLOAD, PeerServer, free_port
+from weft.bench.broker_workload import BrokerWorkload, Event, symbol_of
 
 
-def mosquitto(program: str, directory: Path) -> Peer:
+def mosquitto(program: str, directory: Path) -> PeerServer:
     """A Mosquitto server."""
     port = free_port()
     settings = directory / "mosquitto.conf"
@@ -20,7 +20,7 @@ def mosquitto(program: str, directory: Path) -> Peer:
         f"log_type none\nset_tcp_nodelay true\n",
         encoding="ascii",
     )
-    return Peer([program, "-c", str(settings)], port, {})
+    return PeerServer([program, "-c", str(settings)], port, {})
 
 
 def _mqtt(kind: int, body: bytes) -> bytes:
@@ -67,7 +67,7 @@ class MqttReader:
         return b""
 
 
-async def _mqtt_wire(port: int, name: str) -> tuple[Wire, MqttReader]:
+async def _mqtt_wire(port: int, name: str) -> tuple[LoadWire, MqttReader]:
     reader = MqttReader()
     wire = await open_wire("127.0.0.1", port, reader)
     wire.transport.write(_mqtt(0x10, _text("MQTT") + b"\x04\x02\x00\x00" + _text(name)))
@@ -75,7 +75,7 @@ async def _mqtt_wire(port: int, name: str) -> tuple[Wire, MqttReader]:
     return wire, reader
 
 
-async def mosquitto_load(peer: Peer, work: Workload, events: Sequence[Event]) -> Flood:
+async def mosquitto_load(peer: PeerServer, work: BrokerWorkload, events: Sequence[Event]) -> Flood:
     """A topic for each symbol, at most once."""
     wires = []
     for number, mine in enumerate(work.symbols):

@@ -15,16 +15,16 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from weft.bench.broker_load import Flood, Wire, in_parts, open_wire
-from weft.bench.broker_peers import PAYLOAD, Peer, free_port
-from weft.bench.broker_workload import Event, Workload, symbol_of
+from weft.bench.broker_load import Flood, LoadWire, in_parts, open_wire
+from weft.bench.broker_peers import PAYLOAD, PeerServer, free_port
+from weft.bench.broker_workload import BrokerWorkload, Event, symbol_of
 from weft.errors import RemoteProtocolError
 
 _FEW = 16  # ranges that are compared one by one
 _encode = msgspec.msgpack.Encoder().encode
 
 
-def nats(program: str, directory: Path) -> Peer:
+def nats(program: str, directory: Path) -> PeerServer:
     """A NATS server with JetStream, which syncs whatever it confirms."""
     port = free_port()
     settings = directory / "nats.conf"
@@ -33,7 +33,7 @@ def nats(program: str, directory: Path) -> Peer:
         f'jetstream {{ store_dir: "{directory / "jetstream"}", sync_interval: always }}\n',
         encoding="ascii",
     )
-    return Peer([program, "-a", "127.0.0.1", "-p", str(port), "-c", str(settings)], port, {})
+    return PeerServer([program, "-a", "127.0.0.1", "-p", str(port), "-c", str(settings)], port, {})
 
 
 class NatsReader:
@@ -150,7 +150,7 @@ class JetStreamReader(LineReader):
         return b"PUB %s 4\r\n+ACK\r\n" % last if last else b""
 
 
-async def _wire(port: int, reader: NatsReader | LineReader, subscribe: bytes = b"") -> Wire:
+async def _wire(port: int, reader: NatsReader | LineReader, subscribe: bytes = b"") -> LoadWire:
     wire = await open_wire("127.0.0.1", port, reader)
     wire.transport.write(b'CONNECT {"verbose":false}\r\n' + subscribe + b"PING\r\n")
     await wire.until(lambda: reader.pongs)
@@ -165,7 +165,7 @@ def _published(subject: str, body: bytes, reply: str = "") -> bytes:
     return b"PUB %s %d\r\n%s\r\n" % (" ".join(filter(None, [subject, reply])).encode(), len(body), body)
 
 
-async def nats_load(peer: Peer, work: Workload, events: Sequence[Event], *, each: bool) -> Flood:
+async def nats_load(peer: PeerServer, work: BrokerWorkload, events: Sequence[Event], *, each: bool) -> Flood:
     """`each` subscription is a subscription of NATS; otherwise each symbol of a connection."""
     prefix = f"S{work.size}-{'each' if each else 'wide'}"
     wires = [
@@ -177,7 +177,9 @@ async def nats_load(peer: Peer, work: Workload, events: Sequence[Event], *, each
     return Flood(publisher, wires, in_parts(made), work.due_by_symbol(events, each=each), peer.pids)
 
 
-async def filtering_load(peer: Peer, work: Workload, events: Sequence[Event]) -> tuple[Flood, Callable[[], int]]:
+async def filtering_load(
+    peer: PeerServer, work: BrokerWorkload, events: Sequence[Event]
+) -> tuple[Flood, Callable[[], int]]:
     """A subject for each symbol and connection, and consumers that filter; also, how many matches they have found."""
     prefix, wires, readers = f"S{work.size}-filtered", [], []
     for number in range(work.connections):
@@ -190,7 +192,7 @@ async def filtering_load(peer: Peer, work: Workload, events: Sequence[Event]) ->
     return flood, lambda: sum(reader.matches for reader in readers)
 
 
-async def jetstream_load(peer: Peer, work: Workload, events: Sequence[Event]) -> Flood:
+async def jetstream_load(peer: PeerServer, work: BrokerWorkload, events: Sequence[Event]) -> Flood:
     """A stream of all events on disk; every event is confirmed, every delivery acknowledged."""
     reader = LineReader()
     publisher = await _wire(peer.port, reader, b"SUB _INBOX.answers 1\r\n")
@@ -216,7 +218,7 @@ async def jetstream_load(peer: Peer, work: Workload, events: Sequence[Event]) ->
     return Flood(publisher, wires, in_parts(made), due, peer.pids, lambda: len(reader.replies))
 
 
-async def _ask(wire: Wire, reader: LineReader, what: str, body: Mapping[str, object]) -> None:
+async def _ask(wire: LoadWire, reader: LineReader, what: str, body: Mapping[str, object]) -> None:
     """A request to JetStream; a refusal ends the connection."""
     reader.replies.clear()
     wire.transport.write(_published(f"$JS.API.{what}", msgspec.json.encode(body), "_INBOX.answers"))

@@ -49,7 +49,7 @@ def free_port() -> int:
         return port
 
 
-class Peer:
+class PeerServer:
     """A server process on a port of its own."""
 
     def __init__(self, command: Sequence[str], port: int, environment: Mapping[str, str], mark: str = "") -> None:

@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from struct import pack, unpack_from
 
-from weft.bench.broker_load import Flood, Wire, in_parts, open_wire
-from weft.bench.broker_peers import PAYLOAD, Peer, free_port
-from weft.bench.broker_workload import Event, Workload, symbol_of
+from weft.bench.broker_load import Flood, LoadWire, in_parts, open_wire
+from weft.bench.broker_peers import PAYLOAD, PeerServer, free_port
+from weft.bench.broker_workload import BrokerWorkload, Event, symbol_of
 
 
-def rabbitmq(program: str, directory: Path) -> Peer:
+def rabbitmq(program: str, directory: Path) -> PeerServer:
     """A RabbitMQ server, with an epmd of its own."""
     port, mapper = free_port(), free_port()
     (directory / "plugins").write_text("[].", encoding="ascii")
@@ -35,7 +35,7 @@ def rabbitmq(program: str, directory: Path) -> Peer:
         "RABBITMQ_CONFIG_FILE": str(directory / "none"),
         "RABBITMQ_PID_FILE": str(directory / "pid"),
     }
-    return Peer([program], port, environment, f"ERL_EPMD_PORT={mapper}")
+    return PeerServer([program], port, environment, f"ERL_EPMD_PORT={mapper}")
 
 
 def _short(text: str) -> bytes:
@@ -99,7 +99,7 @@ class AmqpReader:
         return _method(60, 80, pack(">QB", last, 1)) if last and self._acking else b""
 
 
-async def _amqp_wire(port: int, acking: bool = False) -> tuple[Wire, AmqpReader]:
+async def _amqp_wire(port: int, acking: bool = False) -> tuple[LoadWire, AmqpReader]:
     reader = AmqpReader(acking)
     wire = await open_wire("127.0.0.1", port, reader)
 
@@ -118,10 +118,10 @@ async def _amqp_wire(port: int, acking: bool = False) -> tuple[Wire, AmqpReader]
 
 
 async def rabbitmq_load(
-    peer: Peer, work: Workload, events: Sequence[Event], exchange: str, *, durable: bool = False
+    peer: PeerServer, work: BrokerWorkload, events: Sequence[Event], exchange: str, *, durable: bool = False
 ) -> Flood:
     """A queue for each connection, bound by symbol: through a direct exchange, or each subscription through headers."""
-    wires: list[Wire] = []
+    wires: list[LoadWire] = []
     name = f"x-{work.size}-{exchange}-{durable}"
     bits = 2 if durable else 0
     for number, mine in enumerate(work.symbols):

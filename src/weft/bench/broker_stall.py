@@ -14,7 +14,7 @@ from statistics import median
 from weft.bench.broker_latency import latencies
 from weft.bench.broker_load import rss_of
 from weft.bench.broker_weft import WeftBroker, WeftLoad, WeftReader, subscribe
-from weft.bench.broker_workload import Workload
+from weft.bench.broker_workload import BrokerWorkload
 from weft.bench.report import Result
 from weft.broker.limits import ClientLimits
 from weft.broker.messages import QueueNumber, SubNumber, Subscribe
@@ -30,7 +30,7 @@ _BOUND = 1.5 * _LIMITS.held_bytes / (1 << 20)  # MiB
 
 
 async def stalled(
-    work: Workload, place: Path, durable: bool, pairs: int, progress: Callable[[str], None]
+    work: BrokerWorkload, place: Path, durable: bool, pairs: int, progress: Callable[[str], None]
 ) -> list[Result]:
     """A broker whose consumers all read, and one with a consumer that does not."""
     kind = "durable" if durable else "loose"
@@ -77,7 +77,7 @@ async def _want_everything(load: WeftLoad) -> None:
     await subscribe(wire, reader, [Subscribe(_EVERYTHING, "TRUE", QueueNumber(0))])
 
 
-async def _fill(load: WeftLoad, work: Workload, many: int, broker: WeftBroker) -> None:
+async def _fill(load: WeftLoad, work: BrokerWorkload, many: int, broker: WeftBroker) -> None:
     """Publish large events until nothing fits into the buffers of a consumer that does not read."""
     events = [work.events[n % len(work.events)] for n in range(many)]
     others, everybody = load.consumers[1:], load.consumers
@@ -88,7 +88,7 @@ async def _fill(load: WeftLoad, work: Workload, many: int, broker: WeftBroker) -
         load.consumers = everybody
 
 
-def _due_to_first(work: Workload, events: list[dict[str, object]]) -> int:
+def _due_to_first(work: BrokerWorkload, events: list[dict[str, object]]) -> int:
     found = work.index.match_batch(events)
     offsets, ids = found.offsets.tolist(), found.ids.tolist()
     return sum(any(i % work.connections == 0 for i in ids[a:b]) for a, b in pairwise(offsets))

@@ -17,7 +17,7 @@ from typing import Self
 
 import msgspec
 
-from weft.bench.broker_load import Measured, Wire, flood, open_wire
+from weft.bench.broker_load import LoadWire, Measured, flood, open_wire
 from weft.bench.broker_workload import CONNECTIONS, Event
 from weft.broker.codec import encode
 from weft.broker.frames import FrameReader
@@ -175,9 +175,9 @@ class WeftLoad:
 
     def __init__(self, durable: bool, connections: int = CONNECTIONS) -> None:
         self.durable, self.connections = durable, connections
-        self.consumers: list[Wire] = []
+        self.consumers: list[LoadWire] = []
         self.sequence = 0
-        self._opened: list[Wire] = []
+        self._opened: list[LoadWire] = []
 
     async def open(
         self,
@@ -239,7 +239,7 @@ class WeftLoad:
             wire.transport.abort()
 
 
-async def subscribe(wire: Wire, reader: WeftReader, wanted: Sequence[Subscribe], *, complete: bool = False) -> None:
+async def subscribe(wire: LoadWire, reader: WeftReader, wanted: Sequence[Subscribe], *, complete: bool = False) -> None:
     """Subscribe, some at a time. Raises OSError if any subscription is refused."""
     for at in range(0, len(wanted), 1_000):
         wire.transport.write(encode(wanted[at : at + 1_000]))

@@ -21,7 +21,7 @@ WARM = 500  # events before a measurement
 Event = dict[str, object]
 
 
-class Workload:
+class BrokerWorkload:
     """Subscriptions and events, and how many deliveries are due, by what a broker filters."""
 
     def __init__(self, size: int, many: int, connections: int = CONNECTIONS) -> None:

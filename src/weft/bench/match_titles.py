@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from weft.bench.peers import EVENT, SUBSCRIPTION, Matcher, pace
+from weft.bench.peers import EVENT, SUBSCRIPTION, LoadedPeer, pace
 from weft.bench.report import timed
 from weft.index import TreeIndex
 from weft.workloads.titles import Titles, w7
@@ -153,7 +153,7 @@ def measure_titles(
         theirs[peer.name] = None
         if find_spec(peer.name) is not None:
             progress(f"{peer.name} on W7 with {size:,} rules")
-            made: Matcher = peer(titles)
+            made: LoadedPeer = peer(titles)
             measured = pace(made, titles, budget, BATCH)
             expected = int(per_event[: measured.events].sum())
             assert measured.matches == expected, f"{peer.name} found {measured.matches} matches, Weft {expected}"

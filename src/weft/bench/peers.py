@@ -49,7 +49,7 @@ class Peer(Protocol):
         """How it would do it, in lines for a reader; empty if there is only one way."""
 
 
-class Matcher(Protocol):
+class LoadedPeer(Protocol):
     """What can be timed: a peer that holds subscriptions."""
 
     def match(self, events: pa.RecordBatch) -> int:
@@ -254,7 +254,7 @@ def suits(peer: type[Peer], workload: Workload) -> bool:
     return peer is not Rtree or len(workload.bounds) <= MOST_DIMENSIONS
 
 
-def pace(peer: Matcher, workload: Given, budget: float, most: int) -> Pace:
+def pace(peer: LoadedPeer, workload: Given, budget: float, most: int) -> Pace:
     """The time that a peer needs for an event, in batches that grow to `most` events while the budget allows it.
 
     Only the batches of the last size count. The first two events are matched twice: one-time work is not timed.

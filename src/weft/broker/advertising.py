@@ -5,7 +5,7 @@ from __future__ import annotations
 from weft.broker.announcing import still_advertised
 from weft.broker.effects import Now
 from weft.broker.messages import Accepted, Advertise, Unadvertise
-from weft.broker.requests import RequestError, Requests, session_of
+from weft.broker.requests import RefusalError, Requests, session_of
 from weft.broker.sessions import Connection
 from weft.index.base import SubId
 from weft.log.base import AdvertRow, Put, Remove
@@ -31,11 +31,11 @@ class Advertising(Requests):
         """Add an advertisement. Raises LocalProtocolError where the table has none."""
         session, state = session_of(connection), self.state
         if message.number in session.adverts:
-            raise RequestError("exists", f"advertisement {message.number} already exists")
+            raise RefusalError("exists", f"advertisement {message.number} already exists")
         if len(session.adverts) >= state.limits.adverts:
-            raise RequestError("limit", f"a session has at most {state.limits.adverts:,} advertisements")
+            raise RefusalError("limit", f"a session has at most {state.limits.adverts:,} advertisements")
         if message.number >= 1 << _NUMBER_BITS:
-            raise RequestError("limit", f"the number of an advertisement has at most {_NUMBER_BITS} bits")
+            raise RefusalError("limit", f"the number of an advertisement has at most {_NUMBER_BITS} bits")
         wanted = state.read(message.filter)
         state.rules.of(connection.principal).check_advertise(wanted)
         self.publishing.match(now)
@@ -62,7 +62,7 @@ class Advertising(Requests):
         """Remove an advertisement."""
         session, state = session_of(connection), self.state
         if message.number not in session.adverts:
-            raise RequestError("unknown", f"there is no advertisement {message.number}")
+            raise RefusalError("unknown", f"there is no advertisement {message.number}")
         self.publishing.match(now)
         stored, text = session.adverts.pop(message.number)
         client = ClientId(str(session.id))

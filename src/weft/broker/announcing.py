@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from weft.broker.completion import Change
+from weft.broker.completion import PendingChange
 from weft.broker.effects import Now
 from weft.broker.messages import Complete, Incomplete, SubNumber
-from weft.broker.sessions import Connection, Session, Subscription
+from weft.broker.sessions import ClientSubscription, Connection, Session
 from weft.broker.state import BrokerState
 from weft.routing.table import About
 
@@ -26,7 +26,7 @@ class Announcement:
         self.about = about
         self.number = number
         self.still = still
-        self.change: Change | None = None
+        self.change: PendingChange | None = None
         self.stored = False
         self.complete = False
         self.missing: tuple[str, ...] = ()
@@ -136,7 +136,7 @@ class Announcing:
         self._untold.pop(session, None)
 
 
-def still_subscribed(session: Session, sub: Subscription) -> Still:
+def still_subscribed(session: Session, sub: ClientSubscription) -> Still:
     """Whether a session has a subscription, with the filter that it has now."""
     text, number = sub.text, sub.number
     return lambda: session.subs.get(number) is sub and sub.text == text

@@ -25,7 +25,7 @@ from weft.routing.table import About, Link, RoutingTable, Source
 Done = Callable[[Now], None]
 
 
-class Change:
+class PendingChange:
     """A change, and the links that have not completed it."""
 
     __slots__ = ("_completion", "about", "done", "left", "marked", "source")
@@ -59,18 +59,18 @@ class Completion:
 
     def __init__(self, table: RoutingTable) -> None:
         self._table = table
-        self._mark: Callable[[Link, Change], None] | None = None
+        self._mark: Callable[[Link, PendingChange], None] | None = None
         self._links: Callable[[], Iterable[Link]] = tuple
-        self._unsettled: list[Change] = []
-        self.finished: list[Change] = []  # whose `done` is to be called
+        self._unsettled: list[PendingChange] = []
+        self.finished: list[PendingChange] = []  # whose `done` is to be called
 
-    def connect(self, links: Callable[[], Iterable[Link]], mark: Callable[[Link, Change], None]) -> None:
+    def connect(self, links: Callable[[], Iterable[Link]], mark: Callable[[Link, PendingChange], None]) -> None:
         """Say which links there are, and how to put a mark behind everything that a link is told so far."""
         self._links, self._mark = links, mark
 
-    def begin(self, source: Source, about: About, done: Done) -> Change:
+    def begin(self, source: Source, about: About, done: Done) -> PendingChange:
         """A change was made in the table, and its first consequences were told."""
-        change = Change(self, source, about, done)
+        change = PendingChange(self, source, about, done)
         if self._table.pending:
             self._unsettled.append(change)
         else:
@@ -84,7 +84,7 @@ class Completion:
             for change in unsettled:
                 self._put_marks(change)
 
-    def _put_marks(self, change: Change) -> None:
+    def _put_marks(self, change: PendingChange) -> None:
         change.marked = True
         advertised = change.about is About.ADVERTISEMENTS
         change.left = {link for link in self._links() if link != change.source or advertised}

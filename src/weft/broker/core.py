@@ -66,7 +66,7 @@ from weft.broker.row_options import floor_change
 from weft.broker.rules import Rules
 from weft.broker.seats import LocalSeats
 from weft.broker.sessions import Connection, Session, SessionValue, exported
-from weft.broker.sharing import Sharing
+from weft.broker.sharing import SharedQueues
 from weft.broker.state import BrokerState
 from weft.broker.status import BrokerStatus, status_of
 from weft.broker.subscribing import Subscribing
@@ -126,7 +126,11 @@ class Core(LinkCalls):
         self._linking = Linking(self._state, self._announcing, Reach(name), self._close)
         self._publishing = Publishing(self._state, self._delivery, self._linking.sending, advertised)
         parts = self._state, self._delivery, self._publishing, self._announcing
-        self._subscribing, self._sharing, self._advertising = Subscribing(*parts), Sharing(*parts), Advertising(*parts)
+        self._subscribing, self._sharing, self._advertising = (
+            Subscribing(*parts),
+            SharedQueues(*parts),
+            Advertising(*parts),
+        )
         self._dead = Dead(self._state, self._delivery)
         self._greeting = Greeting(self._subscribing, self._sharing, authenticate, fingerprint(schema, predicates))
         self._explaining = Explaining(self._state, self._linking.reach, self._linking.relay)

@@ -12,7 +12,7 @@ from weft.broker.flight import Flight
 from weft.broker.messages import (
     Ack,
     DeadDone,
-    DeadLetter,
+    DeadEvent,
     DeadLetters,
     Deliver,
     DropDead,
@@ -23,7 +23,7 @@ from weft.broker.messages import (
     unpack,
 )
 from weft.broker.queue import Queue
-from weft.broker.requests import RequestError
+from weft.broker.requests import RefusalError
 from weft.broker.row_options import floor_change
 from weft.broker.sessions import Connection
 from weft.broker.state import BrokerState
@@ -138,23 +138,23 @@ class Dead:
         if message.share:
             shared = state.shared.get((session.owner, message.share))
             if shared is None:
-                raise RequestError("unknown", f"nobody shares the name {message.share!r}")
+                raise RefusalError("unknown", f"nobody shares the name {message.share!r}")
             return shared
         if message.session:
             named = state.names.get(message.session)
             if named is None or named.owner != session.owner:
-                raise RequestError("unknown", f"there is no session {message.session!r} of yours at this broker")
+                raise RefusalError("unknown", f"there is no session {message.session!r} of yours at this broker")
             session = named
         queue = session.queues.get(message.queue)
         if not isinstance(queue, Queue):
-            raise RequestError("unknown", f"there is no durable queue {message.queue}")
+            raise RefusalError("unknown", f"there is no durable queue {message.queue}")
         return queue
 
     def list(self, connection: Connection, message: ListDead) -> None:
         """Some dead letters, by offset."""
         queue = self._queue(connection, message)
         limit = max(1, min(message.limit, _MOST))
-        letters: list[DeadLetter] = []
+        letters: list[DeadEvent] = []
         size, after, more = 0, message.after, True
         while more and not letters:  # pages of which the rules allow nothing are skipped
             rows = self._state.log.dead(queue.seat, after, limit)
@@ -167,7 +167,7 @@ class Dead:
                 if letters and size > _MOST_BYTES:
                     more = True
                     break
-                letters.append(DeadLetter(row.offset, row.attempts, row.reason, row.at, body.head, body.payload))
+                letters.append(DeadEvent(row.offset, row.attempts, row.reason, row.at, body.head, body.payload))
             after = rows[-1].offset if rows else after
         self._state.out.send(connection.id, DeadLetters(message.request, tuple(letters), more))
 

@@ -34,9 +34,9 @@ from weft.broker.messages import (
     Unsubscribe,
 )
 from weft.broker.queue import Queue
-from weft.broker.requests import REFUSALS, RequestError, code_of, session_of
+from weft.broker.requests import REFUSALS, RefusalError, code_of, session_of
 from weft.broker.sessions import Connection
-from weft.broker.sharing import Sharing
+from weft.broker.sharing import SharedQueues
 from weft.broker.status import BrokerStatus
 from weft.broker.subscribing import Subscribing
 
@@ -51,7 +51,7 @@ class Dispatch:
         greeting: Greeting,
         dead: Dead,
         subscribing: Subscribing,
-        sharing: Sharing,
+        sharing: SharedQueues,
         advertising: Advertising,
         explaining: Explaining,
         status: Callable[[int], BrokerStatus],
@@ -114,17 +114,17 @@ class Dispatch:
         try:
             if connection.requests is not None and not connection.requests.take(now.monotonic):
                 about, number = _named(message)
-                raise RequestError(
+                raise RefusalError(
                     "rate", f"more than {self._state.limits.requests:g} requests per second; try again later"
                 )
             if session_of(connection).leaving:
                 about, number = _named(message)
-                raise RequestError("leaving", "the session is being removed")
+                raise RefusalError("leaving", "the session is being removed")
             match message:
                 case Subscribe():
                     about, number = "subscribe", message.number
                     if message.share and self._greeting.home is not None:
-                        raise RequestError("share", "a broker with several workers has no shared names; run one worker")
+                        raise RefusalError("share", "a broker with several workers has no shared names; run one worker")
                     if message.share:
                         wanted = self._subscribing.check_new(connection, message)
                         self._sharing.subscribe(connection, message, wanted, now)

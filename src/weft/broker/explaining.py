@@ -18,8 +18,8 @@ from weft.broker.link_messages import LinkRelay, RelayKind
 from weft.broker.lossy_queue import LossyQueue
 from weft.broker.messages import Explain, Explained, Publish, SubNumber
 from weft.broker.reach import Reach
-from weft.broker.requests import RequestError
-from weft.broker.sessions import AnyQueue, Connection, Subscription
+from weft.broker.requests import RefusalError
+from weft.broker.sessions import AnyQueue, ClientSubscription, Connection
 from weft.broker.state import BrokerState
 from weft.errors import EventError
 from weft.routing.item_text import item_text, shortened
@@ -97,13 +97,13 @@ class Explaining:
         state = self._state
         state.rules.of(connection.principal).check("status")
         if len(message.attributes) > MOST_EVENT:
-            raise RequestError("event", f"an event to be explained has at most {MOST_EVENT:,} bytes")
+            raise RefusalError("event", f"an event to be explained has at most {MOST_EVENT:,} bytes")
         if len(self._open) >= _MOST_OPEN:
-            raise RequestError("busy", f"{_MOST_OPEN} events are being explained already; ask later")
+            raise RefusalError("busy", f"{_MOST_OPEN} events are being explained already; ask later")
         try:
             attributes, head, _ = state.door.admit(Publish(0, message.attributes), now.utc)
         except EventError as error:
-            raise RequestError("event", str(error)) from None
+            raise RefusalError("event", str(error)) from None
         self._numbers += 1
         inquiry = self._open[self._numbers] = _Inquiry(connection, message.request, head)
         inquiry.asked.add(self._reach.name)
@@ -218,7 +218,7 @@ class Explaining:
 
     def _matched(self, queue: AnyQueue, number: SubNumber) -> MatchedSubscription:
         state = self._state
-        sub: Subscription | None
+        sub: ClientSubscription | None
         if isinstance(queue, LossyQueue):
             session = queue.connection.session
             sub = None if session is None else session.subs.get(number)

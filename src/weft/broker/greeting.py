@@ -18,7 +18,7 @@ from weft.broker.lossy_queue import LossyQueue
 from weft.broker.messages import VERSION, Bye, Hello, Revoked, SubNumber, Welcome
 from weft.broker.queue import Queue
 from weft.broker.sessions import Connection, Session
-from weft.broker.sharing import Sharing
+from weft.broker.sharing import SharedQueues
 from weft.broker.subscribing import Subscribing
 from weft.errors import AccessError
 from weft.log.base import NEVER, AdvertRow, Put, Remove, SessionRow, SubRow
@@ -39,7 +39,7 @@ class Greeting:
     def __init__(
         self,
         subscribing: Subscribing,
-        sharing: Sharing,
+        sharing: SharedQueues,
         authenticate: Authenticate | None,
         fingerprint: str,
     ) -> None:

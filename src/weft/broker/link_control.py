@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 import numpy as np
 
-from weft.broker.completion import Change
+from weft.broker.completion import PendingChange
 from weft.broker.held_drops import HeldDrops
 from weft.broker.link_marks import FrameMarks
 from weft.broker.link_messages import ABOUT, MOST_ITEMS, LinkHave, LinkRelay, LinkUpdate
@@ -159,7 +159,7 @@ class ControlSender:
         if about == _ADVERTS:
             self._held.clear()
 
-    def mark(self, change: Change) -> None:
+    def mark(self, change: PendingChange) -> None:
         """Complete a change when the neighbour has completed everything that it is told before this."""
         if self.is_open and not self.overflown:
             self._queue.put(change)
@@ -175,7 +175,7 @@ class ControlSender:
         """Events from here on must wait for a message."""
         return self._queue.barrier
 
-    def give_up(self) -> list[Change]:
+    def give_up(self) -> list[PendingChange]:
         """The neighbour is gone for good: the changes that waited for it."""
         self.end()
         return self.marks.give_up()
@@ -238,17 +238,17 @@ class ControlSender:
         self._queue.pop()
         return head.message
 
-    def _frame(self) -> tuple[LinkUpdate | None, list[Change]]:
+    def _frame(self) -> tuple[LinkUpdate | None, list[PendingChange]]:
         """The next frame, if the neighbour needs one, and the marks behind it. Updates that follow each other become
         one, unless they have notes. Additions come first; what is added and dropped in one frame leaves no trace.
         """
         new: dict[int, bytes] = {}
         drop: list[int] = []
         notes: tuple[Note, ...] = ()
-        marks: list[Change] = []
+        marks: list[PendingChange] = []
         about, size = -1, 0
         while (head := self._queue.head) is not None:
-            if isinstance(head, Change):
+            if isinstance(head, PendingChange):
                 marks.append(head)
                 self._queue.pop()
                 continue

@@ -25,7 +25,7 @@ from weft.routing.table import Link, RoutingTable
 _SEEK = 50_000  # stored events whose seats are looked at in one turn
 
 
-class Outgoing(NamedTuple):
+class NeighbourEvent(NamedTuple):
     """An event that a neighbour must have, and its origin."""
 
     offset: int
@@ -75,7 +75,7 @@ class EventLane:
         """How many more events may be sent."""
         return max(0, self._window_events - len(self._flight))
 
-    def fitting(self, events: list[Outgoing]) -> int:
+    def fitting(self, events: list[NeighbourEvent]) -> int:
         """How many of some events fit the window: at least one if there is room, whatever its size."""
         size = self._size
         for at, event in enumerate(events):
@@ -96,7 +96,7 @@ class EventLane:
         self._size = 0
         self._kept = None
 
-    def sent(self, event: Outgoing) -> None:
+    def sent(self, event: NeighbourEvent) -> None:
         """An event was sent."""
         self._flight.append((event.offset, event.size))
         self._size += event.size
@@ -147,7 +147,7 @@ class LaneReader:
         self._table = table
         self._expired = expired
 
-    def read(self, lane: EventLane, end: Offset, utc: int, most: int) -> tuple[list[Outgoing], Offset]:
+    def read(self, lane: EventLane, end: Offset, utc: int, most: int) -> tuple[list[NeighbourEvent], Offset]:
         """Up to `most` events from the cursor on, and where to go on. Only stored events are read."""
         if lane.cursor >= self._tail.first:
             found, after = self._from_tail(lane, end, most)
@@ -165,8 +165,8 @@ class LaneReader:
         self._expired(len(events) - len(alive))
         return alive, Offset(min(after, end))
 
-    def _from_tail(self, lane: EventLane, end: Offset, most: int) -> tuple[list[tuple[Outgoing, bool]], Offset]:
-        found: list[tuple[Outgoing, bool]] = []
+    def _from_tail(self, lane: EventLane, end: Offset, most: int) -> tuple[list[tuple[NeighbourEvent, bool]], Offset]:
+        found: list[tuple[NeighbourEvent, bool]] = []
         for batch in self._tail.since(lane.cursor):
             if batch.routes is None or batch.origins is None:
                 continue
@@ -178,14 +178,14 @@ class LaneReader:
                     if len(found) >= most:
                         return found, Offset(offset)
                     origin = tuple(batch.origins[at].tolist())
-                    event = Outgoing(offset, origin, batch.heads[at], batch.payloads[at])
+                    event = NeighbourEvent(offset, origin, batch.heads[at], batch.payloads[at])
                     found.append((event, seat == lane.cold_seat))
         return found, end
 
-    def _from_log(self, lane: EventLane, most: int) -> tuple[list[tuple[Outgoing, bool]], Offset]:
+    def _from_log(self, lane: EventLane, most: int) -> tuple[list[tuple[NeighbourEvent, bool]], Offset]:
         seats = np.array([lane.seat, lane.cold_seat], np.uint32)
         at = self._log.seek(seats, lane.cursor, _SEEK)
-        found: list[tuple[Outgoing, bool]] = []
+        found: list[tuple[NeighbourEvent, bool]] = []
         after = at
         if at >= self._tail.first:
             return found, at
@@ -195,7 +195,7 @@ class LaneReader:
             whose = np.searchsorted(events.starts, mine, side="right") - 1
             for place, seat in zip(whose.tolist(), events.seats[mine].tolist(), strict=True):
                 origin = tuple(events.origins[place].tolist())
-                event = Outgoing(events.first + place, origin, events.heads[place], events.payloads[place])
+                event = NeighbourEvent(events.first + place, origin, events.heads[place], events.payloads[place])
                 found.append((event, seat == lane.cold_seat))
             after = Offset(events.first + len(events))
         return found, after

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
-from weft.broker.completion import Change
+from weft.broker.completion import PendingChange
 from weft.broker.link_messages import ABOUT
 from weft.errors import RemoteProtocolError
 from weft.routing.table import About, Link
@@ -18,9 +18,9 @@ class FrameMarks:
 
     def __init__(self, link: Link) -> None:
         self._link = link
-        self._later: list[Change] = []  # that wait for the end of a resync
+        self._later: list[PendingChange] = []  # that wait for the end of a resync
         # those that do not, by kind, with the number of the frame that they stand behind
-        self._marks: dict[About, deque[tuple[int, Change]]] = {about: deque() for about in ABOUT}
+        self._marks: dict[About, deque[tuple[int, PendingChange]]] = {about: deque() for about in ABOUT}
         self.begin()
 
     def __len__(self) -> int:
@@ -45,7 +45,7 @@ class FrameMarks:
 
     # -- changes --------------------------------------------------------------------------------------
 
-    def put(self, change: Change) -> None:
+    def put(self, change: PendingChange) -> None:
         """Complete a change when the neighbour has completed the frames so far."""
         kind = change.awaits(self._link)
         if self._last[kind] <= self._completed[kind]:
@@ -53,7 +53,7 @@ class FrameMarks:
         else:
             self._marks[kind].append((self._last[kind], change))
 
-    def put_off(self, changes: Iterable[Change]) -> None:
+    def put_off(self, changes: Iterable[PendingChange]) -> None:
         """Complete changes when the next resync is complete."""
         self._later += changes
 
@@ -69,7 +69,7 @@ class FrameMarks:
         for change in later:
             self.put(change)
 
-    def give_up(self) -> list[Change]:
+    def give_up(self) -> list[PendingChange]:
         """The neighbour is gone for good: the changes that waited for it."""
         self.put_off_all()
         gone, self._later = self._later, []

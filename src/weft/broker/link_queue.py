@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from weft.broker.completion import Change
+from weft.broker.completion import PendingChange
 from weft.broker.link_messages import ABOUT, LinkRelay
 from weft.interest.label_set import Retuning
 from weft.log.base import Offset
@@ -55,12 +55,12 @@ class ControlQueue:
     __slots__ = ("_entries", "_letters", "size")
 
     def __init__(self) -> None:
-        self._entries: deque[WaitingUpdate | Change | Letter] = deque()
+        self._entries: deque[WaitingUpdate | PendingChange | Letter] = deque()
         self._letters: deque[Letter] = deque()  # of the entries
         self.size = 0
 
     @property
-    def head(self) -> WaitingUpdate | Change | Letter | None:
+    def head(self) -> WaitingUpdate | PendingChange | Letter | None:
         """What comes next."""
         return self._entries[0] if self._entries else None
 
@@ -69,7 +69,7 @@ class ControlQueue:
         """Events from here on must wait for a letter."""
         return self._letters[0].offset if self._letters else None
 
-    def put(self, entry: WaitingUpdate | Change | Letter) -> None:
+    def put(self, entry: WaitingUpdate | PendingChange | Letter) -> None:
         """Put something behind everything else."""
         self._entries.append(entry)
         if isinstance(entry, WaitingUpdate):
@@ -87,7 +87,7 @@ class ControlQueue:
 
     # -- forgetting -----------------------------------------------------------------------------------
 
-    def forget(self) -> tuple[list[Change], list[Retuning]]:
+    def forget(self) -> tuple[list[PendingChange], list[Retuning]]:
         """Forget everything but letters: the changes and the stages of re-tunings that were in it."""
         changes, stages = [*self._changes()], [stage for each in self._updates() for stage in each.stages]
         self._entries, self.size = deque(self._letters), 0
@@ -112,8 +112,8 @@ class ControlQueue:
     def _updates(self) -> Iterator[WaitingUpdate]:
         return (each for each in self._entries if isinstance(each, WaitingUpdate))
 
-    def _changes(self) -> Iterator[Change]:
-        return (each for each in self._entries if isinstance(each, Change))
+    def _changes(self) -> Iterator[PendingChange]:
+        return (each for each in self._entries if isinstance(each, PendingChange))
 
     @property
     def items(self) -> int:

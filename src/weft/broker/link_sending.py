@@ -12,7 +12,7 @@ from msgspec import Raw
 from numpy.typing import NDArray
 
 from weft.broker.link import Neighbour
-from weft.broker.link_events import LaneReader, Outgoing
+from weft.broker.link_events import LaneReader, NeighbourEvent
 from weft.broker.link_messages import MOST_EVENTS, LinkEvent, LinkEvents, LinkLoose
 from weft.broker.seats import Matched
 from weft.broker.sessions import Connection
@@ -130,7 +130,7 @@ class LinkSending:
                 lane.sent(event)
         self._note_floor(neighbour)
 
-    def _send_events(self, connection: Connection, events: Sequence[Outgoing]) -> None:
+    def _send_events(self, connection: Connection, events: Sequence[NeighbourEvent]) -> None:
         frame: list[LinkEvent] = []
         size = 0
         for event in events:

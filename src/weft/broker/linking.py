@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from weft.broker.announcing import Announcing
-from weft.broker.completion import Change
+from weft.broker.completion import PendingChange
 from weft.broker.effects import Now, Relayed
 from weft.broker.link import Neighbour
 from weft.broker.link_messages import MOST_HOPS, LinkReach, LinkRelay, LinkUpdate, RelayKind
@@ -224,7 +224,7 @@ class Linking:
         if self._table.codec.noted:
             self.tell(self._table.attach(neighbour.peer, neighbour.role))
 
-    def _mark(self, link: Link, change: Change) -> None:
+    def _mark(self, link: Link, change: PendingChange) -> None:
         self._state.neighbours[link].sender.mark(change)
 
     # -- a turn of table work -------------------------------------------------------------------------

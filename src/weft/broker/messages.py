@@ -375,7 +375,7 @@ class Dropped(Message, frozen=True, tag=40):
     count: int
 
 
-class DeadLetter(msgspec.Struct, frozen=True, array_like=True):
+class DeadEvent(msgspec.Struct, frozen=True, array_like=True):
     """An event that a subscriber could not handle."""
 
     offset: Offset
@@ -390,7 +390,7 @@ class DeadLetters(Message, frozen=True, tag=41):
     """The answer to `ListDead`: in order of offsets; `more` if there may be others above the last."""
 
     request: int
-    letters: tuple[DeadLetter, ...]
+    letters: tuple[DeadEvent, ...]
     more: bool
 
 

@@ -14,7 +14,7 @@ from weft.broker.linking import Linking
 from weft.broker.messages import SubNumber
 from weft.broker.queue import Queue
 from weft.broker.row_options import SHARED, MemberOptions, QueueOptions, queue_of, read_options
-from weft.broker.sessions import Session, Subscription
+from weft.broker.sessions import ClientSubscription, Session
 from weft.broker.state import BrokerState
 from weft.errors import FilterError, LogError
 from weft.index.base import SubId
@@ -119,7 +119,7 @@ def _subscriptions(
     links = heard(kept, state.seats.table.codec)
     state.seats.table.restore(Kept(dict(zip(slots, filters, strict=True)), adverts, links, settings))
     for (row, _), slot, queue in zip(members, slots, homes, strict=True):
-        sub = Subscription(SubNumber(row.number), row.filter, slot, row.seat, queue, row.since)
+        sub = ClientSubscription(SubNumber(row.number), row.filter, slot, row.seat, queue, row.since)
         queue.members[row.seat] = sub.number
         if row.session == SHARED:
             state.shared_members[queue] = sub

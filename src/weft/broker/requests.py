@@ -13,14 +13,14 @@ from weft.broker.flight import Flight
 from weft.broker.messages import Accepted, BrokerMessage, Failed, QueueNumber, SubNumber
 from weft.broker.publishing import Publishing
 from weft.broker.queue import Queue
-from weft.broker.sessions import Connection, Session, Subscription
+from weft.broker.sessions import ClientSubscription, Connection, Session
 from weft.broker.state import BrokerState
 from weft.errors import AccessError, FilterError, LocalProtocolError
 from weft.language.ast import Filter
 from weft.log.base import DeadRow, Offset, Remove, SubRow
 
 
-class RequestError(Exception):
+class RefusalError(Exception):
     """A request that cannot be granted, with a code for it."""
 
     def __init__(self, code: str, reason: str) -> None:
@@ -28,12 +28,12 @@ class RequestError(Exception):
         self.code = code
 
 
-REFUSALS = (RequestError, FilterError, AccessError, LocalProtocolError)
+REFUSALS = (RefusalError, FilterError, AccessError, LocalProtocolError)
 
 
 def code_of(error: Exception) -> str:
     """The code of a refusal."""
-    if isinstance(error, RequestError):
+    if isinstance(error, RefusalError):
         return error.code
     return "filter" if isinstance(error, FilterError) else "access" if isinstance(error, AccessError) else "table"
 
@@ -51,7 +51,7 @@ class Requests:
         """A filter that the client may subscribe to. Raises RequestError, FilterError or AccessError."""
         limit = self.state.limits.filter
         if len(text) > limit or len(text.encode()) > limit:
-            raise RequestError("filter", f"a filter has at most {limit:,} bytes")
+            raise RefusalError("filter", f"a filter has at most {limit:,} bytes")
         wanted = self.state.read(text)
         self.state.rules.of(connection.principal).check_subscribe(wanted)
         return wanted
@@ -91,7 +91,7 @@ class Requests:
 
     # -- queues ---------------------------------------------------------------------------------------
 
-    def attach_when_stored(self, connection: Connection, sub: Subscription, number: QueueNumber) -> None:
+    def attach_when_stored(self, connection: Connection, sub: ClientSubscription, number: QueueNumber) -> None:
         """The connection consumes the subscription's queue as soon as the draft is stored."""
         session, queue = session_of(connection), sub.queue
         assert isinstance(queue, Queue)

@@ -17,8 +17,8 @@ from weft.broker.messages import Deliver, Revoked, SubNumber
 from weft.broker.queue import Queue
 from weft.broker.requests import Requests
 from weft.broker.rules import Rules
-from weft.broker.sessions import Session, Subscription
-from weft.broker.sharing import Sharing
+from weft.broker.sessions import ClientSubscription, Session
+from weft.broker.sharing import SharedQueues
 from weft.broker.subscribing import Subscribing
 from weft.errors import AccessError
 from weft.log.base import NEVER, Offset, Remove, SubRow
@@ -38,7 +38,7 @@ class Ending(NamedTuple):
 class Revocation(Requests):
     """Ends what new rules no longer allow."""
 
-    def __init__(self, subscribing: Subscribing, sharing: Sharing) -> None:
+    def __init__(self, subscribing: Subscribing, sharing: SharedQueues) -> None:
         super().__init__(subscribing.state, subscribing.delivery, subscribing.publishing, subscribing.announcing)
         self._subscribing, self._sharing = subscribing, sharing
 
@@ -115,7 +115,7 @@ class Revocation(Requests):
             for durable in state.queues:
                 durable.recheck = Offset(min(durable.recheck, state.next))
 
-    def _end(self, session: Session | None, sub: Subscription, why: str, changes: list[Remove]) -> list[Ending]:
+    def _end(self, session: Session | None, sub: ClientSubscription, why: str, changes: list[Remove]) -> list[Ending]:
         """End a subscription in memory, and collect what the log is to forget."""
         reason = f"the access rules have changed, and the subscription has ended: {why}"
         queue = sub.queue

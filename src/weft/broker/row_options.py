@@ -10,7 +10,7 @@ import msgspec
 
 from weft.broker.messages import QueueNumber
 from weft.broker.queue import Queue
-from weft.broker.sessions import Subscription
+from weft.broker.sessions import ClientSubscription
 from weft.errors import LogError
 from weft.log.base import NEVER, MoveFloor, Offset, SeatId, SessionId, SubRow
 
@@ -47,7 +47,7 @@ def queue_row(queue: Queue, end: Offset, replay: SeatId | None = None) -> SubRow
     return SubRow(queue.seat, session, queue.number, "", _encode(options), queue.replay_until, floor, above, attempts)
 
 
-def member_row(session: SessionId, sub: Subscription) -> SubRow:
+def member_row(session: SessionId, sub: ClientSubscription) -> SubRow:
     """The row of a subscription."""
     assert isinstance(sub.queue, Queue)
     assert sub.seat is not None

@@ -23,7 +23,7 @@ from weft.routing.table import Link
 AnyQueue = Queue | LossyQueue
 
 
-class Subscription:
+class ClientSubscription:
     """A client's filter, and where its events go."""
 
     __slots__ = ("number", "queue", "seat", "slot", "start", "text")
@@ -52,7 +52,7 @@ class Session:
         self.pub_received = 0  # the last sequence that was accepted; it is stored when its group is
         self.pub_over = False  # an event was refused: nothing more of this epoch is accepted
         self.absent: dict[str, int] = {}  # values that the schema made absent, not yet reported
-        self.subs: dict[SubNumber, Subscription] = {}
+        self.subs: dict[SubNumber, ClientSubscription] = {}
         self.queues: dict[QueueNumber, AnyQueue] = {}
         self.adverts: dict[int, tuple[int, str]] = {}  # by the client's number: the stored id, and the filter
         self.bucket = bucket

@@ -10,32 +10,32 @@ from weft.broker.announcing import still_subscribed
 from weft.broker.effects import Now
 from weft.broker.messages import Accepted, SubNumber, Subscribe
 from weft.broker.queue import Queue
-from weft.broker.requests import RequestError, Requests, session_of
+from weft.broker.requests import RefusalError, Requests, session_of
 from weft.broker.row_options import SHARED, member_row, queue_row
-from weft.broker.sessions import Connection, Session, Subscription
+from weft.broker.sessions import ClientSubscription, Connection, Session
 from weft.language.ast import Filter
 from weft.log.base import Put, Remove, SubRow
 
 
-class Sharing(Requests):
+class SharedQueues(Requests):
     """The shared queues of a broker."""
 
     def subscribe(self, connection: Connection, message: Subscribe, wanted: Filter, now: Now) -> None:
         """Consume a shared queue, which is made if there is none of its name. Raises what `REFUSALS` lists."""
         session, state = session_of(connection), self.state
         if message.queue in session.queues:
-            raise RequestError("queue", f"queue {message.queue} exists; a shared queue needs a number of its own")
+            raise RefusalError("queue", f"queue {message.queue} exists; a shared queue needs a number of its own")
         if message.since is not None or message.since_time is not None:
-            raise RequestError("since", "a shared queue begins with new events")
+            raise RefusalError("since", "a shared queue begins with new events")
         if message.durable is False or len(message.share) > state.limits.name:
             most = state.limits.name
-            raise RequestError("share", f"a shared queue is durable, and its name has at most {most} characters")
+            raise RefusalError("share", f"a shared queue is durable, and its name has at most {most} characters")
         self.publishing.match(now)
         queue = state.shared.get((session.owner, message.share)) or self._new(session, message, wanted)
         member = state.shared_members[queue]
         if state.read(member.text) != wanted:
-            raise RequestError("filter", f"the shared queue {message.share!r} has another filter: {member.text}")
-        sub = Subscription(message.number, message.filter, member.slot, None, queue, state.next)
+            raise RefusalError("filter", f"the shared queue {message.share!r} has another filter: {member.text}")
+        sub = ClientSubscription(message.number, message.filter, member.slot, None, queue, state.next)
         session.subs[message.number] = sub
         session.queues[message.queue] = queue
         done = Accepted("subscribe", sub.number, state.next)
@@ -63,7 +63,7 @@ class Sharing(Requests):
         )
         slot, tells = state.seats.add(wanted, seat, queue, SubNumber(0))
         state.tell(tells)
-        member = Subscription(SubNumber(0), message.filter, slot, seat, queue, state.next)
+        member = ClientSubscription(SubNumber(0), message.filter, slot, seat, queue, state.next)
         queue.members[seat] = SubNumber(0)
         state.queues[queue] = None
         state.shared[session.owner, message.share] = queue
@@ -77,7 +77,7 @@ class Sharing(Requests):
         state.draft.rejected.append(rejected)
         return queue
 
-    def unsubscribe(self, connection: Connection, sub: Subscription, now: Now) -> None:
+    def unsubscribe(self, connection: Connection, sub: ClientSubscription, now: Now) -> None:
         """Stop consuming; the last consumer removes the queue."""
         session, state, queue = session_of(connection), self.state, sub.queue
         assert isinstance(queue, Queue)
@@ -110,7 +110,7 @@ class Sharing(Requests):
         state.draft.committed.append(committed)
         state.draft.rejected.append(rejected)
 
-    def leave(self, session: Session, sub: Subscription) -> None:
+    def leave(self, session: Session, sub: ClientSubscription) -> None:
         """A session no longer consumes a queue: what it has not acknowledged goes to others."""
         state, queue = self.state, sub.queue
         assert isinstance(queue, Queue)
@@ -123,7 +123,9 @@ class Sharing(Requests):
                 queue.detach(flight, state.end)
         state.fresh.append(queue)
 
-    def end(self, queue: Queue, member: Subscription, consumers: list[tuple[Session, Subscription]]) -> list[Remove]:
+    def end(
+        self, queue: Queue, member: ClientSubscription, consumers: list[tuple[Session, ClientSubscription]]
+    ) -> list[Remove]:
         """Remove a shared queue at once, for all its consumers; what the log is to forget."""
         assert member.seat is not None
         for session, sub in consumers:
@@ -134,7 +136,7 @@ class Sharing(Requests):
         self.drop_queue(queue)
         return changes
 
-    def _retire(self, queue: Queue, member: Subscription) -> None:
+    def _retire(self, queue: Queue, member: ClientSubscription) -> None:
         """New events do not reach the queue, and its name is free."""
         state = self.state
         if state.shared_members.get(queue) is not member:

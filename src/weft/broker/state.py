@@ -19,7 +19,7 @@ from weft.broker.outbox import Outbox, Timers
 from weft.broker.queue import Queue
 from weft.broker.rules import Rules
 from weft.broker.seats import LocalSeats
-from weft.broker.sessions import Connection, Session, Subscription
+from weft.broker.sessions import ClientSubscription, Connection, Session
 from weft.broker.tail import Tail
 from weft.language.ast import Filter
 from weft.language.predicate import NO_PREDICATES, Predicates
@@ -64,7 +64,7 @@ class BrokerState:
         self.sessions: dict[SessionId, Session] = {}
         self.names: dict[str, Session] = {}
         self.shared: dict[tuple[str, str], Queue] = {}  # by owner and name
-        self.shared_members: dict[Queue, Subscription] = {}
+        self.shared_members: dict[Queue, ClientSubscription] = {}
         self.queues: dict[Queue, None] = {}  # every durable one
         self.connections: dict[ConnectionId, Connection] = {}
         self.strangers: dict[ConnectionId, Connection] = {}  # those that have not said hello, the oldest first
@@ -75,7 +75,9 @@ class BrokerState:
         self.fresh: list[Queue] = []  # that a connection has just begun to consume
         self.pending: deque[PendingGroup] = deque()
         self.draft = Draft()
-        self.suspects: deque[tuple[Session | None, Subscription]] = deque()  # to be checked; None: of a shared queue
+        self.suspects: deque[tuple[Session | None, ClientSubscription]] = (
+            deque()
+        )  # to be checked; None: of a shared queue
         self.out = Outbox()
         self.timers = Timers()
         self.completion = Completion(seats.table)
@@ -147,7 +149,7 @@ class BrokerState:
             return queue.connection.principal
         return queue.owner if queue.session is None else self.sessions[queue.session].owner
 
-    def suspect(self, session: Session | None, sub: Subscription) -> None:
+    def suspect(self, session: Session | None, sub: ClientSubscription) -> None:
         """A subscription may not be allowed any more; until that is known, each event for it is checked."""
         self.suspects.append((session, sub))
         sub.queue.recheck = Offset(NEVER)

@@ -9,9 +9,9 @@ from weft.broker.effects import Now
 from weft.broker.lossy_queue import LossyQueue
 from weft.broker.messages import Accepted, Replace, SubNumber, Subscribe, Unsubscribe
 from weft.broker.queue import Queue
-from weft.broker.requests import RequestError, Requests, session_of
+from weft.broker.requests import RefusalError, Requests, session_of
 from weft.broker.row_options import floor_change, member_row, queue_row
-from weft.broker.sessions import AnyQueue, Connection, Session, Subscription
+from weft.broker.sessions import AnyQueue, ClientSubscription, Connection, Session
 from weft.language.ast import Filter
 from weft.log.base import Offset, Put, Remove, SubRow
 
@@ -33,7 +33,7 @@ class Subscribing(Requests):
         seat = state.new_seat() if isinstance(queue, Queue) else None
         slot, tells = state.seats.add(wanted, seat, queue, message.number)
         state.tell(tells)
-        sub = Subscription(message.number, message.filter, slot, seat, queue, state.next)
+        sub = ClientSubscription(message.number, message.filter, slot, seat, queue, state.next)
         session.subs[sub.number] = sub
         session.queues[message.queue] = queue
         if isinstance(queue, LossyQueue):
@@ -65,25 +65,25 @@ class Subscribing(Requests):
         if message.since is not None or message.since_time is not None:
             self.state.rules.of(connection.principal).check("history")
         if message.number in session.subs:
-            raise RequestError("exists", f"subscription {message.number} already exists; replace or unsubscribe it")
+            raise RefusalError("exists", f"subscription {message.number} already exists; replace or unsubscribe it")
         if message.number >= 1 << 32:
-            raise RequestError("limit", "the number of a subscription has at most 32 bits")
+            raise RefusalError("limit", "the number of a subscription has at most 32 bits")
         if len(session.subs) >= limit:
-            raise RequestError("limit", f"a session has at most {limit:,} subscriptions")
+            raise RefusalError("limit", f"a session has at most {limit:,} subscriptions")
         return self.read_filter(connection, message.filter)
 
     def _new_queue(self, connection: Connection, message: Subscribe) -> AnyQueue:
         session, limits = session_of(connection), self.state.limits
         if len(session.queues) >= limits.queues:
-            raise RequestError("limit", f"a session has at most {limits.queues:,} queues")
+            raise RefusalError("limit", f"a session has at most {limits.queues:,} queues")
         durable = session.durable if message.durable is None else message.durable
         if not durable:
             if message.since is not None or message.since_time is not None:
-                raise RequestError("since", "older events need a durable queue; give the session a name")
+                raise RefusalError("since", "older events need a durable queue; give the session a name")
             most = min(message.lag or limits.held, limits.held)
             return LossyQueue(message.queue, connection, most, limits.held_bytes, message.disconnect)
         if not session.durable:
-            raise RequestError("durable", "a durable queue needs a session with a name")
+            raise RefusalError("durable", "a durable queue needs a session with a name")
         return Queue(
             self.state.new_seat(),
             message.queue,
@@ -94,7 +94,7 @@ class Subscribing(Requests):
             disconnect=message.disconnect,
         )
 
-    def _begin(self, queue: Queue, sub: Subscription, wanted: Filter, message: Subscribe) -> None:
+    def _begin(self, queue: Queue, sub: ClientSubscription, wanted: Filter, message: Subscribe) -> None:
         """A new durable queue begins now, or with older events."""
         state = self.state
         state.queues[queue] = None
@@ -128,10 +128,10 @@ class Subscribing(Requests):
             return
         if isinstance(queue, Queue):
             if queue.share:
-                raise RequestError("share", "the filter of a shared queue cannot be replaced; use another name")
+                raise RefusalError("share", "the filter of a shared queue cannot be replaced; use another name")
             if self.delivery.reader.replays.get(queue, (None, None))[0] == sub.seat:
                 if queue.floor(state.end) < queue.replay_until:
-                    raise RequestError(
+                    raise RefusalError(
                         "replaying", "some older events are not acknowledged; replace the filter after that"
                     )
                 change = floor_change(queue, state.end)  # after a restart the new filter must not find older events
@@ -198,20 +198,20 @@ class Subscribing(Requests):
         state.draft.committed.append(lambda _: self._leave(session, sub))
         state.draft.rejected.append(rejected)
 
-    def known(self, session: Session, number: SubNumber) -> Subscription:
+    def known(self, session: Session, number: SubNumber) -> ClientSubscription:
         """A subscription of a session. Raises RequestError."""
         sub = session.subs.get(number)
         if sub is None:
-            raise RequestError("unknown", f"there is no subscription {number}")
+            raise RefusalError("unknown", f"there is no subscription {number}")
         return sub
 
-    def take_out(self, session: Session, sub: Subscription) -> None:
+    def take_out(self, session: Session, sub: ClientSubscription) -> None:
         """Remove a subscription at once."""
         del session.subs[sub.number]
         self.state.tell(self.state.seats.discard(sub.slot))
         self._leave(session, sub)
 
-    def _leave(self, session: Session, sub: Subscription) -> None:
+    def _leave(self, session: Session, sub: ClientSubscription) -> None:
         """A subscription is no longer a member of its queue; a queue without members goes."""
         queue = sub.queue
         queue.changed = self.state.next
@@ -237,8 +237,8 @@ def _check_agrees(queue: AnyQueue, message: Subscribe) -> None:
     """Raise RequestError if a subscription asks of an existing queue what it is not."""
     durable = isinstance(queue, Queue)
     if isinstance(queue, Queue) and queue.share:
-        raise RequestError("queue", f"queue {message.queue} is shared, and has only one filter")
+        raise RefusalError("queue", f"queue {message.queue} is shared, and has only one filter")
     if message.since is not None or message.since_time is not None:
-        raise RequestError("since", f"older events need a queue of their own; queue {message.queue} exists")
+        raise RefusalError("since", f"older events need a queue of their own; queue {message.queue} exists")
     if message.durable is not None and message.durable is not durable:
-        raise RequestError("queue", f"queue {message.queue} is {'' if durable else 'not '}durable")
+        raise RefusalError("queue", f"queue {message.queue} is {'' if durable else 'not '}durable")

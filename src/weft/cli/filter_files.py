@@ -41,7 +41,7 @@ class WantedFilter:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedFilter:
     """A filter that cannot be used, and why."""
 
     place: str
@@ -54,7 +54,7 @@ class FilterFile:
     """What a file holds."""
 
     read: list[WantedFilter] = field(default_factory=list)
-    refused: list[Refused] = field(default_factory=list)
+    refused: list[RefusedFilter] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def read_filter_file(
             found = _filter(entry.filter, predicates)
         except FilterError as error:
             shown = entry.filter if isinstance(entry.filter, str) else json.dumps(entry.filter, ensure_ascii=False)
-            wishes.refused.append(Refused(entry.place, shown, error))
+            wishes.refused.append(RefusedFilter(entry.place, shown, error))
             continue
         turn = interfaces[len(wishes.read) % len(interfaces)] if interfaces else entry.id
         wishes.read.append(WantedFilter(found, turn if entry.interface is None else entry.interface, entry.place))
@@ -93,7 +93,7 @@ def read_filter_texts(path: str, stdin: Callable[[], bytes]) -> list[tuple[str, 
     >>> read_filter_texts("-", lambda: b"# two\\nx > 1\\n\\nx => 2")
     [('2', 'x > 1'), ('4', 'x => 2')]
     """
-    wrong: list[Refused] = []
+    wrong: list[RefusedFilter] = []
     found = [
         (entry.id, entry.filter if isinstance(entry.filter, str) else json.dumps(entry.filter, ensure_ascii=False))
         for entry in _entries(path, stdin, wrong)
@@ -101,7 +101,7 @@ def read_filter_texts(path: str, stdin: Callable[[], bytes]) -> list[tuple[str, 
     return found + [(each.place, each.text) for each in wrong]
 
 
-def _entries(path: str, stdin: Callable[[], bytes], refused: list[Refused]) -> Iterator[_Entry]:
+def _entries(path: str, stdin: Callable[[], bytes], refused: list[RefusedFilter]) -> Iterator[_Entry]:
     name, suffix = "standard input" if path == "-" else path, Path(path).suffix.lower()
     if suffix in PARQUET:
         yield from _parquet_rows(path)
@@ -123,7 +123,7 @@ def _entries(path: str, stdin: Callable[[], bytes], refused: list[Refused]) -> I
         try:
             tree = json.loads(line)
         except (ValueError, RecursionError) as error:
-            refused.append(Refused(place, line, FilterError(f"it is not JSON: {error}")))
+            refused.append(RefusedFilter(place, line, FilterError(f"it is not JSON: {error}")))
             continue
         if isinstance(tree, dict) and "filter" in tree:
             wanted = tree.get("interface")

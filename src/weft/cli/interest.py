@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from weft.cli.event_files import BadEvent, EventFile
-    from weft.cli.filter_files import Refused
+    from weft.cli.filter_files import RefusedFilter
     from weft.language.ast import Filter
     from weft.model.schema import Schema
     from weft.sim.evidence import Data, Evidence
@@ -156,7 +156,7 @@ def compare(  # noqa: PLR0913, PLR0917 - a command has its options
 class _Wanted:
     filters: Sequence[Filter]
     of: int
-    refused: Sequence[Refused]
+    refused: Sequence[RefusedFilter]
 
 
 def _filters(path: str, taxonomy: Path | None, schema: Schema, rng: np.random.Generator, most: int | None) -> _Wanted:
@@ -164,7 +164,7 @@ def _filters(path: str, taxonomy: Path | None, schema: Schema, rng: np.random.Ge
     from weft.algebra.relate import as_form
     from weft.cli.arguments import read_predicates
     from weft.cli.event_files import drawn
-    from weft.cli.filter_files import Refused, read_filter_file
+    from weft.cli.filter_files import RefusedFilter, read_filter_file
 
     wishes = read_filter_file(path, typer.get_binary_stream("stdin").read, read_predicates(taxonomy))
     refused, usable = list(wishes.refused), []
@@ -173,7 +173,7 @@ def _filters(path: str, taxonomy: Path | None, schema: Schema, rng: np.random.Ge
             as_form(wish.filter, schema)
             as_form(wish.filter)  # grids are of events as they are
         except FilterError as error:
-            refused.append(Refused(wish.place, str(wish.filter), error))
+            refused.append(RefusedFilter(wish.place, str(wish.filter), error))
             continue
         usable.append(wish.filter)
     if not usable:
@@ -182,7 +182,7 @@ def _filters(path: str, taxonomy: Path | None, schema: Schema, rng: np.random.Ge
     return _Wanted(usable, len(wishes.read) + len(wishes.refused) - len(refused), refused)
 
 
-def _be_strict(filters: Sequence[Refused], events: Sequence[BadEvent]) -> None:
+def _be_strict(filters: Sequence[RefusedFilter], events: Sequence[BadEvent]) -> None:
     for what, refused in (("filter", filters), ("event", events)):
         if refused:
             first = refused[0]
@@ -206,10 +206,10 @@ def _notes(wanted: _Wanted, happened: EventFile, declared: Schema | None) -> lis
 
 
 def _unseen(data: Data, models: Sequence[str]) -> list[str]:
-    from weft.sim.candidates import ON_GRIDS, Terms
+    from weft.sim.candidates import ON_GRIDS, TableTerms
 
     models = [name for name in models if name in ON_GRIDS]
-    unseen = ", ".join(map(repr, Terms.of(data.schema, data.filters).unseen))
+    unseen = ", ".join(map(repr, TableTerms.of(data.schema, data.filters).unseen))
     if not models or not unseen:
         return []
     return [f"{' and '.join(models)} cannot see {unseen}: no bounds or categories are known, so more events are sent"]

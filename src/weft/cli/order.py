@@ -26,7 +26,7 @@ from weft.cli.shell import (
 from weft.errors import FilterError
 
 if TYPE_CHECKING:
-    from weft.cli.filter_files import Refused
+    from weft.cli.filter_files import RefusedFilter
     from weft.cli.order_answers import Usable
     from weft.model.schema import Schema
 
@@ -181,7 +181,7 @@ def compare(  # noqa: PLR0913, PLR0917 - as above
 
 def _read(
     file: str, taxonomy: Path | None, schema: Schema | None, interfaces: int | None
-) -> tuple[Usable, list[Refused]]:
+) -> tuple[Usable, list[RefusedFilter]]:
     """The filters that can be used, and those that cannot be read."""
     from weft.cli.arguments import read_predicates
     from weft.cli.filter_files import read_filter_file
@@ -237,11 +237,11 @@ def _many(noun: str, number: int) -> str:
     return noun if number == 1 else f"{noun}s"
 
 
-def _told(refused: Sequence[Refused]) -> list[dict[str, Any]]:
+def _told(refused: Sequence[RefusedFilter]) -> list[dict[str, Any]]:
     return [{"place": each.place, "filter": each.text, "error": told(each.error)} for each in refused]
 
 
-def _say_refused(left_out: Sequence[Refused], wrong: Sequence[Refused]) -> None:
+def _say_refused(left_out: Sequence[RefusedFilter], wrong: Sequence[RefusedFilter]) -> None:
     """What was not ordered, the first few with the reason, then how many."""
     say_notes([f"{each.place}: {each.text}: {said(each.error)}" for each in left_out[:_SAID]])
     if left_out:

@@ -11,7 +11,7 @@ from typing import Any
 from weft.algebra.box import NormalForm
 from weft.algebra.normalize import normalize
 from weft.cli.filter_answers import Facts
-from weft.cli.filter_files import Refused, WantedFilter
+from weft.cli.filter_files import RefusedFilter, WantedFilter
 from weft.drawing.order_view import OrderView, label
 from weft.errors import FilterError
 from weft.merging.mergeability import FilterMerging, MergeBudget
@@ -62,7 +62,7 @@ class Usable:
 
     wishes: list[WantedFilter] = field(default_factory=list)
     forms: list[NormalForm] = field(default_factory=list)
-    left_out: list[Refused] = field(default_factory=list)
+    left_out: list[RefusedFilter] = field(default_factory=list)
 
 
 def usable(wishes: Iterable[WantedFilter], schema: Schema | None) -> Usable:
@@ -74,7 +74,7 @@ def usable(wishes: Iterable[WantedFilter], schema: Schema | None) -> Usable:
             if not form.boxes:
                 raise FilterError("it matches nothing, so it cannot be ordered")
         except FilterError as error:
-            found.left_out.append(Refused(wish.place, str(wish.filter), error))
+            found.left_out.append(RefusedFilter(wish.place, str(wish.filter), error))
             continue
         found.wishes.append(wish)
         found.forms.append(form)

@@ -187,7 +187,7 @@ def _own_filters(
     """The usable filters, and the broker of each; an interface that does not name a broker gets one in turn."""
     from weft.algebra.relate import as_form
     from weft.cli.arguments import read_predicates
-    from weft.cli.filter_files import Refused, read_filter_file
+    from weft.cli.filter_files import RefusedFilter, read_filter_file
     from weft.sim.trees import brokers as named
 
     names = named(brokers)
@@ -199,7 +199,7 @@ def _own_filters(
         try:
             as_form(wish.filter, schema)
         except FilterError as error:
-            refused.append(Refused(wish.place, str(wish.filter), error))
+            refused.append(RefusedFilter(wish.place, str(wish.filter), error))
             continue
         interface = str(wish.interface)
         home = homes.setdefault(interface, names[(len(homes) - brokers) % brokers])

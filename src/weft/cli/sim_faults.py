@@ -12,7 +12,7 @@ from weft.cli.shell import AsJson, console, emit, say
 
 if TYPE_CHECKING:
     from weft.sim.faults.campaign import Campaign, Setting
-    from weft.sim.faults.world import Outcome
+    from weft.sim.faults.world import RunOutcome
 
 _SHOWN = 20  # failing seeds that are listed
 
@@ -119,7 +119,7 @@ def _one(  # noqa: PLR0913, PLR0917 - one option each
     return bool(outcome.failure)
 
 
-def _figures(seed: int, outcome: Outcome) -> dict[str, object]:
+def _figures(seed: int, outcome: RunOutcome) -> dict[str, object]:
     shape = outcome.plan.shape
     return {
         "seed": seed,

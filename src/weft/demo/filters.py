@@ -9,7 +9,7 @@ from weft.language.text import parse
 
 
 @dataclass(frozen=True, slots=True)
-class Subscription:
+class NamedFilter:
     """A named filter, and what somebody wants it for.
 
     >>> print(Subscription("deep", "far below the crust", "depth>=300").filter)
@@ -26,25 +26,25 @@ class Subscription:
         return parse(self.text)
 
 
-SUBSCRIPTIONS: tuple[Subscription, ...] = (
-    Subscription("strong", "felt by many people, anywhere", "magnitude >= 4.5"),
-    Subscription("damaging", "strong, and close to the surface", "magnitude >= 5 AND depth < 70"),
-    Subscription("alarm", "wake somebody up", "magnitude >= 6 OR tsunami"),
-    Subscription("tsunami", "large, and in an oceanic region", "tsunami"),
-    Subscription(
+SUBSCRIPTIONS: tuple[NamedFilter, ...] = (
+    NamedFilter("strong", "felt by many people, anywhere", "magnitude >= 4.5"),
+    NamedFilter("damaging", "strong, and close to the surface", "magnitude >= 5 AND depth < 70"),
+    NamedFilter("alarm", "wake somebody up", "magnitude >= 6 OR tsunami"),
+    NamedFilter("tsunami", "large, and in an oceanic region", "tsunami"),
+    NamedFilter(
         "Hualien",
         "the sequence in Taiwan from 4 February on",
         "place LIKE '%, Taiwan' AND time >= TIMESTAMP '2018-02-04' AND magnitude >= 4.5",
     ),
-    Subscription("California", "in both spellings", "place LIKE '%, CA' OR place LIKE '%, California'"),
-    Subscription("felt in CA", "and reported by somebody there", "place LIKE '%, CA' AND felt >= 1"),
-    Subscription(
+    NamedFilter("California", "in both spellings", "place LIKE '%, CA' OR place LIKE '%, California'"),
+    NamedFilter("felt in CA", "and reported by somebody there", "place LIKE '%, CA' AND felt >= 1"),
+    NamedFilter(
         "Alaska",
         "a rectangle on the map",
         "latitude BETWEEN 51 AND 72 AND longitude BETWEEN -180 AND -130",
     ),
-    Subscription("man-made", "blasts, for the record", "type IN ('explosion', 'quarry blast')"),
-    Subscription("unchecked", "not small, and not yet reviewed", "NOT (status = 'reviewed' OR magnitude < 2.5)"),
-    Subscription("uncertain", "stations on one side only, or unknown", "gap > 180 OR nst IS NULL"),
-    Subscription("well seen", "more stations than degrees of gap", "gap < nst"),
+    NamedFilter("man-made", "blasts, for the record", "type IN ('explosion', 'quarry blast')"),
+    NamedFilter("unchecked", "not small, and not yet reviewed", "NOT (status = 'reviewed' OR magnitude < 2.5)"),
+    NamedFilter("uncertain", "stations on one side only, or unknown", "gap > 180 OR nst IS NULL"),
+    NamedFilter("well seen", "more stations than degrees of gap", "gap < nst"),
 )

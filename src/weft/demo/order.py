@@ -9,26 +9,26 @@ from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree
 
-from weft.demo.filters import SUBSCRIPTIONS, Subscription
+from weft.demo.filters import SUBSCRIPTIONS, NamedFilter
 from weft.language.ast import Filter
 from weft.language.meaning import matches
 from weft.model.event import Event
 from weft.order import FilterRelation, Forest, Node
 
-ALERTS: tuple[Subscription, ...] = (
+ALERTS: tuple[NamedFilter, ...] = (
     *SUBSCRIPTIONS,
-    Subscription("rescue", "buildings may have fallen", "magnitude >= 6 AND depth < 70"),
-    Subscription("coast guard", "a wave may come", "tsunami AND magnitude >= 6.5"),
-    Subscription("Anchorage", "what the city feels", "latitude BETWEEN 60 AND 62 AND longitude BETWEEN -151 AND -148"),
-    Subscription(
+    NamedFilter("rescue", "buildings may have fallen", "magnitude >= 6 AND depth < 70"),
+    NamedFilter("coast guard", "a wave may come", "tsunami AND magnitude >= 6.5"),
+    NamedFilter("Anchorage", "what the city feels", "latitude BETWEEN 60 AND 62 AND longitude BETWEEN -151 AND -148"),
+    NamedFilter(
         "port of Anchorage",
         "and what may harm its cranes",
         "latitude BETWEEN 60.5 AND 61.5 AND longitude BETWEEN -150.5 AND -149 AND magnitude >= 4",
     ),
-    Subscription("Taipei", "the stronger ones", "place LIKE '%, Taiwan' AND magnitude >= 5"),
-    Subscription("mines", "only the quarries", "type = 'quarry blast'"),
+    NamedFilter("Taipei", "the stronger ones", "place LIKE '%, Taiwan' AND magnitude >= 5"),
+    NamedFilter("mines", "only the quarries", "type = 'quarry blast'"),
 )
-WIDER = Subscription("newspaper", "whatever may be news", "magnitude >= 4 OR tsunami OR type != 'earthquake'")
+WIDER = NamedFilter("newspaper", "whatever may be news", "magnitude >= 4 OR tsunami OR type != 'earthquake'")
 
 
 def in_order(console: Console, events: Sequence[Event]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from rich.text import Text
 from weft.algebra.normalize import normalize
 from weft.algebra.relate import covers
 from weft.demo import earthquakes
-from weft.demo.filters import SUBSCRIPTIONS, Subscription
+from weft.demo.filters import SUBSCRIPTIONS, NamedFilter
 from weft.demo.live import stay_up, through_a_broker
 from weft.demo.mistakes import what_lint_finds
 from weft.demo.order import in_order
@@ -261,7 +261,7 @@ class Alerts:
         )
 
 
-def covered_by(subscriptions: Sequence[Subscription]) -> dict[str, list[str]]:
+def covered_by(subscriptions: Sequence[NamedFilter]) -> dict[str, list[str]]:
     """The subscriptions that others cover, each with those that cover it; of equivalent ones the first is kept.
 
     >>> wide, narrow = Subscription("wide", "", "x > 1"), Subscription("narrow", "", "x > 2")
@@ -286,12 +286,12 @@ def _pairs(rng: np.random.Generator, found: Matches) -> list[tuple[int, int]]:
     return list(zip(events.tolist(), found.ids[places].tolist(), strict=True))
 
 
-def _matched(subscription: Subscription, events: Sequence[Event]) -> list[Event]:
+def _matched(subscription: NamedFilter, events: Sequence[Event]) -> list[Event]:
     wanted = subscription.filter
     return [event for event in events if matches(wanted, event)]
 
 
-def _any_matched(subscriptions: Sequence[Subscription], events: Sequence[Event]) -> int:
+def _any_matched(subscriptions: Sequence[NamedFilter], events: Sequence[Event]) -> int:
     wanted = [subscription.filter for subscription in subscriptions]
     return sum(any(matches(filter, event) for filter in wanted) for event in events)  # noqa: A001
 

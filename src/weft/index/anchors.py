@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from weft.index.axis import ANCHOR
 from weft.index.dimension import AnchorDimension
-from weft.index.rows import Rows
+from weft.index.rows import FilterRows
 
 
-def anchored(rows: Rows) -> Rows:
+def anchored(rows: FilterRows) -> FilterRows:
     """The rows with an anchor each, if any of them needs a piece. Cost: O(constraints + needs log needs)."""
     if not len(rows.needs):
         return rows
@@ -37,7 +37,7 @@ def anchored(rows: Rows) -> Rows:
     return replace(rows, axes=axes, dimensions=dimensions, starts=starts, dims=dims, lows=lows, highs=highs)
 
 
-def _rarest(rows: Rows) -> NDArray[np.int32]:
+def _rarest(rows: FilterRows) -> NDArray[np.int32]:
     """Of each row, the piece that it needs and the fewest rows need, the longest of several; -1 if it needs none."""
     found = np.full(len(rows), -1, np.int32)
     wanted = rows.needs >= 0
@@ -50,7 +50,7 @@ def _rarest(rows: Rows) -> NDArray[np.int32]:
     return found
 
 
-def anchors_of(rows: Rows) -> NDArray[np.bool_]:
+def anchors_of(rows: FilterRows) -> NDArray[np.bool_]:
     """Which pieces are anchors."""
     found = np.zeros(len(rows.pieces) + 1, bool)
     if ANCHOR in rows.axes:

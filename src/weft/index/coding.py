@@ -25,7 +25,7 @@ from weft.index.axis import Axis, outcomes
 from weft.index.box_codec import encode_boxes
 from weft.index.dimension import FALSE, FIRST_NUMBER, CodeDimension, CodeRange, Codes, distinct, unique_cuts
 from weft.index.pieces import Need, Pieces
-from weft.index.rows import Checked, Rows, by_slot
+from weft.index.rows import Checked, FilterRows, by_slot
 from weft.kernels.boxes import BOUNDED, HIGH_OPEN, LOW_OPEN
 
 MOST_SUBJECTS = 64  # axes of residuals; the rarer ones are left to the boxes
@@ -35,7 +35,7 @@ _FEW = 64  # cuts, for which arrays are not worth it
 Choice = tuple[int, CodeRange]  # a dimension and a range of its codes
 
 
-def rows_of_columns(columns: BoxColumns, subs: NDArray[np.int64]) -> Rows:
+def rows_of_columns(columns: BoxColumns, subs: NDArray[np.int64]) -> FilterRows:
     """The rows of boxes whose owner o is the subscription subs[o]."""
     boxes_each = np.bincount(columns.owners, minlength=len(subs))
     columns = _without_wide(columns, boxes_each)
@@ -264,7 +264,7 @@ class _Gathered:
 
     def rows(
         self, axes: dict[Axis, int], dimensions: list[CodeDimension], subs: NDArray[np.int64], shared: frozenset[int]
-    ) -> Rows:
+    ) -> FilterRows:
         """All rows, their constraints side by side."""
         first, count = len(self.slots), len(self.slots) + len(self.single)
         counts = np.zeros(count + 1, np.int64)
@@ -284,10 +284,10 @@ class _Gathered:
                 dims[starts[first] :], lows[starts[first] :], highs[starts[first] :] = np.array(flat, np.int32).T
         slots = np.concatenate([self.slots, np.array(self.single_slots, np.int64)]).astype(np.int32)
         firsts = np.arange(len(subs) + 1, dtype=np.int64)
-        made = Rows(axes, dimensions, starts, dims, lows, highs, slots, firsts, subs, self.boxes, shared)
+        made = FilterRows(axes, dimensions, starts, dims, lows, highs, slots, firsts, subs, self.boxes, shared)
         return by_slot(self._with_needs(made) if any(self.single_needs) else made)
 
-    def _with_needs(self, rows: Rows) -> Rows:
+    def _with_needs(self, rows: FilterRows) -> FilterRows:
         """The rows with the pieces that they need, numbered in order."""
         pieces = Pieces(sorted({need.piece for needs in self.single_needs for need in needs}))
         numbers = pieces.numbers

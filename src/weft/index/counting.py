@@ -17,14 +17,14 @@ from weft.algebra.normalize import normalize
 from weft.index.base import Ids
 from weft.index.coding import rows_of_columns
 from weft.index.plain_index import PlainIndex
-from weft.index.rows import Rows
+from weft.index.rows import FilterRows
 from weft.index.weight import check_weight
 from weft.kernels.counting import Tables, count_event
 from weft.language.ast import Filter
 
 
 class _Built(NamedTuple):
-    rows: Rows
+    rows: FilterRows
     tables: Tables
     counter: Any
     out: Any

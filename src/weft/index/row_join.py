@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from weft.index.axis import ANCHOR, Axis
 from weft.index.dimension import CodeDimension
 from weft.index.pieces import Piece, Pieces
-from weft.index.rows import Checked, Rows, needs_of_some
+from weft.index.rows import Checked, FilterRows, needs_of_some
 
 
 class _Ends(NamedTuple):
@@ -27,7 +27,7 @@ class _Ends(NamedTuple):
     highs: NDArray[np.int32]
 
     @staticmethod
-    def of(rows: Rows, living: NDArray[np.bool_]) -> _Ends:
+    def of(rows: FilterRows, living: NDArray[np.bool_]) -> _Ends:
         here = np.repeat(living[rows.slots], np.diff(rows.starts).astype(np.int64))
         if ANCHOR in rows.axes:
             here &= rows.dims != rows.axes[ANCHOR]
@@ -45,8 +45,8 @@ class _Ends(NamedTuple):
 
 
 def join_rows(
-    parts: Sequence[Rows], alive: Sequence[NDArray[np.bool_]], pause: Callable[[], None] = lambda: None
-) -> Rows:
+    parts: Sequence[FilterRows], alive: Sequence[NDArray[np.bool_]], pause: Callable[[], None] = lambda: None
+) -> FilterRows:
     """The rows of the living subscriptions of several, under dimensions that have all their cuts.
 
     `alive` says for each part which places live; a slot lives if any of its subscriptions does. `pause` is called
@@ -102,7 +102,7 @@ def join_rows(
         needs.append(_renumbered_needs(part.pieces, own, pieces))
         row_count += int(kept.sum())
         slot_count += int(living.sum())
-    return Rows(
+    return FilterRows(
         axes,
         dimensions,
         np.cumsum(np.concatenate(counts)),
@@ -132,7 +132,7 @@ def _renumbered_needs(known: Pieces, needs: NDArray[np.int32], numbers: dict[Pie
     return np.where(needs < 0, ~new[~needs], new[needs])
 
 
-def _living(rows: Rows, alive: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _living(rows: FilterRows, alive: NDArray[np.bool_]) -> NDArray[np.int64]:
     """How many subscriptions of each slot live."""
     before = np.concatenate([np.zeros(1, np.int64), np.cumsum(alive)])
     counts: NDArray[np.int64] = np.diff(before[rows.firsts])

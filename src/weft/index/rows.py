@@ -34,7 +34,7 @@ class Checked(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class FilterRows:
     """Rows of ranges, the slots they belong to, the subscriptions of these, and the axes' dimensions.
 
     Rows are in the order of their slots. Those of row r are dims, lows, highs[starts[r]:starts[r + 1]]; it belongs to
@@ -99,7 +99,7 @@ class Rows:
         slots = np.arange(self.slot_count + 1, dtype=np.int32)  # of their own type: no copy
         return self.slots.searchsorted(slots).astype(np.int64)
 
-    def packed(self) -> Rows:
+    def packed(self) -> FilterRows:
         """The same rows in the smallest integers that hold them."""
         dims = self.dims.astype(np.uint16) if len(self.dimensions) <= 2**16 else self.dims
         small = all(dimension.size <= 2**16 for dimension in self.dimensions)
@@ -163,14 +163,14 @@ class Rows:
         return found
 
 
-def by_slot(rows: Rows) -> Rows:
+def by_slot(rows: FilterRows) -> FilterRows:
     """The rows in the order of their slots, so that those of a slot are found by bisection."""
     if (np.diff(rows.slots) >= 0).all():
         return rows
     return _reordered(rows, np.argsort(rows.slots, kind="stable"))[0]
 
 
-def _reordered(rows: Rows, order: NDArray[np.int64]) -> tuple[Rows, Codes]:
+def _reordered(rows: FilterRows, order: NDArray[np.int64]) -> tuple[FilterRows, Codes]:
     """The rows in another order, and the new place of each row."""
     starts, dims, lows, highs = regroup(rows.starts, rows.dims, rows.lows, rows.highs, order)
     place = _inverse(order)
@@ -180,7 +180,7 @@ def _reordered(rows: Rows, order: NDArray[np.int64]) -> tuple[Rows, Codes]:
     return replace(made, need_starts=need_starts, needs=needs), place
 
 
-def needs_of_some(rows: Rows, order: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+def needs_of_some(rows: FilterRows, order: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """The needs of some rows, or of all, in another order: where they start, and they."""
     if not len(rows.needs):
         return rows.need_starts, rows.needs
@@ -196,7 +196,7 @@ def _inverse(order: NDArray[Any]) -> Codes:
     return inverse
 
 
-def renumbered(rows: Rows, new_slot: Codes) -> tuple[Rows, Codes]:
+def renumbered(rows: FilterRows, new_slot: Codes) -> tuple[FilterRows, Codes]:
     """The rows with their slots renamed, in the order of the new ones, and the new place of each row."""
     old_slot = _inverse(new_slot)
     first = rows.first_rows()
@@ -215,14 +215,14 @@ def renumbered(rows: Rows, new_slot: Codes) -> tuple[Rows, Codes]:
     return renamed, place
 
 
-def _members(rows: Rows, to: Codes, slots: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _members(rows: FilterRows, to: Codes, slots: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The subscriptions when those of slot s become those of slot to[s], of so many: where they begin, and they."""
     firsts, subs = np.empty(slots + 1, np.int64), np.empty(len(rows.subs), np.int64)
     gather(rows.firsts, rows.subs, to, firsts, subs)
     return firsts, subs
 
 
-def united(rows: Rows) -> Rows:
+def united(rows: FilterRows) -> FilterRows:
     """The rows with equal filters in one slot, if enough of them are equal. Cost: O(constraints).
 
     Where nearly all differ, each keeps its own: a slot that is a place is quicker to count and to write.

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from weft.index.anchors import anchored, anchors_of
 from weft.index.axis import ANCHOR
-from weft.index.rows import Rows, renumbered, united
+from weft.index.rows import FilterRows, renumbered, united
 from weft.kernels import leaves, partition, search
 from weft.kernels.partition import PartitionTree
 from weft.model.value import Value
@@ -48,7 +48,7 @@ class SpecialKinds(NamedTuple):
     slots: NDArray[np.int32]
 
     @staticmethod
-    def of(rows: Rows, special: NDArray[np.int32]) -> SpecialKinds:
+    def of(rows: FilterRows, special: NDArray[np.int32]) -> SpecialKinds:
         """The kinds of rows."""
         shared = np.zeros(rows.slot_count, bool)
         shared[list(rows.shared)] = True
@@ -59,7 +59,7 @@ class SpecialKinds(NamedTuple):
         return SpecialKinds(asked[special], shared[slots], np.where(odd, np.int32(-1), slots))
 
 
-def special_rows(rows: Rows) -> NDArray[np.int32]:
+def special_rows(rows: FilterRows) -> NDArray[np.int32]:
     """The rows that are not decided by the tree alone."""
     shared = np.zeros(rows.slot_count, bool)
     shared[list(rows.shared)] = True
@@ -77,7 +77,7 @@ class Segment:
     need more pieces than their anchor.
     """
 
-    rows: Rows
+    rows: FilterRows
     tree: PartitionTree
     special: NDArray[np.int32]  # the rows that the tree's negative names stand for: row special[~name]
     sorted_subs: NDArray[np.int64]
@@ -95,7 +95,7 @@ class Segment:
         object.__setattr__(self, "singles", int(several.argmax()) if several.any() else len(several))
 
     @staticmethod
-    def build(rows: Rows, shape: TreeShape = DEFAULT, budget: float = math.inf) -> Segment:
+    def build(rows: FilterRows, shape: TreeShape = DEFAULT, budget: float = math.inf) -> Segment:
         """The segment of rows, equal filters united; cells grow until matching needs at most `budget` bytes a
         subscription.
         """
@@ -106,7 +106,7 @@ class Segment:
         return made
 
     @staticmethod
-    def _built(rows: Rows, shape: TreeShape) -> Segment:
+    def _built(rows: FilterRows, shape: TreeShape) -> Segment:
         names = rows.slots.copy()
         special = special_rows(rows)
         names[special] = ~np.arange(len(special), dtype=np.int32)
@@ -159,14 +159,14 @@ class Segment:
         return sum(array.nbytes for array in arrays)
 
 
-def known_places(rows: Rows) -> dict[int, int] | None:
+def known_places(rows: FilterRows) -> dict[int, int] | None:
     """The places by subscription, if they are few: quicker to ask than a sorted array."""
     return {sub: place for place, sub in enumerate(rows.subs.tolist())} if len(rows.subs) <= _FEW else None
 
 
 def _near(
-    rows: Rows, tree: PartitionTree, special: NDArray[np.int32]
-) -> tuple[Rows, NDArray[np.int32], NDArray[np.int32]]:
+    rows: FilterRows, tree: PartitionTree, special: NDArray[np.int32]
+) -> tuple[FilterRows, NDArray[np.int32], NDArray[np.int32]]:
     """Slots renamed in the order of the tree's leaves, so that what is found together lies together in `subs`; those
     with several subscriptions come after the others.
 

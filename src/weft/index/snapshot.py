@@ -22,7 +22,7 @@ from weft.index.axis import ANCHOR, Axis
 from weft.index.box_codec import decode_boxes, decode_subject, encode_subject
 from weft.index.dimension import AnchorDimension, CodeDimension
 from weft.index.pieces import LONGEST, Piece, Pieces
-from weft.index.rows import Checked, Rows
+from weft.index.rows import Checked, FilterRows
 from weft.index.segment import PartitionTree, Segment, TreeShape, known_places, special_rows
 from weft.index.snapshot_files import Folder, opened, write_array, write_folder, write_meta
 from weft.index.verify import check_arrays, check_filters, check_needs, check_tree
@@ -170,7 +170,7 @@ def _described(segment: Segment, schema: Schema | None) -> dict[str, Any]:
     }
 
 
-def _piece_axes(rows: Rows) -> list[tuple[str, bool]]:
+def _piece_axes(rows: FilterRows) -> list[tuple[str, bool]]:
     """The attributes that have pieces, and whether these are of foldings."""
     return sorted({(piece.name, piece.folded) for piece in rows.pieces.pieces})
 
@@ -215,7 +215,7 @@ def _built(
         check_arrays(held, arrays, axes, dimensions)
         check_needs(held, arrays, axes, len(pieces))
     sources = _sources(arrays)
-    rows = Rows(
+    rows = FilterRows(
         axes,
         dimensions,
         **held,

@@ -23,7 +23,7 @@ from weft.index.box_codec import decode_boxes
 from weft.index.coding import Choice, rows_of_box
 from weft.index.dimension import CodeDimension
 from weft.index.pieces import MOST_NEEDS, Need
-from weft.index.rows import Rows
+from weft.index.rows import FilterRows
 from weft.index.segment import Segment
 from weft.kernels.partition import NODE
 from weft.kernels.tree_check import FAULTS, FINE, rows_fault, tree_fault
@@ -141,7 +141,9 @@ def check_filters(segment: Segment, predicates: Predicates) -> None:
 Named = tuple[list[Choice], list[Need], int]
 
 
-def _stored(rows: Rows, of_slot: range, subjects: Mapping[int, Subject]) -> tuple[list[Named], frozenset[Subject]]:
+def _stored(
+    rows: FilterRows, of_slot: range, subjects: Mapping[int, Subject]
+) -> tuple[list[Named], frozenset[Subject]]:
     """The rows of a slot, and the subjects that they test."""
     starts = rows.starts[of_slot.start : of_slot.stop + 1].tolist()
     here = slice(starts[0], starts[-1])
@@ -159,7 +161,7 @@ def _stored(rows: Rows, of_slot: range, subjects: Mapping[int, Subject]) -> tupl
     return sorted(found), frozenset(subjects[dim] for dim in dims if dim in subjects)
 
 
-def _derived(boxes: Sequence[Box], used: frozenset[Subject], rows: Rows) -> tuple[list[Named], bool]:
+def _derived(boxes: Sequence[Box], used: frozenset[Subject], rows: FilterRows) -> tuple[list[Named], bool]:
     """The rows that boxes make if these subjects are axes, and whether one event may meet several of them."""
     found: list[Named] = []
     split = len(boxes) > 1

@@ -16,7 +16,7 @@ from weft.algebra.columns import BoxColumns
 from weft.index.base import Ids
 from weft.index.coding import rows_of_columns
 from weft.index.row_join import join_rows
-from weft.index.rows import Rows
+from weft.index.rows import FilterRows
 from weft.index.segment import PartitionTree, Segment
 from weft.index.single_event import SingleSearch
 
@@ -124,7 +124,7 @@ def whole(segment: Segment) -> SegmentView:
     return SegmentView.of(segment, segment.tree, np.ones(size, bool), size, False)
 
 
-Build = Callable[[Rows], Segment]
+Build = Callable[[FilterRows], Segment]
 
 
 def view_of_tail(tail: Mapping[int, tuple[Box, ...]], build: Build) -> SegmentView:

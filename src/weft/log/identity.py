@@ -24,7 +24,7 @@ _CRC = Struct("<I")
 _MAGIC = b"weft-id1"
 
 
-class Identity(NamedTuple):
+class LogIdentity(NamedTuple):
     """What the file says."""
 
     log_id: str  # 32 hexadecimal digits
@@ -35,7 +35,7 @@ class Identity(NamedTuple):
 class IdentityFile:
     """The file, open for writing."""
 
-    def __init__(self, directory: Path, identity: Identity) -> None:
+    def __init__(self, directory: Path, identity: LogIdentity) -> None:
         self._file = os.open(directory / IDENTITY, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self._identity = identity
         self.write(identity.next)
@@ -56,7 +56,7 @@ class IdentityFile:
         os.close(self._file)
 
 
-def read_identity(directory: Path) -> Identity | None:
+def read_identity(directory: Path) -> LogIdentity | None:
     """What the file says, None if there is none that is whole."""
     try:
         data = (directory / IDENTITY).read_bytes()
@@ -65,10 +65,10 @@ def read_identity(directory: Path) -> Identity | None:
     if len(data) != _RECORD.size + _CRC.size or _CRC.unpack(data[_RECORD.size :])[0] != crc32(data[: _RECORD.size]):
         return None
     magic, log_id, inode, after = _RECORD.unpack(data[: _RECORD.size])
-    return Identity(log_id.decode("ascii", "replace"), inode, Offset(after)) if magic == _MAGIC else None
+    return LogIdentity(log_id.decode("ascii", "replace"), inode, Offset(after)) if magic == _MAGIC else None
 
 
-def why_copied(found: Identity | None, database: Identity, marked: bool) -> str:
+def why_copied(found: LogIdentity | None, database: LogIdentity, marked: bool) -> str:
     """Why a database counts as a copy, empty if it does not.
 
     `database` is what is there, `marked` whether it was written as a back-up. Raises LogError if events are missing

@@ -17,7 +17,7 @@ from weft.errors import LogError
 from weft.language.predicate import NO_PREDICATES, Predicates
 from weft.log.base import Offset
 from weft.log.data_directory import DirectoryLock, make_directory, sync_directory
-from weft.log.identity import IDENTITY, Identity, IdentityFile, read_identity, why_copied
+from weft.log.identity import IDENTITY, IdentityFile, LogIdentity, read_identity, why_copied
 from weft.log.migration import AffectedFilter, affected_filters, schema_text
 from weft.log.recovery import CheckedGroups, Progress, check_groups_from, nothing
 from weft.log.row_codec import put_meta
@@ -95,7 +95,7 @@ def open_log(directory: str | Path, options: LogOptions = DEFAULTS) -> OpenedLog
 
 
 def _opened(
-    place: Path, connection: sqlite3.Connection, lock: DirectoryLock, identity: Identity | None, options: LogOptions
+    place: Path, connection: sqlite3.Connection, lock: DirectoryLock, identity: LogIdentity | None, options: LogOptions
 ) -> OpenedLog:
     path = place / DATABASE
     created = is_new(connection)
@@ -114,7 +114,7 @@ def _opened(
     if options.restore:
         copied = "it is restored"
     elif incarnation or identity is not None:  # it was opened before
-        copied = why_copied(identity, Identity(log_id, inode, tip.next), "weft.backup" in meta)
+        copied = why_copied(identity, LogIdentity(log_id, inode, tip.next), "weft.backup" in meta)
     schema = told if options.any_schema else schema_text(options.schema)
     affected: tuple[AffectedFilter, ...] = ()
     if told != schema:
@@ -124,7 +124,7 @@ def _opened(
     checked = check_groups_from(connection, checked_to, options.progress)
     log_id = options.entropy(16).hex() if copied else log_id
     # the file first: if this is interrupted, the database has another id, and is taken for a copy once more
-    file = IdentityFile(place, Identity(log_id, inode, tip.next))
+    file = IdentityFile(place, LogIdentity(log_id, inode, tip.next))
     sync_directory(place)
     connection.execute("BEGIN IMMEDIATE")
     put_meta(connection, "weft.log", log_id.encode())

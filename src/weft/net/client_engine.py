@@ -23,7 +23,7 @@ from weft.net.client_session import ClientSession
 from weft.net.client_subscription import SubscriptionOptions
 from weft.net.network_thread import NetworkThread, acquire, release
 from weft.net.open_requests import DeadRequest, ExplainRequest
-from weft.net.publisher import NotStored, Outgoing
+from weft.net.publisher import NotStored, UnconfirmedEvent
 from weft.net.subscription_handle import SubscriptionHandle, refusal
 from weft.net.waiters import Receipt, Waiter, wake
 
@@ -148,7 +148,7 @@ class ClientEngine:
         waiter.finish(error=self._error)
         wake([waiter])
 
-    def publish(self, event: Outgoing, receipt: Receipt, position: int = 0, durable: bool = True) -> None:
+    def publish(self, event: UnconfirmedEvent, receipt: Receipt, position: int = 0, durable: bool = True) -> None:
         """Publish an event, after all others. The receipt is finished when each of its events is stored or refused."""
         main = self._main
         if self._error is not None or main is None:
@@ -171,7 +171,7 @@ class ClientEngine:
         self._settle({receipt: None}, [], done)
         wake(done)
 
-    def _settle(self, receipts: dict[Receipt, None], events: list[Outgoing], done: list[Waiter]) -> None:
+    def _settle(self, receipts: dict[Receipt, None], events: list[UnconfirmedEvent], done: list[Waiter]) -> None:
         """Some events have their answers: finish receipts that have all of theirs, and make room."""
         done += [each for each in receipts if each.is_settled and each.finish(each.stored, _refusal(each))]
         if not events:
@@ -251,13 +251,13 @@ class ClientEngine:
 
     # -- where an event goes ---------------------------------------------------------------------------------
 
-    def explain(self, event: Outgoing, waiter: Waiter) -> None:
+    def explain(self, event: UnconfirmedEvent, waiter: Waiter) -> None:
         """Ask where an event would go."""
         if self._error is not None or self._main is None:
             raise self._error or ClientClosedError("the client is not connected; use it in a with block")
         self._main.post(self._explain, event, waiter)
 
-    def _explain(self, event: Outgoing, waiter: Waiter) -> None:
+    def _explain(self, event: UnconfirmedEvent, waiter: Waiter) -> None:
         assert self._main is not None
         asked = self._main.session.explained
         asked.add(ExplainRequest(Explain(asked.number(), event.attributes), waiter))
@@ -268,7 +268,7 @@ class ClientEngine:
     def _handle(self, link: ClientLink, notices: list[Notice]) -> None:
         done: list[Waiter] = []
         receipts: dict[Receipt, None] = {}
-        settled: list[Outgoing] = []
+        settled: list[UnconfirmedEvent] = []
         handles = self._handles.get(link, {})
         for notice in notices:
             kind = type(notice)
@@ -377,7 +377,7 @@ class ClientEngine:
         return done
 
 
-def _confirm(events: Sequence[Outgoing], receipts: dict[Receipt, None]) -> None:
+def _confirm(events: Sequence[UnconfirmedEvent], receipts: dict[Receipt, None]) -> None:
     last: Receipt | None = None
     for event in events:
         receipt: Receipt = event.receipt  # type: ignore[assignment]

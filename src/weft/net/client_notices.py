@@ -6,7 +6,7 @@ import msgspec
 
 from weft.broker.messages import DeadDone, DeadLetters, Deliver, SubNumber, Welcome
 from weft.net.open_requests import DeadRequest, ExplainRequest
-from weft.net.publisher import NotStored, Outgoing
+from weft.net.publisher import NotStored, UnconfirmedEvent
 
 
 class Ready(msgspec.Struct, frozen=True):
@@ -23,7 +23,7 @@ class Lost(msgspec.Struct, frozen=True):
 class Stored(msgspec.Struct, frozen=True):
     """Events that are on the broker's disk."""
 
-    events: list[Outgoing]
+    events: list[UnconfirmedEvent]
 
 
 class Arrived(msgspec.Struct, frozen=True):

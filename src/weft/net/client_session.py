@@ -49,9 +49,9 @@ from weft.net.client_notices import (
     Shown,
     Stored,
 )
-from weft.net.client_subscription import Ask, SubscriptionState
+from weft.net.client_subscription import SubscriptionRequest, SubscriptionState
 from weft.net.open_requests import DeadRequest, ExplainRequest, OpenRequests
-from weft.net.publisher import NotStored, Outgoing, Publisher
+from weft.net.publisher import NotStored, Publisher, UnconfirmedEvent
 
 MOVED = "moved"  # the code of a Bye whose reason is the address of the broker that has the session
 _FINAL = frozenset({"refused", "taken over", "forgotten", "protocol"})  # after these a client does not come back
@@ -71,8 +71,8 @@ class ClientSession:
         self._expires = expires
         self._windows = window_events, window_bytes
         self._tries = 0  # hellos that nobody answered
-        self._loose: list[Outgoing] = []
-        self.handed: list[Outgoing] = []  # events that are not durable and were handed to the network
+        self._loose: list[UnconfirmedEvent] = []
+        self.handed: list[UnconfirmedEvent] = []  # events that are not durable and were handed to the network
         self._said: list[ClientMessage] = []
         self._tokens = 0
         self._there: set[int] = set()  # the subscriptions that the broker has
@@ -120,22 +120,22 @@ class ClientSession:
 
     # -- what the application does -------------------------------------------------------------------------
 
-    def publish(self, events: Iterable[Outgoing]) -> None:
+    def publish(self, events: Iterable[UnconfirmedEvent]) -> None:
         """Publish durable events."""
         self.publisher.add(events)
 
-    def publish_loose(self, events: Iterable[Outgoing]) -> None:
+    def publish_loose(self, events: Iterable[UnconfirmedEvent]) -> None:
         """Publish events that are not durable; without a connection they wait, and are lost with it."""
         self._loose += events
 
-    def subscribe(self, state: SubscriptionState, ask: Ask) -> None:
+    def subscribe(self, state: SubscriptionState, ask: SubscriptionRequest) -> None:
         """Add a subscription: one that the broker may know is added before the session connects."""
         self.subscriptions[state.number] = state
         state.add(ask)
         if self.welcome is not None:
             state.begin(there=state.number in self._there)
 
-    def ask(self, number: SubNumber, ask: Ask) -> None:
+    def ask(self, number: SubNumber, ask: SubscriptionRequest) -> None:
         """Change or end a subscription."""
         state = self.subscriptions.get(number)
         if state is not None:
@@ -143,9 +143,9 @@ class ClientSession:
 
     def leave(self, number: SubNumber) -> None:
         """End a subscription; nobody waits for that."""
-        self.ask(number, Ask("unsubscribe", internal=True))
+        self.ask(number, SubscriptionRequest("unsubscribe", internal=True))
 
-    def abandon(self) -> list[Outgoing]:
+    def abandon(self) -> list[UnconfirmedEvent]:
         """Give up; returns the events whose fate is not known."""
         left = [*self.publisher.abandon(), *self._loose, *self.handed]
         self._loose, self.handed = [], []

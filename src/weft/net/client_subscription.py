@@ -18,7 +18,7 @@ from weft.net.ack_book import AckBook
 from weft.net.publisher import FULL
 
 
-class Ask(msgspec.Struct):
+class SubscriptionRequest(msgspec.Struct):
     """A request about a subscription: subscribe, replace or unsubscribe. `waiter` comes back with the answer."""
 
     about: str
@@ -52,7 +52,7 @@ class SubscriptionState:
         ordered = options.ordered and not options.share
         self.book = AckBook(self.queue, ordered=ordered, window=window, token=token) if options.durable else None
         self.filter = ""  # as the broker has it
-        self.asks: deque[Ask] = deque()
+        self.asks: deque[SubscriptionRequest] = deque()
         self.offset = Offset(0)  # from which on the current filter holds
         self.was_here = False  # whether the broker has ever accepted it
         self.is_complete = False
@@ -64,7 +64,7 @@ class SubscriptionState:
 
     # -- requests -------------------------------------------------------------------------------------------
 
-    def add(self, ask: Ask) -> None:
+    def add(self, ask: SubscriptionRequest) -> None:
         """Ask for something, after all else."""
         self.asks.append(ask)
 
@@ -77,7 +77,7 @@ class SubscriptionState:
         """Ask again what the broker had no room for."""
         self._waiting = False
 
-    def begin(self, *, there: bool) -> Ask | None:
+    def begin(self, *, there: bool) -> SubscriptionRequest | None:
         """A connection begins, and the broker has the subscription or not. Returns a request that this settles."""
         self._begun, self._there, self._flying = True, there, ""
         if self.asks and self.asks[0].about == "unsubscribe" and not there and self.was_here and not self.share:
@@ -86,12 +86,12 @@ class SubscriptionState:
         if self.asks and self.asks[0].about == "subscribe":
             return None
         if not there:
-            self.asks.appendleft(Ask("subscribe", self.filter, internal=True))
+            self.asks.appendleft(SubscriptionRequest("subscribe", self.filter, internal=True))
         elif not self.is_complete:
-            self.asks.appendleft(Ask("replace", self.filter, internal=True))
+            self.asks.appendleft(SubscriptionRequest("replace", self.filter, internal=True))
         return None
 
-    def answered(self, about: str, code: str, offset: int) -> Ask | None:
+    def answered(self, about: str, code: str, offset: int) -> SubscriptionRequest | None:
         """The broker has answered. Returns the request, if it is one and somebody waits for it."""
         if about != self._flying or not self.asks:
             return None
@@ -138,7 +138,7 @@ class SubscriptionState:
             said.append(message)
         return said
 
-    def _message(self, ask: Ask) -> ClientMessage:
+    def _message(self, ask: SubscriptionRequest) -> ClientMessage:
         if ask.about == "unsubscribe":
             return Unsubscribe(self.number)
         if self._there:

@@ -17,7 +17,7 @@ from weft.net.login_limits import LoginLimits
 from weft.net.tokens import Tokens
 
 if TYPE_CHECKING:
-    from weft.net.server_connection import Peer
+    from weft.net.server_connection import RemoteEnd
 
 
 class Gate:
@@ -36,14 +36,14 @@ class Gate:
         self._lines = lines or LogLines(level="error")
         self.counts = Counter({"logins": 0, "logins refused": 0, "logins not tried": 0})
 
-    def may_try(self, peer: Peer) -> bool:
+    def may_try(self, peer: RemoteEnd) -> bool:
         """Whether a connection is listened to at all."""
         if self._limits.may_try(peer.host, clock().monotonic):
             return True
         self.counts["logins not tried"] += 1
         return False
 
-    def authenticate(self, peer: Peer) -> Authenticate:
+    def authenticate(self, peer: RemoteEnd) -> Authenticate:
         """What says who a connection is, given its credentials."""
 
         def check(credentials: bytes) -> Identity:
@@ -66,19 +66,19 @@ class Gate:
 
         return check
 
-    def authenticate_answer(self, peer: Peer) -> Authenticate | None:
+    def authenticate_answer(self, peer: RemoteEnd) -> Authenticate | None:
         """What says who has answered where we have dialled; None if TLS, or the file system, has seen to that."""
         if peer.der is not None or not peer.host or self.tokens is None:
             return None
         return self.authenticate(peer)
 
-    def failed(self, peer: Peer, reason: str) -> None:
+    def failed(self, peer: RemoteEnd, reason: str) -> None:
         """A peer that is not known did something wrong."""
         self._limits.failed(peer.host, clock().monotonic)
         self.counts["logins refused"] += 1
         self._lines.warning("login refused", host=peer.host, reason=reason)
 
-    def _identify(self, peer: Peer, credentials: bytes, utc: int) -> Identity:
+    def _identify(self, peer: RemoteEnd, credentials: bytes, utc: int) -> Identity:
         if credentials:
             if self.tokens is None:
                 raise AccessError("the client has sent a token, but auth.keys is not set")

@@ -14,7 +14,7 @@ from weft.errors import EventError
 from weft.model.cloudevents import CloudData
 from weft.model.door import is_unicode
 from weft.model.event import Event, attributes_of
-from weft.net.publisher import Outgoing
+from weft.net.publisher import UnconfirmedEvent
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -26,7 +26,7 @@ def outgoing(
     payload: Any = None,
     datacontenttype: str = "",
     ttl: float | timedelta | None = None,
-) -> Outgoing:
+) -> UnconfirmedEvent:
     """The event of a mapping or an `Event`. Raises EventError.
 
     Bytes are sent as they are, a string as UTF-8 text, and anything else as JSON.
@@ -53,7 +53,7 @@ def outgoing(
     raw = _encode(attributes)
     if len(raw) + len(body) > MAX_EVENT - len(datacontenttype) - 64:
         raise EventError(f"an event has at most {MAX_EVENT:,} bytes; send the payload by other means")
-    return Outgoing(msgspec.Raw(raw), body, datacontenttype, 0 if ttl is None else _micros(ttl))
+    return UnconfirmedEvent(msgspec.Raw(raw), body, datacontenttype, 0 if ttl is None else _micros(ttl))
 
 
 def _in_utc(value: object) -> object:

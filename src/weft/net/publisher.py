@@ -18,7 +18,7 @@ THROTTLED = "rate"  # the code of a refusal that says nothing against the event:
 FULL = "full"  # the code of a refusal that concerns every event that waits
 
 
-class Outgoing(msgspec.Struct, gc=False):
+class UnconfirmedEvent(msgspec.Struct, gc=False):
     """An event on its way to the broker. `receipt` is whatever its publisher wants back."""
 
     attributes: msgspec.Raw
@@ -36,7 +36,7 @@ class Outgoing(msgspec.Struct, gc=False):
 class NotStored(msgspec.Struct, frozen=True):
     """Events that were refused, and why."""
 
-    events: list[Outgoing]
+    events: list[UnconfirmedEvent]
     code: str
     reason: str
 
@@ -54,7 +54,7 @@ class Publisher:
 
     def __init__(self) -> None:
         self.epoch = 0  # 0: the broker says which
-        self._events: deque[Outgoing] = deque()
+        self._events: deque[UnconfirmedEvent] = deque()
         self._first = 1  # the number of the first event
         self._sent = 0  # how many of them were sent on this connection
         self._over = 0  # the number that was refused, or 0; nothing is sent until a new epoch begins
@@ -65,7 +65,7 @@ class Publisher:
         """How many events are not confirmed."""
         return len(self._events)
 
-    def add(self, events: Iterable[Outgoing]) -> None:
+    def add(self, events: Iterable[UnconfirmedEvent]) -> None:
         """Publish events, behind all others."""
         self._events.extend(events)
 
@@ -85,7 +85,7 @@ class Publisher:
             return said
         sequence = self._first + self._sent
         if self._sent == 0 and count == len(self._events):
-            some: Iterable[Outgoing] = self._events
+            some: Iterable[UnconfirmedEvent] = self._events
         else:
             some = [self._events[self._sent + at] for at in range(count)]
         said += [event.numbered(number) for number, event in enumerate(some, sequence)]
@@ -98,7 +98,7 @@ class Publisher:
 
     # -- what the broker says ---------------------------------------------------------------------------
 
-    def confirmed(self, message: Published) -> list[Outgoing]:
+    def confirmed(self, message: Published) -> list[UnconfirmedEvent]:
         """Events that are stored."""
         return self._pop(message.upto) if message.pub_epoch == self.epoch else []
 
@@ -123,7 +123,7 @@ class Publisher:
         self._sent = min(self._sent, len(self._events))
         return NotStored(failed, message.code, message.reason)
 
-    def welcomed(self, epoch: int, stored: int, *, kept: bool) -> list[Outgoing]:
+    def welcomed(self, epoch: int, stored: int, *, kept: bool) -> list[UnconfirmedEvent]:
         """A connection begins; returns events that turn out to be stored.
 
         `kept` says that the broker knows this publisher: then `stored` is the last event of the epoch that it has.
@@ -143,14 +143,14 @@ class Publisher:
         """The connection is gone."""
         self._sent = 0
 
-    def abandon(self) -> list[Outgoing]:
+    def abandon(self) -> list[UnconfirmedEvent]:
         """Give up; returns everything that is not confirmed."""
         left = list(self._events)
         self._events.clear()
         self._sent = 0
         return left
 
-    def _pop(self, upto: int) -> list[Outgoing]:
+    def _pop(self, upto: int) -> list[UnconfirmedEvent]:
         count = min(upto - self._first + 1, len(self._events))
         if self._over:
             count = min(count, self._over - self._first)

@@ -22,7 +22,7 @@ MOST = 4 << 20  # bytes that wait to be written above which nothing is read, eit
 LINGER = 5.0  # seconds that a peer has to read the last bytes of a connection that ends
 
 
-class Peer(NamedTuple):
+class RemoteEnd(NamedTuple):
     """Who is at the other end, as far as the transport knows."""
 
     address: str  # host and port, or empty for a Unix socket
@@ -50,7 +50,7 @@ class ServerConnection(asyncio.Protocol):
         self.neighbour = neighbour  # to whom it was dialled; empty if it was accepted
         self.door = door  # where it was accepted; None if it was dialled
         self.gone = asyncio.Event()
-        self.peer = Peer("")
+        self.peer = RemoteEnd("")
         self.ended = False  # the core no longer knows it
         self.received = 0  # bytes
         self.sent = 0
@@ -189,10 +189,10 @@ class ServerConnection(asyncio.Protocol):
         return 0 if self._transport is None else self._transport.get_write_buffer_size() + sum(map(len, self._parts))
 
 
-def _peer(transport: asyncio.Transport) -> Peer:
+def _peer(transport: asyncio.Transport) -> RemoteEnd:
     name = transport.get_extra_info("peername")
     address = f"{name[0]}:{name[1]}" if isinstance(name, tuple) else ""
     secured: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
     if secured is None:
-        return Peer(address)
-    return Peer(address, secured.getpeercert() or None, secured.getpeercert(binary_form=True))
+        return RemoteEnd(address)
+    return RemoteEnd(address, secured.getpeercert() or None, secured.getpeercert(binary_form=True))

@@ -12,7 +12,7 @@ from weft.errors import AccessError, ClientClosedError, FilterError, RequestErro
 from weft.log.base import Offset
 from weft.net.client_link import ClientLink
 from weft.net.client_notices import Answered, Ended, Letters, Missed
-from weft.net.client_subscription import Ask, SubscriptionOptions, SubscriptionState
+from weft.net.client_subscription import SubscriptionOptions, SubscriptionRequest, SubscriptionState
 from weft.net.inbox import Inbox, Settlement
 from weft.net.open_requests import DeadRequest
 from weft.net.waiters import Waiter, wake
@@ -67,7 +67,7 @@ class SubscriptionHandle:
 
     def replace(self, waiter: Waiter, filter: str) -> None:
         """Change the filter."""
-        self.link.post(self._ask, Ask("replace", filter, waiter))
+        self.link.post(self._ask, SubscriptionRequest("replace", filter, waiter))
 
     def unsubscribe(self, waiter: Waiter) -> None:
         """End the subscription for good, with its queue."""
@@ -123,10 +123,10 @@ class SubscriptionHandle:
     def _begin(self, waiter: Waiter) -> None:
         if not self._refused(waiter):
             self._waiters[waiter] = None
-            self.link.session.subscribe(self._state, Ask("subscribe", self.filter, waiter))
+            self.link.session.subscribe(self._state, SubscriptionRequest("subscribe", self.filter, waiter))
             self.link.start()
 
-    def _ask(self, ask: Ask) -> None:
+    def _ask(self, ask: SubscriptionRequest) -> None:
         waiter = ask.waiter
         assert isinstance(waiter, Waiter)
         if not self._refused(waiter):
@@ -141,7 +141,7 @@ class SubscriptionHandle:
             self._ending = waiter
             self.link.close(self._patience, forget=True)
         else:
-            self.link.session.ask(self.number, Ask("unsubscribe", "", waiter))
+            self.link.session.ask(self.number, SubscriptionRequest("unsubscribe", "", waiter))
 
     def _complete(self, waiter: Waiter) -> None:
         if self._state.is_complete:

@@ -47,7 +47,7 @@ from weft.ring.rendezvous_messages import (
     JoinedRing,
     Offered,
     Publication,
-    Published,
+    PublicationDone,
     RingEffect,
     RingSend,
     Subscribed,
@@ -329,7 +329,7 @@ class RingBridge:
                     done += self._greet()
                 case Subscribed(number):
                     self._placed(number)
-                case Published(id, silent) if id.source == self._source and id.number in self._flying:
+                case PublicationDone(id, silent) if id.source == self._source and id.number in self._flying:
                     if silent:
                         self.owed.owe(id.number, silent, now)
                     self._flying[id.number] = True

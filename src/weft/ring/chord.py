@@ -24,13 +24,13 @@ from weft.ring.messages import (
     JoinFailed,
     Leaving,
     LookedUp,
+    LookupStep,
     Neighbours,
     NodeRef,
     Notify,
     OwnershipChanged,
     Route,
-    Send,
-    Step,
+    SendTo,
     Token,
 )
 
@@ -40,7 +40,7 @@ _MOST_HOPS = 128  # a look-up that takes more goes round in circles
 _TRIES = 8  # to join
 _UNKNOWN = Key(-1)  # the identifier of a node of which only the address is known
 _NEARER = 3  # nodes in a step, in case the nearest is dead
-_ANSWERS = (Step, Neighbours)  # what a node that is joining waits for
+_ANSWERS = (LookupStep, Neighbours)  # what a node that is joining waits for
 
 
 @dataclass(slots=True)
@@ -138,7 +138,7 @@ class ChordNode:
         """Leave in order: neighbours are told. The application moves its data first."""
         self.left = True
         others = dict.fromkeys(node for node in (self.predecessor, self.successor) if node and node != self.me)
-        return [Send(node.address, Leaving(self.me, self.predecessor, tuple(self.successors))) for node in others]
+        return [SendTo(node.address, Leaving(self.me, self.predecessor, tuple(self.successors))) for node in others]
 
     # -- look-ups --------------------------------------------------------------------------------------
 
@@ -196,17 +196,17 @@ class ChordNode:
         self.joining, self._through = False, None
         self._follow([owner, *successors])
         self._due = 0
-        return [Joined(), Send(owner.address, Notify(self.me))]
+        return [Joined(), SendTo(owner.address, Notify(self.me))]
 
     def _route(self, message: Route) -> list[ChordEffect]:
         if self.owns(message.key):
-            return [Send(message.origin.address, Found(message.token, self.me, message.hops))]
+            return [SendTo(message.origin.address, Found(message.token, self.me, message.hops))]
         if self.space.between(message.key, self.me.id, self.successor.id):
-            return [Send(message.origin.address, Found(message.token, self.successor, message.hops + 1))]
+            return [SendTo(message.origin.address, Found(message.token, self.successor, message.hops + 1))]
         nearer = self.nearer(message.key)
         if not nearer or message.hops >= _MOST_HOPS:
             return []
-        return [Send(nearer[0].address, Route(message.token, message.key, message.origin, message.hops + 1))]
+        return [SendTo(nearer[0].address, Route(message.token, message.key, message.origin, message.hops + 1))]
 
     # -- messages --------------------------------------------------------------------------------------
 
@@ -224,8 +224,8 @@ class ChordNode:
     def _handle(self, sender: NodeRef, message: ChordMessage, now: int) -> list[ChordEffect]:
         match message:
             case Find(token, key):
-                return [Send(sender.address, self._step(token, key))]
-            case Step(token):
+                return [SendTo(sender.address, self._step(token, key))]
+            case LookupStep(token):
                 return self._stepped(token, message, now)
             case Route():
                 return self._route(message)
@@ -237,7 +237,7 @@ class ChordNode:
                 lookup.hops = hops - 1
                 return self._ended(token, owner, now)
             case Ask(token):
-                return [Send(sender.address, Neighbours(token, self.predecessor, tuple(self.successors)))]
+                return [SendTo(sender.address, Neighbours(token, self.predecessor, tuple(self.successors)))]
             case Neighbours(token):
                 return self._heard(token, message, now)
             case Notify(node):
@@ -246,14 +246,14 @@ class ChordNode:
                 return self._bereft(message)
         raise AssertionError(message)
 
-    def _step(self, token: Token, key: Key) -> Step:
+    def _step(self, token: Token, key: Key) -> LookupStep:
         if self.owns(key):
-            return Step(token, self.me)
+            return LookupStep(token, self.me)
         if self.space.between(key, self.me.id, self.successor.id):
-            return Step(token, self.successor)
-        return Step(token, None, tuple(self.nearer(key)[:_NEARER]))
+            return LookupStep(token, self.successor)
+        return LookupStep(token, None, tuple(self.nearer(key)[:_NEARER]))
 
-    def _stepped(self, token: Token, message: Step, now: int) -> list[ChordEffect]:
+    def _stepped(self, token: Token, message: LookupStep, now: int) -> list[ChordEffect]:
         request = self._requests.pop(token, None)
         if request is None or request.lookup not in self._lookups:
             return []
@@ -314,7 +314,7 @@ class ChordNode:
             successors.insert(0, between)
             effects += self._ask(between, Ask, now)
         self._follow(successors)
-        return [*effects, Send(self.successor.address, Notify(self.me))]
+        return [*effects, SendTo(self.successor.address, Notify(self.me))]
 
     def _strictly_between(self, node: NodeRef, end: NodeRef) -> bool:
         return node not in (self.me, end) and self.space.between(node.id, self.me.id, end.id)
@@ -386,7 +386,7 @@ class ChordNode:
     ) -> list[ChordEffect]:
         token = self._token()
         self._requests[token] = _Request(node, now + ANSWER, lookup, purpose)
-        return [Send(node.address, message(token))]
+        return [SendTo(node.address, message(token))]
 
     def _token(self) -> Token:
         self._next_token += 1

@@ -21,7 +21,7 @@ from weft.ring.group_placement import GroupView
 from weft.ring.group_state import GroupRule, root_key
 from weft.ring.identifiers import Key
 from weft.ring.placement import Ended, Interest
-from weft.ring.rendezvous_messages import AskLoad, LoadIs, Publication, Remove, RingEffect, Store, Visit
+from weft.ring.rendezvous_messages import AskLoad, LoadIs, Publication, RemoveRecord, RingEffect, Store, Visit
 from weft.ring.requests import Answer, Countdown, Seen, Silent, Then, VisitCountdown
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class GroupClient:
                 return then(True, now)
             effects = self._store(interest, found, now, then, wanted)
             for place in sorted(places.keys() - _places(interest, found).keys()):  # it may have come too late to move
-                message = lambda token, at=place: Remove(token, interest.slot(at), views[-1].version)  # noqa: E731
+                message = lambda token, at=place: RemoveRecord(token, interest.slot(at), views[-1].version)  # noqa: E731
                 effects += self._node.until_done(place, message, lambda *_: [], now)
             return effects
 
@@ -117,7 +117,7 @@ class GroupClient:
             for place in sorted(places):
                 effects += self._node.until_done(
                     place,
-                    lambda token, place=place: Remove(token, interest.slot(place)),  # type: ignore[misc]
+                    lambda token, place=place: RemoveRecord(token, interest.slot(place)),  # type: ignore[misc]
                     done,
                     now,
                 )

@@ -37,7 +37,7 @@ from weft.ring.group_references import GroupReferences
 from weft.ring.group_state import GroupId, GroupRule, GroupState, digest_of, members_together, root_key
 from weft.ring.identifiers import Key
 from weft.ring.messages import Address
-from weft.ring.rendezvous_messages import Copy, RingEffect, RingSend
+from weft.ring.rendezvous_messages import CopyRecords, RingEffect, RingSend
 from weft.ring.requests import Countdown, Then
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ class GroupRoots:
         done = Countdown(len(targets), copied)
         effects: list[RingEffect] = []
         for target in targets:
-            effects += self._node.ask(target.address, lambda token: Copy(token, (), (made,)), now, done)
+            effects += self._node.ask(target.address, lambda token: CopyRecords(token, (), (made,)), now, done)
         return [*effects, *done.start(now)]
 
     def _go_on(self, group: GroupId, now: int) -> list[RingEffect]:

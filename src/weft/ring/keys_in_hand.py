@@ -7,9 +7,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from weft.ring.chord import ANSWER
+from weft.ring.group_state import GroupState
 from weft.ring.identifiers import Key
-from weft.ring.messages import Address, NodeRef
-from weft.ring.rendezvous_messages import Copy, Handover, Recall, Recalled, RingEffect
+from weft.ring.messages import Address, NodeRef, Token
+from weft.ring.rendezvous_messages import CopyRecords, Handover, Recall, Recalled, Record, RingEffect
 from weft.ring.requests import Answer
 
 if TYPE_CHECKING:
@@ -184,7 +185,7 @@ class KeysInHand:
         for target in targets:
             if target in self._copied or target in self._copying:
                 continue
-            records, groups = self._node.under(after, me)
+            stored = self._node.under(after, me)
             self._copying.add(target)
 
             def copied(answer: Answer, _: int, target: NodeRef = target) -> list[RingEffect]:
@@ -193,7 +194,10 @@ class KeysInHand:
                     self._copied.add(target)
                 return []
 
-            effects += self._node.ask(target.address, lambda token, r=records, g=groups: Copy(token, r, g), now, copied)  # type: ignore[misc]
+            def copy(token: Token, stored: tuple[tuple[Record, ...], tuple[GroupState, ...]] = stored) -> CopyRecords:
+                return CopyRecords(token, *stored)
+
+            effects += self._node.ask(target.address, copy, now, copied)
         return effects
 
     def _ask_for_keys(self, now: int) -> list[RingEffect]:

@@ -30,7 +30,7 @@ class Find(_Message, frozen=True, tag=1):
     key: Key
 
 
-class Step(_Message, frozen=True, tag=2):
+class LookupStep(_Message, frozen=True, tag=2):
     """The owner of a key if it is known, else nodes that are nearer to it, the nearest first."""
 
     token: Token
@@ -89,10 +89,10 @@ class RequestMessage(_Message, frozen=True):
     token: Token
 
 
-ChordMessage = Find | Step | Route | Found | Ask | Neighbours | Notify | Leaving
+ChordMessage = Find | LookupStep | Route | Found | Ask | Neighbours | Notify | Leaving
 
 
-class Send(msgspec.Struct, frozen=True):
+class SendTo(msgspec.Struct, frozen=True):
     """Send a message to a node."""
 
     to: Address
@@ -125,4 +125,4 @@ class OwnershipChanged(msgspec.Struct, frozen=True):
     after: NodeRef | None
 
 
-ChordEffect = Send | Joined | JoinFailed | LookedUp | OwnershipChanged
+ChordEffect = SendTo | Joined | JoinFailed | LookedUp | OwnershipChanged

@@ -20,8 +20,8 @@ from weft.language.text import parse
 from weft.ring.messages import Address
 from weft.ring.placement import Interest
 from weft.ring.rendezvous_messages import (
-    Deliver,
     Delivered,
+    DeliverEvent,
     Done,
     EventId,
     Gone,
@@ -55,7 +55,7 @@ class OwnSubscriptions:
         self._topics: Counter[str] = Counter()  # of subscriptions
         self._removing: set[int] = set()
         self._seen: dict[EventId, set[int]] = {}
-        self._unconfirmed: dict[EventId, list[tuple[Address, Deliver]]] = {}
+        self._unconfirmed: dict[EventId, list[tuple[Address, DeliverEvent]]] = {}
         self.all_known = False  # the application has said all that it wants, and the ring has it
 
     def interests(self) -> list[Interest]:
@@ -139,7 +139,7 @@ class OwnSubscriptions:
 
     # -- deliveries ------------------------------------------------------------------------------------
 
-    def deliver(self, sender: Address, message: Deliver) -> list[RingEffect]:
+    def deliver(self, sender: Address, message: DeliverEvent) -> list[RingEffect]:
         """An event for some subscriptions: those that have had it, or are gone, do not get it.
 
         An application that confirms finds out itself: the numbers may be of its life before a restart.
@@ -160,7 +160,7 @@ class OwnSubscriptions:
         """The application has stored an event: answer whoever delivered it."""
         return [RingSend(sender, self._receipt(message)) for sender, message in self._unconfirmed.pop(id, ())]
 
-    def _receipt(self, message: Deliver) -> Done | Gone:
+    def _receipt(self, message: DeliverEvent) -> Done | Gone:
         """Subscriptions of a former life are replaced by new ones: they may go, but not before those are stored."""
         gone = tuple(number for number in message.subs if number not in self._subscriptions) if self.all_known else ()
         return Gone(message.token, gone) if gone else Done(message.token)

@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING, Protocol
 
 from weft.algebra.profile import Meeting
 from weft.ring.identifiers import Key
-from weft.ring.rendezvous_messages import AskLoad, Publication, Record, Remove, RingEffect, RingSub, Slot, Store, Visit
+from weft.ring.rendezvous_messages import (
+    AskLoad,
+    Publication,
+    Record,
+    RemoveRecord,
+    RingEffect,
+    RingSub,
+    Slot,
+    Store,
+    Visit,
+)
 from weft.ring.requests import Countdown, Seen, Then, VisitCountdown
 
 if TYPE_CHECKING:
@@ -43,7 +53,7 @@ class Interest:
         return Record(key, self.sub, self.topic, self.filter, self.meeting, cells, version)
 
 
-class Placement(Protocol):
+class RecordPlacement(Protocol):
     """What a node needs to have stored and found. Whatever is begun ends once, with `then`."""
 
     @property
@@ -104,7 +114,7 @@ class DirectPlacement:
         for key in interest.cells:
             effects += self._node.until_done(
                 key,
-                lambda token, key=key: Remove(token, interest.slot(key)),  # type: ignore[misc]
+                lambda token, key=key: RemoveRecord(token, interest.slot(key)),  # type: ignore[misc]
                 done,
                 now,
             )

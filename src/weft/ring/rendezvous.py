@@ -55,15 +55,15 @@ from weft.ring.messages import (
     LookedUp,
     NodeRef,
     OwnershipChanged,
-    Send,
+    SendTo,
     Token,
 )
 from weft.ring.own_subscriptions import OwnSubscriptions
-from weft.ring.placement import DirectPlacement, Placement
+from weft.ring.placement import DirectPlacement, RecordPlacement
 from weft.ring.rendezvous_messages import (
     AskLoad,
-    Copy,
-    Deliver,
+    CopyRecords,
+    DeliverEvent,
     Done,
     EventId,
     Examine,
@@ -74,13 +74,13 @@ from weft.ring.rendezvous_messages import (
     LeftRing,
     LoadIs,
     Publication,
-    Published,
+    PublicationDone,
     Recall,
     Recalled,
     Record,
     Release,
     ReleaseAll,
-    Remove,
+    RemoveRecord,
     Request,
     Reshaped,
     RingAnswer,
@@ -91,7 +91,7 @@ from weft.ring.rendezvous_messages import (
     Visit,
     Visited,
 )
-from weft.ring.requests import Answer, Requests, Silent, Then, VisitCountdown
+from weft.ring.requests import Answer, Silent, Then, UnansweredRequests, VisitCountdown
 from weft.ring.stored_records import StoredRecords
 from weft.ring.topics import TopicTree
 from weft.ring.visits import Visits
@@ -136,14 +136,14 @@ class RendezvousNode:
             )
         self.chord = chord
         self.settings = settings
-        self._requests = Requests()
+        self._requests = UnansweredRequests()
         self.stored = StoredRecords(self, settings)
         self._visits = Visits(self, settings)
         self.keys = KeysInHand(self, settings)
         self.hosts = GroupHosts(self)
         self.roots = GroupRoots(self, settings.group_rule, rng)
         self._member = GroupMember(self)
-        self.placement: Placement = (
+        self.placement: RecordPlacement = (
             DirectPlacement(self) if settings.groups is None else GroupClient(self, settings.groups)
         )
         self._out_of_groups = False
@@ -207,7 +207,7 @@ class RendezvousNode:
 
         def published(silent: Silent, _: int) -> list[RingEffect]:
             self.end()
-            return [Published(event_id, tuple(sorted(silent)))]
+            return [PublicationDone(event_id, tuple(sorted(silent)))]
 
         self.begin()
         done = VisitCountdown(len(topics), published)
@@ -229,7 +229,7 @@ class RendezvousNode:
             then(not silent, now)
             return []
 
-        return self._visits.offer(home, lambda token: Deliver(token, event), now, offered)
+        return self._visits.offer(home, lambda token: DeliverEvent(token, event), now, offered)
 
     def probe(self, home: Address, now: int, then: Callable[[bool, int], None]) -> list[RingEffect]:
         """Find out whether a node answers."""
@@ -314,7 +314,7 @@ class RendezvousNode:
         done: list[RingEffect] = []
         for effect in effects:
             match effect:
-                case Send(to, message):
+                case SendTo(to, message):
                     done.append(RingSend(to, message))
                 case LookedUp(token, _, owner):
                     then = self._lookups.pop(token, None)
@@ -388,11 +388,11 @@ class RendezvousNode:
             return [RingSend(sender.address, Visited(message.token, tuple(sorted(silent))))]
 
         match message:
-            case Deliver():
+            case DeliverEvent():
                 return self.own.deliver(sender.address, message)
             case Store(_, key, records) if self.keys.serves(key):
                 return self.stored.store(records, now, answer)
-            case Remove(_, slot, version) if self.keys.serves(slot.key):
+            case RemoveRecord(_, slot, version) if self.keys.serves(slot.key):
                 return self.stored.remove(slot, now, answer, version)
             case Visit(_, key, event) if self.keys.serves(key):
                 self.visited += 1
@@ -407,7 +407,7 @@ class RendezvousNode:
                 return self._member.shift(message, now, answer)
             case Settle() if self.keys.serves(message.key):
                 return self._member.settle(message, now, answer)
-            case Store() | Remove() | Visit():
+            case Store() | RemoveRecord() | Visit():
                 return answer(False, now)
             case Register() | Renew() | Deregister() | Reshape() | FetchViews() | Probe() | Entrust():
                 return answer(False, now)
@@ -416,7 +416,7 @@ class RendezvousNode:
             case Handover():
                 accepted, effects = self.keys.handed(sender, message, now)
                 return [*effects, *answer(accepted, now)]
-            case Copy(_, records, groups):
+            case CopyRecords(_, records, groups):
                 self.take(records, groups, now)
                 return answer(True, now)
             case Recall(token, after, upto):
@@ -457,4 +457,7 @@ class RendezvousNode:
 
     def gone(self) -> list[RingEffect]:
         """The node has handed everything over."""
-        return [*(RingSend(each.to, each.message) for each in self.chord.leave() if isinstance(each, Send)), LeftRing()]
+        return [
+            *(RingSend(each.to, each.message) for each in self.chord.leave() if isinstance(each, SendTo)),
+            LeftRing(),
+        ]

@@ -75,7 +75,7 @@ class Store(RequestMessage, frozen=True, tag=21):
     records: tuple[Record, ...]
 
 
-class Remove(RequestMessage, frozen=True, tag=22):
+class RemoveRecord(RequestMessage, frozen=True, tag=22):
     """Remove a record, unless it is of a later version. Only the owner of its key does."""
 
     slot: Slot
@@ -99,7 +99,7 @@ class Visited(msgspec.Struct, frozen=True, array_like=True, tag=36):
     silent: tuple[Address, ...] = ()
 
 
-class Deliver(RequestMessage, frozen=True, tag=24):
+class DeliverEvent(RequestMessage, frozen=True, tag=24):
     """An event for some subscriptions of the node; for none in particular if it was silent when it was delivered."""
 
     event: Publication
@@ -122,7 +122,7 @@ class Handover(RequestMessage, frozen=True, tag=25):
     groups: tuple[GroupState, ...] = ()
 
 
-class Copy(RequestMessage, frozen=True, tag=26):
+class CopyRecords(RequestMessage, frozen=True, tag=26):
     """Records of the sender, and groups that it is the root of: keep them in case it dies."""
 
     records: tuple[Record, ...]
@@ -195,7 +195,18 @@ class Done(msgspec.Struct, frozen=True, array_like=True, tag=32):
 
 
 DataRequest = (
-    Store | Remove | Visit | Deliver | Handover | Copy | Recall | Hold | Release | ReleaseAll | Examine | AskLoad
+    Store
+    | RemoveRecord
+    | Visit
+    | DeliverEvent
+    | Handover
+    | CopyRecords
+    | Recall
+    | Hold
+    | Release
+    | ReleaseAll
+    | Examine
+    | AskLoad
 )
 Request = DataRequest | GroupRequest
 RingAnswer = Visited | Gone | Recalled | LoadIs | GroupAnswer
@@ -221,7 +232,7 @@ class Unsubscribed(msgspec.Struct, frozen=True):
     number: int
 
 
-class Published(msgspec.Struct, frozen=True):
+class PublicationDone(msgspec.Struct, frozen=True):
     """An event has visited all of its keys, and whoever wants it has it, but for nodes that do not answer.
 
     Offer it to these again with `RendezvousNode.offer`.
@@ -268,7 +279,7 @@ RingEffect = (
     RingSend
     | Subscribed
     | Unsubscribed
-    | Published
+    | PublicationDone
     | Delivered
     | Offered
     | JoinedRing

@@ -20,7 +20,7 @@ class _Waiting:
     then: Then
 
 
-class Requests:
+class UnansweredRequests:
     """The requests of a node that are not answered yet."""
 
     def __init__(self) -> None:

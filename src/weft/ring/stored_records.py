@@ -12,7 +12,7 @@ from weft.ring.messages import Address, NodeRef
 from weft.ring.record_store import RecordStore
 from weft.ring.rendezvous_messages import (
     ANY_VERSION,
-    Copy,
+    CopyRecords,
     Hold,
     LoadIs,
     Record,
@@ -75,7 +75,7 @@ class StoredRecords:
         done = Countdown(len(targets) + len(fresh), lambda _, now: answer(True, now))
         effects: list[RingEffect] = []
         for target in targets:
-            effects += self._node.ask(target.address, lambda token: Copy(token, records), now, done)
+            effects += self._node.ask(target.address, lambda token: CopyRecords(token, records), now, done)
         for record in fresh:
             effects += self._share(record, now, done)
         return [*effects, *done.start(now)]

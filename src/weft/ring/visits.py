@@ -16,13 +16,13 @@ from weft.ring.identifiers import Key
 from weft.ring.load_sharing import Sharing
 from weft.ring.messages import Address, NodeRef, Token
 from weft.ring.record_store import RecordStore
-from weft.ring.rendezvous_messages import Deliver, Examine, Gone, Publication, RingEffect, Slot, Visited
+from weft.ring.rendezvous_messages import DeliverEvent, Examine, Gone, Publication, RingEffect, Slot, Visited
 from weft.ring.requests import Answer, Seen, VisitCountdown
 
 if TYPE_CHECKING:
     from weft.ring.rendezvous import RendezvousNode, RingSettings
 
-Message = Callable[[Token], Deliver]
+Message = Callable[[Token], DeliverEvent]
 
 _TRIES = 3  # of a delivery, before the subscriber's node is silent
 _AGAIN = 2 * ANSWER  # until a silent node is tried again
@@ -93,7 +93,7 @@ class Visits:
         effects: list[RingEffect] = []
         for home, numbers in by_home.items():
             subs = tuple(sorted(numbers))
-            effects += self._deliver(home, lambda token, subs=subs: Deliver(token, event, subs), now, done)  # type: ignore[misc]
+            effects += self._deliver(home, lambda token, subs=subs: DeliverEvent(token, event, subs), now, done)  # type: ignore[misc]
         return [*effects, *done.start(now)]
 
     def _deliver(self, home: Address, message: Message, now: int, then: Seen) -> list[RingEffect]:

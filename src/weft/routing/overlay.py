@@ -35,7 +35,7 @@ class Carried(NamedTuple):
     event: AnyEvent
 
 
-class Delivery(NamedTuple):
+class OverlayDelivery(NamedTuple):
     """An event that reached a subscription."""
 
     number: EventNumber
@@ -99,7 +99,7 @@ class Overlay:
         self._changes = 0  # of local subscriptions
         self._wanting: dict[EventNumber, tuple[int, frozenset[BrokerId]]] = {}
         self.counters = Counters()
-        self.deliveries: list[Delivery] = []
+        self.deliveries: list[OverlayDelivery] = []
 
     # -- the tree -------------------------------------------------------------------------------
 
@@ -226,7 +226,7 @@ class Overlay:
         at = self._brokers[broker]
         links = at.table.route(carried.event, source)
         subs = sorted(at.local.match(carried.event).tolist())
-        self.deliveries += [Delivery(carried.number, broker, SubId(sub)) for sub in subs]
+        self.deliveries += [OverlayDelivery(carried.number, broker, SubId(sub)) for sub in subs]
         for link in sorted(links):
             self._queues[broker, BrokerId(link)].append(carried)
 

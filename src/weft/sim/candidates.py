@@ -21,7 +21,7 @@ K = 50  # additional boxes that a subscription may create in the approximate neg
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class TableTerms:
     """What tables are created with: a schema, the attributes for a grid, and its cells (None: the model's default).
 
     `unseen` are the attributes that filters use and that no grid can have: predicates on them are ignored there.
@@ -34,7 +34,7 @@ class Terms:
     predicates: Predicates = NO_PREDICATES  # that the filters call
 
     @staticmethod
-    def of(schema: Schema | None, filters: Iterable[Filter], cells: int | None = None) -> Terms:
+    def of(schema: Schema | None, filters: Iterable[Filter], cells: int | None = None) -> TableTerms:
         """A grid of the attributes that filters use and a schema bounds, the most used first.
 
         >>> from weft import parse
@@ -48,7 +48,7 @@ class Terms:
         declared = schema or Schema()
         chosen = [declared[name] for name, _ in used.most_common() if name in declared and _bounded(declared[name])]
         grid = Schema(tuple(chosen))
-        return Terms(schema, grid, tuple(sorted(used.keys() - set(grid))), cells, predicates_of(some))
+        return TableTerms(schema, grid, tuple(sorted(used.keys() - set(grid))), cells, predicates_of(some))
 
     def bounded(self) -> Schema:
         """The attributes for a grid. Raises SchemaError if there are none."""
@@ -57,7 +57,7 @@ class Terms:
         return self.grid
 
 
-MakeCandidate = Callable[[Terms], RoutingTable]
+MakeCandidate = Callable[[TableTerms], RoutingTable]
 
 
 FLOODING = "flooding"

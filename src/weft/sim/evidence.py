@@ -40,7 +40,7 @@ from weft.language.ast import Filter, attributes
 from weft.model.progress import RunProgress
 from weft.model.schema import Schema
 from weft.sim.broker_row import EAST, HERE, BrokerRow, units, weight
-from weft.sim.candidates import CANDIDATES, MakeCandidate, Terms
+from weft.sim.candidates import CANDIDATES, MakeCandidate, TableTerms
 from weft.sim.figures import ModelFigures, NotRun
 from weft.sim.footprint import footprint
 from weft.sim.resident import resident
@@ -158,7 +158,7 @@ def compare(  # noqa: PLR0913 - all but the data have defaults
     """
     chosen = set(models)
     progress("what every event should reach", 0, 0)
-    truth, terms, few = GroundTruth(data), Terms.of(data.schema, data.filters, cells), data.first(warm)
+    truth, terms, few = GroundTruth(data), TableTerms.of(data.schema, data.filters, cells), data.first(warm)
     some = GroundTruth(few, 0)
     found = Evidence(wanted=int(truth.wanted(np.ones(len(data.filters), bool)).sum()), scanned=truth.scanned)
     waiting = [(model, make) for model, make in candidates.items() if model in chosen]
@@ -206,7 +206,7 @@ class _Trial:
 
     model: str
     make: MakeCandidate
-    terms: Terms
+    terms: TableTerms
     data: Data
     truth: GroundTruth
     limits: _Limits

@@ -26,7 +26,7 @@ from weft.routing.adverts import Advertised
 from weft.routing.covering.table import CoveredTable
 from weft.routing.engine import TableEngine
 from weft.routing.incoming import without_tail
-from weft.routing.overlay import BrokerId, Delivery, EventNumber, Overlay
+from weft.routing.overlay import BrokerId, EventNumber, Overlay, OverlayDelivery
 from weft.routing.registry import MODELS as REGISTRY
 from weft.routing.registry import make_table
 from weft.routing.table import About, Role, RoutingTable
@@ -42,14 +42,14 @@ _REPORT = 50  # steps between two progress reports
 _EVERYTHING = parse("TRUE")
 
 
-class Client(NamedTuple):
+class PlacedSubscription(NamedTuple):
     """A subscription and its broker."""
 
     broker: BrokerId
     filter: Filter
 
 
-class Publication(NamedTuple):
+class PlacedEvent(NamedTuple):
     """An event and the broker that publishes it."""
 
     broker: BrokerId
@@ -66,9 +66,9 @@ class Scenario:
     """
 
     links: Links
-    clients: Sequence[Client]
+    clients: Sequence[PlacedSubscription]
     leaving: Sequence[SubId]  # positions of clients
-    publications: Sequence[Publication]
+    publications: Sequence[PlacedEvent]
     schema: Schema | None = None
     hierarchy: bool = False
     advertised: bool = False
@@ -141,9 +141,9 @@ def scenario(  # noqa: PLR0913 - a scenario has many sides
     gone = rng.permutation(len(filters))[: round(churn * len(filters))]
     return Scenario(
         links,
-        [Client(home, wanted) for home, wanted in zip(homes, filters, strict=True)],
+        [PlacedSubscription(home, wanted) for home, wanted in zip(homes, filters, strict=True)],
         [SubId(int(sub)) for sub in gone],
-        [Publication(speaking[at], event) for at, event in zip(chosen, events, strict=True)],
+        [PlacedEvent(speaking[at], event) for at, event in zip(chosen, events, strict=True)],
         **options,
     )
 
@@ -165,7 +165,7 @@ class Expected:
         found = every.match_batch(events).checked() if events else ()
         self.scanned = min(len(events), max(1, _SCANNED // max(1, len(staying))))
         paths = Paths(given.links)
-        self.deliveries: set[Delivery] = set()
+        self.deliveries: set[OverlayDelivery] = set()
         self.messages = 0
         for number, subs in enumerate(found):
             if number < self.scanned and sorted(subs.tolist()) != sorted(scan.match(events[number]).tolist()):
@@ -173,7 +173,7 @@ class Expected:
             places = [staying[sub].broker for sub in subs.tolist()]
             self.messages += paths.fewest(given.publications[number].broker, places)
             self.deliveries |= {
-                Delivery(EventNumber(number), place, SubId(sub))
+                OverlayDelivery(EventNumber(number), place, SubId(sub))
                 for place, sub in zip(places, subs.tolist(), strict=True)
             }
 

@@ -26,7 +26,7 @@ from weft.space.grid import Grid
 from weft.space.label_space import LabelSpace
 from weft.space.placement import Placement
 from weft.spark.aggregate_check import AggregateCheck, check
-from weft.spark.chunks import Reduce, Step, in_chunks, items_of, texts_of, united
+from weft.spark.chunks import ChunkStep, Reduce, in_chunks, items_of, texts_of, united
 from weft.spark.frames import subscriptions_of
 from weft.spark.rounds import MOST_ROUNDS, Round, RoundLimits, Rounds, sums
 from weft.spark.subscriptions import Subscriptions
@@ -53,11 +53,11 @@ class AggregationModel(StrEnum):
 
 
 _STEPS = {
-    AggregationModel.COVERING: [Step.COVERING],
-    AggregationModel.SUBSUMPTION: [Step.COVERING, Step.SUBSUMPTION],
-    AggregationModel.MERGING: [Step.COVERING, Step.MERGING],
-    AggregationModel.MICS: [Step.COVERING, Step.RANGES],
-    AggregationModel.DLS: [Step.COVERING],
+    AggregationModel.COVERING: [ChunkStep.COVERING],
+    AggregationModel.SUBSUMPTION: [ChunkStep.COVERING, ChunkStep.SUBSUMPTION],
+    AggregationModel.MERGING: [ChunkStep.COVERING, ChunkStep.MERGING],
+    AggregationModel.MICS: [ChunkStep.COVERING, ChunkStep.RANGES],
+    AggregationModel.DLS: [ChunkStep.COVERING],
 }
 _IN_CELLS = (AggregationModel.MICS, AggregationModel.DLS)
 _BYTES = 8  # of a field of an item
@@ -129,11 +129,11 @@ def aggregate(  # noqa: PLR0913 - options
     given = rounds.keep(_numbered(subscriptions), "given")
     total, size = sums(given, "1", "octet_length(filter)")
     sample = _sample(given, total, schema, seed)
-    way = Reduce(Step.COVERING, schema, Placement.learnt(sample), budget=budget / max(1, total) / MOST_ROUNDS)
+    way = Reduce(ChunkStep.COVERING, schema, Placement.learnt(sample), budget=budget / max(1, total) / MOST_ROUNDS)
     first, rows = rounds.run(given, total, _ways(way, model, space))
     readable = first.where("reason IS NULL").select("id", "filter")
     fine = readable.select("filter")
-    active = rounds.keep(_told(rows, model, space, rounds.limits(Step.RANGES).chunk), "active")
+    active = rounds.keep(_told(rows, model, space, rounds.limits(ChunkStep.RANGES).chunk), "active")
     drawn = [*events, *corner_events(sample, check_events, np.random.default_rng(seed), schema)]
     checked = check(fine, active, drawn, space, exact=space is None and not budget) if drawn else None
     passive = rounds.passive()
@@ -179,7 +179,7 @@ def _ways(way: Reduce, model: AggregationModel, space: AggregationSpace) -> list
     """The steps of a model. Ranges are compared on one curve: where there are several, only filters are."""
     found = []
     for step in _STEPS[model]:
-        if step is not Step.RANGES:
+        if step is not ChunkStep.RANGES:
             found.append(replace(way, step=step))
         elif space is not None and len(space.grids) == 1:
             # cells are those of filters as they are written, whatever integers a schema would make of them

@@ -33,7 +33,7 @@ MATCHES_NOTHING = "matches nothing"
 NOWHERE = Placement()
 
 
-class Step(StrEnum):
+class ChunkStep(StrEnum):
     """How a chunk is reduced."""
 
     COVERING = "covering"  # by what one other covers
@@ -97,7 +97,7 @@ def _failed(rows: pa.Table, reasons: list[str]) -> pa.Table:
 class Reduce:
     """One way to reduce a chunk; what stays active is placed for the next round."""
 
-    step: Step
+    step: ChunkStep
     schema: Schema | None = None
     placement: Placement = NOWHERE
     middle: bool = True
@@ -125,11 +125,11 @@ class Reduce:
         places = pa.array(self.placement.keys(columns, len(texts), self.middle))
         rows = rows.set_column(rows.schema.get_field_index("place"), "place", places)
         match self.step:
-            case Step.COVERING:
+            case ChunkStep.COVERING:
                 return self._covering(rows, columns)
-            case Step.RANGES:
+            case ChunkStep.RANGES:
                 return self._ranges(rows, columns)
-            case Step.SUBSUMPTION:
+            case ChunkStep.SUBSUMPTION:
                 assert self.schema is not None
                 forms = forms_of(columns, np.arange(len(texts)), self.schema)
                 return _standing(rows, subsumption(forms, self.schema))

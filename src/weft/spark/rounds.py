@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from weft.spark.chunks import Reduce, Step, in_chunks
+from weft.spark.chunks import ChunkStep, Reduce, in_chunks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -33,10 +33,10 @@ class RoundLimits(NamedTuple):
 
 
 LIMITS = {
-    Step.COVERING: RoundLimits(50_000, 1_000_000),
-    Step.SUBSUMPTION: RoundLimits(2_000, 10_000),
-    Step.MERGING: RoundLimits(20_000, 100_000),
-    Step.RANGES: RoundLimits(20_000, 200_000),
+    ChunkStep.COVERING: RoundLimits(50_000, 1_000_000),
+    ChunkStep.SUBSUMPTION: RoundLimits(2_000, 10_000),
+    ChunkStep.MERGING: RoundLimits(20_000, 100_000),
+    ChunkStep.RANGES: RoundLimits(20_000, 200_000),
 }
 
 
@@ -44,7 +44,7 @@ LIMITS = {
 class Round:
     """How many rows a round was given, and how many it left active; `together` if all were in one task."""
 
-    step: Step
+    step: ChunkStep
     given: int
     active: int
     together: bool = False
@@ -65,7 +65,7 @@ class Rounds:
         self._directory = None if directory is None else f"{directory.rstrip('/')}/{uuid4().hex}"
         self._found: list[tuple[DataFrame, bool]] = []  # what each round made passive; whether by several together
 
-    def limits(self, step: Step) -> RoundLimits:
+    def limits(self, step: ChunkStep) -> RoundLimits:
         """Those of a step."""
         return self._limits or LIMITS[step]
 
@@ -105,7 +105,7 @@ class Rounds:
         return _active(self._round(together, way.step, way, None, left))
 
     def _round(
-        self, rows: DataFrame, step: Step, work: Callable[[pa.Table], pa.Table], chunk: int | None, given: int
+        self, rows: DataFrame, step: ChunkStep, work: Callable[[pa.Table], pa.Table], chunk: int | None, given: int
     ) -> DataFrame:
         kind = dict(rows.dtypes)["id"]
         shape = f"id {kind}, filter string, components array<{kind}>, coverers array<{kind}>, "
@@ -117,7 +117,7 @@ class Rounds:
         self.errors += errors
         if chunk is None and unsure:
             self.complete = False
-        self._found.append((done.where("coverers IS NOT NULL"), step is Step.SUBSUMPTION))
+        self._found.append((done.where("coverers IS NOT NULL"), step is ChunkStep.SUBSUMPTION))
         return done
 
     def passive(self) -> DataFrame:

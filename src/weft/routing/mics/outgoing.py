@@ -23,7 +23,7 @@ class RangesTold:
 
     def __init__(self, groups: int, gap: int) -> None:
         self.needs = [RangeTable(gap=gap) for _ in range(groups)]
-        self.pieces = [Pieces(group) for group in range(groups)]
+        self.pieces = [ToldRanges(group) for group in range(groups)]
 
     def change(
         self, drop: Iterable[Ranges], add: Iterable[Ranges]
@@ -74,7 +74,7 @@ def of_group(several: Sequence[Ranges], group: int) -> RangeSets:
     return RangeSets.of([ranges[group] for ranges in several])
 
 
-class Pieces:
+class ToldRanges:
     """The ranges of one group as they were told, disjoint and in order."""
 
     def __init__(self, group: int) -> None:

@@ -19,7 +19,7 @@ from weft.sim.engine import Engine, Scheduled
 from weft.sim.faults.group_commit import GroupCommit
 from weft.sim.faults.link_text import link_text, told_text
 from weft.sim.faults.oracle import Oracle
-from weft.sim.faults.trace import Trace
+from weft.sim.faults.trace import RunTrace
 from weft.sim.faults.violation import require
 from weft.sim.faults.wire import Lane
 
@@ -33,7 +33,14 @@ class BrokerProcess:
     """One broker, its log, and its side of every connection."""
 
     def __init__(  # noqa: PLR0913, PLR0917 - a world has many parts
-        self, name: str, engine: Engine, rng: Random, trace: Trace, oracle: Oracle, log: MemoryLog, make_core: MakeCore
+        self,
+        name: str,
+        engine: Engine,
+        rng: Random,
+        trace: RunTrace,
+        oracle: Oracle,
+        log: MemoryLog,
+        make_core: MakeCore,
     ) -> None:
         self.name = name
         self.log = log

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from weft.sim.faults.core_parts import MakeWorldCore, plain_core
 from weft.sim.faults.plan import Plan, draw_network_plan, draw_plan
 from weft.sim.faults.shrink import shrink
-from weft.sim.faults.world import Outcome, World
+from weft.sim.faults.world import RunOutcome, World
 
 Report = Callable[[str, int, int], None]
 
@@ -47,7 +47,7 @@ class Campaign:
     failures: dict[int, str] = field(default_factory=dict)  # by seed
 
 
-def run_seed(seed: int, setting: Setting = ONE_BROKER, make_core: MakeWorldCore = plain_core) -> Outcome:
+def run_seed(seed: int, setting: Setting = ONE_BROKER, make_core: MakeWorldCore = plain_core) -> RunOutcome:
     """One run.
 
     >>> run_seed(1).failure
@@ -72,6 +72,6 @@ def run_seeds(seeds: Iterable[int], setting: Setting = ONE_BROKER, report: Repor
     return found
 
 
-def smallest(plan: Plan, make_core: MakeWorldCore = plain_core) -> Outcome:
+def smallest(plan: Plan, make_core: MakeWorldCore = plain_core) -> RunOutcome:
     """The run of a failing plan, shrunk to fewer steps."""
     return World(shrink(plan, lambda fewer: bool(World(fewer, make_core).run().failure)), make_core).run()

@@ -34,9 +34,9 @@ from weft.sim.faults.broker_process import BrokerProcess
 from weft.sim.faults.client_state import ClientState, ClientTerms, ClientWorld
 from weft.sim.faults.connection import ClientConnection
 from weft.sim.faults.consumer import Consumer
-from weft.sim.faults.publisher import Publisher
-from weft.sim.faults.requests import Requests
-from weft.sim.faults.trace import Trace
+from weft.sim.faults.publisher import SimulatedPublisher
+from weft.sim.faults.requests import SimulatedRequests
+from weft.sim.faults.trace import RunTrace
 from weft.sim.faults.views import LossyView
 from weft.sim.faults.violation import require
 
@@ -45,7 +45,7 @@ class SimClient:
     """A client of one broker, with a name."""
 
     def __init__(  # noqa: PLR0913, PLR0917 - a world has many parts
-        self, name: str, broker: BrokerProcess, engine: Engine, rng: Random, trace: Trace, terms: ClientTerms
+        self, name: str, broker: BrokerProcess, engine: Engine, rng: Random, trace: RunTrace, terms: ClientTerms
     ) -> None:
         self.name = name
         self.broker = broker
@@ -59,8 +59,8 @@ class SimClient:
         self._world = ClientWorld(name, broker, engine, rng, trace, broker.oracle, *terms)
         self.book, self.principal, self.limits = terms.book, terms.principal, terms.limits
         self.connection = ClientConnection(self._world, self.state, self._handle, self._hello)
-        self.publisher = Publisher(self._world, self.state, self.connection)
-        self.requests = Requests(self._world, self.state, self.connection)
+        self.publisher = SimulatedPublisher(self._world, self.state, self.connection)
+        self.requests = SimulatedRequests(self._world, self.state, self.connection)
         self.consumer = Consumer(self._world, self.state, self.connection)
 
     @property

@@ -16,7 +16,7 @@ from weft.sim.faults.access_book import AccessBook
 from weft.sim.faults.broker_process import BrokerProcess
 from weft.sim.faults.oracle import Oracle
 from weft.sim.faults.terms import Terms
-from weft.sim.faults.trace import Trace
+from weft.sim.faults.trace import RunTrace
 from weft.sim.faults.views import AdvertView, LossyView, QueueView, SubView
 
 
@@ -65,7 +65,7 @@ class ClientWorld(NamedTuple):
     broker: BrokerProcess
     engine: Engine
     rng: Random
-    trace: Trace
+    trace: RunTrace
     oracle: Oracle  # of its broker
     book: AccessBook
     terms: Terms

@@ -15,7 +15,7 @@ from weft.errors import LogFailedError, LogFullError
 from weft.log.memory import MemoryLog
 from weft.sim.engine import Engine, Scheduled
 from weft.sim.faults.oracle import Oracle
-from weft.sim.faults.trace import Trace
+from weft.sim.faults.trace import RunTrace
 
 _LAZY = 40_000  # microseconds that a group which is not urgent waits at most
 
@@ -42,7 +42,7 @@ class Committing(Protocol):
 class GroupCommit:
     """The groups of one process that wait, or are being committed."""
 
-    def __init__(self, process: Committing, engine: Engine, rng: Random, trace: Trace) -> None:
+    def __init__(self, process: Committing, engine: Engine, rng: Random, trace: RunTrace) -> None:
         self.busy = False  # written, and the core is not told yet
         self.sync_within = 1_500  # microseconds that a sync takes, at most
         self._process, self._engine, self._rng, self._trace = process, engine, rng, trace

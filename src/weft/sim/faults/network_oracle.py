@@ -33,13 +33,13 @@ from weft.sim.faults.path_walk import (
     is_settled,
     sample_of,
 )
-from weft.sim.faults.trace import Trace
+from weft.sim.faults.trace import RunTrace
 from weft.sim.faults.views import Logged, SubView
 from weft.sim.faults.violation import require
 
 
 @dataclass(slots=True)
-class Completion:
+class CompleteSubscription:
     """A subscription that is complete, from a version on."""
 
     home: str
@@ -64,7 +64,7 @@ class Completion:
 
 
 @dataclass(slots=True)
-class Publication:
+class PublishedEvent:
     """An event that a client published."""
 
     home: str
@@ -79,16 +79,16 @@ class NetworkOracle:
     """Sees all brokers and holds the network to the laws."""
 
     def __init__(
-        self, brokers: Mapping[str, BrokerProcess], clients: Sequence[SimClient], trace: Trace, *, advertised: bool
+        self, brokers: Mapping[str, BrokerProcess], clients: Sequence[SimClient], trace: RunTrace, *, advertised: bool
     ) -> None:
         self.tree = Tree(brokers)
-        self.completions: list[Completion] = []
+        self.completions: list[CompleteSubscription] = []
         self._brokers = brokers
         self._trace = trace
         self._advertised = advertised
         self._rewound: set[str] = set()  # brokers that went back to an older log, until all agree
         self._torn: list[set[str]] = []  # links that were detached and are attached again, until all agree
-        self._published: dict[str, Publication] = {}
+        self._published: dict[str, PublishedEvent] = {}
         self._clients = {client.name: client for client in clients}
         for broker in brokers.values():
             broker.oracle.on_stored = self._stored
@@ -100,7 +100,7 @@ class NetworkOracle:
         """A client publishes an event."""
         adverts = client.state.adverts.values()
         promised = any(not advert.gone and matches(advert.filter, attributes) for advert in adverts)  # type: ignore[arg-type]
-        self._published[uid] = Publication(
+        self._published[uid] = PublishedEvent(
             client.broker.name, client.name, attributes, client.book.now, len(client.state.promises), promised
         )
 
@@ -134,7 +134,7 @@ class NetworkOracle:
     def _complete(self, home: str, sub: SubView) -> None:
         """A broker says that a subscription is complete, with the filter that it has there now."""
         self._trace.count("walked: complete")
-        new = Completion(home, sub, sub.answered)
+        new = CompleteSubscription(home, sub, sub.answered)
         ways = self.tree.ways(home)
         starts = [start for start in ways if self._holds(hops_of(ways, start))]
         new.since = {start: self._brokers[start].oracle.assigned for start in starts}
@@ -167,7 +167,7 @@ class NetworkOracle:
             return False
         return any(row.peer == hop.next for row in broker.log.restore().links.values())
 
-    def check(self, completion: Completion, what: str) -> None:
+    def check(self, completion: CompleteSubscription, what: str) -> None:
         """Walk all paths for which a promise holds."""
 
         sample = completion.sample
@@ -218,7 +218,7 @@ class NetworkOracle:
                 if any(name in (hop.broker, hop.next) for hop in self.tree.path(start, completion.home)):
                     self._withdraw(completion, start)
 
-    def _withdraw(self, completion: Completion, start: str) -> None:
+    def _withdraw(self, completion: CompleteSubscription, start: str) -> None:
         self._trace.count("promise: withdrawn")
         del completion.since[start]
 
@@ -243,7 +243,7 @@ class NetworkOracle:
                     self._trace.count("promise: renewed")
                     completion.since[start] = self._brokers[start].oracle.assigned
 
-    def _keeps_for(self, path: Sequence[Hop], completion: Completion) -> bool:
+    def _keeps_for(self, path: Sequence[Hop], completion: CompleteSubscription) -> bool:
         """Whether the first broker of a path keeps events for a new neighbour, from which the promise holds.
 
         That neighbour must know the subscription, rather than keep events for a new neighbour itself: when it says what

@@ -13,7 +13,7 @@ from weft.sim.faults.violation import require
 _AGAIN = ("full", "rate")  # refusals after which an event is published again
 
 
-class Publisher:
+class SimulatedPublisher:
     """The events of one client that are not yet confirmed, and its epoch."""
 
     def __init__(self, world: ClientWorld, state: ClientState, connection: ClientConnection) -> None:

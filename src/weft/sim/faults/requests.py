@@ -30,14 +30,14 @@ from weft.sim.faults.connection import ClientConnection
 from weft.sim.faults.consumer import SHARED
 from weft.sim.faults.judgement import FINAL, Judgement
 from weft.sim.faults.own_predicate import EVEN
-from weft.sim.faults.views import AdvertView, QueueView, SubView, Version
+from weft.sim.faults.views import AdvertView, FilterVersion, QueueView, SubView
 from weft.sim.faults.violation import require
 
 _LONG = 1 << 30  # a lag that no queue reaches
 _AGAIN = 20_000  # microseconds before a request that failed is made again, at most
 
 
-class Requests:
+class SimulatedRequests:
     """The subscriptions and advertisements of one client, asked for and answered."""
 
     def __init__(self, world: ClientWorld, state: ClientState, connection: ClientConnection) -> None:
@@ -58,7 +58,7 @@ class Requests:
             low = 0
             self._shares.append(message)
         durable = message.durable is not False  # sessions with a name: durable unless they say otherwise
-        view = SubView(message.number, message.queue, durable, [Version(parse(message.filter, EVEN), low)])
+        view = SubView(message.number, message.queue, durable, [FilterVersion(parse(message.filter, EVEN), low)])
         self._state.subs[message.number] = view
         if durable:
             self._adopt(message)
@@ -88,14 +88,14 @@ class Requests:
         """Give a subscription another filter."""
         sub = self._state.subs.get(number)
         if sub is not None and not sub.ended and not self.is_asked(number):
-            sub.versions.append(Version(parse(text, EVEN), self._world.oracle.next))
+            sub.versions.append(FilterVersion(parse(text, EVEN), self._world.oracle.next))
             self._ask(Replace(number, text))
 
     def unsubscribe(self, number: SubNumber) -> None:
         """End a subscription."""
         sub = self._state.subs.get(number)
         if sub is not None and not sub.ended and not self.is_asked(number):
-            sub.versions.append(Version(None, self._world.oracle.next))
+            sub.versions.append(FilterVersion(None, self._world.oracle.next))
             if number == SHARED:  # with its last consumer a shared queue ends, also for those who are away
                 self._shares.clear()
                 for each in self._state.queues[sub.queue].subs:
@@ -245,7 +245,7 @@ class Requests:
         require(sub.doubtful, f"{self._world.name}: subscription {sub.number} ended, and the rules allow it")
         self._world.trace.count("revoked")
         self._shares = [share for share in self._shares if share.number != sub.number]
-        sub.versions.append(Version(None, 0))
+        sub.versions.append(FilterVersion(None, 0))
         self._end_queue(sub.queue)
 
     def doubt(self) -> None:
@@ -302,7 +302,7 @@ class Requests:
                 require(sub.doubtful, f"{name}: subscription {number} was accepted, and is lost")
                 self._end(sub)
             if not sub.durable and not sub.ended and number not in there and number not in waiting:
-                sub.versions[0] = Version(sub.versions[-1].filter, oracle.next)
+                sub.versions[0] = FilterVersion(sub.versions[-1].filter, oracle.next)
                 del sub.versions[1:]
                 sub.answered, sub.completed = 0, -1
                 state.asked.append(Subscribe(number, str(sub.versions[0].filter), sub.queue, durable=False))

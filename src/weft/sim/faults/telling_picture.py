@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from xml.sax.saxutils import escape
 
 from weft.sim.faults.shape import Shape
-from weft.sim.faults.trace import Telling
+from weft.sim.faults.trace import ToldUpdate
 
 _LEFT = 96.0  # room for times
 _COLUMN = 210.0  # between two brokers
@@ -32,7 +32,7 @@ _STYLE = """
 """
 
 
-def telling_picture(shape: Shape, tellings: Sequence[Telling], title: str) -> str:
+def telling_picture(shape: Shape, tellings: Sequence[ToldUpdate], title: str) -> str:
     """A line for each broker, neighbours side by side where the tree allows, and an arrow for each update.
 
     >>> from weft.routing.table import Role
@@ -77,7 +77,7 @@ def _head(kind: str, colour: str) -> str:
     )
 
 
-def _row(telling: Telling, x: dict[str, float], y: float) -> str:
+def _row(telling: ToldUpdate, x: dict[str, float], y: float) -> str:
     start, end = x[telling.teller], x[telling.hearer]
     kind = "add" if "+" in telling.what else "drop" if "-" in telling.what else "done"
     room = max(1, int((abs(end - start) - 16) / _CHARACTER))

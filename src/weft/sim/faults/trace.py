@@ -9,7 +9,7 @@ from typing import NamedTuple
 _WIDTH = 160
 
 
-class Telling(NamedTuple):
+class ToldUpdate(NamedTuple):
     """What one broker told another, when it was heard."""
 
     time: int
@@ -18,7 +18,7 @@ class Telling(NamedTuple):
     what: str
 
 
-class Trace:
+class RunTrace:
     """Lines of (time, who, what), and counts of what occurred.
 
     >>> trace = Trace()
@@ -31,7 +31,7 @@ class Trace:
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.counts: Counter[str] = Counter()
-        self.tellings: list[Telling] = []
+        self.tellings: list[ToldUpdate] = []
 
     def say(self, time: int, who: str, what: str) -> None:
         """Write a line; what is long is cut."""
@@ -45,7 +45,7 @@ class Trace:
 
     def told(self, time: int, teller: str, hearer: str, what: str) -> None:
         """One broker has heard something from another."""
-        self.tellings.append(Telling(time, teller, hearer, what))
+        self.tellings.append(ToldUpdate(time, teller, hearer, what))
 
     def digest(self) -> str:
         """A hash of all lines."""

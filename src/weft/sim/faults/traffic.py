@@ -35,7 +35,7 @@ _TURNS = 2_000
 _NEVER = 1 << 40
 
 
-class LinkTraffic(NamedTuple):
+class TrafficCounts(NamedTuple):
     """What has passed over all links."""
 
     added: int
@@ -56,7 +56,9 @@ class _Request(NamedTuple):
 Promises = dict[int, dict[int, Filter]]  # advertisements, by client and number
 
 
-def compare_traffic(seed: int, shape: Shape, clients: int = 4, requests: int = 30) -> tuple[LinkTraffic, LinkTraffic]:
+def compare_traffic(
+    seed: int, shape: Shape, clients: int = 4, requests: int = 30
+) -> tuple[TrafficCounts, TrafficCounts]:
     """What brokers sent each other, and what tables alone would have.
 
     With advertisements, clients make them first, as in any run, and publish only what lies within them.
@@ -92,7 +94,7 @@ def _requests(rng: Random, clients: int, many: int) -> Iterator[_Request]:
         yield _Request(what, client, about, wanted, event)
 
 
-def _brokers(world: World, asked: list[_Request]) -> LinkTraffic:
+def _brokers(world: World, asked: list[_Request]) -> TrafficCounts:
     for at, (what, client, number, wanted, event) in enumerate(asked):
         to = world.clients[client]
         match what:
@@ -108,7 +110,7 @@ def _brokers(world: World, asked: list[_Request]) -> LinkTraffic:
                 to.publisher.publish(f"e{at}", event)
         _settle(world)
     counts = world.trace.counts
-    return LinkTraffic(counts["link: items added"], counts["link: items dropped"], counts["link: events"])
+    return TrafficCounts(counts["link: items added"], counts["link: items dropped"], counts["link: events"])
 
 
 def _calm_core(parts: CoreParts) -> Core:
@@ -126,7 +128,7 @@ def _settle(world: World) -> None:
     require(False, f"something is not done: {unfinished(world)}")
 
 
-def _tables(seed: int, shape: Shape, clients: int, asked: list[_Request], adverts: Promises) -> LinkTraffic:
+def _tables(seed: int, shape: Shape, clients: int, asked: list[_Request], adverts: Promises) -> TrafficCounts:
     names = [BrokerId(name) for name in shape.names]
     overlay = Overlay(names, shape.make_table, np.random.default_rng(seed))
     for near, far, role in shape.links:
@@ -151,4 +153,4 @@ def _tables(seed: int, shape: Shape, clients: int, asked: list[_Request], advert
         overlay.settle()
     counters = overlay.counters
     added, dropped = (sum(per[about] for about in About) for per in (counters.items_added, counters.items_dropped))
-    return LinkTraffic(added, dropped, counters.events)
+    return TrafficCounts(added, dropped, counters.events)

@@ -14,7 +14,7 @@ from weft.broker.codec import encode
 from weft.broker.effects import ConnectionId
 from weft.sim.engine import Engine
 from weft.sim.faults.broker_process import BrokerProcess
-from weft.sim.faults.trace import Trace
+from weft.sim.faults.trace import RunTrace
 from weft.sim.faults.wire import Lane
 
 _RETRY = 20_000  # microseconds between attempts to connect, at most
@@ -37,7 +37,7 @@ class TrunkConnection(NamedTuple):
 class Trunk:
     """The wire between two brokers; `far` dials."""
 
-    def __init__(self, near: BrokerProcess, far: BrokerProcess, engine: Engine, rng: Random, trace: Trace) -> None:
+    def __init__(self, near: BrokerProcess, far: BrokerProcess, engine: Engine, rng: Random, trace: RunTrace) -> None:
         self.near, self.far = near, far
         self.attached = True  # whether the brokers are neighbours
         self.fragile = False  # it is cut as soon as events have come over it

@@ -26,7 +26,7 @@ class Logged:
 
 
 @dataclass(slots=True)
-class Version:
+class FilterVersion:
     """A filter of a subscription; it came into force at an offset from `low` to `high`."""
 
     filter: Filter | None  # None: the subscription has ended
@@ -41,7 +41,7 @@ class SubView:
     number: SubNumber
     queue: QueueNumber
     durable: bool
-    versions: list[Version] = field(default_factory=list)
+    versions: list[FilterVersion] = field(default_factory=list)
     answered: int = 0  # the last version that its broker has accepted, as far as was said
     completed: int = -1  # the last one that its broker has called complete
     doubtful: bool = False  # access rules that do not cover it have held: it may end, and nothing is required of it
@@ -80,14 +80,14 @@ class SubView:
         """Whether a filter that it has had matches the event."""
         return any(_matches(version, event) for version in self.versions)
 
-    def _in_force(self, offset: int) -> list[Version]:
+    def _in_force(self, offset: int) -> list[FilterVersion]:
         """The versions that have begun by an offset, or may have, and have not surely been replaced."""
         begun = [version for version in self.versions if version.low <= offset]
         sure = max((i for i, version in enumerate(begun) if version.high <= offset), default=0)
         return begun[sure:]
 
 
-def _matches(version: Version, event: Logged) -> bool:
+def _matches(version: FilterVersion, event: Logged) -> bool:
     return version.filter is not None and matches(version.filter, event.attributes)  # type: ignore[arg-type]
 
 

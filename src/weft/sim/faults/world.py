@@ -27,7 +27,7 @@ from weft.sim.faults.rate_law import RateLaw
 from weft.sim.faults.shape import CONVERSE
 from weft.sim.faults.steps import STEPS
 from weft.sim.faults.terms import GRANTS, PRINCIPALS
-from weft.sim.faults.trace import Trace
+from weft.sim.faults.trace import RunTrace
 from weft.sim.faults.trunk import Trunk
 from weft.sim.faults.violation import Violation, require
 
@@ -37,11 +37,11 @@ _HEAL_NETWORK = 120_000_000  # the same for networks
 
 
 @dataclass(slots=True)
-class Outcome:
+class RunOutcome:
     """How a run ended."""
 
     plan: Plan
-    trace: Trace
+    trace: RunTrace
     failure: str = ""
     events: int = 0
     deliveries: int = 0
@@ -54,7 +54,7 @@ class World:
     def __init__(self, plan: Plan, make_core: MakeWorldCore = plain_core) -> None:
         self.plan = plan
         self.engine = Engine()
-        self.trace = Trace()
+        self.trace = RunTrace()
         self.numbers = 0  # of subscriptions and advertisements
         self.uids = 0  # of events
         self._make_core = make_core
@@ -139,9 +139,9 @@ class World:
 
     # -- the run ---------------------------------------------------------------------------------------
 
-    def run(self) -> Outcome:
+    def run(self) -> RunOutcome:
         """Everything that was planned, then mending, then the final checks."""
-        outcome = Outcome(self.plan, self.trace)
+        outcome = RunOutcome(self.plan, self.trace)
         try:
             for step in self.plan.steps:
                 self.engine.at(step.time, lambda step=step: self._do(step))  # type: ignore[misc]

@@ -40,18 +40,17 @@ import msgspec
 
 from weft.broker.advertising import Advertising
 from weft.broker.announcing import Announcing
+from weft.broker.commits import Commits
 from weft.broker.dead_letters import Dead
 from weft.broker.delivery import Delivery
 from weft.broker.dispatch import Dispatch
-from weft.broker.drafts import Draft, PendingGroup, PublisherMark
-from weft.broker.effects import ConnectionId, Effect, Now, Persist, SetTimer, Ticket
+from weft.broker.effects import ConnectionId, Effect, Now, SetTimer, Ticket
 from weft.broker.explaining import Explaining
 from weft.broker.greeting import Greeting, Home
 from weft.broker.identity import Authenticate
 from weft.broker.limits import ClientLimits
 from weft.broker.link import Neighbour
 from weft.broker.link_calls import LinkCalls
-from weft.broker.link_events import EventLane
 from weft.broker.link_greeting import AuthenticateLink, LinkGreeting
 from weft.broker.link_messages import IncomingMessage, LinkHello
 from weft.broker.link_traffic import LinkTraffic
@@ -62,22 +61,20 @@ from weft.broker.queue import Queue
 from weft.broker.reach import Reach
 from weft.broker.recovery import restore
 from weft.broker.revocation import Revocation
-from weft.broker.row_options import floor_change
 from weft.broker.rules import Rules
 from weft.broker.seats import LocalSeats
-from weft.broker.sessions import Connection, Session, SessionValue, exported
+from weft.broker.sessions import Connection, SessionValue, exported
 from weft.broker.sharing import SharedQueues
 from weft.broker.state import BrokerState
 from weft.broker.status import BrokerStatus, status_of
 from weft.broker.subscribing import Subscribing
 from weft.errors import LocalProtocolError
 from weft.language.predicate import NO_PREDICATES, Predicates
-from weft.log.base import Log, MoveFloor, Offset, SessionId, State
+from weft.log.base import Log, Offset, SessionId, State
 from weft.model.schema import Schema
 from weft.routing.table import Link, RoutingTable
 
 CHANGES = frozenset({Subscribe, Replace, Unsubscribe, Advertise, Unadvertise})
-_FULL = 1_000_000  # microseconds after which floors are stored again when the log was full
 
 
 def fingerprint(schema: Schema | None, predicates: Iterable[str] = ()) -> str:
@@ -125,6 +122,7 @@ class Core(LinkCalls):
         self._announcing = Announcing(self._state)
         self._linking = Linking(self._state, self._announcing, Reach(name), self._close)
         self._publishing = Publishing(self._state, self._delivery, self._linking.sending, advertised)
+        self._commits = Commits(self._state, self._delivery, self._publishing, self._linking.sending)
         parts = self._state, self._delivery, self._publishing, self._announcing
         self._subscribing, self._sharing, self._advertising = (
             Subscribing(*parts),
@@ -157,9 +155,6 @@ class Core(LinkCalls):
         self._traffic = LinkTraffic(self._state, self._linking, self._link_greeting, self._close)
         self._greeting.link_closed = self._link_closed
         self._backlogged: dict[Connection, None] = {}  # that have said more than was handled
-        self._tickets = 0
-        self._floors_at = 0  # monotonic; when acknowledgements that wait are stored; 0: none waits
-        self._full_until = 0  # monotonic; until then only what is urgent is stored
         restore(self._state, self._delivery.reader, state, self._linking, self._announcing)
         self._revocation.restored()
         self._restored = [each for each in self._state.sessions.values() if each.name]
@@ -305,21 +300,9 @@ class Core(LinkCalls):
 
     def committed(self, ticket: Ticket, now: Now) -> list[Effect]:
         """A group is durable. Tickets come in order, each once."""
-        state = self._state
-        if not state.pending or state.pending[0].ticket != ticket:
-            raise LocalProtocolError(f"ticket {ticket} is not the next one; groups are committed in order, each once")
+        group = self._commits.take_first(ticket)
         self._begin(now)
-        group = state.pending.popleft()
-        for queue, floor in group.floors:
-            queue.stored_floor = max(queue.stored_floor, floor)
-        for action in group.committed:
-            action(now)
-        for session, (epoch, upto) in group.stored.items():
-            self._publishing.confirm(session, group.marks[session].connection, epoch, upto)
-        for batch in group.batches:
-            self._delivery.stored(batch, now)
-            if state.neighbours:
-                self._linking.sending.stored(batch)
+        self._commits.committed(group, now)
         return self._finish(now)
 
     def rejected(self, ticket: Ticket, reason: str, now: Now) -> list[Effect]:
@@ -328,30 +311,9 @@ class Core(LinkCalls):
         Their publishers are told, and their subscriptions and other requests are undone and failed. Acknowledgements
         stay valid, and are stored with the next group.
         """
-        state = self._state
-        if not any(group.ticket == ticket for group in state.pending):
-            raise LocalProtocolError(f"ticket {ticket} is not on its way")
+        lost = self._commits.take_from(ticket)
         self._begin(now)
-        state.counts["rejected groups"] += 1
-        self._full_until = now.monotonic + _FULL
-        lost: list[PendingGroup] = []
-        while state.pending and state.pending[-1].ticket >= ticket:
-            lost.append(state.pending.pop())
-        for group in lost:
-            for action in reversed(group.rejected):
-                action(reason, now)
-            for queue, _ in group.floors:
-                if isinstance(queue, EventLane):
-                    state.dirty_lanes[queue] = None
-                elif queue in state.queues:
-                    state.dirty[queue] = None
-        marks: dict[Session, PublisherMark] = {}
-        for group in lost:
-            marks.update(group.marks)  # the earliest of each publisher comes last
-        for mark in marks.values():
-            self._publishing.undo(mark, reason)
-        state.take_back_offsets()
-        self._floors_at = 0
+        self._commits.rejected(lost, reason, now)
         return self._finish(now)
 
     # -- time -----------------------------------------------------------------------------------------
@@ -379,15 +341,7 @@ class Core(LinkCalls):
     def store_floors(self, now: Now) -> list[Effect]:
         """Store every floor that has moved, so that `needed` is as high as possible: call it before trimming."""
         self._begin(now)
-        state = self._state
-        for queue in state.queues:
-            self._delivery.check_lag(queue)
-            if queue.stored and queue.floor(state.end) > queue.stored_floor:
-                state.dirty[queue] = None
-        for each in state.neighbours.values():
-            if each.lane.floor > each.lane.stored_floor:
-                state.dirty_lanes[each.lane] = None
-        self._floors_at = -1
+        self._commits.store_floors()
         return self._finish(now)
 
     @property
@@ -458,48 +412,14 @@ class Core(LinkCalls):
             if not state.neighbours[peer].leaving:
                 state.counts["links too far behind"] += 1
                 self._linking.detach(peer)
-        draft = state.draft
-        if state.dirty or state.dirty_lanes:
-            self._add_floors(draft, now)
-        if draft.is_empty and draft.committed:
-            state.draft = Draft()
-            if not state.pending:
-                for action in draft.committed:
-                    action(now)
-                return self._finish(now)
-            state.pending[-1].committed += draft.committed
-            state.pending[-1].rejected += draft.rejected
-        elif not draft.is_empty:
-            self._tickets += 1
-            ticket = Ticket(self._tickets)
-            state.out.persist(Persist(ticket, draft.group(state.at), draft.urgent))
-            state.pending.append(PendingGroup(ticket, draft))
-            state.draft = Draft()
+        if not self._commits.persist(now):
+            return self._finish(now)
         effects = state.out.drain()
         more = state.ready or self._revocation.pending or self._linking.busy or self._backlogged
         timer = SetTimer(now.monotonic) if more else state.timers.next()
         if timer is not None:
             effects.append(timer)
         return effects
-
-    def _add_floors(self, draft: Draft, now: Now) -> None:
-        """Acknowledgements are stored when the first of them has waited for a while."""
-        state = self._state
-        if now.monotonic < self._floors_at:
-            return
-        if self._floors_at == 0 and (state.limits.floors or now.monotonic < self._full_until):
-            self._floors_at = max(now.monotonic + state.limits.floors, self._full_until)
-            state.timers.add(self._floors_at, lambda _: None)
-            return
-        self._floors_at = 0
-        for queue in state.dirty:
-            change = floor_change(queue, state.end)
-            draft.changes.append(change)
-            draft.floors.append((queue, change.floor))
-        for lane in state.dirty_lanes:
-            draft.changes.append(MoveFloor(lane.seat, lane.floor))
-            draft.floors.append((lane, lane.floor))
-        state.dirty, state.dirty_lanes = {}, {}
 
     # -- links ---------------------------------------------------------------------------------------
 

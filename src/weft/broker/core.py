@@ -48,14 +48,15 @@ from weft.broker.effects import ConnectionId, Effect, Now, SetTimer, Ticket
 from weft.broker.explaining import Explaining
 from weft.broker.greeting import Greeting, Home
 from weft.broker.identity import Authenticate
+from weft.broker.intake import Intake
 from weft.broker.limits import ClientLimits
 from weft.broker.link import Neighbour
 from weft.broker.link_calls import LinkCalls
 from weft.broker.link_greeting import AuthenticateLink, LinkGreeting
-from weft.broker.link_messages import IncomingMessage, LinkHello
+from weft.broker.link_messages import IncomingMessage
 from weft.broker.link_traffic import LinkTraffic
 from weft.broker.linking import Linking
-from weft.broker.messages import Advertise, Publish, Replace, SubNumber, Subscribe, Unadvertise, Unsubscribe
+from weft.broker.messages import SubNumber
 from weft.broker.publishing import Publishing
 from weft.broker.queue import Queue
 from weft.broker.reach import Reach
@@ -73,8 +74,6 @@ from weft.language.predicate import NO_PREDICATES, Predicates
 from weft.log.base import Log, Offset, SessionId, State
 from weft.model.schema import Schema
 from weft.routing.table import Link, RoutingTable
-
-CHANGES = frozenset({Subscribe, Replace, Unsubscribe, Advertise, Unadvertise})
 
 
 def fingerprint(schema: Schema | None, predicates: Iterable[str] = ()) -> str:
@@ -133,7 +132,7 @@ class Core(LinkCalls):
         self._greeting = Greeting(self._subscribing, self._sharing, authenticate, fingerprint(schema, predicates))
         self._explaining = Explaining(self._state, self._linking.reach, self._linking.relay)
         self._linking.explain = self._explaining.receive
-        self._dispatch = Dispatch(
+        dispatch = Dispatch(
             self._greeting,
             self._dead,
             self._subscribing,
@@ -154,7 +153,7 @@ class Core(LinkCalls):
         )
         self._traffic = LinkTraffic(self._state, self._linking, self._link_greeting, self._close)
         self._greeting.link_closed = self._link_closed
-        self._backlogged: dict[Connection, None] = {}  # that have said more than was handled
+        self._intake = Intake(self._state, self._greeting, self._publishing, dispatch, self._traffic)
         restore(self._state, self._delivery.reader, state, self._linking, self._announcing)
         self._revocation.restored()
         self._restored = [each for each in self._state.sessions.values() if each.name]
@@ -196,7 +195,7 @@ class Core(LinkCalls):
         self._begin(now)
         if known.backlog:  # what came before the end counts
             messages, known.backlog = known.backlog, []
-            self._handle(known, messages, now, len(messages))
+            self._intake.handle(known, messages, now, len(messages))
         if self._state.connections.get(connection) is known:
             self._greeting.closed(known, now)
         return self._finish(now)
@@ -254,47 +253,8 @@ class Core(LinkCalls):
         if known.backlog:
             known.backlog += messages
         else:
-            self._handle(known, messages, now)
+            self._intake.handle(known, messages, now)
         return self._finish(now)
-
-    def _handle(self, known: Connection, messages: Sequence[IncomingMessage], now: Now, most: int = 0) -> None:
-        """Handle messages in order, up to so many changes of subscriptions; the rest is handled in later turns."""
-        at, size, connection = 0, len(messages), known.id
-        most = most or self._state.limits.changes
-        while at < size and connection in self._state.connections:
-            message = messages[at]
-            if type(message) in CHANGES:
-                most -= 1
-                if most < 0:
-                    known.backlog = [*messages[at:]]
-                    self._backlogged[known] = None
-                    self._state.counts["requests put off"] += 1
-                    return
-            if type(message) is Publish and known.session is not None:
-                first = at
-                while at < size and type(messages[at]) is Publish:
-                    at += 1
-                events = messages if at - first == size else messages[first:at]
-                self._publishing.publish(known, events, now)  # type: ignore[arg-type]
-                continue
-            if known.link is not None or known.dialled is not None or type(message) is LinkHello:
-                if known.session is not None:
-                    self._greeting.close(known, "protocol", "a connection begins with one hello", now)
-                    break
-                self._traffic.receive(known, message, now)
-            else:
-                self._dispatch.handle(known, message, now)
-            at += 1
-
-    def _go_on(self, now: Now) -> None:
-        """Handle more of what one connection has said; the one that has waited longest comes first."""
-        known = next(iter(self._backlogged), None)
-        if known is None:
-            return
-        del self._backlogged[known]
-        messages, known.backlog = known.backlog, []
-        if self._state.connections.get(known.id) is known:
-            self._handle(known, messages, now)
 
     # -- the log --------------------------------------------------------------------------------------
 
@@ -328,7 +288,7 @@ class Core(LinkCalls):
                 self._greeting.expire_later(session, now)
         state.timers.run(now)
         self._revocation.step(now)
-        self._go_on(now)
+        self._intake.go_on(now)
         if state.neighbours:
             self._publishing.match(now)
             self._traffic.work(now)
@@ -415,7 +375,7 @@ class Core(LinkCalls):
         if not self._commits.persist(now):
             return self._finish(now)
         effects = state.out.drain()
-        more = state.ready or self._revocation.pending or self._linking.busy or self._backlogged
+        more = state.ready or self._revocation.pending or self._linking.busy or self._intake.behind
         timer = SetTimer(now.monotonic) if more else state.timers.next()
         if timer is not None:
             effects.append(timer)

@@ -8,7 +8,7 @@ import pytest
 
 from broker.harness import Broker, deliveries
 from broker.network import Network
-from weft.broker.core import fingerprint
+from weft.broker.fingerprint import fingerprint
 from weft.broker.identity import Identity
 from weft.broker.messages import (
     Accepted,

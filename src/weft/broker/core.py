@@ -31,12 +31,9 @@ Retention: the log may be trimmed below `core.needed`, and no further; then the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Executor
-from hashlib import blake2b
 from typing import Any
-
-import msgspec
 
 from weft.broker.advertising import Advertising
 from weft.broker.announcing import Announcing
@@ -46,6 +43,7 @@ from weft.broker.delivery import Delivery
 from weft.broker.dispatch import Dispatch
 from weft.broker.effects import ConnectionId, Effect, Now, SetTimer, Ticket
 from weft.broker.explaining import Explaining
+from weft.broker.fingerprint import fingerprint
 from weft.broker.greeting import Greeting, Home
 from weft.broker.identity import Authenticate
 from weft.broker.intake import Intake
@@ -74,17 +72,6 @@ from weft.language.predicate import NO_PREDICATES, Predicates
 from weft.log.base import Log, Offset, SessionId, State
 from weft.model.schema import Schema
 from weft.routing.table import Link, RoutingTable
-
-
-def fingerprint(schema: Schema | None, predicates: Iterable[str] = ()) -> str:
-    """One short text for a schema and the names of predicates: clients and brokers that have the same agree on what
-    events and filters mean.
-    """
-    form = b"" if schema is None else msgspec.json.encode(schema.to_dict())
-    names = sorted(predicates)
-    if names:
-        form += msgspec.json.encode(names)
-    return blake2b(form, digest_size=8).hexdigest() if form else ""
 
 
 class Core(LinkCalls):

@@ -78,10 +78,9 @@ def test_files_of_every_kind_are_published(local, tmp_path):
 
 def test_a_refused_event_is_reported_with_its_line(local):
     from weft.broker.rules import Rights, Rules
-    from weft.net.clock import clock
 
     rules = Rules({"": Rights(publish=("x != 2",))})
-    local.call(lambda node: node._perform(node.core.set_rules(rules, clock())))
+    local.call(lambda node: node.set_rules(rules))
     done = weft(local, "pub", stdin='{"x": 1}\n\n{"x": 2}\n{"x": 3}\n')
     assert done.exit_code == 1
     assert "line 3: no rule allows this event" in done.stderr

@@ -37,7 +37,6 @@ from weft.errors import (
 from weft.net.client import Client
 from weft.net.client_engine import ClientEngine
 from weft.net.client_options import link_options
-from weft.net.clock import clock
 from weft.testing import broker
 
 
@@ -57,7 +56,7 @@ async def connected(**options):
 
 
 def set_rules(local, rights: Rights) -> None:
-    local.call(lambda node: node._perform(node.core.set_rules(Rules({"": rights}), clock())))
+    local.call(lambda node: node.set_rules(Rules({"": rights})))
 
 
 # -- publishing --------------------------------------------------------------------------------------------------

@@ -1,6 +1,5 @@
 """A broker on a network: it drives a core, and nothing else does. Laws: whatever the core raises that is not expected
-ends the node, because nobody knows what the core then holds; effects are carried out in order; what is sent and stored
-in one turn of the loop goes out together, once per connection and once to the log.
+ends the node, because nobody knows what the core then holds; effects are carried out in order (`LoopTurn`).
 
 A node reads from publishers only while little waits for the log, and delivers to a connection only while little waits
 to be written on it. `stop` confirms and stores whatever has arrived, says goodbye to every client, and closes the log.
@@ -16,15 +15,14 @@ from pathlib import Path
 from traceback import extract_tb
 from typing import Any, Self
 
-from weft.broker.codec import encode, encode_all
+from weft.broker.codec import encode
 from weft.broker.core import Core
-from weft.broker.delivery_run import DeliveryRun
-from weft.broker.effects import Close, ConnectionId, Effect, Outgoing, Persist, Send, SetTimer
+from weft.broker.effects import ConnectionId, Effect
 from weft.broker.greeting import BUSY
 from weft.broker.link_messages import IncomingMessage
-from weft.broker.messages import Bye, Deliver, Publish
+from weft.broker.messages import Bye, Publish
 from weft.broker.rules import Rules
-from weft.errors import BrokerError, LocalProtocolError, LogError, OptionError, RemoteProtocolError, WeftError
+from weft.errors import BrokerError, LogError, OptionError, RemoteProtocolError, WeftError
 from weft.log.base import Log, Offset
 from weft.log.memory import MemoryLog
 from weft.net.addresses import Address
@@ -33,7 +31,9 @@ from weft.net.committer import Committer, Outcome
 from weft.net.facts import facts_of
 from weft.net.gate import Gate
 from weft.net.listener import Listener, listen
+from weft.net.log_backlog import LogBacklog
 from weft.net.log_lines import LogLines
+from weft.net.loop_turn import LoopTurn
 from weft.net.server_connection import Door, ServerConnection
 from weft.routing.table import Role
 
@@ -76,14 +76,9 @@ class Node:
         self.connections: dict[ConnectionId, ServerConnection] = {}
         self.counts = dict.fromkeys(_COUNTS, 0)
         self._received = self._sent = 0  # bytes of connections that are gone
-        self._dirty: dict[ServerConnection, None] = {}
         self._leaving: set[ServerConnection] = set()  # closed by us, and not yet gone
-        self._publishers: dict[ServerConnection, None] = {}
-        self._backlogged = False
+        self.backlog = LogBacklog(self.options.backlog)
         self._behind: dict[ServerConnection, None] = {}  # that have said more than the core has handled
-        self._turning = False
-        self._timer: asyncio.Handle | None = None
-        self._soon = False  # the timer is in the past
         self.stopping = False
         self._numbers = 0
         self._changed = asyncio.Event()  # a commit has ended, or a connection is gone
@@ -91,11 +86,12 @@ class Node:
     # -- life ------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        self._loop = asyncio.get_running_loop()
-        self.ended: asyncio.Future[None] = self._loop.create_future()  # how it ended; an error if it failed
+        loop = asyncio.get_running_loop()
+        self.ended: asyncio.Future[None] = loop.create_future()  # how it ended; an error if it failed
         self.started = clock()
         self.core.driver = lambda: facts_of(self)
         self.committer = Committer(self.log, self, threaded=not isinstance(self.log, MemoryLog))
+        self._turn = LoopTurn(self, self._tick)
         self._tick()
         return self
 
@@ -133,7 +129,7 @@ class Node:
             self._tick()
         await self._stored()
         for connection in list(self.connections.values()):
-            self._dismiss(connection, Bye("stopping", _STOPPING))
+            self.dismiss(connection, Bye("stopping", _STOPPING))
         self._do(self.core.store_floors)
         await self._stored()
         await self._gone()
@@ -153,7 +149,7 @@ class Node:
     async def _stored(self) -> None:
         """Wait until everything is stored."""
         while not self.ended.done():
-            self._end_turn()
+            self._turn.end()
             if self.committer.idle:
                 return
             self.committer.hurry()
@@ -174,8 +170,7 @@ class Node:
     def _finish(self, error: Exception | None) -> None:
         if self.ended.done():
             return
-        if self._timer is not None:
-            self._timer.cancel()
+        self._turn.stop_timer()
         for connection in [*self.connections.values(), *self._leaving]:
             connection.cut()
         self.connections.clear()
@@ -283,8 +278,8 @@ class Node:
         self._received += connection.received
         self._sent += connection.sent
         self._leaving.discard(connection)
-        self._publishers.pop(connection, None)
-        self._dirty.pop(connection, None)
+        self.backlog.forget(connection)
+        self._turn.forget(connection)
         self._behind.pop(connection, None)
         self._changed.set()
         if self.connections.pop(connection.id, None) is not None:
@@ -300,16 +295,17 @@ class Node:
         if not connection.ended:
             self._do(self.core.resumed, connection.id)
 
-    def _dismiss(self, connection: ServerConnection, message: Bye) -> None:
+    def dismiss(self, connection: ServerConnection, message: Bye) -> None:
         """End a connection, and say why."""
         connection.send(encode([message]))
-        self._close(connection)
+        self.close_connection(connection)
         self._do(self.core.closed, connection.id)
 
-    def _close(self, connection: ServerConnection) -> None:
+    def close_connection(self, connection: ServerConnection) -> None:
+        """End a connection when what was sent is written."""
         if self.connections.pop(connection.id, None) is not None:
             self._leaving.add(connection)
-            self._publishers.pop(connection, None)
+            self.backlog.forget(connection)
             connection.close()
 
     # -- effects ---------------------------------------------------------------------------------------
@@ -319,63 +315,12 @@ class Node:
         if self.ended.done():
             return
         try:
-            self._perform(call(*args, clock()), source)
+            self._turn.perform(call(*args, clock()), source)
         except Exception as error:
             self.failed(error)
 
-    def _perform(self, effects: list[Effect], source: ServerConnection | None = None) -> None:
-        for effect in effects:
-            if isinstance(effect, Send):
-                connection = self.connections.get(effect.connection)
-                if connection is not None:
-                    self._send(connection, effect.messages)
-                    self.counts["events delivered"] += sum(map(_deliveries, effect.messages))
-            elif isinstance(effect, Persist):
-                self.committer.add(effect)
-                if source is not None and effect.group.events is not None:
-                    self._publishers[source] = None
-                    self._watch_backlog()
-            elif isinstance(effect, SetTimer):
-                self._set_timer(effect.at)
-            elif isinstance(effect, Close):
-                connection = self.connections.get(effect.connection)
-                if connection is not None:
-                    self._close(connection)
-        if not self._turning and effects:
-            self._turning = True
-            self._loop.call_soon(self._end_turn)
-
-    def _send(self, connection: ServerConnection, messages: list[Outgoing]) -> None:
-        """Send at the end of the turn. What fits no frame ends its connection, and nobody else's."""
-        try:
-            connection.send(encode_all(messages))
-        except LocalProtocolError as error:
-            self.lines.error("not sent", connection=connection.id, reason=error)
-            self._dismiss(connection, Bye("internal", "the broker could not send a message; see its log"))
-        else:
-            self._dirty[connection] = None
-
-    def _end_turn(self) -> None:
-        self._turning = False
-        if self.ended.done():
-            return
-        self.counts["turns"] += 1
-        self.committer.go()
-        dirty, self._dirty = self._dirty, {}
-        for connection in dirty:
-            connection.flush()
-
-    def _set_timer(self, at: int) -> None:
-        if self._soon:
-            return  # a tick that comes too early does no harm
-        if self._timer is not None:
-            self._timer.cancel()
-        wait = (at - clock().monotonic) / 1e6
-        self._soon = wait <= 0
-        self._timer = self._loop.call_soon(self._tick) if self._soon else self._loop.call_later(wait, self._tick)
-
     def _tick(self) -> None:
-        self._timer, self._soon = None, False
+        self._turn.timer_over()
         self._do(self.core.tick)
         for connection in [each for each in self._behind if not self.core.is_behind(each.id)]:
             del self._behind[connection]
@@ -393,7 +338,7 @@ class Node:
             self.committer.forget()  # also what the core has just asked for: it takes that back
             self._do(lambda now: self.core.rejected(ticket, outcome.full, now))
             self.when_full()
-        self._watch_backlog()
+        self.backlog.watch(self.committer.bytes)
         self._changed.set()
 
     def worked(self) -> None:
@@ -407,7 +352,7 @@ class Node:
 
     async def settled(self) -> None:
         """Wait until everything that was to be stored when this was called is stored, or was refused."""
-        self._end_turn()
+        self._turn.end()
         self.committer.hurry()
         target = self.committer.added
         while self.committer.settled < target and not self.ended.done():
@@ -425,23 +370,6 @@ class Node:
     def trimmed(self, first: Offset) -> None:
         """The log's oldest event now has this offset."""
         self._do(lambda now: self.core.trimmed(first, now))
-
-    def _watch_backlog(self) -> None:
-        """Read from publishers only while little waits for the log."""
-        waiting, most = self.committer.bytes, self.options.backlog
-        if not self._backlogged and waiting > most:
-            self._backlogged = True
-            for connection in self._publishers:
-                connection.hold("log")
-        elif self._backlogged and waiting <= most // 2:
-            self._backlogged = False
-            for connection in self._publishers:
-                connection.read_on("log")
-
-
-def _deliveries(message: Outgoing) -> int:
-    kind = type(message)
-    return 1 if kind is Deliver else len(message) if kind is DeliveryRun else 0  # type: ignore[arg-type]
 
 
 def _nothing() -> None:

@@ -8,27 +8,24 @@ A redirect is followed to where the session lives, but never from an encrypted a
 from __future__ import annotations
 
 import asyncio
-import os
 import ssl
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any, cast
+from typing import Any
 
-from weft.broker.codec import broker_messages, encode
-from weft.broker.messages import ClientMessage
 from weft.errors import ClientClosedError, ConnectError, RemoteProtocolError, SessionTakenError, WeftError
 from weft.net.addresses import Address
 from weft.net.client_notices import Arrived, Closed, Notice, Ready, Redirected, Stored
 from weft.net.client_session import ClientSession
+from weft.net.client_wire import Wire, open_wire
 from weft.net.network_thread import NetworkThread
 
 _SOME = 2_000  # events that are encoded at once
 _HOPS = 5  # redirects in a row
 _ACKS = 0.002  # seconds that acknowledgements wait for others
 _TICK = 0.25  # seconds after which what the broker had no room for is tried again
-_HIGH = 1 << 20  # bytes that wait to be written above which nothing more is encoded
 
 Credentials = Callable[[], bytes]
 
@@ -45,59 +42,6 @@ class LinkOptions:
     shortest_pause: float = 0.05  # before the second attempt to come back
     longest_pause: float = 5.0
     retry_for: float | None = None  # how long to try to come back; None is for ever
-
-
-class Wire(asyncio.Protocol):
-    """One connection to a broker."""
-
-    def __init__(self, link: ClientLink) -> None:
-        self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.transport: asyncio.Transport | None = None
-        self.is_full = False
-        self.heard = 0.0
-        self._link = link
-        self._reader = broker_messages()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """It is open."""
-        self.transport = cast("asyncio.Transport", transport)
-        self.transport.set_write_buffer_limits(_HIGH)
-
-    def data_received(self, data: bytes) -> None:
-        """Some bytes."""
-        self._link.received(self, self._reader.feed, data)
-
-    def eof_received(self) -> bool:
-        """The broker sends nothing more."""
-        return False
-
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        """It is gone."""
-        self.transport = None
-        if not self.gone.done():
-            self.gone.set_result(None)
-
-    def pause_writing(self) -> None:
-        """Much waits to be written."""
-        self.is_full = True
-
-    def resume_writing(self) -> None:
-        """Little waits to be written."""
-        self.is_full = False
-        self._link.flush()
-
-    def write(self, messages: Sequence[ClientMessage]) -> None:
-        """Send messages."""
-        if self.transport is not None and not self.transport.is_closing():
-            self.transport.write(encode(messages))
-
-    def close(self, *, now: bool = False) -> None:
-        """Close it when everything is written, or now."""
-        if self.transport is not None:
-            if now:
-                self.transport.abort()
-            else:
-                self.transport.close()
 
 
 class ClientLink:
@@ -366,17 +310,9 @@ class ClientLink:
     async def _connection(self, address: Address) -> WeftError | None:
         """One connection, from its begin to its end. Returns an error if it was not welcome."""
         loop, options = self._network.loop, self._options
-        try:
-            async with asyncio.timeout(options.timeout):
-                wire = await self._open(address)
-        except TimeoutError:
-            return ConnectError(f"{address} does not answer within {options.timeout:g} s")
-        except ssl.SSLError as error:
-            return ConnectError(f"{address} cannot be trusted: {error.reason or error}; pass tls= or ca=")
-        except (OSError, UnicodeError) as error:
-            known = isinstance(error, OSError) and isinstance(error.errno, int) and error.errno > 0
-            reason = os.strerror(error.errno) if known else error  # type: ignore[union-attr, arg-type]
-            return ConnectError(f"no broker at {address}: {reason}; start one with `weft serve`")
+        wire = await open_wire(self, address, options.tls, options.timeout)
+        if isinstance(wire, ConnectError):
+            return wire
         self._wire, wire.heard, self._bye = wire, loop.time(), ""
         try:
             credentials = options.credentials()
@@ -401,19 +337,6 @@ class ClientLink:
         if welcome:
             return None
         return ConnectError(f"{address} closed the connection: {self._bye or 'it gave no reason'}")
-
-    async def _open(self, address: Address) -> Wire:
-        loop = self._network.loop
-        if address.unix:
-            return (await loop.create_unix_connection(lambda: Wire(self), address.path))[1]
-        if not address.tls:
-            return (await loop.create_connection(lambda: Wire(self), address.host, address.port))[1]
-        context = self._options.tls or ssl.create_default_context()
-        return (
-            await loop.create_connection(
-                lambda: Wire(self), address.host, address.port, ssl=context, server_hostname=address.host
-            )
-        )[1]
 
     def _give_up(self, wire: Wire) -> None:
         if wire is self._wire and not self._ready:

@@ -20,6 +20,7 @@ from weft.broker.lossy_queue import LossyQueue
 from weft.broker.messages import Ack, DeadDone, Replace
 from weft.broker.publishing import Publishing
 from weft.broker.queue import Queue
+from weft.broker.queue_lag import QueueLag
 from weft.broker.requests import Requests
 from weft.broker.rules import Grant
 from weft.broker.state import BrokerState
@@ -176,7 +177,7 @@ def expired_events_are_delivered(patch: Patch) -> None:
 
 @mutant
 def a_gap_is_not_told(patch: Patch) -> None:
-    lose = Delivery.lose
+    lose = QueueLag.lose
 
     def silent(self, queue, below):
         flights, queue.flights = queue.flights, []
@@ -185,7 +186,7 @@ def a_gap_is_not_told(patch: Patch) -> None:
         finally:
             queue.flights, queue.gap = flights, None
 
-    patch.setattr(Delivery, "lose", silent)
+    patch.setattr(QueueLag, "lose", silent)
 
 
 @mutant

@@ -112,7 +112,7 @@ class Commits:
         """Every floor that has moved is stored with the next draft."""
         state = self._state
         for queue in state.queues:
-            self._delivery.check_lag(queue)
+            self._delivery.lag.check(queue)
             if queue.stored and queue.floor(state.end) > queue.stored_floor:
                 state.dirty[queue] = None
         for each in state.neighbours.values():

@@ -304,7 +304,7 @@ class Core(LinkCalls):
         self._state.log_first = max(self._state.log_first, first)
         for queue in self._state.queues:
             if queue.floor(self._state.end) < first:
-                self._delivery.lose(queue, first)
+                self._delivery.lag.lose(queue, first)
         return self._finish(now)
 
     # -- access -------------------------------------------------------------------------------------
@@ -343,12 +343,13 @@ class Core(LinkCalls):
         """Match what waits, store what must be stored, and return the effects."""
         state = self._state
         self._publishing.match(now)
-        while state.fresh or self._delivery.too_slow:
+        lag = self._delivery.lag
+        while state.fresh or lag.too_slow:
             while state.fresh:
                 queue = state.fresh.pop(0)
                 if queue in state.queues and queue.flights:
                     self._delivery.pump(queue, now)
-            slow, self._delivery.too_slow = self._delivery.too_slow, []
+            slow, lag.too_slow = lag.too_slow, []
             for connection, reason in slow:
                 if state.connections.get(connection.id) is connection:
                     self._greeting.close(connection, "slow", reason, now)

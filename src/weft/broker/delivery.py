@@ -17,8 +17,9 @@ from weft.broker.effects import Now
 from weft.broker.event_reader import EventReader
 from weft.broker.flight import Flight
 from weft.broker.lossy_queue import LossyQueue, narrowed
-from weft.broker.messages import Ack, Deliver, Gap, pack
+from weft.broker.messages import Ack, Deliver, pack
 from weft.broker.queue import Queue
+from weft.broker.queue_lag import QueueLag
 from weft.broker.sessions import Connection
 from weft.broker.state import BrokerState
 from weft.broker.tail import Entry, EventBatch
@@ -31,7 +32,7 @@ class Delivery:
     def __init__(self, state: BrokerState) -> None:
         self._state = state
         self.reader = EventReader(state.log, state.tail)
-        self.too_slow: list[tuple[Connection, str]] = []  # to be closed
+        self.lag = QueueLag(state)
 
     # -- new events -----------------------------------------------------------------------------------
 
@@ -46,7 +47,7 @@ class Delivery:
                 if queue.live:
                     self._live(queue, batch, low, high, now, whole)
                 elif state.end - queue.floor(state.end) > queue.lag:
-                    self.check_lag(queue)
+                    self.lag.check(queue)
             elif self._sends_run(queue.connection, queue, batch, low, high):
                 run = DeliveryRun(queue.number, _whole(whole, batch), low, high)
                 state.out.send_all(queue.connection.id, [run])
@@ -140,7 +141,7 @@ class Delivery:
             self._state.out.send_all(connection.id, messages)
         elif queue.hold(messages):
             self._state.counts["closed as too slow"] += 1
-            self.too_slow.append((connection, f"queue {queue.number} has more waiting than it may hold"))
+            self.lag.too_slow.append((connection, f"queue {queue.number} has more waiting than it may hold"))
 
     # -- queues that are behind -----------------------------------------------------------------------
 
@@ -151,7 +152,7 @@ class Delivery:
         queue.due(now.monotonic)
         if queue.returned:
             queue.leave(state.end)
-        self._tell_gap(queue)
+        self.lag.tell_gap(queue)
         while not queue.live and queue.flights and not queue.is_held(now.monotonic):
             if budget <= 0:
                 state.ready[queue] = None
@@ -168,7 +169,7 @@ class Delivery:
                 queue.live = True
             else:
                 if queue.cursor < state.log_first:
-                    self.lose(queue, state.log_first)
+                    self.lag.lose(queue, state.log_first)
                     continue
                 looked_at = self._send_recent(queue, budget)
                 if looked_at:
@@ -325,44 +326,6 @@ class Delivery:
             self._state.dirty[queue] = None
         if not queue.live:
             self.pump(queue, now)
-
-    # -- limits ---------------------------------------------------------------------------------------
-
-    def check_lag(self, queue: Queue) -> None:
-        """A queue that is too far behind loses its connection, or its oldest events.
-
-        With the first policy it may fall further behind while it has no connection, up to the limit of the broker.
-        """
-        end = self._state.end
-        behind = end - queue.floor(end)
-        if behind <= queue.lag:
-            return
-        if queue.disconnect and behind <= self._state.limits.lag:
-            self._state.counts["closed as too slow"] += len(queue.flights)
-            self.too_slow += [
-                (each, f"queue {queue.number} is more than {queue.lag:,} events behind")
-                for each in self._state.consumers(queue)
-            ]
-            return
-        self.lose(queue, Offset(end - (self._state.limits.lag if queue.disconnect else queue.lag)))
-
-    def lose(self, queue: Queue, below: Offset) -> None:
-        """Events below an offset are lost to a queue; its consumers are told."""
-        if queue.drop_below(below, self._state.end) is None:
-            return
-        self._state.counts["gaps"] += 1
-        self._state.dirty[queue] = None
-        self._state.fresh.append(queue)  # what was lost in flight has made room
-        self._tell_gap(queue)
-
-    def _tell_gap(self, queue: Queue) -> None:
-        """Tell each connection once what is lost; a client that may not have heard it is told again on the next."""
-        if queue.gap is None:
-            return
-        for flight in queue.flights:
-            if flight.told_gap < queue.gap[1]:
-                flight.told_gap = queue.gap[1]
-                self._state.out.send(flight.connection, Gap(flight.queue_number, *queue.gap))
 
 
 def _is_plain(queue: Queue | LossyQueue, batch: EventBatch) -> bool:

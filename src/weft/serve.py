@@ -11,7 +11,7 @@ import secrets
 import signal
 import ssl
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
@@ -19,12 +19,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.broker.core import Core
-from weft.errors import OptionError, RingError, WeftError
+from weft.errors import OptionError, WeftError
 from weft.log.base import Log, State
 from weft.log.memory import MemoryLog
 from weft.log.opening import LogOptions, open_log
 from weft.model.schema import Schema
-from weft.model.value import parse_timestamp
 from weft.net.addresses import Address
 from weft.net.config import BrokerConfig, http_place
 from weft.net.dialler import Dialler
@@ -46,9 +45,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from weft.net.ring_config import RingConfig
-    from weft.net.ring_report import NodeReport
-    from weft.ring.intervals import Intervals
-    from weft.ring.topics import SuperTopics
 
 _SWITCH = 0.0005  # seconds after which the committing thread may run; Python's default is 5 ms
 
@@ -300,79 +296,6 @@ def watch_status(  # noqa: PLR0913 - what a command passes on
     asyncio.run(watch())
 
 
-# -- rings -----------------------------------------------------------------------------------------
-
-
-def ring_config(  # noqa: PLR0913 - a node of a ring has its options
-    listen: str,
-    join: Sequence[str],
-    intervals: Sequence[str],
-    replicas: int,
-    key: Path | None,
-    *,
-    topic: str = "",
-    depth: int = 4,
-    rotate: float | None = None,
-    merge: str | None = None,
-    keep: float = 3600.0,
-) -> RingConfig:
-    """The settings of a node of a ring, from texts. Raises OptionError and RingError."""
-    from weft.net.ring_config import RingConfig
-
-    return RingConfig(
-        Address.parse(listen),
-        tuple(join),
-        tuple(map(_interval, intervals)),
-        replicas,
-        b"" if key is None else _key(key),
-        topic,
-        depth,
-        rotate,
-        None if merge is None else _merging(merge),
-        keep,
-    )
-
-
-def _merging(text: str) -> SuperTopics:
-    from weft.ring.topics import SuperTopics
-
-    equal, _, unequal = text.partition(":")
-    if not (equal.isdecimal() and unequal.isdecimal()):
-        raise OptionError(f"groups are merged by two numbers of members, EQUAL:UNEQUAL, not {text!r}")
-    return SuperTopics(int(equal), int(unequal))
-
-
-def _interval(text: str) -> Intervals:
-    from weft.ring.intervals import Intervals
-
-    name, _, rest = text.rpartition("=")
-    bounds, _, count = rest.rpartition(":")
-    try:
-        if ".." in bounds:
-            first, last = (parse_timestamp(each) for each in bounds.split(".."))
-            return Intervals(name, first, last, int(count), timestamps=True)
-        low, high = map(float, bounds.split(":"))
-        number = int(count)
-    except ValueError as error:
-        if isinstance(error, RingError):
-            raise
-        raise OptionError(
-            f"{text!r} is not an interval; write NAME=LOW:HIGH:COUNT, such as price=0:1000:50, "
-            "or for timestamps NAME=FIRST..LAST:COUNT, such as time=2026-01-01..2027-01-01:365"
-        ) from None
-    return Intervals(name, low, high, number)
-
-
-def _key(file: Path) -> bytes:
-    try:
-        key = file.read_bytes().strip()
-    except OSError as error:
-        raise OptionError(f"{file} cannot be read: {error.strerror}") from error
-    if len(key) < 16:
-        raise OptionError(f"{file} has {len(key)} bytes; the key of a ring has 16 or more")
-    return key
-
-
 def serve_ring(config: BrokerConfig, ring: RingConfig, name: str = "") -> None:
     """Run a broker on a ring until SIGTERM or SIGINT; it leaves the ring before it stops."""
     from weft.net.config import LinkConfig
@@ -381,10 +304,3 @@ def serve_ring(config: BrokerConfig, ring: RingConfig, name: str = "") -> None:
 
     alone = replace(config, name=name or config.name or "node", model="simple", links={RING: LinkConfig()})
     serve(alone, around=lambda node: on_ring(node, ring))
-
-
-def ring_reports(address: str, key: Path | None) -> list[NodeReport]:
-    """What the nodes of a ring say of themselves, by identifier. Raises OptionError."""
-    from weft.net.ring_status import walk
-
-    return asyncio.run(walk(address, b"" if key is None else _key(key)))

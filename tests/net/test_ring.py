@@ -20,13 +20,14 @@ from weft.net.addresses import Address
 from weft.net.config import BrokerConfig, LinkConfig
 from weft.net.node import Node
 from weft.net.ring_config import RingConfig
+from weft.net.ring_options import ring_config
 from weft.net.ring_report import NodeReport
 from weft.net.ring_service import RingService, on_ring
 from weft.net.ring_status import ask, view, walk
 from weft.ring.bridge import RING
 from weft.ring.intervals import Intervals
 from weft.ring.topics import SuperTopics
-from weft.serve import ring_config, start
+from weft.serve import start
 
 CUTS = (Intervals("x", 0, 100, 10),)
 KEY = b"sixteen bytes or more"

@@ -1,4 +1,4 @@
-"""`weft ring`: brokers that form a ring. No logic of its own: `weft.serve` and `weft.net.ring_status` have it."""
+"""`weft ring`: brokers that form a ring. No logic of its own: `weft.serve` and `weft.net` have it."""
 
 from __future__ import annotations
 
@@ -105,7 +105,8 @@ def serve(  # noqa: PLR0913, PLR0917 - a command has its options
       $ weft ring serve --listen weft://127.0.0.1:7002 --ring 127.0.0.1:8002 --join 127.0.0.1:8001 --data node2
     """
     from weft.net.config import load_config
-    from weft.serve import ring_config, serve_ring
+    from weft.net.ring_options import ring_config
+    from weft.serve import serve_ring
 
     flags = {"data": data, "memory": memory or None, "listen": None if listen is None else [listen]}
     given: dict[str, Any] = {path: value for path, value in flags.items() if value is not None}
@@ -127,7 +128,7 @@ def status(
     Example:
       $ weft ring status 127.0.0.1:8001
     """
-    from weft.serve import ring_reports
+    from weft.net.ring_status import ring_reports
 
     reports = ring_reports(address, key)
     if as_json:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from pathlib import Path
 
 import msgspec
 from rich.console import Group, RenderableType
@@ -15,6 +16,7 @@ from weft.broker.frames import FrameReader, joined
 from weft.errors import OptionError, RemoteProtocolError
 from weft.net.addresses import Address
 from weft.net.ring_config import SPACE
+from weft.net.ring_options import read_key
 from weft.net.ring_report import NodeReport
 from weft.net.ring_transport import RingGreeting, RingRefusal
 
@@ -70,6 +72,11 @@ async def walk(address: str, key: bytes = b"", tls: ssl.SSLContext | None = None
             elif not isinstance(report, OptionError):
                 raise report
     return sorted(found.values(), key=lambda report: report.id)
+
+
+def ring_reports(address: str, key: Path | None) -> list[NodeReport]:
+    """What the nodes of a ring say of themselves, by identifier. Raises OptionError."""
+    return asyncio.run(walk(address, read_key(key)))
 
 
 def view(reports: list[NodeReport]) -> RenderableType:

@@ -15,7 +15,6 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.broker.core import Core
@@ -42,8 +41,6 @@ from weft.net.workers import check_count, home_of
 from weft.routing.table import Role
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from weft.net.ring_config import RingConfig
 
 _SWITCH = 0.0005  # seconds after which the committing thread may run; Python's default is 5 ms
@@ -253,47 +250,6 @@ def _keep_pauses_short() -> None:
 def _described(context: dict[str, Any]) -> dict[str, Any]:
     error = context.get("exception")
     return {"message": context.get("message", ""), "error": "" if error is None else f"{type(error).__name__}: {error}"}
-
-
-def watch_status(  # noqa: PLR0913 - what a command passes on
-    address: str,
-    *,
-    credentials: bytes,
-    files: tuple[Path | None, Path | None],
-    queues: int,
-    every: float | None,
-    emit: Callable[[Any], None] | None,
-    console: Console,
-) -> None:
-    """Show a broker's status, once or every so many seconds. Raises OptionError and AccessError."""
-    from msgspec import to_builtins
-    from rich.live import Live
-
-    from weft.net.status_client import open_status
-    from weft.net.status_view import rates, view
-
-    async def watch() -> None:
-        place = Address.parse(address)
-        client = await open_status(place, credentials, client_context(*files) if place.tls else None)
-        try:
-            before = await client.status(queues)
-            await asyncio.sleep(every or 0.5)
-            after = await client.status(queues)
-            if emit is not None:
-                emit(to_builtins(after) | {"rates": rates(before, after)})
-                return
-            if every is None:
-                console.print(view(after, rates(before, after)))
-                return
-            with Live(view(after, rates(before, after)), console=console, screen=console.is_terminal) as live:
-                while True:
-                    await asyncio.sleep(every)
-                    before, after = after, await client.status(queues)
-                    live.update(view(after, rates(before, after)))
-        finally:
-            client.close()
-
-    asyncio.run(watch())
 
 
 def serve_ring(config: BrokerConfig, ring: RingConfig, name: str = "") -> None:

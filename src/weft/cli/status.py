@@ -47,7 +47,7 @@ def status(  # noqa: PLR0913, PLR0917 - a command has its options
       $ weft status weft://localhost:7000 --live
       $ weft status --json --queues 100
     """
-    from weft.serve import watch_status
+    from weft.net.status_watch import watch_status
 
     try:
         token = token_file.read_bytes().strip() if token_file is not None else os.environ.get("WEFT_TOKEN", "").encode()

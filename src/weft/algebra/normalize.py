@@ -14,15 +14,14 @@ from typing import Any, TypeVar
 from weft.algebra import interval
 from weft.algebra.box import EVERYTHING, Box, NormalForm, too_many_residuals, universe
 from weft.algebra.budget import Budget
-from weft.algebra.interval import EMPTY, NUMBERS, STRINGS, Line
 from weft.algebra.residual import Called, Outcomes, Subject, relation
 from weft.algebra.strings import like
 from weft.algebra.to_filter import check_written
-from weft.algebra.valueset import ABSENT, NOTHING, PRESENT, ValueSet, of_type, on_line
-from weft.errors import FilterTooComplexError, FilterTypeError
+from weft.algebra.truth_split import Split, is_leaf, leaf_steps, split_of, where_true
+from weft.algebra.valueset import ABSENT, NOTHING, PRESENT, ValueSet, of_type
+from weft.errors import FilterTooComplexError
 from weft.language.any_filter import AnyFilter, as_filter
 from weft.language.ast import And, AttributeRef, Between, Call, Compare, Filter, In, Is, Like, Not, Operator, Or, Truth
-from weft.language.constant import Constant
 from weft.language.meaning import negation
 from weft.model.limits import LIMITS
 from weft.model.schema import Schema
@@ -34,7 +33,6 @@ _SHORT = 16  # operands of a conjunction, and values of an IN, that need no budg
 
 T = TypeVar("T")
 Truths = frozenset[bool | None]
-Split = tuple[ValueSet, ValueSet]  # where a test is TRUE, and where it is FALSE
 
 _ALL: Truths = frozenset((True, False, None))
 _REGION = 22  # steps that a region takes besides those of its parts
@@ -89,7 +87,7 @@ def _one_box(filter: Filter) -> list[Box] | None:
                 return None
         elif kind not in _TESTS or (kind is In and len(node.values) > _SHORT):  # type: ignore[attr-defined]
             return None
-        name, values = _where_true(node)
+        name, values = where_true(node)
         if name in sets:
             values = sets[name].intersect(values)
         if not values:
@@ -161,7 +159,7 @@ class _Normalizer:
             operand, asked = each, wanted
             while isinstance(operand, Not):
                 operand, asked = operand.operand, frozenset(map(negation, asked))
-            if not _is_leaf(operand):
+            if not is_leaf(operand):
                 if every and isinstance(operand, Compare) and isinstance(operand.right, AttributeRef):
                     related.add(relation(operand.left.name, operand.operator, operand.right.name)[0])
                     if len(related) > LIMITS.residuals:
@@ -190,13 +188,13 @@ class _Normalizer:
 
     def leaf(self, node: Filter, wanted: Truths) -> tuple[str, ValueSet]:
         """The attribute of a test, and the values for which it has a wanted truth."""
-        self.budget.spend(_leaf_steps(node))
+        self.budget.spend(leaf_steps(node))
         if wanted == _TRUE:  # by far the most common
-            return _where_true(node)
+            return where_true(node)
         self.budget.spend(10 if len(wanted) == 1 else 48)
         if isinstance(node, Like) and wanted == _FALSE:
             return node.left.name, ValueSet(strings=like(node.compiled).complement())
-        name, split = _split(node)
+        name, split = split_of(node)
         return name, self.choose(split, wanted)
 
     def choose(self, split: Split, wanted: Truths) -> ValueSet:
@@ -373,29 +371,11 @@ class _Normalizer:
         return self.different([*left.values(), *result], self.shared([*left.values(), *result]))
 
 
-def _is_leaf(node: Filter) -> bool:
-    """Whether it is a test of a single attribute."""
-    if isinstance(node, Is):
-        return node.value is None and isinstance(node.operand, AttributeRef)
-    return isinstance(node, (AttributeRef, Between, In, Like)) or (
-        isinstance(node, Compare) and isinstance(node.right, Constant)
-    )
-
-
 def _weight(box: Box, shared: Collection[str] = ()) -> int:
     """The steps of going through a box once, without the attributes that it shares."""
     sets = [values for name, values in box.sets.items() if name not in shared] if shared else box.sets.values()
     cuts = sum([len(values.numbers) + len(values.strings.line) for values in sets])
     return 2 + len(sets) + 2 * len(box.residuals) + cuts // 8
-
-
-def _leaf_steps(node: Filter) -> int:
-    """The steps of making a value set of a test."""
-    if isinstance(node, In):
-        return 16 + len(node.values)
-    if isinstance(node, Compare):
-        return 7  # the longest chain of comparisons that a text can hold is admitted
-    return 14 if isinstance(node, Between) else 11
 
 
 def _rest(box: Box, part: str | Subject) -> tuple[object, object]:
@@ -467,86 +447,3 @@ def _balanced(combine: Callable[[T, T], T], items: Sequence[T]) -> T:
         pairs = [combine(row[at], row[at + 1]) for at in range(0, len(row) - 1, 2)]
         row = pairs + row[len(pairs) * 2 :]
     return row[0]
-
-
-# -- tests as value sets -----------------------------------------------------------------------------
-
-
-def _where_true(node: Filter) -> tuple[str, ValueSet]:
-    """Where a test is TRUE, without computing where it is FALSE."""
-    match node:
-        case Compare(left, operator, Constant() as right):
-            return left.name, on_line(right.type, _line(operator, right))
-        case Between(left, low, high) if low.type.compares_with(high.type):
-            line = ((low.value, 0), (high.value, 1)) if low.value <= high.value else EMPTY  # type: ignore[operator]
-            return left.name, on_line(low.type, line)
-        case Like(left):
-            return left.name, ValueSet(strings=like(node.compiled))
-        case In(left, values):
-            return left.name, ValueSet.union_of([on_line(kind, line) for kind, line in _lines(values).items()])
-    name, split = _split(node)
-    return name, split[0]
-
-
-def _split(node: Filter) -> tuple[str, Split]:
-    match node:
-        case Is(AttributeRef(name), None):
-            return name, (ABSENT, PRESENT)
-        case AttributeRef(name):
-            return name, (ValueSet(bools=frozenset((True,))), ValueSet(bools=frozenset((False,))))
-        case Compare(left, operator, Constant() as right):
-            return left.name, comparison(operator, right)
-        case Between(left, low, high):
-            above, below = comparison(Operator.GE, low), comparison(Operator.LE, high)
-            return left.name, (above[0].intersect(below[0]), above[1].union(below[1]))
-        case In(left, values):
-            return left.name, _among(values)
-        case Like(left):
-            matching = like(node.compiled)
-            return left.name, (ValueSet(strings=matching), ValueSet(strings=matching.complement()))
-    raise FilterTypeError(f"{node!r} is not a test of an attribute")
-
-
-def _among(constants: Sequence[Constant]) -> Split:
-    """Where a value equals one of the constants, and where it differs from all of them. Cost: O(n log n)."""
-    lines = _lines(constants)
-    true = ValueSet.union_of([on_line(kind, line) for kind, line in lines.items()])
-    if len(lines) > 1:  # a value of one type and a constant of another compare to NULL
-        return true, NOTHING
-    ((kind, line),) = lines.items()
-    return true, on_line(kind, interval.complement(line, _WHOLE.get(kind, NUMBERS)))
-
-
-def _lines(constants: Sequence[Constant]) -> dict[Type, Line]:
-    """The points of constants, on the line of each type."""
-    by_line: dict[Type, list[Any]] = {}
-    for constant in constants:
-        number = constant.type is Type.INT
-        by_line.setdefault(Type.FLOAT if number else constant.type, []).append(constant.value)
-    return {kind: interval.points_line(values) for kind, values in by_line.items()}
-
-
-def comparison(operator: Operator, constant: Constant) -> Split:
-    """Where a value of the constant's type compares so, and where it does not."""
-    line = _line(operator, constant)
-    other = interval.complement(line, _WHOLE.get(constant.type, NUMBERS))
-    return on_line(constant.type, line), on_line(constant.type, other)
-
-
-def _line(operator: Operator, constant: Constant) -> Line:
-    value, whole = constant.value, _WHOLE.get(constant.type, NUMBERS)
-    match operator:
-        case Operator.EQ:
-            return (value, 0), (value, 1)
-        case Operator.GE:
-            return ((value, 0),)
-        case Operator.GT:
-            return ((value, 1),)
-        case Operator.LT:
-            return interval.complement(((value, 0),), whole)
-        case Operator.LE:
-            return interval.complement(((value, 1),), whole)
-    return interval.complement(((value, 0), (value, 1)), whole)
-
-
-_WHOLE: dict[Type, Line] = {Type.STRING: STRINGS, Type.BOOL: ((False, 0),)}

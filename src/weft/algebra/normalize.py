@@ -12,6 +12,7 @@ from functools import reduce
 from typing import Any, TypeVar
 
 from weft.algebra import interval
+from weft.algebra.absorption import absorb
 from weft.algebra.box import EVERYTHING, Box, NormalForm, too_many_residuals, universe
 from weft.algebra.budget import Budget
 from weft.algebra.residual import Called, Outcomes, Subject, relation
@@ -28,7 +29,6 @@ from weft.model.schema import Schema
 from weft.model.value import Type
 
 MAX_BOXES = LIMITS.boxes
-_FEW = 32
 _SHORT = 16  # operands of a conjunction, and values of an IN, that need no budget
 
 T = TypeVar("T")
@@ -55,7 +55,7 @@ def normalize(
         budget = budget or Budget()
         boxes = _Normalizer(schema, budget).regions(tree, _TRUE)
         if len(boxes) > 1:
-            boxes = _absorb(boxes, budget)
+            boxes = absorb(boxes, budget)
         if not stored:
             sets = sum([len(box.sets) for box in boxes])
             if sets > LIMITS.sets:
@@ -71,7 +71,7 @@ def normalize(
 def simplify(boxes: Iterable[Box], schema: Schema | None = None, budget: Budget | None = None) -> NormalForm:
     """The union of boxes, with neighbours joined and covered boxes dropped."""
     budget = budget or Budget()
-    return NormalForm(tuple(_absorb(_Normalizer(schema, budget).join(list(boxes)), budget)), schema)
+    return NormalForm(tuple(absorb(_Normalizer(schema, budget).join(list(boxes)), budget)), schema)
 
 
 def _one_box(filter: Filter) -> list[Box] | None:
@@ -384,60 +384,6 @@ def _rest(box: Box, part: str | Subject) -> tuple[object, object]:
         {name: values for name, values in box.sets.items() if name != part},
         {subject: allowed for subject, allowed in box.residuals.items() if subject != part},
     )
-
-
-def _absorb(boxes: list[Box], budget: Budget) -> list[Box]:
-    """The boxes that no other box covers; all boxes are kept if comparing them takes too many steps."""
-    part = budget.part(budget.steps // 4)
-    try:
-        return _absorb_within(boxes, part)
-    except FilterTooComplexError:
-        return boxes
-    finally:
-        budget.charge(min(part.used, part.steps))
-
-
-def _absorb_within(boxes: list[Box], budget: Budget) -> list[Box]:
-    """The same within a budget; many boxes with patterns are all kept, since comparing them is expensive."""
-    if len(boxes) > _FEW:
-        if any(values.strings.terms for box in boxes for values in box.sets.values()):
-            return boxes
-        if len(boxes) > _FEW + 16 * min(len(box.sets) for box in boxes):
-            return _absorb_many(boxes, budget)
-    kept: list[Box] = []
-    for box in boxes:
-        budget.spend(len(kept) * 3)
-        if not any(other.covers(box, budget) for other in kept):
-            kept = [other for other in kept if not box.covers(other, budget)]
-            kept.append(box)
-    return kept
-
-
-def _absorb_many(boxes: list[Box], budget: Budget) -> list[Box]:
-    """The same for many: one box against all boxes in columns, and the others pair by pair."""
-    from weft.algebra.columns import BoxColumns  # imports numpy
-
-    all_of_them = BoxColumns.of(boxes)
-    odd = all_of_them.odd
-    columns = BoxColumns(all_of_them.columns, all_of_them.owners, {}, all_of_them.strings)
-    left = [True] * len(boxes)
-    long = [sum([n for values in box.sets.values() if (n := values.cuts) > 16]) for box in boxes]
-    for row, box in enumerate(boxes):
-        if not left[row]:
-            continue
-        covered: Iterable[int] = range(len(boxes))
-        if row not in odd:
-            budget.spend(40 + 20 * len(box.sets))
-            for other in columns.covered_by(box).nonzero()[0].tolist():
-                left[other] = left[other] and (other == row or other in odd)
-            covered = odd
-        budget.spend(len(boxes) if row in odd else len(odd))
-        names = box.sets.keys()
-        for other in covered:
-            if left[other] and other != row and names <= boxes[other].sets.keys():
-                budget.spend(2 + len(names) // 4 + long[other] // 2)
-                left[other] = not box.covers(boxes[other], budget)
-    return [box for box, kept in zip(boxes, left, strict=True) if kept]
 
 
 def _balanced(combine: Callable[[T, T], T], items: Sequence[T]) -> T:

@@ -7,13 +7,12 @@ attribute that AND or OR combines become one value set at once, in O(n log n); w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from functools import reduce
-from typing import Any, TypeVar
+from collections.abc import Iterable, Sequence
 
 from weft.algebra import interval
 from weft.algebra.absorption import absorb
 from weft.algebra.box import EVERYTHING, Box, NormalForm, too_many_residuals, universe
+from weft.algebra.box_unions import BoxUnions
 from weft.algebra.budget import Budget
 from weft.algebra.residual import Called, Outcomes, Subject, relation
 from weft.algebra.strings import like
@@ -31,7 +30,6 @@ from weft.model.value import Type
 MAX_BOXES = LIMITS.boxes
 _SHORT = 16  # operands of a conjunction, and values of an IN, that need no budget
 
-T = TypeVar("T")
 Truths = frozenset[bool | None]
 
 _ALL: Truths = frozenset((True, False, None))
@@ -71,7 +69,7 @@ def normalize(
 def simplify(boxes: Iterable[Box], schema: Schema | None = None, budget: Budget | None = None) -> NormalForm:
     """The union of boxes, with neighbours joined and covered boxes dropped."""
     budget = budget or Budget()
-    return NormalForm(tuple(absorb(_Normalizer(schema, budget).join(list(boxes)), budget)), schema)
+    return NormalForm(tuple(absorb(BoxUnions(schema, budget).join(list(boxes)), budget)), schema)
 
 
 def _one_box(filter: Filter) -> list[Box] | None:
@@ -103,6 +101,7 @@ class _Normalizer:
     def __init__(self, schema: Schema | None, budget: Budget) -> None:
         self.schema = schema
         self.budget = budget
+        self.unions = BoxUnions(schema, budget)
         self.known: dict[tuple[int, Truths], list[Box]] = {}
 
     def regions(self, node: Filter, wanted: Truths) -> list[Box]:
@@ -146,9 +145,9 @@ class _Normalizer:
                 return boxes
         if wanted == {None}:  # not one and not the other
             both = [self.regions(node, frozenset((truth, None))) for truth in (True, False)]
-            return self.all_of(both)
+            return self.unions.all_of(both)
         if None not in wanted and len(wanted) == 2:
-            return self.any_of([self.regions(node, frozenset((truth,))) for truth in (True, False)])
+            return self.unions.any_of([self.regions(node, frozenset((truth,))) for truth in (True, False)])
         self.budget.spend(16)
         every = neutral in wanted
         tests: dict[str, list[ValueSet]] = {}
@@ -179,12 +178,12 @@ class _Normalizer:
                 tests[name] = [values]
         if not every:
             parts[first:first] = [self.one(name, ValueSet.union_of(some, self.budget)) for name, some in tests.items()]
-            return self.any_of(parts)
+            return self.unions.any_of(parts)
         if tests:
             sets = {n: self.conform(n, ValueSet.intersection_of(some, self.budget)) for n, some in tests.items()}
             box = Box.of(sets, schema=self.schema, budget=self.budget)
             parts.insert(first, [] if box is None else [box])
-        return self.all_of(parts)
+        return self.unions.all_of(parts)
 
     def leaf(self, node: Filter, wanted: Truths) -> tuple[str, ValueSet]:
         """The attribute of a test, and the values for which it has a wanted truth."""
@@ -261,135 +260,3 @@ class _Normalizer:
         """The part of a box that the schema allows; None if it is empty."""
         sets = {name: self.conform(name, values) for name, values in box.sets.items()}
         return Box(sets, box.residuals) if all(sets.values()) else None
-
-    # -- unions and intersections of boxes ------------------------------------------------------
-
-    def any_of(self, parts: Sequence[list[Box]]) -> list[Box]:
-        return self.join([box for part in parts for box in part])
-
-    def all_of(self, parts: Sequence[list[Box]]) -> list[Box]:
-        if not all(parts):
-            return []
-        if len(parts) == 1:
-            return parts[0]
-        whole = self.meet([part[0] for part in parts if len(part) == 1])
-        if whole is None:
-            return []
-        rest = [part for part in parts if len(part) > 1]
-        if whole == EVERYTHING:
-            return _balanced(self.product, rest) if rest else [EVERYTHING]
-        first = next(at for at, part in enumerate(parts) if len(part) == 1)
-        return _balanced(self.product, [*rest[:first], [whole], *rest[first:]])
-
-    def meet(self, boxes: Sequence[Box]) -> Box | None:
-        """The box of what is in all of them; None if that is proven empty."""
-        if len(boxes) < 2:
-            return boxes[0] if boxes else EVERYTHING
-        sets: dict[str, list[ValueSet]] = {}
-        residuals: dict[Subject, Outcomes] = {}
-        for box in boxes:
-            self.budget.spend(_weight(box))
-            for name, values in box.sets.items():
-                sets.setdefault(name, []).append(values)
-            for subject, allowed in box.residuals.items():
-                residuals[subject] = residuals[subject] & allowed if subject in residuals else allowed
-        both = {name: ValueSet.intersection_of(some, self.budget) for name, some in sets.items()}
-        return Box.of(both, residuals, budget=self.budget)
-
-    def product(self, one: list[Box], other: list[Box]) -> list[Box]:
-        pairs = sum(map(_weight, one)) * len(other) + sum(map(_weight, other)) * len(one)
-        self.budget.spend(2 * len(one) * len(other) + pairs // 4)
-        both = [box for a in one for b in other if (box := a.intersect(b, self.budget)) is not None]
-        return both if len(both) < 2 else self.join(both)
-
-    def join(self, boxes: list[Box]) -> list[Box]:
-        """Repeatedly join boxes that differ in one attribute or residual only. Raises past the limit of boxes."""
-        if EVERYTHING in boxes:
-            return [EVERYTHING]
-        shared = self.shared(boxes)
-        boxes = self.different(boxes, shared)
-        while len(boxes) > 1:
-            groups: dict[tuple[str | Subject, int], list[Box]] = {}
-            self.budget.spend(5 * sum([_weight(box, shared) for box in boxes]))
-            for box in boxes:
-                own_parts = (item for item in box.sets.items() if item[0] not in shared) if shared else box.sets.items()
-                hashes = {part: hash((part, held)) for part, held in (*own_parts, *box.residuals.items())}
-                whole = reduce(int.__xor__, hashes.values(), 0)
-                for part, own in hashes.items():
-                    groups.setdefault((part, whole ^ own), []).append(box)
-            joined = self.join_groups(boxes, groups)
-            if len(joined) == len(boxes):
-                break
-            boxes = joined
-        if len(boxes) > LIMITS.boxes:
-            raise FilterTooComplexError(f"the filter is a union of more than {LIMITS.boxes} boxes; split it")
-        return boxes
-
-    def shared(self, boxes: list[Box]) -> frozenset[str]:
-        """The attributes for which all boxes have one and the same set: no two boxes differ there."""
-        if len(boxes) < 2:
-            return frozenset()
-        self.budget.spend(sum([len(box.sets) for box in boxes]) // 8)
-        names = dict(boxes[0].sets)
-        for box in boxes:
-            if len(names) < _SHORT:
-                return frozenset()
-            theirs = box.sets
-            names = {name: values for name, values in names.items() if theirs.get(name) is values}
-        return frozenset(names)
-
-    def different(self, boxes: list[Box], shared: frozenset[str]) -> list[Box]:
-        """Of equal boxes the first."""
-        if not shared:
-            return list(dict.fromkeys(boxes))
-        found: dict[object, Box] = {}
-        for box in boxes:
-            sets = frozenset([item for item in box.sets.items() if item[0] not in shared])
-            found.setdefault((sets, frozenset(box.residuals.items())), box)
-        return list(found.values())
-
-    def join_groups(self, boxes: list[Box], groups: dict[tuple[str | Subject, int], list[Box]]) -> list[Box]:
-        """One round of joins; a box takes part in at most one join."""
-        left: dict[int, Box] = {id(box): box for box in boxes}
-        result: list[Box] = []
-        for (part, _), group in groups.items():
-            free = [box for box in group if id(box) in left]
-            if len(free) > 1:
-                self.budget.spend(sum(map(_weight, free)))
-            alike = [box for box in free if _rest(box, part) == _rest(free[0], part)] if len(free) > 1 else []
-            if len(alike) > 1:
-                for box in alike:
-                    del left[id(box)]
-                sets, residuals = dict(alike[0].sets), dict(alike[0].residuals)
-                if isinstance(part, str):
-                    sets[part] = ValueSet.union_of([box.sets[part] for box in alike], self.budget)
-                else:
-                    residuals[part] = frozenset[Any]().union(*(box.residuals[part] for box in alike))
-                whole = Box.of(sets, residuals, self.schema, self.budget)
-                if whole is not None:
-                    result.append(whole)
-        return self.different([*left.values(), *result], self.shared([*left.values(), *result]))
-
-
-def _weight(box: Box, shared: Collection[str] = ()) -> int:
-    """The steps of going through a box once, without the attributes that it shares."""
-    sets = [values for name, values in box.sets.items() if name not in shared] if shared else box.sets.values()
-    cuts = sum([len(values.numbers) + len(values.strings.line) for values in sets])
-    return 2 + len(sets) + 2 * len(box.residuals) + cuts // 8
-
-
-def _rest(box: Box, part: str | Subject) -> tuple[object, object]:
-    """All of a box but one attribute or residual."""
-    return (
-        {name: values for name, values in box.sets.items() if name != part},
-        {subject: allowed for subject, allowed in box.residuals.items() if subject != part},
-    )
-
-
-def _balanced(combine: Callable[[T, T], T], items: Sequence[T]) -> T:
-    """Combine neighbours, round by round: sizes stay similar, which keeps the total cost low."""
-    row = list(items)
-    while len(row) > 1:
-        pairs = [combine(row[at], row[at + 1]) for at in range(0, len(row) - 1, 2)]
-        row = pairs + row[len(pairs) * 2 :]
-    return row[0]

@@ -11,18 +11,16 @@ by who was next). A request that is not answered is repeated; the subscriber's n
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 
 from weft.algebra.profile import Meeting, Profile
 from weft.errors import LocalProtocolError, RingError
-from weft.index.base import AnyEvent, MatchIndex
-from weft.index.tree import TreeIndex
+from weft.index.base import AnyEvent
 from weft.language.any_filter import as_filter
 from weft.language.ast import Filter
 from weft.language.format import format_filter
-from weft.language.predicate import NO_PREDICATES, Predicates
 from weft.model.event import attributes_of
 from weft.ring.chord import ANSWER, PERIOD, ChordNode
 from weft.ring.group_client import GroupClient
@@ -42,11 +40,9 @@ from weft.ring.group_messages import (
     TopicsAre,
 )
 from weft.ring.group_root import GroupRoots
-from weft.ring.group_state import GroupRule, GroupState
+from weft.ring.group_state import GroupState
 from weft.ring.identifiers import Key
-from weft.ring.key_mapping import KeyMapping
 from weft.ring.keys_in_hand import KeysInHand
-from weft.ring.load_sharing import SharingRule
 from weft.ring.messages import (
     Address,
     ChordEffect,
@@ -92,38 +88,11 @@ from weft.ring.rendezvous_messages import (
     Visited,
 )
 from weft.ring.requests import Answer, Silent, Then, UnansweredRequests, VisitCountdown
+from weft.ring.ring_settings import RingSettings
 from weft.ring.stored_records import StoredRecords
-from weft.ring.topics import TopicTree
 from weft.ring.visits import Visits
 
 _LATER = PERIOD  # until a request that was refused is repeated
-
-
-@dataclass(frozen=True, slots=True)
-class RingSettings:
-    """What all nodes of a ring agree on."""
-
-    mapping: KeyMapping
-    replicas: int = 1  # nodes that have a record: the owner and its next successors
-    sharing: SharingRule = field(default_factory=SharingRule)
-    reissue: int | None = None  # microseconds after which a subscription is stored again
-    keep: int | None = None  # after which it is dropped if it has not been stored again; None is three times `reissue`
-    confirmed: bool = False  # events are `Offered`, and answered when the application has called `confirm`
-    index: Callable[[], MatchIndex] = TreeIndex
-    predicates: Predicates = NO_PREDICATES
-    groups: GroupRule | None = None  # the nodes that subscribe to a topic store it among themselves
-    topics: TopicTree = field(default_factory=TopicTree)  # a general topic stands for its leaves
-
-    @property
-    def group_rule(self) -> GroupRule:
-        """How groups are stored, if there are any."""
-        return self.groups or GroupRule(depth=0)
-
-    def __post_init__(self) -> None:
-        if self.replicas < 1:
-            raise RingError(f"a record needs at least one node, not {self.replicas} replicas")
-        if self.keep is not None and self.keep < 2 * (self.reissue or 0):
-            raise RingError("a subscription must be kept for two periods of its re-issue or more")
 
 
 class RendezvousNode:

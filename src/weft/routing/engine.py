@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import count, islice
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,9 +26,9 @@ from weft.model.event import attributes_of
 from weft.model.schema import Schema
 from weft.routing.codec import Codec
 from weft.routing.digest import Digests, digest
+from weft.routing.interface import H, K, TableInterface
 from weft.routing.item_codec import FilterItems, LabelItems, RangeItems
 from weft.routing.jobs import PIECES, Job, Jobs
-from weft.routing.ledger import Ledger
 from weft.routing.local import Local, check_change
 from weft.routing.table import (
     About,
@@ -52,32 +52,7 @@ from weft.routing.table import (
     Wanted,
 )
 
-K = TypeVar("K", bound=Hashable)  # how a model names the items that it tells
-H = TypeVar("H")  # what a model holds of a subscription or of an item heard
-
 _CHUNK = 4  # items released together as one piece of work
-
-
-class TableInterface(Generic[K, H]):
-    """Where items come from and where they are told: local clients (no link), or a neighbour while it is attached."""
-
-    __slots__ = ("attached", "began", "ended", "held", "ledger", "link", "role")
-
-    def __init__(self, link: Link | None, role: Role, numbers: Iterator[int]) -> None:
-        self.link = link
-        self.role = role
-        self.attached = False  # a restored neighbour is not attached until it is present
-        self.began = self.ended = 0  # when it was attached and detached, in the order of such events; 0: not yet
-        self.held: dict[int, H | None] = {}
-        self.ledger: Ledger[K] = Ledger(numbers)
-
-    def __repr__(self) -> str:
-        return f"TableInterface({self.link}, {self.role.value})"
-
-    @property
-    def listening(self) -> bool:
-        """Whether it is told anything."""
-        return self.attached and self.role is not Role.SLAVE
 
 
 class TableEngine(ABC, Generic[K, H]):

@@ -24,7 +24,7 @@ from weft.model.limits import LIMITS
 from weft.model.schema import Schema
 from weft.order.cover_index import CoverIndex, CoverRow
 from weft.routing.covering.extent import AxisSpan, Extent, Extents
-from weft.routing.engine import TableInterface
+from weft.routing.interface import TableInterface
 from weft.routing.jobs import Job
 
 LinkMask = int  # a set of links, one bit per link

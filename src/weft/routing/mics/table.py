@@ -22,7 +22,8 @@ from weft.language.ast import Filter
 from weft.model.change import Change
 from weft.model.schema import Schema
 from weft.routing.cell_table import Cells, CellTable
-from weft.routing.engine import TableInterface, unexpected
+from weft.routing.engine import unexpected
+from weft.routing.interface import TableInterface
 from weft.routing.item_codec import RangeItems
 from weft.routing.jobs import Job
 from weft.routing.mics.incoming import RangesHeard

@@ -23,54 +23,16 @@ from weft.language.ast import Filter
 from weft.model.limits import LIMITS
 from weft.model.schema import Schema
 from weft.order.cover_index import CoverIndex, CoverRow
+from weft.routing.covering.cover_node import CoverNode, LinkMask, hang, splice_out, unhang
 from weft.routing.covering.extent import AxisSpan, Extent, Extents
 from weft.routing.interface import TableInterface
 from weft.routing.jobs import Job
-
-LinkMask = int  # a set of links, one bit per link
 
 _TAGGED = 63  # links with a bit of their own in the index; all others share the last
 _SHARED = 1 << _TAGGED
 _LIGHT = 16  # pieces of work without a search that count as one
 _MOST_COMPARED = 256  # filters that are not boxes, per search; any further ones are assumed not to cover
 _SEARCHES = 5  # a search gets this fraction of the steps of an operation; an addition makes two
-
-
-class CoverNode:
-    """A filter by its canonical key: its holders, the links that are told it, and its place for the other links."""
-
-    __slots__ = ("above", "below", "form", "holders", "hull", "item", "key", "leaving", "row", "told")
-
-    def __init__(self, item: Filter | NormalForm, extent: Extent) -> None:
-        self.item = item
-        self.key = extent.key
-        self.form = extent.form  # if it is not a box
-        self.hull = None if extent.exact else extent.spans
-        self.holders: dict[TableInterface[Any, Any], int] = {}
-        self.told: LinkMask = 0
-        self.leaving: LinkMask = 0  # still told, until all nodes below have another place
-        self.above: dict[CoverNode, LinkMask] = {}  # its witnesses
-        self.below: dict[CoverNode, LinkMask] | None = None
-        self.row: CoverRow = -1
-
-    def __repr__(self) -> str:
-        return f"CoverNode({self.item!s}, told {self.told:b})"
-
-    @property
-    def hung(self) -> LinkMask:
-        """The links for which it is below another node."""
-        mask = 0
-        for some in self.above.values():
-            mask |= some
-        return mask
-
-    @property
-    def bearing(self) -> LinkMask:
-        """The links for which other nodes are below it."""
-        mask = 0
-        for some in (self.below or {}).values():
-            mask |= some
-        return mask
 
 
 class LinkCovers:
@@ -182,7 +144,7 @@ class LinkCovers:
                 compared += 1
                 if compared > _MOST_COMPARED or not self._covers(witness, node, budget):
                     continue
-            self._hang(witness, node, some)
+            hang(witness, node, some)
             mask &= ~some
             if not mask:
                 break
@@ -207,7 +169,7 @@ class LinkCovers:
                     continue
             self._unroot(root, some)
             if (self._wanted(root) | root.bearing) & some:
-                self._hang(node, root, some)
+                hang(node, root, some)
             self._clean(root)
 
     def _covers(self, wide: CoverNode, narrow: CoverNode, budget: Budget) -> bool:
@@ -265,28 +227,12 @@ class LinkCovers:
 
     # -- edges ------------------------------------------------------------------------------------
 
-    def _hang(self, witness: CoverNode, node: CoverNode, mask: LinkMask) -> None:
-        if witness.below is None:
-            witness.below = {}
-        witness.below[node] = witness.below.get(node, 0) | mask
-        node.above[witness] = node.above.get(witness, 0) | mask
-
-    def _unhang(self, witness: CoverNode, node: CoverNode, mask: LinkMask) -> None:
-        assert witness.below is not None
-        left = witness.below[node] & ~mask
-        if left:
-            witness.below[node] = node.above[witness] = left
-        else:
-            del witness.below[node], node.above[witness]
-            if not witness.below:
-                witness.below = None
-
     def _unhang_childless(self, node: CoverNode, mask: LinkMask) -> None:
         """Remove a node that is no longer wanted from its places, except where others are below it."""
         mask &= ~node.bearing
         for witness, some in list(node.above.items()) if mask else ():
             if some & mask:
-                self._unhang(witness, node, some & mask)
+                unhang(witness, node, some & mask)
                 self._clean(witness)
 
     def _clean(self, node: CoverNode) -> None:
@@ -297,13 +243,13 @@ class LinkCovers:
             below = node.below
             if below is not None and len(below) == 1:
                 ((child, _),) = below.items()
-                self._splice(node, child)
+                splice_out(node, child)
                 below = node.below
             if below is not None:
                 return
             above = list(node.above.items())
             for witness, mask in above:
-                self._unhang(witness, node, mask)
+                unhang(witness, node, mask)
             if self.nodes.get(node.key) is node:
                 del self.nodes[node.key]
                 self.extents.release(self._spans(node))
@@ -312,14 +258,6 @@ class LinkCovers:
             if not above:
                 return
             node = above[0][0]
-
-    def _splice(self, ghost: CoverNode, child: CoverNode) -> None:
-        assert ghost.below is not None
-        mask = ghost.below[child]
-        self._unhang(ghost, child, mask)
-        for witness, some in ghost.above.items():
-            if some & mask:
-                self._hang(witness, child, some & mask)
 
     # -- removing roots ---------------------------------------------------------------------------
 
@@ -333,7 +271,7 @@ class LinkCovers:
                 if ghostly:
                     yield from self._raise_children(child, node, ghostly)  # the child itself is visited again
                 elif mask:
-                    self._unhang(node, child, mask)
+                    unhang(node, child, mask)
                     gathering = self._place(child, wanted)
                     self._clean(child)
                     yield from gathering
@@ -346,8 +284,8 @@ class LinkCovers:
         for number, child in enumerate([*(ghost.below or ())]):
             some = (ghost.below or {}).get(child, 0) & mask
             if some and node.told & some == some:
-                self._unhang(ghost, child, some)
-                self._hang(node, child, some)
+                unhang(ghost, child, some)
+                hang(node, child, some)
             if number % _LIGHT == 0:
                 yield
 
@@ -383,7 +321,7 @@ class LinkCovers:
             at = chain.pop()
             witness = next((each for each in at.above if (each.told & ~each.leaving | each.hung) & bit), None)
             if witness is not None:
-                self._hang(witness, at, bit)
+                hang(witness, at, bit)
             elif (at.told & ~at.leaving & self._all).bit_count() > 1:
                 self._root(at, bit)  # only the same link could want what covers it, and there are two links
             else:
@@ -411,10 +349,10 @@ class LinkCovers:
         """Remove the bits of removed links from a node."""
         for child, some in list((node.below or {}).items()):
             if some & bit:
-                self._unhang(node, child, bit)
+                unhang(node, child, bit)
         for witness, some in list(node.above.items()):
             if some & bit:
-                self._unhang(witness, node, bit)
+                unhang(witness, node, bit)
                 self._clean(witness)
         if node.told & bit:
             self._unroot(node, bit)

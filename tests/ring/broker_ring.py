@@ -18,8 +18,9 @@ from weft.ring.chord import ChordNode
 from weft.ring.codec import RingReader, encode_ring
 from weft.ring.key_mapping import KeyMapping
 from weft.ring.messages import Address, NodeRef
-from weft.ring.rendezvous import RendezvousNode, RingSettings
+from weft.ring.rendezvous import RendezvousNode
 from weft.ring.rendezvous_messages import JoiningFailed, RingEffect, RingSend
+from weft.ring.ring_settings import RingSettings
 from weft.ring.topic_attribute import TopicAttribute
 from weft.routing.table import About, Role
 from weft.sim.engine import Engine

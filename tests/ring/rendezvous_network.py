@@ -14,7 +14,7 @@ from weft.ring.chord import ChordNode
 from weft.ring.key_mapping import KeyMapping
 from weft.ring.messages import Address
 from weft.ring.quiet_ring import quiet_ring
-from weft.ring.rendezvous import RendezvousNode, RingSettings
+from weft.ring.rendezvous import RendezvousNode
 from weft.ring.rendezvous_messages import (
     Delivered,
     EventId,
@@ -28,6 +28,7 @@ from weft.ring.rendezvous_messages import (
     Subscribed,
     Unsubscribed,
 )
+from weft.ring.ring_settings import RingSettings
 from weft.sim.engine import Engine
 
 Topics = tuple[str, ...]

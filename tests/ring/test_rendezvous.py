@@ -19,7 +19,7 @@ from weft.ring.key_mapping import KeyMapping, Semantics
 from weft.ring.load_sharing import FRESH, Sharing, SharingRule
 from weft.ring.messages import Token
 from weft.ring.quiet_ring import quiet_ring
-from weft.ring.rendezvous import RendezvousNode, RingSettings
+from weft.ring.rendezvous import RendezvousNode
 from weft.ring.rendezvous_messages import (
     AskLoad,
     Delivered,
@@ -41,6 +41,7 @@ from weft.ring.rendezvous_messages import (
     Visit,
     Visited,
 )
+from weft.ring.ring_settings import RingSettings
 
 SPACE = IdSpace(256)
 CUTS = {name: Intervals(name, 0, 10, 5) for name in ("x", "y")}

@@ -25,10 +25,10 @@ from weft.model.change import Change
 from weft.model.schema import Schema
 from weft.routing.covering.table import CoveringTable
 from weft.routing.dls.table import DlsTable
-from weft.routing.engine import TableInterface
 from weft.routing.filter_table import FilterTable, Held
 from weft.routing.flooding import FloodingTable
 from weft.routing.identity import FormKey, IdentityTable, form_key
+from weft.routing.interface import TableInterface
 from weft.routing.jobs import Job
 from weft.routing.local import RootSetChange, check_change
 from weft.routing.local_forest import ForestLocal, MergedLocal

@@ -25,7 +25,7 @@ from weft.language.meaning import matches
 from weft.language.text import parse
 from weft.merging import MergeBudget
 from weft.model.schema import Schema
-from weft.routing.covering.outgoing import CoverNode
+from weft.routing.covering.cover_node import CoverNode
 from weft.routing.covering.table import CoveringTable
 from weft.routing.jobs import Job
 from weft.routing.local_forest import ForestLocal, MergedLocal

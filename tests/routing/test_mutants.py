@@ -17,9 +17,9 @@ from weft.index.base import AnyEvent, SubId
 from weft.language.ast import Filter
 from weft.model.change import Change
 from weft.routing.adverts import Advertised
-from weft.routing.engine import TableInterface
 from weft.routing.filter_table import FilterOverlap, Held
 from weft.routing.identity import Form, FormKey, IdentityTable, form_key
+from weft.routing.interface import TableInterface
 from weft.routing.jobs import Job
 from weft.routing.local import RootSetChange
 from weft.routing.simple import Copy, SimpleTable

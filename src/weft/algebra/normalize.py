@@ -7,34 +7,30 @@ attribute that AND or OR combines become one value set at once, in O(n log n); w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from functools import reduce
-from typing import Any, TypeVar
+from collections.abc import Iterable, Sequence
 
 from weft.algebra import interval
+from weft.algebra.absorption import absorb
 from weft.algebra.box import EVERYTHING, Box, NormalForm, too_many_residuals, universe
+from weft.algebra.box_unions import BoxUnions
 from weft.algebra.budget import Budget
-from weft.algebra.interval import EMPTY, NUMBERS, STRINGS, Line
 from weft.algebra.residual import Called, Outcomes, Subject, relation
 from weft.algebra.strings import like
 from weft.algebra.to_filter import check_written
-from weft.algebra.valueset import ABSENT, NOTHING, PRESENT, ValueSet, of_type, on_line
-from weft.errors import FilterTooComplexError, FilterTypeError
+from weft.algebra.truth_split import Split, is_leaf, leaf_steps, split_of, where_true
+from weft.algebra.valueset import ABSENT, NOTHING, PRESENT, ValueSet, of_type
+from weft.errors import FilterTooComplexError
 from weft.language.any_filter import AnyFilter, as_filter
 from weft.language.ast import And, AttributeRef, Between, Call, Compare, Filter, In, Is, Like, Not, Operator, Or, Truth
-from weft.language.constant import Constant
 from weft.language.meaning import negation
 from weft.model.limits import LIMITS
 from weft.model.schema import Schema
 from weft.model.value import Type
 
 MAX_BOXES = LIMITS.boxes
-_FEW = 32
 _SHORT = 16  # operands of a conjunction, and values of an IN, that need no budget
 
-T = TypeVar("T")
 Truths = frozenset[bool | None]
-Split = tuple[ValueSet, ValueSet]  # where a test is TRUE, and where it is FALSE
 
 _ALL: Truths = frozenset((True, False, None))
 _REGION = 22  # steps that a region takes besides those of its parts
@@ -57,7 +53,7 @@ def normalize(
         budget = budget or Budget()
         boxes = _Normalizer(schema, budget).regions(tree, _TRUE)
         if len(boxes) > 1:
-            boxes = _absorb(boxes, budget)
+            boxes = absorb(boxes, budget)
         if not stored:
             sets = sum([len(box.sets) for box in boxes])
             if sets > LIMITS.sets:
@@ -73,7 +69,7 @@ def normalize(
 def simplify(boxes: Iterable[Box], schema: Schema | None = None, budget: Budget | None = None) -> NormalForm:
     """The union of boxes, with neighbours joined and covered boxes dropped."""
     budget = budget or Budget()
-    return NormalForm(tuple(_absorb(_Normalizer(schema, budget).join(list(boxes)), budget)), schema)
+    return NormalForm(tuple(absorb(BoxUnions(schema, budget).join(list(boxes)), budget)), schema)
 
 
 def _one_box(filter: Filter) -> list[Box] | None:
@@ -89,7 +85,7 @@ def _one_box(filter: Filter) -> list[Box] | None:
                 return None
         elif kind not in _TESTS or (kind is In and len(node.values) > _SHORT):  # type: ignore[attr-defined]
             return None
-        name, values = _where_true(node)
+        name, values = where_true(node)
         if name in sets:
             values = sets[name].intersect(values)
         if not values:
@@ -105,6 +101,7 @@ class _Normalizer:
     def __init__(self, schema: Schema | None, budget: Budget) -> None:
         self.schema = schema
         self.budget = budget
+        self.unions = BoxUnions(schema, budget)
         self.known: dict[tuple[int, Truths], list[Box]] = {}
 
     def regions(self, node: Filter, wanted: Truths) -> list[Box]:
@@ -148,9 +145,9 @@ class _Normalizer:
                 return boxes
         if wanted == {None}:  # not one and not the other
             both = [self.regions(node, frozenset((truth, None))) for truth in (True, False)]
-            return self.all_of(both)
+            return self.unions.all_of(both)
         if None not in wanted and len(wanted) == 2:
-            return self.any_of([self.regions(node, frozenset((truth,))) for truth in (True, False)])
+            return self.unions.any_of([self.regions(node, frozenset((truth,))) for truth in (True, False)])
         self.budget.spend(16)
         every = neutral in wanted
         tests: dict[str, list[ValueSet]] = {}
@@ -161,7 +158,7 @@ class _Normalizer:
             operand, asked = each, wanted
             while isinstance(operand, Not):
                 operand, asked = operand.operand, frozenset(map(negation, asked))
-            if not _is_leaf(operand):
+            if not is_leaf(operand):
                 if every and isinstance(operand, Compare) and isinstance(operand.right, AttributeRef):
                     related.add(relation(operand.left.name, operand.operator, operand.right.name)[0])
                     if len(related) > LIMITS.residuals:
@@ -181,22 +178,22 @@ class _Normalizer:
                 tests[name] = [values]
         if not every:
             parts[first:first] = [self.one(name, ValueSet.union_of(some, self.budget)) for name, some in tests.items()]
-            return self.any_of(parts)
+            return self.unions.any_of(parts)
         if tests:
             sets = {n: self.conform(n, ValueSet.intersection_of(some, self.budget)) for n, some in tests.items()}
             box = Box.of(sets, schema=self.schema, budget=self.budget)
             parts.insert(first, [] if box is None else [box])
-        return self.all_of(parts)
+        return self.unions.all_of(parts)
 
     def leaf(self, node: Filter, wanted: Truths) -> tuple[str, ValueSet]:
         """The attribute of a test, and the values for which it has a wanted truth."""
-        self.budget.spend(_leaf_steps(node))
+        self.budget.spend(leaf_steps(node))
         if wanted == _TRUE:  # by far the most common
-            return _where_true(node)
+            return where_true(node)
         self.budget.spend(10 if len(wanted) == 1 else 48)
         if isinstance(node, Like) and wanted == _FALSE:
             return node.left.name, ValueSet(strings=like(node.compiled).complement())
-        name, split = _split(node)
+        name, split = split_of(node)
         return name, self.choose(split, wanted)
 
     def choose(self, split: Split, wanted: Truths) -> ValueSet:
@@ -263,290 +260,3 @@ class _Normalizer:
         """The part of a box that the schema allows; None if it is empty."""
         sets = {name: self.conform(name, values) for name, values in box.sets.items()}
         return Box(sets, box.residuals) if all(sets.values()) else None
-
-    # -- unions and intersections of boxes ------------------------------------------------------
-
-    def any_of(self, parts: Sequence[list[Box]]) -> list[Box]:
-        return self.join([box for part in parts for box in part])
-
-    def all_of(self, parts: Sequence[list[Box]]) -> list[Box]:
-        if not all(parts):
-            return []
-        if len(parts) == 1:
-            return parts[0]
-        whole = self.meet([part[0] for part in parts if len(part) == 1])
-        if whole is None:
-            return []
-        rest = [part for part in parts if len(part) > 1]
-        if whole == EVERYTHING:
-            return _balanced(self.product, rest) if rest else [EVERYTHING]
-        first = next(at for at, part in enumerate(parts) if len(part) == 1)
-        return _balanced(self.product, [*rest[:first], [whole], *rest[first:]])
-
-    def meet(self, boxes: Sequence[Box]) -> Box | None:
-        """The box of what is in all of them; None if that is proven empty."""
-        if len(boxes) < 2:
-            return boxes[0] if boxes else EVERYTHING
-        sets: dict[str, list[ValueSet]] = {}
-        residuals: dict[Subject, Outcomes] = {}
-        for box in boxes:
-            self.budget.spend(_weight(box))
-            for name, values in box.sets.items():
-                sets.setdefault(name, []).append(values)
-            for subject, allowed in box.residuals.items():
-                residuals[subject] = residuals[subject] & allowed if subject in residuals else allowed
-        both = {name: ValueSet.intersection_of(some, self.budget) for name, some in sets.items()}
-        return Box.of(both, residuals, budget=self.budget)
-
-    def product(self, one: list[Box], other: list[Box]) -> list[Box]:
-        pairs = sum(map(_weight, one)) * len(other) + sum(map(_weight, other)) * len(one)
-        self.budget.spend(2 * len(one) * len(other) + pairs // 4)
-        both = [box for a in one for b in other if (box := a.intersect(b, self.budget)) is not None]
-        return both if len(both) < 2 else self.join(both)
-
-    def join(self, boxes: list[Box]) -> list[Box]:
-        """Repeatedly join boxes that differ in one attribute or residual only. Raises past the limit of boxes."""
-        if EVERYTHING in boxes:
-            return [EVERYTHING]
-        shared = self.shared(boxes)
-        boxes = self.different(boxes, shared)
-        while len(boxes) > 1:
-            groups: dict[tuple[str | Subject, int], list[Box]] = {}
-            self.budget.spend(5 * sum([_weight(box, shared) for box in boxes]))
-            for box in boxes:
-                own_parts = (item for item in box.sets.items() if item[0] not in shared) if shared else box.sets.items()
-                hashes = {part: hash((part, held)) for part, held in (*own_parts, *box.residuals.items())}
-                whole = reduce(int.__xor__, hashes.values(), 0)
-                for part, own in hashes.items():
-                    groups.setdefault((part, whole ^ own), []).append(box)
-            joined = self.join_groups(boxes, groups)
-            if len(joined) == len(boxes):
-                break
-            boxes = joined
-        if len(boxes) > LIMITS.boxes:
-            raise FilterTooComplexError(f"the filter is a union of more than {LIMITS.boxes} boxes; split it")
-        return boxes
-
-    def shared(self, boxes: list[Box]) -> frozenset[str]:
-        """The attributes for which all boxes have one and the same set: no two boxes differ there."""
-        if len(boxes) < 2:
-            return frozenset()
-        self.budget.spend(sum([len(box.sets) for box in boxes]) // 8)
-        names = dict(boxes[0].sets)
-        for box in boxes:
-            if len(names) < _SHORT:
-                return frozenset()
-            theirs = box.sets
-            names = {name: values for name, values in names.items() if theirs.get(name) is values}
-        return frozenset(names)
-
-    def different(self, boxes: list[Box], shared: frozenset[str]) -> list[Box]:
-        """Of equal boxes the first."""
-        if not shared:
-            return list(dict.fromkeys(boxes))
-        found: dict[object, Box] = {}
-        for box in boxes:
-            sets = frozenset([item for item in box.sets.items() if item[0] not in shared])
-            found.setdefault((sets, frozenset(box.residuals.items())), box)
-        return list(found.values())
-
-    def join_groups(self, boxes: list[Box], groups: dict[tuple[str | Subject, int], list[Box]]) -> list[Box]:
-        """One round of joins; a box takes part in at most one join."""
-        left: dict[int, Box] = {id(box): box for box in boxes}
-        result: list[Box] = []
-        for (part, _), group in groups.items():
-            free = [box for box in group if id(box) in left]
-            if len(free) > 1:
-                self.budget.spend(sum(map(_weight, free)))
-            alike = [box for box in free if _rest(box, part) == _rest(free[0], part)] if len(free) > 1 else []
-            if len(alike) > 1:
-                for box in alike:
-                    del left[id(box)]
-                sets, residuals = dict(alike[0].sets), dict(alike[0].residuals)
-                if isinstance(part, str):
-                    sets[part] = ValueSet.union_of([box.sets[part] for box in alike], self.budget)
-                else:
-                    residuals[part] = frozenset[Any]().union(*(box.residuals[part] for box in alike))
-                whole = Box.of(sets, residuals, self.schema, self.budget)
-                if whole is not None:
-                    result.append(whole)
-        return self.different([*left.values(), *result], self.shared([*left.values(), *result]))
-
-
-def _is_leaf(node: Filter) -> bool:
-    """Whether it is a test of a single attribute."""
-    if isinstance(node, Is):
-        return node.value is None and isinstance(node.operand, AttributeRef)
-    return isinstance(node, (AttributeRef, Between, In, Like)) or (
-        isinstance(node, Compare) and isinstance(node.right, Constant)
-    )
-
-
-def _weight(box: Box, shared: Collection[str] = ()) -> int:
-    """The steps of going through a box once, without the attributes that it shares."""
-    sets = [values for name, values in box.sets.items() if name not in shared] if shared else box.sets.values()
-    cuts = sum([len(values.numbers) + len(values.strings.line) for values in sets])
-    return 2 + len(sets) + 2 * len(box.residuals) + cuts // 8
-
-
-def _leaf_steps(node: Filter) -> int:
-    """The steps of making a value set of a test."""
-    if isinstance(node, In):
-        return 16 + len(node.values)
-    if isinstance(node, Compare):
-        return 7  # the longest chain of comparisons that a text can hold is admitted
-    return 14 if isinstance(node, Between) else 11
-
-
-def _rest(box: Box, part: str | Subject) -> tuple[object, object]:
-    """All of a box but one attribute or residual."""
-    return (
-        {name: values for name, values in box.sets.items() if name != part},
-        {subject: allowed for subject, allowed in box.residuals.items() if subject != part},
-    )
-
-
-def _absorb(boxes: list[Box], budget: Budget) -> list[Box]:
-    """The boxes that no other box covers; all boxes are kept if comparing them takes too many steps."""
-    part = budget.part(budget.steps // 4)
-    try:
-        return _absorb_within(boxes, part)
-    except FilterTooComplexError:
-        return boxes
-    finally:
-        budget.charge(min(part.used, part.steps))
-
-
-def _absorb_within(boxes: list[Box], budget: Budget) -> list[Box]:
-    """The same within a budget; many boxes with patterns are all kept, since comparing them is expensive."""
-    if len(boxes) > _FEW:
-        if any(values.strings.terms for box in boxes for values in box.sets.values()):
-            return boxes
-        if len(boxes) > _FEW + 16 * min(len(box.sets) for box in boxes):
-            return _absorb_many(boxes, budget)
-    kept: list[Box] = []
-    for box in boxes:
-        budget.spend(len(kept) * 3)
-        if not any(other.covers(box, budget) for other in kept):
-            kept = [other for other in kept if not box.covers(other, budget)]
-            kept.append(box)
-    return kept
-
-
-def _absorb_many(boxes: list[Box], budget: Budget) -> list[Box]:
-    """The same for many: one box against all boxes in columns, and the others pair by pair."""
-    from weft.algebra.columns import BoxColumns  # imports numpy
-
-    all_of_them = BoxColumns.of(boxes)
-    odd = all_of_them.odd
-    columns = BoxColumns(all_of_them.columns, all_of_them.owners, {}, all_of_them.strings)
-    left = [True] * len(boxes)
-    long = [sum([n for values in box.sets.values() if (n := values.cuts) > 16]) for box in boxes]
-    for row, box in enumerate(boxes):
-        if not left[row]:
-            continue
-        covered: Iterable[int] = range(len(boxes))
-        if row not in odd:
-            budget.spend(40 + 20 * len(box.sets))
-            for other in columns.covered_by(box).nonzero()[0].tolist():
-                left[other] = left[other] and (other == row or other in odd)
-            covered = odd
-        budget.spend(len(boxes) if row in odd else len(odd))
-        names = box.sets.keys()
-        for other in covered:
-            if left[other] and other != row and names <= boxes[other].sets.keys():
-                budget.spend(2 + len(names) // 4 + long[other] // 2)
-                left[other] = not box.covers(boxes[other], budget)
-    return [box for box, kept in zip(boxes, left, strict=True) if kept]
-
-
-def _balanced(combine: Callable[[T, T], T], items: Sequence[T]) -> T:
-    """Combine neighbours, round by round: sizes stay similar, which keeps the total cost low."""
-    row = list(items)
-    while len(row) > 1:
-        pairs = [combine(row[at], row[at + 1]) for at in range(0, len(row) - 1, 2)]
-        row = pairs + row[len(pairs) * 2 :]
-    return row[0]
-
-
-# -- tests as value sets -----------------------------------------------------------------------------
-
-
-def _where_true(node: Filter) -> tuple[str, ValueSet]:
-    """Where a test is TRUE, without computing where it is FALSE."""
-    match node:
-        case Compare(left, operator, Constant() as right):
-            return left.name, on_line(right.type, _line(operator, right))
-        case Between(left, low, high) if low.type.compares_with(high.type):
-            line = ((low.value, 0), (high.value, 1)) if low.value <= high.value else EMPTY  # type: ignore[operator]
-            return left.name, on_line(low.type, line)
-        case Like(left):
-            return left.name, ValueSet(strings=like(node.compiled))
-        case In(left, values):
-            return left.name, ValueSet.union_of([on_line(kind, line) for kind, line in _lines(values).items()])
-    name, split = _split(node)
-    return name, split[0]
-
-
-def _split(node: Filter) -> tuple[str, Split]:
-    match node:
-        case Is(AttributeRef(name), None):
-            return name, (ABSENT, PRESENT)
-        case AttributeRef(name):
-            return name, (ValueSet(bools=frozenset((True,))), ValueSet(bools=frozenset((False,))))
-        case Compare(left, operator, Constant() as right):
-            return left.name, comparison(operator, right)
-        case Between(left, low, high):
-            above, below = comparison(Operator.GE, low), comparison(Operator.LE, high)
-            return left.name, (above[0].intersect(below[0]), above[1].union(below[1]))
-        case In(left, values):
-            return left.name, _among(values)
-        case Like(left):
-            matching = like(node.compiled)
-            return left.name, (ValueSet(strings=matching), ValueSet(strings=matching.complement()))
-    raise FilterTypeError(f"{node!r} is not a test of an attribute")
-
-
-def _among(constants: Sequence[Constant]) -> Split:
-    """Where a value equals one of the constants, and where it differs from all of them. Cost: O(n log n)."""
-    lines = _lines(constants)
-    true = ValueSet.union_of([on_line(kind, line) for kind, line in lines.items()])
-    if len(lines) > 1:  # a value of one type and a constant of another compare to NULL
-        return true, NOTHING
-    ((kind, line),) = lines.items()
-    return true, on_line(kind, interval.complement(line, _WHOLE.get(kind, NUMBERS)))
-
-
-def _lines(constants: Sequence[Constant]) -> dict[Type, Line]:
-    """The points of constants, on the line of each type."""
-    by_line: dict[Type, list[Any]] = {}
-    for constant in constants:
-        number = constant.type is Type.INT
-        by_line.setdefault(Type.FLOAT if number else constant.type, []).append(constant.value)
-    return {kind: interval.points_line(values) for kind, values in by_line.items()}
-
-
-def comparison(operator: Operator, constant: Constant) -> Split:
-    """Where a value of the constant's type compares so, and where it does not."""
-    line = _line(operator, constant)
-    other = interval.complement(line, _WHOLE.get(constant.type, NUMBERS))
-    return on_line(constant.type, line), on_line(constant.type, other)
-
-
-def _line(operator: Operator, constant: Constant) -> Line:
-    value, whole = constant.value, _WHOLE.get(constant.type, NUMBERS)
-    match operator:
-        case Operator.EQ:
-            return (value, 0), (value, 1)
-        case Operator.GE:
-            return ((value, 0),)
-        case Operator.GT:
-            return ((value, 1),)
-        case Operator.LT:
-            return interval.complement(((value, 0),), whole)
-        case Operator.LE:
-            return interval.complement(((value, 1),), whole)
-    return interval.complement(((value, 0), (value, 1)), whole)
-
-
-_WHOLE: dict[Type, Line] = {Type.STRING: STRINGS, Type.BOOL: ((False, 0),)}

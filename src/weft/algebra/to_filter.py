@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from weft.algebra import interval
 from weft.algebra.box import Box, NormalForm
 from weft.algebra.interval import NUMBERS, STRINGS, Cut, Line
-from weft.algebra.strings import Strings, Term, starting_with
+from weft.algebra.string_terms import Term, starting_with
+from weft.algebra.strings import Strings
 from weft.algebra.valueset import ABSENT, PRESENT, ValueSet, of_type
 from weft.errors import FilterTooComplexError
 from weft.language.ast import (

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from weft.algebra import interval
 from weft.algebra.interval import NUMBERS, STRINGS, TIMESTAMPS, Line
-from weft.algebra.strings import starting_with
+from weft.algebra.string_terms import starting_with
 from weft.algebra.valueset import PRESENT, ValueSet
 
 

@@ -16,7 +16,8 @@ from weft.algebra import interval
 from weft.algebra.box import Box
 from weft.algebra.interval import NUMBERS, STRINGS, Line
 from weft.algebra.residual import Outcomes, Subject
-from weft.algebra.strings import Strings, Term, starting_with
+from weft.algebra.string_terms import Term, starting_with
+from weft.algebra.strings import Strings
 from weft.algebra.valueset import ValueSet
 from weft.index.axis import Axis
 from weft.index.pieces import LONGEST, Need, contained, fitting, pieces_of

@@ -17,7 +17,8 @@ import msgspec
 from weft.algebra.box import Box
 from weft.algebra.interval import EMPTY, NUMBERS, STRINGS, Line
 from weft.algebra.residual import AttributeRelation, Called, Outcomes, Residuals, Subject
-from weft.algebra.strings import Strings, Term
+from weft.algebra.string_terms import Term
+from weft.algebra.strings import Strings
 from weft.algebra.valueset import ValueSet
 from weft.errors import FilterError
 from weft.language.ast import AttributeRef, Call

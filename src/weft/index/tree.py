@@ -28,7 +28,7 @@ from weft.algebra.bulk import columns_of_texts
 from weft.algebra.columns import BoxColumns
 from weft.algebra.normalize import normalize, simplify
 from weft.algebra.to_filter import to_filter
-from weft.errors import FilterTooComplexError, FilterTypeError, SchemaError, UnknownIdError
+from weft.errors import FilterTypeError, SchemaError, UnknownIdError
 from weft.index.base import AnyBatch, Ids, Matches
 from weft.index.box_codec import decode_boxes
 from weft.index.coding import rows_of_columns
@@ -39,7 +39,7 @@ from weft.index.segment import DEFAULT, Segment, TreeShape
 from weft.index.stats import Stats, stats_of
 from weft.index.subscription_ids import already_exists, check_id, check_ids, check_new_ids
 from weft.index.version import SegmentView, Version, bury_late, joined, view_of_tail, whole
-from weft.index.weight import check_weight, weigh
+from weft.index.weight import check_weight, check_weights, weigh
 from weft.kernels import search
 from weft.language.any_filter import AnyFilter, as_filter
 from weft.language.ast import Filter
@@ -155,7 +155,7 @@ class TreeIndex:
         """
         ids = check_ids(subs)
         ids = check_new_ids(ids, len(ids))
-        _check_weights(boxes)
+        check_weights(boxes)
         ordered = np.sort(ids)
         self._check_new(self._version.among(ordered))  # before the work, and again after it
         view = whole(self._build(rows_of_columns(boxes, ids)))  # while others change and match
@@ -434,18 +434,6 @@ class TreeIndex:
                 assert (rows.highs[here] < dimension.size).all()
                 assert (rows.lows[here] <= rows.highs[here]).all()
         assert len(seen) == len(self)
-
-
-def _check_weights(columns: BoxColumns) -> None:
-    """Refuse columns with a filter that is too large, and say which."""
-    beside: dict[int, list[Box]] = {}
-    for row, box in columns.odd.items():
-        beside.setdefault(int(columns.owners[row]), []).append(box)
-    for owner, boxes in beside.items():
-        try:
-            check_weight(boxes)
-        except FilterTooComplexError as error:
-            raise error.at(owner) from None
 
 
 def _unpickled(schema: Schema | None, predicates: Predicates, settings: tuple[Any, ...], segment: Segment) -> TreeIndex:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from weft.algebra.box import Box
+from weft.algebra.columns import BoxColumns
 from weft.algebra.valueset import ValueSet
 from weft.errors import FilterTooComplexError
 from weft.model.limits import LIMITS
@@ -38,6 +39,18 @@ def check_weight(boxes: Iterable[Box]) -> int:
             f"{LIMITS.filter_weight:,}; split the filter"
         )
     return weight
+
+
+def check_weights(columns: BoxColumns) -> None:
+    """Raise FilterTooComplexError if a filter of the columns is too large, and say which."""
+    beside: dict[int, list[Box]] = {}
+    for row, box in columns.odd.items():
+        beside.setdefault(int(columns.owners[row]), []).append(box)
+    for owner, boxes in beside.items():
+        try:
+            check_weight(boxes)
+        except FilterTooComplexError as error:
+            raise error.at(owner) from None
 
 
 def _weight(values: ValueSet, seen: set[int]) -> int:

@@ -32,8 +32,9 @@ from weft.ring.codec import RingFrame
 from weft.ring.incoming_events import Origin
 from weft.ring.key_mapping import KeyMapping
 from weft.ring.messages import Address as NodeAddress
-from weft.ring.rendezvous import RendezvousNode, RingSettings
+from weft.ring.rendezvous import RendezvousNode
 from weft.ring.rendezvous_messages import JoinedRing, JoiningFailed, LeftRing, RingEffect, RingSend
+from weft.ring.ring_settings import RingSettings
 from weft.ring.topic_attribute import TopicAttribute
 from weft.routing.table import About
 

@@ -9,7 +9,8 @@ from weft.ring.intervals import Intervals
 from weft.ring.key_mapping import KeyMapping, Selection, Semantics
 from weft.ring.load_sharing import Sharing, SharingRule
 from weft.ring.quiet_ring import quiet_ring
-from weft.ring.rendezvous import RendezvousNode, RingSettings
+from weft.ring.rendezvous import RendezvousNode
+from weft.ring.ring_settings import RingSettings
 from weft.ring.topic_attribute import TopicAttribute
 from weft.ring.topics import SuperTopics, TopicTree
 

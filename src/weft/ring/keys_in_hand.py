@@ -14,7 +14,8 @@ from weft.ring.rendezvous_messages import CopyRecords, Handover, Recall, Recalle
 from weft.ring.requests import Answer
 
 if TYPE_CHECKING:
-    from weft.ring.rendezvous import RendezvousNode, RingSettings
+    from weft.ring.rendezvous import RendezvousNode
+    from weft.ring.ring_settings import RingSettings
 
 _PATIENCE = 3 * ANSWER  # a new node waits for its keys before it asks for copies of them
 

@@ -35,7 +35,8 @@ from weft.ring.rendezvous_messages import (
 from weft.ring.requests import Countdown
 
 if TYPE_CHECKING:
-    from weft.ring.rendezvous import RendezvousNode, RingSettings
+    from weft.ring.rendezvous import RendezvousNode
+    from weft.ring.ring_settings import RingSettings
 
 _REMEMBERED = 100_000  # events whose deliveries are told apart
 

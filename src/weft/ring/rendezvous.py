@@ -11,42 +11,24 @@ by who was next). A request that is not answered is repeated; the subscriber's n
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 
 from weft.algebra.profile import Meeting, Profile
 from weft.errors import LocalProtocolError, RingError
-from weft.index.base import AnyEvent, MatchIndex
-from weft.index.tree import TreeIndex
+from weft.index.base import AnyEvent
 from weft.language.any_filter import as_filter
 from weft.language.ast import Filter
 from weft.language.format import format_filter
-from weft.language.predicate import NO_PREDICATES, Predicates
 from weft.model.event import attributes_of
 from weft.ring.chord import ANSWER, PERIOD, ChordNode
 from weft.ring.group_client import GroupClient
 from weft.ring.group_hosts import GroupHosts
-from weft.ring.group_member import GroupMember
-from weft.ring.group_messages import (
-    AskTopics,
-    Deregister,
-    Entrust,
-    FetchViews,
-    Probe,
-    Register,
-    Renew,
-    Reshape,
-    Settle,
-    Shift,
-    TopicsAre,
-)
 from weft.ring.group_root import GroupRoots
-from weft.ring.group_state import GroupRule, GroupState
+from weft.ring.group_state import GroupState
 from weft.ring.identifiers import Key
-from weft.ring.key_mapping import KeyMapping
 from weft.ring.keys_in_hand import KeysInHand
-from weft.ring.load_sharing import SharingRule
 from weft.ring.messages import (
     Address,
     ChordEffect,
@@ -62,68 +44,29 @@ from weft.ring.own_subscriptions import OwnSubscriptions
 from weft.ring.placement import DirectPlacement, RecordPlacement
 from weft.ring.rendezvous_messages import (
     AskLoad,
-    CopyRecords,
     DeliverEvent,
     Done,
     EventId,
-    Examine,
-    Handover,
-    Hold,
     JoinedRing,
     JoiningFailed,
     LeftRing,
-    LoadIs,
     Publication,
     PublicationDone,
-    Recall,
-    Recalled,
     Record,
-    Release,
-    ReleaseAll,
-    RemoveRecord,
     Request,
     Reshaped,
     RingAnswer,
     RingEffect,
     RingMessage,
     RingSend,
-    Store,
-    Visit,
-    Visited,
 )
+from weft.ring.request_answers import RequestAnswers
 from weft.ring.requests import Answer, Silent, Then, UnansweredRequests, VisitCountdown
+from weft.ring.ring_settings import RingSettings
 from weft.ring.stored_records import StoredRecords
-from weft.ring.topics import TopicTree
 from weft.ring.visits import Visits
 
 _LATER = PERIOD  # until a request that was refused is repeated
-
-
-@dataclass(frozen=True, slots=True)
-class RingSettings:
-    """What all nodes of a ring agree on."""
-
-    mapping: KeyMapping
-    replicas: int = 1  # nodes that have a record: the owner and its next successors
-    sharing: SharingRule = field(default_factory=SharingRule)
-    reissue: int | None = None  # microseconds after which a subscription is stored again
-    keep: int | None = None  # after which it is dropped if it has not been stored again; None is three times `reissue`
-    confirmed: bool = False  # events are `Offered`, and answered when the application has called `confirm`
-    index: Callable[[], MatchIndex] = TreeIndex
-    predicates: Predicates = NO_PREDICATES
-    groups: GroupRule | None = None  # the nodes that subscribe to a topic store it among themselves
-    topics: TopicTree = field(default_factory=TopicTree)  # a general topic stands for its leaves
-
-    @property
-    def group_rule(self) -> GroupRule:
-        """How groups are stored, if there are any."""
-        return self.groups or GroupRule(depth=0)
-
-    def __post_init__(self) -> None:
-        if self.replicas < 1:
-            raise RingError(f"a record needs at least one node, not {self.replicas} replicas")
-        if self.keep is not None and self.keep < 2 * (self.reissue or 0):
-            raise RingError("a subscription must be kept for two periods of its re-issue or more")
 
 
 class RendezvousNode:
@@ -138,11 +81,11 @@ class RendezvousNode:
         self.settings = settings
         self._requests = UnansweredRequests()
         self.stored = StoredRecords(self, settings)
-        self._visits = Visits(self, settings)
+        self.visits = Visits(self, settings)
         self.keys = KeysInHand(self, settings)
         self.hosts = GroupHosts(self)
         self.roots = GroupRoots(self, settings.group_rule, rng)
-        self._member = GroupMember(self)
+        self._answers = RequestAnswers(self)
         self.placement: RecordPlacement = (
             DirectPlacement(self) if settings.groups is None else GroupClient(self, settings.groups)
         )
@@ -229,7 +172,7 @@ class RendezvousNode:
             then(not silent, now)
             return []
 
-        return self._visits.offer(home, lambda token: DeliverEvent(token, event), now, offered)
+        return self.visits.offer(home, lambda token: DeliverEvent(token, event), now, offered)
 
     def probe(self, home: Address, now: int, then: Callable[[bool, int], None]) -> list[RingEffect]:
         """Find out whether a node answers."""
@@ -281,7 +224,7 @@ class RendezvousNode:
     def receive(self, sender: NodeRef, messages: Sequence[RingMessage], now: int) -> list[RingEffect]:
         """Messages of another node."""
         effects: list[RingEffect] = []
-        self._visits.heard(sender.address)
+        self.visits.heard(sender.address)
         for message in messages:
             if self.chord.left:
                 break
@@ -290,7 +233,7 @@ class RendezvousNode:
             elif isinstance(message, RingAnswer):
                 effects += self._requests.answered(message.token, message, now)
             elif isinstance(message, Request):
-                effects += self._asked(sender, message, now)
+                effects += self._answers.asked(sender, message, now)
             else:
                 effects += self._do(self.chord.receive(sender, [message], now), now)
         return effects
@@ -377,66 +320,6 @@ class RendezvousNode:
         token, effects = self.chord.lookup(key, now)
         self._lookups[token] = found
         return self._do(effects, now)
-
-    # -- requests of others ----------------------------------------------------------------------------
-
-    def _asked(self, sender: NodeRef, message: Request, now: int) -> list[RingEffect]:
-        def answer(ok: Answer, _: int) -> list[RingEffect]:
-            return [RingSend(sender.address, Done(message.token, ok is not False))]
-
-        def visited(silent: Silent, _: int) -> list[RingEffect]:
-            return [RingSend(sender.address, Visited(message.token, tuple(sorted(silent))))]
-
-        match message:
-            case DeliverEvent():
-                return self.own.deliver(sender.address, message)
-            case Store(_, key, records) if self.keys.serves(key):
-                return self.stored.store(records, now, answer)
-            case RemoveRecord(_, slot, version) if self.keys.serves(slot.key):
-                return self.stored.remove(slot, now, answer, version)
-            case Visit(_, key, event) if self.keys.serves(key):
-                self.visited += 1
-                return self._visits.visit(key, event, now, visited)
-            case AskTopics(token):
-                return [RingSend(sender.address, TopicsAre(token, self.topics))]
-            case Register() | Renew() | Deregister() | Reshape() | FetchViews() | Probe() | Entrust() if (
-                self.keys.serves(message.key)
-            ):
-                return self.roots.asked(sender.address, message, now, answer)
-            case Shift() if self.keys.serves(message.key):
-                return self._member.shift(message, now, answer)
-            case Settle() if self.keys.serves(message.key):
-                return self._member.settle(message, now, answer)
-            case Store() | RemoveRecord() | Visit():
-                return answer(False, now)
-            case Register() | Renew() | Deregister() | Reshape() | FetchViews() | Probe() | Entrust():
-                return answer(False, now)
-            case Shift() | Settle():
-                return answer(False, now)
-            case Handover():
-                accepted, effects = self.keys.handed(sender, message, now)
-                return [*effects, *answer(accepted, now)]
-            case CopyRecords(_, records, groups):
-                self.take(records, groups, now)
-                return answer(True, now)
-            case Recall(token, after, upto):
-                if self.keys.serves(upto):  # nobody has told this node of the sender yet
-                    return [RingSend(sender.address, Recalled(token, None))]
-                return [RingSend(sender.address, Recalled(token, *self.under(after, upto)))]
-            case Hold(_, epoch, records):
-                return answer(self.stored.hold(sender, epoch, records), now)
-            case ReleaseAll(_, epoch):
-                self.stored.release_all(sender, epoch)
-                return answer(True, now)
-            case Release():
-                self.stored.release(sender, message)
-                return answer(True, now)
-            case AskLoad(token):
-                return [RingSend(sender.address, LoadIs(token, self.me, self.stored.known_load(now)))]
-            case Examine():
-                examined = self._visits.examine_for(sender, message, now, visited)
-                return answer(False, now) if examined is None else examined
-        raise AssertionError(message)
 
     # -- what is under keys ----------------------------------------------------------------------------
 

@@ -24,7 +24,8 @@ from weft.ring.rendezvous_messages import (
 from weft.ring.requests import Answer, Countdown, Then
 
 if TYPE_CHECKING:
-    from weft.ring.rendezvous import RendezvousNode, RingSettings
+    from weft.ring.rendezvous import RendezvousNode
+    from weft.ring.ring_settings import RingSettings
 
 
 class StoredRecords:

@@ -20,7 +20,8 @@ from weft.ring.rendezvous_messages import DeliverEvent, Examine, Gone, Publicati
 from weft.ring.requests import Answer, Seen, VisitCountdown
 
 if TYPE_CHECKING:
-    from weft.ring.rendezvous import RendezvousNode, RingSettings
+    from weft.ring.rendezvous import RendezvousNode
+    from weft.ring.ring_settings import RingSettings
 
 Message = Callable[[Token], DeliverEvent]
 

@@ -15,7 +15,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from weft.interest.label_set import Note
 from weft.model.change import Change
-from weft.routing.engine import TableEngine, TableInterface
+from weft.routing.engine import TableEngine
+from weft.routing.interface import TableInterface
 from weft.routing.jobs import Job
 from weft.routing.table import Item
 

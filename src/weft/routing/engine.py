@@ -9,27 +9,25 @@ before it first yields, and withdraws last, so that nothing is lost in between (
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import count, islice
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.algebra.box import NormalForm
-from weft.errors import LocalProtocolError, RemoteProtocolError
+from weft.errors import LocalProtocolError
 from weft.index.base import AnyEvent, SubId
 from weft.language.predicate import NO_PREDICATES, Predicates
-from weft.model.change import Change
 from weft.model.event import attributes_of
 from weft.model.schema import Schema
 from weft.routing.codec import Codec
 from weft.routing.digest import Digests, digest
-from weft.routing.item_codec import FilterItems, LabelItems, RangeItems
+from weft.routing.interface import H, K, TableInterface
+from weft.routing.item_codec import FilterItems
 from weft.routing.jobs import PIECES, Job, Jobs
-from weft.routing.ledger import Ledger
 from weft.routing.local import Local, check_change
+from weft.routing.model_hooks import ModelHooks
 from weft.routing.table import (
     About,
     ClientId,
@@ -37,11 +35,9 @@ from weft.routing.table import (
     Filters,
     Heard,
     Item,
-    ItemId,
     Items,
     Kept,
     Link,
-    Overlap,
     Placed,
     Places,
     Role,
@@ -49,46 +45,18 @@ from weft.routing.table import (
     Source,
     Tell,
     Update,
-    Wanted,
 )
-
-K = TypeVar("K", bound=Hashable)  # how a model names the items that it tells
-H = TypeVar("H")  # what a model holds of a subscription or of an item heard
 
 _CHUNK = 4  # items released together as one piece of work
 
 
-class TableInterface(Generic[K, H]):
-    """Where items come from and where they are told: local clients (no link), or a neighbour while it is attached."""
-
-    __slots__ = ("attached", "began", "ended", "held", "ledger", "link", "role")
-
-    def __init__(self, link: Link | None, role: Role, numbers: Iterator[int]) -> None:
-        self.link = link
-        self.role = role
-        self.attached = False  # a restored neighbour is not attached until it is present
-        self.began = self.ended = 0  # when it was attached and detached, in the order of such events; 0: not yet
-        self.held: dict[int, H | None] = {}
-        self.ledger: Ledger[K] = Ledger(numbers)
-
-    def __repr__(self) -> str:
-        return f"TableInterface({self.link}, {self.role.value})"
-
-    @property
-    def listening(self) -> bool:
-        """Whether it is told anything."""
-        return self.attached and self.role is not Role.SLAVE
-
-
-class TableEngine(ABC, Generic[K, H]):
+class TableEngine(ModelHooks[K, H]):
     """What all tables have in common. `local` is a local part, which may find few roots for many subscriptions.
 
     With `refresh`, `step` tells a master everything again: a slave's whole root set replaces the old one, which repairs
     a master that has lost it (thesis 2.2). `work` is the number of pieces of work that a call does before the rest is
     pending.
     """
-
-    model: ClassVar[str]
 
     def __init__(
         self,
@@ -108,88 +76,6 @@ class TableEngine(ABC, Generic[K, H]):
         self._refresh = refresh
         self._jobs = Jobs(work)
         self._sessions = count(1)
-
-    # -- hooks of a model -----------------------------------------------------------------------
-
-    @property
-    @abstractmethod
-    def exactness(self) -> Exactness:
-        """Which of the laws hold."""
-
-    @property
-    @abstractmethod
-    def agreed(self) -> Mapping[str, object]:
-        """What neighbours must agree on in addition to model, exactness and schema, in JSON types."""
-
-    @property
-    @abstractmethod
-    def overlap(self) -> Overlap:
-        """How items compare with advertisements."""
-
-    def cell_items(self) -> RangeItems | LabelItems | None:
-        """How items are encoded; None if they are filters."""
-        return None
-
-    @abstractmethod
-    def hold(self, wanted: Wanted | NormalForm) -> Any:
-        """A subscription in the form that `keep` expects; None if it never matches. Raises FilterTooComplexError."""
-
-    @abstractmethod
-    def receive(
-        self, interface: TableInterface[K, H], update: Update, news: Change[Items, Items]
-    ) -> Mapping[ItemId, Any]:
-        """The items of an update in the form that `keep` expects, without those that never match. Raises
-        RemoteProtocolError.
-        """
-
-    def keep(self, new: Any) -> H:
-        """What the table holds of a subscription or an item from now on."""
-        held: H = new
-        return held
-
-    @abstractmethod
-    def item(self, key: K) -> Item:
-        """The item that a told key stands for."""
-
-    @abstractmethod
-    def revise(self, source: TableInterface[K, H], drop: Sequence[H], add: Sequence[H]) -> Job:
-        """Tell and withdraw, at all listening links except the source, after a source changed what it holds."""
-
-    @abstractmethod
-    def listen(self, interface: TableInterface[K, H]) -> Job:
-        """Tell a new neighbour what all others want."""
-
-    @abstractmethod
-    def silence(self, interface: TableInterface[K, H]) -> Job:
-        """Forget what a removed neighbour was told. What it held is removed afterwards, by `revise`."""
-
-    def meet(self, interface: TableInterface[K, H]) -> None:
-        """Make room for a neighbour that may tell something."""
-
-    def heed(
-        self, interface: TableInterface[K, H], update: Update, news: Change[Items, Items], new: Mapping[ItemId, Any]
-    ) -> None:
-        """Called after a neighbour told something: look events up in it from now on."""
-
-    def conclude(self, interface: TableInterface[K, H]) -> None:
-        """Called when the consequences of a neighbour's update are told, except for pending ones."""
-
-    def settled(self) -> None:
-        """Called when nothing is pending."""
-
-    @abstractmethod
-    def wanting(self, event: AnyEvent) -> set[Link]:
-        """The links that want an event."""
-
-    @abstractmethod
-    def wanting_batch(self, events: Sequence[AnyEvent], places: Places | None) -> Routes:
-        """The positions of the events that each link wants."""
-
-    def improve(self, budget: int) -> None:
-        """Tell the same in fewer items, examining about `budget` of them."""
-
-    def close(self, interface: TableInterface[K, H]) -> None:
-        """Add whatever must accompany an update to a link that is about to be created."""
 
     # -- for models -----------------------------------------------------------------------------
 
@@ -233,9 +119,6 @@ class TableEngine(ABC, Generic[K, H]):
                 self._jobs.run(self.listen(interface))
         self.greet(interface)
         return self._flush()
-
-    def greet(self, interface: TableInterface[K, H]) -> None:
-        """Add whatever must accompany the first update of a neighbour's session."""
 
     def _meet(self, link: Link, role: Role) -> TableInterface[K, H]:
         interface = self.links[link] = TableInterface(link, role, self._numbers)
@@ -288,16 +171,6 @@ class TableEngine(ABC, Generic[K, H]):
         if heard.advertisements:
             raise _no_advertisements()
         self._learn(self._meet(link, heard.role), Update(fresh=True, add=dict(heard.subscriptions)))
-
-    def resume(self, settings: str) -> None:
-        """Restore what `settings` returned."""
-        if settings:
-            raise LocalProtocolError(f"a table of model {self.model} has no settings; restore it without")
-
-    @property
-    def settings(self) -> str:
-        """Empty, unless the model changes while it runs."""
-        return ""
 
     # -- changes ----------------------------------------------------------------------------------
 
@@ -409,10 +282,6 @@ class TableEngine(ABC, Generic[K, H]):
         """Some of the items heard that admit an event."""
         return [*islice(self.admitting(self._interface(link), event), most)]
 
-    def admitting(self, interface: TableInterface[K, H], event: AnyEvent) -> Iterator[Item]:  # noqa: ARG002
-        """The items heard that admit an event; none, unless the model tells any."""
-        return iter(())
-
     def place(self, events: Sequence[AnyEvent]) -> Places | None:  # noqa: ARG002
         """None, unless the model maps events."""
         return None
@@ -463,8 +332,3 @@ class TableEngine(ABC, Generic[K, H]):
 
 def _no_advertisements() -> LocalProtocolError:
     return LocalProtocolError("this network has no advertisements; publish without them, or use an Advertised table")
-
-
-def unexpected(link: Link | None, what: str, item: object) -> RemoteProtocolError:
-    """The error for an item of another kind."""
-    return RemoteProtocolError(f"{link} sent an item that is not {what}: {item!r}")

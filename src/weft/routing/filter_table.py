@@ -17,8 +17,9 @@ from weft.index.base import AnyEvent
 from weft.language.ast import Filter
 from weft.model.change import Change
 from weft.model.schema import Schema
-from weft.routing.engine import H, K, TableEngine, TableInterface
+from weft.routing.engine import TableEngine
 from weft.routing.incoming import BESIDE, LinkMatcher, MakeIndex, without_tail
+from weft.routing.interface import H, K, TableInterface
 from weft.routing.jobs import Job
 from weft.routing.table import Exactness, Item, ItemId, Items, Link, Placed, Places, Routes, Update, Wanted
 

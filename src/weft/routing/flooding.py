@@ -13,8 +13,9 @@ from weft.algebra.box import NormalForm
 from weft.errors import RemoteProtocolError
 from weft.index.base import AnyEvent
 from weft.model.change import Change
-from weft.routing.engine import TableEngine, TableInterface
+from weft.routing.engine import TableEngine
 from weft.routing.filter_table import FilterOverlap
+from weft.routing.interface import TableInterface
 from weft.routing.jobs import Job
 from weft.routing.table import Exactness, Item, ItemId, Items, Link, Places, Routes, Update, Wanted
 

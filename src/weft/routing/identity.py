@@ -12,8 +12,8 @@ from typing import Any
 
 from weft.algebra.box import Box, NormalForm
 from weft.language.ast import Filter
-from weft.routing.engine import TableInterface
 from weft.routing.filter_table import FilterTable, Held
+from weft.routing.interface import TableInterface
 from weft.routing.jobs import Job
 from weft.routing.table import Item
 

@@ -14,8 +14,8 @@ from typing import Any
 
 from weft.interest.negative_space import Limit, NegativeSpace
 from weft.model.change import Change
-from weft.routing.engine import TableInterface
 from weft.routing.filter_table import FilterTable, Held
+from weft.routing.interface import TableInterface
 from weft.routing.jobs import Job
 from weft.routing.table import Item
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from weft.algebra.box import NormalForm
 from weft.language.ast import Filter
-from weft.routing.engine import TableInterface
 from weft.routing.filter_table import FilterTable, Held
+from weft.routing.interface import TableInterface
 from weft.routing.jobs import Job
 from weft.routing.table import Item
 

@@ -18,59 +18,18 @@ from typing import Any
 
 from weft.algebra.box import NormalForm
 from weft.algebra.budget import Budget
-from weft.algebra.relate import as_form, covers_within
 from weft.language.ast import Filter
 from weft.model.limits import LIMITS
 from weft.model.schema import Schema
-from weft.order.cover_index import CoverIndex, CoverRow
+from weft.routing.covering.cover_node import CoverNode, LinkMask, hang, splice_out, unhang
 from weft.routing.covering.extent import AxisSpan, Extent, Extents
-from weft.routing.engine import TableInterface
+from weft.routing.covering.root_index import RootIndex, tag_of
+from weft.routing.interface import TableInterface
 from weft.routing.jobs import Job
 
-LinkMask = int  # a set of links, one bit per link
-
-_TAGGED = 63  # links with a bit of their own in the index; all others share the last
-_SHARED = 1 << _TAGGED
 _LIGHT = 16  # pieces of work without a search that count as one
 _MOST_COMPARED = 256  # filters that are not boxes, per search; any further ones are assumed not to cover
 _SEARCHES = 5  # a search gets this fraction of the steps of an operation; an addition makes two
-
-
-class CoverNode:
-    """A filter by its canonical key: its holders, the links that are told it, and its place for the other links."""
-
-    __slots__ = ("above", "below", "form", "holders", "hull", "item", "key", "leaving", "row", "told")
-
-    def __init__(self, item: Filter | NormalForm, extent: Extent) -> None:
-        self.item = item
-        self.key = extent.key
-        self.form = extent.form  # if it is not a box
-        self.hull = None if extent.exact else extent.spans
-        self.holders: dict[TableInterface[Any, Any], int] = {}
-        self.told: LinkMask = 0
-        self.leaving: LinkMask = 0  # still told, until all nodes below have another place
-        self.above: dict[CoverNode, LinkMask] = {}  # its witnesses
-        self.below: dict[CoverNode, LinkMask] | None = None
-        self.row: CoverRow = -1
-
-    def __repr__(self) -> str:
-        return f"CoverNode({self.item!s}, told {self.told:b})"
-
-    @property
-    def hung(self) -> LinkMask:
-        """The links for which it is below another node."""
-        mask = 0
-        for some in self.above.values():
-            mask |= some
-        return mask
-
-    @property
-    def bearing(self) -> LinkMask:
-        """The links for which other nodes are below it."""
-        mask = 0
-        for some in (self.below or {}).values():
-            mask |= some
-        return mask
 
 
 class LinkCovers:
@@ -86,11 +45,9 @@ class LinkCovers:
     ) -> None:
         self.extents = Extents(schema)
         self.nodes: dict[Hashable, CoverNode] = {}
-        self._schema = schema
         self._tell = tell
         self._withdraw = withdraw
-        self._index = CoverIndex()
-        self._rows: dict[CoverRow, CoverNode] = {}
+        self._root_index = RootIndex(schema, self.extents)
         self._bits: dict[TableInterface[Any, Any], LinkMask] = {}
         self._links: dict[LinkMask, TableInterface[Any, Any]] = {}
         self._several: dict[LinkMask, tuple[TableInterface[Any, Any], ...]] = {}  # the links of masks, computed once
@@ -100,7 +57,7 @@ class LinkCovers:
     @property
     def compared(self) -> int:
         """The total number of filter pairs compared."""
-        return self._index.compared
+        return self._root_index.index.compared
 
     # -- changes ----------------------------------------------------------------------------------
 
@@ -122,7 +79,7 @@ class LinkCovers:
             wanted = self._wanted(node)
             if node.leaving & wanted:
                 node.leaving &= ~wanted
-                self._tag(node)
+                self._root_index.tag(node)
             return self._place(node, wanted & ~node.told & ~node.hung)
         return iter(())
 
@@ -141,7 +98,7 @@ class LinkCovers:
         self._unhang_childless(node, lost & ~rooted)
         if rooted & node.bearing:
             node.leaving |= rooted
-            self._tag(node)
+            self._root_index.tag(node)
             yield from self._leave(node)
         else:
             self._unroot(node, rooted)
@@ -162,7 +119,7 @@ class LinkCovers:
         if not mask:
             return iter(())
         exact = node.form is None
-        spans = self._spans(node)
+        spans = self._root_index.spans(node)
         left = self._hang_below_any(node, spans, exact, mask)
         if not left:
             return iter(())
@@ -171,18 +128,19 @@ class LinkCovers:
 
     def _hang_below_any(self, node: CoverNode, spans: Sequence[AxisSpan], exact: bool, mask: LinkMask) -> LinkMask:
         """Find witnesses; returns the links for which there is none."""
-        rows = self._index.around_tagged(spans, exact, _tagged(mask))
+        index, nodes = self._root_index.index, self._root_index.nodes
+        rows = index.around_tagged(spans, exact, tag_of(mask))
         compared, budget = 0, Budget(LIMITS.steps // _SEARCHES)
         for row in reversed(rows):  # a row that certainly suffices comes last
-            witness = self._rows[row]
+            witness = nodes[row]
             some = witness.told & ~witness.leaving & mask
             if not some or witness is node:
                 continue
-            if not (exact and row not in self._index.hulls):
+            if not (exact and row not in index.hulls):
                 compared += 1
-                if compared > _MOST_COMPARED or not self._covers(witness, node, budget):
+                if compared > _MOST_COMPARED or not self._root_index.covers(witness, node, budget):
                     continue
-            self._hang(witness, node, some)
+            hang(witness, node, some)
             mask &= ~some
             if not mask:
                 break
@@ -190,10 +148,11 @@ class LinkCovers:
 
     def _gather(self, node: CoverNode, spans: Sequence[AxisSpan], exact: bool, mask: LinkMask) -> Job:
         """Place the roots that a new root covers below it. Until then, they are told as well."""
-        rows = self._index.within_tagged(spans, exact, _tagged(mask))
-        sure = exact and not (self._index.full and not self._index.knows(axis for axis, *_ in spans))
-        hulls = self._index.hulls
-        found = [(self._rows[row], sure and row not in hulls) for row in rows]
+        index, nodes = self._root_index.index, self._root_index.nodes
+        rows = index.within_tagged(spans, exact, tag_of(mask))
+        sure = exact and not (index.full and not index.knows(axis for axis, *_ in spans))
+        hulls = index.hulls
+        found = [(nodes[row], sure and row not in hulls) for row in rows]
         compared, budget = 0, Budget(LIMITS.steps // _SEARCHES)
         for number, (root, proven) in enumerate(found, 1):
             if number % _LIGHT == 0:
@@ -203,34 +162,18 @@ class LinkCovers:
                 continue
             if not proven:
                 compared += 1
-                if compared > _MOST_COMPARED or not self._covers(node, root, budget):
+                if compared > _MOST_COMPARED or not self._root_index.covers(node, root, budget):
                     continue
             self._unroot(root, some)
             if (self._wanted(root) | root.bearing) & some:
-                self._hang(node, root, some)
+                hang(node, root, some)
             self._clean(root)
-
-    def _covers(self, wide: CoverNode, narrow: CoverNode, budget: Budget) -> bool:
-        """Whether a node surely covers another; when the budget of the search is used up, none does."""
-        for node in (wide, narrow):
-            if node.form is None:  # its normal form is made anew
-                budget.charge(len(self.extents.spans(node.key)))
-        if budget.left <= 0:
-            return False
-        return covers_within(self._form(wide), self._form(narrow), self._schema, budget)
-
-    def _form(self, node: CoverNode) -> NormalForm:
-        return as_form(node.item, self._schema) if node.form is None else node.form
-
-    def _spans(self, node: CoverNode) -> Sequence[AxisSpan]:
-        """The hull of a node, which is exact if there is no form."""
-        return self.extents.spans(node.key) if node.hull is None else node.hull
 
     # -- roots ------------------------------------------------------------------------------------
 
     def _root(self, node: CoverNode, mask: LinkMask, spans: Sequence[AxisSpan] | None = None) -> None:
         node.told |= mask
-        self._tag(node, spans)
+        self._root_index.tag(node, spans)
         for interface in self._interfaces(mask):
             self._tell(interface, node)
 
@@ -239,7 +182,7 @@ class LinkCovers:
             return
         node.told &= ~mask
         node.leaving &= ~mask
-        self._tag(node)
+        self._root_index.tag(node)
         for interface in self._interfaces(mask):
             self._withdraw(interface, node)
 
@@ -251,42 +194,14 @@ class LinkCovers:
             known = self._several[mask] = tuple(interface for bit, interface in every if bit & mask)
         return known
 
-    def _tag(self, node: CoverNode, spans: Sequence[AxisSpan] | None = None) -> None:
-        """Update the index, which contains the nodes that are told."""
-        if node.told:
-            if node.row < 0:
-                node.row = self._index.add(self._spans(node) if spans is None else spans, node.form is None)
-                self._rows[node.row] = node
-            self._index.tag(node.row, _tagged(node.told & ~node.leaving))
-        elif node.row >= 0:
-            self._index.discard(node.row)
-            del self._rows[node.row]
-            node.row = -1
-
     # -- edges ------------------------------------------------------------------------------------
-
-    def _hang(self, witness: CoverNode, node: CoverNode, mask: LinkMask) -> None:
-        if witness.below is None:
-            witness.below = {}
-        witness.below[node] = witness.below.get(node, 0) | mask
-        node.above[witness] = node.above.get(witness, 0) | mask
-
-    def _unhang(self, witness: CoverNode, node: CoverNode, mask: LinkMask) -> None:
-        assert witness.below is not None
-        left = witness.below[node] & ~mask
-        if left:
-            witness.below[node] = node.above[witness] = left
-        else:
-            del witness.below[node], node.above[witness]
-            if not witness.below:
-                witness.below = None
 
     def _unhang_childless(self, node: CoverNode, mask: LinkMask) -> None:
         """Remove a node that is no longer wanted from its places, except where others are below it."""
         mask &= ~node.bearing
         for witness, some in list(node.above.items()) if mask else ():
             if some & mask:
-                self._unhang(witness, node, some & mask)
+                unhang(witness, node, some & mask)
                 self._clean(witness)
 
     def _clean(self, node: CoverNode) -> None:
@@ -297,29 +212,21 @@ class LinkCovers:
             below = node.below
             if below is not None and len(below) == 1:
                 ((child, _),) = below.items()
-                self._splice(node, child)
+                splice_out(node, child)
                 below = node.below
             if below is not None:
                 return
             above = list(node.above.items())
             for witness, mask in above:
-                self._unhang(witness, node, mask)
+                unhang(witness, node, mask)
             if self.nodes.get(node.key) is node:
                 del self.nodes[node.key]
-                self.extents.release(self._spans(node))
+                self.extents.release(self._root_index.spans(node))
             for witness, _ in above[1:]:
                 self._clean(witness)
             if not above:
                 return
             node = above[0][0]
-
-    def _splice(self, ghost: CoverNode, child: CoverNode) -> None:
-        assert ghost.below is not None
-        mask = ghost.below[child]
-        self._unhang(ghost, child, mask)
-        for witness, some in ghost.above.items():
-            if some & mask:
-                self._hang(witness, child, some & mask)
 
     # -- removing roots ---------------------------------------------------------------------------
 
@@ -333,7 +240,7 @@ class LinkCovers:
                 if ghostly:
                     yield from self._raise_children(child, node, ghostly)  # the child itself is visited again
                 elif mask:
-                    self._unhang(node, child, mask)
+                    unhang(node, child, mask)
                     gathering = self._place(child, wanted)
                     self._clean(child)
                     yield from gathering
@@ -346,8 +253,8 @@ class LinkCovers:
         for number, child in enumerate([*(ghost.below or ())]):
             some = (ghost.below or {}).get(child, 0) & mask
             if some and node.told & some == some:
-                self._unhang(ghost, child, some)
-                self._hang(node, child, some)
+                unhang(ghost, child, some)
+                hang(node, child, some)
             if number % _LIGHT == 0:
                 yield
 
@@ -383,7 +290,7 @@ class LinkCovers:
             at = chain.pop()
             witness = next((each for each in at.above if (each.told & ~each.leaving | each.hung) & bit), None)
             if witness is not None:
-                self._hang(witness, at, bit)
+                hang(witness, at, bit)
             elif (at.told & ~at.leaving & self._all).bit_count() > 1:
                 self._root(at, bit)  # only the same link could want what covers it, and there are two links
             else:
@@ -411,10 +318,10 @@ class LinkCovers:
         """Remove the bits of removed links from a node."""
         for child, some in list((node.below or {}).items()):
             if some & bit:
-                self._unhang(node, child, bit)
+                unhang(node, child, bit)
         for witness, some in list(node.above.items()):
             if some & bit:
-                self._unhang(witness, node, bit)
+                unhang(witness, node, bit)
                 self._clean(witness)
         if node.told & bit:
             self._unroot(node, bit)
@@ -429,8 +336,7 @@ class LinkCovers:
 
     def check(self, settled: bool) -> None:
         """Raise AssertionError if an invariant is broken. Some hold only when everything is settled."""
-        self._index.check()
-        assert len(self._index) == len(self._rows)
+        self._root_index.check()
         ghosts = 0
         for key, node in self.nodes.items():
             assert node.key == key, "a node is found by its key"
@@ -458,8 +364,3 @@ class LinkCovers:
                     seen.add(at)
                     at = next(each for each, some in at.above.items() if some & bit)
                 assert interface.link is not None
-
-
-def _tagged(mask: LinkMask) -> int:
-    """A mask as a 64-bit tag."""
-    return mask if mask < _SHARED else mask & (_SHARED - 1) | _SHARED

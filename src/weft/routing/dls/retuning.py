@@ -19,8 +19,9 @@ from weft.routing.dls.incoming import LabelsHeard
 from weft.routing.dls.notes import Notes, understood
 from weft.routing.dls.space import is_sound, labels_in, labels_of
 from weft.routing.dls.wave import Wave
-from weft.routing.engine import TableInterface, unexpected
+from weft.routing.interface import TableInterface
 from weft.routing.jobs import Job
+from weft.routing.model_hooks import unexpected
 from weft.routing.table import Items, Link, Role, Tell, Update
 from weft.space.label_sides import LabelSides
 from weft.space.label_space import LabelSpace

@@ -21,7 +21,7 @@ from weft.merging.merged_set import MergedSet
 from weft.model.limits import LIMITS
 from weft.model.schema import Schema
 from weft.order.filter_relation import Boxed, FilterRelation
-from weft.routing.covering.outgoing import CoverNode
+from weft.routing.covering.cover_node import CoverNode
 from weft.routing.item_codec import ItemCodec
 
 MergedItem = MergeItem[Any]

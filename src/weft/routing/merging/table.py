@@ -12,9 +12,9 @@ from typing import Any
 
 from weft.merging import MergeBudget
 from weft.merging.merge_parts import MergeChange
-from weft.routing.covering.outgoing import CoverNode
+from weft.routing.covering.cover_node import CoverNode
 from weft.routing.covering.table import CoveredTable
-from weft.routing.engine import TableInterface
+from weft.routing.interface import TableInterface
 from weft.routing.jobs import Job
 from weft.routing.merging.outgoing import MergedItem, MergedTold, SharedForms, told_item
 from weft.routing.table import About, Exactness, Item

@@ -22,12 +22,13 @@ from weft.language.ast import Filter
 from weft.model.change import Change
 from weft.model.schema import Schema
 from weft.routing.cell_table import Cells, CellTable
-from weft.routing.engine import TableInterface, unexpected
+from weft.routing.interface import TableInterface
 from weft.routing.item_codec import RangeItems
 from weft.routing.jobs import Job
 from weft.routing.mics.incoming import RangesHeard
 from weft.routing.mics.outgoing import RangesTold
 from weft.routing.mics.space import CurveSpaces, Ranges
+from weft.routing.model_hooks import unexpected
 from weft.routing.table import Exactness, Item, ItemId, Items, Link, Placed, Places, Routes, Update, Wanted
 from weft.space.content import ContentSpace
 from weft.space.range_set import NOTHING, RangeSet

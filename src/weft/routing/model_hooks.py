@@ -1,0 +1,129 @@
+"""What a routing model decides: how filters become items, what a link is told, and which links want an event. Law: the
+abstract hooks are enough; every other hook has a meaning when it is left as it is.
+
+`engine.TableEngine` calls the hooks. Those that return a job tell their additions before they first yield, and withdraw
+last, so that nothing is lost in between.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Generic
+
+from weft.algebra.box import NormalForm
+from weft.errors import LocalProtocolError, RemoteProtocolError
+from weft.index.base import AnyEvent
+from weft.model.change import Change
+from weft.routing.interface import H, K, TableInterface
+from weft.routing.item_codec import LabelItems, RangeItems
+from weft.routing.jobs import Job
+from weft.routing.table import Exactness, Item, ItemId, Items, Link, Overlap, Places, Routes, Update, Wanted
+
+
+class ModelHooks(ABC, Generic[K, H]):
+    """The part of a table that differs from model to model."""
+
+    model: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def exactness(self) -> Exactness:
+        """Which of the laws hold."""
+
+    @property
+    @abstractmethod
+    def agreed(self) -> Mapping[str, object]:
+        """What neighbours must agree on in addition to model, exactness and schema, in JSON types."""
+
+    @property
+    @abstractmethod
+    def overlap(self) -> Overlap:
+        """How items compare with advertisements."""
+
+    def cell_items(self) -> RangeItems | LabelItems | None:
+        """How items are encoded; None if they are filters."""
+        return None
+
+    @abstractmethod
+    def hold(self, wanted: Wanted | NormalForm) -> Any:
+        """A subscription in the form that `keep` expects; None if it never matches. Raises FilterTooComplexError."""
+
+    @abstractmethod
+    def receive(
+        self, interface: TableInterface[K, H], update: Update, news: Change[Items, Items]
+    ) -> Mapping[ItemId, Any]:
+        """The items of an update in the form that `keep` expects, without those that never match. Raises
+        RemoteProtocolError.
+        """
+
+    def keep(self, new: Any) -> H:
+        """What the table holds of a subscription or an item from now on."""
+        held: H = new
+        return held
+
+    @abstractmethod
+    def item(self, key: K) -> Item:
+        """The item that a told key stands for."""
+
+    @abstractmethod
+    def revise(self, source: TableInterface[K, H], drop: Sequence[H], add: Sequence[H]) -> Job:
+        """Tell and withdraw, at all listening links except the source, after a source changed what it holds."""
+
+    @abstractmethod
+    def listen(self, interface: TableInterface[K, H]) -> Job:
+        """Tell a new neighbour what all others want."""
+
+    @abstractmethod
+    def silence(self, interface: TableInterface[K, H]) -> Job:
+        """Forget what a removed neighbour was told. What it held is removed afterwards, by `revise`."""
+
+    def meet(self, interface: TableInterface[K, H]) -> None:
+        """Make room for a neighbour that may tell something."""
+
+    def greet(self, interface: TableInterface[K, H]) -> None:
+        """Add whatever must accompany the first update of a neighbour's session."""
+
+    def heed(
+        self, interface: TableInterface[K, H], update: Update, news: Change[Items, Items], new: Mapping[ItemId, Any]
+    ) -> None:
+        """Called after a neighbour told something: look events up in it from now on."""
+
+    def conclude(self, interface: TableInterface[K, H]) -> None:
+        """Called when the consequences of a neighbour's update are told, except for pending ones."""
+
+    def settled(self) -> None:
+        """Called when nothing is pending."""
+
+    @abstractmethod
+    def wanting(self, event: AnyEvent) -> set[Link]:
+        """The links that want an event."""
+
+    @abstractmethod
+    def wanting_batch(self, events: Sequence[AnyEvent], places: Places | None) -> Routes:
+        """The positions of the events that each link wants."""
+
+    def improve(self, budget: int) -> None:
+        """Tell the same in fewer items, examining about `budget` of them."""
+
+    def close(self, interface: TableInterface[K, H]) -> None:
+        """Add whatever must accompany an update to a link that is about to be created."""
+
+    def admitting(self, interface: TableInterface[K, H], event: AnyEvent) -> Iterator[Item]:  # noqa: ARG002
+        """The items heard that admit an event; none, unless the model tells any."""
+        return iter(())
+
+    def resume(self, settings: str) -> None:
+        """Restore what `settings` returned."""
+        if settings:
+            raise LocalProtocolError(f"a table of model {self.model} has no settings; restore it without")
+
+    @property
+    def settings(self) -> str:
+        """Empty, unless the model changes while it runs."""
+        return ""
+
+
+def unexpected(link: Link | None, what: str, item: object) -> RemoteProtocolError:
+    """The error for an item of another kind."""
+    return RemoteProtocolError(f"{link} sent an item that is not {what}: {item!r}")

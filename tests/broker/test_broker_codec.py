@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from weft.broker.codec import MessageReader, broker_messages, client_messages, encode
 from weft.broker.frames import MAX_FRAME, FrameReader, joined
 from weft.broker.link_messages import (
+    LinkAhead,
     LinkDigest,
     LinkEvent,
     LinkEvents,
@@ -121,6 +122,7 @@ LINK: list[LinkMessage] = [
     LinkEvents((LinkEvent(Offset(5), 1, 1, 9, HEAD, b"body"),)),
     LinkLoose(HEAD, b""),
     LinkProgress(Offset(5), 2, (2, 1)),
+    LinkAhead(Offset(5)),
     LinkPing(),
     LinkDigest(1, (1 << 64) - 1, 0),
     LinkReach((("north", ""), ("east", "north"))),

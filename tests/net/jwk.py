@@ -45,8 +45,8 @@ def write_keys(file: Path, *keys: dict[str, Any]) -> Path:
 
 
 def token(key: Any = SECRET, algorithm: str = "HS256", kid: str | None = None, **claims: Any) -> bytes:
-    """A token of ann, valid for a minute."""
-    body = {"sub": "ann", "exp": int(time()) + 60, **claims}
+    """A token of ann, valid for an hour."""
+    body = {"sub": "ann", "exp": int(time()) + 3_600, **claims}
     headers = {} if kid is None else {"kid": kid}
     return jwt.encode({k: v for k, v in body.items() if v is not None}, key, algorithm, headers).encode()
 

@@ -12,7 +12,7 @@ from weft.language.text import parse
 class NamedFilter:
     """A named filter, and what somebody wants it for.
 
-    >>> print(Subscription("deep", "far below the crust", "depth>=300").filter)
+    >>> print(NamedFilter("deep", "far below the crust", "depth>=300").filter)
     depth >= 300
     """
 

@@ -264,8 +264,8 @@ class Alerts:
 def covered_by(subscriptions: Sequence[NamedFilter]) -> dict[str, list[str]]:
     """The subscriptions that others cover, each with those that cover it; of equivalent ones the first is kept.
 
-    >>> wide, narrow = Subscription("wide", "", "x > 1"), Subscription("narrow", "", "x > 2")
-    >>> covered_by([narrow, wide, Subscription("same", "", "NOT x <= 1")])
+    >>> wide, narrow = NamedFilter("wide", "", "x > 1"), NamedFilter("narrow", "", "x > 2")
+    >>> covered_by([narrow, wide, NamedFilter("same", "", "NOT x <= 1")])
     {'narrow': ['wide', 'same'], 'same': ['wide']}
     """
     forms = [normalize(subscription.filter) for subscription in subscriptions]

@@ -47,7 +47,7 @@ class Publisher:
     >>> publisher = Publisher()
     >>> publisher.welcomed(1, 0, kept=False)
     []
-    >>> publisher.add([Outgoing(msgspec.Raw(b"\\x80"))])
+    >>> publisher.add([UnconfirmedEvent(msgspec.Raw(b"\\x80"))])
     >>> [event.sequence for event in publisher.take()], len(publisher.confirmed(Published(1, 1))), publisher.waiting
     ([1], 1, 0)
     """

@@ -81,7 +81,7 @@ class Overlay:
     >>> _ = overlay.settle()
     >>> _ = overlay.publish(west, {"x": 6}), overlay.settle()
     >>> overlay.deliveries
-    [Delivery(number=0, broker='east', sub=1)]
+    [OverlayDelivery(number=0, broker='east', sub=1)]
     """
 
     def __init__(

@@ -39,7 +39,7 @@ class TableTerms:
 
         >>> from weft import parse
         >>> schema = Schema.of(Attribute("x", Type.INT, 0, 9), Attribute("y", Type.INT, 0, 9), place="string")
-        >>> terms = Terms.of(schema, [parse("y > 1 AND place = 'here'"), parse("y > 2 OR x = 1")])
+        >>> terms = TableTerms.of(schema, [parse("y > 1 AND place = 'here'"), parse("y > 2 OR x = 1")])
         >>> list(terms.grid), terms.unseen
         (['y', 'x'], ('place',))
         """

@@ -37,7 +37,7 @@ def telling_picture(shape: Shape, tellings: Sequence[ToldUpdate], title: str) ->
 
     >>> from weft.routing.table import Role
     >>> two = Shape((0,), (Role.PEER,))
-    >>> "x &lt; 4" in telling_picture(two, [Telling(1500, "b1", "b2", "+1 x < 4")], "seed 1")
+    >>> "x &lt; 4" in telling_picture(two, [ToldUpdate(1500, "b1", "b2", "+1 x < 4")], "seed 1")
     True
     """
     order = _order(shape)

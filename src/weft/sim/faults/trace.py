@@ -21,7 +21,7 @@ class ToldUpdate(NamedTuple):
 class RunTrace:
     """Lines of (time, who, what), and counts of what occurred.
 
-    >>> trace = Trace()
+    >>> trace = RunTrace()
     >>> trace.say(1500, "alice", "connects")
     >>> trace.count("fault: crash")
     >>> print(*trace.lines, sep="\\n")

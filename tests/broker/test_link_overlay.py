@@ -167,3 +167,45 @@ def test_a_subscription_that_nobody_covers_reaches_every_broker_that_must_know_i
         assert one in network[other].table.route({"x": 0, "y": 0}, None)
         assert one not in network[other].table.route({"x": 6, "y": 0}, None)
     network.check()
+
+
+def retuned_before_b_has_stored_it() -> Network:
+    """A label space that b has learnt, and not stored."""
+    network = Network("a", "b", model="dls", schema=SCHEMA).chain()
+    network["b"].at_once = False
+    network["a"].do(network["a"].core.retune(LabelSpace.of(SCHEMA, 4), network["a"].now))
+    network.settle(but="b")
+    assert network["b"].persists
+    return network
+
+
+def at_rest(network: Network) -> bool:
+    tables = [network[name].table for name in "ab"]
+    assert all(isinstance(table, Tunable) for table in tables)
+    return not any(table.retuning for table in tables) and len({table.fingerprint for table in tables}) == 1  # type: ignore[attr-defined]
+
+
+def test_a_label_space_is_confirmed_when_it_is_stored() -> None:
+    network = retuned_before_b_has_stored_it()
+    network.crash("b")
+    network["b"].at_once = True
+    network.dial("b", "a")
+    network.settle()
+    assert network["a"].link("b").connected, "both still agree on what they have in common"
+    assert at_rest(network)
+
+
+def test_a_label_space_that_a_full_log_refuses_is_stored_later() -> None:
+    network = retuned_before_b_has_stored_it()
+    network["b"].reject()
+    network.settle(but="b")
+    assert not at_rest(network)
+    network["b"].at_once = True
+    network["b"].wait(2_000_000)
+    network.settle()
+    assert at_rest(network)
+    network.crash("b")
+    network.dial("b", "a")
+    network.settle()
+    assert network["a"].link("b").connected
+    assert at_rest(network)

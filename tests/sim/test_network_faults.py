@@ -65,7 +65,7 @@ def test_every_promise_is_kept_by_networks_and_everything_occurs() -> None:
     assert any(what.endswith(" with advertisements") for what in found.counts)
 
 
-@pytest.mark.parametrize("seed", [60005, 60075, 60282, 800141, 801046])
+@pytest.mark.parametrize("seed", [60005, 60075, 60282, 800141, 801046, 900566])
 def test_seeds_that_once_failed(seed: int) -> None:
     assert not run_seed(seed, MANY_BROKERS).failure
 

@@ -15,14 +15,15 @@ from weft.broker.completion import PendingChange
 from weft.broker.effects import Now, Relayed
 from weft.broker.link import Neighbour
 from weft.broker.link_messages import MOST_HOPS, LinkReach, LinkRelay, LinkUpdate, RelayKind
-from weft.broker.link_rows import SETTINGS, read_role, removal
+from weft.broker.link_rows import read_role, removal
 from weft.broker.link_sending import LinkSending
 from weft.broker.link_store import LinkStore
 from weft.broker.reach import Reach
 from weft.broker.sessions import CloseConnection, Connection
 from weft.broker.state import BrokerState
+from weft.broker.table_settings import TableSettings
 from weft.errors import LocalProtocolError
-from weft.log.base import NEVER, Offset, SeatId, SetMeta, State
+from weft.log.base import NEVER, Offset, SeatId, State
 from weft.routing.adverts import Tunable
 from weft.routing.table import Link, Role, Tell
 from weft.space.label_space import LabelSpace
@@ -41,7 +42,7 @@ class Linking:
         self.reach = reach
         self.sending = LinkSending(state)
         self._turn = 0  # whose frames are learnt next
-        self._settings = self._table.settings
+        self._settings = TableSettings(state)
         self._store = LinkStore(state)
         self.explain: Callable[[LinkRelay, Now], None] = lambda *_: None  # what questions and answers are handed to
         state.completion.connect(lambda: state.neighbours, self._mark)
@@ -72,6 +73,7 @@ class Linking:
     def restore(self, kept: State) -> None:
         """Take the neighbours back, and what they told, which the table has already. Only now is anything told."""
         state = self._state
+        self._settings.restored()
         for seat, row in kept.links.items():
             peer = Link(row.peer)
             role, warm = read_role(row)
@@ -247,7 +249,7 @@ class Linking:
         neighbours = [each for each in self._state.neighbours.values() if each.has_frames]
         if self._table.pending:
             self.tell(self._table.step(steps))
-            self._keep_settings()
+            self._settings.keep()
         if not neighbours:
             return None
         self._turn += 1
@@ -276,30 +278,20 @@ class Linking:
                 neighbour.receiver.advance()
 
             self._store.put(neighbour, rows, stored)
-        self._keep_settings()
-
-    def _keep_settings(self) -> None:
-        """A table of labels must find its spaces again after a restart."""
-        if not self._table.codec.noted:
-            return
-        settings = self._table.settings
-        if settings != self._settings:
-            self._settings = settings
-            self._state.draft.changes.append(SetMeta(SETTINGS, settings.encode()))
-            self._state.draft.urgent = True
+        self._settings.keep()
 
     def improve(self) -> None:
         """Let a table that has nothing to do tell the same in fewer items."""
         if not self._table.pending:
             self.tell(self._table.step(self._state.limits.slice))
-            self._keep_settings()
+            self._settings.keep()
 
     def retune(self, space: LabelSpace) -> None:
         """Change the label space of the network. Raises LocalProtocolError."""
         if not isinstance(self._table, Tunable):
             raise LocalProtocolError(f"a table of {self._table.model} has no label space; there is nothing to re-tune")
         self.tell(self._table.retune(space))
-        self._keep_settings()
+        self._settings.keep()
 
     # -- the end of a call ----------------------------------------------------------------------------
 
@@ -335,6 +327,8 @@ class Linking:
             del self.sending.behind[neighbour.peer]
             if neighbour.warm:
                 self.sending.pump(neighbour, connection)
+        if not self._settings.stored:
+            return
         cursor = neighbour.lane.cursor
         reached = cursor if cursor < self._state.next else Offset(NEVER)  # also if what was to be stored was refused
         for frame in neighbour.sender.frames(not self._table.pending, reached, _ITEMS):

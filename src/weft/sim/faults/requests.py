@@ -226,7 +226,7 @@ class SimulatedRequests:
         state = self._state
         if isinstance(asked, Subscribe):
             sub = state.subs.pop(asked.number)
-            if sub.durable:
+            if sub.durable and sub in state.queues[sub.queue].subs:  # a consumer that was one before is not
                 state.queues[sub.queue].subs.remove(sub)
             self._shares = [share for share in self._shares if share.number != asked.number]
         elif isinstance(asked, Replace):
@@ -297,8 +297,9 @@ class SimulatedRequests:
             waiting_list[:] = [asked for asked in waiting_list if getattr(asked, "number", None) not in lost]
         state.asked += [share for share in self._shares if share not in state.asked]
         waiting = {getattr(asked, "number", None) for asked in state.asked}
+        coming = {asked.number for asked in state.asked if isinstance(asked, Subscribe)}
         for number, sub in state.subs.items():
-            if sub.durable and sub.accepted and not sub.ended and number not in waiting and number not in there:
+            if sub.durable and sub.accepted and not sub.ended and number not in coming and number not in there:
                 require(sub.doubtful, f"{name}: subscription {number} was accepted, and is lost")
                 self._end(sub)
             if not sub.durable and not sub.ended and number not in there and number not in waiting:

@@ -226,7 +226,7 @@ class SimulatedRequests:
         state = self._state
         if isinstance(asked, Subscribe):
             sub = state.subs.pop(asked.number)
-            if sub.durable and sub in state.queues[sub.queue].subs:  # a consumer that was one before is not
+            if sub.durable and sub in state.queues[sub.queue].subs:  # a shared queue may have ended before
                 state.queues[sub.queue].subs.remove(sub)
             self._shares = [share for share in self._shares if share.number != asked.number]
         elif isinstance(asked, Replace):

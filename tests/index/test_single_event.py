@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strategies import thorough
+from weft.errors import EventError
 from weft.index import ScanIndex, TreeIndex
+from weft.index.events_in_turn import match_events
 from weft.index.single_event import SingleSearch
 
 FILTERS = [
@@ -110,3 +112,20 @@ def test_what_a_call_cannot_read_is_left_to_batches() -> None:
     assert SingleSearch.of(view.segment, view.tree, strided, False) is None
     wrong = view.tree._replace(nodes=view.tree.nodes.astype(np.int64))  # type: ignore[arg-type]
     assert SingleSearch.of(view.segment, wrong, view.alive, False) is None
+
+
+@pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 40])
+def test_events_that_come_in_get_what_a_batch_gets_however_few_they_are(count: int) -> None:
+    index = TreeIndex()
+    index.add_texts(range(50), [f"x > {n} AND s != 'b{n % 3}'" for n in range(50)])
+    events = [{"x": n % 60, "s": f"b{n % 4}"} for n in range(7, 7 + count)]
+    found, batch = match_events(index, events), index.match_batch(events)
+    assert [sorted(ids.tolist()) for ids in found] == [sorted(ids.tolist()) for ids in batch]
+
+
+@pytest.mark.parametrize("count", [1, 20])
+def test_an_event_that_cannot_be_read_is_an_error_however_few_come_with_it(count: int) -> None:
+    index = TreeIndex()
+    index.add(1, "x > 1")
+    with pytest.raises(EventError):
+        match_events(index, [{"x": 5}] * count + [{"x": object()}])

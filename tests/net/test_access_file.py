@@ -88,10 +88,10 @@ def test_a_broken_file_keeps_the_old_rules_and_is_reported_once(tmp_path: Path) 
     assert len(written) == 1
     assert "file not reloaded" in written[0]
     replace(file, b"[[rule\nagain")
-    watched.poll()
+    assert [watched.poll(), watched.poll()] == [False, False]
     assert len(written) == 2
     replace(file, b'[[rule]]\nfor = "*"\nsubscribe = true')
-    assert watched.poll()
+    assert [watched.poll(), watched.poll()] == [False, True]
     assert watched.value.of("ann").reads_all
 
 
@@ -103,7 +103,21 @@ def test_a_file_that_is_gone_keeps_the_old_rules(tmp_path: Path) -> None:
     assert [watched.poll(), watched.poll()] == [False, False]
     assert len(written) == 1
     file.write_bytes(b"")
-    assert watched.poll()
+    assert [watched.poll(), watched.poll()] == [False, True]
+
+
+def test_a_file_is_not_read_while_it_is_written(tmp_path: Path) -> None:
+    file = tmp_path / "access.toml"
+    file.write_bytes(RULES)
+    watched = WatchedFile(file, read_access, LogLines(level="error"))
+    before = watched.value
+    with file.open("wb", buffering=0) as being_written:  # an editor empties it, then writes it anew
+        for part in RULES.splitlines(keepends=True):
+            assert not watched.poll()
+            assert watched.value is before
+            being_written.write(part)
+    assert [watched.poll(), watched.poll(), watched.poll()] == [False, True, False]
+    assert watched.value.of("bob").publishes_all
 
 
 def test_a_link_that_points_elsewhere_counts_as_a_change(tmp_path: Path) -> None:
@@ -114,7 +128,7 @@ def test_a_link_that_points_elsewhere_counts_as_a_change(tmp_path: Path) -> None
     watched = WatchedFile(link, read_access, LogLines(level="error"))
     (tmp_path / "new").symlink_to("two")
     os.replace(tmp_path / "new", link)
-    assert watched.poll()
+    assert [watched.poll(), watched.poll()] == [False, True]
     assert watched.value.of("bob").publishes_all
 
 

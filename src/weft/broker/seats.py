@@ -20,6 +20,7 @@ from weft.algebra.normalize import normalize
 from weft.algebra.relate import as_form
 from weft.broker.messages import SubNumber, pack
 from weft.index.base import Matches, SubId
+from weft.index.events_in_turn import match_events
 from weft.index.tree import TreeIndex
 from weft.index.weight import check_weight
 from weft.kernels.deliveries import group_frames
@@ -180,16 +181,10 @@ class LocalSeats:
         if self._young and len(self._young) * len(events) > _BESIDE:
             self._index.add_forms(self._young, [*self._young.values()])
             self._young = {}
-        if len(events) == 1:
-            slots = self._index.match(events[0])
-            if self._young:
-                slots = np.concatenate([slots, np.array(self._young_of(events[0]), np.int64)])
-            offsets = np.array([0, len(slots)], np.int64)
-        else:
-            found = self._index.match_batch(events)
-            if self._young:
-                found = Matches.merged([found, Matches.of(map(self._young_of, events))], len(events))
-            slots, offsets = found.ids, found.offsets
+        found = match_events(self._index, events)
+        if self._young:
+            found = Matches.merged([found, Matches.of(map(self._young_of, events))], len(events))
+        slots, offsets = found.ids, found.offsets
         if len(slots) <= _FEW:
             return self._few(offsets.tolist(), slots.tolist())
         return self._many(offsets, slots)

@@ -20,7 +20,7 @@ from weft.net.token_keys import TokenKeys, read_keys
 from weft.net.tokens import TokenPolicy, Tokens
 from weft.net.watched_file import WatchedFile
 
-_EVERY = 1.0  # seconds between two looks at the files
+_EVERY = 0.5  # seconds between two looks at the files
 
 
 class Security:

@@ -1,5 +1,5 @@
-"""A file that is read again when it changes. Law: a file that became unusable changes nothing: what it last said holds,
-and the operator is told once.
+"""A file that is read again when it has changed. Laws: a file that became unusable changes nothing: what it last said
+holds, and the operator is told once; a file that is still being written is not read: half of one might say less.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ class WatchedFile(Generic[V]):
         self._file = file
         self._read = read
         self._lines = lines
-        self._seen = _state(file)
+        self._seen = self._found = _state(file)  # when it was read, and at the last look
         self.value = read(file)
 
     def poll(self) -> bool:
-        """Whether it says something new."""
+        """Whether it says something new. A change counts when the next look finds the file as the last one did."""
         state = _state(self._file)
-        if state == self._seen:
+        before, self._found = self._found, state
+        if state == self._seen or state != before:
             return False
         self._seen = state  # before it is read: a change while it is read is seen by the next poll
         try:

@@ -16,6 +16,7 @@ import numpy as np
 from weft.algebra.box import NormalForm
 from weft.index.base import AnyEvent, Ids, MatchIndex
 from weft.index.events import conformed
+from weft.index.events_in_turn import match_events
 from weft.index.tree import TreeIndex
 from weft.model.event import attributes_of
 from weft.model.schema import Schema
@@ -131,7 +132,7 @@ class LinkMatcher:
     def wanting_batch(self, events: Sequence[AnyEvent]) -> Routes:
         """The positions of the events that each link wants."""
         self._make_ready()
-        found = self._index.match_batch(events).checked()
+        found = match_events(self._index, events)
         whose = np.repeat(np.arange(len(events)), found.counts)
         if self._dead:
             alive = ~np.isin(found.ids, list(self._dead))

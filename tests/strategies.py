@@ -37,10 +37,10 @@ EXAMPLES = int(os.environ.get("WEFT_EXAMPLES", "1"))
 def thorough(examples: int = 300, routine: int | None = None) -> settings:
     """Settings of a law: many examples, more with WEFT_EXAMPLES; slow draws are no failure.
 
-    A routine run draws two fifths of them, or `routine`, and the same ones every time, so that it fails for what
-    changed; longer runs draw anew.
+    A routine run draws a quarter of them, or `routine`, and the same ones every time, so that it fails for what
+    changed; longer runs draw anew. It never draws one alone: the first is always the simplest there is.
     """
-    number = examples * EXAMPLES if EXAMPLES > 1 else routine or max(1, examples * 2 // 5)
+    number = examples * EXAMPLES if EXAMPLES > 1 else routine or max(2, examples // 4)
     quiet = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
     return settings(max_examples=number, deadline=None, suppress_health_check=quiet, derandomize=EXAMPLES == 1)
 

@@ -31,7 +31,7 @@ from weft.net.http import http_server
 from weft.net.initial_load import check_rows, is_loaded, load
 from weft.net.initial_table import InitialTable, routing_table
 from weft.net.log_lines import LogLines
-from weft.net.node import Node, NodeOptions
+from weft.net.node import BrokerNode, NodeOptions
 from weft.net.rehearsal import rehearse
 from weft.net.security import Security
 from weft.net.tls import client_context, server_context
@@ -49,7 +49,7 @@ _SWITCH = 0.0005  # seconds after which the committing thread may run; Python's 
 @asynccontextmanager
 async def start(
     config: BrokerConfig, lines: LogLines | None = None, place: WorkerPlace | None = None
-) -> AsyncIterator[Node]:
+) -> AsyncIterator[BrokerNode]:
     """A broker that runs in this loop until the block ends. Raises OptionError and LogError."""
     lines = lines or LogLines(level="error")
     schema = None if config.schema is None else Schema.load(config.schema)
@@ -79,7 +79,7 @@ async def start(
         )
         _load(core, log, stored, config, lines, place)
         options = NodeOptions(config.name, config.connections.backlog, most, config.connections.patience / 1e6)
-        async with Node(core, log, options, lines) as node, contextlib.AsyncExitStack() as around:
+        async with BrokerNode(core, log, options, lines) as node, contextlib.AsyncExitStack() as around:
             trimmer = Trimmer(node, config.log.retention, config.log.trim_every / 1e6)
             node.when_full = trimmer.hurry
             node.gate = security.gate
@@ -149,10 +149,13 @@ def _load(  # noqa: PLR0913, PLR0917 - what it puts together
         lines.warning("subscriptions refused", count=report.refused.total(), reason=report.reasons)
 
 
-Around = Callable[[Node], AbstractAsyncContextManager[Any]]  # what runs as long as a broker serves, and ends before it
+# What runs as long as a broker serves, and ends before it.
+Around = Callable[[BrokerNode], AbstractAsyncContextManager[Any]]
 
 
-def serve(config: BrokerConfig, ready: Callable[[Node], None] | None = None, around: Around | None = None) -> None:
+def serve(
+    config: BrokerConfig, ready: Callable[[BrokerNode], None] | None = None, around: Around | None = None
+) -> None:
     """Run a broker until SIGTERM or SIGINT, then stop it without losing anything. Raises what ended it otherwise."""
     if os.name == "nt":
         raise OptionError("a broker needs Linux or macOS; on Windows, Weft is a library and a client")
@@ -208,7 +211,7 @@ def _loop_factory(config: BrokerConfig) -> Callable[[], asyncio.AbstractEventLoo
 async def _serve(
     config: BrokerConfig,
     lines: LogLines,
-    ready: Callable[[Node], None] | None = None,
+    ready: Callable[[BrokerNode], None] | None = None,
     place: WorkerPlace | None = None,
     around: Around | None = None,
 ) -> None:

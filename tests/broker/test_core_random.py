@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import astuple
 
 from broker.harness import Broker
+from strategies import EXAMPLES
 from weft.broker.admission import read_head
 from weft.broker.effects import ConnectionId
 from weft.broker.limits import ClientLimits
@@ -321,7 +322,7 @@ class World:
         assert not self.broker.core.check()
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4 * EXAMPLES))
 def test_random_clients_lose_nothing(seed: int) -> None:
     world = World(seed)
     for _ in range(250):

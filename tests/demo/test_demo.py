@@ -171,6 +171,12 @@ def test_the_facts_are_json_and_agree_with_the_file(rows):
     assert many["microseconds_per_event"] > 0
 
 
+@pytest.fixture
+def _fewer(monkeypatch):
+    monkeypatch.setattr("weft.demo.tour._MANY", 5_000)
+
+
+@pytest.mark.usefixtures("_fewer")
 @pytest.mark.parametrize("width", [60, 100])
 def test_the_tour_fits_its_console(width):
     console = Console(file=io.StringIO(), width=width)
@@ -183,6 +189,7 @@ def test_the_tour_fits_its_console(width):
         assert f"{number_}  {chapter.title}" in shown
 
 
+@pytest.mark.usefixtures("_fewer")
 def test_a_plain_console_gets_plain_characters():
     file = io.TextIOWrapper(io.BytesIO(), encoding="ascii", write_through=True)
     tour(Console(file=file, width=80), QUICK)

@@ -1,4 +1,4 @@
-"""A short run of `make chaos`."""
+"""Short runs of `make chaos`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pytest
 from net.chaos import run_chaos
 
 
+@pytest.mark.slow
 def test_a_broker_that_is_killed_among_three_loses_nothing(tmp_path):
     figures = run_chaos(1, seed=1, place=tmp_path, pause=0.2)
     assert figures["events confirmed"] > 20

@@ -688,12 +688,12 @@ def test_an_encrypted_broker_is_trusted_by_its_authority(tmp_path):
         from net.wire import make_core
         from weft.log.memory import MemoryLog
         from weft.net.addresses import Address
-        from weft.net.node import Node
+        from weft.net.node import BrokerNode
 
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(tmp_path / "broker.pem")
         log = MemoryLog("a")
-        async with Node(make_core(log), log) as node:
+        async with BrokerNode(make_core(log), log) as node:
             address = str(await node.listen(Address.parse("weft+tls://localhost:0"), context))
             async with weft.connect(address, ca=str(tmp_path / "ca.pem")) as client:
                 await client.publish({"x": 1})

@@ -26,7 +26,7 @@ from weft.errors import LogFailedError
 from weft.log.memory import MemoryLog
 from weft.log.opening import LogOptions, open_log
 from weft.log.retention import Retention
-from weft.net.node import Node, NodeOptions
+from weft.net.node import BrokerNode, NodeOptions
 from weft.net.trimmer import Trimmer
 
 
@@ -124,7 +124,7 @@ def _value(event):
 def test_a_broken_log_ends_the_broker_and_confirms_nothing():
     async def body():
         log = MemoryLog("a1")
-        async with Node(make_core(log), log) as node:
+        async with BrokerNode(make_core(log), log) as node:
             from weft.net.addresses import Address
 
             address = await node.listen(Address.parse("weft://127.0.0.1:0"))

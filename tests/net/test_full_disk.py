@@ -160,7 +160,17 @@ def test_a_full_disk_refuses_events_loses_nothing_and_is_used_again_when_there_i
     run(body())
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("disk", "number"),
+    [
+        (SIZES[0], signal.SIGKILL),
+        *(
+            pytest.param(*each, marks=pytest.mark.slow)
+            for each in ((SIZES[1], signal.SIGKILL), *((size, signal.SIGTERM) for size in SIZES))
+        ),
+    ],
+    indirect=["disk"],
+)
 def test_a_broker_that_ends_on_a_full_disk_has_everything_that_was_confirmed(
     disk: SmallDisk, number: signal.Signals
 ) -> None:

@@ -18,7 +18,7 @@ from weft.broker.messages import Accepted, Ack, Bye, Hello, Ping, Pong, Publish,
 from weft.errors import RemoteProtocolError
 from weft.net import server_connection
 from weft.net.addresses import Address
-from weft.net.node import Node, NodeOptions
+from weft.net.node import BrokerNode, NodeOptions
 from weft.net.server_connection import HIGH, ServerConnection
 
 GARBAGE = [
@@ -211,7 +211,7 @@ async def _leak(number: int) -> None:
         node.core.check()
 
 
-def _alive(node: Node) -> list[ServerConnection]:
+def _alive(node: BrokerNode) -> list[ServerConnection]:
     """Connections that are kept although nobody needs them."""
     gc.collect()
     kept = [each for each in gc.get_objects() if isinstance(each, ServerConnection) and each._node is node]

@@ -13,7 +13,7 @@ from weft.broker.messages import Accepted, Ack, Bye, Hello, Ping, Pong, Publish,
 from weft.errors import BrokerError
 from weft.log.opening import open_log
 from weft.net.addresses import Address
-from weft.net.node import Node
+from weft.net.node import BrokerNode
 
 
 def test_an_event_is_stored_confirmed_and_delivered():
@@ -35,7 +35,7 @@ def test_an_event_is_stored_confirmed_and_delivered():
 def test_what_was_confirmed_is_there_after_a_restart(tmp_path):
     async def write():
         log = open_log(tmp_path / "data").log
-        async with Node(make_core(log), log) as node:
+        async with BrokerNode(make_core(log), log) as node:
             address = await node.listen(Address.parse("weft://127.0.0.1:0"))
             wire = await connect(address, Hello(session="alerts"))
             wire.send(Subscribe(1, "x > 5"))
@@ -48,7 +48,7 @@ def test_what_was_confirmed_is_there_after_a_restart(tmp_path):
 
     async def read():
         log = open_log(tmp_path / "data").log
-        async with Node(make_core(log), log) as node:
+        async with BrokerNode(make_core(log), log) as node:
             address = await node.listen(Address.parse("weft://127.0.0.1:0"))
             wire = await connect(address, Hello(session="alerts"))
             events = await wire.delivered(94)

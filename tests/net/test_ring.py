@@ -18,7 +18,7 @@ import weft
 from weft.errors import OptionError
 from weft.net.addresses import Address
 from weft.net.config import BrokerConfig, LinkConfig
-from weft.net.node import Node
+from weft.net.node import BrokerNode
 from weft.net.ring_config import RingConfig
 from weft.net.ring_options import ring_config
 from weft.net.ring_report import NodeReport
@@ -41,7 +41,7 @@ async def node(
     key: bytes = KEY,
     topic: str = "",
     merge: SuperTopics | None = None,
-) -> tuple[Node, RingService]:
+) -> tuple[BrokerNode, RingService]:
     config = BrokerConfig(
         name=name, listen=("weft://127.0.0.1:0",), memory=True, model="simple", links={RING: LinkConfig()}
     )

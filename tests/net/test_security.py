@@ -36,7 +36,7 @@ from weft.net import log_lines
 from weft.net.config import AccessConfig, AuthConfig, BrokerConfig, TlsConfig
 from weft.net.first_frame import MOST_HELLO
 from weft.net.log_lines import LogLines
-from weft.net.node import Node
+from weft.net.node import BrokerNode
 from weft.serve import start
 
 ACCESS = """
@@ -52,7 +52,7 @@ publish = "x > 5"
 
 
 @asynccontextmanager
-async def a_broker(folder: Path, lines: list[str] | None = None, **settings: Any) -> AsyncIterator[Node]:
+async def a_broker(folder: Path, lines: list[str] | None = None, **settings: Any) -> AsyncIterator[BrokerNode]:
     """A broker that accepts tokens, with the rules above."""
     auth = {"keys": write_keys(folder / "keys.json", secret_jwk()), **settings.pop("auth", {})}
     access = folder / "access.toml"
@@ -73,7 +73,7 @@ def hello(who: str = "ann", **fields: Any) -> Hello:
     return Hello(credentials=token(sub=who), **fields)
 
 
-async def last_words(node: Node, data: bytes) -> list[object]:
+async def last_words(node: BrokerNode, data: bytes) -> list[object]:
     """What a stranger is told who sends these bytes, until it is closed."""
     wire = await connect(node.addresses[0], None)
     wire.transport.write(data)
@@ -310,7 +310,7 @@ def test_a_foreign_certificate_or_none_is_refused_by_tls(tmp_path: Path) -> None
     run(body())
 
 
-async def unwelcome(node: Node, context: ssl.SSLContext) -> bool:
+async def unwelcome(node: BrokerNode, context: ssl.SSLContext) -> bool:
     """Whether nothing but an end comes of a connection; in TLS 1.3 the client notices after its own handshake."""
     try:
         wire = await connect(node.addresses[0], None, context)

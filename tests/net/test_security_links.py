@@ -14,7 +14,7 @@ from weft.broker.greeting import REFUSED
 from weft.broker.link_messages import LinkHello
 from weft.broker.messages import Bye, Complete, Hello, Publish, Subscribe
 from weft.net.config import AccessConfig, AuthConfig, BrokerConfig, LinkConfig
-from weft.net.node import Node
+from weft.net.node import BrokerNode
 from weft.serve import start
 
 RULES = """
@@ -46,7 +46,7 @@ def token_file(folder: Path, name: str, **claims: Any) -> Path:
     return file
 
 
-def linked(*nodes: Node) -> bool:
+def linked(*nodes: BrokerNode) -> bool:
     return all(link.connected for node in nodes for link in node.core.links())
 
 

@@ -15,7 +15,7 @@ from weft.broker.messages import BrokerMessage, ClientMessage, Deliver, Hello, P
 from weft.log.base import Log
 from weft.log.memory import MemoryLog
 from weft.net.addresses import Address
-from weft.net.node import Node, NodeOptions
+from weft.net.node import BrokerNode, NodeOptions
 from weft.routing.registry import make_table
 
 M = TypeVar("M")
@@ -139,7 +139,7 @@ async def a_node(
 ):
     """A broker on a free port; in memory unless a log is given."""
     log = MemoryLog("a1") if log is None else log
-    async with Node(make_core(log, limits), log, options) as node:
+    async with BrokerNode(make_core(log, limits), log, options) as node:
         await node.listen(ANY_PORT if tls is None else Address("weft+tls", "localhost", 0), tls)
         yield node
 

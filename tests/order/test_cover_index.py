@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from plain_python import compiled_and_plain
 from strategies import filters, thorough
 from weft.algebra.relate import covers, is_empty
 from weft.algebra.spans import ColumnPart, Span
@@ -201,14 +198,5 @@ def test_without_the_compiler() -> None:
         "rows = [index.add(span(), True) for _ in range(60)]; [index.discard(row) for row in rows[::3]]\n"
         "print([sorted(f(span(), True)) for f in (index.around, index.within, index.meeting) for _ in range(5)])\n"
     )
-    outputs = {
-        subprocess.run(
-            [sys.executable, "-c", code],
-            env={**os.environ, "NUMBA_DISABLE_JIT": flag},
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout
-        for flag in ("0", "1")
-    }
-    assert len(outputs) == 1
+    compiled, plain = compiled_and_plain(code)
+    assert compiled == plain

@@ -57,7 +57,7 @@ def test_complete_means_that_the_next_event_arrives() -> None:
     assert ring.brokers["a"].got("s") == [b"first"]
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_death_and_a_join_lose_nothing_with_replicas(seed: int) -> None:
     ring = BrokerRing(MAPPING, NAMES, seed, replicas=3)
     ring.subscribe("a", "s", 1, "x >= 0")
@@ -87,7 +87,7 @@ def test_timestamps_cross_the_ring_and_are_placed_by_intervals() -> None:
     assert sorted(ring.brokers["a"].got("summer")) == [b"6", b"8"]
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_death_and_a_join_lose_nothing_with_topic_groups(seed: int) -> None:
     rule = GroupRule(depth=2, lease=10_000_000, period=3_000_000)
     ring = BrokerRing(MAPPING, NAMES, seed, replicas=3, groups=rule, topic="kind")
@@ -108,7 +108,7 @@ def test_a_death_and_a_join_lose_nothing_with_topic_groups(seed: int) -> None:
         assert got == [number for number in range(1, 41) if number % 3 in wanted], (name, client)
 
 
-@pytest.mark.parametrize("victim", ["a", "b"])
+@pytest.mark.parametrize("victim", ["a", pytest.param("b", marks=pytest.mark.slow)])
 def test_a_broker_that_is_killed_and_started_again_goes_on(victim: str) -> None:
     """The subscriber's broker or the publisher's: what was acknowledged before is delivered in the end."""
     ring = BrokerRing(MAPPING, NAMES, replicas=2)

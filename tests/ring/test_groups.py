@@ -397,12 +397,12 @@ def churn(seed: int, replicas: int, sharing: Sharing = Sharing.NONE) -> None:
         assert state_of(network, topic).following is None
 
 
-@pytest.mark.parametrize("seed", range(1, 4) if EXAMPLES == 1 else range(5 * EXAMPLES))
+@pytest.mark.parametrize("seed", range(1, 3) if EXAMPLES == 1 else range(5 * EXAMPLES))
 def test_nothing_is_missed_while_members_trees_and_nodes_change(seed: int) -> None:
     churn(seed, 1)
 
 
-@pytest.mark.parametrize("seed", range(100, 102) if EXAMPLES == 1 else range(100, 100 + 3 * EXAMPLES))
+@pytest.mark.parametrize("seed", [101] if EXAMPLES == 1 else range(100, 100 + 3 * EXAMPLES))
 def test_nothing_is_missed_with_fewer_deaths_than_copies(seed: int) -> None:
     churn(seed, 3)
 

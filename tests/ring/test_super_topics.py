@@ -274,21 +274,21 @@ def publish_from(network: RendezvousNetwork, homes: tuple[str, ...]) -> None:
     network.check()
 
 
-@pytest.mark.parametrize("seed", range(1, 4) if EXAMPLES == 1 else range(5 * EXAMPLES))
+@pytest.mark.parametrize("seed", [2] if EXAMPLES == 1 else range(5 * EXAMPLES))
 def test_nothing_is_missed_while_groups_are_merged_and_separated(seed: int) -> None:
     merged, separated = churn(seed, 1)
     assert merged
     assert separated
 
 
-@pytest.mark.parametrize("seed", range(100, 102) if EXAMPLES == 1 else range(100, 100 + 3 * EXAMPLES))
+@pytest.mark.parametrize("seed", [100] if EXAMPLES == 1 else range(100, 100 + 3 * EXAMPLES))
 def test_nothing_is_missed_while_roots_of_super_topics_die(seed: int) -> None:
     merged, separated = churn(seed, 3)
     assert merged
     assert separated
 
 
-@pytest.mark.parametrize("sharing", [Sharing.REPLICATION, Sharing.PARTITION])
+@pytest.mark.parametrize("sharing", [pytest.param(Sharing.REPLICATION, marks=pytest.mark.slow), Sharing.PARTITION])
 def test_nothing_is_missed_while_members_of_super_topics_share_their_load(sharing: Sharing) -> None:
     merged, separated = churn(200, 2, sharing)
     assert merged

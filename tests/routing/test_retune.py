@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule, run_state_machine_as_test
 
 from routing.machine import MOST_STEPS, Network, brokers
 from routing.models import LABELS, PREDICATES, SPACE, Model, small_index
-from strategies import EVENTS, thorough
+from strategies import EVENTS, EXAMPLES, thorough
 from weft import Schema, parse
 from weft.algebra.relate import as_form, is_empty
 from weft.errors import LocalProtocolError, RemoteProtocolError
@@ -125,11 +126,11 @@ def test_nothing_is_lost_while_spaces_change(shape: FilterShape | None, advertis
     )
     options = {"model": model, "advertised": advertised, "hierarchical": hierarchical}
     machine = type("Retuned", (RetunedNetwork,), options)
-    run_state_machine_as_test(machine, settings=thorough(3))  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(machine, settings=settings(thorough(3), stateful_step_count=30))  # type: ignore[no-untyped-call]
 
 
 @pytest.mark.parametrize("shape", [None, FilterShape(16, 3)], ids=["exact", "hashed"])
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(2 if EXAMPLES == 1 else 6 * EXAMPLES))
 def test_random_trees_change_under_updates_and_events(seed: int, shape: FilterShape | None) -> None:
     """Twice, begun at one broker or at two; subscriptions come and go, and events are published, between messages."""
     rng = np.random.default_rng(seed)

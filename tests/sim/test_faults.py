@@ -12,7 +12,7 @@ import pytest
 from strategies import EXAMPLES
 from weft.broker.messages import BrokerMessage, ClientMessage, Incomplete
 from weft.language.text import parse
-from weft.sim.faults.campaign import run_seed, run_seeds
+from weft.sim.faults.campaign import MANY_BROKERS, run_seed, run_seeds
 from weft.sim.faults.plan import FAULTS, ONE_OPERATIONS, TRIALS, Plan, Step, draw_plan
 from weft.sim.faults.shrink import shrink
 from weft.sim.faults.steps import STEPS
@@ -142,12 +142,16 @@ def test_every_step_can_be_planned() -> None:
     assert set(STEPS) >= {*STEPS_PLANNED}
 
 
-@pytest.mark.parametrize("seed", [3, 5])
-def test_the_same_seed_gives_the_same_trace(seed: int) -> None:
-    code = f"from weft.sim.faults.campaign import run_seed; print(run_seed({seed}).trace.digest())"
+def test_the_same_seed_gives_the_same_trace() -> None:
+    """Of one broker and of many, in a process with other hashes."""
+    code = (
+        "from weft.sim.faults.campaign import MANY_BROKERS, run_seed\n"
+        "print(*(run_seed(seed).trace.digest() for seed in (3, 5)), run_seed(8, MANY_BROKERS).trace.digest())"
+    )
     environment = {**os.environ, "PYTHONHASHSEED": "77", "PYTHONPATH": os.pathsep.join(sys.path)}
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
-    assert told.stdout.strip() == run_seed(seed).trace.digest()
+    here = [*map(run_seed, (3, 5)), run_seed(8, MANY_BROKERS)]
+    assert told.stdout.split() == [outcome.trace.digest() for outcome in here]
 
 
 def test_a_plan_shrinks_to_what_makes_it_fail() -> None:

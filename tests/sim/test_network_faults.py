@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from random import Random
 from xml.etree import ElementTree
 
@@ -65,24 +62,15 @@ def test_every_promise_is_kept_by_networks_and_everything_occurs() -> None:
     assert any(what.endswith(" with advertisements") for what in found.counts)
 
 
-@pytest.mark.parametrize("seed", [60005, 60075, 60282, 800141, 801046, 900566])
+@pytest.mark.parametrize(
+    "seed", [801046, 900566, *(pytest.param(each, marks=pytest.mark.slow) for each in (60005, 60075, 60282, 800141))]
+)
 def test_seeds_that_once_failed(seed: int) -> None:
     assert not run_seed(seed, MANY_BROKERS).failure
 
 
 def test_every_step_of_a_network_can_be_planned() -> None:
     assert set(STEPS) >= {*FAULTS, *LINK_FAULTS, *NETWORK_OPERATIONS}
-
-
-@pytest.mark.parametrize("seed", [8])
-def test_the_same_seed_gives_the_same_trace_of_a_network(seed: int) -> None:
-    code = (
-        "from weft.sim.faults.campaign import MANY_BROKERS, run_seed\n"
-        f"print(run_seed({seed}, MANY_BROKERS).trace.digest())"
-    )
-    environment = {**os.environ, "PYTHONHASHSEED": "77", "PYTHONPATH": os.pathsep.join(sys.path)}
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
-    assert told.stdout.strip() == run_seed(seed, MANY_BROKERS).trace.digest()
 
 
 @pytest.mark.parametrize("advertised", [False, True])

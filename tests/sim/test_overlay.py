@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -106,21 +107,32 @@ def test_nothing_is_told_towards_brokers_without_publishers() -> None:
     assert outcome.deliveries == 1
 
 
-@pytest.mark.parametrize("model", FREE)
-@pytest.mark.parametrize(
-    "options",
-    [{"churn": 0.4}, {"hierarchy": True, "churn": 0.2}, {"advertised": True, "publishers": 2}],
-    ids=["peers", "hierarchy", "advertised"],
-)
-def test_every_model_delivers_everything(model: str, options: dict[str, object]) -> None:
+NETWORKS = {
+    "peers": {"churn": 0.4},
+    "hierarchy": {"hierarchy": True, "churn": 0.2},
+    "advertised": {"advertised": True, "publishers": 2},
+}
+
+
+@cache
+def drawn(kind: str) -> tuple[Scenario, Expected]:
+    """A network with a workload, and what is expected of every model."""
     rng = np.random.default_rng(5)
     workload = WORKLOADS["zipf"](60, 40, seed=3)
-    given = scenario(tree("random", 5, rng), parse_many(workload.texts()), workload.table.to_pylist(), rng, **options)
-    outcome = played(given, model)
-    assert outcome.deliveries == len(Expected(given).deliveries) > 0
+    filters, events = parse_many(workload.texts()), workload.table.to_pylist()
+    given = scenario(tree("random", 5, rng), filters, events, rng, **NETWORKS[kind])
+    return given, Expected(given)
+
+
+@pytest.mark.parametrize("model", FREE)
+@pytest.mark.parametrize("kind", NETWORKS)
+def test_every_model_delivers_everything(model: str, kind: str) -> None:
+    given, expected = drawn(kind)
+    outcome = simulate(given, model, expected, check=True)
+    assert outcome.deliveries == len(expected.deliveries) > 0
     assert outcome.messages <= outcome.flooded
     assert bool(outcome.comparisons) == model.startswith(("covering", "merging"))
-    if model != "flooding" and "hierarchy" not in options:
+    if model != "flooding" and kind != "hierarchy":
         assert outcome.messages == outcome.ideal, "an exact table among peers sends no event in vain"
 
 
@@ -247,8 +259,9 @@ def test_cells_need_bounds_and_send_a_little_more(model: str) -> None:
     links, filters, events = tree("random", 5, rng), parse_many(workload.texts()), workload.table.to_pylist()
     bounded = Schema.from_dict({"attributes": {name: {"type": "float", "bounds": [0, 255]} for name in "xyz"}})
     given = scenario(links, filters, events, rng, schema=bounded, churn=0.3)
-    outcome = played(given, model)
-    assert outcome.deliveries == len(Expected(given).deliveries) > 0
+    expected = Expected(given)
+    outcome = simulate(given, model, expected, check=True)
+    assert outcome.deliveries == len(expected.deliveries) > 0
     assert outcome.ideal <= outcome.messages < outcome.flooded
     with pytest.raises(SchemaError, match="give a schema"):
         played(scenario(links, filters, events, rng), model)

@@ -17,11 +17,12 @@ import numpy as np
 
 from weft.bench.broker_load import Flood, LoadWire, in_parts, open_wire
 from weft.bench.broker_peers import PAYLOAD, PeerServer, free_port
-from weft.bench.broker_workload import BrokerWorkload, Event, symbol_of
+from weft.bench.broker_workload import BrokerWorkload, Event, Quote, symbol_of
 from weft.errors import RemoteProtocolError
 
 _FEW = 16  # ranges that are compared one by one
 _encode = msgspec.msgpack.Encoder().encode
+_quote = msgspec.msgpack.Decoder(Quote)
 
 
 def nats(program: str, directory: Path) -> PeerServer:
@@ -96,15 +97,6 @@ class LineReader:
             at = end + 2
         self._part = data[at:]
         return said + self.answer()
-
-
-class Quote(msgspec.Struct):
-    """What a consumer must know of an event to filter it."""
-
-    price: float
-
-
-_quote = msgspec.msgpack.Decoder(Quote)
 
 
 class FilteringReader(LineReader):

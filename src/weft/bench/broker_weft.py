@@ -18,7 +18,7 @@ from typing import Self
 import msgspec
 
 from weft.bench.broker_load import LoadWire, Measured, flood, open_wire
-from weft.bench.broker_workload import CONNECTIONS, Event
+from weft.bench.broker_workload import CONNECTIONS, Event, Quote
 from weft.broker.codec import encode
 from weft.broker.frames import FrameReader
 from weft.broker.messages import Ack, Deliver, Hello, Publish, Published, QueueNumber, SubNumber, Subscribe
@@ -29,12 +29,6 @@ PAYLOAD = b"x" * 130  # with its attributes, an event has 216 bytes
 _DELIVER, _PUBLISHED, _ACCEPTED, _COMPLETE, _WELCOME, _FAILED = 38, 33, 35, 36, 32, 37
 _delivers = msgspec.msgpack.Decoder(Deliver)
 _published = msgspec.msgpack.Decoder(Published)
-
-
-class Quote(msgspec.Struct):
-    """What a consumer looks at in an event."""
-
-    price: float
 
 
 class QuoteHead(msgspec.Struct, array_like=True):

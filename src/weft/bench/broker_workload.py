@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from time import process_time
 
+import msgspec
+
 from weft.bench.core import events, subscriptions
 from weft.index.tree import TreeIndex
 
@@ -19,6 +21,12 @@ CONNECTIONS = 10
 WARM = 500  # events before a measurement
 
 Event = dict[str, object]
+
+
+class Quote(msgspec.Struct):
+    """What a consumer looks at in an event."""
+
+    price: float
 
 
 class BrokerWorkload:

@@ -13,7 +13,7 @@ from weft.net.addresses import Address
 from weft.net.server_connection import ServerConnection
 
 if TYPE_CHECKING:
-    from weft.net.node import Node
+    from weft.net.node import BrokerNode
 
 FIRST, LONGEST = 0.05, 5.0  # seconds between attempts
 _LOOK = 0.5  # seconds after which a link that the neighbour has opened is looked at again
@@ -24,7 +24,7 @@ _STEADY = 10.0  # seconds after which a link counts as good, and the next attemp
 class Dialler:
     """Keeps one link up."""
 
-    def __init__(self, node: Node, peer: str, address: Address, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, node: BrokerNode, peer: str, address: Address, tls: ssl.SSLContext | None = None) -> None:
         self._node = node
         self._peer = peer
         self._address = address

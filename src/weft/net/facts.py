@@ -13,10 +13,10 @@ from weft.errors import WeftError
 from weft.net.clock import clock
 
 if TYPE_CHECKING:
-    from weft.net.node import Node
+    from weft.net.node import BrokerNode
 
 
-def facts_of(node: Node) -> dict[str, Any]:
+def facts_of(node: BrokerNode) -> dict[str, Any]:
     """The facts of a node. Cost: O(connections)."""
     now, committer = clock(), node.committer
     return {
@@ -40,12 +40,12 @@ def facts_of(node: Node) -> dict[str, Any]:
     }
 
 
-def links_of(node: Node) -> list[dict[str, Any]]:
+def links_of(node: BrokerNode) -> list[dict[str, Any]]:
     """How the links to neighbours are."""
     return [to_builtins(link) for link in node.core.links()]
 
 
-def _size(node: Node) -> int:
+def _size(node: BrokerNode) -> int:
     try:
         return node.log.size()
     except WeftError:

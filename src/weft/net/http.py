@@ -17,12 +17,12 @@ from weft.net.metrics import exposition
 if TYPE_CHECKING:
     from starlette.applications import Starlette
 
-    from weft.net.node import Node
+    from weft.net.node import BrokerNode
 
 _MISSING = "HTTP needs the extra `broker`: install weft[broker], or leave out the setting http"
 
 
-def health_of(node: Node) -> tuple[bool, dict[str, Any]]:
+def health_of(node: BrokerNode) -> tuple[bool, dict[str, Any]]:
     """Whether a node is ready, and why it is not."""
     links = links_of(node)
     cold = [link["peer"] for link in links if not link["warm"]]
@@ -30,7 +30,7 @@ def health_of(node: Node) -> tuple[bool, dict[str, Any]]:
     return ready, {"ready": ready, "stopping": node.stopping, "links": len(links), "cold links": cold}
 
 
-def application(node: Node) -> Starlette:
+def application(node: BrokerNode) -> Starlette:
     """The pages of a node. Raises OptionError without the extra `broker`."""
     try:
         from starlette.applications import Starlette
@@ -52,7 +52,7 @@ def application(node: Node) -> Starlette:
 
 
 @contextlib.asynccontextmanager
-async def http_server(node: Node, host: str, port: int) -> AsyncIterator[tuple[str, int]]:
+async def http_server(node: BrokerNode, host: str, port: int) -> AsyncIterator[tuple[str, int]]:
     """Serve the pages until the block ends. Yields host and port. Raises OptionError."""
     try:
         import uvicorn

@@ -17,13 +17,13 @@ from weft.net.clock import clock
 from weft.net.server_connection import ServerConnection
 
 if TYPE_CHECKING:
-    from weft.net.node import Node
+    from weft.net.node import BrokerNode
 
 
 class LoopTurn:
     """Carries out the effects of a node's core. `tick` is called when the core's timer is due."""
 
-    def __init__(self, node: Node, tick: Callable[[], None]) -> None:
+    def __init__(self, node: BrokerNode, tick: Callable[[], None]) -> None:
         self._node = node
         self._tick = tick
         self._loop = asyncio.get_running_loop()

@@ -14,7 +14,7 @@ from weft.errors import OptionError
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-    from weft.net.node import Node
+    from weft.net.node import BrokerNode
 
 QUEUES = 20  # that are furthest behind and shown one by one
 _NODE = {
@@ -33,7 +33,7 @@ _NODE = {
 class Collector:
     """Reads a node's figures; registered with Prometheus's client library."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: BrokerNode) -> None:
         self._node = node
 
     def collect(self) -> Iterable[Metric]:
@@ -88,7 +88,7 @@ def metrics_of(status: BrokerStatus) -> list[Metric]:
     return [*metrics, happened, behind, warm, lag]
 
 
-def exposition(node: Node) -> tuple[bytes, str]:
+def exposition(node: BrokerNode) -> tuple[bytes, str]:
     """The metrics as text, and its content type. Raises OptionError without the extra `broker`."""
     try:
         from prometheus_client import CollectorRegistry, generate_latest

@@ -58,10 +58,10 @@ class NodeOptions:
     patience: float = 10.0  # seconds that clients have to read the last bytes when the node stops
 
 
-class Node:
+class BrokerNode:
     """A running broker.
 
-    `async with Node(core, log) as node: await node.listen(Address.parse("weft://127.0.0.1:0"))`
+    `async with BrokerNode(core, log) as node: await node.listen(Address.parse("weft://127.0.0.1:0"))`
     """
 
     def __init__(self, core: Core, log: Log, options: NodeOptions | None = None, lines: LogLines | None = None) -> None:

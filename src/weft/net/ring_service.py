@@ -21,7 +21,7 @@ from weft.log.base import Log, Offset
 from weft.net.addresses import Address
 from weft.net.broker_pipe import BrokerPipe
 from weft.net.clock import clock
-from weft.net.node import Node
+from weft.net.node import BrokerNode
 from weft.net.ring_config import REISSUE, SPACE, RingConfig
 from weft.net.ring_report import NodeReport
 from weft.net.ring_transport import RingTransport
@@ -48,7 +48,7 @@ _KNOWN = 20_000  # events of the log that are told apart from those that arrive 
 class RingService:
     """Keeps a broker on a ring."""
 
-    def __init__(self, node: Node, config: RingConfig) -> None:
+    def __init__(self, node: BrokerNode, config: RingConfig) -> None:
         self._node, self._config = node, config
         self._loop = asyncio.get_running_loop()
         self._transport = RingTransport(
@@ -253,7 +253,7 @@ def _origins(log: Log, end: Offset) -> list[Origin]:
 
 
 @asynccontextmanager
-async def on_ring(node: Node, config: RingConfig) -> AsyncIterator[RingService]:
+async def on_ring(node: BrokerNode, config: RingConfig) -> AsyncIterator[RingService]:
     """A broker on a ring until the block ends; the broker must have the neighbour `ring`."""
     service = RingService(node, config)
     await service.start()

@@ -15,7 +15,7 @@ from weft.net.config import AuthConfig, BrokerConfig
 from weft.net.gate import Gate
 from weft.net.log_lines import LogLines
 from weft.net.login_limits import LoginLimits
-from weft.net.node import Node
+from weft.net.node import BrokerNode
 from weft.net.token_keys import TokenKeys, read_keys
 from weft.net.tokens import TokenPolicy, Tokens
 from weft.net.watched_file import WatchedFile
@@ -60,7 +60,7 @@ class Security:
             self._lines.error("no token for a link", peer=peer, file=link.token, reason=error.strerror)
             return b""
 
-    def poll(self, node: Node) -> None:
+    def poll(self, node: BrokerNode) -> None:
         """Look at the files, and let what they say hold."""
         if self._keys is not None and self._keys.poll():
             assert self.gate is not None
@@ -70,7 +70,7 @@ class Security:
         if self._access is not None and self._access.poll():
             node.set_rules(self._access.value)
 
-    async def watch(self, node: Node) -> None:
+    async def watch(self, node: BrokerNode) -> None:
         """Look at the files again and again."""
         while True:
             await asyncio.sleep(_EVERY)

@@ -15,7 +15,7 @@ from weft.net.addresses import Address
 from weft.net.first_frame import FirstFrame
 
 if TYPE_CHECKING:
-    from weft.net.node import Node
+    from weft.net.node import BrokerNode
 
 HIGH, LOW = 256 << 10, 64 << 10  # bytes that wait to be written: above, deliveries stop; below, they go on
 MOST = 4 << 20  # bytes that wait to be written above which nothing is read, either
@@ -45,7 +45,7 @@ class Door(NamedTuple):
 class ServerConnection(asyncio.Protocol):
     """A connection that a client or another broker has opened, or that was dialled to a neighbour."""
 
-    def __init__(self, node: Node, id: ConnectionId, neighbour: str = "", door: Door | None = None) -> None:
+    def __init__(self, node: BrokerNode, id: ConnectionId, neighbour: str = "", door: Door | None = None) -> None:
         self.id = id
         self.neighbour = neighbour  # to whom it was dialled; empty if it was accepted
         self.door = door  # where it was accepted; None if it was dialled

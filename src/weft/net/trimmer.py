@@ -15,7 +15,7 @@ from weft.log.retention import Retention, trim_point
 from weft.net.clock import clock
 
 if TYPE_CHECKING:
-    from weft.net.node import Node
+    from weft.net.node import BrokerNode
 
 STEP = 50  # groups that are removed between two commits
 
@@ -23,7 +23,7 @@ STEP = 50  # groups that are removed between two commits
 class Trimmer:
     """Trims the log of a node every so often, and when it is full."""
 
-    def __init__(self, node: Node, retention: Retention, every: float) -> None:
+    def __init__(self, node: BrokerNode, retention: Retention, every: float) -> None:
         self._node = node
         self._retention = retention
         self._every = every

@@ -66,10 +66,12 @@ class RangeSet:
             raise RangeError("a range has no end, or ends before it starts; give each start an end at or after it")
         if begin.size == 0:
             return NOTHING
+        if begin.size == 1:
+            return _proven(begin.copy(), end.copy())
         order = np.argsort(begin, kind="stable")
         begin, end = begin[order], np.maximum.accumulate(end[order])
         apart = np.flatnonzero(begin[1:] - 1 - end[:-1] > gap)
-        return RangeSet(begin[np.append(0, apart + 1)], end[np.append(apart, end.size - 1)])
+        return _proven(begin[np.append(0, apart + 1)], end[np.append(apart, end.size - 1)])
 
     @staticmethod
     def union_all(sets: Iterable[RangeSet]) -> RangeSet:
@@ -170,6 +172,14 @@ class RangeSet:
 
     def __repr__(self) -> str:
         return f"RangeSet.of({', '.join(map(str, self))})"
+
+
+def _proven(starts: Points, ends: Points) -> RangeSet:
+    """A set of ranges that are known to be sorted, with gaps between them."""
+    made = object.__new__(RangeSet)
+    object.__setattr__(made, "starts", _sealed(starts))
+    object.__setattr__(made, "ends", _sealed(ends))
+    return made
 
 
 def _sealed(array: Points) -> Points:

@@ -58,6 +58,16 @@ class RangeSets:
         )
 
     @staticmethod
+    def of_ranges(starts: ArrayLike, ends: ArrayLike) -> RangeSets:
+        """One set for each range, in this order.
+
+        >>> list(RangeSets.of_ranges([5, 1], [7, 6]))
+        [RangeSet.of((5, 7)), RangeSet.of((1, 6))]
+        """
+        begin = as_points(starts)
+        return RangeSets(np.arange(begin.size + 1), begin, as_points(ends))
+
+    @staticmethod
     def chained(batches: Iterable[RangeSets]) -> RangeSets:
         """The sets of several batches, one batch after another."""
         some = list(batches)

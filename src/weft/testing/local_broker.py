@@ -19,7 +19,7 @@ from weft.net.addresses import Address
 from weft.net.client import Client, connect
 from weft.net.client_sync import SyncClient, connect_sync
 from weft.net.config import BrokerConfig
-from weft.net.node import Node
+from weft.net.node import BrokerNode
 from weft.serve import start
 
 
@@ -99,7 +99,7 @@ class LocalBroker:
         if running is not None:
             running.kill()
 
-    def call(self, what: Callable[[Node], Any]) -> Any:
+    def call(self, what: Callable[[BrokerNode], Any]) -> Any:
         """Call something with the running node, in its thread."""
         if self._running is None:
             raise BrokerError("the broker is not running; use it in a with block")
@@ -132,7 +132,7 @@ class _Running:
         self._ready = threading.Event()
         self._asked: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._node: Node | None = None
+        self._node: BrokerNode | None = None
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="weft-broker", daemon=True)
         self._thread.start()
@@ -158,7 +158,7 @@ class _Running:
             self._ready.set()
             await self._asked.wait()
 
-    def call(self, what: Callable[[Node], Any]) -> Any:
+    def call(self, what: Callable[[BrokerNode], Any]) -> Any:
         async def body() -> Any:
             assert self._node is not None
             return what(self._node)
@@ -178,5 +178,5 @@ class _Running:
             raise self._error
 
     def kill(self) -> None:
-        self.call(partial(Node.failed, error=BrokerError("the broker was killed")))
+        self.call(partial(BrokerNode.failed, error=BrokerError("the broker was killed")))
         self.stop()

@@ -49,5 +49,5 @@ class RangesHeard:
 
 def ranges_of(items: Iterable[Item], group: int) -> RangeSets:
     """The ranges of one curve, one set per item."""
-    mine = (item for item in items if isinstance(item, CurveRange) and item.group == group)
-    return RangeSets.of([RangeSet.of((item.start, item.end)) for item in mine])
+    mine = [item for item in items if isinstance(item, CurveRange) and item.group == group]
+    return RangeSets.of_ranges([item.start for item in mine], [item.end for item in mine])

@@ -9,7 +9,9 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import NDArray
 
-Hashes = dict[int, int]  # of items, by wire id
+from weft.model.paged_dict import PagedDict
+
+Hashes = PagedDict[int, int]  # of items, by wire id
 _U64 = NDArray[np.uint64]
 
 _MASK = (1 << 64) - 1

@@ -88,6 +88,7 @@ class LocalSeats:
         # without a schema, because events conform to it when they come in; what is new is kept beside the index
         self._index = TreeIndex(executor=executor, tail=0, fan=4)
         self._young: dict[Slot, NormalForm] = {}
+        self.pours = 0  # how often new ones have joined the index, which takes as long as many additions
         self._free: list[int] = []
         self._used = 0
         self._row = np.zeros((64, 3), np.int64)  # by slot: the place of its queue, its number, its seat or 0
@@ -164,6 +165,7 @@ class LocalSeats:
         """Move what is new into the index."""
         self._index.add_forms(self._young, [*self._young.values()])
         self._young = {}
+        self.pours += 1
 
     def _forget(self, slot: Slot) -> None:
         if self._young.pop(slot, None) is None:

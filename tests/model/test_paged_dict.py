@@ -39,6 +39,12 @@ def test_it_holds_what_a_dict_holds(drawn: list[tuple[str, int]]) -> None:
     assert sorted(paged.items()) == sorted(plain.items())
     assert sorted(paged.values()) == sorted(plain.values())
     assert [*zip(paged, paged.values(), strict=True)] == [*paged.items()]
+    copied = paged.copy()
+    paged[100] = "later"
+    assert copied == plain
+    assert copied.pop(100, None) is None
+    del paged[100]
+    assert len(copied) == len(plain) == len(paged)
     assert sorted(key for page in paged.pages() for key in page) == sorted(plain)
 
 

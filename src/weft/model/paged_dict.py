@@ -100,6 +100,13 @@ class PagedDict(MutableMapping[K, V]):
         self._pages = {}
         self._len = 0
 
+    def copy(self) -> PagedDict[K, V]:
+        """A copy. Cost: that of copying memory."""
+        new: PagedDict[K, V] = PagedDict(bits=self._bits)
+        new._pages = {number: page.copy() for number, page in self._pages.items()}
+        new._len = self._len
+        return new
+
     def pages(self) -> Iterator[list[K]]:
         """The keys, page by page. The dictionary may change between two pages: new keys may be missing, and keys that
         are gone may be among them.

@@ -406,6 +406,16 @@ def test_many_requests_of_one_read_are_handled_in_several_turns_and_in_order() -
     )
 
 
+def test_subscriptions_join_the_index_some_at_a_time_and_that_ends_a_turn() -> None:
+    """Otherwise the first event after 100,000 subscriptions would wait for all of them."""
+    broker = Broker(limits=ClientLimits(changes=1_000))
+    broker.hello("s")
+    assert many(broker, 300) == [257, 300]
+    broker.commit(len(broker.persists))
+    assert [event.numbers for _, event in broker.sent if isinstance(event, Deliver)] == [[1]]
+    broker.core.check()
+
+
 def test_what_is_said_while_requests_wait_is_handled_behind_them() -> None:
     broker, s = Broker(), ConnectionId("s")
     broker.hello("s")

@@ -200,3 +200,16 @@ def test_without_the_compiler() -> None:
     )
     compiled, plain = compiled_and_plain(code)
     assert compiled == plain
+
+
+def test_no_addition_moves_more_than_some_rows() -> None:
+    """Sixteen times smaller than the sizes that an index has: 6,250 rows in place of 100,000."""
+    index = CoverIndex(buffer=16, leaf=4, run=1_024)
+    most = 0
+    for number in range(6_250):
+        before = index.moved
+        index.add([("x", float(number), number + 1.0, BOUNDED)], exact=True)
+        most = max(most, index.moved - before)
+    index.check()
+    assert most <= 2 * 1_024, "a tree of one run, and as many rows that are copied"
+    assert index.around([("x", 5_000.5, 5_000.75, BOUNDED)], exact=True) == [5_000]

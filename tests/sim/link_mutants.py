@@ -16,9 +16,9 @@ from weft.broker.link import Neighbour
 from weft.broker.link_control import ControlSender
 from weft.broker.link_events import EventLane
 from weft.broker.link_hearing import ControlReceiver
-from weft.broker.link_store import LinkStore
 from weft.broker.link_traffic import LinkTraffic
 from weft.broker.linking import Linking
+from weft.broker.row_lane import RowLane
 from weft.log.base import MoveGot
 from weft.log.memory import MemoryLog
 from weft.routing.adverts import Advertised
@@ -117,14 +117,14 @@ def got_is_acknowledged_before_it_is_stored(patch: Patch) -> None:
 
 @mutant
 def what_is_heard_is_acknowledged_before_it_is_stored(patch: Patch) -> None:
-    put = LinkStore.put
+    put = RowLane.put
 
-    def early(self, neighbour, rows, stored=None):
+    def early(self, rows, stored=None):
         if stored is not None:
             stored()
-        put(self, neighbour, rows)
+        put(self, rows)
 
-    patch.setattr(LinkStore, "put", early)
+    patch.setattr(RowLane, "put", early)
 
 
 @mutant

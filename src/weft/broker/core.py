@@ -31,13 +31,14 @@ Retention: the log may be trimmed below `core.needed`, and no further; then the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import Any
 
 from weft.broker.advertising import Advertising
 from weft.broker.announcing import Announcing
 from weft.broker.commits import Commits
+from weft.broker.connection_calls import ConnectionCalls
 from weft.broker.dead_letters import Dead
 from weft.broker.delivery import Delivery
 from weft.broker.dispatch import Dispatch
@@ -56,7 +57,6 @@ from weft.broker.link_traffic import LinkTraffic
 from weft.broker.linking import Linking
 from weft.broker.messages import SubNumber
 from weft.broker.publishing import Publishing
-from weft.broker.queue import Queue
 from weft.broker.reach import Reach
 from weft.broker.recovery import restore
 from weft.broker.revocation import Revocation
@@ -67,14 +67,13 @@ from weft.broker.sharing import SharedQueues
 from weft.broker.state import BrokerState
 from weft.broker.status import BrokerStatus, status_of
 from weft.broker.subscribing import Subscribing
-from weft.errors import LocalProtocolError
 from weft.language.predicate import NO_PREDICATES, Predicates
 from weft.log.base import Log, Offset, SessionId, State
 from weft.model.schema import Schema
-from weft.routing.table import Link, RoutingTable
+from weft.routing.table import RoutingTable
 
 
-class Core(LinkCalls):
+class Core(ConnectionCalls, LinkCalls):
     """A broker. `draw` returns 63 random bits; `table` is made by `weft.routing.make_table` under the same schema.
 
     A broker with neighbours has a `name`, by which they know it. `authenticate_link` checks the hello of a neighbour,
@@ -144,89 +143,6 @@ class Core(LinkCalls):
         restore(self._state, self._delivery.reader, state, self._linking, self._announcing)
         self._revocation.restored()
         self._restored = [each for each in self._state.sessions.values() if each.name]
-
-    # -- connections ----------------------------------------------------------------------------------
-
-    def connected(self, connection: ConnectionId, now: Now, authenticate: Authenticate | None = None) -> list[Effect]:
-        """A connection is there; it must say `Hello` first. `authenticate` knows it, instead of the broker's own."""
-        if connection in self._state.connections:
-            raise LocalProtocolError(f"connection {connection} is there already; give each its own id")
-        self._begin(now)
-        self._greeting.connected(Connection(connection, now.monotonic, authenticate), now)
-        return self._finish(now)
-
-    def dialled(
-        self, connection: ConnectionId, peer: str, now: Now, authenticate: Authenticate | None = None
-    ) -> list[Effect]:
-        """A connection to a neighbour was opened by this side. Raises LocalProtocolError for an unknown neighbour.
-
-        `authenticate` says who has answered; without it the transport must have verified that.
-        """
-        if connection in self._state.connections:
-            raise LocalProtocolError(f"connection {connection} is there already; give each its own id")
-        self._begin(now)
-        known = Connection(connection, now.monotonic, authenticate)
-        self._greeting.dialled(known)
-        try:
-            self._link_greeting.dialled(known, Link(peer), now)
-        except LocalProtocolError:
-            del self._state.connections[connection]
-            raise
-        return self._finish(now)
-
-    def closed(self, connection: ConnectionId, now: Now) -> list[Effect]:
-        """A connection is gone. What it had not acknowledged is delivered again, with a higher attempt."""
-        known = self._state.connections.get(connection)
-        if known is None:
-            return []
-        self._begin(now)
-        if known.backlog:  # what came before the end counts
-            messages, known.backlog = known.backlog, []
-            self._intake.handle(known, messages, now, len(messages))
-        if self._state.connections.get(connection) is known:
-            self._greeting.closed(known, now)
-        return self._finish(now)
-
-    def is_behind(self, connection: ConnectionId) -> bool:
-        """Whether a connection has said more than was handled: until it is handled, the driver should read no more."""
-        known = self._state.connections.get(connection)
-        return known is not None and bool(known.backlog)
-
-    def is_stranger(self, connection: ConnectionId) -> bool:
-        """Whether a connection has yet to say hello."""
-        return connection in self._state.strangers
-
-    def dismiss(self, connection: ConnectionId, code: str, reason: str, now: Now) -> list[Effect]:
-        """Close a connection that has done something wrong, and say what, unless it is unknown who it is."""
-        known = self._state.connections.get(connection)
-        if known is None:
-            return []
-        self._begin(now)
-        self._greeting.close(known, code, reason, now)
-        return self._finish(now)
-
-    def paused(self, connection: ConnectionId) -> None:
-        """A connection's write buffer is full: nothing is delivered to it until `resumed`."""
-        known = self._state.connections.get(connection)
-        if known is not None:
-            known.paused = True
-
-    def resumed(self, connection: ConnectionId, now: Now) -> list[Effect]:
-        """A connection's write buffer has room again."""
-        known = self._state.connections.get(connection)
-        if known is None or not known.paused:
-            return []
-        self._begin(now)
-        known.paused = False
-        if isinstance(known.link, Neighbour):
-            self._linking.sending.behind[known.link.peer] = None
-        for queue, _ in known.flights.values():
-            self._state.fresh.append(queue)
-        if known.session is not None:
-            for each in known.session.queues.values():
-                if not isinstance(each, Queue):
-                    self._state.out.send_all(known.id, each.release())
-        return self._finish(now)
 
     # -- messages -------------------------------------------------------------------------------------
 
@@ -323,15 +239,6 @@ class Core(LinkCalls):
                     each, "refused", "the access rules have changed, and no longer allow this link", now
                 )
         self._revocation.step(now)
-        return self._finish(now)
-
-    def distrust(self, keys: Collection[str], now: Now) -> list[Effect]:
-        """Some keys are no longer trusted: whoever was let in by one must log in again."""
-        self._begin(now)
-        for each in list(self._state.connections.values()):
-            if each.key in keys:
-                self._state.counts["keys distrusted"] += 1
-                self._greeting.close(each, "expired", "the key of the credentials is no longer trusted", now)
         return self._finish(now)
 
     # -- a call ---------------------------------------------------------------------------------------

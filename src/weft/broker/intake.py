@@ -35,14 +35,18 @@ class Intake:
         self.behind: dict[Connection, None] = {}  # that have said more than was handled
 
     def handle(self, known: Connection, messages: Sequence[IncomingMessage], now: Now, most: int = 0) -> None:
-        """Handle messages in order, up to so many changes of subscriptions; the rest is handled in later turns."""
+        """Handle messages in order, up to so many changes of subscriptions; the rest is handled in later turns.
+
+        Without `most`, a change that takes long is the last one of a turn.
+        """
         at, size, connection = 0, len(messages), known.id
+        seats, pours = self._state.seats, self._state.seats.pours if not most else -1
         most = most or self._state.limits.changes
         while at < size and connection in self._state.connections:
             message = messages[at]
             if type(message) in CHANGES:
                 most -= 1
-                if most < 0:
+                if most < 0 or -1 < pours < seats.pours:
                     known.backlog = [*messages[at:]]
                     self.behind[known] = None
                     self._state.counts["requests put off"] += 1

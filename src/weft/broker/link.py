@@ -4,8 +4,6 @@ we have of its events are stored.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import msgspec
 
 from weft.broker.limits import ClientLimits
@@ -14,8 +12,9 @@ from weft.broker.link_events import EventLane
 from weft.broker.link_hearing import ControlReceiver
 from weft.broker.link_messages import LinkProgress
 from weft.broker.link_rows import link_row
+from weft.broker.row_lane import RowLane
 from weft.broker.sessions import Connection
-from weft.log.base import Offset, Put, SeatId, StateChange
+from weft.log.base import Offset, Put, SeatId
 from weft.routing.table import Link, Role, RoutingTable
 
 
@@ -39,7 +38,14 @@ class Neighbour:
     """A neighbour, with its four streams."""
 
     def __init__(  # noqa: PLR0913, PLR0917 - its parts
-        self, peer: Link, role: Role, seat: SeatId, floor: Offset, table: RoutingTable, limits: ClientLimits
+        self,
+        peer: Link,
+        role: Role,
+        seat: SeatId,
+        floor: Offset,
+        table: RoutingTable,
+        limits: ClientLimits,
+        rows: RowLane,
     ) -> None:
         self.peer = peer
         self.role = role
@@ -52,15 +58,13 @@ class Neighbour:
         self.lane = EventLane(peer, seat, floor, limits.link_events, limits.link_bytes)
         self.sender = ControlSender(peer, table.codec, limits.link_control, limits.link_frames)
         self.receiver = ControlReceiver(peer, seat, table, limits.slice, 2 * limits.link_frames)
+        self.rows = rows  # what it told, on its way into the log
         self.connection: Connection | None = None  # of its session
         self.dialling: Connection | None = None  # that we have opened, and that is not answered yet
         self.seen = (0, 0)  # incarnation and epoch of its last session
         self.leaving = False
         self.reason = ""
         self.beats = 0
-        self.unstored: dict[
-            int, tuple[list[StateChange], Callable[[], None] | None]
-        ] = {}  # rows that a full log has refused
         self._told = LinkProgress()
 
     def row(self) -> Put:

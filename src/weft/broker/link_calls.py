@@ -1,36 +1,25 @@
-"""What a driver asks of a broker about its neighbours. Law: as for every call of a core, effects are returned in order,
-and an error has changed nothing.
+"""What a driver asks of a broker about its neighbours. Law: a neighbour is there from `attach` to `detach`,
+connected or not.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-
+from weft.broker.core_calls import CoreCalls
 from weft.broker.effects import Effect, Now
 from weft.broker.link import LinkStatus
 from weft.broker.link_messages import LinkRelay
 from weft.broker.linking import Linking
 from weft.broker.publishing import Publishing
-from weft.broker.state import BrokerState
 from weft.errors import LocalProtocolError
 from weft.routing.table import Link, Role
 from weft.space.label_space import LabelSpace
 
 
-class LinkCalls(ABC):
+class LinkCalls(CoreCalls):
     """The part of a core that is about its neighbours."""
 
-    _state: BrokerState
     _linking: Linking
     _publishing: Publishing
-
-    @abstractmethod
-    def _begin(self, now: Now) -> None:
-        """Every call begins so."""
-
-    @abstractmethod
-    def _finish(self, now: Now) -> list[Effect]:
-        """Every call ends so."""
 
     def attach(self, peer: str, role: Role, now: Now) -> list[Effect]:
         """Make a neighbour; `role` is what it is to this broker. It is waited for until it is there, or detached.

@@ -117,7 +117,7 @@ class ControlSender:
         self.listing, self.is_open = False, True
         if not self._codec.noted:
             for kind, items in zip(ABOUT, self._items, strict=True):
-                self._queue.put(WaitingUpdate(Update(kind, fresh=True, add=items.told), offset))
+                self._queue.put(WaitingUpdate(Update(kind, fresh=True, add=items.told.copy()), offset))
 
     @property
     def _comparing(self) -> bool:
@@ -256,7 +256,7 @@ class ControlSender:
                 break
             about = head.about
             size += self._add(head, new, MOST_BYTES - size)
-            if not head.adds:
+            if not head.adding:
                 self._drop(head, new, drop)
             notes = self._notes_now(head)
             if head.done:
@@ -271,9 +271,9 @@ class ControlSender:
     def _add(self, waiting: WaitingUpdate, new: dict[int, bytes], most: int) -> int:
         """Additions of an update, as many as there is room for: their bytes."""
         add, size = self._items[waiting.about].add, 0
-        while waiting.adds and len(new) < MOST_ITEMS and size < most and self._left > 0:
+        while waiting.adding and len(new) < MOST_ITEMS and size < most and self._left > 0:
             self._left -= 1
-            body = add(*waiting.adds.popleft(), self._next_wire)
+            body = add(*waiting.take(), self._next_wire)
             if body is not None:
                 new[self._next_wire] = body
                 self._next_wire += 1

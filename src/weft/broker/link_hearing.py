@@ -18,6 +18,7 @@ from weft.broker.link_items import Hashes, ItemDigest, item_hash
 from weft.broker.link_messages import ABOUT, MOST_PAIRS, LinkDigest, LinkHave, LinkUpdate
 from weft.errors import RemoteProtocolError
 from weft.log.base import HeardRow, Put, Remove, SeatId, StateChange
+from weft.model.paged_dict import PagedDict
 from weft.routing.table import About, Item, ItemId, Link, RoutingTable, Tell, Update
 
 
@@ -45,7 +46,7 @@ class ControlReceiver:
         self._seat = seat
         self._table = table
         self._piece, self._most = piece, most
-        self.hashes: tuple[Hashes, Hashes] = ({}, {})  # of what was heard, by kind
+        self.hashes: tuple[Hashes, Hashes] = (PagedDict(), PagedDict())  # of what was heard, by kind
         self._digests = (ItemDigest(), ItemDigest())
         self._highest = 0
         self._rows: list[StateChange] = []
@@ -230,7 +231,9 @@ class ControlReceiver:
     def _round(self) -> Iterator[tuple[int, int]]:
         """Every item that was heard, over and over."""
         while True:
-            yield from [(about, wire) for about, hashes in enumerate(self.hashes) for wire in hashes]
+            for about, hashes in enumerate(self.hashes):
+                for page in hashes.pages():
+                    yield from ((about, wire) for wire in page)
             yield 0, -1
 
     def check(self) -> None:

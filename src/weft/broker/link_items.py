@@ -9,7 +9,9 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import NDArray
 
-Hashes = dict[int, int]  # of items, by wire id
+from weft.model.paged_dict import PagedDict
+
+Hashes = PagedDict[int, int]  # of items, by wire id
 _U64 = NDArray[np.uint64]
 
 _MASK = (1 << 64) - 1
@@ -77,9 +79,13 @@ class Unclaimed:
 
     def add_many(self, wires: list[int], hashes: list[int]) -> None:
         """Some more are held. Cost: some ten nanoseconds each, where hashes differ."""
+        new = dict(zip(hashes, wires, strict=True))
         known = self._first
-        if len({*hashes}) == len(hashes) and known.keys().isdisjoint(hashes):
-            known.update(zip(hashes, wires, strict=True))
+        if len(new) == len(hashes) and (not known or known.keys().isdisjoint(new)):
+            if known:
+                known.update(new)
+            else:
+                self._first = new
             return
         for wire, hashed in zip(wires, hashes, strict=True):
             if hashed in known:

@@ -12,27 +12,33 @@ from weft.broker.completion import PendingChange
 from weft.broker.link_messages import ABOUT, LinkRelay
 from weft.interest.label_set import Retuning
 from weft.log.base import Offset
-from weft.routing.table import Update
+from weft.routing.table import Item, ItemId, Update
 
 
 class WaitingUpdate:
-    """An update that is being sent."""
+    """An update that is being sent; what it adds must not change meanwhile."""
 
-    __slots__ = ("about", "adds", "drop", "notes", "offered", "offset", "size")
+    __slots__ = ("_adds", "about", "adding", "drop", "notes", "offered", "offset", "size")
 
     def __init__(self, update: Update, offset: Offset) -> None:
         self.about = ABOUT.index(update.about)
-        self.adds = deque(update.add.items())
+        self._adds = iter(update.add.items())
+        self.adding = len(update.add)  # items that it still adds
         self.drop = deque(update.drop)
         self.notes = update.notes
         self.offset = offset  # its drops may have to wait for the events below
         self.offered = False  # a part of it has announced the label space
         self.size = 0 if update.fresh else len(update.add) + len(update.drop)
 
+    def take(self) -> tuple[ItemId, Item]:
+        """The next item that it adds."""
+        self.adding -= 1
+        return next(self._adds)
+
     @property
     def done(self) -> bool:
         """Whether all of its items were looked at."""
-        return not self.adds and not self.drop
+        return not self.adding and not self.drop
 
     @property
     def stages(self) -> Iterator[Retuning]:
@@ -118,7 +124,7 @@ class ControlQueue:
     @property
     def items(self) -> int:
         """How many items wait to be looked at."""
-        return sum(len(each.adds) + len(each.drop) for each in self._updates())
+        return sum(each.adding + len(each.drop) for each in self._updates())
 
     @property
     def changes(self) -> int:

@@ -6,6 +6,7 @@ not known yet. The row says as what the neighbour is attached, and whether it is
 
 from __future__ import annotations
 
+from weft.broker.link_items import Hashes
 from weft.broker.link_messages import ABOUT
 from weft.errors import LogError
 from weft.log.base import HeardRow, LinkRow, Offset, Put, Remove, SeatId, State, StateChange
@@ -30,7 +31,7 @@ def read_role(row: LinkRow) -> tuple[Role, bool]:
         raise LogError(f"the link to {row.peer!r} in the log has the unknown role {row.role!r}") from None
 
 
-def removal(seat: SeatId, items: tuple[dict[int, int], dict[int, int]]) -> list[StateChange]:
+def removal(seat: SeatId, items: tuple[Hashes, Hashes]) -> list[StateChange]:
     """Remove a link with everything that was heard."""
     rows: list[StateChange] = [
         Remove(HeardRow, (seat, about, item)) for about, some in enumerate(items) for item in some

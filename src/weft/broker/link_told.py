@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.broker.link_items import Hashes, ItemDigest, Unclaimed, item_hash
+from weft.model.paged_dict import PagedDict
 from weft.routing.table import About, Item, ItemId, Update, UpdateCodec
 
 
@@ -22,10 +23,10 @@ class ToldItems:
     def __init__(self, kind: About, codec: UpdateCodec) -> None:
         self._kind = kind
         self._codec = codec
-        self.told: dict[ItemId, Item] = {}  # by the table
-        self._wires: dict[ItemId, int] = {}  # of what is sent, or was held already
-        self._hashes: dict[ItemId, int] = {}  # also from earlier sessions
-        self.sent: Hashes = {}  # what the neighbour holds once every frame has arrived
+        self.told: PagedDict[ItemId, Item] = PagedDict()  # by the table
+        self._wires: PagedDict[ItemId, int] = PagedDict()  # of what is sent, or was held already
+        self._hashes: PagedDict[ItemId, int] = PagedDict()  # also from earlier sessions
+        self.sent: Hashes = PagedDict()  # what the neighbour holds once every frame has arrived
         self.digest = ItemDigest()  # of that
         self.unclaimed: Unclaimed | None = None  # of that; None: nothing is compared
 
@@ -41,7 +42,7 @@ class ToldItems:
 
     def begin(self) -> None:
         """A session begins: the neighbour will say what it holds."""
-        self.sent, self.digest, self.unclaimed = {}, ItemDigest(), None
+        self.sent, self.digest, self.unclaimed = PagedDict(), ItemDigest(), None
 
     def have(self, wires: NDArray[np.uint64], values: NDArray[np.uint64]) -> None:
         """The neighbour holds these items, of these hashes."""
@@ -68,8 +69,9 @@ class ToldItems:
 
     def forget_withdrawn(self) -> None:
         """After a comparison: forget the hashes of what was withdrawn while there was no session."""
-        for item_id in self._hashes.keys() - self._wires.keys():
-            del self._hashes[item_id]
+        if len(self._hashes) > len(self._wires):  # every item with a wire id has a hash
+            for item_id in [each for each in self._hashes if each not in self._wires]:
+                del self._hashes[item_id]
 
     # -- sending --------------------------------------------------------------------------------------
 

@@ -17,8 +17,8 @@ from weft.broker.link import Neighbour
 from weft.broker.link_messages import MOST_HOPS, LinkReach, LinkRelay, LinkUpdate, RelayKind
 from weft.broker.link_rows import read_role, removal
 from weft.broker.link_sending import LinkSending
-from weft.broker.link_store import LinkStore
 from weft.broker.reach import Reach
+from weft.broker.row_lane import RowLane
 from weft.broker.sessions import CloseConnection, Connection
 from weft.broker.state import BrokerState
 from weft.broker.table_settings import TableSettings
@@ -42,11 +42,14 @@ class Linking:
         self.reach = reach
         self.sending = LinkSending(state)
         self._turn = 0  # whose frames are learnt next
-        self._settings = TableSettings(state)
-        self._store = LinkStore(state)
+        self._settings = TableSettings(self._table, self._row_lane())
         self.explain: Callable[[LinkRelay, Now], None] = lambda *_: None  # what questions and answers are handed to
         state.completion.connect(lambda: state.neighbours, self._mark)
         state.tells = self.tell
+
+    def _row_lane(self) -> RowLane:
+        state = self._state
+        return RowLane(lambda: state.draft, state.timers)
 
     # -- neighbours -----------------------------------------------------------------------------------
 
@@ -63,7 +66,7 @@ class Linking:
         tells = self._table.attach(peer, role)
         seat = state.new_seat()
         state.new_seat()  # the cold one
-        neighbour = Neighbour(peer, role, seat, state.next, self._table, state.limits)
+        neighbour = Neighbour(peer, role, seat, state.next, self._table, state.limits, self._row_lane())
         state.neighbours[peer] = neighbour
         self.tell(tells)
         state.draft.changes.append(neighbour.row())
@@ -77,7 +80,7 @@ class Linking:
         for seat, row in kept.links.items():
             peer = Link(row.peer)
             role, warm = read_role(row)
-            neighbour = Neighbour(peer, role, seat, row.floor, self._table, state.limits)
+            neighbour = Neighbour(peer, role, seat, row.floor, self._table, state.limits, self._row_lane())
             neighbour.warm, neighbour.peer_log = warm, row.peer_log
             neighbour.got = neighbour.received = row.got
             state.neighbours[peer] = neighbour
@@ -117,6 +120,7 @@ class Linking:
             if connection is not None:
                 self._close(connection, "detached", f"{self.reach.name} has detached this link", now)
         del state.neighbours[neighbour.peer]
+        neighbour.rows.end()
         state.dirty_lanes.pop(neighbour.lane, None)
         self.sending.behind.pop(neighbour.peer, None)
         for change in neighbour.sender.give_up():
@@ -168,7 +172,7 @@ class Linking:
         neighbour.end(reason)
         rows = neighbour.receiver.take_rows()
         if rows and not neighbour.leaving:
-            self._store.put(neighbour, rows)
+            neighbour.rows.put(rows)
         self.sending.behind.pop(neighbour.peer, None)
         self._announcing.links_changed()
 
@@ -277,7 +281,7 @@ class Linking:
                 frame.stored = True
                 neighbour.receiver.advance()
 
-            self._store.put(neighbour, rows, stored)
+            neighbour.rows.put(rows, stored)
         self._settings.keep()
 
     def improve(self) -> None:

@@ -19,6 +19,7 @@ from weft.broker.flight import Flight
 from weft.broker.messages import QueueNumber, Range, SubNumber
 from weft.broker.position import Position, complement
 from weft.log.base import Offset, SeatId, SessionId
+from weft.model.paged_dict import PagedDict
 
 
 class Queue:
@@ -81,7 +82,7 @@ class Queue:
         self.share, self.owner = share, owner
         self.ordered = ordered and not share
         self.lag, self.disconnect = lag, disconnect
-        self.members: dict[SeatId, SubNumber] = {}
+        self.members: PagedDict[SeatId, SubNumber] = PagedDict()
         self.leaving: set[SeatId] = set()  # members that are gone as soon as that is stored
         self.changed = Offset(0)  # earlier events may name members that are gone
         self.recheck = Offset(0)  # earlier events may lie outside the access rules, which have changed since

@@ -132,7 +132,7 @@ class Revocation(Requests):
         if isinstance(queue, Queue):
             assert sub.seat is not None
             changes.append(Remove(SubRow, (sub.seat,)))
-            if queue.members.keys() - queue.leaving == {sub.seat}:
+            if len(queue.members) <= len(queue.leaving) + 1 and queue.members.keys() - queue.leaving == {sub.seat}:
                 changes += self.rows_of(queue)
         self._subscribing.take_out(session, sub)
         if isinstance(queue, LossyQueue):

@@ -31,8 +31,10 @@ from weft.routing.table import RoutingTable, Tell
 Slot = SubId  # what index and table know a subscription by
 
 _BESIDE = 64  # tests of young subscriptions against the events of a batch; with more, they join the index
+_MOST_BESIDE = 256  # young subscriptions while no event comes: an event must not wait until very many have joined
 _FEW = 64  # matches of a batch that are grouped one by one
 
+_GROWTH = 16  # of the rows by slot, which take no memory until they are used
 _KEPT = 1 << 18  # matches of a batch for which memory is kept
 
 _NOBODY: tuple[Any, SubNumber, int] = None, SubNumber(0), 0
@@ -87,6 +89,7 @@ class LocalSeats:
         # without a schema, because events conform to it when they come in; what is new is kept beside the index
         self._index = TreeIndex(executor=executor, tail=0, fan=4)
         self._young: dict[Slot, NormalForm] = {}
+        self.pours = 0  # how often new ones have joined the index, which takes as long as many additions
         self._free: list[int] = []
         self._used = 0
         self._row = np.zeros((64, 3), np.int64)  # by slot: the place of its queue, its number, its seat or 0
@@ -107,8 +110,8 @@ class LocalSeats:
         form = _form(filter)
         slot = SubId(self._free[-1] if self._free else self._used)
         tells = self.table.change({slot: filter}, ())
-        self._young[slot] = form
         self._take(slot, seat, queue, number)
+        self._put(slot, form)
         return slot, tells
 
     def add_many(
@@ -131,7 +134,9 @@ class LocalSeats:
             self._used += 1
             self._rows.append(row)
         if slot >= len(self._row):
-            self._row = np.concatenate([self._row, np.zeros_like(self._row)])
+            rows = np.zeros((_GROWTH * len(self._row), 3), np.int64)
+            rows[: len(self._row)] = self._row
+            self._row = rows
         place = self._places.get(queue)
         if place is None:
             if self._empty_places:
@@ -149,8 +154,19 @@ class LocalSeats:
         form = _form(filter)
         tells = self.table.change({slot: filter}, (slot,))
         self._forget(slot)
-        self._young[slot] = form
+        self._put(slot, form)
         return tells
+
+    def _put(self, slot: Slot, form: NormalForm) -> None:
+        self._young[slot] = form
+        if len(self._young) > _MOST_BESIDE:
+            self._pour()
+
+    def _pour(self) -> None:
+        """Move what is new into the index."""
+        self._index.add_forms(self._young, [*self._young.values()])
+        self._young = {}
+        self.pours += 1
 
     def _forget(self, slot: Slot) -> None:
         if self._young.pop(slot, None) is None:
@@ -179,8 +195,7 @@ class LocalSeats:
     def match(self, events: Sequence[Mapping[str, Any]]) -> Matched:
         """Who gets each event. Cost: that of the index, and a few nanoseconds a match."""
         if self._young and len(self._young) * len(events) > _BESIDE:
-            self._index.add_forms(self._young, [*self._young.values()])
-            self._young = {}
+            self._pour()
         found = match_events(self._index, events)
         if self._young:
             found = Matches.merged([found, Matches.of(map(self._young_of, events))], len(events))

@@ -18,6 +18,7 @@ from weft.broker.messages import QueueNumber, SubNumber
 from weft.broker.queue import Queue
 from weft.broker.seats import Slot
 from weft.log.base import NEVER, Offset, SeatId, SessionId, SessionRow
+from weft.model.paged_dict import PagedDict
 from weft.routing.table import Link
 
 AnyQueue = Queue | LossyQueue
@@ -52,7 +53,7 @@ class Session:
         self.pub_received = 0  # the last sequence that was accepted; it is stored when its group is
         self.pub_over = False  # an event was refused: nothing more of this epoch is accepted
         self.absent: dict[str, int] = {}  # values that the schema made absent, not yet reported
-        self.subs: dict[SubNumber, ClientSubscription] = {}
+        self.subs: PagedDict[SubNumber, ClientSubscription] = PagedDict()
         self.queues: dict[QueueNumber, AnyQueue] = {}
         self.adverts: dict[int, tuple[int, str]] = {}  # by the client's number: the stored id, and the filter
         self.bucket = bucket

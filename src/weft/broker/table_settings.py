@@ -1,27 +1,24 @@
 """What a routing table must find again after a restart, besides its items. Law: neighbours are told nothing that
-depends on it before it is stored; what a full log refuses is stored later.
+depends on it before it is stored.
 
 Otherwise a neighbour could change to a label space that this broker has confirmed, and forgotten in a crash.
 """
 
 from __future__ import annotations
 
-from weft.broker.effects import Now
 from weft.broker.link_rows import SETTINGS
-from weft.broker.state import BrokerState
+from weft.broker.row_lane import RowLane
 from weft.log.base import SetMeta
-
-_RETRY = 1_000_000  # microseconds after which they are stored again when the log was full
+from weft.routing.table import RoutingTable
 
 
 class TableSettings:
     """The settings of a broker's table, on their way into the log."""
 
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
-        self._table = state.seats.table
-        self._latest = self._stored = self._table.settings
-        self._refused = False  # by a full log, and not yet tried again
+    def __init__(self, table: RoutingTable, rows: RowLane) -> None:
+        self._table = table
+        self._rows = rows
+        self._latest = self._stored = table.settings
 
     @property
     def stored(self) -> bool:
@@ -34,27 +31,11 @@ class TableSettings:
 
     def keep(self) -> None:
         """Store the settings, if the table has changed them. Only a table whose updates have notes does."""
-        if self._table.codec.noted and self._table.settings != self._latest:
-            self._latest = self._table.settings
-            self._write()
+        if not self._table.codec.noted or self._table.settings == self._latest:
+            return
+        self._latest = settings = self._table.settings
 
-    def _write(self) -> None:
-        draft, settings = self._state.draft, self._latest
-
-        def committed(_: Now) -> None:
+        def stored() -> None:
             self._stored = settings
 
-        def rejected(_: str, now: Now) -> None:
-            if not self._refused:
-                self._refused = True
-                self._state.timers.add(now.monotonic + _RETRY, lambda _: self._again())
-
-        draft.changes.append(SetMeta(SETTINGS, settings.encode()))
-        draft.urgent = True
-        draft.committed.append(committed)
-        draft.rejected.append(rejected)
-
-    def _again(self) -> None:
-        self._refused = False
-        if not self.stored:
-            self._write()
+        self._rows.put([SetMeta(SETTINGS, settings.encode())], stored)

@@ -48,11 +48,13 @@ class Sides(NamedTuple):
 
 
 def empty(rows: int, axes: int, leaf: int) -> Rows:
-    """Room for this many rows. All are unbounded on every axis, dead, and in no run."""
+    """Room for this many rows, dead and in no run. `clear` them before their first use: nothing of them is written
+    here, so that the room takes no time and no memory until it is used.
+    """
     nodes = FAN * (rows // leaf + 1)
     return Rows(
-        np.full((rows, axes), -np.inf),
-        np.full((rows, axes), np.inf),
+        np.empty((rows, axes)),
+        np.empty((rows, axes)),
         np.zeros((rows, axes), np.uint8),
         np.zeros(rows, np.uint8),
         np.zeros(rows, np.uint64),
@@ -60,6 +62,11 @@ def empty(rows: int, axes: int, leaf: int) -> Rows:
         np.zeros(nodes, np.int64),
         np.zeros((nodes, 4, axes)),
     )
+
+
+def clear(rows: Rows, some: slice | NDArray[np.int64]) -> None:
+    """Make some rows unbounded on every axis."""
+    rows.low[some], rows.high[some], rows.marks[some] = -np.inf, np.inf, 0
 
 
 def tree_over(
@@ -79,16 +86,18 @@ def tree_over(
     return rows
 
 
-def resized(rows: Rows, size: int, axes: int, leaf: int) -> Rows:
-    """The same rows and trees, with room for more rows or axes."""
+def resized(rows: Rows, used: int, size: int, axes: int, leaf: int) -> Rows:
+    """The same rows and trees, with room for more rows or axes. Cost: O(rows in use)."""
     new = empty(size, axes, leaf)
-    (kept, width), nodes = rows.low.shape, len(rows.left)
+    width, nodes = rows.low.shape[1], min(len(rows.left), FAN * (used // leaf + 1))
+    if axes > width:
+        clear(new, slice(used))
     for name in ("low", "high", "marks"):
-        getattr(new, name)[:kept, :width] = getattr(rows, name)
+        getattr(new, name)[:used, :width] = getattr(rows, name)[:used]
     for name in ("state", "tags", "order"):
-        getattr(new, name)[:kept] = getattr(rows, name)
-    new.left[:nodes] = rows.left
-    new.bounds[:nodes, :, :width] = rows.bounds
+        getattr(new, name)[:used] = getattr(rows, name)[:used]
+    new.left[:nodes] = rows.left[:nodes]
+    new.bounds[:nodes, :, :width] = rows.bounds[:nodes]
     # an axis that the trees do not have yet is unbounded on all their rows
     new.bounds[:nodes, :2, width:], new.bounds[:nodes, 2:, width:] = -np.inf, np.inf
     return new

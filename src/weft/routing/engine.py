@@ -20,6 +20,7 @@ from weft.errors import LocalProtocolError
 from weft.index.base import AnyEvent, SubId
 from weft.language.predicate import NO_PREDICATES, Predicates
 from weft.model.event import attributes_of
+from weft.model.paged_dict import PagedDict
 from weft.model.schema import Schema
 from weft.routing.codec import Codec
 from weft.routing.digest import Digests, digest
@@ -149,7 +150,7 @@ class TableEngine(ModelHooks[K, H]):
     def _depart(self, interface: TableInterface[K, H]) -> Job:
         yield from self.silence(interface)
         held = [each for each in interface.held.values() if each is not None]
-        interface.held = {}
+        interface.held = PagedDict()
         for start in range(0, len(held), _CHUNK):
             yield from self.revise(interface, held[start : start + _CHUNK], ())
             yield

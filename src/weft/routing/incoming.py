@@ -19,6 +19,7 @@ from weft.index.events import conformed
 from weft.index.events_in_turn import match_events
 from weft.index.tree import TreeIndex
 from weft.model.event import attributes_of
+from weft.model.paged_dict import PagedDict
 from weft.model.schema import Schema
 from weft.model.value import Value
 from weft.routing.table import ItemId, Link, Routes
@@ -51,7 +52,7 @@ class LinkMatcher:
         self._beside = beside
         self._young: dict[int, NormalForm] = {}
         self._dead: set[int] = set()  # dropped, but still in the index
-        self._names: dict[Link, dict[ItemId, int]] = {}
+        self._names: dict[Link, PagedDict[ItemId, int]] = {}
         self._numbers: dict[Link, int] = {}
         self._links: list[Link | None] = []  # by number; None: unused, or of a removed link
         self._free: list[int] = []
@@ -64,7 +65,7 @@ class LinkMatcher:
         """Make room for a link."""
         number = self._free.pop() if self._free else len(self._links)
         self._links[number : number + 1] = [link]
-        self._numbers[link], self._names[link] = number, {}
+        self._numbers[link], self._names[link] = number, PagedDict()
 
     def detach(self, link: Link) -> Iterator[None]:
         """Remove a link at once, and its items step by step. Its number is reused only when no item has it."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from typing import Generic, TypeVar
 
+from weft.model.paged_dict import PagedDict
 from weft.routing.ledger import Ledger
 from weft.routing.table import Link, Role
 
@@ -24,7 +25,7 @@ class TableInterface(Generic[K, H]):
         self.role = role
         self.attached = False  # a restored neighbour is not attached until it is present
         self.began = self.ended = 0  # when it was attached and detached, in the order of such events; 0: not yet
-        self.held: dict[int, H | None] = {}
+        self.held: PagedDict[int, H | None] = PagedDict()
         self.ledger: Ledger[K] = Ledger(numbers)
 
     def __repr__(self) -> str:

@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 from weft.errors import RemoteProtocolError
 from weft.interest.label_set import Note
 from weft.model.change import Change
+from weft.model.paged_dict import PagedDict
 from weft.routing.table import About, Item, ItemId, Items, Link, Role, Update
 
 K = TypeVar("K", bound=Hashable)
@@ -38,7 +39,7 @@ class Ledger(Generic[K]):
     def __init__(self, numbers: Iterator[int], about: About = About.SUBSCRIPTIONS) -> None:
         self.about = about
         self.ids: dict[K, ItemId] = {}  # of what is told
-        self.heard: dict[ItemId, Item] = {}
+        self.heard: PagedDict[ItemId, Item] = PagedDict()
         self.highest = -1  # highest id heard: ids ascend, so none is reused
         self.fresh = False  # whether the next update starts from scratch
         self.notes: tuple[Note, ...] = ()  # sent with the next update

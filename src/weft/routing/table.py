@@ -97,7 +97,7 @@ class Update(msgspec.Struct, frozen=True):
     about: About = About.SUBSCRIPTIONS
     fresh: bool = False
     drop: tuple[ItemId, ...] = ()
-    add: dict[ItemId, Item] = {}
+    add: Items = {}
     notes: tuple[Note, ...] = ()  # of tables of labels; a fresh update has all that are still valid
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from weft.algebra.box import NormalForm
 from weft.algebra.budget import Budget
 from weft.algebra.relate import as_form, covers_within
+from weft.model.paged_dict import PagedDict
 from weft.model.schema import Schema
 from weft.order.cover_index import CoverIndex, CoverRow
 from weft.routing.covering.cover_node import CoverNode, LinkMask
@@ -25,7 +26,7 @@ class RootIndex:
 
     def __init__(self, schema: Schema | None, extents: Extents) -> None:
         self.index = CoverIndex()
-        self.nodes: dict[CoverRow, CoverNode] = {}
+        self.nodes: PagedDict[CoverRow, CoverNode] = PagedDict()
         self._schema = schema
         self._extents = extents
 

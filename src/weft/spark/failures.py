@@ -30,7 +30,7 @@ def failures(what: str = "Spark failed") -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JError) as error:
-        raise PipelineError(_fault(error) or f"{what}: {reason(error)}") from error
+        raise PipelineError(fault(error) or f"{what}: {reason(error)}") from error
 
 
 def condition(error: Exception) -> str:
@@ -48,7 +48,7 @@ def reason(error: Exception) -> str:
     return text if len(text) <= _MOST else text[: _MOST - 1] + "…"
 
 
-def _fault(error: Exception) -> str | None:
+def fault(error: Exception) -> str | None:
     """What is at fault if it is not what was being done: an input, the disk of Spark's own files, or a killed JVM."""
     if getattr(error, "java_exception", None) is None and java_has_ended():
         return JAVA_HAS_ENDED

@@ -13,7 +13,13 @@ def test_the_streaming_benchmark_measures_every_figure() -> None:
     results = streaming.run(quick=True, progress=lambda _: None, sizes=sizes)
     figures = {result.name: result.value for result in results}
     assert len(figures) == len(results)
-    wanted = {"W1/500/floor", "W1/500/over_floor", "W1/500/rate", "log/300/vs_direct", "W1/2000/5_batches/bases"}
+    wanted = {
+        "W1/500/floor",
+        "W1/500/over_floor",
+        "W1/500/rate",
+        "log/300/vs_direct",
+        "W1/2000/5_batches/workers/bases",
+    }
     assert wanted <= figures.keys()
     assert (figures["W1/500/latency"] or 0) > 0
 

@@ -17,6 +17,7 @@ from weft.spark.broker_sink import BrokerSink
 from weft.spark.broker_target import BrokerTarget
 
 KILLS = 6
+ATTEMPTS = 10
 COLUMNS = "n bigint, x bigint, s string"
 
 
@@ -72,11 +73,11 @@ class Copying:
 
 def drain(job):
     """Read all that is there; a worker of Spark that starts too slowly on a busy machine is no failure of ours."""
-    for last in (False, False, True):
+    for left in reversed(range(ATTEMPTS)):
         try:
             job.wait(job.start(once=True))
         except PipelineError as error:
-            if last or "failed to connect back" not in str(error):
+            if not left or "failed to connect back" not in str(error):
                 raise
         else:
             return

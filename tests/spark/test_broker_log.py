@@ -6,8 +6,10 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from net.jwk import secret_jwk, token, write_keys
 from weft.broker.status import BrokerStatus, QueueStatus
-from weft.errors import BrokerError, EventError, PipelineError
+from weft.errors import AccessError, BrokerError, EventError, PipelineError
+from weft.net.config import AccessConfig, AuthConfig, BrokerConfig
 from weft.spark import broker_log
 from weft.spark.broker_log import BrokerLog
 from weft.spark.broker_target import BrokerTarget, events_of_rows, in_order
@@ -86,6 +88,46 @@ def test_rows_are_published_once(tmp_path):
             (1, 1.5, b"a"),
             (3, 3.0, b"c"),
         ]
+
+
+ACCESS = """
+[[rule]]
+for = "ann"
+subscribe = true
+publish = true
+rights = ["status", "history"]
+
+[[rule]]
+for = "bob"
+subscribe = "n > 5"
+publish = "n > 5"
+rights = ["status", "history"]
+"""
+
+
+def test_a_broker_that_asks_for_tokens_is_read_and_written_with_one(tmp_path):
+    (tmp_path / "access.toml").write_text(ACCESS)
+    auth = AuthConfig(keys=write_keys(tmp_path / "keys.json", secret_jwk()), attempts=1_000)
+    config = BrokerConfig(auth=auth, access=AccessConfig(tmp_path / "access.toml"))
+    (tmp_path / "token").write_bytes(token() + b"\n")
+    with broker(tmp_path / "data", config=config) as local:
+        ann = BrokerTarget(local.address, "query", token_file=str(tmp_path / "token"))
+        assert ann.publish(0, 0, events_of_rows([ROWS])) == 3
+        _, first, end = BrokerLog(ann).position()
+        assert len(read(BrokerLog(ann), first, end)) == 3
+        source = WeftSource({"url": local.address, "tokenFile": str(tmp_path / "token")})
+        assert source.schema().startswith("`n` bigint, `x` double")
+        for stranger in (BrokerTarget(local.address, "q"), BrokerTarget(local.address, "q", token="x.y.z")):
+            with pytest.raises(AccessError):
+                BrokerLog(stranger).position()
+            with pytest.raises(AccessError):
+                stranger.publish(0, 0, events_of_rows([ROWS]))
+        bob = BrokerTarget(local.address, "other", token=token(sub="bob").decode())
+        with pytest.raises(AccessError, match="no rule allows all of TRUE"):
+            read(BrokerLog(bob), first, end)
+        with pytest.raises(EventError, match="no rule allows this event"):
+            bob.publish(0, 0, events_of_rows([ROWS]))
+        assert BrokerLog(ann).position()[2] == end
 
 
 def test_the_order_of_rows_does_not_depend_on_how_they_come():

@@ -281,19 +281,33 @@ def test_a_command_of_its_own_is_silent_and_leaves_nothing_behind(files, tmp_pat
     assert list(tmp_path.iterdir()) == []
 
 
+def java_below(pid):
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    (java,) = [int(each) for each in children if b"java" in Path(f"/proc/{each}/cmdline").read_bytes()]
+    return java
+
+
+ENDS = {  # what happens while Spark works: how it is done, the exit code, and the last words
+    "ctrl-c": (lambda pid: os.killpg(pid, signal.SIGINT), 130, "weft: interrupted"),
+    "told to end": (lambda pid: os.killpg(pid, signal.SIGTERM), 143, None),
+    "java is killed": (lambda pid: os.kill(java_below(pid), signal.SIGKILL), 1, "the Java process of Spark has ended"),
+}
+
+
 @pytest.mark.slow
-def test_ctrl_c_stops_spark_too_and_leaves_nothing_behind(files, tmp_path):
+@pytest.mark.parametrize("end", ENDS)
+def test_whatever_ends_a_command_it_stops_spark_too_and_leaves_nothing_behind(files, tmp_path, end):
+    act, code, words = ENDS[end]
     command = [*INTERRUPTIBLE, "match", files["clean.jsonl"], files["subs.jsonl"]]
     environment = {**os.environ, "PYTHONPATH": str(Path(weft.__file__).parent.parent), "TMPDIR": str(tmp_path)}
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-    ) as program:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes, env=environment, start_new_session=True) as program:
         while not list(tmp_path.glob("weft-spark-*/blockmgr-*")) and program.poll() is None:
             time.sleep(0.1)
-        program.send_signal(signal.SIGINT)
+        act(program.pid)
         _, said = program.communicate()
-    assert program.returncode == 130
-    assert said.splitlines()[-1] == "weft: interrupted"
+    assert program.returncode == code
+    assert words is None or words in said.splitlines()[-1]
     assert "Traceback" not in said
     assert list(tmp_path.iterdir()) == []
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 import time
+import urllib.request
 
 import pytest
 
 from spark.stream_files import StreamFiles, shown
 from weft.errors import PipelineError
 from weft.spark import Watermark, match, match_stream, stream_errors, stream_metrics, stream_results
+from weft.spark.stream_prometheus import StreamExporter
 from weft.spark.stream_tables import stored_metrics
 
 
@@ -149,14 +151,19 @@ def test_late_and_duplicate_events_are_left_out(files):
 def test_subscriptions_change_while_a_stream_runs(files):
     initial = files.spark.createDataFrame([(1, "x > 5"), (2, "x < ")], "id int, filter string")
     files.event(5).flush()
-    stream = match_stream(files.events(), files.commands(), files.checkpoint, files.out, initial=initial)
-    until(lambda: finished(files) == 1)
+    exporter = StreamExporter(0)
+    options = {"initial": initial, "tell": exporter.tell}
+    stream = match_stream(files.events(), files.commands(), files.checkpoint, files.out, **options)
+    until(lambda: scraped(exporter.port)["batches_total"] == 1)
+    assert scraped(exporter.port)["events_total"] == 5
     with pytest.raises(PipelineError, match="is in use by process"):
         match_stream(files.events(), files.commands(), files.checkpoint, files.out)
     files.command("subscribe", 7, "x < 3").flush()
     until(lambda: stream.version == 1)
     files.event(10).flush()
-    until(lambda: finished(files) == 2)
+    until(lambda: scraped(exporter.port)["batches_total"] == 2)
+    shown_there = scraped(exporter.port)
+    exporter.close()
     (refused,) = stream_errors(files.spark, files.checkpoint).collect()
     assert (refused.side, refused.row) == ("subscription", '{"id":2,"filter":"x < "}')
     assert stream.active
@@ -164,6 +171,12 @@ def test_subscriptions_change_while_a_stream_runs(files):
     stream.stop()
     assert not stream.active
     files.check({1: "x > 5"})
+    metrics = stored_metrics(files.checkpoint)
+    assert (shown_there["events_total"], shown_there["batch_seconds_count"]) == (15, 2)
+    assert shown_there["matches_total"] == sum(row.matches for row in metrics) == len(files.rows()) > 0
+    assert shown_there["refused_total"] == 0
+    assert (shown_there["version"], shown_there["subscriptions"]) == (1, 2)
+    assert shown_there["batch_seconds_sum"] == pytest.approx(sum(row.seconds for row in metrics))
     with pytest.raises(PipelineError, match="has the results of another checkpoint: choose another folder"):
         match_stream(files.events(), files.commands(), files.root / "new", files.out)
 
@@ -215,5 +228,9 @@ def until(holds):
         time.sleep(0.1)
 
 
-def finished(files):
-    return sum(row.seconds is not None for row in stored_metrics(files.checkpoint))
+def scraped(port):
+    """What Prometheus would read from a stream, by the name after the prefix."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+        lines = answer.read().decode().splitlines()
+    found = (line.removeprefix("weft_stream_").split() for line in lines if line.startswith("weft_stream_"))
+    return {name: float(value) for name, value in found if "{" not in name}

@@ -5,8 +5,9 @@ Spark reports as the time of a micro-batch (triggerExecution), medians over as m
 out. Ours writes parquet, and commits it, while a second query replaces subscriptions all the time.
 
 Memory is what the JVM holds after a collection, and what the Python processes of driver and workers take. In a long run
-it is measured after a fifth of the micro-batches, and at the end. Subscriptions are few there, and all of them are
-replaced several times, so that versions are compacted.
+it is measured after a fifth of the micro-batches, and at the end: once where the driver matches all but the first of
+them itself, as it does with small ones, and once where workers match all. Subscriptions are few there, and all of them
+are replaced several times, so that versions are compacted.
 
 The log is read through the source, by two tasks into nowhere, and directly, by one process into the same columns.
 """
@@ -36,6 +37,7 @@ from weft.log.opening import open_log
 from weft.spark import match_stream, register, session
 from weft.spark.log_columns import LogColumns
 from weft.spark.log_source import LogFile
+from weft.spark.stream_batches import DRIVER_ROWS
 from weft.workloads import WORKLOADS
 
 AXES = ("x", "y", "z")
@@ -98,18 +100,28 @@ def _latency(  # noqa: PLR0913, PLR0917
 
 
 def _long(spark: Any, place: Path, sizes: StreamSizes, progress: Progress) -> list[Result]:
-    """Whether a stream that runs for long holds more and more."""
+    """Whether a stream that runs for long holds more and more, with the driver matching and with workers."""
     (size, changes), batches = sizes.long_subscriptions, sizes.long
-    name = f"W1/{size}/{batches}_batches"
-    progress(f"{size:,} subscriptions: {batches:,} micro-batches")
-    ours = _ours(spark, place / "long", size, changes, sizes.events, batches, lambda done: progress(f"{done:,} done"))
-    return [
-        Result(f"{name}/memory", ours.memory / 2**20, "MB, driver and workers"),
-        Result(f"{name}/memory_growth", ours.growth / 2**20, "MB", _GROWTH, "lower"),
-        Result(f"{name}/commands", ours.commands, "read in the meantime"),
-        Result(f"{name}/bases", ours.bases, "on disk", 2, "lower"),
-        Result(f"{name}/versions", ours.disk / 2**20, "MB on disk"),
-    ]
+    results = []
+    for who, driver_rows in (("driver", DRIVER_ROWS), ("workers", 0)):
+        name = f"W1/{size}/{batches}_batches/{who}"
+        said = f"{size:,} subscriptions, {batches:,} micro-batches, {who}"
+        progress(said)
+        tell = partial(_tell, progress, said)
+        there = place / f"long-{who}"
+        ours = _ours(spark, there, size, changes, sizes.events, batches, tell=tell, driver_rows=driver_rows)
+        results += [
+            Result(f"{name}/memory", ours.memory / 2**20, "MB, driver and workers"),
+            Result(f"{name}/memory_growth", ours.growth / 2**20, "MB", _GROWTH, "lower"),
+            Result(f"{name}/commands", ours.commands, "read in the meantime"),
+            Result(f"{name}/bases", ours.bases, "on disk", 2, "lower"),
+            Result(f"{name}/versions", ours.disk / 2**20, "MB on disk"),
+        ]
+    return results
+
+
+def _tell(progress: Progress, said: str, done: int) -> None:
+    progress(f"{said}: {done:,} done")
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +172,9 @@ def _ours(  # noqa: PLR0913, PLR0917
     changes: int,
     rows: int,
     batches: int,
+    *,
     tell: Callable[[int], None] = lambda _: None,
+    driver_rows: int = DRIVER_ROWS,
 ) -> _Measured:
     made = WORKLOADS["W1"](size, 1, 1)
     ends = ("low", "high")
@@ -174,6 +188,7 @@ def _ours(  # noqa: PLR0913, PLR0917
         initial=initial,
         carry=["event"],
         order="nr",
+        driver_rows=driver_rows,
     )
     try:
         marks = {_WARM + batches // 5: 0.0, _WARM + batches: 0.0}  # memory after so many micro-batches

@@ -82,7 +82,13 @@ def stream(  # noqa: PLR0913, PLR0917 - each has a default that serves
     ] = "",
     metrics_port: Annotated[
         int | None,
-        typer.Option("--metrics-port", metavar="PORT", min=0, max=65535, help="Serve metrics to Prometheus here."),
+        typer.Option(
+            "--metrics-port",
+            metavar="PORT",
+            min=0,
+            max=65535,
+            help="Serve metrics to Prometheus here; 0 takes a free port.",
+        ),
     ] = None,
     master: Master = None,
     as_json: AsJson = False,
@@ -128,6 +134,8 @@ def stream(  # noqa: PLR0913, PLR0917 - each has a default that serves
         if exporter is not None:
             exporter.tell(metrics)
 
+    if exporter is not None:
+        say(f"metrics: http://127.0.0.1:{exporter.port}/metrics", "dim", stderr=True)
     try:
         with at_work(master or "local[*,4]") as progress:  # a worker that dies is no reason to end
             progress.tell("matching")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.spark.failures import failures
-from weft.spark.session import end_java, java_runs, session
+from weft.spark.session import end_java, java_has_ended, java_runs, session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,7 +37,8 @@ def command_session(master: str | None = None, memory: str | None = None) -> Ite
                     spark.sparkContext.setLogLevel("OFF")  # a failure is one sentence; Spark would add pages
                 yield spark
         finally:
-            spark.stop()
+            with _gone():
+                spark.stop()
     finally:  # also if Ctrl-C comes while it starts
         if not others:
             end_java()
@@ -57,6 +58,16 @@ def tasks(spark: SparkSession) -> tuple[int, int] | None:
         return None  # it is going
     found = [(stage.numCompletedTasks, stage.numTasks) for stage in stages if stage is not None]
     return (sum(done for done, _ in found), sum(of for _, of in found)) if found else None
+
+
+@contextmanager
+def _gone() -> Iterator[None]:
+    """What is done with a JVM may fail if it was killed."""
+    try:
+        yield
+    except Exception:
+        if not java_has_ended():
+            raise
 
 
 def _active() -> SparkSession | None:

@@ -1,6 +1,6 @@
 """Spark's failures in one sentence. Laws: every error of Spark becomes a PipelineError that blames what is at fault:
-the file that cannot be read, the disk that is full, else what was being done; its reason is the innermost cause,
-without stack trace and codes.
+the file that cannot be read, the disk that is full, Java that was killed, else what was being done; its reason is the
+innermost cause, without stack trace and codes.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from weft.errors import PipelineError
+from weft.spark.session import JAVA_HAS_ENDED, java_has_ended
 
 _MOST = 300  # characters of a reason
 _CODES = re.compile(r"^\[[A-Z0-9_.]+\] | SQLSTATE: \w+")
@@ -29,7 +30,7 @@ def failures(what: str = "Spark failed") -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JError) as error:
-        raise PipelineError(_fault(error) or f"{what}: {reason(error)}") from error
+        raise PipelineError(fault(error) or f"{what}: {reason(error)}") from error
 
 
 def condition(error: Exception) -> str:
@@ -47,8 +48,10 @@ def reason(error: Exception) -> str:
     return text if len(text) <= _MOST else text[: _MOST - 1] + "…"
 
 
-def _fault(error: Exception) -> str | None:
-    """What is at fault if it is not what was being done: an input, or the disk of Spark's own files."""
+def fault(error: Exception) -> str | None:
+    """What is at fault if it is not what was being done: an input, the disk of Spark's own files, or a killed JVM."""
+    if getattr(error, "java_exception", None) is None and java_has_ended():
+        return JAVA_HAS_ENDED
     told = _told(error)
     if (reading := _READING.search(told)) is not None:
         path = reading[1].removeprefix("file://").removeprefix("file:")

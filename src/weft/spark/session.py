@@ -18,9 +18,11 @@ from weft.errors import PipelineError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+JAVA_HAS_ENDED = "the Java process of Spark has ended: it was killed, perhaps because the machine has too little memory"
 _BATCH = 50_000  # rows of an Arrow batch: Spark's 10,000 is too few to keep the kernels busy
 _OPEN_COST = 1 << 17  # bytes that opening a file is worth: with Spark's 4 MB, one task reads files of less than that
 _PATIENCE = 30  # seconds that the JVM has to end
+_ENDING = 0.2  # seconds between the end of its connections and its own
 _ANOTHERS = ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")  # spark-submit or Connect chose
 
 
@@ -81,7 +83,11 @@ def session(
 
 
 def _launch(settings: dict[str, str], log: Path) -> None:
-    """Start the JVM with its output in a file; PySpark itself would leave it on our stderr."""
+    """Start the JVM with its output in a file; PySpark itself would leave it on our stderr.
+
+    It has a session of its own: signals that a terminal or a supervisor sends to the whole process group are for the
+    command, which ends its work in good order and then the JVM.
+    """
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 
@@ -91,7 +97,8 @@ def _launch(settings: dict[str, str], log: Path) -> None:
     for name, value in settings.items():
         conf.set(name, value)
     with log.open("wb") as file:
-        gateway = launch_gateway(conf, {"stdout": file, "stderr": file})  # type: ignore[no-untyped-call]
+        options = {"stdout": file, "stderr": file, "start_new_session": True}
+        gateway = launch_gateway(conf, options)  # type: ignore[no-untyped-call]
     SparkContext._ensure_initialized(gateway=gateway)
 
 
@@ -99,6 +106,20 @@ def java_runs() -> bool:
     """Whether this process has started a JVM, with or without a session."""
     context = sys.modules.get("pyspark.core.context")
     return context is not None and context.SparkContext._gateway is not None
+
+
+def java_has_ended() -> bool:
+    """Whether this process has started a JVM that is gone, although nobody here has ended it."""
+    context = sys.modules.get("pyspark.core.context")
+    gateway = None if context is None else context.SparkContext._gateway
+    process = getattr(gateway, "proc", None)
+    if process is None:
+        return False
+    try:
+        process.wait(_ENDING)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
 
 
 def end_java() -> None:
@@ -136,6 +157,8 @@ def _chosen() -> bool:
 def _said(error: Exception) -> str:
     """The first line that means something: of an exception of Java its own message, not Py4J's."""
     java = getattr(error, "java_exception", None)
+    if java is None and java_has_ended():
+        return JAVA_HAS_ENDED
     said = str(error if java is None else java.getMessage()).strip()
     return said.partition("\n")[0]
 

@@ -18,7 +18,7 @@ from weft.errors import PipelineError
 from weft.model.schema import Schema
 from weft.spark.batch_folder import BatchFolders
 from weft.spark.batch_matching import REPORT, BatchTask, PartFile, refused_rows
-from weft.spark.failures import reason
+from weft.spark.failures import fault, reason
 from weft.spark.output import ResultForm
 from weft.spark.stream_commands import CommandColumns, fold
 from weft.spark.stream_journal import BatchMetrics, StreamJournal
@@ -83,7 +83,7 @@ class StreamBatches:
             try:
                 work(frame, batch)
             except Exception as error:
-                why = reason(error)
+                why = fault(error) or reason(error)
                 self.failure = self.failure or why
                 raise PipelineError(why) from None
 

@@ -42,6 +42,14 @@ def test_routes_are_those_of_chord_nodes() -> None:
     assert routes.route(0, WORKLOAD.node_ids[0]) == ()
 
 
+@pytest.mark.parametrize("nodes", [1, 2, 40])
+def test_hops_of_many_routes_are_their_lengths(nodes: int) -> None:
+    routes = RingRoutes(IdSpace(512), WORKLOAD.node_ids[:nodes])
+    starts, keys = (each.ravel() for each in np.meshgrid(np.arange(nodes), np.arange(512)))
+    lengths = [len(routes.route(start, key)) for start, key in zip(starts.tolist(), keys.tolist(), strict=True)]
+    assert routes.hops(starts, keys).tolist() == lengths
+
+
 @pytest.mark.parametrize("nodes", [100, 1_000, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_look_ups_take_log2_n_hops_at_most_on_average(nodes: int) -> None:
     rng = np.random.default_rng(nodes)
@@ -102,8 +110,8 @@ def test_a_group_shares_its_load_among_its_members() -> None:
     model.run()
     assert model._holders
     for owner, holders in model._holders.items():
-        groups = [set(view.members) for view in model._views.values()]
-        ids = {model.routes.ids[each] for each in (owner, *holders)}
+        groups = [set(view.members) for view in model.places.views.values()]
+        ids = {model.places.routes.ids[each] for each in (owner, *holders)}
         assert not holders or any(ids <= group for group in groups)
 
 

@@ -39,7 +39,6 @@ DESIGNS = {
     "no_remap": RingDesign("busy", clusters=True, remap=False),
 }
 _GIGA = 1 << 30
-_STEP = 50_000  # subscriptions between two reports
 
 
 def run(quick: bool, progress: Callable[[str], None], size: int | None = None) -> list[Result]:
@@ -164,8 +163,7 @@ def _covering(workload: RingWorkload) -> int:
 
 def _large(nodes: int, subscriptions: int, progress: Callable[[str], None]) -> list[Result]:
     def storing(done: int, of: int) -> None:
-        if done % _STEP == 0:
-            progress(f"{nodes:,} nodes, {done:,} of {of:,} subscriptions stored")
+        progress(f"{nodes:,} nodes, {done:,} of {of:,} subscriptions stored")
 
     progress(f"{subscriptions:,} subscriptions on {nodes:,} nodes")
     before = process_time()

@@ -13,23 +13,20 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.ring.group_placement import GroupView
-from weft.ring.group_tree import GroupTree
-from weft.ring.identifiers import IdSpace
-from weft.ring.intervals import Intervals
-from weft.ring.key_mapping import Selection
 from weft.ring.load_sharing import Sharing
 from weft.sim.ring_design import ENVIRONMENTS, HOP, RingDesign, RingOutcome
-from weft.sim.ring_routes import RingRoutes
+from weft.sim.ring_places import RingPlaces
 from weft.sim.ring_workload import DOMAIN, RingWorkload
 
 Progress = Callable[[int, int], None]  # how many are done, of how many
+
+_CHUNK = 50_000  # subscriptions whose places are found together
 
 
 @dataclass(slots=True)
@@ -47,26 +44,19 @@ class RingModel:
         s = workload.settings
         self.workload, self.design = workload, design
         self.environment = ENVIRONMENTS[design.environment]
-        self.routes = RingRoutes(IdSpace(s.ring), workload.node_ids)
+        self.places = RingPlaces(workload, design, seed)
         self.outcome = RingOutcome()
-        self._rng = np.random.default_rng(seed)
-        self._cuts = [Intervals(f"a{at}", 0, DOMAIN - 1, s.intervals) for at in range(s.schema)]
         self._shelves: dict[tuple[int, int], _Shelf] = defaultdict(_Shelf)  # of node and topic: the owner's
         self._held: dict[tuple[int, int, int], _Shelf] = defaultdict(_Shelf)  # of holder, owner and topic
         self._loads = [0] * s.nodes
         self._holders: dict[int, list[int]] = {}
         self._turns: dict[int, int] = defaultdict(int)
-        self._views: dict[int, GroupView] = {}
 
     def run(self, progress: Progress | None = None, storing: Progress | None = None) -> RingOutcome:
         """Simulate everything; `progress` is told of events, `storing` of subscriptions."""
-        if self.design.clusters:
-            self._register()
-        count = len(self.workload.topics)
-        for row in range(count):
-            self._store(row)
-            if storing is not None:
-                storing(row + 1, count)
+        for way in self.places.registrations():
+            self.outcome.registration += self._travel(len(way))
+        self._store(storing)
         self._publish(progress)
         out = self.outcome
         out.events = len(self.workload.event_topics)
@@ -74,61 +64,22 @@ class RingModel:
         out.rendezvous = sum(load > 0 for load in self._loads)
         return out
 
-    # -- where things are --------------------------------------------------------------------------------
-
-    def _register(self) -> None:
-        """Members of a topic's group are the nodes that subscribe to it; each registers on all levels."""
-        space, design = self.routes.space, self.design
-        for topic in range(self.workload.settings.topics):
-            homes = np.unique(self.workload.homes[self.workload.topics == topic])
-            if not len(homes):
-                continue
-            tree = GroupTree(space, space.hash(f"t{topic}"), design.depth, design.rotation)
-            members = tuple(self.routes.ids[home] for home in homes)
-            view = self._views[topic] = GroupView(tree, members, remap=design.remap)
-            for home in homes.tolist():
-                for server in dict.fromkeys(view.registrations(self.routes.ids[home])):
-                    self.outcome.registration += self._travel(self.routes.route(home, server))
-
-    def _travel(self, route: Sequence[int]) -> float:
-        self.outcome.other_hops += len(route)
-        return len(route) * self.environment.look_up
-
-    def _key(self, topic: int, attribute: int, cell: int) -> int:
-        # a group's tree already depends on the topic (003, 3.2)
-        return self._cuts[attribute].key(cell, self.routes.space, "" if self.design.clusters else f"t{topic}")
-
-    def _way(self, start: int, topic: int, key: int) -> tuple[int, ...]:
-        """The nodes that a message passes, up to the one that stores the key."""
-        if not self.design.clusters:
-            return self.routes.route(start, key)
-        place = self._views[topic].place(key)
-        passed: list[int] = []
-        at = start
-        for server in place.servers:
-            passed += self.routes.route(at, server)
-            at = passed[-1] if passed else start
-        member = self.routes.owner(place.member)
-        return tuple(passed if member == at else [*passed, member])
-
     # -- storing -----------------------------------------------------------------------------------------
 
-    def _store(self, row: int) -> None:
-        w = self.workload
-        topic, home = int(w.topics[row]), int(w.homes[row])
-        column = self._selected(row)
-        attribute = int(w.topic_attributes[topic][column])
-        for cell in self._cuts[attribute].of_range(int(w.low[row][column]), int(w.high[row][column])):
-            way = self._way(home, topic, self._key(topic, attribute, cell))
-            self.outcome.storing += self._travel(way)
-            self._put(way[-1] if way else home, topic, row)
+    def _store(self, progress: Progress | None) -> None:
+        count = len(self.workload.topics)
+        topics = self.workload.topics.tolist()
+        for first in range(0, count, _CHUNK):
+            rows = range(first, min(first + _CHUNK, count))
+            for row, place, hops in self.places.of_subscriptions(rows):
+                self.outcome.storing += self._travel(hops)
+                self._put(place.node, topics[row], row)
+            if progress is not None:
+                progress(rows.stop, count)
 
-    def _selected(self, row: int) -> int:
-        columns = np.flatnonzero(self.workload.low[row] >= 0)
-        if self.design.selection is Selection.RANDOM:
-            return int(self._rng.choice(columns))
-        weights = 1.0 / (self.workload.high[row][columns] - self.workload.low[row][columns] + 1)
-        return int(self._rng.choice(columns, p=weights / weights.sum()))
+    def _travel(self, hops: int) -> float:
+        self.outcome.other_hops += hops
+        return hops * self.environment.look_up
 
     def _put(self, node: int, topic: int, row: int) -> None:
         group, topic = topic, self._shelf_of(topic)
@@ -175,9 +126,10 @@ class RingModel:
 
     def _neighbours(self, node: int, topic: int) -> list[int]:
         """Fingers; in a group, those registered at the same region server, of the smallest region that has others."""
+        routes = self.places.routes
         if not self.design.clusters:
-            return self.routes.fingers(node)[1]
-        return [self.routes.owner(peer) for peer in self._views[topic].peers(self.routes.ids[node])]
+            return routes.fingers(node)[1]
+        return [routes.owner(peer) for peer in self.places.views[topic].peers(routes.ids[node])]
 
     # -- publishing --------------------------------------------------------------------------------------
 
@@ -191,7 +143,7 @@ class RingModel:
         ahead = 0
         while heap or ahead < len(published):
             if ahead < len(published) and (not heap or published[ahead] <= heap[0][0]):
-                for way in self._ways(ahead):
+                for way in self.places.of_event(ahead):
                     sequence += 1
                     heapq.heappush(heap, (float(published[ahead]), sequence, ahead, way, 0, -1))
                 ahead += 1
@@ -225,16 +177,6 @@ class RingModel:
         out.matches = sum(map(len, found))
         out.latency = total_latency / max(out.matches, 1)
         out.missed = sum(len(w.matches(event)) - len(found[event]) for event in range(len(found)))
-
-    def _ways(self, event: int) -> list[tuple[int, ...]]:
-        """The ways of an event to the distinct nodes that it visits, each beginning with the publisher."""
-        w = self.workload
-        topic, start = int(w.event_topics[event]), int(w.publishers[event])
-        ways: dict[int, tuple[int, ...]] = {}
-        for attribute, value in zip(w.topic_attributes[topic].tolist(), w.values[event].tolist(), strict=True):
-            way = (start, *self._way(start, topic, self._key(topic, attribute, self._cuts[attribute].of(value))))
-            ways.setdefault(way[-1], way)
-        return list(ways.values())
 
     def _examined_at(self, node: int, topic: int) -> tuple[_Shelf, list[int]]:
         """What a node examines itself, and to which nodes it passes an event on."""

@@ -5,6 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from weft.ring.identifiers import IdSpace
 
 
@@ -20,6 +23,7 @@ class RingRoutes:
         self.space = space
         self.ids = list(ascending)
         self._fingers: list[tuple[list[int], list[int]] | None] = [None] * len(self.ids)  # of nodes that were asked
+        self._all: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
 
     def owner(self, key: int) -> int:
         """The node that owns a key. Cost: O(log n)."""
@@ -48,3 +52,30 @@ class RingRoutes:
             at = nodes[place - 1] if place else owner
             passed.append(at)
         return tuple(passed)
+
+    def hops(self, starts: NDArray[np.int64], keys: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The lengths of the routes from many nodes, each to a key of its own."""
+        ids, size = np.array(self.ids, np.int64), self.space.size
+        owners = np.searchsorted(ids, keys) % len(ids)
+        distances, nodes = self._tables()
+        at, counts = starts.copy(), np.zeros(len(keys), np.int64)
+        away = np.flatnonzero(at != owners)
+        while len(away):
+            near = at[away]
+            place = (distances[near] < ((keys[away] - ids[near]) % size)[:, None]).sum(axis=1)
+            at[away] = np.where(place, nodes[near, place - 1], owners[away])
+            counts[away] += 1
+            away = away[at[away] != owners[away]]
+        return counts
+
+    def _tables(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The fingers of all nodes as arrays; a row that has fewer ends with distances that no key is beyond."""
+        if self._all is None:
+            rows = [self.fingers(node) for node in range(len(self.ids))]
+            width = max(len(nodes) for _, nodes in rows)
+            distances = np.full((len(rows), width), self.space.size, np.int64)
+            nodes = np.zeros_like(distances)
+            for at, (far, others) in enumerate(rows):
+                distances[at, : len(far)], nodes[at, : len(others)] = far, others
+            self._all = distances, nodes
+        return self._all

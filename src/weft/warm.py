@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from weft.algebra.bulk import columns_of_texts
 from weft.index.counting import CountingIndex
+from weft.index.index import Index
 from weft.index.tree import TreeIndex
 from weft.interest.label_filter import CountingFilter, FilterShape
 from weft.interest.range_table import RangeTable
@@ -63,6 +64,7 @@ def _index(given: Workload) -> None:
     assert len(alike.match_batch(given.table).ids)
     alike.discard_many(range(_DISCARDED))
     assert len(alike.match_batch(given.table).ids)
+    assert Index({"rule": "TRUE"}).match(events[0]) == ["rule"]
     wide = WORKLOADS["W5"](_SUBSCRIPTIONS, _EVENTS, seed=1)  # its events reach many leaves: they are searched together
     scattered = TreeIndex()
     scattered.add_columns(np.arange(len(wide)), wide.bounds)

@@ -441,7 +441,7 @@ def test_the_kernels_run_as_plain_python_too(tmp_path: Path) -> None:
     code = f"""
 import sys; sys.path.insert(0, {str(here.parent)!r})
 from strategies import EVENTS, all_tests, A, B
-from weft.index import TreeIndex, CountingIndex
+from weft.index import Index, TreeIndex, CountingIndex
 from weft.language.meaning import matches
 tests = [*all_tests(A)[::3], *all_tests(B)[::3]]
 tree, counting = TreeIndex(tail=3, fan=3, large=20), CountingIndex()
@@ -456,6 +456,7 @@ for k, event in enumerate(some):
     wanted = [n for n, test in enumerate(tests) if n % 5 and matches(test, event)]
     assert sorted(tree.match(event).tolist()) == sorted(batch[k].tolist()) == wanted
     assert sorted(counting.match(event).tolist()) == wanted
+assert Index({{"a": "x > 1", "b": "x > 2", 3: "x > 0"}}).match({{"x": 2}}) == ["a", 3]
 print("same")
 """
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)

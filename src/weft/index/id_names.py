@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from weft.errors import DuplicateIdError, InvalidIdError
 from weft.index.base import Ids
 from weft.index.subscription_ids import check_id
+from weft.kernels.objects import object_list
 from weft.model.door import is_unicode, shown
 
 if TYPE_CHECKING:
@@ -117,6 +118,19 @@ class IdTable:
         return np.array([each if type(each) is int else 0 for each in self.ids], np.int64)
 
 
+class _ByNumber(NamedTuple):
+    """Ids by their numbers. Where there is none there is None, so that every place has an object."""
+
+    ids: NDArray[Any]
+    address: int
+    size: int
+
+    @staticmethod
+    def of(size: int) -> _ByNumber:
+        ids = np.full(size, None, object)
+        return _ByNumber(ids, ids.ctypes.data, size)
+
+
 class NumberedIds:
     """The ids of an index by their numbers, which are given in turn and never again.
 
@@ -124,7 +138,7 @@ class NumberedIds:
     there when they are removed. When most of them were, the array goes, and numbers are looked up in a dictionary.
 
     >>> ids = NumberedIds()
-    >>> ids.extend(["a", "b"]), ids.listed(np.array([1]))
+    >>> ids.extend(["a", "b"]), ids.listed(np.array([1]), 1)
     (range(0, 2), ['b'])
     """
 
@@ -132,10 +146,10 @@ class NumberedIds:
         self.names: dict[int, Id] = names or {}  # those that are there; numbers ascend
         self.end = max(self.names, default=-1) + 1 if end is None else end
         self._strings = sum(type(name) is str for name in self.names.values())
-        self._array: NDArray[Any] | None = None
+        self._array: _ByNumber | None = None
         if min(self.names, default=0) >= 0 and self.end <= _SPARSE * len(self.names) + _SPARE:
-            self._array = np.empty(self.end, object)
-            self._array[list(self.names)] = np.array([*self.names.values(), None], object)[:-1]
+            self._array = _ByNumber.of(self.end)
+            self._array.ids[list(self.names)] = np.array([*self.names.values(), None], object)[:-1]
         self._table: IdTable | None = None
 
     def extend(self, ids: Sequence[Id]) -> range:
@@ -144,12 +158,12 @@ class NumberedIds:
         self.names.update(zip(numbers, ids, strict=True))
         self._strings += sum(type(name) is str for name in ids)
         if self._array is not None:
-            if numbers.stop > len(self._array):
-                larger = np.empty(max(numbers.stop, 2 * len(self._array), 64), object)
-                larger[: len(self._array)] = self._array
+            if numbers.stop > self._array.size:
+                larger = _ByNumber.of(max(numbers.stop, 2 * self._array.size, 64))
+                larger.ids[: self._array.size] = self._array.ids
                 self._array = larger
             for number, name in zip(numbers, ids, strict=True):
-                self._array[number] = name
+                self._array.ids[number] = name
         self.end = numbers.stop
         return numbers
 
@@ -161,13 +175,13 @@ class NumberedIds:
             self._array = None
         return gone
 
-    def listed(self, numbers: Ids) -> list[Id]:
-        """The ids of numbers; some of those that were removed meanwhile may be left out."""
+    def listed(self, numbers: Ids, count: int) -> list[Id]:
+        """The ids of the first numbers; some of those that were removed meanwhile may be left out."""
         array = self._array
         if array is not None:
-            return array[numbers].tolist()  # type: ignore[no-any-return]
+            return object_list(numbers, count, array.address, array.size) if count else []
         names = self.names
-        return [name for number in numbers.tolist() if (name := names.get(number)) is not None]
+        return [name for number in numbers[:count].tolist() if (name := names.get(number)) is not None]
 
     def table(self) -> IdTable:
         """The ids of now. Only one thread at a time may ask. Cost: O(1), or O(ids) where most were removed."""
@@ -179,7 +193,7 @@ class NumberedIds:
             return old
         if self._array is not None:
             before = None if old is None or old.sparse else old.made("texts")
-            self._table = IdTable(self._array[: self.end], self.end, kinds, clean, None, before)
+            self._table = IdTable(self._array.ids[: self.end], self.end, kinds, clean, None, before)
         else:
             ids = np.array([*self.names.values(), None], object)[:-1]
             self._table = IdTable(ids, self.end, kinds, clean, np.array(list(self.names), np.int64))

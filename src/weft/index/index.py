@@ -231,7 +231,7 @@ class Index:
         >>> Index({"rule-1": "place.country = 'Chile'"}).match({"place": {"country": "Chile"}})
         ['rule-1']
         """
-        return self._ids.listed(self._tree.match(event))
+        return self._tree.match_as(event, self._ids.listed)
 
     def match_batch(self, batch: AnyBatch, *, by: Mapping[Id, Id] | None = None) -> BatchMatches:
         """The ids of each event of a batch, which is much quicker than one event at a time.
@@ -380,7 +380,7 @@ class Index:
             assert {name: number for number, name in names.items()} == self._numbers
             assert list(names) == self._tree.subscriptions()
             assert self._ids.end > max(names, default=-1)
-            assert self._ids.listed(np.array(list(names), np.int64)) == list(names.values())
+            assert self._ids.listed(np.array(list(names), np.int64), len(names)) == list(names.values())
 
 
 def _made(tree: TreeIndex, names: dict[int, Id], end: int | None = None) -> Index:

@@ -23,7 +23,7 @@ from weft.index.labelled import labelled
 from weft.index.piece_search import few_at_once, met, spread
 from weft.index.recycled import RESULTS
 from weft.index.segment import Segment, settle
-from weft.index.single_event import SingleEvents
+from weft.index.single_event import Found, SingleEvents, Take, copied
 from weft.index.version import SegmentView, Version
 from weft.kernels import search
 from weft.model.frame import as_batch
@@ -44,22 +44,25 @@ class Lookup:
         self._together: WeakKeyDictionary[Segment, bool] = WeakKeyDictionary()
         self.events = self.matches = self.wanted = 0  # looked up, found, and events that had any; for `stats` only
 
-    def one(self, version: Version, values: Mapping[str, Value | None]) -> Ids:
-        """The subscriptions of one event."""
-        if len(version.views) == 1 and not version.tail:
-            ids = self._one(version.views[0], values)
-            self.events += 1
-            if found_some := len(ids):
-                self.matches += found_some
-                self.wanted += 1
-            return ids
-        found = [self._one(view, values) for view in version.views]
-        if version.tail:
-            wanted = [sub for sub, boxes in version.tail.items() if any(box.admits(values) for box in boxes)]
+    def one(self, version: Version, values: Mapping[str, Value | None], take: Take[Found]) -> Found:
+        """What `take` makes of the subscriptions of one event."""
+        views, tail = version
+        if len(views) == 1 and not tail:
+            view = views[0]
+            if view.single is not None and not view.dead:
+                made = self._single.find(view.single, values, take)
+                self.events += 1
+                if matches := len(made):
+                    self.matches += matches
+                    self.wanted += 1
+                return made
+        found = [self._one(view, values) for view in views]
+        if tail:
+            wanted = [sub for sub, boxes in tail.items() if any(box.admits(values) for box in boxes)]
             found.append(np.array(wanted, np.int64))
         ids = found[0] if len(found) == 1 else np.concatenate([np.zeros(0, np.int64), *found])
         self._tally(1, len(ids), len(ids) > 0)
-        return ids
+        return take(ids, len(ids))
 
     def batch(self, version: Version, batch: Any, out: Ids | None = None, by: Any = None) -> Matches:
         """The subscriptions of each event, or their labels; events that cannot be read are set aside."""
@@ -84,7 +87,7 @@ class Lookup:
         single = view.single
         if single is None:
             return self._by_steps(view, values)
-        ids = self._single.find(single, values)
+        ids = self._single.find(single, values, copied)
         return ids[~np.isin(ids, view.segment.rows.subs[list(view.dead)])] if view.dead else ids
 
     def _by_steps(self, view: SegmentView, values: Mapping[str, Value | None]) -> Ids:

@@ -7,9 +7,9 @@ whose rows say all, with few axes, are searched this way; others as batches of o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,14 +25,19 @@ _MOST_AXES = 16
 _EXACT = 2**53  # integers up to it are floats
 _IDS = 4096  # that a room begins with
 _MOST_IDS = 1 << 16  # that a room keeps memory for
+_INT64 = np.dtype(np.int64)
+
+Found = TypeVar("Found", bound=Sized)
+Take = Callable[[Ids, int], Found]  # makes a result of the first so many ids of an array, which is used again
 
 
 class SingleSearch(NamedTuple):
     """What a kernel needs to search a view for one event."""
 
-    handle: NDArray[np.int64]
-    plan: tuple[tuple[str | None, Axis, CodeDimension], ...]  # the attribute whose numbers the kernel encodes, if any
+    address: int  # of the handle
+    plan: tuple[tuple[str, int, Axis, CodeDimension], ...]  # see `_plan`
     pack: Callable[..., None]
+    handle: NDArray[np.int64]
 
     @staticmethod
     def of(segment: Segment, tree: PartitionTree, alive: NDArray[np.bool_], holes: bool) -> SingleSearch | None:
@@ -49,15 +54,26 @@ class SingleSearch(NamedTuple):
         handle = view_handle((*tree, rows.subs, rows.firsts, alive), lines, segment.singles, holes)
         if handle is None:
             return None
-        plan = tuple((name if plain else None, *rest) for plain, (name, *rest) in zip(exact, rows.plan, strict=True))
-        return SingleSearch(handle, plan, Struct(f"=q{len(plan)}d").pack_into)  # type: ignore[arg-type]
+        plan = _plan(segment, exact)
+        return SingleSearch(handle.ctypes.data, plan, Struct(f"=q{len(plan)}d").pack_into, handle)
+
+
+def _plan(segment: Segment, exact: list[bool]) -> tuple[tuple[str, int, Axis, CodeDimension], ...]:
+    """For each axis: the attribute whose numbers the kernel encodes, or "", which no event has; its bit of the mask;
+    and what gives codes.
+    """
+    return tuple(
+        (name if name and plain else "", 1 << at, axis, dimension)
+        for at, (plain, (name, axis, dimension)) in enumerate(zip(exact, segment.rows.plan, strict=True))
+    )
 
 
 class SearchRoom:
     """Memory that a match writes to. One match has it at a time."""
 
     def __init__(self) -> None:
-        self.input = np.zeros(1 + _MOST_AXES)
+        self._input = np.zeros(1 + _MOST_AXES)
+        self.input = self._input.data  # quicker to write to
         self._codes, self._slots = np.zeros(_MOST_AXES, np.int32), np.empty(_IDS, np.int32)
         self._stacks = np.empty(64, np.int64), np.empty(64, np.int64)
         self.make_room(_IDS)
@@ -65,7 +81,8 @@ class SearchRoom:
     def make_room(self, size: int) -> None:
         """Make room for so many ids."""
         self.ids = np.empty(size, np.int64)
-        self.handle = room_handle((self.input, self._codes, self._slots, self.ids, *self._stacks))
+        self._handle = room_handle((self._input, self._codes, self._slots, self.ids, *self._stacks))
+        self.address: int = self._handle.ctypes.data
 
 
 class SingleEvents:
@@ -74,33 +91,37 @@ class SingleEvents:
     def __init__(self) -> None:
         self._rooms: list[SearchRoom] = []  # adding to a list and taking from it are atomic
 
-    def find(self, search: SingleSearch, event: Mapping[str, Value | None]) -> Ids:
-        """The subscriptions of an event, in an array of their own."""
+    def find(self, search: SingleSearch, event: Mapping[str, Value | None], take: Take[Found]) -> Found:
+        """What `take` makes of the subscriptions of an event."""
+        address, plan, pack, _ = search
         values: list[Any] = []
-        mask, bit = 0, 1
-        for name, axis, dimension in search.plan:
-            if name is None:
+        mask, get = 0, event.get
+        for name, bit, axis, dimension in plan:
+            value = get(name)
+            kind = type(value)
+            if kind is float or (kind is int and -_EXACT <= value <= _EXACT):  # type: ignore[operator]
+                values.append(value)
+                continue
+            if not name:
                 values.append(axis.code(dimension, event))
-                mask |= bit
             else:
-                value = event.get(name)
-                kind = type(value)
-                if kind is float or (kind is int and -_EXACT <= value <= _EXACT):  # type: ignore[operator]
-                    values.append(value)
-                else:
-                    values.append(dimension.texts.get(value) or dimension.code(value))  # type: ignore[arg-type]
-                    mask |= bit
-            bit += bit
+                values.append(dimension.texts.get(value) or dimension.code(value))  # type: ignore[arg-type]
+            mask |= bit
         try:
             room = self._rooms.pop()
         except IndexError:
             room = SearchRoom()
-        search.pack(room.input, 0, mask, *values)
-        found: int = match_one(search.handle, room.handle)
+        pack(room.input, 0, mask, *values)
+        found: int = match_one(address, room.address)
         if found < 0:
             room.make_room(~found)
-            found = match_one(search.handle, room.handle)
-        ids: Ids = room.ids[:found].copy()
-        if room.ids.size <= _MOST_IDS:
+            found = match_one(address, room.address)
+        made = take(room.ids, found)
+        if len(room.ids) <= _MOST_IDS:
             self._rooms.append(room)
-        return ids
+        return made
+
+
+def copied(ids: Ids, count: int) -> Ids:
+    """The first ids, in an array of their own."""
+    return ids[:count].copy() if count else np.empty(0, _INT64)

@@ -36,6 +36,7 @@ from weft.index.events import conformed
 from weft.index.joining import Joining
 from weft.index.lookup import Lookup
 from weft.index.segment import DEFAULT, Segment, TreeShape
+from weft.index.single_event import Found, Take, copied
 from weft.index.stats import Stats, stats_of
 from weft.index.subscription_ids import already_exists, check_id, check_ids, check_new_ids
 from weft.index.version import SegmentView, Version, bury_late, joined, view_of_tail, whole
@@ -280,9 +281,15 @@ class TreeIndex:
 
         Cost: some microseconds, and the matches.
         """
+        return self.match_as(event, copied)
+
+    def match_as(self, event: AnyEvent, take: Take[Found]) -> Found:
+        """What `take` makes of the subscriptions that the event matches. It gets an array, whose memory is used again
+        afterwards, and how many ids are in it.
+        """
         if self.schema is not None:
             event = conformed(event, self.schema)
-        return self._lookup.one(self._version, attributes_of(event))
+        return self._lookup.one(self._version, attributes_of(event), take)
 
     def match_batch(self, batch: AnyBatch, *, out: Ids | None = None, by: Ids | None = None) -> Matches:
         """The subscriptions of each event; events that cannot be read are set aside, with the reason.

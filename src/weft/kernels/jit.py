@@ -50,14 +50,16 @@ _keep_cache()
 import numba  # noqa: E402
 from llvmlite import ir  # noqa: E402
 from numba.core import cgutils, event, types  # noqa: E402
-from numba.extending import intrinsic  # noqa: E402
-from numba.np.arrayobj import populate_array  # noqa: E402
+from numba.core.caching import FunctionCache  # noqa: E402
+from numba.core.runtime.nrt import rtsys  # noqa: E402
+from numba.extending import box, intrinsic, models, register_model  # noqa: E402
 
 from weft.kernels import compile_notice  # noqa: E402
 
 __all__ = [
     "COMPILED",
     "KERNELS",
+    "box",
     "cgutils",
     "compiled_here",
     "inlined",
@@ -65,7 +67,9 @@ __all__ = [
     "intrinsic",
     "ir",
     "jit",
+    "models",
     "populate_array",
+    "register_model",
     "types",
     "uncached",
 ]
@@ -87,29 +91,47 @@ class _Listener(event.Listener):
 event.register("numba:compile", _Listener())  # type: ignore[no-untyped-call]
 
 
+def populate_array(array: Any, **parts: Any) -> None:
+    """Fill in an array's structure in code that is being compiled; only then is it imported."""
+    from numba.np.arrayobj import populate_array
+
+    populate_array(array, **parts)  # type: ignore[no-untyped-call]
+
+
+class _KernelCache(FunctionCache):
+    """The cache of a kernel's compiled code. Loading needs only the runtime that kernels call. Numba's own cache first
+    sets up all that the compiler knows, which takes longer than loading; compiling does that anyway.
+    """
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        rtsys.initialize(target_context)
+        with self._guard_against_spurious_io_errors():
+            return self._load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+
+
+def _compiled(kernel: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    compiled: Any = numba.njit(nogil=True, error_model="numpy", **options)(kernel)
+    if COMPILED:
+        compiled._cache = _KernelCache(kernel)  # type: ignore[no-untyped-call]
+    KERNELS.append(compiled)
+    return compiled  # type: ignore[no-any-return]
+
+
 def jit(kernel: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a kernel on its first call. It runs without the GIL and never raises on overflow."""
-    compiled: Callable[..., Any] = numba.njit(cache=True, nogil=True, error_model="numpy")(kernel)
-    KERNELS.append(compiled)
-    return compiled
+    return _compiled(kernel)
 
 
 def inner(kernel: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a kernel that only kernels call, without the wrappers that calls from Python need."""
-    without: Any = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-    compiled: Callable[..., Any] = numba.njit(cache=True, nogil=True, error_model="numpy", **without)(kernel)
-    KERNELS.append(compiled)
-    return compiled
+    return _compiled(kernel, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
 def inlined(kernel: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a kernel into each kernel that calls it. This is for hot loops: a call counts references to every array
     that it passes, by atomic operations, which take longer than the search of a leaf.
     """
-    options: Any = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "forceinline": True}
-    compiled: Callable[..., Any] = numba.njit(cache=True, nogil=True, error_model="numpy", **options)(kernel)
-    KERNELS.append(compiled)
-    return compiled
+    return _compiled(kernel, no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=True)
 
 
 def uncached() -> list[str]:

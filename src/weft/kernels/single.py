@@ -2,8 +2,8 @@
 `groups` find; what an address names lives as long as the handle is used.
 
 A call of a kernel costs as much for each array that it is given as many a search. So a single event is searched with
-two arrays: a handle of the index (int64), which has the addresses of all others, and one of the room that the match
-has to itself.
+two addresses: of a handle of the index (int64), which has the addresses of all arrays, and of one of the room that the
+match has to itself.
 
 The handle of a view is made by `view_handle`: dimensions, singles, whether there are holes, then address and size of
 each of nine arrays, then address and size of numbers and table and the address of sides for each dimension. That of a
@@ -33,6 +33,7 @@ _KINDS: tuple[Any, ...] = (
     *(np.int64, np.uint32, np.bool_),  # subs, firsts, alive
 )
 _ROOM: tuple[Any, ...] = (np.float64, np.int32, np.int32, np.int64, np.int64, np.int64)
+_ARRAYS = len(_ROOM)
 
 
 def view_handle(
@@ -69,12 +70,13 @@ def _is(array: NDArray[Any], kind: Any) -> bool:
 
 
 @jit
-def match_one(handle, room):
+def match_one(handle_address, room_address):
     """Write the subscriptions of the event to the room's ids; returns how many there are, or ~n if there is room for
     fewer than n.
 
     Bit i of the mask says that the value of dimension i is a code already.
     """
+    handle, room = array_at(handle_address, _HEAD, np.int64), array_at(room_address, 2 * _ARRAYS, np.int64)
     tree = PartitionTree(
         array_at(handle[3], handle[4], np.int32),
         array_at(handle[5], handle[6], np.int32),
@@ -89,6 +91,7 @@ def match_one(handle, room):
     alive = array_at(handle[19], handle[20], np.bool_)
     mask = array_at(room[0], 1, np.int64)[0]
     values = array_at(room[0] + 8, dimensions, np.float64)
+    lines = array_at(handle_address + 8 * _HEAD, _PER_DIMENSION * dimensions, np.int64)
     codes = array_at(room[2], dimensions, np.int32)
     out = array_at(room[4], room[5], np.int32)
     ids = array_at(room[6], room[7], np.int64)
@@ -96,10 +99,10 @@ def match_one(handle, room):
         if mask >> dim & 1:
             codes[dim] = np.int32(values[dim])
         else:
-            place = _HEAD + _PER_DIMENSION * dim
-            numbers = array_at(handle[place], handle[place + 1], np.float64)
-            table = array_at(handle[place + 2], handle[place + 3], np.int32)
-            sides = array_at(handle[place + 4], handle[place + 1], np.uint8)
+            place = _PER_DIMENSION * dim
+            numbers = array_at(lines[place], lines[place + 1], np.float64)
+            table = array_at(lines[place + 2], lines[place + 3], np.int32)
+            sides = array_at(lines[place + 4], lines[place + 1], np.uint8)
             codes[dim] = place_of(numbers, sides, table, *ends(numbers, table), values[dim])
     only = codes.reshape(1, codes.size)
     stack, leaves = array_at(room[8], room[9], np.int64), array_at(room[10], room[11], np.int64)

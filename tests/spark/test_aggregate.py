@@ -316,6 +316,7 @@ def test_it_runs_on_connect() -> None:
     assert run.stdout.split() == ["1", "39", "1", "True"]
 
 
+@pytest.mark.slow  # a round for every pair
 def test_nobody_is_passive_twice(spark: SparkSession) -> None:
     texts = ["x >= 0 AND x < 1", "x >= 1 AND x < 2", "x >= 2 AND x < 3", "x >= 3 AND x < 4"]
     rows = [(n, text) for n, text in enumerate([*texts, "x >= 0.2 AND x < 0.3", "x >= 2.2 AND x < 2.3"], 1)]

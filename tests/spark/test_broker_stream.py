@@ -44,7 +44,7 @@ def test_events_of_a_broker_are_matched_and_published(spark, tmp_path):
             with left.connect_sync() as client:
                 client.publish_many(EVENTS[sent : sent + count])
             sent += count
-            source = spark.readStream.format("weft").option("url", left.address).option("rowsPerPartition", 7)
+            source = spark.readStream.format("weft").option("url", left.address).option("rowsPerPartition", 15)
             events = source.schema("n bigint, x bigint, s string").load()
             options = {"initial": wanted, "carry": ["n"], "once": True}
             (left if broken == "left" else right).kill()

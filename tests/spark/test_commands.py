@@ -109,7 +109,7 @@ def test_every_row_is_matched_or_named(spark: SparkSession, files, tmp_path):
     assert all((each["side"], each["row"]) in wrong for each in facts["first"])
 
 
-@pytest.mark.parametrize("strategy", ["partitioned", "sql"])
+@pytest.mark.parametrize("strategy", ["sql", pytest.param("partitioned", marks=pytest.mark.slow)])
 def test_strategies_agree(spark: SparkSession, files, tmp_path, strategy):
     out = str(tmp_path / "lists.jsonl")
     options = ("--strategy", strategy, "--output", "lists", "--out", out, "--id", "name", "--filter", "wish")

@@ -17,7 +17,7 @@ from weft.ring.identifiers import IdSpace, Key
 from weft.ring.intervals import Intervals
 from weft.ring.key_mapping import KeyMapping, Semantics
 from weft.ring.load_sharing import FRESH, Sharing, SharingRule
-from weft.ring.messages import Token
+from weft.ring.messages import Address, Token
 from weft.ring.quiet_ring import quiet_ring
 from weft.ring.rendezvous import RendezvousNode
 from weft.ring.rendezvous_messages import (
@@ -32,6 +32,7 @@ from weft.ring.rendezvous_messages import (
     JoiningFailed,
     LoadIs,
     Publication,
+    PublicationDone,
     Record,
     RingSend,
     RingSub,
@@ -205,6 +206,38 @@ def test_a_subscription_whose_node_is_gone_is_dropped() -> None:
     network.fail("n90")
     network.run(30)
     assert {r.sub.home for node in network.nodes.values() for r in node.stored.records} <= {"n3"}
+
+
+@pytest.mark.parametrize("sharing", [Sharing.REPLICATION, Sharing.PARTITION])
+def test_what_expires_is_forgotten_by_those_who_hold_it_too(sharing: Sharing) -> None:
+    rule = SharingRule(sharing, nodes=3, threshold=3)
+    network = RendezvousNetwork(MAPPING, IDS, 6, replicas=2, sharing=rule, reissue=3_000_000)
+    for number in range(12):
+        network.subscribe("n3" if number % 2 else "n90", number, "t", "x = 1")
+        network.run(1)
+
+    def homes() -> set[Address]:
+        held = [store for node in network.nodes.values() for _, store in node.stored.held.values()]
+        return {record.sub.home for store in held for record in store}
+
+    assert homes() == {"n3", "n90"}
+    network.fail("n90")
+    network.run(40)
+    assert homes() <= {"n3"}
+    network.publish("n3", "t", {"x": 1, "name": "a"})
+    network.run(8)  # the dead node may have been a holder
+    network.check()
+    assert [effect.silent for _, effect in network.effects if isinstance(effect, PublicationDone)] == [()]
+
+
+def test_nothing_is_remembered_of_a_subscription_that_is_removed() -> None:
+    network = RendezvousNetwork(MAPPING, IDS, 6, replicas=2)
+    network.subscribe("n90", 1, "t", "x < 7")
+    network.run(2)
+    assert any(node.stored._renewed for node in network.nodes.values())
+    network.unsubscribe("n90", 1)
+    network.run(2)
+    assert not any(node.stored._renewed or len(node.stored.records) for node in network.nodes.values())
 
 
 def test_a_node_finishes_what_it_publishes_before_it_leaves() -> None:

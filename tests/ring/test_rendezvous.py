@@ -15,7 +15,7 @@ from weft.language.text import parse
 from weft.ring.chord import ChordNode
 from weft.ring.identifiers import IdSpace, Key
 from weft.ring.intervals import Intervals
-from weft.ring.key_mapping import KeyMapping, Semantics
+from weft.ring.key_mapping import KeyMapping, Selection, Semantics
 from weft.ring.load_sharing import FRESH, Sharing, SharingRule
 from weft.ring.messages import Address, Token
 from weft.ring.quiet_ring import quiet_ring
@@ -256,11 +256,11 @@ def test_a_node_finishes_what_it_publishes_before_it_leaves() -> None:
 CLIENTS = ("n3", "n130")
 
 
-def churn(seed: int, replicas: int, sharing: Sharing = Sharing.NONE) -> None:
+def churn(seed: int, replicas: int, sharing: Sharing = Sharing.NONE, mapping: KeyMapping = MAPPING) -> None:
     """Two nodes have clients; others come, go and, with replicas, die: at most one fewer at once than there are."""
     rule = SharingRule(sharing, nodes=3, threshold=3)
     ids = IDS if replicas == 1 else sorted([*IDS, 15, 60, 110, 150, 190, 240])
-    network = RendezvousNetwork(MAPPING, ids, seed, replicas=replicas, sharing=rule)
+    network = RendezvousNetwork(mapping, ids, seed, replicas=replicas, sharing=rule)
     rng = np.random.default_rng(seed)
     calm = 0
     for step in range(40):
@@ -314,6 +314,16 @@ def test_fewer_failures_than_copies_lose_nothing(seed: int) -> None:
 @pytest.mark.parametrize("sharing", [Sharing.REPLICATION, Sharing.PARTITION])
 def test_sharing_the_load_loses_nothing(seed: int, sharing: Sharing) -> None:
     churn(seed, 2, sharing)
+
+
+@pytest.mark.parametrize("seed", [300, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(301, 310))])
+@pytest.mark.parametrize(
+    "mapping",
+    [KeyMapping(SPACE, CUTS, Semantics.PARTIAL), KeyMapping(SPACE, CUTS, selection=Selection.RANDOM)],
+    ids=["partial", "random"],
+)
+def test_other_mappings_lose_nothing(seed: int, mapping: KeyMapping) -> None:
+    churn(seed, 2, mapping=mapping)
 
 
 def test_a_node_whose_identifier_is_taken_cannot_join() -> None:

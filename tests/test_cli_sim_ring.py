@@ -25,10 +25,13 @@ def test_designs_side_by_side(tmp_path: Path) -> None:
     for word in ("one cluster", "topic groups", "with partition", "none was missed", "Meghdoot", "chart:"):
         assert word in result.stdout
     assert "one cluster" in "".join(ElementTree.fromstring(chart.read_text()).itertext())
+    assert "<path" not in chart.read_text(), "one seed has no spread"
 
 
-def test_the_same_as_json() -> None:
-    result = run(*SMALL, "--seeds", "2", "--json")
+def test_the_same_as_json_and_a_chart_with_the_spread_of_seeds(tmp_path: Path) -> None:
+    chart = tmp_path / "designs.svg"
+    result = run(*SMALL, "--seeds", "2", "--plot", str(chart), "--json")
+    assert chart.read_text().count("<path") > 6
     assert result.exit_code == 0, result.output
     facts = json.loads(result.stdout)
     assert [len(each["runs"]) for each in facts["designs"]] == [2] * 6

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import count
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from broker.harness import UTC, Broker
 from weft.broker.effects import ConnectionId, Now
-from weft.broker.messages import Deliver, Publish, Subscribe
+from weft.broker.messages import Complete, Deliver, Publish, Subscribe
 from weft.language.text import parse
 from weft.log.base import Offset
 from weft.log.memory import MemoryLog
@@ -132,6 +133,18 @@ class RingBroker:
     def got(self, client: str) -> list[bytes]:
         return [each.payload for to, each in self.broker.sent if to == client and isinstance(each, Deliver)]
 
+    def numbers(self, client: str) -> list[int]:
+        """The payloads in ascending order: a ring keeps no order."""
+        return sorted(map(int, self.got(client)))
+
+    def complete(self, client: str) -> bool:
+        return any(isinstance(each, Complete) for to, each in self.broker.sent if to == client)
+
+    @property
+    def floor(self) -> int:
+        """The first offset that the log keeps for the ring."""
+        return self.broker.core._state.neighbours["ring"].lane.floor
+
 
 class BrokerRing:
     """All of them; a message takes 1 to 20 ms, and is lost if its receiver is down."""
@@ -173,8 +186,28 @@ class BrokerRing:
     def run(self, seconds: float) -> None:
         self.engine.run(self.engine.now + int(seconds * 1e6))
 
-    def subscribe(self, name: str, client: str, number: int, text: str) -> None:
-        self.brokers[name].say(client, Subscribe(number, text))  # type: ignore[arg-type]
+    def subscribe(self, name: str, client: str, number: int, text: str, durable: bool = True) -> None:
+        self.brokers[name].say(client, Subscribe(number, text, durable=durable))  # type: ignore[arg-type]
 
     def publish(self, name: str, sequence: int, event: dict[str, Any], payload: bytes) -> None:
         self.brokers[name].say("publisher", Publish.of(sequence, event, payload))
+
+    def publish_numbers(self, name: str, numbers: Iterable[int], every: float = 0.0) -> None:
+        """Events with x = number and the number as payload, so many seconds apart."""
+        for number in numbers:
+            self.publish(name, number, {"x": number}, b"%d" % number)
+            self.run(every)
+
+    def come_back(self, name: str, log: MemoryLog, client: str) -> RingBroker:
+        """A broker is started again, has time to get what it is owed, and its client connects."""
+        again = self.add(name, log)
+        self.run(15)
+        again.say(client)
+        self.run(1)
+        return again
+
+    def stored(self) -> set[tuple[str, int]]:
+        """Subscriptions that some node answers for: the homes and numbers."""
+        nodes = [each.bridge.node for each in self.brokers.values()]
+        records = [record for node in nodes for record in node.stored.records if node.keys.serves(record.key)]
+        return {(record.sub.home, record.sub.number) for record in records}

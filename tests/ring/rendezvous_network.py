@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from weft.algebra.normalize import normalize
 from weft.index.scan import ScanIndex
 from weft.language.meaning import matches
 from weft.language.text import parse
 from weft.ring.chord import ChordNode
-from weft.ring.key_mapping import KeyMapping
+from weft.ring.key_mapping import KeyMapping, Semantics, partially_matches
 from weft.ring.messages import Address
 from weft.ring.quiet_ring import quiet_ring
 from weft.ring.rendezvous import RendezvousNode
@@ -49,9 +50,10 @@ class RendezvousNetwork:
         self.delivered: Counter[tuple[EventId, Address, int]] = Counter()
         self.active: dict[tuple[Address, int], tuple[Topics, str]] = {}  # Subscribed, and not removed
         self._asked: dict[tuple[Address, int], tuple[Topics, str]] = {}
+        self._ever_asked: dict[tuple[Address, int], set[tuple[Topics, str]]] = defaultdict(set)
         self.expected: dict[EventId, set[tuple[Address, int]]] = {}
         self.unpublished: set[EventId] = set()
-        self.allowed: dict[EventId, dict[str, Any]] = {}
+        self.published: dict[EventId, tuple[str, dict[str, Any]]] = {}
         for chord in quiet_ring(mapping.space, ids, 4):
             self._start(chord)
 
@@ -106,7 +108,8 @@ class RendezvousNetwork:
         del self.nodes[address]
 
     def subscribe(self, address: Address, number: int, topic: str | Topics, filter: str) -> None:
-        self._asked[Address(address), number] = (topic,) if isinstance(topic, str) else topic, filter
+        self._asked[Address(address), number] = asked = (topic,) if isinstance(topic, str) else topic, filter
+        self._ever_asked[Address(address), number].add(asked)
         self.perform(self.nodes[address], self.nodes[address].subscribe(number, topic, filter, self.engine.now))
 
     def unsubscribe(self, address: Address, number: int) -> None:
@@ -119,11 +122,19 @@ class RendezvousNetwork:
     def publish(self, address: Address, topic: str, event: dict[str, Any]) -> EventId:
         event_id, effects = self.nodes[address].publish(topic, event, self.engine.now)
         self.unpublished.add(event_id)
-        self.allowed[event_id] = {"topic": topic, **event}
-        wanted = {sub for sub, (at, text) in self.active.items() if topic in at and matches(parse(text), event)}
-        self.expected[event_id] = wanted
+        self.published[event_id] = topic, event
+        self.expected[event_id] = {sub for sub, wanted in self.active.items() if self._wants(wanted, topic, event)}
         self.perform(self.nodes[address], effects)
         return event_id
+
+    def _wants(self, wanted: tuple[Topics, str], topic: str, event: dict[str, Any]) -> bool:
+        topics, text = wanted
+        leaves = [leaf for each in topics for leaf in self.settings.topics.leaves(each)]
+        if not set(leaves) & set(self.settings.topics.leaves(topic)):
+            return False
+        if self.settings.mapping.semantics is Semantics.PARTIAL:
+            return partially_matches(normalize(parse(text)), event)
+        return matches(parse(text), event)
 
     def run(self, seconds: float) -> None:
         self.engine.run(until=self.engine.now + int(seconds * 1_000_000))
@@ -135,6 +146,9 @@ class RendezvousNetwork:
         for (event_id, home, number), times in self.delivered.items():
             assert times == 1, "delivered twice"
             came[event_id].add((home, number))
+            if event_id in self.published:
+                asked = self._ever_asked[home, number]
+                assert any(self._wants(each, *self.published[event_id]) for each in asked), "nobody wanted it"
         for event_id, wanted in self.expected.items():
             missed = {sub for sub in wanted if sub[0] in self.nodes} - came[event_id]
-            assert not missed, (event_id, self.allowed[event_id], missed)
+            assert not missed, (event_id, self.published[event_id], missed)

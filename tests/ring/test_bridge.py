@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ring.broker_ring import BrokerRing
-from weft.broker.messages import Complete
+from weft.broker.effects import ConnectionId
 from weft.language.meaning import matches
 from weft.language.text import parse
 from weft.log.memory import MemoryLog
@@ -25,18 +25,14 @@ MAPPING = KeyMapping(IdSpace(1024), {"x": Intervals("x", 0, 100, 10)})
 NAMES = ["a", "b", "c", "d", "e"]
 
 
-def complete(ring: BrokerRing, name: str, client: str) -> bool:
-    return any(isinstance(each, Complete) for to, each in ring.brokers[name].broker.sent if to == client)
-
-
 def test_an_event_reaches_subscribers_of_other_brokers_and_no_one_else() -> None:
     ring = BrokerRing(MAPPING, NAMES)
     ring.subscribe("a", "high", 1, "x > 50")
     ring.subscribe("b", "low", 1, "x < 20")
     ring.subscribe("c", "own", 1, "x = 70")
     ring.run(5)
-    assert complete(ring, "a", "high")
-    assert complete(ring, "b", "low")
+    assert ring.brokers["a"].complete("high")
+    assert ring.brokers["b"].complete("low")
     ring.publish("c", 1, {"x": 70}, b"seventy")
     ring.publish("c", 2, {"x": 10}, b"ten")
     ring.publish("c", 3, {"x": 30}, b"thirty")
@@ -50,28 +46,32 @@ def test_an_event_reaches_subscribers_of_other_brokers_and_no_one_else() -> None
 def test_complete_means_that_the_next_event_arrives() -> None:
     ring = BrokerRing(MAPPING, NAMES)
     ring.subscribe("a", "s", 1, "x > 50")
-    while not complete(ring, "a", "s"):
+    while not ring.brokers["a"].complete("s"):
         ring.run(0.01)
     ring.publish("d", 1, {"x": 60}, b"first")
     ring.run(5)
     assert ring.brokers["a"].got("s") == [b"first"]
 
 
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
-def test_a_death_and_a_join_lose_nothing_with_replicas(seed: int) -> None:
-    ring = BrokerRing(MAPPING, NAMES, seed, replicas=3)
-    ring.subscribe("a", "s", 1, "x >= 0")
+def death_and_join(ring: BrokerRing) -> None:
+    """Forty events at b, of three kinds, while c dies and f joins."""
     ring.run(3)
     for number in range(1, 41):
         if number == 10:
             ring.kill("c")
         if number == 20:
             ring.add("f")
-        ring.publish("b", number, {"x": number % 100}, b"%d" % number)
+        ring.publish("b", number, {"x": number, "kind": "klm"[number % 3]}, b"%d" % number)
         ring.run(0.1)
     ring.run(30)
-    got = ring.brokers["a"].got("s")
-    assert sorted(map(int, got)) == list(range(1, 41)), "each once"
+
+
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_death_and_a_join_lose_nothing_with_replicas(seed: int) -> None:
+    ring = BrokerRing(MAPPING, NAMES, seed, replicas=3)
+    ring.subscribe("a", "s", 1, "x >= 0")
+    death_and_join(ring)
+    assert ring.brokers["a"].numbers("s") == list(range(1, 41)), "each once"
 
 
 def test_timestamps_cross_the_ring_and_are_placed_by_intervals() -> None:
@@ -94,18 +94,9 @@ def test_a_death_and_a_join_lose_nothing_with_topic_groups(seed: int) -> None:
     ring.subscribe("a", "s", 1, "kind = 'k' AND x >= 0")
     ring.subscribe("d", "s", 1, "kind IN ('k', 'l')")
     ring.subscribe("d", "every", 2, "x >= 0")
-    ring.run(3)
-    for number in range(1, 41):
-        if number == 10:
-            ring.kill("c")
-        if number == 20:
-            ring.add("f")
-        ring.publish("b", number, {"x": number % 100, "kind": "klm"[number % 3]}, b"%d" % number)
-        ring.run(0.1)
-    ring.run(30)
+    death_and_join(ring)
     for name, client, wanted in (("a", "s", (0,)), ("d", "s", (0, 1)), ("d", "every", (0, 1, 2))):
-        got = sorted(map(int, ring.brokers[name].got(client)))
-        assert got == [number for number in range(1, 41) if number % 3 in wanted], (name, client)
+        assert ring.brokers[name].numbers(client) == [number for number in range(1, 41) if number % 3 in wanted]
 
 
 @pytest.mark.parametrize("victim", ["a", pytest.param("b", marks=pytest.mark.slow)])
@@ -114,20 +105,12 @@ def test_a_broker_that_is_killed_and_started_again_goes_on(victim: str) -> None:
     ring = BrokerRing(MAPPING, NAMES, replicas=2)
     ring.subscribe("a", "s", 1, "x >= 0")
     ring.run(3)
-    for number in range(1, 11):
-        ring.publish("b", number, {"x": number}, b"%d" % number)
+    ring.publish_numbers("b", range(1, 11))
     log = ring.kill(victim)  # before anything has crossed the ring
     ring.run(2)
-    again = ring.add(victim, log)
-    ring.run(40)
-    if victim == "a":
-        again.say("s")
-        ring.run(1)
-    assert sorted(map(int, ring.brokers["a"].got("s"))) == list(range(1, 11)), "each once; a ring keeps no order"
-
-
-def floor(ring: BrokerRing, name: str) -> int:
-    return ring.brokers[name].broker.core._state.neighbours["ring"].lane.floor
+    ring.come_back(victim, log, "s")
+    ring.run(25)
+    assert ring.brokers["a"].numbers("s") == list(range(1, 11)), "each once"
 
 
 def test_what_is_published_while_a_broker_is_down_reaches_it_when_it_is_back() -> None:
@@ -136,23 +119,18 @@ def test_what_is_published_while_a_broker_is_down_reaches_it_when_it_is_back() -
     ring.subscribe("c", "s", 1, "x >= 0")
     ring.run(3)
     log = ring.kill("a")
-    for number in range(1, 21):
-        ring.publish("b", number, {"x": number}, b"%d" % number)
-        ring.run(0.5)
+    ring.publish_numbers("b", range(1, 21), every=0.5)
     ring.run(10)
     publisher = ring.brokers["b"]
-    assert sorted(map(int, ring.brokers["c"].got("s"))) == list(range(1, 21)), "nobody else waits for it"
+    assert ring.brokers["c"].numbers("s") == list(range(1, 21)), "nobody else waits for it"
     assert publisher.bridge.waiting == 0
     assert len(publisher.bridge.owed) == 20
-    assert floor(ring, "b") == 1, "the log keeps what is owed"
-    again = ring.add("a", log)
-    ring.run(15)
-    again.say("s")
-    ring.run(1)
-    assert sorted(map(int, again.got("s"))) == list(range(1, 21)), "each once"
+    assert publisher.floor == 1, "the log keeps what is owed"
+    again = ring.come_back("a", log, "s")
+    assert again.numbers("s") == list(range(1, 21)), "each once"
     assert not publisher.bridge.owed
     assert publisher.bridge.owed.given_up == 0
-    assert floor(ring, "b") == publisher.broker.core.end
+    assert publisher.floor == publisher.broker.core.end
     publisher.broker.core.check()
 
 
@@ -162,35 +140,54 @@ def test_what_is_owed_survives_the_publishers_broker() -> None:
     ring.subscribe("c", "s", 1, "x >= 0")
     ring.run(3)
     log = ring.kill("a")
-    for number in range(1, 6):
-        ring.publish("b", number, {"x": number}, b"%d" % number)
+    ring.publish_numbers("b", range(1, 6))
     ring.run(10)
     ring.add("b", ring.kill("b"))
     ring.run(10)
-    again = ring.add("a", log)
-    ring.run(15)
-    again.say("s")
-    ring.run(1)
-    assert sorted(map(int, again.got("s"))) == list(range(1, 6))
-    assert sorted(map(int, ring.brokers["c"].got("s"))) == list(range(1, 6)), "it drops what is sent again"
+    again = ring.come_back("a", log, "s")
+    assert again.numbers("s") == list(range(1, 6))
+    assert ring.brokers["c"].numbers("s") == list(range(1, 6)), "it drops what is sent again"
 
 
-def test_what_nobody_fetches_is_given_up_and_counted() -> None:
+@pytest.mark.parametrize("durable", [True, False])
+def test_what_nobody_fetches_is_given_up_and_counted(durable: bool) -> None:
+    """The ring does not know which subscriptions are durable: all of them expire when they are not stored again."""
     ring = BrokerRing(MAPPING, NAMES, replicas=2, reissue=3_000_000, keep=20_000_000)
-    ring.subscribe("a", "s", 1, "x >= 0")
+    ring.subscribe("a", "s", 1, "x >= 0", durable)
     ring.run(3)
     ring.kill("a")
-    for number in range(1, 4):
-        ring.publish("b", number, {"x": number}, b"%d" % number)
+    ring.publish_numbers("b", range(1, 4))
     ring.run(10)
     bridge = ring.brokers["b"].bridge
     assert len(bridge.owed) == 3
     ring.run(20)
     assert (len(bridge.owed), bridge.owed.given_up) == (0, 3)
-    assert floor(ring, "b") == 4
+    assert ring.brokers["b"].floor == 4
     ring.publish("b", 4, {"x": 4}, b"4")
     ring.run(5)
     assert not bridge.owed, "its subscriptions have expired"
+    assert not ring.stored()
+
+
+def test_a_subscription_that_is_not_durable_ends_with_its_connection() -> None:
+    ring = BrokerRing(MAPPING, NAMES, replicas=2)
+    ring.subscribe("a", "s", 1, "x >= 0", durable=False)
+    ring.subscribe("a", "durable", 1, "x < 10")
+    ring.run(3)
+    assert {home for home, _ in ring.stored()} == {"a"}
+    a = ring.brokers["a"]
+    for client in ("s", "durable"):
+        a.at()
+        a.broker.do(a.broker.core.closed(ConnectionId(client), a.broker.now))
+        a.flush()
+    ring.run(3)
+    assert len(ring.stored()) == 1, "only the durable one"
+    ring.publish("b", 1, {"x": 5}, b"5")
+    ring.publish("b", 2, {"x": 50}, b"50")
+    ring.run(5)
+    a.say("durable")
+    ring.run(1)
+    assert (a.numbers("durable"), a.numbers("s")) == ([5], [])
 
 
 def downs_and_restarts(seed: int, **settings: Any) -> int:
@@ -251,16 +248,11 @@ def test_subscriptions_of_a_former_life_are_dropped_when_the_new_ones_are_stored
     ring.run(3)
     ring.add("a", ring.kill("a"))
     ring.run(8)
-
-    def stored() -> set[int]:
-        nodes = [each.bridge.node for each in ring.brokers.values()]
-        return {record.sub.number for node in nodes for record in node.stored.records if node.keys.serves(record.key)}
-
-    assert len(stored()) == 2, "those of the former life are still there"
+    assert len(ring.stored()) == 2, "those of the former life are still there"
     for number in range(1, 11):  # one in each interval
         ring.publish("b", number, {"x": 10 * number - 5}, b"%d" % number)
     ring.run(5)
-    assert len(stored()) == 1
+    assert len(ring.stored()) == 1
     ring.brokers["a"].say("s")
     ring.run(1)
-    assert sorted(map(int, ring.brokers["a"].got("s"))) == list(range(1, 11))
+    assert ring.brokers["a"].numbers("s") == list(range(1, 11))

@@ -15,9 +15,9 @@ from weft.language.text import parse
 from weft.ring.chord import ChordNode
 from weft.ring.identifiers import IdSpace, Key
 from weft.ring.intervals import Intervals
-from weft.ring.key_mapping import KeyMapping, Semantics
+from weft.ring.key_mapping import KeyMapping, Selection, Semantics
 from weft.ring.load_sharing import FRESH, Sharing, SharingRule
-from weft.ring.messages import Token
+from weft.ring.messages import Address, Token
 from weft.ring.quiet_ring import quiet_ring
 from weft.ring.rendezvous import RendezvousNode
 from weft.ring.rendezvous_messages import (
@@ -32,6 +32,7 @@ from weft.ring.rendezvous_messages import (
     JoiningFailed,
     LoadIs,
     Publication,
+    PublicationDone,
     Record,
     RingSend,
     RingSub,
@@ -207,6 +208,38 @@ def test_a_subscription_whose_node_is_gone_is_dropped() -> None:
     assert {r.sub.home for node in network.nodes.values() for r in node.stored.records} <= {"n3"}
 
 
+@pytest.mark.parametrize("sharing", [Sharing.REPLICATION, Sharing.PARTITION])
+def test_what_expires_is_forgotten_by_those_who_hold_it_too(sharing: Sharing) -> None:
+    rule = SharingRule(sharing, nodes=3, threshold=3)
+    network = RendezvousNetwork(MAPPING, IDS, 6, replicas=2, sharing=rule, reissue=3_000_000)
+    for number in range(12):
+        network.subscribe("n3" if number % 2 else "n90", number, "t", "x = 1")
+        network.run(1)
+
+    def homes() -> set[Address]:
+        held = [store for node in network.nodes.values() for _, store in node.stored.held.values()]
+        return {record.sub.home for store in held for record in store}
+
+    assert homes() == {"n3", "n90"}
+    network.fail("n90")
+    network.run(40)
+    assert homes() <= {"n3"}
+    network.publish("n3", "t", {"x": 1, "name": "a"})
+    network.run(8)  # the dead node may have been a holder
+    network.check()
+    assert [effect.silent for _, effect in network.effects if isinstance(effect, PublicationDone)] == [()]
+
+
+def test_nothing_is_remembered_of_a_subscription_that_is_removed() -> None:
+    network = RendezvousNetwork(MAPPING, IDS, 6, replicas=2)
+    network.subscribe("n90", 1, "t", "x < 7")
+    network.run(2)
+    assert any(node.stored._renewed for node in network.nodes.values())
+    network.unsubscribe("n90", 1)
+    network.run(2)
+    assert not any(node.stored._renewed or len(node.stored.records) for node in network.nodes.values())
+
+
 def test_a_node_finishes_what_it_publishes_before_it_leaves() -> None:
     network = RendezvousNetwork(MAPPING, IDS, 8)
     network.subscribe("n3", 1, "t", "x = 1 OR name LIKE 'a%'")
@@ -223,11 +256,11 @@ def test_a_node_finishes_what_it_publishes_before_it_leaves() -> None:
 CLIENTS = ("n3", "n130")
 
 
-def churn(seed: int, replicas: int, sharing: Sharing = Sharing.NONE) -> None:
+def churn(seed: int, replicas: int, sharing: Sharing = Sharing.NONE, mapping: KeyMapping = MAPPING) -> None:
     """Two nodes have clients; others come, go and, with replicas, die: at most one fewer at once than there are."""
     rule = SharingRule(sharing, nodes=3, threshold=3)
     ids = IDS if replicas == 1 else sorted([*IDS, 15, 60, 110, 150, 190, 240])
-    network = RendezvousNetwork(MAPPING, ids, seed, replicas=replicas, sharing=rule)
+    network = RendezvousNetwork(mapping, ids, seed, replicas=replicas, sharing=rule)
     rng = np.random.default_rng(seed)
     calm = 0
     for step in range(40):
@@ -281,6 +314,16 @@ def test_fewer_failures_than_copies_lose_nothing(seed: int) -> None:
 @pytest.mark.parametrize("sharing", [Sharing.REPLICATION, Sharing.PARTITION])
 def test_sharing_the_load_loses_nothing(seed: int, sharing: Sharing) -> None:
     churn(seed, 2, sharing)
+
+
+@pytest.mark.parametrize("seed", [300, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(301, 310))])
+@pytest.mark.parametrize(
+    "mapping",
+    [KeyMapping(SPACE, CUTS, Semantics.PARTIAL), KeyMapping(SPACE, CUTS, selection=Selection.RANDOM)],
+    ids=["partial", "random"],
+)
+def test_other_mappings_lose_nothing(seed: int, mapping: KeyMapping) -> None:
+    churn(seed, 2, mapping=mapping)
 
 
 def test_a_node_whose_identifier_is_taken_cannot_join() -> None:

@@ -12,6 +12,7 @@ import pytest
 from ring.network import Network
 from weft.errors import OptionError
 from weft.ring.identifiers import IdSpace
+from weft.ring.intervals import Intervals
 from weft.ring.key_mapping import Selection
 from weft.ring.load_sharing import Sharing
 from weft.ring.quiet_ring import quiet_ring
@@ -21,22 +22,24 @@ from weft.sim.ring_design import RingDesign
 from weft.sim.ring_model import RingModel
 from weft.sim.ring_peers import compare_schemes
 from weft.sim.ring_routes import RingRoutes
-from weft.sim.ring_workload import RingWorkloadSettings, ring_workload
+from weft.sim.ring_workload import RingWorkload, RingWorkloadSettings, ring_workload
 
 SMALL = RingWorkloadSettings(nodes=40, ring=512, subscriptions=150, events=60, topics=3, schema=8, attributes=4)
 WORKLOAD = ring_workload(SMALL, 1)
 
 
 def test_routes_are_those_of_chord_nodes() -> None:
-    network = Network(512, 4)
-    nodes = quiet_ring(network.space, WORKLOAD.node_ids, 4)
+    network = Network(512, 1)
+    nodes = quiet_ring(network.space, WORKLOAD.node_ids, 1)  # more successors would be short cuts
     network.nodes = {node.me.address: node for node in nodes}
     routes = RingRoutes(network.space, WORKLOAD.node_ids)
     for start in range(0, 40, 7):
         for key in range(0, 512, 13):
-            found = network.lookup(nodes[start], key, recursive=True)
             route = routes.route(start, key)
-            assert routes.owner(key) == nodes.index(network.nodes[found.owner.address])
+            for recursive in (False, True):
+                found = network.lookup(nodes[start], key, recursive=recursive)
+                assert routes.owner(key) == nodes.index(network.nodes[found.owner.address])
+                assert found.hops == len(route)
             assert (route[-1] if route else start) == routes.owner(key)
             assert len(route) == len(set(route)) <= 2 * 9
     assert routes.route(0, WORKLOAD.node_ids[0]) == ()
@@ -83,10 +86,28 @@ def test_every_match_is_found_whatever_the_design(sharing: Sharing, clusters: bo
         assert outcome.missed == 0
         assert outcome.matches == sum(len(WORKLOAD.matches(event)) for event in range(60))
         assert outcome.latency > 0
-        assert outcome.cost == pytest.approx(
-            outcome.storing + outcome.registration + outcome.delivery + outcome.matching
-        )
         assert (outcome.registration > 0) == clusters
+
+
+def test_costs_and_latencies_by_hand() -> None:
+    """One subscription at the other node; two events at the same time, the second of which waits twice."""
+    space = IdSpace(16)
+    owner = Intervals("a0", 0, 99, 1).key(0, space, "t0")
+    other = (owner + 8) % 16
+    ids = tuple(sorted((owner, other)))
+    home = np.array([ids.index(other)])
+    settings = RingWorkloadSettings(2, 16, 1, 2, topics=1, schema=1, attributes=1, intervals=1)
+    zero, zeros = np.zeros((1, 1), np.int64), np.zeros((2, 1), np.int64)
+    workload = RingWorkload(
+        settings, ids, zero, zero[0], home, zero, zero + 9, zeros[:, 0], home.repeat(2), zeros + 5, np.array([1.0, 0.0])
+    )
+    outcome = RingModel(workload, RingDesign("free"), 1).run()
+    assert outcome.storing == pytest.approx(0.001 + 0.001), "one hop, one subscription"
+    assert outcome.delivery == pytest.approx(2 * 2 * 0.001), "two events at two nodes"
+    assert outcome.matching == pytest.approx(2 * 0.001)
+    assert outcome.cost == pytest.approx(0.008)
+    assert outcome.elapsed == pytest.approx(0.008 + 3 * 2.0)
+    assert outcome.latency == pytest.approx((2.003 + 2.005) / 2)
 
 
 def test_a_run_is_the_same_for_a_seed() -> None:
@@ -143,6 +164,9 @@ def test_a_comparison_searches_the_best_and_tells_progress() -> None:
     best = found.rows[3].design
     costs = {depth: RingModel(WORKLOAD, replace(best, depth=depth), 1).run().cost for depth in (0, 2, 4, 6, 8)}
     assert costs[best.depth] == min(costs.values())
+    shared = found.rows[2].design
+    costs = {each: RingModel(WORKLOAD, replace(shared, threshold=each), 1).run().cost for each in (25, 50, 100, 200)}
+    assert costs[shared.threshold] == min(costs.values())
 
 
 def test_claims_are_decided_by_runs() -> None:

@@ -119,7 +119,8 @@ def _show_designs(title: str, rows: Sequence[DesignRow]) -> None:
             f"{facts['gini']:.2f}",
         )
     console().print(table)
-    say(f"every design found the same {rows[0].outcomes[0].matches:,} matches; none was missed", "dim")
+    matches = sum(outcome.matches for outcome in rows[0].outcomes)
+    say(f"every design found the same {matches:,} matches; none was missed", "dim")
 
 
 def _show_schemes(schemes: Sequence[SchemeCounts]) -> None:

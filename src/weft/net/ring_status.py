@@ -23,6 +23,18 @@ from weft.net.ring_transport import RingGreeting, RingRefusal
 _PATIENCE = 5.0  # seconds
 _BAR = 6  # characters
 _MOST = 1_000  # nodes
+_MEANINGS = {  # of columns
+    "share": "part of the circle that the node answers for",
+    "matches": "subscriptions that it matches for others",
+    "stored": "subscriptions that it stores, with copies",
+    "own": "subscriptions of its clients",
+    "sent": "events of its clients",
+    "matched": "events that came to it to be matched",
+    "got": "events for its clients",
+    "topics": "groups that it is a member of",
+    "owed": "events that wait for a broker that is down",
+    "lost": "events that have waited for too long",
+}
 
 _decoder: msgspec.msgpack.Decoder[NodeReport | RingRefusal] = msgspec.msgpack.Decoder(NodeReport | RingRefusal)
 
@@ -92,6 +104,7 @@ def view(reports: list[NodeReport]) -> RenderableType:
         if shown:
             table.add_column(name, justify="right")
     most = max((report.load for report in reports), default=0)
+    digits = len(f"{most:,}")
     for at, report in enumerate(reports):
         share = SPACE.distance(reports[at - 1].id, report.id) / SPACE.size if len(reports) > 1 else 1.0
         counts = [report.records, report.subscriptions, report.published, report.visited, report.received]
@@ -101,17 +114,15 @@ def view(reports: list[NodeReport]) -> RenderableType:
             report.address.removeprefix("weft://"),
             report.broker if report.joined else f"{report.broker} (joining)",
             f"{_bar(share)} {share:4.0%}",
-            f"{_bar(report.load / most if most else 0)} {report.load:,}",
+            f"{_bar(report.load / most if most else 0)} {report.load:>{digits},}",
             *(f"{count:,}" for count in counts),
         )
     nodes = "1 node" if len(reports) == 1 else f"{len(reports)} nodes, in the order of the circle"
-    note = (
-        "share: of all identifiers; matches: subscriptions that the node matches for others; stored: with copies; own: "
-        "of its clients; sent, got: events of and for its clients; matched: events that came to be matched"
-        + ("; topics: groups that it is a member of" if grouped else "")
-        + ("; owed: events that wait for a broker that is down; lost: that have waited for too long" if owing else "")
-    )
-    return Group(nodes, table, f"[dim]{note}[/dim]")
+    legend = Table(box=None, pad_edge=False, show_header=False, style="dim")
+    for word, meaning in _MEANINGS.items():
+        if word in {column.header for column in table.columns}:
+            legend.add_row(word, meaning)
+    return Group(nodes, table, "", legend)
 
 
 def _bar(part: float) -> str:

@@ -1,9 +1,8 @@
 """One node of a Chord ring, without sockets and clocks. Law: when the ring is quiet, a key's owner is its successor.
 
-A node knows its predecessor, a list of successors and fingers: for each i, the owner of its id + 2**i. The list of
-successors alone makes look-ups right; fingers make them short. A node that does not answer in time is taken for dead,
-and forgotten until it is heard of again. While nodes come and go, a look-up may be answered with the owner of a moment
-ago; `stabilise` mends this, and after fewer failures at once than a list of successors is long, nothing stays wrong.
+A node that does not answer in time is considered dead, and forgotten until it is heard of again. While nodes come and
+go, a look-up may be answered with the owner of a moment ago; stabilising mends this, and after fewer failures at once
+than a list of successors is long, nothing stays wrong.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from weft.errors import LocalProtocolError
+from weft.ring.chord_table import ChordTable
 from weft.ring.identifiers import IdSpace, Key
 from weft.ring.messages import (
     Address,
@@ -64,8 +64,8 @@ class _Request:
     purpose: str = ""  # join, or nothing in particular
 
 
-class ChordNode:
-    """A node of a ring.
+class ChordNode(ChordTable):
+    """A node of a ring: what it knows of others, and the messages by which it learns that.
 
     >>> node = ChordNode(IdSpace(16), "a", 5)
     >>> node.owns(3), node.successor
@@ -73,14 +73,9 @@ class ChordNode:
     """
 
     def __init__(self, space: IdSpace, address: str, id: int | None = None, successors: int = 8) -> None:
-        self.space = space
         key = space.hash(address) if id is None else Key(id % space.size)
-        self.me = NodeRef(key, Address(address))
-        self.predecessor: NodeRef | None = None
-        self.successors: list[NodeRef] = []
-        self.fingers: list[NodeRef | None] = [None] * space.bits
+        super().__init__(space, NodeRef(key, Address(address)), successors)
         self.left = False
-        self._length = successors
         self._next_token = 0
         self._lookups: dict[Token, _Lookup] = {}
         self._requests: dict[Token, _Request] = {}
@@ -89,30 +84,6 @@ class ChordNode:
         self.joining = False  # it has asked to join, and is not part of the ring yet, even if it has failed once
         self._through: NodeRef | None = None  # whom it asks to join
         self._tries = 0
-
-    # -- what it knows ---------------------------------------------------------------------------------
-
-    @property
-    def successor(self) -> NodeRef:
-        """The next node, clockwise; itself when it is alone."""
-        return self.successors[0] if self.successors else self.me
-
-    def owns(self, key: int) -> bool:
-        """Whether a key is this node's, as far as it knows."""
-        if self.predecessor is None:
-            return not self.successors or key == self.me.id
-        return self.space.between(key, self.predecessor.id, self.me.id)
-
-    def neighbours(self) -> list[NodeRef]:
-        """The distinct other nodes it knows: successors first, then fingers."""
-        known = [*self.successors, *(finger for finger in self.fingers if finger is not None)]
-        return list(dict.fromkeys(node for node in known if node != self.me))
-
-    def nearer(self, key: int) -> list[NodeRef]:
-        """Known nodes between this one and a key, the nearest to the key first. Cost: O(fingers)."""
-        reach = self.space.distance(self.me.id, key) or self.space.size
-        known = {node for node in self.neighbours() if 0 < self.space.distance(self.me.id, node.id) < reach}
-        return sorted(known, key=lambda node: self.space.distance(node.id, key))
 
     # -- joining and leaving ---------------------------------------------------------------------------
 
@@ -149,10 +120,8 @@ class ChordNode:
         passed on, which takes half as many messages, and is lost if a node on the way is dead.
         """
         token = self._token()
-        if self.owns(key):
-            return token, [LookedUp(token, Key(key), self.me, 0)]
-        if self.space.between(key, self.me.id, self.successor.id):
-            return token, [LookedUp(token, Key(key), self.successor, 1)]
+        if (owner := self.owner(key)) is not None:
+            return token, [LookedUp(token, Key(key), owner, int(owner != self.me))]
         if recursive:
             self._requests[token] = _Request(self.me, now + ANSWER, token)
             self._lookups[token] = _Lookup(Key(key))
@@ -177,7 +146,7 @@ class ChordNode:
             return self._placed(owner, now)
         if lookup.purpose == "finger":
             if owner is not None:
-                self.fingers[self._finger_of(lookup.key)] = owner
+                self.set_finger(lookup.key, owner)
             return []
         return [LookedUp(token, lookup.key, owner, lookup.hops + (owner is not None))]
 
@@ -194,15 +163,13 @@ class ChordNode:
 
     def _welcomed(self, owner: NodeRef, successors: Sequence[NodeRef]) -> list[ChordEffect]:
         self.joining, self._through = False, None
-        self._follow([owner, *successors])
+        self.follow([owner, *successors])
         self._due = 0
         return [Joined(), SendTo(owner.address, Notify(self.me))]
 
     def _route(self, message: Route) -> list[ChordEffect]:
-        if self.owns(message.key):
-            return [SendTo(message.origin.address, Found(message.token, self.me, message.hops))]
-        if self.space.between(message.key, self.me.id, self.successor.id):
-            return [SendTo(message.origin.address, Found(message.token, self.successor, message.hops + 1))]
+        if (owner := self.owner(message.key)) is not None:
+            return [SendTo(message.origin.address, Found(message.token, owner, message.hops + (owner != self.me)))]
         nearer = self.nearer(message.key)
         if not nearer or message.hops >= _MOST_HOPS:
             return []
@@ -247,11 +214,8 @@ class ChordNode:
         raise AssertionError(message)
 
     def _step(self, token: Token, key: Key) -> LookupStep:
-        if self.owns(key):
-            return LookupStep(token, self.me)
-        if self.space.between(key, self.me.id, self.successor.id):
-            return LookupStep(token, self.successor)
-        return LookupStep(token, None, tuple(self.nearer(key)[:_NEARER]))
+        owner = self.owner(key)
+        return LookupStep(token, owner, () if owner is not None else tuple(self.nearer(key)[:_NEARER]))
 
     def _stepped(self, token: Token, message: LookupStep, now: int) -> list[ChordEffect]:
         request = self._requests.pop(token, None)
@@ -292,8 +256,7 @@ class ChordNode:
                 effects += self._ask(node, Ask, now)
         if self.successors:
             self._finger = (self._finger + 1) % self.space.bits
-            key = Key((self.me.id + (1 << self._finger)) % self.space.size)
-            token = self._token()
+            key, token = self.finger_key(self._finger), self._token()
             if self.space.between(key, self.me.id, self.successor.id):
                 self.fingers[self._finger] = self.successor
             else:
@@ -310,23 +273,11 @@ class ChordNode:
         between = message.predecessor
         successors = [request.to, *message.successors]
         effects: list[ChordEffect] = []
-        if between is not None and self._strictly_between(between, request.to):
+        if between is not None and self.is_before(between, request.to):
             successors.insert(0, between)
             effects += self._ask(between, Ask, now)
-        self._follow(successors)
+        self.follow(successors)
         return [*effects, SendTo(self.successor.address, Notify(self.me))]
-
-    def _strictly_between(self, node: NodeRef, end: NodeRef) -> bool:
-        return node not in (self.me, end) and self.space.between(node.id, self.me.id, end.id)
-
-    def _follow(self, successors: Sequence[NodeRef]) -> None:
-        """Take this list of successors, without this node and whatever comes after it."""
-        found: list[NodeRef] = []
-        for node in dict.fromkeys(successors):
-            if node.id == self.me.id:
-                break
-            found.append(node)
-        self.successors = found[: self._length]
 
     def _notified(self, node: NodeRef) -> list[ChordEffect]:
         effects: list[ChordEffect] = []
@@ -334,22 +285,17 @@ class ChordNode:
             return effects
         if not self.successors:  # it was alone
             self.successors = [node]
-        if self.predecessor is None or self._is_nearer_predecessor(node):
+        if self.is_nearer_predecessor(node):
             effects.append(OwnershipChanged(self.predecessor, node))
             self.predecessor = node
         return effects
-
-    def _is_nearer_predecessor(self, node: NodeRef) -> bool:
-        assert self.predecessor is not None
-        distance = self.space.distance
-        return distance(node.id, self.me.id) < distance(self.predecessor.id, self.me.id)
 
     def _bereft(self, message: Leaving) -> list[ChordEffect]:
         """A neighbour leaves in order."""
         was_next = message.node == self.successor
         effects = self.forget(message.node)
         if was_next:
-            self._follow([*message.successors, *self.successors])
+            self.follow([*message.successors, *self.successors])
         if self.predecessor is None and message.predecessor not in (None, self.me):
             effects.append(OwnershipChanged(message.node, message.predecessor))
             self.predecessor = message.predecessor
@@ -357,22 +303,7 @@ class ChordNode:
 
     def forget(self, node: NodeRef) -> list[ChordEffect]:
         """A node is dead, as far as can be told."""
-        self.successors = [other for other in self.successors if other != node]
-        self.fingers = [None if finger == node else finger for finger in self.fingers]
-        if not self.successors:  # whoever is still known: stabilising finds the nearest
-            self.successors = sorted(self.neighbours(), key=lambda n: self.space.distance(self.me.id, n.id))[:1]
-        if node == self.predecessor:
-            self.predecessor = None
-            return [OwnershipChanged(node, None)]
-        return []
-
-    def check(self) -> None:
-        """Raise AssertionError if an invariant is broken."""
-        distances = [self.space.distance(self.me.id, node.id) for node in self.successors]
-        assert distances == sorted(set(distances)), "successors ascend, clockwise"
-        assert 0 not in distances, "a node does not succeed itself in its list"
-        assert len(self.successors) <= self._length
-        assert self.predecessor != self.me
+        return [OwnershipChanged(node, None)] if self.drop(node) else []
 
     # -- requests --------------------------------------------------------------------------------------
 
@@ -391,6 +322,3 @@ class ChordNode:
     def _token(self) -> Token:
         self._next_token += 1
         return Token(self._next_token)
-
-    def _finger_of(self, key: Key) -> int:
-        return self.space.distance(self.me.id, key).bit_length() - 1

@@ -56,7 +56,7 @@ class RecordStore:
     def __iter__(self) -> Iterator[Record]:
         return (record for shelf in self._shelves.values() for record in shelf.records.values())
 
-    def __contains__(self, record: Record) -> bool:
+    def __contains__(self, record: Record | Slot) -> bool:
         shelf = self._shelves.get((record.key, record.topic))
         return shelf is not None and record.sub in shelf.numbers
 

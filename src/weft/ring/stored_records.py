@@ -89,9 +89,13 @@ class StoredRecords:
 
     def remove(self, slot: Slot, now: int, answer: Then, version: int = ANY_VERSION) -> list[RingEffect]:
         """Forget a record up to a version; whoever has a copy or holds it is told."""
-        self.records.discard(slot, version)
-        self.shared.away.pop(slot, None)
+        self._forget(slot, version)
         targets = dict.fromkeys((*self._node.keys.copy_targets(), *self.shared.holders))
+        return self._release(targets, slot, version, now, answer)
+
+    def _release(
+        self, targets: Collection[NodeRef], slot: Slot, version: int, now: int, answer: Then
+    ) -> list[RingEffect]:
         done = Countdown(len(targets), lambda _, now: answer(True, now))
         effects: list[RingEffect] = []
         for target in targets:
@@ -112,18 +116,23 @@ class StoredRecords:
         for record in self.records.within(after, upto):
             if self._node.keys.includes(record.key):
                 continue
-            self.records.discard(record.slot)
-            self._renewed.pop(record.slot, None)
+            self._forget(record.slot)
 
     def expire(self, now: int) -> list[RingEffect]:
         """Forget what has not been stored again for long: its subscriber is gone, or its keys are elsewhere."""
         assert self._settings.reissue is not None
         oldest = now - (self._settings.keep or 3 * self._settings.reissue)
+        effects: list[RingEffect] = []
         for slot in [slot for slot, time in self._renewed.items() if time < oldest]:
-            del self._renewed[slot]
-            self.records.discard(slot)
+            self._forget(slot)  # copies expire by themselves
+            effects += self._release(self.shared.holders, slot, ANY_VERSION, now, lambda *_: [])
+        return effects
+
+    def _forget(self, slot: Slot, version: int = ANY_VERSION) -> None:
+        self.records.discard(slot, version)
+        if slot not in self.records:  # it may be of a later version
+            self._renewed.pop(slot, None)
             self.shared.away.pop(slot, None)
-        return []
 
     # -- sharing the load ------------------------------------------------------------------------------
 
@@ -238,7 +247,7 @@ class StoredRecords:
         """Forget a copy, or what is held for another node."""
         slot, version = message.slot, message.version
         if not self._node.keys.serves(slot.key):
-            self.records.discard(slot, version)
+            self._forget(slot, version)
         if sender.address in self.held:
             self.held[sender.address][1].discard(slot, version)
 

@@ -1,4 +1,6 @@
-"""Bar charts of the ring's designs as SVG, made of text alone. Law: what is drawn is what was measured."""
+"""Bar charts of the ring's designs as SVG, made of text alone. Law: what is drawn is what was measured: means of all
+seeds, with a line from the lowest to the highest.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ _PANELS = (
     ("mean seconds to a match", "latency", "{:,.2f}"),
     ("most subscriptions at a node", "largest", "{:,.0f}"),
 )
-_WIDTH, _NAMES, _ROW, _TOP = 300.0, 130.0, 24.0, 62.0
+_LINE = 'stroke="#222" stroke-width="1.2"'
+_PLAIN = "#7d8793"  # none of the parts
+_WIDTH, _NAMES, _ROW, _TOP = 300.0, 140.0, 24.0, 62.0
 
 
 def check_svg(path: Path) -> None:
@@ -40,15 +44,19 @@ def draw_designs(rows: Sequence[DesignRow], title: str, path: Path) -> None:
     for number, (heading, name, shown) in enumerate(_PANELS):
         left = _NAMES + number * _WIDTH
         drawn.append(_text(left, _TOP - 12, heading, 'fill="#555"'))
-        most = max(each[name] for each in means) or 1.0
+        most = max(row.spread(name)[1] for row in rows) or 1.0
         for at, each in enumerate(means):
-            parts = [(each[part], colour) for part, colour in _PARTS] if name == "cost" else [(each[name], "#3b6ea5")]
+            parts = [(each[part], colour) for part, colour in _PARTS] if name == "cost" else [(each[name], _PLAIN)]
             x = left
             for value, colour in parts:
                 size = (_WIDTH - 80) * value / most
                 drawn.append(f'<rect x="{x:.1f}" y="{_y(at):.1f}" width="{size:.1f}" height="16" fill="{colour}"/>')
                 x += size
-            drawn.append(_text(x + 5, _y(at) + 12, shown.format(each[name]), 'font-size="11"'))
+            low, high = (left + (_WIDTH - 80) * value / most for value in rows[at].spread(name))
+            if low < high:
+                y = _y(at) + 8
+                drawn.append(f'<path d="M{low:.1f} {y}H{high:.1f}M{low:.1f} {y - 3}v6M{high:.1f} {y - 3}v6" {_LINE}/>')
+            drawn.append(_text(max(x, high) + 5, _y(at) + 12, shown.format(each[name]), 'font-size="11"'))
     x = _NAMES
     for part, colour in _PARTS:
         drawn.append(f'<rect x="{x:.0f}" y="{height - 20:.0f}" width="10" height="10" fill="{colour}"/>')

@@ -49,6 +49,11 @@ class DesignRow:
         events = max(self.outcomes[0].events, 1)
         return {**means, "hops": means["hops"] / events, "examined": means["examined"] / events}
 
+    def spread(self, name: str) -> tuple[float, float]:
+        """The lowest and the highest of the seeds."""
+        facts = [outcome.to_dict()[name] for outcome in self.outcomes]
+        return min(facts), max(facts)
+
 
 @dataclass(slots=True)
 class RingComparison:
@@ -97,8 +102,8 @@ def designs(options: RingOptions) -> dict[str, RingDesign]:
         "with replication": replace(single, sharing=Sharing.REPLICATION),
         "with partition": replace(single, sharing=Sharing.PARTITION),
         "topic groups": groups,
-        "without rotation": replace(groups, rotation=0),
-        "without remap": replace(groups, remap=False),
+        "groups, no rotation": replace(groups, rotation=0),
+        "groups, no remap": replace(groups, remap=False),
     }
 
 

@@ -72,7 +72,8 @@ def test_a_micro_batch_that_runs_again_is_the_same(files):
 def test_malformed_commands_and_events_are_in_the_errors_table(files):
     files.command("subscribe", 1, "x > 5").command("subscribe", 2, "x >").line("commands", "{not JSON").flush()
     files.event(3).line("events", '{"n": "many"}').line("events", json.dumps({"n": 4, "t": "+12345-01-01"})).flush()
-    run(files)
+    stream = run(files)
+    assert (stream.commands_left_out, stream.subscriptions_left_out) == (2, 0)
     found = {(row.side, row.row): row.reason for row in stream_errors(files.spark, files.checkpoint).collect()}
     assert found[("command", "{not JSON")] == "it cannot be read"
     assert found[("event", '{"n": "many"}')] == "it cannot be read"
@@ -166,6 +167,7 @@ def test_subscriptions_change_while_a_stream_runs(files):
     exporter.close()
     (refused,) = stream_errors(files.spark, files.checkpoint).collect()
     assert (refused.side, refused.row) == ("subscription", '{"id":2,"filter":"x < "}')
+    assert (stream.commands_left_out, stream.subscriptions_left_out) == (0, 1)
     assert stream.active
     assert not stream.wait(0.1)
     stream.stop()

@@ -153,11 +153,15 @@ def stream(  # noqa: PLR0913, PLR0917 - each has a default that serves
             ("events", f"{report.events:,}"),
             ("matches", f"{report.matches:,}"),
             ("events left out", f"{report.refused:,}"),
+            ("commands left out", f"{report.commands_left_out:,}"),
+            ("subscriptions left out", f"{report.subscriptions_left_out:,}"),
             ("subscriptions", f"{report.subscriptions:,} (version {report.version:,})"),
             ("matching and committing", f"{report.seconds:.2f} s"),
         ]
     )
     say(f"written: {out}")
+    if report.refused or report.commands_left_out or report.subscriptions_left_out:
+        say(f"what was left out, with the reasons, is in {checkpoint}/errors", "yellow", stderr=True)
 
 
 @contextmanager

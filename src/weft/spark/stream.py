@@ -23,7 +23,7 @@ from weft.spark.batch_folder import BatchFolders
 from weft.spark.events import CORRUPT, check_frame, judged, quoted
 from weft.spark.failures import failures
 from weft.spark.output import ResultForm
-from weft.spark.stream_batches import DRIVER_ROWS, INITIAL, Sink, StreamBatches, StreamOutput
+from weft.spark.stream_batches import COMMANDS, DRIVER_ROWS, INITIAL, Sink, StreamBatches, StreamOutput
 from weft.spark.stream_commands import CommandColumns
 from weft.spark.stream_journal import BatchMetrics, StreamJournal, read_metrics
 from weft.spark.subscription_changes import write_file
@@ -105,6 +105,16 @@ class MatchStream:
     def version(self) -> int:
         """The newest version: how many commands have been read."""
         return self._batches.versions.newest
+
+    @property
+    def commands_left_out(self) -> int:
+        """How many commands were set aside since the start; `weft.spark.stream_errors` has them with the reasons."""
+        return self._batches.left_out[COMMANDS]
+
+    @property
+    def subscriptions_left_out(self) -> int:
+        """How many of the subscriptions that a new stream began with were set aside."""
+        return self._batches.left_out[INITIAL]
 
     def metrics(self) -> list[BatchMetrics]:
         """What every micro-batch did, the last 100,000 of them; `weft.spark.stream_metrics` has it as a table."""

@@ -68,6 +68,7 @@ class StreamBatches:
         self.working = Lock()  # held while a micro-batch of events is worked on
         self.progress: Callable[[], Any] = lambda: None  # Spark's report about the last micro-batch
         self.failure: str | None = None  # why a micro-batch failed, first
+        self.left_out = {COMMANDS: 0, INITIAL: 0}  # rows that were set aside in this run; events are in the metrics
         self._tell = tell
         self._driver_rows = driver_rows
         self._before: int | None = None  # rows of the micro-batch before, None if there was none in this run
@@ -110,6 +111,7 @@ class StreamBatches:
         file = PartFile(draft / "part-00000.parquet")
         file.write(refused_rows(rows))
         refusals.commit(batch, draft, [file.close() or ""], {"batch": batch, "refused": len(rows)})
+        self.left_out[side] += len(rows)
 
     def events(self, frame: DataFrame, batch: int) -> None:
         """Match the events of a micro-batch, as `judged` has them, and commit what was found."""

@@ -64,7 +64,9 @@ class StreamReport:
     batches: int
     events: int
     matches: int
-    refused: int
+    refused: int  # events that were set aside
+    commands_left_out: int
+    subscriptions_left_out: int
     version: int
     subscriptions: int
     seconds: float  # of matching and committing
@@ -97,7 +99,14 @@ def run_stream(
             stream.stop()
             break
     last = seen[0] if seen else BatchMetrics(-1, 0, 0.0)
-    return StreamReport(**totals, version=last.version, subscriptions=last.subscriptions or 0, seconds=seconds)
+    return StreamReport(
+        **totals,
+        commands_left_out=stream.commands_left_out,
+        subscriptions_left_out=stream.subscriptions_left_out,
+        version=last.version,
+        subscriptions=last.subscriptions or 0,
+        seconds=seconds,
+    )
 
 
 def start(spark: SparkSession, job: StreamJob, tell: Callable[[BatchMetrics], None]) -> MatchStream:

@@ -12,7 +12,7 @@ from broker.network import Network, Node
 from broker.test_links import subscribed
 from weft.broker.limits import ClientLimits
 from weft.broker.link_messages import LinkUpdate
-from weft.broker.messages import Bye, Complete, Incomplete, Publish, SubNumber, Subscribe, Unsubscribe
+from weft.broker.messages import Bye, Complete, Incomplete, Ping, Pong, Publish, SubNumber, Subscribe, Unsubscribe
 from weft.errors import LocalProtocolError
 from weft.language.predicate import Predicates
 from weft.language.taxonomy import IsA, Taxonomy
@@ -459,3 +459,42 @@ def test_links_are_stored_on_disk_as_in_memory(tmp_path: Path) -> None:
     assert [row.role for row in stored.links.values()] == ["peer"]
     assert [row.got for row in stored.links.values()] == [1]
     assert len(stored.heard) == 1
+
+
+def test_a_neighbours_items_are_learnt_a_few_at_a_time_and_events_and_heartbeats_do_not_wait() -> None:
+    network = Network("a", "b", limits=ClientLimits(slice=2)).chain()
+    b = network["b"]
+    b.hello("c")
+    b.say("c", Subscribe(SubNumber(1), "x >= 0"))
+    network.settle()
+    network.cut("a", "b")
+    network["a"].hello("s")
+    for number in range(9):
+        network["a"].say("s", Subscribe(SubNumber(number), f"y = {number}"))
+    network.dial("b", "a")
+    while not b.core.links()[0].heard:
+        assert network.step()
+    assert b.core.links()[0].heard == 2, "nine came in one frame"
+    assert Pong(7) in b.say("c", Publish.of(1, {"x": 1}, b"now"), Ping(7))
+    assert b.got("c") == [b"now"]
+    assert b.core.links()[0].heard == 2, "what a client says comes first"
+    b.do(b.core.tick(b.now))
+    assert b.core.links()[0].heard == 4
+    network.settle()
+    assert b.core.links()[0].heard == 9
+    network.check()
+
+
+def test_a_frame_has_at_most_256_items() -> None:
+    network = Network("a", "b", model="simple").chain()
+    network.cut("a", "b")
+    network["a"].hello("s")
+    network["a"].say("s", *(Subscribe(SubNumber(number), f"x = {number}") for number in range(300)))
+    network.settle()
+    since = len(network["a"].sent)
+    network.dial("b", "a")
+    network.settle()
+    added = [each for each, _, _ in sent_items(network, "a", since)]
+    assert max(added) == 256
+    assert sum(added) == 300
+    assert network["b"].core.links()[0].heard == 300

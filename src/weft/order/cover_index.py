@@ -5,7 +5,7 @@ A box is a row of ends on axes, with one axis per attribute and type. Rows are s
 all ends (the logarithmic method): a full buffer and every run that is not larger are combined into a new run. No call
 builds a tree over more than `run` rows. After a packing, all rows are in the buffer, and each change builds one tree.
 Room for rows grows in few large steps, and takes no memory until it is used, so that rows are seldom copied: with the
-sizes below, never more than 8,192 together among 131,072.
+sizes below, never more than 12,288 together among 196,608.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CoverSpan = tuple[CoverAxis, float, float, int]  # the axis, low, high and marks
 CoverRow = int
 
 _MAX_AXES = 64
-_FIRST = 2  # buffers for which there is room at first
+_FIRST = 3  # buffers for which there is room at first
 _GROWTH = 16
 
 

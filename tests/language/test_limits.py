@@ -15,7 +15,7 @@ from weft.errors import FilterError, FilterSyntaxError, FilterTooComplexError
 from weft.language import cidr
 from weft.language import text as text_module
 from weft.language.ast import Filter
-from weft.language.format import most_written
+from weft.language.format import least_written, most_written
 from weft.language.grammar import parse_text
 from weft.language.long_text import parse_long
 from weft.model.limits import LIMITS
@@ -70,11 +70,49 @@ def test_the_one_pass_reads_plain_tests_and_groups(text: str) -> None:
 
 
 def test_the_number_of_words_and_signs_is_limited() -> None:
-    assert parse(" OR ".join(["a"] * 13_000)) is not None
+    assert parse(" OR ".join(["a"] * 4_096)) is not None
     for text in (" OR ".join(["((((a))))"] * 4_000), "x IN (y" + ",1" * 9_000 + ")"):
         with pytest.raises(FilterSyntaxError, match="more than 16,384 tokens"):
             parse(text)
         assert parse(text, limit=LIMITS.stored_text) is not None
+
+
+@pytest.mark.parametrize("test", ["a{} > 1", "a{}", "a{} IS NULL", "(a{})", "NOT a{}"])
+@pytest.mark.parametrize("call", ["", "among(s, 'a') OR "])  # the grammar reads a text with a call
+def test_the_number_of_tests_is_limited(test: str, call: str) -> None:
+    def text(number: int) -> str:
+        return call + " OR ".join([test.format(n % 10) for n in range(number)])
+
+    assert parse(text(2_000), PREDICATES) is not None
+    with pytest.raises(FilterError, match=r"more than 4,096 tests|more than 16,384 tokens"):
+        parse(text(4_097), PREDICATES)
+    assert parse(text(4_097), PREDICATES, limit=LIMITS.stored_text) is not None
+
+
+def test_a_list_with_attributes_does_not_become_a_long_text() -> None:
+    """The left side is repeated for each value."""
+    for left, value in (("n" * 1_000, "b"), ("'" + "n" * 1_000 + "'", "b")):
+        assert parse(f"{left} IN ({', '.join([value] * 60)})") is not None
+        with pytest.raises(FilterSyntaxError, match="too long for one that has attributes"):
+            parse(f"{left} IN ({', '.join([value] * 100)})")
+
+
+@pytest.mark.parametrize("text", ["x IN ({})", "NOT x IN ({})", "(x IN ({})) IS NULL", "x IN ({}) AND s LIKE '%{{}}'"])
+@pytest.mark.parametrize("value", ["1", ".5", "1e15", "-1", "'a'", "TIMESTAMP'2018-01-01'", "9007199254740993"])
+def test_whatever_is_read_can_be_written_and_read_again(text: str, value: str) -> None:
+    number = (LIMITS.text - 200) // (len(value) + 1)
+    tree = parse(text.format(",".join([value] * number)))
+    assert least_written(tree) <= LIMITS.text
+    assert len(str(tree)) > LIMITS.text
+    assert parse(str(tree)) == tree
+
+
+@pytest.mark.parametrize("value", ["1, ", "'a', ", ".5, "])
+def test_a_text_that_no_user_can_write_is_too_long(value: str) -> None:
+    with pytest.raises(FilterSyntaxError, match="longer than 65536 bytes"):
+        parse(f"x IN ({(value * (7 * LIMITS.text // len(value)))[:-2]})")
+    with pytest.raises(FilterSyntaxError, match="longer than 65536 bytes"):
+        parse(f"s = '{'a' * LIMITS.text}'")
 
 
 def test_a_name_is_limited_as_an_event_has_it() -> None:
@@ -91,9 +129,10 @@ def test_what_weft_wrote_may_be_longer_than_what_a_user_writes() -> None:
     tree = parse(f"x IN ({','.join(['1e15'] * 12_000)})")
     written = str(tree)
     assert len(written) > LIMITS.text
-    with pytest.raises(FilterSyntaxError, match="longer than 65536 bytes"):
-        parse(written)
-    assert parse(written, limit=LIMITS.stored_text) == tree
+    assert parse(written) == parse(written, limit=LIMITS.stored_text) == tree
+    for changed in (written.replace("(", "( "), written.lower(), written[:-1]):  # not as Weft writes
+        with pytest.raises(FilterSyntaxError, match="longer than 65536 bytes"):
+            parse(changed)
     with pytest.raises(FilterSyntaxError, match="longer than 65536 bytes"):
         from_json(to_json(tree))
     assert from_json(to_json(tree), limit=LIMITS.stored_text) == tree

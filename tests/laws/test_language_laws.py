@@ -221,7 +221,7 @@ def _shown(pieces: Pieces) -> str:
 
 def _outcome(text: str, grammar: bool, limit: int | None = None) -> object:
     try:
-        return parse_text(text, PREDICATES, limit).tree if grammar else parse(text, PREDICATES, limit=limit)
+        return parse_text(text, PREDICATES, limit is not None).tree if grammar else parse(text, PREDICATES, limit=limit)
     except FilterSyntaxError as error:
         return error.message, error.start, error.end, error.line, error.column, error.hint, str(error)
 
@@ -512,7 +512,7 @@ COMMENTS = (" ", "\n", "-- it's 5\n", "/* 'a' AND 5 */", "/**/", ' /* "x" */ ', 
 @thorough(300)
 def test_comments_between_words_change_nothing(tree: Filter, comments: list[str]) -> None:
     """Neither for the grammar nor for the cache of shapes, which looks for constants without it."""
-    tokens = tokenize(str(tree), 4 * 1024 * 1024)
+    tokens = tokenize(str(tree), stored=True)
     text = "".join(token.text + " " + comments[at % len(comments)] + " " for at, token in enumerate(tokens))
     assert parse(text, PREDICATES, limit=4 * 1024 * 1024) == tree
     assert parse(text, PREDICATES, limit=4 * 1024 * 1024) == tree  # of a shape that may be known now

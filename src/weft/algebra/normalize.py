@@ -8,6 +8,7 @@ attribute that AND or OR combines become one value set at once, in O(n log n); w
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 
 from weft.algebra import interval
 from weft.algebra.absorption import absorb
@@ -22,6 +23,7 @@ from weft.algebra.valueset import ABSENT, NOTHING, PRESENT, ValueSet, of_type
 from weft.errors import FilterTooComplexError
 from weft.language.any_filter import AnyFilter, as_filter
 from weft.language.ast import And, AttributeRef, Between, Call, Compare, Filter, In, Is, Like, Not, Operator, Or, Truth
+from weft.language.constant import Constant
 from weft.language.meaning import negation
 from weft.model.limits import LIMITS
 from weft.model.schema import Schema
@@ -154,7 +156,7 @@ class _Normalizer:
         parts: list[list[Box]] = []
         first = 0  # the position of the tests among the other operands
         related: set[Subject] = set()
-        for each in operands if len(operands) <= _SHORT else dict.fromkeys(operands):
+        for each in operands if len(operands) <= _SHORT else self.gathered(operands, wanted, every):
             operand, asked = each, wanted
             while isinstance(operand, Not):
                 operand, asked = operand.operand, frozenset(map(negation, asked))
@@ -184,6 +186,28 @@ class _Normalizer:
             box = Box.of(sets, schema=self.schema, budget=self.budget)
             parts.insert(first, [] if box is None else [box])
         return self.unions.all_of(parts)
+
+    def gathered(self, operands: Sequence[Filter], wanted: Truths, every: bool) -> Iterable[Filter]:
+        """The different operands of a long chain, with all `x = 1 OR x = 2`, or `x != 1 AND x != 2`, as one IN."""
+        if wanted != _TRUE:
+            return dict.fromkeys(operands)
+        alike = Operator.NE if every else Operator.EQ
+        lists: dict[tuple[str, Type], list[Constant]] = {}
+        rest: dict[Filter, None] = {}
+        for each in operands:
+            if type(each) is Compare and each.operator is alike and type(each.right) is Constant:
+                constant = each.right
+                kind = Type.FLOAT if constant.type is Type.INT else constant.type  # what compares with it
+                some = lists.get((each.left.name, kind))
+                if some is None:
+                    lists[each.left.name, kind] = [constant]
+                else:
+                    some.append(constant)
+            else:
+                rest[each] = None
+        self.budget.spend(sum(map(len, lists.values())))
+        ins = [In(AttributeRef(name), tuple(some)) for (name, _), some in lists.items()]
+        return chain(map(Not, ins) if every else ins, rest)
 
     def leaf(self, node: Filter, wanted: Truths) -> tuple[str, ValueSet]:
         """The attribute of a test, and the values for which it has a wanted truth."""

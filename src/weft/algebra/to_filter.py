@@ -50,8 +50,9 @@ def to_filter(form: NormalForm | Box) -> Filter:
 def check_written(filter: Filter, boxes: Iterable[Box]) -> None:
     """Raise FilterTooComplexError if the text of a filter, or of its normal form, could be too long to be read back."""
     size, some = most_written(filter), list(boxes)
-    if size * (4 + 4 * len(some)) < LIMITS.stored_text:
-        return  # each test is in a box once, and is not written longer there
+    longest = max([len(name) for box in some for name in box.sets], default=0)
+    if size * (4 + 4 * len(some)) * (1 + longest // 16) < LIMITS.stored_text:
+        return  # each constant is in a box once, between two tests of its attribute at most
     known: dict[tuple[str, int], int] = {}
     if size > LIMITS.stored_text or sum([_most_written_box(box, known) for box in some]) > LIMITS.stored_text:
         raise FilterTooComplexError(

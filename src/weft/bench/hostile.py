@@ -102,7 +102,7 @@ def _memory(sizes: HostileSizes | None) -> list[Result]:
     """What remembered shapes take, and the largest admission."""
     results = []
     for name, numbers, work, goal in (
-        ("parse_shapes", sizes or (100, 300, 900), _learn, LIMITS.shapes / 1e6),
+        ("parse_shapes", sizes or (500, 1_500, 5_000), _learn, LIMITS.shapes / 1e6),
         ("admit_in", sizes or (2_500, 5_000, 10_000), lambda number: normalize(parse(_in(number))), 4.0),
     ):
         peaks = []

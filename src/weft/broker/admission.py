@@ -14,7 +14,7 @@ from weft.broker.messages import Head, Publish
 from weft.errors import EventError
 from weft.log.base import NEVER
 from weft.model.door import WELL_KNOWN
-from weft.model.event import Event, attributes_of
+from weft.model.event import Event, attributes_of, too_large
 from weft.model.limits import LIMITS
 from weft.model.schema import Schema
 from weft.model.value import INT_MAX
@@ -29,6 +29,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 _ONE = b"\x91"  # an array of one: a head without content type and expiry
 _MOST_SHAPES = 4096
+_MAP_16, _MAP_32 = 0xDE, 0xDF  # MessagePack's maps of more than 15 entries
 
 
 Admitted = tuple[dict[str, Any], bytes, int]  # attributes, head, and when it expires in UTC microseconds
@@ -50,6 +51,8 @@ class Admission:
     def admit(self, message: Publish, at: int) -> Admitted:
         """The event of a message. Raises EventError. Cost: about a microsecond, where the attributes are plain."""
         raw = message.attributes
+        if len(memoryview(raw)) > LIMITS.attributes and _count(raw) > LIMITS.attributes:
+            raise too_large(many=True)
         try:
             attributes: dict[str, Any] = _plain(raw)
             shape = tuple(attributes)
@@ -93,6 +96,14 @@ class Admission:
             if sum(map(len, shape)) <= LIMITS.name:
                 self._shapes.add(shape)
         return event, _ONE + _encode(event)
+
+
+def _count(raw: msgspec.Raw) -> int:
+    """The attributes of a map, by its first bytes: those of a map of very many are not decoded."""
+    first = bytes(memoryview(raw)[:5])
+    if first[0] == _MAP_32:
+        return int.from_bytes(first[1:5], "big")
+    return int.from_bytes(first[1:3], "big") if first[0] == _MAP_16 else 0
 
 
 def _decoded(raw: msgspec.Raw) -> dict[str, Any]:

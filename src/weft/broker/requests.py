@@ -17,7 +17,9 @@ from weft.broker.sessions import ClientSubscription, Connection, Session
 from weft.broker.state import BrokerState
 from weft.errors import AccessError, FilterError, LocalProtocolError
 from weft.language.ast import Filter
+from weft.language.lexer import is_longer
 from weft.log.base import DeadRow, Offset, Remove, SubRow
+from weft.model.limits import LIMITS
 
 
 class RefusalError(Exception):
@@ -50,7 +52,7 @@ class Requests:
     def read_filter(self, connection: Connection, text: str) -> Filter:
         """A filter that the client may subscribe to. Raises RequestError, FilterError or AccessError."""
         limit = self.state.limits.filter
-        if len(text) > limit or len(text.encode()) > limit:
+        if limit < LIMITS.text and is_longer(text, limit):  # above that, `parse` decides what is too long
             raise RefusalError("filter", f"a filter has at most {limit:,} bytes")
         wanted = self.state.read(text)
         self.state.rules.of(connection.principal).check_subscribe(wanted)

@@ -86,6 +86,7 @@ class LocalSeats:
 
     def __init__(self, table: RoutingTable, executor: Executor | None = None) -> None:
         self.table = table
+        self._schema = table.schema
         # without a schema, because events conform to it when they come in; what is new is kept beside the index
         self._index = TreeIndex(executor=executor, tail=0, fan=4)
         self._young: dict[Slot, NormalForm] = {}
@@ -107,7 +108,7 @@ class LocalSeats:
 
     def add(self, filter: Filter, seat: SeatId | None, queue: Any, number: SubNumber) -> tuple[Slot, list[Tell]]:
         """Add a subscription. Raises FilterError or LocalProtocolError; then nothing has changed."""
-        form = _form(filter)
+        form = self._form(filter)
         slot = SubId(self._free[-1] if self._free else self._used)
         tells = self.table.change({slot: filter}, ())
         self._take(slot, seat, queue, number)
@@ -120,10 +121,19 @@ class LocalSeats:
         """Add many at once, when a broker starts; the table gets them together with what neighbours told."""
         slots = [SubId(self._used + place) for place in range(len(filters))]
         if slots:
-            self._index.add_forms(slots, [normalize(each) for each in filters])
+            self._index.add_forms(slots, [NormalForm(normalize(each, self._schema).boxes) for each in filters])
         for slot, seat, queue, number in zip(slots, seats, queues, numbers, strict=True):
             self._take(slot, seat, queue, number)
         return slots
+
+    def _form(self, filter: Filter) -> NormalForm:
+        """A filter as the index takes it, under the schema, as table and access rules have it: it is normalized once.
+
+        Raises FilterTooComplexError.
+        """
+        form = as_form(filter, self._schema)
+        check_weight(form.boxes)
+        return form if self._schema is None else NormalForm(form.boxes)
 
     def _take(self, slot: int, seat: SeatId | None, queue: Any, number: SubNumber) -> None:
         row = queue, number, int(seat or 0)
@@ -151,7 +161,7 @@ class LocalSeats:
 
     def replace(self, slot: Slot, filter: Filter) -> list[Tell]:
         """Give a subscription another filter. Raises FilterError or LocalProtocolError; then nothing has changed."""
-        form = _form(filter)
+        form = self._form(filter)
         tells = self.table.change({slot: filter}, (slot,))
         self._forget(slot)
         self._put(slot, form)
@@ -282,10 +292,3 @@ class LocalSeats:
 def _room(most: int) -> tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.uint32]]:
     """Memory for grouping so many matches: see `group_frames`."""
     return np.empty((6, most + 1), np.int64), np.empty(most, np.uint32), np.empty(most, np.uint32)
-
-
-def _form(filter: Filter) -> NormalForm:
-    """A filter as the index takes it. Raises FilterTooComplexError."""
-    form = as_form(filter)
-    check_weight(form.boxes)
-    return form

@@ -13,17 +13,19 @@ one: `observed` has the types, bounds and categories of all that were read, even
 
 from __future__ import annotations
 
+from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 from weft.cli.arguments import read_event
 from weft.cli.filter_files import PARQUET
 from weft.errors import EventError, SchemaError
 from weft.lint.seen_attributes import SeenAttributes
 from weft.model.event import Event
-from weft.model.schema import Schema
+from weft.model.limits import LIMITS
+from weft.model.schema import Attribute, Schema
 from weft.model.value import INT_MAX, INT_MIN, Type, Value, from_micros, parse_timestamp
 
 if TYPE_CHECKING:
@@ -126,14 +128,17 @@ def _observed(events: list[Event], notes: list[str]) -> Schema:
         return Schema.infer(batch_from_events(events))
     except (EventError, SchemaError):
         pass
-    found = Schema()
-    for name in dict.fromkeys(name for event in events for name in event):
-        column = [Event({} if event[name] is None else {name: event[name]}) for event in events]  # type: ignore[dict-item]
+    columns: dict[str, list[Event]] = {}
+    for event in events:
+        for name, value in event.attributes.items():
+            columns.setdefault(name, []).append(Event({name: value}))
+    found: list[Attribute] = []
+    for column in columns.values():
         try:
-            found = Schema((*found.attributes, *Schema.infer(batch_from_events(column)).attributes))
+            found += Schema.infer(batch_from_events(column)).attributes
         except (EventError, SchemaError) as error:
             notes.append(f"no bounds could be inferred from the events: {error}")
-    return found
+    return Schema(tuple(found))
 
 
 # -- rows --------------------------------------------------------------------------------------------
@@ -163,6 +168,7 @@ def _csv_rows(path: str, schema: Schema | None, refused: list[BadEvent]) -> pa.T
 
     kinds: dict[str, pa.DataType] = dict.fromkeys(declared, pa.string())
     with Path(path).open("rb") as file:
+        _check_utf8(file, path)
         try:
             rows = csv.read_csv(
                 file,
@@ -179,6 +185,18 @@ def _csv_rows(path: str, schema: Schema | None, refused: list[BadEvent]) -> pa.T
             column = [_cell(name, text, kind, row, bad, refused) for row, text in texts]
             rows = rows.set_column(at, name, _typed(column, kind))
     return _taken(rows, [row for row in range(rows.num_rows) if row not in bad]) if bad else rows
+
+
+def _check_utf8(file: BinaryIO, path: str) -> None:
+    """Raise EventError unless a file is UTF-8; Arrow would print a traceback for a bad row that is not."""
+    decoder = getincrementaldecoder("utf-8")()
+    try:
+        while piece := file.read(1 << 20):
+            decoder.decode(piece)
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
+        raise EventError(f"{path} is not valid UTF-8; convert it first") from None
+    file.seek(0)
 
 
 def _cell(  # noqa: PLR0913, PLR0917 - where it is, and where it is put
@@ -237,6 +255,8 @@ def _seen(rows: pa.Table, notes: list[str]) -> pa.Table:
     from weft.model.column import check_columns
 
     seen = []
+    if rows.num_columns > LIMITS.attributes:
+        raise EventError(f"a table of events has at most {LIMITS.attributes:,} columns, not {rows.num_columns:,}")
     for at, name in enumerate(rows.column_names):
         try:
             Schema.infer(rows.select([at]))

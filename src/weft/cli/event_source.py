@@ -18,6 +18,7 @@ from weft.model.event import Event
 from weft.model.schema import Schema
 
 _TABLES = (".csv", ".parquet", ".pq")
+_LONGEST = 16 * 1024 * 1024  # bytes of a line: an event in JSON takes less
 _REPORTED = 1_000  # bad events that are remembered
 
 
@@ -61,7 +62,10 @@ class EventSource:
         return f"{file}line {self._lines[position]}"
 
     def _from_lines(self, file: BinaryIO) -> Iterator[Event]:
-        for number, line in enumerate(file, 1):
+        for number, line in enumerate(iter(lambda: file.readline(_LONGEST), b""), 1):
+            if len(line) == _LONGEST:  # nothing that follows can be told apart
+                self._refuse(f"line {number}", f"it has more than {_LONGEST:,} bytes; the rest of the file is not read")
+                return
             text = line.strip()
             if number == 1:
                 text = text.removeprefix(b"\xef\xbb\xbf")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import chain
 from typing import NoReturn
 
 from weft.errors import FilterError, FilterTooComplexError, FilterTypeError
@@ -238,14 +239,20 @@ def conjunction(*filters: Filter) -> Filter:
     >>> print(conjunction(AttributeRef("a"), conjunction(AttributeRef("b"), AttributeRef("c"))))
     a AND b AND c
     """
-    parts = tuple(part for f in filters for part in (f.operands if isinstance(f, And) else (f,)))
+    parts = _flattened(filters, And)
     return And(parts) if len(parts) > 1 else parts[0] if parts else TRUE
 
 
 def disjunction(*filters: Filter) -> Filter:
     """Any of the filters; FALSE if there are none."""
-    parts = tuple(part for f in filters for part in (f.operands if isinstance(f, Or) else (f,)))
+    parts = _flattened(filters, Or)
     return Or(parts) if len(parts) > 1 else parts[0] if parts else FALSE
+
+
+def _flattened(filters: tuple[Filter, ...], kind: type[And] | type[Or]) -> tuple[Filter, ...]:
+    if kind not in set(map(type, filters)):
+        return filters
+    return tuple(chain.from_iterable(f.operands if isinstance(f, kind) else (f,) for f in filters))
 
 
 def as_filter(value: object) -> Filter:
@@ -303,13 +310,16 @@ def _combines(value: object) -> bool:
 
 
 def _check_operands(node: And | Or) -> None:
-    kind, below = type(node), 0
-    for operand in node.operands:
-        if type(operand) is kind:
-            raise FilterError(
-                f"{kind.__name__} cannot contain another {kind.__name__}; conjunction() and disjunction() flatten"
-            )
-        below = max(below, operand.depth)
+    kind, kinds = type(node), set(map(type, node.operands))
+    if kind in kinds:
+        raise FilterError(
+            f"{kind.__name__} cannot contain another {kind.__name__}; conjunction() and disjunction() flatten"
+        )
     if len(node.operands) < 2:
         raise FilterError(f"{kind.__name__} takes two or more filters")
-    node._check_depth(below)
+    # most operands are tests, of depth 1: within parentheses, a long chain is made anew at each level
+    deep = [each for each in node.operands if isinstance(each, _Nested)] if not kinds.isdisjoint(_INNER) else []
+    node._check_depth(max([each.levels for each in deep], default=1))
+
+
+_INNER = (And, Or, Not, Is)

@@ -39,7 +39,7 @@ def most_written(root: Filter) -> int:
         total += 16
         if isinstance(node, Compare):
             right = node.right
-            total += _most(node.left.name) + _most(right.name if isinstance(right, AttributeRef) else right.value)
+            total += _most(node.left.name) + (_most(right.name) if isinstance(right, AttributeRef) else _most_of(right))
         elif isinstance(node, And | Or):
             stack.extend(node.operands)
         elif isinstance(node, Not | Is):
@@ -49,15 +49,65 @@ def most_written(root: Filter) -> int:
         elif isinstance(node, Like):
             total += _most(node.left.name) + _most(node.pattern) + 16
         elif isinstance(node, Between):
-            total += _most(node.left.name) + _most(node.low.value) + _most(node.high.value)
+            total += _most(node.left.name) + _most_of(node.low) + _most_of(node.high)
         elif isinstance(node, In | Call):
             constants = node.values if isinstance(node, In) else node.arguments
-            total += _most(node.left.name) + sum([_most(constant.value) for constant in constants])
+            total += _most(node.left.name) + sum(map(_most_of, constants))
     return total
 
 
-def _most(value: object) -> int:
-    return 4 + 4 * len(value) if isinstance(value, str) else 48
+def least_written(root: Filter) -> int:
+    """A lower bound of the bytes in which a user can write a filter. Cost: O(nodes).
+
+    Names and constants count once, because `5 IN (a, b)` is `a = 5 OR b = 5`; numbers with a point count as one byte,
+    because 1e15 is short, and written long.
+    """
+    names: set[str] = set()
+    values: set[object] = set()
+    total, stack = 0, [root]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, And | Or):
+            stack += node.operands
+        elif isinstance(node, Not | Is):
+            stack.append(node.operand)
+        elif isinstance(node, AttributeRef):
+            names.add(node.name)
+        elif isinstance(node, Compare | Between | In | Like | Call):
+            total += 1  # a sign, or a comma
+            names.add(node.left.name)
+            if isinstance(node, Like):
+                values.add(node.pattern)
+            elif isinstance(node, In | Call):
+                constants = node.values if isinstance(node, In) else node.arguments
+                total += len(constants)
+                values.update([each.value for each in constants])
+            elif isinstance(node, Between):
+                values.update((node.low.value, node.high.value))
+            elif isinstance(node.right, AttributeRef):
+                names.add(node.right.name)
+            else:
+                values.add(node.right.value)
+    total += sum([_least(value) for value in values])
+    return total + sum([len(name) if name.isascii() else len(name.encode()) for name in names])
+
+
+def _least(value: object) -> int:
+    if isinstance(value, str):
+        return 2 + (len(value) if value.isascii() else len(value.encode())) + value.count("'")
+    return len(str(value).lstrip("-")) if type(value) is int else 1
+
+
+def _most(text: str) -> int:
+    return 4 + 4 * len(text)
+
+
+def _most_of(constant: Constant) -> int:
+    value = constant.value
+    return 4 + 4 * len(value) if isinstance(value, str) else _LONGEST[constant.type]
+
+
+_LONGEST = {Type.BOOL: 8, Type.INT: 24, Type.FLOAT: 28, Type.TIMESTAMP: 48}  # with a comma
 
 
 def format_constant(constant: Constant) -> str:

@@ -84,9 +84,9 @@ class Parsed(NamedTuple):
     pinned: frozenset[int]
 
 
-def parse_text(text: str, predicates: Predicates, limit: int | None = None) -> Parsed:
-    """Parse one filter; for `limit` see `parse`."""
-    parser = _Parser(text, predicates, limit)
+def parse_text(text: str, predicates: Predicates, stored: bool = False) -> Parsed:
+    """Parse one filter, whose size was checked; the limits of users do not hold for one that Weft has `stored`."""
+    parser = _Parser(text, predicates, stored)
     try:
         tree = parser.whole()
     except FilterSyntaxError:
@@ -100,17 +100,19 @@ def parse_text(text: str, predicates: Predicates, limit: int | None = None) -> P
 
 
 class _Parser:
-    def __init__(self, text: str, predicates: Predicates, limit: int | None) -> None:
+    def __init__(self, text: str, predicates: Predicates, stored: bool) -> None:
         self.text = text
         self.predicates = predicates
-        self.tokens = tokenize(text, limit)
+        self.tokens = tokenize(text, stored)
         self.at = 0
         self.depth = 0
         self.slots: list[ConstantSlot] = []
         self.places: dict[int, int] = {}  # id of a constant -> its position in `slots`
         self.pinned: set[int] = set()
-        self.stored = limit is not None
+        self.stored = stored
         self.calls = 0  # of predicates
+        self.tests = 0
+        self.repeated = 0  # characters that the text of the tree will have more than once
 
     # -- tokens ---------------------------------------------------------------------------------
 
@@ -233,6 +235,8 @@ class _Parser:
 
     def test(self) -> Operand:
         left = self.term()
+        if isinstance(left, AttributeRef | Constant) and self.tokens[self.at - 1].text != ")":
+            self.count_test()
         token = self.next
         if token.kind not in ("op", "NOT", "BETWEEN", "IN", "LIKE") and not self.is_ilike():
             return left
@@ -250,6 +254,13 @@ class _Parser:
             word = self.accept("BETWEEN", "IN", "LIKE") or self.fail("expected BETWEEN, IN, LIKE or ILIKE after NOT")
             tested = {"BETWEEN": self.between, "IN": self.in_, "LIKE": self.like}[word.kind](left)
         return Not(tested) if negated else tested
+
+    def count_test(self) -> None:
+        self.tests += 1
+        if self.tests > LIMITS.tests and not self.stored:
+            self.fail(
+                f"the filter has more than {LIMITS.tests:,} tests", self.tokens[self.at - 1], "split it, or use IN"
+            )
 
     def is_ilike(self) -> bool:
         """Whether ILIKE comes next. It is not reserved: after a term, no other name can follow."""
@@ -283,6 +294,10 @@ class _Parser:
         constants = tuple(value for value in values if isinstance(value, Constant))
         if isinstance(left, AttributeRef) and len(constants) == len(values):
             return In(left, constants)
+        self.tests += len(values)
+        self.repeated += len(values) * len(str(left.name if isinstance(left, AttributeRef) else left.value))
+        if (self.tests > LIMITS.tests or self.repeated > LIMITS.text) and not self.stored:
+            self.fail("the list of IN is too long for one that has attributes", hint="split it")
         return disjunction(*(self.compare(left, Operator.EQ, value) for value in values))
 
     def like(self, left: AttributeRef | Constant, ignore_case: bool = False) -> Filter:

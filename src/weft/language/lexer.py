@@ -70,10 +70,9 @@ class Token(NamedTuple):
     end: int
 
 
-def tokenize(text: str, limit: int | None = None) -> list[Token]:
-    """The tokens of a text, followed by one of kind `end`; a text that Weft wrote itself may have a higher limit."""
-    check_size(text, limit)
-    most = LIMITS.tokens if limit is None else len(text)
+def tokenize(text: str, stored: bool = False) -> list[Token]:
+    """The tokens of a text, followed by one of kind `end`; what Weft has `stored` itself may have any number."""
+    most = len(text) if stored else LIMITS.tokens
     tokens: list[Token] = []
     at = 0
     while True:
@@ -115,6 +114,13 @@ def check_size(text: str, limit: int | None = None) -> None:
             raise FilterSyntaxError("a lone surrogate is not text", text, error.start, error.end) from None
         if size > most:
             raise FilterSyntaxError(f"the text is longer than {most} bytes", text, len(text) - 1)
+
+
+def is_longer(text: str, limit: int) -> bool:
+    """Whether a text has more bytes than the limit; lone surrogates count as bytes, too."""
+    return len(text) > limit or (
+        not text.isascii() and 4 * len(text) > limit and len(text.encode(errors="surrogatepass")) > limit
+    )
 
 
 def is_word(text: str, words: Collection[str]) -> bool:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import lru_cache
+from typing import NoReturn
 
-from weft.errors import FilterError, FilterTooComplexError
+from weft.errors import FilterError, FilterSyntaxError, FilterTooComplexError
 from weft.language.ast import (
     AttributeRef,
     Between,
@@ -67,15 +68,16 @@ _OPERATORS = {str(op): op for op in Operator} | {"<>": Operator.NE}
 
 
 def parse_long(text: str, stored: bool = False) -> Filter | None:
-    """The filter of a text; None if the grammar must read it, or if it takes more steps than a user's text may.
+    """The filter of a text; None if the grammar must read it.
 
-    Raises FilterTooComplexError past the limit on attributes, unless the text was `stored` by Weft itself.
+    Raises FilterSyntaxError past the limits on tests and constants and FilterTooComplexError past that on attributes,
+    unless the text was `stored` by Weft itself.
     """
-    reader = _Reader(text)
+    reader = _Reader(text, stored)
     try:
-        return reader.read(len(text) if stored else LIMITS.tokens, len(text) if stored else LIMITS.names)
-    except FilterError:
-        if len(reader.names) > LIMITS.names and not stored:
+        return reader.read()
+    except FilterError as error:
+        if error is reader.refusal:
             raise
         return None
 
@@ -118,18 +120,24 @@ def _is_reserved(name: str) -> bool:
 
 
 class _Reader:
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, stored: bool) -> None:
         self.text = text
+        self.most_steps = len(text) if stored else LIMITS.tokens  # of the loop: tests, signs and words around them
+        self.most_tests = len(text) if stored else LIMITS.tests
+        self.most_names = len(text) if stored else LIMITS.names
+        self.most_constants = len(text) if stored else LIMITS.text // 2  # as many as fit into a text, with commas
+        self.constants = 0  # of IN
+        self.refusal: FilterError | None = None
         self.names: dict[str, AttributeRef] = {}
         self.ors: list[Filter] = []  # of the group that is being read
         self.ands: list[Filter] = []
         self.nots = 0
         self.outer: list[tuple[list[Filter], list[Filter], int]] = []  # the groups around it
 
-    def read(self, most_steps: int, most_names: int) -> Filter | None:
+    def read(self) -> Filter | None:
         text, step = self.text, _STEP.match
-        at = depth = 0
-        for _ in range(most_steps):
+        at = depth = tests = 0
+        for _ in range(self.most_steps):
             found = step(text, at)
             if found is None:
                 return None
@@ -139,8 +147,14 @@ class _Reader:
                 node = self.test(found)
                 if node is None:
                     return None
-                if len(self.names) > most_names:
-                    raise FilterTooComplexError(f"the filter tests more than {most_names:,} attributes; split it")
+                tests += 1
+                if tests > self.most_tests:
+                    self.refuse(f"the filter has more than {self.most_tests:,} tests", *found.span("left"))
+                if len(self.names) > self.most_names:
+                    self.refusal = FilterTooComplexError(
+                        f"the filter tests more than {self.most_names:,} attributes; split it"
+                    )
+                    raise self.refusal
                 depth -= self.nots
                 self.take(node)
                 following = found["next"]
@@ -175,6 +189,10 @@ class _Reader:
                 self.ors, self.ands, self.nots = [], [], 0
         return None
 
+    def refuse(self, reason: str, start: int, end: int) -> NoReturn:
+        self.refusal = FilterSyntaxError(reason, self.text, start, end, "split it, or use IN")
+        raise self.refusal
+
     def take(self, node: Filter) -> None:
         for _ in range(self.nots):
             node = Not(node)
@@ -182,7 +200,7 @@ class _Reader:
         self.ands.append(node)
 
     def group(self) -> Filter:
-        last = conjunction(*self.ands)
+        last = conjunction(*self.ands) if len(self.ands) > 1 else self.ands[0]
         return disjunction(*self.ors, last) if self.ors else last
 
     def test(self, found: re.Match[str]) -> Filter | None:
@@ -198,7 +216,7 @@ class _Reader:
             return None if right is None else Compare(left, _OPERATORS[operator], right)
         node: Filter
         if found["list"]:
-            node = In(left, _constants(found["list"]))
+            node = In(left, self.values(found))
         elif found["pattern"]:
             pattern = str(read_string(found["pattern"]).value)
             node = Like(left, pattern, ignore_case=len(found["like"]) == len("ILIKE"))
@@ -209,6 +227,16 @@ class _Reader:
         else:
             return left
         return Not(node) if found["negated"] else node
+
+    def values(self, found: re.Match[str]) -> tuple[Constant, ...]:
+        text = found["list"]
+        plain = _PLAIN_INTS.fullmatch(text)
+        pieces = text.split(",") if plain else _VALUES.findall(text)
+        self.constants += len(pieces)
+        if self.constants > self.most_constants:
+            self.refuse(f"the lists of IN have more than {self.most_constants:,} values", *found.span("left"))
+        read = read_int if plain else _constant
+        return tuple([read(piece.strip()) for piece in pieces])  # the sign may be a space away
 
     def name(self, name: str) -> AttributeRef | None:
         known = self.names.get(name)
@@ -233,9 +261,3 @@ def _constant(text: str) -> Constant:
             read = read_int if whole else read_float
         return read(text)
     return read_int(text) if text.isdigit() else read_float(text)
-
-
-def _constants(text: str) -> tuple[Constant, ...]:
-    if _PLAIN_INTS.fullmatch(text):
-        return tuple([read_int(piece.strip()) for piece in text.split(",")])
-    return tuple([_constant(piece.strip()) for piece in _VALUES.findall(text)])  # the sign may be a space away

@@ -16,11 +16,12 @@ from typing import NamedTuple
 from weft.errors import FilterError, FilterSyntaxError
 from weft.language.ast import And, AttributeRef, Between, Call, Compare, Filter, In, Is, Not, Operator, Or, walk
 from weft.language.constant import Constant
+from weft.language.format import least_written
 from weft.language.grammar import Parsed, parse_text
-from weft.language.lexer import NUMBER, QUOTED, STRING, check_size
+from weft.language.lexer import NUMBER, QUOTED, STRING, check_size, is_longer
 from weft.language.long_text import parse_long
 from weft.language.predicate import NO_PREDICATES, Predicates
-from weft.model.limits import LIMITS
+from weft.model.limits import LIMITS, WRITTEN
 
 _CONSTANT = re.compile(rf"({STRING}|(?<![\w.]){NUMBER}|{QUOTED})")
 _KINDS = {"'": "s", '"': '"'}
@@ -48,16 +49,17 @@ _learning = Lock()
 def parse(text: str, predicates: Predicates = NO_PREDICATES, *, limit: int | None = None) -> Filter:
     """The filter of a text. Raises FilterSyntaxError, with the place and a hint.
 
-    A text can have at most 64 KiB (`LIMITS.text`). What Weft wrote itself may be longer than what the user wrote; pass
-    `limit=LIMITS.stored_text` to read it back.
+    A text can have at most 64 KiB (`LIMITS.text`). The text of a filter, as Weft writes it, may be longer than what the
+    user wrote, and is read as well. The text of a normal form may be longer still; pass `limit=LIMITS.stored_text`.
 
     >>> print(parse("magnitude>=5 and depth<70"))
     magnitude >= 5 AND depth < 70
     """
     if isinstance(text, str) and len(text) > _LONGEST_SHAPE:
+        if limit is None and is_longer(text, LIMITS.text):
+            return _read_written(text, predicates)
         check_size(text, limit)
-        tree = parse_long(text, stored=limit is not None)
-        return parse_text(text, predicates, limit).tree if tree is None else tree
+        return _read_long(text, predicates, limit is not None)
     try:
         found = shape_of(text)
         if found is not None:
@@ -67,7 +69,26 @@ def parse(text: str, predicates: Predicates = NO_PREDICATES, *, limit: int | Non
         raise
     except (FilterError, RecursionError):
         pass  # a constant out of range, or no room on the stack: let the grammar say so
+    check_size(text)
     return parse_text(text, predicates).tree
+
+
+def _read_long(text: str, predicates: Predicates, stored: bool = False) -> Filter:
+    tree = parse_long(text, stored)
+    return parse_text(text, predicates, stored).tree if tree is None else tree
+
+
+def _read_written(text: str, predicates: Predicates) -> Filter:
+    """A text beyond the limit, if Weft wrote it for a filter that a user can write within the limit."""
+    if not is_longer(text, WRITTEN * LIMITS.text):
+        try:
+            tree = _read_long(text, predicates)
+            if least_written(tree) <= LIMITS.text and str(tree) == text:
+                return tree
+        except FilterError:
+            pass  # whatever it is, it is too long
+    check_size(text)
+    raise AssertionError
 
 
 def parse_many(texts: Iterable[str], predicates: Predicates = NO_PREDICATES) -> list[Filter]:

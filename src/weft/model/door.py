@@ -55,7 +55,7 @@ def is_plain(event: Mapping[Any, Any]) -> bool:
 
     False is the safe side: then every value goes through `as_value`.
     """
-    if not _names.issuperset(event) and not _are_names(event):
+    if len(event) > LIMITS.attributes or (not _names.issuperset(event) and not _are_names(event)):
         return False
     size = 0
     for value in event.values():
@@ -79,6 +79,8 @@ def is_plain(event: Mapping[Any, Any]) -> bool:
 
 def are_plain(events: Sequence[Mapping[Any, Any]]) -> bool:
     """Whether all these mappings are plain; quicker than `is_plain` for each."""
+    if max(map(len, events), default=0) > LIMITS.attributes:
+        return False
     names: set[Any] = set().union(*events)
     if not _names.issuperset(names) and not all(map(_are_names, events)):
         return False

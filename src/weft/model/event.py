@@ -49,7 +49,11 @@ class Event(msgspec.Struct, frozen=True):
         if mapping is not None and not isinstance(mapping, Mapping):
             raise EventError(f"attributes must be a mapping of names to values, not {shown(mapping)}")
         for given in (mapping or {}, attributes):
+            if len(given) > LIMITS.attributes:
+                raise too_large(many=True)
             for name, value in _flattened(given):
+                if len(flat) + len(absent) >= LIMITS.attributes:
+                    raise too_large(many=True)
                 if name in flat or name in absent:
                     raise EventError(f"attribute {name!r} is given twice; keep one of them", name)
                 kept = as_value(name, value)
@@ -57,8 +61,6 @@ class Event(msgspec.Struct, frozen=True):
                     absent.add(name)
                 else:
                     flat[name] = kept
-        if len(flat) + len(absent) > LIMITS.attributes:
-            raise too_large(many=True)
         check_event_size(flat)
         return Event(flat, payload)
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+WRITTEN: Final = 8  # how many times longer than a user's a text may be that Weft wrote: 1e15 becomes 1000000000000000.0
 MAX_DEPTH: Final = 100  # of filters and of events; fixed, because each level takes room on the stack
 
 
@@ -24,7 +25,8 @@ class Limits:
     # filters
     text: int = 64 * 1024  # bytes of a filter's text, as a user writes it
     stored_text: int = 4 * 1024 * 1024  # bytes of an admitted filter's text, as Weft writes it and reads it back
-    tokens: int = 16_384  # tokens in a filter's text; a test with constants, as `x IN (1, 2)`, is one
+    tokens: int = 16_384  # tokens in a filter's text; the constants of an IN do not count
+    tests: int = 4_096  # tests in a filter's text; `x IN (1, 2)` is one
     name: int = 1024  # characters of an attribute's name, dots included
     names: int = 8_192  # different attributes in a filter
     calls: int = 512  # of predicates in a filter's text

@@ -12,6 +12,7 @@ all, and says where it is wrong.
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,6 +25,7 @@ from weft.errors import OptionError, WeftError
 from weft.model.schema import Schema
 
 EVERYBODY = "*"
+_MOST_BYTES = 64 * 1024 * 1024
 
 _Name = Annotated[str, Meta(min_length=1, max_length=256)]
 _Filters = bool | str | tuple[str, ...]
@@ -48,6 +50,8 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def read_access(file: Path, schema: Schema | None = None) -> Rules:
     """The rules of a file. Raises OptionError."""
     try:
+        if not stat.S_ISREG((found := file.stat()).st_mode) or found.st_size > _MOST_BYTES:
+            raise OptionError(f"{file} is not a regular file of at most {_MOST_BYTES:,} bytes")  # a pipe may never end
         text = file.read_bytes()
     except OSError as error:
         raise OptionError(f"{file} cannot be read: {error.strerror}") from error

@@ -141,6 +141,11 @@ class Advertised:
         return self.table.exactness
 
     @property
+    def schema(self) -> Schema | None:
+        """That of the table."""
+        return self.table.schema
+
+    @property
     def fingerprint(self) -> str:
         """The fingerprints of both tables."""
         both = [json.loads(each.fingerprint) for each in (self.table, self.advertisements)]

@@ -32,14 +32,16 @@ from weft.language.ast import (
     conjunction,
 )
 from weft.language.constant import Constant
-from weft.language.lexer import MAX_TEXT, is_plain_name
+from weft.language.format import least_written, most_written
+from weft.language.lexer import MAX_TEXT, is_longer, is_plain_name
 from weft.language.predicate import NO_PREDICATES, Predicates
 from weft.language.text import parse
-from weft.model.limits import LIMITS
+from weft.model.limits import LIMITS, WRITTEN
 from weft.model.schema import Schema
 from weft.model.value import Type
 from weft.routing.table import Item
 
+MAX_WRITTEN = WRITTEN * MAX_TEXT  # bytes of the text of an admitted filter, as Weft writes it
 MAX_INT = (1 << 63) - 1  # what both ends store in 64 bits
 _LONG = MAX_TEXT // 8  # a longer text could exceed the limit when it is rewritten: no constant grows eightfold
 _MAX_LABELS = MAX_TEXT  # bytes per label set
@@ -91,15 +93,16 @@ class FilterItems:
         self._predicates = predicates
 
     def encode(self, item: Item) -> str:
-        """The text of an item, at most 64 KiB."""
+        """The text of an item: at most 64 KiB for a normal form, and what an admitted filter can take for a filter."""
+        most = MAX_WRITTEN
         if isinstance(item, NormalForm):
-            text = self._expressed(item)
+            text, most = self._expressed(item), MAX_TEXT
         elif isinstance(item, Filter):
             text = str(item)
         else:
             raise _foreign(item, "a filter or a normal form")
-        if len(text) > MAX_TEXT or (not text.isascii() and len(text.encode()) > MAX_TEXT):
-            raise FilterTooComplexError(f"the filter's text is longer than {MAX_TEXT} bytes; split the filter")
+        if is_longer(text, most):
+            raise FilterTooComplexError(f"the filter's text is longer than {most} bytes; split the filter")
         return text
 
     def decode(self, value: object) -> Filter:
@@ -110,7 +113,7 @@ class FilterItems:
             found = parse(value, self._predicates)
         except FilterError as error:
             raise RemoteProtocolError(f"a received filter cannot be parsed: {error}") from None
-        if len(value) > _LONG and str(found) != value:
+        if _LONG < len(value) <= MAX_TEXT and str(found) != value:  # where it is longer, `parse` has compared
             raise RemoteProtocolError("a long filter was received that is not in canonical form")
         return found
 
@@ -122,9 +125,9 @@ class FilterItems:
         """Raise FilterError unless parsing the text gives the filter, or for a form one that normalizes again."""
         if isinstance(item, Filter) and (_is_short(item) or _most_bytes(item) <= MAX_TEXT):
             return
-        text = self.encode(item)
-        if isinstance(item, Filter) and _reads_back(item):
+        if isinstance(item, Filter) and most_written(item) <= MAX_WRITTEN and _reads_back(item):
             return
+        text = self.encode(item)
         try:
             again = parse(text, self._predicates)
         except FilterError as error:
@@ -287,6 +290,7 @@ def _reads_back(root: Filter) -> bool:
     Cost: O(nodes), a quarter of what reading the text takes.
     """
     names: set[str] = set()
+    tests = values = 0
     words = steps = 0  # as the grammar counts them, at most, and as `parse_long` does
     plain = True  # whether `parse_long` reads it
     stack = [root]
@@ -326,7 +330,11 @@ def _reads_back(root: Filter) -> bool:
             plain = plain and each.type is not Type.BOOL
         words += 5 + 3 * len(constants)  # a sign, a comma or TIMESTAMP may come with a constant
         steps += 1
-    if len(names) > LIMITS.names:
+        tests += 1
+        values += len(constants)
+    if len(names) > LIMITS.names or tests > LIMITS.tests or values > LIMITS.text // 2:
+        return False
+    if least_written(root) > LIMITS.text:
         return False
     return words <= LIMITS.tokens or (plain and steps <= LIMITS.tokens and all(map(is_plain_name, names)))
 

@@ -33,6 +33,7 @@ from weft.interest.curve_range import CurveRange
 from weft.interest.label_set import LabelSet, Note
 from weft.kernels.arrays import Ints
 from weft.language.ast import Filter
+from weft.model.schema import Schema
 
 Link = NewType("Link", str)  # a neighbour; local clients are never links
 ItemId = NewType("ItemId", int)  # chosen by the sender, ascending per direction of a link, never reused
@@ -182,6 +183,11 @@ class RoutingTable(Protocol):
     @property
     def exactness(self) -> Exactness:
         """Which of the laws hold."""
+        ...
+
+    @property
+    def schema(self) -> Schema | None:
+        """The schema under which it normalizes subscriptions, if any."""
         ...
 
     @property

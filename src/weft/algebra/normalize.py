@@ -156,7 +156,7 @@ class _Normalizer:
         parts: list[list[Box]] = []
         first = 0  # the position of the tests among the other operands
         related: set[Subject] = set()
-        for each in operands if len(operands) <= _SHORT else self.gathered(operands, wanted, every):
+        for each in operands if len(operands) <= _SHORT else self.gathered(operands, wanted, neutral):
             operand, asked = each, wanted
             while isinstance(operand, Not):
                 operand, asked = operand.operand, frozenset(map(negation, asked))
@@ -187,11 +187,11 @@ class _Normalizer:
             parts.insert(first, [] if box is None else [box])
         return self.unions.all_of(parts)
 
-    def gathered(self, operands: Sequence[Filter], wanted: Truths, every: bool) -> Iterable[Filter]:
+    def gathered(self, operands: Sequence[Filter], wanted: Truths, neutral: bool) -> Iterable[Filter]:
         """The different operands of a long chain, with all `x = 1 OR x = 2`, or `x != 1 AND x != 2`, as one IN."""
-        if wanted != _TRUE:
+        if wanted not in (_TRUE, _FALSE):  # for NULL it matters which types come together
             return dict.fromkeys(operands)
-        alike = Operator.NE if every else Operator.EQ
+        alike = Operator.NE if neutral else Operator.EQ
         lists: dict[tuple[str, Type], list[Constant]] = {}
         rest: dict[Filter, None] = {}
         for each in operands:
@@ -207,7 +207,7 @@ class _Normalizer:
                 rest[each] = None
         self.budget.spend(sum(map(len, lists.values())))
         ins = [In(AttributeRef(name), tuple(some)) for (name, _), some in lists.items()]
-        return chain(map(Not, ins) if every else ins, rest)
+        return chain(map(Not, ins) if neutral else ins, rest)
 
     def leaf(self, node: Filter, wanted: Truths) -> tuple[str, ValueSet]:
         """The attribute of a test, and the values for which it has a wanted truth."""

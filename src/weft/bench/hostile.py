@@ -61,7 +61,7 @@ def run(quick: bool, progress: Callable[[str], None], sizes: HostileSizes | None
         growth = math.log(taken[-1] / taken[0]) / math.log(large / small)
         results.append(Result(f"{case.name}/{large}/growth", growth, "exponent"))
     progress("memory")
-    results += _memory(sizes)
+    results += _memory(sizes, quick)
     for row in INDEX_ROWS:
         progress(row.name.replace("_", " "))
         results += _index_row(row, quick, sizes)
@@ -98,11 +98,11 @@ def _milliseconds(work: Work, times: int) -> float:
     return 1000 * max(best, 1e-6)
 
 
-def _memory(sizes: HostileSizes | None) -> list[Result]:
+def _memory(sizes: HostileSizes | None, quick: bool) -> list[Result]:
     """What remembered shapes take, and the largest admission."""
     results = []
     for name, numbers, work, goal in (
-        ("parse_shapes", sizes or (500, 1_500, 5_000), _learn, LIMITS.shapes / 1e6),
+        ("parse_shapes", sizes or ((100, 300, 900) if quick else (500, 1_500, 5_000)), _learn, LIMITS.shapes / 1e6),
         ("admit_in", sizes or (2_500, 5_000, 10_000), lambda number: normalize(parse(_in(number))), 4.0),
     ):
         peaks = []

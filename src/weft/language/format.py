@@ -104,7 +104,11 @@ def _most(text: str) -> int:
 
 def _most_of(constant: Constant) -> int:
     value = constant.value
-    return 4 + 4 * len(value) if isinstance(value, str) else _LONGEST[constant.type]
+    if isinstance(value, str):
+        return 4 + 4 * len(value)
+    if constant.type is Type.INT and -(10**9) < value < 10**9:  # most are, and lists of them are long
+        return 13
+    return _LONGEST[constant.type]
 
 
 _LONGEST = {Type.BOOL: 8, Type.INT: 24, Type.FLOAT: 28, Type.TIMESTAMP: 48}  # with a comma

@@ -175,13 +175,12 @@ def test_numbers_among_texts_are_noted(files, tmp_path):
     assert facts["matches"] == 2  # x > 4, and x >= 9
 
 
-def test_filters_that_can_hardly_mean_what_they_say_are_noted(spark: SparkSession, files, tmp_path):
-    from weft.lint import lint_filters
-    from weft.spark.subscription_lint import lint_subscriptions
+HARDLY = {"a": "xx > 4", "b": "s > 5", "c": "x > 4", "d": "NOT x <= 4", "e": "x > 5 AND x < 3", "f": "x >"}
 
-    texts = {"a": "xx > 4", "b": "s > 5", "c": "x > 4", "d": "NOT x <= 4", "e": "x > 5 AND x < 3", "f": "x >"}
+
+def test_filters_that_can_hardly_mean_what_they_say_are_noted(files, tmp_path):
     subs = tmp_path / "subs.jsonl"
-    subs.write_text("".join(json.dumps({"id": key, "filter": text}) + "\n" for key, text in texts.items()))
+    subs.write_text("".join(json.dumps({"id": key, "filter": text}) + "\n" for key, text in HARDLY.items()))
     facts = answer("match", files["clean.jsonl"], str(subs))
     assert facts["notes"] == [
         "1 subscription names attributes that no event has, such as a: xx > 4 (no event has 'xx'; did you mean 'x'?)",
@@ -190,11 +189,20 @@ def test_filters_that_can_hardly_mean_what_they_say_are_noted(spark: SparkSessio
         "1 subscription can never be true, such as e: x > 5 AND x < 3",
         "1 subscription duplicates another one, such as c: x > 4",
     ]
-    assert answer("match", files["clean.jsonl"], str(subs), "--no-lint")["notes"] == []
+
+
+@pytest.mark.slow
+def test_lint_on_spark_finds_what_it_finds_in_process_and_can_be_left_out(spark: SparkSession, files, tmp_path):
+    from weft.lint import lint_filters
+    from weft.spark.subscription_lint import lint_subscriptions
+
     frame = read_frame(spark, files["clean.jsonl"])
-    rows = spark.createDataFrame(list(texts.items()), "id string, filter string").repartition(3)
-    found, alone = lint_subscriptions(rows, frame), lint_filters(texts.items(), events=map(flat, EVENTS))
+    rows = spark.createDataFrame(list(HARDLY.items()), "id string, filter string").repartition(3)
+    found, alone = lint_subscriptions(rows, frame), lint_filters(HARDLY.items(), events=map(flat, EVENTS))
     assert (found.filters, found.dead, found.counts) == (alone.filters, alone.dead, alone.counts)
+    subs = tmp_path / "subs.jsonl"
+    subs.write_text("".join(json.dumps({"id": key, "filter": text}) + "\n" for key, text in HARDLY.items()))
+    assert answer("match", files["clean.jsonl"], str(subs), "--no-lint")["notes"] == []
 
 
 def test_a_file_without_bytes_is_noted_and_the_others_are_matched(files, tmp_path):
@@ -220,6 +228,10 @@ def test_strict_ends_with_the_first_bad_row(files, tmp_path):
     )
     assert said == 'weft: event {"n": 5, "x":: it cannot be read'
     assert not Path(out).exists()
+
+
+@pytest.mark.slow
+def test_strict_changes_nothing_where_all_rows_are_good(files):
     facts = answer("match", files["clean.jsonl"], files["subs.csv"], "--id", "name", "--filter", "wish", "--strict")
     assert facts["matches"] == len(PAIRS)
 

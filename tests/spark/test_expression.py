@@ -320,7 +320,8 @@ def test_spark_folds_every_character_as_python_does(elsewhere: SparkSession) -> 
 
 
 def test_ilike_on_spark_ignores_case_as_python_does(elsewhere: SparkSession) -> None:
-    tests = [Like(AttributeRef("text"), pattern, None, True) for pattern in (*FOLDED_PATTERNS, "Straße", "%\u017f_%")]
+    patterns = FOLDED_PATTERNS if EXAMPLES > 1 else FOLDED_PATTERNS[::2]  # a column for each, all of them long to plan
+    tests = [Like(AttributeRef("text"), pattern, None, True) for pattern in (*patterns, "Straße", "%\u017f_%")]
     events = elsewhere.createDataFrame(pa.table({"text": FOLDED_STRINGS})).coalesce(1)
     said = said_by_spark(events, tests)
     assert said == [tuple(truth(test, {"text": text}) for test in tests) for text in FOLDED_STRINGS]

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 STRATEGIES = [strategy.value for strategy in Strategy if strategy is not Strategy.AUTO]
 OUTPUTS = [output.value for output in Output]
+SLOW_LAST = [  # partitioned runs have most jobs
+    pytest.param(strategy, marks=[pytest.mark.slow] * (strategy == "partitioned")) for strategy in STRATEGIES
+]
 FEW = 10  # filters
 OF_A_DEPTH = 25 if EXAMPLES > 1 else 15
 Answer = dict[int, list[Any]]
@@ -185,7 +188,7 @@ def test_what_is_prepared_serves_any_events(events: DataFrame, texts: DataFrame)
     assert other.columns == ["number", "x", "sort", "matches"]
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", SLOW_LAST)
 def test_no_events_and_no_subscriptions(events: DataFrame, texts: DataFrame, strategy: str) -> None:
     ready, nobody = (prepare(some, strategy=strategy, groups=3) for some in (texts, texts.limit(0)))
     found: dict[str, DataFrame] = {}
@@ -205,7 +208,7 @@ def test_no_events_and_no_subscriptions(events: DataFrame, texts: DataFrame, str
     }
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", SLOW_LAST)
 def test_only_what_is_asked_for_is_carried_along(events: DataFrame, texts: DataFrame, strategy: str) -> None:
     found = match(events, texts, strategy=strategy, carry=["number"])
     assert found.columns == ["number", "subscription"]
@@ -298,9 +301,8 @@ def test_what_a_stream_cannot_have_is_said_in_a_sentence(spark: SparkSession, te
     assert match(stream, texts, strategy="index").isStreaming
 
 
-def test_rows_that_are_left_out_are_counted_on_the_way(
-    spark: SparkSession, events: DataFrame, texts: DataFrame
-) -> None:
+@pytest.mark.parametrize("strategy", ["index", pytest.param("partitioned", marks=pytest.mark.slow)])
+def test_rows_that_are_left_out_are_counted_on_the_way(events: DataFrame, texts: DataFrame, strategy: str) -> None:
     bad = texts.unionAll(texts.selectExpr("id + 10", "concat(filter, ' oops')"))
     broken = events.withColumn("kind", sf_when_broken())
     cases = [
@@ -308,12 +310,11 @@ def test_rows_that_are_left_out_are_counted_on_the_way(
         (bad, broken, ["event", "subscription"]),
         (texts.unionAll(texts), events, ["subscription"]),
     ]
-    for strategy in ("index", "partitioned"):
-        for given, happening, sides in cases:
-            ready = prepare(given, strategy=strategy, groups=2)
-            found, left_out = ready.match_counting(happening, "counts")
-            found.collect()
-            assert left_out.sides() == sides, strategy
+    for given, happening, sides in cases:
+        ready = prepare(given, strategy=strategy, groups=2)
+        found, left_out = ready.match_counting(happening, "counts")
+        found.collect()
+        assert left_out.sides() == sides
     assert {row.side for row in ready.errors(events, ["subscription"]).collect()} == {"subscription"}
     assert ready.errors(broken, ["event"]).count() == 1
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import weft
+from strategies import EXAMPLES
 from weft.spark import session
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ def test_processes_that_race_make_one_home_of_java(tmp_path: Path) -> None:
     environment = bare(tmp_path)
     racing = [
         subprocess.Popen([sys.executable, "-c", script], env=environment, stdout=subprocess.PIPE, text=True)
-        for _ in range(8)
+        for _ in range(3 if EXAMPLES == 1 else 8)
     ]
     homes = {process.communicate(timeout=500)[0].strip() for process in racing}
     assert all(process.returncode == 0 for process in racing)

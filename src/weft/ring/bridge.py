@@ -35,9 +35,9 @@ from weft.broker.link_messages import (
     LinkUpdate,
 )
 from weft.broker.messages import Bye, Head
-from weft.errors import RemoteProtocolError
 from weft.language.ast import Filter
 from weft.log.base import Offset
+from weft.ring.control_frames import ControlFrames
 from weft.ring.incoming_events import IncomingEvents, Origin, body_of
 from weft.ring.messages import Address
 from weft.ring.owed_events import OwedEvents
@@ -104,12 +104,9 @@ class RingBridge:
         self._source = ""  # the broker's log
         self._items: dict[int, int] = {}  # hashes of what the broker told, by wire id
         self._highest = 0
-        self._storing: set[int] = set()  # subscriptions that the ring does not have yet
-        self._resynced = False  # the broker has told all subscriptions that it has
-        self._frames: deque[tuple[int, int, set[int]]] = deque()  # number, kind, and subscriptions not stored yet
+        self._frames = ControlFrames()  # what the broker told
         self._held: dict[int, int] = {}  # what the broker holds of ours: hashes by wire id
         self._sent = 0  # control frames
-        self._heard, self._completed = 0, (0, 0)  # control frames, and those that are complete, by kind
         self._flying: dict[int, bool] = {}  # the broker's events on their way, by offset: whether all keys are visited
         self._ahead = 0  # the events up to here are dealt with, in this session
         self._settled = 0  # in any session: all others are owed
@@ -153,7 +150,7 @@ class RingBridge:
     def closed(self) -> None:
         """The session is over: what was not acknowledged is sent again in the next."""
         self._open, self._hello, self._back = False, None, False
-        self._frames.clear()
+        self._frames.end()
         self._flying.clear()
 
     def beat(self) -> list[BridgeEffect]:
@@ -170,10 +167,10 @@ class RingBridge:
         self._open = True
         self._source = theirs.log_id
         self._highest = self._highest or theirs.incarnation << 32  # no id of an earlier life is used again
-        self._sent = self._heard = self._ahead = self._told_ahead = 0
+        self._sent = self._ahead = self._told_ahead = 0
+        self._frames.begin()
         self._round = deque(self.owed.offsets)
         self._silent.clear()
-        self._completed = (0, 0)
         self._told = (0, 0, (0, 0))
         hello = LinkHello(
             name=RING,
@@ -233,14 +230,7 @@ class RingBridge:
     # -- subscriptions ---------------------------------------------------------------------------------
 
     def _update(self, message: LinkUpdate, now: int) -> list[BridgeEffect]:
-        if message.number != self._heard + 1 or len(message.ids) != len(message.items):
-            raise RemoteProtocolError("the broker sent a control frame out of order")
-        if message.about and message.ids:
-            raise RemoteProtocolError("a ring does not support advertisements; switch them off at the broker")
-        self._heard = message.number
-        self._storing.update(message.ids)
-        self._resynced |= message.resynced
-        self._frames.append((message.number, message.about, set(self._storing)))  # those of earlier sessions, too
+        self._frames.take(message)
         effects: list[BridgeEffect] = []
         for wire, body in zip(message.ids, message.items, strict=True):
             self._items[wire] = item_hash(body)
@@ -249,15 +239,9 @@ class RingBridge:
             effects += self.ring(self.node.subscribe(wire, self._topics.of_filter(wanted), wanted, now), now)
         for wire in message.drop:
             del self._items[wire]
-            self._placed(wire)
+            self._frames.placed(wire)
             effects += self.ring(self.node.unsubscribe(wire, now), now)
         return effects
-
-    def _placed(self, wire: int) -> None:
-        """The ring has a subscription, or need not have it any more."""
-        self._storing.discard(wire)
-        for _, _, waiting in self._frames:
-            waiting.discard(wire)
 
     # -- events of the broker --------------------------------------------------------------------------
 
@@ -328,7 +312,7 @@ class RingBridge:
                     self.joined = True
                     done += self._greet()
                 case Subscribed(number):
-                    self._placed(number)
+                    self._frames.placed(number)
                 case PublicationDone(id, silent) if id.source == self._source and id.number in self._flying:
                     if silent:
                         self.owed.owe(id.number, silent, now)
@@ -353,11 +337,7 @@ class RingBridge:
 
     def _news(self) -> list[BridgeEffect]:
         """How far the ring is, if that is news."""
-        while self._frames and not self._frames[0][2]:
-            number, about, _ = self._frames.popleft()
-            subscriptions, advertisements = self._completed
-            self._completed = (subscriptions, number) if about else (number, advertisements)
-        self.node.own.all_known = self._resynced and not self._frames
+        self.node.own.all_known = self._frames.all_known
         for offset in [*takewhile(self._flying.__getitem__, self._flying)]:
             del self._flying[offset]
             self._ahead = offset
@@ -367,9 +347,9 @@ class RingBridge:
         if not self._open:
             return []
         messages: list[LinkMessage] = []
-        if (progress := (got, self._heard, self._completed)) != self._told:
+        if (progress := (got, self._frames.heard, self._frames.completed)) != self._told:
             self._told = progress
-            messages.append(LinkProgress(Offset(got), self._heard, self._completed))
+            messages.append(LinkProgress(Offset(got), self._frames.heard, self._frames.completed))
         if self._told_ahead < self._ahead != got:
             self._told_ahead = self._ahead
             messages.append(LinkAhead(Offset(self._ahead)))

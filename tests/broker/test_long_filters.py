@@ -33,19 +33,6 @@ def test_a_filter_written_longer_is_stored_and_found_again(written: bool) -> Non
     assert Deliver in kinds(broker.say("c", Publish.of(1, {"x": 7})))
 
 
-def test_a_filter_beyond_a_limit_that_was_lowered_is_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    broker = Broker()
-    broker.hello("c", session="s")
-    many = " OR ".join(f"x = {number}" for number in range(2_000))
-    assert Accepted in kinds(broker.say("c", Subscribe(1, many, 1)))  # type: ignore[arg-type]
-    monkeypatch.setattr(LIMITS, "tests", 100)
-    broker.hello("d", session="t")
-    assert Failed in kinds(broker.say("d", Subscribe(1, many, 1)))  # type: ignore[arg-type]
-    broker.restart()
-    broker.hello("c", session="s")
-    assert Deliver in kinds(broker.say("c", Publish.of(1, {"x": 7})))
-
-
 def test_a_filter_written_longer_reaches_the_neighbours() -> None:
     network = Network("a", "b")
     network.link("a", "b")

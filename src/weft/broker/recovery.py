@@ -21,7 +21,6 @@ from weft.index.base import SubId
 from weft.language.ast import Filter
 from weft.language.text import parse_many
 from weft.log.base import Offset, SeatId, State, SubRow
-from weft.model.limits import LIMITS
 from weft.routing.table import ClientId, Kept
 
 
@@ -75,11 +74,9 @@ def _adverts(state: BrokerState, kept: State) -> dict[ClientId, dict[SubId, Filt
 
 
 def _filters(state: BrokerState, texts: Sequence[str]) -> list[Filter]:
-    """Filters that were stored, whatever the limits are now. Raises LogError: a filter may call a predicate that this
-    process does not have.
-    """
+    """Filters that were stored. Raises LogError: one may call a predicate that this process does not have."""
     try:
-        return parse_many(texts, state.predicates, limit=LIMITS.stored_text)
+        return parse_many(texts, state.predicates)
     except FilterError as error:
         raise LogError(
             f"a filter in the log cannot be read: {error}; start the broker with the predicates that it had before"

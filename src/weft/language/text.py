@@ -91,14 +91,12 @@ def _read_written(text: str, predicates: Predicates) -> Filter:
     raise AssertionError
 
 
-def parse_many(
-    texts: Iterable[str], predicates: Predicates = NO_PREDICATES, *, limit: int | None = None
-) -> list[Filter]:
-    """The filters of many texts; the `position` of an error says which text it was. See `parse` for the limit."""
+def parse_many(texts: Iterable[str], predicates: Predicates = NO_PREDICATES) -> list[Filter]:
+    """The filters of many texts; the `position` of an error says which text it was."""
     filters = []
     for number, text in enumerate(texts):
         try:
-            filters.append(parse(text, predicates, limit=limit))
+            filters.append(parse(text, predicates))
         except FilterError as error:
             raise error.at(number) from None
     return filters

@@ -192,22 +192,23 @@ class _Normalizer:
         if wanted not in (_TRUE, _FALSE):  # for NULL it matters which types come together
             return dict.fromkeys(operands)
         alike = Operator.NE if neutral else Operator.EQ
-        lists: dict[tuple[str, Type], list[Constant]] = {}
+        alikes: dict[tuple[str, Type], list[Compare]] = {}
         rest: dict[Filter, None] = {}
         for each in operands:
             if type(each) is Compare and each.operator is alike and type(each.right) is Constant:
-                constant = each.right
-                kind = Type.FLOAT if constant.type is Type.INT else constant.type  # what compares with it
-                some = lists.get((each.left.name, kind))
-                if some is None:
-                    lists[each.left.name, kind] = [constant]
-                else:
-                    some.append(constant)
+                kind = Type.FLOAT if each.right.type is Type.INT else each.right.type  # what compares with it
+                alikes.setdefault((each.left.name, kind), []).append(each)
             else:
                 rest[each] = None
-        self.budget.spend(sum(map(len, lists.values())))
-        ins = [In(AttributeRef(name), tuple(some)) for (name, _), some in lists.items()]
-        return chain(map(Not, ins) if neutral else ins, rest)
+        lists: list[Filter] = []
+        for some in alikes.values():
+            if len(some) == 1:
+                rest[some[0]] = None
+            else:
+                self.budget.spend(len(some))
+                one = In(some[0].left, tuple(each.right for each in some))  # type: ignore[misc]
+                lists.append(Not(one) if neutral else one)
+        return chain(lists, rest)
 
     def leaf(self, node: Filter, wanted: Truths) -> tuple[str, ValueSet]:
         """The attribute of a test, and the values for which it has a wanted truth."""

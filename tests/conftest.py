@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
+from functools import cache
 from itertools import count
+
+import typer.testing
 
 from strategies import EXAMPLES
 
@@ -15,6 +18,8 @@ if EXAMPLES == 1:
     for name in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
         os.environ.setdefault(name, SHORT_LIVED)
 
+# Typer makes all commands anew for each call that a test makes, which takes longer than most calls.
+typer.testing._get_command = cache(typer.testing._get_command)
 
 _EVERY = 100  # tests
 _finished = count(1)

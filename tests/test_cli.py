@@ -136,7 +136,9 @@ def test_every_command_of_filter_is_tested_here():
 
 
 @pytest.mark.usefixtures("_demo_without_spark")
-@pytest.mark.parametrize("command", [*(f"filter {command}" for command in COMMANDS), "demo"])
+@pytest.mark.parametrize(
+    "command", [*(f"filter {command}" for command in COMMANDS), pytest.param("demo", marks=pytest.mark.slow)]
+)
 def test_the_example_in_the_help_runs(command, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     (example,) = re.findall(r"\$ weft (.+)", run(*command.split(), "--help").stdout)
@@ -543,7 +545,6 @@ def test_merge_with_a_schema_that_cannot_measure_says_what_it_lacks(schema):
 # -- colours and the demo ----------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("_demo_without_spark")
 @pytest.mark.parametrize("environment", [{}, {"NO_COLOR": "1"}, {"TERM": "dumb"}])
 def test_a_pipe_gets_no_escape_codes(environment, monkeypatch):
     for name, value in environment.items():
@@ -552,7 +553,6 @@ def test_a_pipe_gets_no_escape_codes(environment, monkeypatch):
         ["filter", "explain", "x < 5 AND y", "--event", "{}"],
         ["filter", "check", "x", "=>"],
         ["filter", "merge", "x < 5", "y < 5"],
-        *([] if environment else [["demo"]]),
     ):
         result = run(*arguments)
         assert "\x1b" not in result.output
@@ -570,6 +570,7 @@ def test_a_terminal_gets_colours_unless_it_wants_none(monkeypatch):
 def test_demo_shows_every_chapter_and_ends():
     result = run("demo")
     assert result.exit_code == 0
+    assert "\x1b" not in result.output, "a pipe gets no escape codes"
     for said in ("1,707", "United States Geological Survey", "public domain", "For brokers: what covering saves"):
         assert said in " ".join(result.stdout.split())
 

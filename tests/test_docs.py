@@ -99,8 +99,9 @@ def test_every_command_and_option_on_a_page_is_one():
         if re.match(r"(?: {4})?(?:\$ )?weft [a-z]", line)
     ]
     assert len(lines) > 20
+    root = get_command(app)
     for page, line in lines:
-        command, words = get_command(app), shlex.split(line, comments=True)[1:]
+        command, words = root, shlex.split(line, comments=True)[1:]
         while words and hasattr(command, "commands"):
             assert words[0] in command.commands, (page, line)
             command = command.commands[words.pop(0)]

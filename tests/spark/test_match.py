@@ -29,7 +29,7 @@ SLOW_LAST = [  # partitioned runs have most jobs
     pytest.param(strategy, marks=[pytest.mark.slow] * (strategy == "partitioned")) for strategy in STRATEGIES
 ]
 FEW = 10  # filters
-OF_A_DEPTH = 25 if EXAMPLES > 1 else 15
+OF_A_DEPTH = 25 if EXAMPLES > 1 else 10
 Answer = dict[int, list[Any]]
 
 

@@ -498,3 +498,31 @@ def test_a_filter_of_several_boxes_may_have_numbers_beyond_64_bits() -> None:
     assert index.match({"x": math.inf}).tolist() == [1]
     assert index.match({"y": 1e300}).tolist() == [1]
     assert index.match({"x": 1e300}).tolist() == []
+
+
+def test_an_index_that_is_only_read_becomes_one_segment() -> None:
+    """Several segments are joined when searching them has cost as much as joining them; no change is needed."""
+    index = TreeIndex(tail=0, fan=8)
+    for first in range(0, 4_000, 1_000):
+        index.add_texts(range(first, first + 1_000), [f"x > {n}" for n in range(first, first + 1_000)])
+    index.settle()
+    before = len(index._version.views)
+    assert before > 1
+    events = 0
+    while len(index._version.views) > 1:
+        assert len(index.match({"x": 2_000})) == 2_000
+        events += 1
+        assert (events - 1) * (before - 1) <= 4_000
+        index.settle()
+    index.check()
+    assert events > 100, "joined too soon"
+    assert len(index.match_batch([{"x": 2_000}])[0]) == 2_000
+
+
+def test_what_gathers_during_a_rebuild_is_joined_without_another_change() -> None:
+    index = TreeIndex(tail=0, fan=4)
+    for first in range(0, 20_480, 256):
+        index.add_texts(range(first, first + 256), [f"x > {n}" for n in range(first, first + 256)])
+    index.settle()
+    assert not index._joining.in_background(index._version.views)
+    index.check()

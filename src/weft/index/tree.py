@@ -99,6 +99,7 @@ class TreeIndex:
         self.changing = threading.RLock()  # held by whoever changes the index
         self._rebuild: Future[None] | None = None
         self._busy: frozenset[int] = frozenset()  # the segments that a rebuild is joining
+        self._detours = 0  # searches of one more segment than the largest, since the last time all were joined
         self._lookup = Lookup(schema)
         _INDEXES.add(self)
 
@@ -258,11 +259,27 @@ class TreeIndex:
         finally:
             with self.changing:
                 self._rebuild, self._busy = None, frozenset()
+        with self.changing:  # more may have gathered meanwhile, and nobody may change the index again
+            if self._rebuild is None and (more := self._joining.in_background(self._version.views)):
+                self._start_rebuild(more)
+
+    def _took_detours(self, events: int, version: Version) -> None:
+        """Events were matched in several segments. When that has cost about as much as joining all would, they are
+        joined, however seldom the index changes. Threads may overwrite each other's count, which does no harm.
+        """
+        self._detours += events * (len(version.views) - 1)
+        if self._detours <= version.size or self._rebuild is not None or not self.changing.acquire(blocking=False):
+            return
+        try:
+            self._detours = 0
+            if self._rebuild is None and len(self._version.views) > 1:
+                self._start_rebuild(self._version.views)
+        finally:
+            self.changing.release()
 
     def settle(self) -> None:
-        """Wait for the rebuild that is going on, if there is one."""
-        rebuild = self._rebuild
-        if rebuild is not None:
+        """Wait until no rebuild is going on."""
+        while (rebuild := self._rebuild) is not None:
             rebuild.result()
 
     # -- matching -------------------------------------------------------------------------------
@@ -289,7 +306,10 @@ class TreeIndex:
         """
         if self.schema is not None:
             event = conformed(event, self.schema)
-        return self._lookup.one(self._version, attributes_of(event), take)
+        version = self._version
+        if len(version.views) > 1:
+            self._took_detours(1, version)
+        return self._lookup.one(version, attributes_of(event), take)
 
     def match_batch(self, batch: AnyBatch, *, out: Ids | None = None, by: Ids | None = None) -> Matches:
         """The subscriptions of each event; events that cannot be read are set aside, with the reason.
@@ -302,7 +322,11 @@ class TreeIndex:
         >>> [sorted(labels.tolist()) for labels in index.match_batch([{"x": 7}, {"x": 8}], by=np.array([4, 4, 9]))]
         [[4], [4, 9]]
         """
-        return self._lookup.batch(self._version, batch, out, by)
+        version = self._version
+        found = self._lookup.batch(version, batch, out, by)
+        if len(version.views) > 1:
+            self._took_detours(len(found), version)
+        return found
 
     def count_batch(self, batch: AnyBatch) -> NDArray[np.int64]:
         """How many subscriptions each event matches. Raises EventError for an event that cannot be read."""

@@ -114,7 +114,7 @@ def test_what_a_call_cannot_read_is_left_to_batches() -> None:
     assert SingleSearch.of(view.segment, wrong, view.alive, False) is None
 
 
-@pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 40])
+@pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 40])
 def test_events_that_come_in_get_what_a_batch_gets_however_few_they_are(count: int) -> None:
     index = TreeIndex()
     index.add_texts(range(50), [f"x > {n} AND s != 'b{n % 3}'" for n in range(50)])

@@ -1,6 +1,6 @@
 """Events as they come in, often one or a few at a time. Law: the matches are those of a batch.
 
-The first event of a batch costs as much as a dozen events that are matched one by one.
+The first event of a batch costs as much as ten or more events that are matched one by one.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from weft.index.base import AnyEvent, Matches, MatchIndex
 
-_FEW = 16  # events that are matched one by one
+_FEW = 8  # events that are matched one by one
 
 
 def match_events(index: MatchIndex, events: Sequence[AnyEvent]) -> Matches:

@@ -10,6 +10,7 @@ from broker.network import Network
 from weft import parse
 from weft.algebra.normalize import normalize as real
 from weft.broker.messages import Accepted, Deliver, Failed, Publish, Refused, Subscribe
+from weft.errors import LogError
 from weft.language.lexer import MAX_TEXT
 from weft.model.limits import LIMITS
 from weft.model.schema import Schema
@@ -28,6 +29,20 @@ def test_a_filter_written_longer_is_stored_and_found_again(written: bool) -> Non
     broker = Broker()
     broker.hello("c", session="s")
     assert Accepted in kinds(broker.say("c", Subscribe(1, text, 1)))  # type: ignore[arg-type]
+    broker.restart()
+    broker.hello("c", session="s")
+    assert Deliver in kinds(broker.say("c", Publish.of(1, {"x": 7})))
+
+
+def test_a_broker_whose_limits_were_lowered_does_not_start_and_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = Broker()
+    broker.hello("c", session="s")
+    many = " OR ".join(f"x = {number}" for number in range(2_000))
+    assert Accepted in kinds(broker.say("c", Subscribe(1, many, 1)))  # type: ignore[arg-type]
+    with monkeypatch.context() as lower:
+        lower.setattr(LIMITS, "tests", 100)
+        with pytest.raises(LogError, match=r"more than 100 tests(.|\n)*the limits"):
+            broker.restart()
     broker.restart()
     broker.hello("c", session="s")
     assert Deliver in kinds(broker.say("c", Publish.of(1, {"x": 7})))

@@ -74,12 +74,15 @@ def _adverts(state: BrokerState, kept: State) -> dict[ClientId, dict[SubId, Filt
 
 
 def _filters(state: BrokerState, texts: Sequence[str]) -> list[Filter]:
-    """Filters that were stored. Raises LogError: one may call a predicate that this process does not have."""
+    """Filters that were stored. Raises LogError: one may call a predicate that this process does not have, or be beyond
+    a limit that was higher when it was added.
+    """
     try:
         return parse_many(texts, state.predicates)
     except FilterError as error:
         raise LogError(
-            f"a filter in the log cannot be read: {error}; start the broker with the predicates that it had before"
+            f"a filter in the log cannot be read: {error}; start the broker with the predicates and "
+            "the limits (weft.model.limits.LIMITS) that it had before"
         ) from None
 
 

@@ -1,7 +1,7 @@
 """One node of a Chord ring, without sockets and clocks. Law: when the ring is quiet, a key's owner is its successor.
 
 A node that does not answer in time is considered dead, and forgotten until it is heard of again. While nodes come and
-go, a look-up may be answered with the owner of a moment ago; stabilising mends this, and after fewer failures at once
+go, a look-up may be answered with a former owner; stabilising mends this, and after fewer failures at once
 than a list of successors is long, nothing stays wrong.
 """
 

@@ -368,7 +368,7 @@ def frame(
         frame(fresh=1),
         frame(notes=[{"type": "Bell"}]),
         frame(notes=[{"type": "Switch", "number": 1}]),
-        frame(notes=[{"type": "Retuning", "space": "", "stage": 3}]),
+        frame(notes=[{"type": "Retuning", "space": "", "stage": 4}]),
         msgspec.msgpack.encode((0, False, (), (), ())),
         msgspec.msgpack.encode((0, False, (), (), (), (), ())),
         msgspec.msgpack.encode({"about": 0}),

@@ -25,7 +25,7 @@ from weft.routing.adverts import Advertised
 from weft.routing.dls.table import DlsTable
 from weft.routing.overlay import BrokerId, Overlay
 from weft.routing.simple import SimpleTable
-from weft.routing.table import About, Item, ItemId, Link, Role, RoutingTable, Tell, Update
+from weft.routing.table import About, Heard, Item, ItemId, Kept, Link, Role, RoutingTable, Tell, Update
 from weft.space import Grid, LabelSpace
 from weft.space.label_sides import LabelSides
 
@@ -61,12 +61,13 @@ class RetunedNetwork(Network):
 
     @rule(broker=brokers, steps=st.integers(0, 8))
     def retune(self, broker: int, steps: int) -> None:
-        """Anywhere, unless a change is under way: in other brokers it may still be."""
+        """Anywhere, unless a change is under way; others may still wait to hear that the last one is over."""
         name = self.names[broker % len(self.names)]
         table = self.overlay.table(name)
         assert isinstance(table, DlsTable | Advertised)
         reached = [inner(self.overlay.table(other)) for other in self.overlay.reached(name)]
-        if not any(each.retuning for each in reached):
+        if not inner(table).retuning and all(each.sides.coming is None for each in reached):
+            assert len({each.sides.side for each in reached}) == 1, "over, but not everywhere"
             self.overlay._send(name, table.retune(TURNS[1 - inner(table).sides.side]))
         for _ in range(steps):
             self.overlay.step()
@@ -244,13 +245,16 @@ def test_the_old_space_is_forgotten_when_all_are_done_with_it(table: DlsTable) -
     assert table.retuning
     told = table.learn(SOUTH, Update(drop=(ItemId(1),), add={ItemId(2): new}, notes=stage(Stage.DONE).notes))
     assert said(told) == [(NORTH, Stage.DONE)]
-    assert not table.retuning
     assert table.sides == LabelSides.of(NEW, side=1)
     assert table.fingerprint == DlsTable(NEW, side=1).fingerprint != DlsTable(NEW).fingerprint
     assert table.route({"x": 20, "y": 20}, None) == {NORTH, SOUTH}
     table.check()
     with pytest.raises(RemoteProtocolError, match="not a set of our labels"):
         table.learn(NORTH, Update(add={ItemId(3): old}))
+    assert table.retuning  # others may still have the old space
+    assert said(table.learn(NORTH, stage(Stage.MOVED))) == [(SOUTH, Stage.MOVED)]
+    assert said(table.learn(SOUTH, stage(Stage.MOVED))) == [(NORTH, Stage.MOVED)]
+    assert not table.retuning
     table.attach(Link("west"))  # and new neighbours are welcome again
 
 
@@ -292,11 +296,46 @@ def test_one_change_at_a_time(table: DlsTable) -> None:
     table.check()
 
 
+def test_the_next_change_waits_until_everybody_has_removed_the_old_space(table: DlsTable) -> None:
+    table.retune(NEW)
+    table.learn(NORTH, stage(Stage.MOVED))
+    table.learn(SOUTH, stage(Stage.DONE))
+    assert table.sides.coming is None
+    with pytest.raises(LocalProtocolError, match="in progress"):
+        table.retune(OLD)  # what South waits for may be lost with its session
+    table.learn(SOUTH, stage(Stage.MOVED))
+    assert said(table.retune(OLD)) == [(NORTH, Stage.OFFERED), (SOUTH, Stage.OFFERED)]
+    table.check()
+
+
+def test_the_next_change_says_that_the_last_one_is_over(table: DlsTable) -> None:
+    table.retune(NEW)
+    table.learn(NORTH, stage(Stage.MOVED))
+    table.learn(SOUTH, stage(Stage.DONE))
+    assert said(table.learn(SOUTH, stage(Stage.OFFERED, OLD))) == [(NORTH, Stage.OFFERED), (SOUTH, Stage.OFFERED)]
+    assert said(table.learn(NORTH, Update(fresh=True, notes=stage(Stage.MOVED).notes))) == []  # it will hear the same
+    table.check()
+
+
+def test_whether_a_change_is_over_survives_a_restart(table: DlsTable) -> None:
+    table.retune(NEW)
+    for link in (NORTH, SOUTH):
+        table.learn(link, stage(Stage.DONE))
+    again = DlsTable(OLD)
+    again.restore(Kept({}, {}, {link: Heard(Role.PEER, {}, {}) for link in (NORTH, SOUTH)}, table.settings))
+    assert again.sides == LabelSides.of(NEW, side=1)
+    assert again.retuning
+    assert said(again.attach(NORTH)) == [(NORTH, Stage.OFFERED)]
+    for link in (NORTH, SOUTH):
+        again.learn(link, stage(Stage.MOVED))
+    assert not again.retuning
+
+
 def test_a_neighbour_that_leaves_is_waited_for_no_more(table: DlsTable) -> None:
     assert said(table.learn(NORTH, stage(Stage.OFFERED))) == [(NORTH, Stage.OFFERED), (SOUTH, Stage.OFFERED)]
     assert said(table.detach(SOUTH)) == [(NORTH, Stage.DONE)]
     assert table.retuning
-    table.learn(NORTH, stage(Stage.DONE))
+    table.learn(NORTH, stage(Stage.MOVED))
     assert not table.retuning
     table.check()
 
@@ -309,16 +348,16 @@ def test_a_session_that_was_lost_hears_of_the_stage_again(table: DlsTable) -> No
     assert said([again]) == [(SOUTH, Stage.DONE)]
     lost = DlsTable(OLD)
     lost.attach(NORTH)
-    assert said(lost.learn(NORTH, again.update)) == [(NORTH, Stage.DONE)]
-    assert not lost.retuning  # nobody else is there to wait for
+    assert said(lost.learn(NORTH, again.update)) == [(NORTH, Stage.MOVED)]  # nobody else is there to wait for
+    assert lost.sides == LabelSides.of(NEW, side=1)
 
 
 def test_who_waits_for_a_word_that_was_lost_is_given_it_again() -> None:
     done = DlsTable(NEW)
     done.attach(NORTH)
     fresh = Update(fresh=True, notes=stage(Stage.DONE).notes)
-    assert said(done.learn(NORTH, fresh)) == [(NORTH, Stage.DONE)]
-    assert done.learn(NORTH, stage(Stage.DONE)) == []  # or two would thank each other for ever
+    assert said(done.learn(NORTH, fresh)) == [(NORTH, Stage.MOVED)]
+    assert done.learn(NORTH, stage(Stage.MOVED)) == []  # or two would thank each other for ever
     assert not done.retuning
 
 
@@ -356,7 +395,7 @@ def test_advertisements_pass_it_on() -> None:
     wanted = set(BESIDE.labels(as_form(parse("x > 60 AND y > 60")), 1).tolist())
     known = {label for item in table.told(NORTH).values() for label in item.labels}  # type: ignore[union-attr]
     assert wanted <= known
-    table.learn(NORTH, stage(Stage.DONE))
+    table.learn(NORTH, stage(Stage.MOVED))
     assert not table.retuning
     table.check()
     table.learn(NORTH, Update(About.ADVERTISEMENTS, fresh=True, add={ItemId(2): parse("x BETWEEN 10 AND 20")}))
@@ -374,7 +413,7 @@ def test_a_table_without_labels_cannot_be_tuned() -> None:
 
 
 def test_all_brokers_of_a_tree_end_with_the_new_space() -> None:
-    """A call at one leaf is enough, and its message count is two a link and direction, or one from whoever has nobody
+    """A call at one leaf is enough, and it takes three messages per link and direction, or two from whoever has nobody
     else to wait for: the six leaves, and the neighbour of the one that begins.
     """
     names = [BrokerId(f"b{number}") for number in range(9)]
@@ -388,4 +427,4 @@ def test_all_brokers_of_a_tree_end_with_the_new_space() -> None:
     overlay._send(names[0], table.retune(NEW))
     overlay.settle()
     assert {overlay.table(name).fingerprint for name in names} == {DlsTable(NEW, side=1).fingerprint}
-    assert overlay.counters.updates[About.SUBSCRIPTIONS] - before == 2 * 2 * (len(names) - 1) - 7
+    assert overlay.counters.updates[About.SUBSCRIPTIONS] - before == 3 * 2 * (len(names) - 1) - 7

@@ -299,7 +299,8 @@ class ControlSender:
         last. During a resync the rest is put off to its end, where the notes are those of a neighbour without any.
         """
         notes = waiting.notes
-        offered = tuple(Retuning(each.space, Stage.OFFERED) for each in notes if isinstance(each, Retuning))
+        stages = (each for each in notes if isinstance(each, Retuning) and each.stage < Stage.MOVED)
+        offered = tuple(Retuning(each.space, Stage.OFFERED) for each in stages)
         if self._comparing:
             self._notes.update((type(note), note) for note in notes)
             waiting.notes = ()
@@ -310,7 +311,7 @@ class ControlSender:
         if waiting.offered:
             return ()
         waiting.offered = True
-        waiting.notes = tuple(each for each in notes if isinstance(each, Switch) or each.stage is Stage.DONE)
+        waiting.notes = tuple(each for each in notes if isinstance(each, Switch) or each.stage > Stage.OFFERED)
         return offered
 
     def _rest(self) -> LinkUpdate | None:

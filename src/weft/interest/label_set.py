@@ -38,6 +38,7 @@ class Stage(IntEnum):
     UNAWARE = 0
     OFFERED = 1  # it understands new labels, and sends those of its own clients
     DONE = 2  # it no longer passes old labels on, either
+    MOVED = 3  # it has removed the old space, and so has every broker behind it
 
 
 class Retuning(msgspec.Struct, frozen=True, tag=True):

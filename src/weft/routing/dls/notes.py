@@ -18,11 +18,13 @@ class Notes(NamedTuple):
     switch: Switch | None = None
     stage: Stage = Stage.UNAWARE
     space: LabelSpace | None = None  # the next space, if it is new to us
-    late: bool = False  # it waits for a message of ours that was lost with a session; the re-tuning is over here
+    late: bool = False  # it waits for a message of ours that was lost with a session; the wave is over here
 
 
-def understood(link: Link, update: Update, twin: TwinFilter | None, sides: LabelSides) -> Notes:
-    """The notes of an update from a link with the given filter. Raises RemoteProtocolError."""
+def understood(link: Link, update: Update, twin: TwinFilter | None, sides: LabelSides, *, waving: bool) -> Notes:
+    """The notes of an update from a link with the given filter; `waving` if a re-tuning is not over here. Raises
+    RemoteProtocolError.
+    """
     found = Notes()
     try:
         for note in update.notes:
@@ -32,20 +34,23 @@ def understood(link: Link, update: Update, twin: TwinFilter | None, sides: Label
                 twin.admit(note, fresh=update.fresh)
                 found = found._replace(switch=note)
             else:
-                found = _offered(note, found, sides, fresh=update.fresh)
+                found = _offered(note, found, sides, fresh=update.fresh, waving=waving)
     except (WeftError, ValueError) as error:
         raise RemoteProtocolError(f"{link} sent invalid notes: {error}; restart its session") from None
     return found
 
 
-def _offered(note: Retuning, found: Notes, sides: LabelSides, *, fresh: bool) -> Notes:
+def _offered(note: Retuning, found: Notes, sides: LabelSides, *, fresh: bool, waving: bool) -> Notes:
     space, stage = LabelSpace.from_json(note.space), Stage(note.stage)
     if found.stage or stage is Stage.UNAWARE:
         raise LabelError("a re-tuning is at exactly one stage")
-    if sides.coming is not None:
-        if space.parameters != sides.coming.parameters:
-            raise LabelError("there is already another next label space; re-tune at one broker of a network only")
-        return found._replace(stage=stage)
+    newest = sides.space if sides.coming is None else sides.coming
+    if space.parameters == newest.parameters:
+        if waving:
+            return found._replace(stage=stage)
+        return found._replace(late=fresh or stage is not Stage.MOVED)
+    if sides.coming is None:
+        return found._replace(stage=stage, space=space)  # whoever begins has heard that everybody has moved
     if space.parameters == sides.space.parameters:
-        return found._replace(late=fresh or stage is not Stage.DONE)
-    return found._replace(stage=stage, space=space)
+        return found  # it has not heard yet that the re-tuning before this one is over; this one says so
+    raise LabelError("there is already another next label space; re-tune at one broker of a network only")

@@ -2,7 +2,8 @@
 and no broker hears a label before its space.
 
 The new space is sent with the first update in which a broker tells its clients' interest in new labels instead of old
-ones. Both are understood until every neighbour has stated that it sends no more old ones (`wave`).
+ones. Both are understood until every neighbour has stated that it sends no more old ones; another re-tuning waits until
+every broker has removed the old space (`wave`).
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class RetunedTable(CellTable[LabelSet, Ints]):
         super().__init__(**options)
         self.sides = LabelSides.of(space, side)
         self.incoming = LabelsHeard()
-        self._wave: Wave | None = None  # while there are two spaces
+        self._wave: Wave | None = None  # while any broker may have two spaces
         self._notes = Notes()  # of the update being processed
 
     @property
@@ -48,15 +49,15 @@ class RetunedTable(CellTable[LabelSet, Ints]):
 
     @property
     def retuning(self) -> bool:
-        """Whether there are two spaces, old and new."""
+        """Whether a broker of the network may still have the old space."""
         return self._wave is not None
 
     def retune(self, space: LabelSpace) -> list[Tell]:
         """Replace the label space in use, here and in the whole network.
 
         Call it at one broker: neighbours pass it on. Both spaces are understood until each neighbour has stated that it
-        sends nothing in the old one, which is then removed. Raises LocalProtocolError if another re-tuning is in
-        progress.
+        sends nothing in the old one, which is then removed. Raises LocalProtocolError while another re-tuning is not
+        over everywhere.
         """
         known = self.space if self.sides.coming is None else self.sides.coming
         if space.parameters == known.parameters:
@@ -101,12 +102,16 @@ class RetunedTable(CellTable[LabelSet, Ints]):
         """Read the notes of an update, and check its labels. Raises RemoteProtocolError."""
         link = interface.link
         assert link is not None
-        notes = understood(link, update, self.incoming[link].twin, self.sides)
-        sides = self.sides if notes.space is None else self.sides.beside(notes.space)
+        notes = understood(link, update, self.incoming[link].twin, self.sides, waving=self.retuning)
+        sides, stage = self.sides, notes.stage
+        if notes.space is not None:
+            sides = sides.beside(notes.space)
+        elif self._wave is not None:
+            stage = max(stage, self._wave.heard[link])
         for item in update.add.values():
             if not is_sound(item, sides):
                 raise unexpected(link, "a set of our labels", item)
-        if notes.stage is Stage.DONE or (self._wave is not None and self._wave.heard[link] is Stage.DONE):
+        if stage >= Stage.DONE and sides.coming is not None:
             kept = [item for item_id, item in interface.ledger.heard.items() if item_id not in news.drop]
             if (sides.sides(labels_in([*kept, *news.add.values()])) == sides.side).any():
                 raise RemoteProtocolError(
@@ -129,7 +134,7 @@ class RetunedTable(CellTable[LabelSet, Ints]):
         assert interface.link is not None
         notes, self._notes = self._notes, Notes()
         if notes.late:
-            interface.ledger.notes += (Retuning(self.space.to_json(), Stage.DONE),)
+            interface.ledger.notes += (Retuning(self.space.to_json(), Stage.MOVED),)
         if self._wave is not None:
             self._wave.hear(interface.link, notes.stage)
 
@@ -156,20 +161,22 @@ class RetunedTable(CellTable[LabelSet, Ints]):
                 yield
 
     def settled(self) -> None:
-        """Tell neighbours that we are done with old labels; remove the old space when no neighbour has any."""
+        """Tell neighbours how far we are; remove the old space when no neighbour sends any of its labels."""
         if self._wave is None:
             return
         for link in self._wave.due():
             self._say(self.links[link])
+        if self._wave.changed and self.sides.coming is not None:
+            self._move(self.sides.moved())
         if self._wave.over:
             self._wave = None
-            self._move(self.sides.moved())
 
     def _say(self, interface: LabelInterface) -> None:
         """Send how far we are with the next update. The later of two stages implies the earlier."""
-        if self._wave is not None and self.sides.coming is not None and interface.attached:
+        if self._wave is not None and interface.attached:
             assert interface.link is not None
-            stage = Retuning(self.sides.coming.to_json(), self._wave.told[interface.link])
+            newest = self.space if self.sides.coming is None else self.sides.coming
+            stage = Retuning(newest.to_json(), self._wave.told[interface.link])
             others = (note for note in interface.ledger.notes if not isinstance(note, Retuning))
             interface.ledger.notes = (*others, stage)
 
@@ -182,9 +189,12 @@ class RetunedTable(CellTable[LabelSet, Ints]):
 
     @property
     def settings(self) -> str:
-        """The space in use, its side, and the next one: a table must keep them through a restart."""
+        """The space in use, its side, the next one, and whether a re-tuning is not over everywhere: a table must keep
+        them through a restart.
+        """
         coming = None if self.sides.coming is None else self.sides.coming.to_json()
-        return json.dumps({"space": self.space.to_json(), "side": self.sides.side, "coming": coming})
+        kept = {"space": self.space.to_json(), "side": self.sides.side, "coming": coming, "retuning": self.retuning}
+        return json.dumps(kept)
 
     def resume(self, settings: str) -> None:
         """Restore the spaces. Raises LocalProtocolError."""
@@ -199,9 +209,9 @@ class RetunedTable(CellTable[LabelSet, Ints]):
             raise LocalProtocolError(
                 f"these are not the settings of a table of labels: {error}; pass those that `settings` returned"
             ) from None
-        self._wave = None if coming is None else Wave(())
+        self._wave = Wave(()) if coming is not None or kept.get("retuning") else None
 
     def check(self) -> None:
         """Raise AssertionError if an invariant is broken."""
         super().check()
-        assert self.retuning == (self.sides.coming is not None), "two spaces without a re-tuning, or the other way"
+        assert self.retuning or self.sides.coming is None, "two spaces without a re-tuning"

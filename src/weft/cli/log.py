@@ -27,13 +27,14 @@ Directory = Annotated[
 def info(
     directory: Directory,
     seats: Annotated[
-        int, typer.Option("--seats", metavar="N", min=0, help="Show the N seats that are furthest behind.")
+        int, typer.Option("--seats", metavar="N", min=0, help="Show the N queues and links that are furthest behind.")
     ] = 10,
     as_json: AsJson = False,
 ) -> None:
-    """Show what a log holds: events, bytes, rows, and how far behind each subscription and link is.
+    """Show what a log holds: events, bytes, rows, and how far behind each queue and link is.
 
-    The broker may be running.
+    Everything below the floor of a queue is acknowledged; its lag is the number of its events from there on. A
+    subscription has the floor and the lag of its queue. The broker may be running.
 
     \b
     Example:
@@ -41,9 +42,10 @@ def info(
     """
     from msgspec import to_builtins
 
+    from weft.broker.row_options import queue_seat
     from weft.log.summary import summarize
 
-    summary = summarize(directory)
+    summary = summarize(directory, queue_seat)
     if as_json:
         emit(to_builtins(summary))
     else:
@@ -286,7 +288,8 @@ def _show_summary(summary: LogSummary, shown: int) -> None:
         right = name in ("seat", "floor", "lag", "dead")
         table.add_column(name, justify="right" if right else "left", no_wrap=name != "filter")
     for each in summary.seats[:shown]:
-        numbers = (f"{each.floor:,}", f"{each.lag:,}", f"{each.dead:,}")
+        counts = (each.floor, each.lag, each.dead)
+        numbers = ["-"] * 3 if each.floor is None else [f"{count:,}" for count in counts]
         table.add_row(str(each.seat), each.kind, each.owner, *numbers, each.filter)
     console().print("")
     console().print(table)

@@ -117,7 +117,8 @@ def _mapping(event: Any) -> Mapping[str, Any]:
         return event._asdict()  # type: ignore[no-any-return]
     if type(event).__module__.startswith("pandas.") and hasattr(event, "to_dict") and getattr(event, "ndim", 0) == 1:
         return event.to_dict()  # type: ignore[no-any-return] # a row of a DataFrame
-    raise EventError(f"an event must be an Event or a mapping of names to values, not {shown(event)}")
+    hint = "; give several events to match_batch() or publish_many()" if isinstance(event, list) else ""
+    raise EventError(f"an event must be an Event or a mapping of names to values, not {shown(event)}{hint}")
 
 
 def check_event_size(attributes: Mapping[str, Value]) -> None:

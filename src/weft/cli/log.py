@@ -62,9 +62,9 @@ def show(
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Show at most N events.")] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """Show stored events: when each was stored, by whom it was published, and who gets it.
+    """Show which events are stored: when, from which session, and for how many subscriptions and links (seats).
 
-    The broker may be running.
+    To see their attributes, use `weft sub --since OFFSET`. The broker may be running.
 
     \b
     Example:
@@ -269,11 +269,11 @@ def _show_summary(summary: LogSummary, shown: int) -> None:
     from weft.cli.display import named
     from weft.tables import plain_table
 
-    rows = ", ".join(f"{count:,} {name}" for name, count in summary.rows.items() if count)
+    rows = ", ".join(_counted(count, name) for name, count in summary.rows.items() if count)
     console().print(
         named(
             ("log id", f"{summary.log_id}, incarnation {summary.incarnation}, format {summary.format}"),
-            ("events", f"{summary.events:,} in {summary.groups:,} groups, {summary.event_bytes:,} bytes"),
+            ("events", f"{summary.events:,} in {_counted(summary.groups, 'groups')}, {summary.event_bytes:,} bytes"),
             ("offsets", f"{summary.first:,} is the first, {summary.next:,} the next"),
             ("last group", f"{_time(summary.at)} UTC" if summary.at else "none"),
             ("database", f"{summary.file_bytes:,} bytes, {summary.used_bytes:,} of them in use"),
@@ -295,6 +295,10 @@ def _show_summary(summary: LogSummary, shown: int) -> None:
     console().print(table)
     if len(summary.seats) > shown:
         say(f"{len(summary.seats) - shown:,} more seats are not further behind than these")
+
+
+def _counted(count: int, plural: str) -> str:
+    return f"{count:,} {plural.removesuffix('s') if count == 1 else plural}"
 
 
 def _show_affected(directory: Path, opened: OpenedLog) -> None:

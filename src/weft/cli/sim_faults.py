@@ -74,12 +74,13 @@ def faults(  # noqa: PLR0913, PLR0917 - one option each
 
 
 def _setting(steps: int | None, network: bool, brokers: int | None, model: str | None, adverts: bool | None) -> Setting:
-    from weft.model.schema import did_you_mean
     from weft.routing.registry import MODELS
     from weft.sim.faults.campaign import Setting
 
     if model is not None and model not in MODELS:
-        raise typer.BadParameter(f"there is no model {model!r}{did_you_mean(model, MODELS)}", param_hint="--model")
+        raise typer.BadParameter(
+            f"there is no model {model!r}: choose one of {', '.join(MODELS)}", param_hint="--model"
+        )
     many = network or model is not None or adverts is not None or brokers not in (None, 1)
     if many and brokers == 1:
         raise typer.BadParameter("a network has at least 2 brokers", param_hint="--brokers")

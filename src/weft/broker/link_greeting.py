@@ -106,7 +106,7 @@ class LinkGreeting:
             return
         who = connection.authenticate(theirs.credentials)
         if not who.principal:
-            raise AccessError("a principal has a name")
+            raise AccessError("the name of a principal must not be empty")
         connection.principal, connection.key = who.principal, who.key
         self._state.rules.of(who.principal).check("link")
         if who.principal != theirs.name:

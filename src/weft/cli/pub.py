@@ -30,7 +30,7 @@ def pub(  # noqa: PLR0913, PLR0917 - a command has its options
         typer.Option(
             "--name",
             metavar="NAME",
-            help="A name for this publisher: if the connection breaks, events that are sent again are stored once.",
+            help="A name for this publisher. If the connection breaks, events that are sent again are stored once.",
         ),
     ] = "",
     loose: Annotated[

@@ -37,11 +37,11 @@ class Event(msgspec.Struct, frozen=True):
 
     @staticmethod
     def of(mapping: Mapping[str, Any] | None = None, /, payload: Any = None, **attributes: Any) -> Event:
-        """The event of values as they come. Raises EventError, which names the attribute.
+        """An event from values of any supported type. Raises EventError, which names the attribute.
 
         None, NaN, and pandas' NA and NaT are left out. A date is midnight in UTC, and a naive datetime is in UTC.
         Decimal and Fraction become float, and numpy's scalars what they are in Python. `time` may be ISO 8601 text.
-        Sequences and bytes belong in the payload. An event past a limit is refused: too many attributes, names or
+        Sequences and bytes belong in the payload. An event beyond a limit is refused: too many attributes, names or
         strings that are too long, nesting that is too deep.
         """
         flat: dict[str, Value] = {}

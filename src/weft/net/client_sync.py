@@ -153,9 +153,9 @@ class SyncClient:
     # -- dead letters ----------------------------------------------------------------------------------------
 
     def dead(self, name: str, *, shared: bool = False, limit: int = 100, after: int = 0) -> list[DeadLetter]:
-        """The events that a named subscription failed to handle, by offset, from after an offset on.
+        """The events that a named subscription failed to handle, in order, after an offset.
 
-        It may be a subscription of another client with the same rights, which goes on undisturbed.
+        The subscription may belong to another client of the same principal; its consumers are not disturbed.
         """
         check_letters(limit, after)
         found: list[DeadLetter] = []
@@ -245,7 +245,7 @@ class SyncSubscription:
 
     @property
     def dropped(self) -> int:
-        """How many events were dropped because nobody took them in time; never of a subscription with a name."""
+        """How many events were dropped because they were not taken in time; always 0 for a subscription with a name."""
         return self._handle.inbox.dropped
 
     @property
@@ -267,7 +267,7 @@ class SyncSubscription:
         return waiter.wait(timeout)
 
     def dead(self, *, limit: int = 100, after: int = 0) -> list[DeadLetter]:
-        """The events that failed too often, by offset, from after an offset on."""
+        """The events that failed too often, in order, after an offset."""
         check_letters(limit, after)
         found: list[DeadLetter] = []
         while len(found) < limit:

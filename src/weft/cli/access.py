@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from weft.cli.shell import AsJson, emit, say
+from weft.cli.shell import AsJson, emit, say, say_notes
 
 access = typer.Typer(no_args_is_help=True)
 
@@ -56,6 +56,8 @@ def check(
         else:
             say(f"{principal} may subscribe to {subscribe}")
         return
+    if principal not in rules.principals():
+        say_notes([f"no rule or group names {principal!r}"])
     rights = grant.rights
     if as_json:
         emit({"principal": principal, **rights._asdict(), "further": sorted(rights.further)})

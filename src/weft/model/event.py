@@ -117,7 +117,9 @@ def _mapping(event: Any) -> Mapping[str, Any]:
         return event._asdict()  # type: ignore[no-any-return]
     if type(event).__module__.startswith("pandas.") and hasattr(event, "to_dict") and getattr(event, "ndim", 0) == 1:
         return event.to_dict()  # type: ignore[no-any-return] # a row of a DataFrame
-    hint = "; give several events to match_batch() or publish_many()" if isinstance(event, list) else ""
+    several = "; give several events to match_batch() or publish_many()"
+    hint = "; read JSON with json.loads()" if isinstance(event, str | bytes) else several
+    hint = hint if hasattr(event, "__len__") else ""
     raise EventError(f"an event must be an Event or a mapping of names to values, not {shown(event)}{hint}")
 
 

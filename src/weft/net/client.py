@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from weft.broker.explanation import Explanation
 from weft.errors import ClientClosedError, EventError
-from weft.language.ast import Filter
+from weft.language.any_filter import AnyFilter
 from weft.model.event import Event
 from weft.net.client_engine import ClientEngine
 from weft.net.client_options import check_name, filter_text, link_options, seconds, subscription_options
@@ -161,7 +161,7 @@ class Client:
 
     def subscribe(  # noqa: PLR0913 - the options of a subscription
         self,
-        filter: str | Filter,
+        filter: AnyFilter,
         *,
         name: str = "",
         shared: bool = False,
@@ -329,7 +329,7 @@ class Subscription:
         """Wait until the subscription is active at every broker: no event published from then on is missed."""
         await self._ask(SubscriptionHandle.complete)
 
-    async def replace(self, filter: str | Filter) -> None:
+    async def replace(self, filter: AnyFilter) -> None:
         """Change the filter, from the next event on. What matched before is still delivered."""
         await self._ask(partial(SubscriptionHandle.replace, filter=filter_text(filter)))
 

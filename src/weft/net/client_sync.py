@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from weft.broker.explanation import Explanation
 from weft.errors import ClientClosedError, EventError
-from weft.language.ast import Filter
+from weft.language.any_filter import AnyFilter
 from weft.net.client import AnyEvent
 from weft.net.client_engine import ClientEngine
 from weft.net.client_options import check_name, filter_text, link_options, seconds, subscription_options
@@ -125,7 +125,7 @@ class SyncClient:
 
     def subscribe(  # noqa: PLR0913 - the options of a subscription
         self,
-        filter: str | Filter,
+        filter: AnyFilter,
         *,
         name: str = "",
         shared: bool = False,
@@ -257,7 +257,7 @@ class SyncSubscription:
         """Wait until the subscription is active at every broker: no event published from then on is missed."""
         self._ask(SubscriptionHandle.complete, timeout)
 
-    def replace(self, filter: str | Filter) -> None:
+    def replace(self, filter: AnyFilter) -> None:
         """Change the filter, from the next event on. What matched before is still delivered."""
         self._ask(partial(SubscriptionHandle.replace, filter=filter_text(filter)))
 

@@ -21,7 +21,10 @@ def check(
     subscribe: Annotated[
         str | None,
         typer.Option(
-            "--subscribe", metavar="FILTER", help="Check whether it may subscribe to this.", show_default=False
+            "--subscribe",
+            metavar="FILTER",
+            help="Check whether that principal may subscribe to this.",
+            show_default=False,
         ),
     ] = None,
     as_json: AsJson = False,

@@ -110,7 +110,7 @@ def verify(directory: Directory, as_json: AsJson = False) -> None:
         for problem in report.problems:
             say(f"wrong: {problem}", "red", stderr=True)
         if report.problems:
-            say(f"weft: {directory} is damaged; restore it from a back-up", stderr=True)
+            say(f"weft: {directory} is damaged; restore it from a backup", stderr=True)
         else:
             say(f"{directory} is intact: {counted}")
     if report.problems:
@@ -145,7 +145,7 @@ def backup(
 
 @log.command()
 def restore(directory: Directory, as_json: AsJson = False) -> None:
-    """Give a log a new log id, after its files were restored from a back-up or a snapshot of the disk.
+    """Give a log a new log id, after its files were restored from a backup or a snapshot of the disk.
 
     It is not needed for copies that `weft log backup` made. The broker must be stopped.
 
@@ -172,7 +172,7 @@ def migrate(
     directory: Directory,
     schema: Annotated[
         Path | None,
-        typer.Option("--schema", metavar="FILE", help="The new event schema, .toml or .json; without it, none."),
+        typer.Option("--schema", metavar="FILE", help="The new event schema, .toml or .json. Default: no schema."),
     ] = None,
     taxonomy: TaxonomyFile = None,
     as_json: AsJson = False,

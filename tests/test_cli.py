@@ -120,6 +120,7 @@ def test_the_help_of_every_command_is_free_of_marks_and_fills_its_lines(monkeypa
     for path in found:
         shown = run(*path, "--help").stdout
         assert "\\b" not in shown, path
+        assert "<bool>" not in shown, path  # a flag takes no value
     serve = " ".join(run("serve", "--help").stdout.split())
     assert "$ weft serve $ weft serve --config weft.toml --check" in serve
     (second,) = [line for line in run("match", "--help").stdout.splitlines() if "first are shown" in line]

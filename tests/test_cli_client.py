@@ -116,6 +116,7 @@ def test_dead_letters_are_listed_retried_and_dropped(local):
         until(lambda: len(client.dead("alerts")) == 1)
         assert weft(local, "dead", "drop", "alerts", "--all").stdout == "1 removed\n"
         assert weft(local, "dead", "drop", "alerts", "2").exit_code == 1
+        assert "0 of 1 delivered again; the others are not" in weft(local, "dead", "retry", "alerts", "2").stdout
         assert weft(local, "dead", "retry", "alerts").exit_code == 2
     assert weft(local, "dead", "list", "nobody").exit_code == 1
 

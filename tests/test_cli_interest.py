@@ -66,13 +66,13 @@ def test_tables_and_an_advice(files, monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", columns)
     result = run(*files)
     assert result.exit_code == 0, result.output
-    assert result.stdout.startswith("4 subscriptions, 24 events, of which 24 match a subscription")
-    tables = result.stdout.partition("\ntake ")[0].splitlines()
+    assert result.stdout.startswith("4 subscriptions, 24 events, 24 of them match a subscription")
+    tables = result.stdout.partition("\nrecommended: ")[0].splitlines()
     rows = [line.split() for line in tables if line.startswith(tuple(CANDIDATES))]
     assert [row[0] for row in rows] == [*CANDIDATES, *CANDIDATES]
     assert "…" not in result.stdout, "it fits a terminal"
     assert max(map(len, result.stdout.splitlines())) <= int(columns)
-    assert "take " in result.stdout
+    assert "recommended: " in result.stdout
     assert "of the bytes of all subscriptions" in said(result.stdout)
     assert result.stderr == ""
 
@@ -98,7 +98,7 @@ def test_what_filters_nothing_says_so(tmp_path):
     result = run(str(wanted), str(happened), "--models", "flooding,covering,mics")
     assert result.exit_code == 0, result.output
     assert "mics filters nothing: 100.0% of the unwanted events pass" in said(result.stdout)
-    assert "take covering" in result.stdout
+    assert "recommended: covering" in result.stdout
     facts = answer(str(wanted), str(happened), "--models", "flooding,covering,mics")
     assert facts["recommendation"]["filter_nothing"] == ["flooding", "mics"]
     assert [each["filters_nothing"] for each in facts["models"]] == [True, False, True]
@@ -141,7 +141,7 @@ def test_models_without_bounds_say_why(tmp_path):
     assert result.exit_code == 0, result.output
     for model in ("mics", "dls"):
         assert f"{model} has no figures: it needs bounds or categories" in said(result.stdout)
-    assert "take covering" in result.stdout
+    assert "recommended: covering" in result.stdout
     assert "no event has 'plce': did you mean 'place'?" in result.stderr
     assert "mics and dls cannot see 'place', 'plce'" in result.stderr
     nothing = run(str(wanted), str(happened), "--models", "mics")

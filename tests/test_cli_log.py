@@ -13,6 +13,8 @@ from weft.cli.app import app
 from weft.log.base import Offset
 from weft.log.opening import LogOptions, open_log
 from weft.log.schema import DATABASE
+from weft.net.client_sync import connect_sync
+from weft.testing import broker
 
 
 @pytest.fixture(autouse=True)
@@ -62,6 +64,24 @@ def test_info_counts_events_rows_and_lags(data):
         assert part in shown
     assert "1 more seats" not in run("info", data, "--seats", 3).stdout
     assert "2 more seats" in run("info", data, "--seats", 1).stdout
+
+
+def test_the_log_of_a_durable_subscription_is_whole_and_its_queue_has_the_lag(tmp_path):
+    with broker(data=tmp_path) as local, connect_sync(local.address) as client:
+        client.subscribe("x >= 5", name="alerts").close()
+        client.publish_many({"x": x} for x in range(8))
+        client.subscribe("x < 2", name="work", shared=True).close()
+        client.publish_many({"x": x} for x in range(8))
+    assert answer("verify", tmp_path)["problems"] == []
+    facts = answer("info", tmp_path)
+    assert (facts["rows"]["queues"], facts["rows"]["subscriptions"]) == (2, 2)
+    assert [(each["kind"], each["owner"], each["filter"], each["floor"], each["lag"]) for each in facts["seats"]] == [
+        ("queue", "alerts", "", 1, 6),
+        ("queue", "", "", 9, 2),
+        ("subscription", "alerts", "x >= 5", None, 0),
+        ("subscription", "", "x < 2", None, 0),
+    ]
+    assert "9,223" not in run("info", tmp_path).stdout
 
 
 def test_show_lists_events(data):

@@ -256,7 +256,7 @@ def test_compare_with_neighbours_shows_what_is_needless(file, tmp_path):
 def test_compare_says_what_the_roots_merge_into(file, tmp_path):
     path = file("x BETWEEN 0 AND 4\nx BETWEEN 4 AND 9\nx BETWEEN 20 AND 29\ny > 3\n")
     assert answer("compare", path)["merged"] == {"perfect": 2, "imperfect": None, "budget": 0.1}
-    assert "roots merged: 2 perfectly, imperfect mergers need a schema" in run("compare", path).stdout
+    assert "roots merged: 2 perfectly; imperfect mergers need a schema" in run("compare", path).stdout
     bounded = tmp_path / "s.toml"
     both = '{ type = "float", bounds = [0, 100] }'
     bounded.write_text(f"[attributes]\nx = {both}\ny = {both}\n")

@@ -26,6 +26,11 @@ def test_a_network_is_traced_and_drawn(tmp_path: Path) -> None:
     assert "every promise was kept" in result.output
     assert "hello from b2" in trace.read_text(encoding="utf-8")
     assert picture.read_text(encoding="utf-8").startswith("<svg")
+    for option, file in (("--trace", trace), ("--svg", picture)):
+        again = run("--steps", "5", option, str(file))
+        assert again.exit_code == 1
+        assert "already exists" in again.stderr
+    assert run("--steps", "5", "--trace", str(trace), "--overwrite").exit_code == 0
 
 
 def test_a_network_answers_in_json() -> None:

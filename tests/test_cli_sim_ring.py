@@ -22,10 +22,11 @@ def test_designs_side_by_side(tmp_path: Path) -> None:
     chart = tmp_path / "designs.svg"
     result = run(*SMALL, "--peers", "--plot", str(chart))
     assert result.exit_code == 0, result.output
-    for word in ("one cluster", "topic groups", "with partition", "none was missed", "Meghdoot", "chart:"):
+    for word in ("one cluster", "topic groups", "with partition", "none was missed", "Meghdoot", "written:"):
         assert word in result.stdout
     assert "one cluster" in "".join(ElementTree.fromstring(chart.read_text()).itertext())
     assert "<path" not in chart.read_text(), "one seed has no spread"
+    assert "already exists" in run(*SMALL, "--plot", str(chart)).stderr
 
 
 def test_the_same_as_json_and_a_chart_with_the_spread_of_seeds(tmp_path: Path) -> None:

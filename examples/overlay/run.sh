@@ -1,7 +1,7 @@
 #!/bin/sh
 # Three brokers in a row, north - middle - south, until Ctrl-C. Their data is kept in ./overlay-data.
 #   ./examples/overlay/run.sh
-#   weft status weft://localhost:7002
+#   weft status --broker weft://localhost:7002
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 weft=${WEFT:-weft}

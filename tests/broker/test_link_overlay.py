@@ -60,7 +60,7 @@ def test_everybody_knows_the_way_to_everybody() -> None:
 
 def test_a_link_that_would_close_a_cycle_is_refused_with_the_way() -> None:
     network = Network("a", "b", "c").chain()
-    with pytest.raises(LocalProtocolError, match="c is reached already: a - b - c"):
+    with pytest.raises(LocalProtocolError, match="c is already reachable: a - b - c"):
         network["a"].attach("c")
 
 

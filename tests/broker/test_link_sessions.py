@@ -220,7 +220,7 @@ def test_a_silent_link_is_closed() -> None:
     [
         ({"model": "simple"}, "model is"),
         ({"name": "z"}, "expects b here, but this broker is z"),
-        ({"predicates": Predicates([IsA(Taxonomy({}))])}, "different predicates: is_a"),
+        ({"predicates": Predicates([IsA(Taxonomy({}))])}, "different predicates: only one of them has is_a"),
     ],
 )
 def test_brokers_that_do_not_agree_say_what_differs(options: dict[str, object], sentence: str) -> None:
@@ -347,7 +347,7 @@ def test_a_back_up_restored_under_its_old_id_is_refused() -> None:
     node.start()
     network.dial("a", "b")
     network.settle()
-    assert "a back-up was restored under its old id" in network["a"].link("b").reason
+    assert "a backup was restored under its old id" in network["a"].link("b").reason
 
 
 def test_a_table_that_tells_a_master_everything_again_changes_nothing() -> None:

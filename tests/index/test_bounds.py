@@ -182,7 +182,7 @@ def test_boxes_are_decoded_as_they_were() -> None:
     "wrong", [b"", b"\x90", b"\x93\x90\x90\x91\xc0", b"\x93\x90\x91\x96\x92\x05\x00\xc0", b"\xc1", b"\x93\x01\x02\x03"]
 )
 def test_bytes_that_are_no_boxes_raise(wrong: bytes) -> None:
-    with pytest.raises(ValueError, match="encode no boxes"):
+    with pytest.raises(ValueError, match="not encoded boxes"):
         decode_boxes(wrong, NO_PREDICATES)
 
 

@@ -280,7 +280,7 @@ def test_a_back_up_is_made_of_a_running_log_and_gets_a_new_id(tmp_path):
     back_up(tmp_path / "here", tmp_path / "copy")
     log.commit([group(9, 6, [3])])
     opened = open_log(tmp_path / "copy")
-    assert opened.copied == "it was written as a back-up"
+    assert opened.copied == "it was written as a backup"
     assert opened.log.log_id != log.log_id
     assert everything(opened.log) == everything(log)[:5]
     assert opened.log.restore().subs == log.restore().subs
@@ -296,7 +296,7 @@ def test_a_back_up_restored_in_place_gets_a_new_id(tmp_path):
     log.close()
     (tmp_path / "here" / DATABASE).write_bytes((tmp_path / "copy" / DATABASE).read_bytes())
     after, why, _ = opened_id(tmp_path / "here")
-    assert (after != log.log_id, why) == (True, "it was written as a back-up")
+    assert (after != log.log_id, why) == (True, "it was written as a backup")
 
 
 def test_a_back_up_overwrites_nothing(tmp_path):

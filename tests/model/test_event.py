@@ -13,13 +13,14 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.errors import EventError
 from weft.model.door import WELL_KNOWN, as_value
-from weft.model.event import Event
+from weft.model.event import Event, attributes_of
 from weft.model.value import Type, type_of
 
 NOON = datetime(2018, 1, 31, 12, tzinfo=UTC)
@@ -148,6 +149,15 @@ def test_negative_zero_is_zero():
 def test_what_can_be_no_attribute_is_refused(attributes, said):
     with pytest.raises(EventError, match=said):
         Event.of(attributes)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "hint"),
+    [([{"x": 1}], "match_batch"), (pa.table({"x": [1]}), "match_batch"), ('{"x": 1}', "json.loads"), (5, "not 5$")],
+)
+def test_what_is_no_event_gets_a_hint(wrong, hint):
+    with pytest.raises(EventError, match=f"(?s)an event must be.*{hint}"):
+        attributes_of(wrong)
 
 
 def test_an_attribute_given_in_the_mapping_and_by_name_is_refused():

@@ -529,7 +529,7 @@ def test_a_closed_client_says_so():
             for _ in range(2):
                 with pytest.raises(ClientClosedError):
                     await events.replace("x > 1")
-            with pytest.raises(ClientClosedError, match="connects once"):
+            with pytest.raises(ClientClosedError, match="connect only once"):
                 async with client:
                     pass
 
@@ -702,6 +702,17 @@ def test_an_encrypted_broker_is_trusted_by_its_authority(tmp_path):
                     pass
 
     run(body)
+
+
+def test_a_filter_may_be_anything_that_is_one_elsewhere():
+    with broker() as local, local.connect_sync() as client:
+        for given in ("x = 1", weft.F.x == 1, {"exact": {"x": 1}}, '{"exact": {"x": 1}}'):
+            with client.subscribe(given) as found:
+                client.publish({"x": 1})
+                assert found.receive(timeout=60)["x"] == 1
+        for wrong in (None, 5, object()):
+            with pytest.raises(FilterError, match="is not a filter"):
+                client.subscribe(wrong)
 
 
 def test_a_request_that_the_broker_refuses_has_a_code():

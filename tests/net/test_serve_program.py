@@ -52,12 +52,12 @@ def test_metrics_health_and_status_of_a_process(program):
     with pytest.raises(urllib.error.HTTPError, match="404") as caught:
         urllib.request.urlopen(f"{broker.http}/secret")
     caught.value.close()
-    command = [sys.executable, "-m", "weft", "status", broker.listen, "--json"]
+    command = [sys.executable, "-m", "weft", "status", "--broker", broker.listen, "--json"]
     done = subprocess.run(command, capture_output=True, encoding="utf-8", check=True)
     status = json.loads(done.stdout)
     assert (status["end"], status["subscriptions"], status["driver"]["name"]) == (11, 1, "north")
     assert status["furthest"][0]["behind"] == 10
-    shown = CliRunner().invoke(app, ["status", broker.listen]).stdout
+    shown = CliRunner().invoke(app, ["status", "--broker", broker.listen]).stdout
     assert "weft://127.0.0.1" in shown
     assert "durable" in shown
 

@@ -35,6 +35,13 @@ def test_flags_win_over_the_environment_and_the_environment_over_the_file(file):
     assert loaded.sources["data"] == str(path)
 
 
+def test_times_and_sizes_of_limits_have_units():
+    given = {"limits.heartbeat": "3 s", "limits.link_silence": "1 min", "limits.explain": "500 ms"}
+    limits = load_config(flags=given | {"limits.link_bytes": "2 MiB"}).config.limits
+    assert (limits.heartbeat, limits.link_silence, limits.explain) == (3_000_000, 60_000_000, 500_000)
+    assert limits.link_bytes == 2 << 20
+
+
 def test_without_anything_a_broker_is_durable_and_listens_on_this_machine_only():
     config = load_config().config
     assert config == BrokerConfig()

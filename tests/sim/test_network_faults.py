@@ -33,7 +33,7 @@ OCCUR = {
     "fault: partition",
     "fault: detach",
     "fault: stale hello",
-    "fault: back-up restored",
+    "fault: backup restored",
     "link: items added",
     "link: items dropped",
     "link: events",

@@ -35,11 +35,11 @@ class Budget:
         return self.steps - self.left
 
     def part(self, most: int) -> Budget:
-        """A budget for a part of the work: so many steps, or what is left. The caller charges what the part used."""
+        """A budget for a part of the work: this many steps, or what is left. The caller charges what the part used."""
         return Budget(max(0, min(most, self.left)))
 
     def charge(self, steps: int) -> None:
-        """Take steps that were used already; if they are too many, the next `spend` raises."""
+        """Count steps that were already used; if they are too many, the next `spend` raises."""
         self.left -= steps
 
     def spend(self, steps: int = 1) -> None:

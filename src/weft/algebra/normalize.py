@@ -43,7 +43,7 @@ _FALSE: Truths = frozenset((False,))
 def normalize(
     filter: AnyFilter, schema: Schema | None = None, budget: Budget | None = None, *, stored: bool = False
 ) -> NormalForm:
-    """The union of boxes that a filter is; without a schema all numbers are one real line.
+    """A filter as a union of boxes; without a schema all numbers are one real line.
 
     Raises FilterTooComplexError for too many boxes or attributes in them, when the budget is used up, or when the text
     of the normal form would be too long to read back. A `stored` filter was admitted before, so its size is not checked

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def subtract(
     region: Region, others: Sequence[Region], schema: Schema | None = None, budget: Budget | None = None
 ) -> list[Box]:
-    """Boxes that hold what is in the region and in none of the others; disjoint, but for residuals.
+    """Boxes that hold what is in the region and in none of the others; disjoint except for residuals.
 
     Raises FilterTooComplexError when the budget is used up; then nothing should be removed.
 

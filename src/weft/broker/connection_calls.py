@@ -31,7 +31,7 @@ class ConnectionCalls(CoreCalls):
     def connected(self, connection: ConnectionId, now: Now, authenticate: Authenticate | None = None) -> list[Effect]:
         """A connection is there; it must say `Hello` first. `authenticate` knows it, instead of the broker's own."""
         if connection in self._state.connections:
-            raise LocalProtocolError(f"connection {connection} is there already; give each its own id")
+            raise LocalProtocolError(f"connection {connection} already exists; give each connection its own id")
         self._begin(now)
         self._greeting.connected(Connection(connection, now.monotonic, authenticate), now)
         return self._finish(now)
@@ -44,7 +44,7 @@ class ConnectionCalls(CoreCalls):
         `authenticate` says who has answered; without it the transport must have verified that.
         """
         if connection in self._state.connections:
-            raise LocalProtocolError(f"connection {connection} is there already; give each its own id")
+            raise LocalProtocolError(f"connection {connection} already exists; give each connection its own id")
         self._begin(now)
         known = Connection(connection, now.monotonic, authenticate)
         self._greeting.dialled(known)

@@ -138,12 +138,12 @@ class Dead:
         if message.share:
             shared = state.shared.get((session.owner, message.share))
             if shared is None:
-                raise RefusalError("unknown", f"nobody shares the name {message.share!r}")
+                raise RefusalError("unknown", f"there is no shared subscription {message.share!r}")
             return shared
         if message.session:
             named = state.names.get(message.session)
             if named is None or named.owner != session.owner:
-                raise RefusalError("unknown", f"there is no session {message.session!r} of yours at this broker")
+                raise RefusalError("unknown", f"there is no session {message.session!r} of yours; is the name shared?")
             session = named
         queue = session.queues.get(message.queue)
         if not isinstance(queue, Queue):

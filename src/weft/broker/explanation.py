@@ -52,7 +52,7 @@ class LinkChoice(msgspec.Struct, frozen=True):
 
 
 class BrokerHop(msgspec.Struct, frozen=True):
-    """One broker that an event comes to. With a `problem`, what it would do is not known."""
+    """One broker that an event reaches. If there is a `problem`, it is not known what the broker would do."""
 
     broker: str
     source: str = ""  # the neighbour from which it comes; empty where it is published
@@ -64,19 +64,19 @@ class BrokerHop(msgspec.Struct, frozen=True):
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """The way of an event through a network: the broker that was asked first, each other one behind its source."""
+    """The path of an event through a network: first the broker that was asked, each other broker after its source."""
 
     hops: tuple[BrokerHop, ...]
     unasked: int = 0  # brokers that it also goes to; nobody asked them, because there are too many
 
     @property
     def is_whole(self) -> bool:
-        """Whether every broker that the event comes to has answered."""
+        """Whether every broker that the event reaches has answered."""
         return not self.unasked and not any(hop.problem or hop.unlisted for hop in self.hops)
 
     @property
     def brokers(self) -> list[str]:
-        """The brokers that the event comes to."""
+        """The brokers that the event reaches."""
         return [hop.broker for hop in self.hops]
 
     @property
@@ -85,7 +85,7 @@ class Explanation(msgspec.Struct, frozen=True):
         return sum(hop.matched for hop in self.hops)
 
     def lines(self) -> Iterator[str]:
-        """For people, a line for each fact."""
+        """The explanation as text, one line per fact."""
         for hop in self.hops:
             yield f"{hop.broker or 'the broker'}, {f'from {hop.source}' if hop.source else 'where it is published'}"
             if hop.problem:

@@ -203,7 +203,7 @@ class Greeting:
             return Identity("")
         who = connection.authenticate(message.credentials)
         if not who.principal:
-            raise AccessError("a principal has a name")
+            raise AccessError("the name of a principal must not be empty")
         return who
 
     def _check(self, message: Hello, principal: str, session: Session | None) -> None:

@@ -52,7 +52,7 @@ class Neighbour:
         self.seat = seat
         self.warm = False
         self.peer_log = ""
-        self.former_logs: dict[str, int] = {}  # that it had before a back-up was restored there, and `got` of each
+        self.former_logs: dict[str, int] = {}  # that it had before a backup was restored there, and `got` of each
         self.got = 0  # the highest of its offsets whose event is stored here
         self.received = 0  # and of those on their way into the log
         self.lane = EventLane(peer, seat, floor, limits.link_events, limits.link_bytes)

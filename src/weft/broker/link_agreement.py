@@ -31,7 +31,7 @@ def check_hello(mine: LinkHello, theirs: LinkHello) -> None:
     if mine.predicates != theirs.predicates:
         odd = sorted({*mine.predicates} ^ {*theirs.predicates})
         raise AccessError(
-            f"{mine.name} and {theirs.name} have different predicates: {', '.join(odd)} is at one of them"
+            f"{mine.name} and {theirs.name} have different predicates: only one of them has {', '.join(odd)}"
         )
     if mine.fingerprint != theirs.fingerprint:
         differing = difference(mine, theirs)

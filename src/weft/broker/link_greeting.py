@@ -106,7 +106,7 @@ class LinkGreeting:
             return
         who = connection.authenticate(theirs.credentials)
         if not who.principal:
-            raise AccessError("a principal has a name")
+            raise AccessError("the name of a principal must not be empty")
         connection.principal, connection.key = who.principal, who.key
         self._state.rules.of(who.principal).check("link")
         if who.principal != theirs.name:
@@ -142,7 +142,7 @@ class LinkGreeting:
             raise AccessError(f"{theirs.name} has the log of {mine}; give each broker its own data directory")
         if theirs.peer_log == state.log_id and theirs.got >= state.end:
             raise AccessError(
-                f"{theirs.name} has event {theirs.got} of {mine}, whose log ends before it: a back-up was restored "
+                f"{theirs.name} has event {theirs.got} of {mine}, whose log ends before it: a backup was restored "
                 "under its old id; restore it with `weft log restore`"
             )
         if connection.dialled is None and neighbour.dialling is not None and mine < theirs.name:

@@ -59,10 +59,10 @@ class Linking:
         if not self.reach.name:
             raise LocalProtocolError("a broker with neighbours needs a name; give it one")
         if peer in state.neighbours:
-            raise LocalProtocolError(f"{peer} is a neighbour already; detach it to attach it anew")
+            raise LocalProtocolError(f"{peer} is already a neighbour; detach it first")
         way = self.reach.path(peer)
         if way:
-            raise LocalProtocolError(f"links must form a tree, but {peer} is reached already: {' - '.join(way)}")
+            raise LocalProtocolError(f"links must form a tree, but {peer} is already reachable: {' - '.join(way)}")
         tells = self._table.attach(peer, role)
         seat = state.new_seat()
         state.new_seat()  # the cold one

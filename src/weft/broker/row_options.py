@@ -69,6 +69,12 @@ def read_options(row: SubRow) -> QueueOptions | MemberOptions:
         raise LogError(f"the options of seat {row.seat} in the log cannot be read: {error}") from None
 
 
+def queue_seat(row: SubRow) -> SeatId:
+    """The seat of the queue that a row is, or belongs to. Raises LogError."""
+    options = read_options(row)
+    return SeatId(options.queue) if isinstance(options, MemberOptions) else row.seat
+
+
 def queue_of(row: SubRow, options: QueueOptions) -> Queue:
     """The queue of a row."""
     from weft.broker.position import Position

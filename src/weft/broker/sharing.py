@@ -34,7 +34,8 @@ class SharedQueues(Requests):
         queue = state.shared.get((session.owner, message.share)) or self._new(session, message, wanted)
         member = state.shared_members[queue]
         if state.read(member.text) != wanted:
-            raise RefusalError("filter", f"the shared queue {message.share!r} has another filter: {member.text}")
+            reason = f"the shared queue {message.share!r} has another filter: {member.text}; use that, or another name"
+            raise RefusalError("filter", reason)
         sub = ClientSubscription(message.number, message.filter, member.slot, None, queue, state.next)
         session.subs[message.number] = sub
         session.queues[message.queue] = queue

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from weft.cli.shell import AsJson, emit, say
+from weft.cli.shell import AsJson, emit, say, say_notes
 
 access = typer.Typer(no_args_is_help=True)
 
@@ -21,7 +21,10 @@ def check(
     subscribe: Annotated[
         str | None,
         typer.Option(
-            "--subscribe", metavar="FILTER", help="Check whether it may subscribe to this.", show_default=False
+            "--subscribe",
+            metavar="FILTER",
+            help="Check whether that principal may subscribe to this.",
+            show_default=False,
         ),
     ] = None,
     as_json: AsJson = False,
@@ -56,6 +59,8 @@ def check(
         else:
             say(f"{principal} may subscribe to {subscribe}")
         return
+    if principal not in rules.principals():
+        say_notes([f"no rule or group names {principal!r}"])
     rights = grant.rights
     if as_json:
         emit({"principal": principal, **rights._asdict(), "further": sorted(rights.further)})

@@ -19,7 +19,8 @@ Brokers = Annotated[
         "--broker",
         metavar="ADDRESS",
         envvar="WEFT_BROKER",
-        help="The broker: weft://host:port, weft+tls://host:port or weft+unix:///path; several are tried in turn.",
+        help="The broker: weft://host:port, weft+tls://host:port or weft+unix:///path. May be repeated, for several "
+        "addresses of one broker, which are tried in turn.",
         show_default="weft://localhost",
     ),
 ]

@@ -18,7 +18,7 @@ dead = typer.Typer(cls=Commands, no_args_is_help=True)
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the subscription.", show_default=False)]
 Shared = Annotated[bool, typer.Option("--shared", help="The name is shared by several consumers.")]
 Offsets = Annotated[
-    list[int] | None, typer.Argument(metavar="[OFFSET]...", help="The offsets of the letters.", show_default=False)
+    list[int] | None, typer.Argument(metavar="OFFSET", help="The offsets of the letters.", show_default=False)
 ]
 All = Annotated[bool, typer.Option("--all", help="All letters.")]
 
@@ -101,7 +101,7 @@ def retry(  # noqa: PLR0913, PLR0917 - a command has its options
         done: list[int] = []
         for at in range(0, len(wanted), _SOME):
             done += client.retry_dead(name, *wanted[at : at + _SOME], shared=shared)
-    _answer("delivered again", done, wanted, as_json, "is anybody connected, with room for them?")
+    _answer("delivered again", done, wanted, as_json, "the others are not dead letters, or no consumer takes them now")
 
 
 @dead.command()
@@ -136,7 +136,7 @@ _MOST = 1_000_000  # letters with --all
 
 def _wanted(client: SyncClient, name: str, shared: bool, offsets: list[int] | None, every: bool) -> list[int]:
     if bool(offsets) == every:
-        raise typer.BadParameter("name the offsets of the letters, or pass --all")
+        raise typer.BadParameter("give the offsets of the letters, as `weft dead list` shows them, or pass --all")
     return offsets or [each.offset for each in client.dead(name, shared=shared, limit=_MOST)]
 
 
@@ -144,7 +144,7 @@ def _answer(what: str, done: list[int], wanted: list[int], as_json: bool, hint: 
     if as_json:
         emit({"offsets": done})
     else:
-        rest = f" of {len(wanted):,}; {hint}" if len(done) < len(wanted) else ""
-        say(f"{len(done):,} {what}{rest}")
+        of, rest = (f" of {len(wanted):,}", f"; {hint}") if len(done) < len(wanted) else ("", "")
+        say(f"{len(done):,}{of} {what}{rest}")
     if len(done) < len(wanted):
         raise typer.Exit(1)

@@ -253,7 +253,7 @@ def _show(wanted: _Wanted, happened: EventFile, found: Evidence, advice: Recomme
 
     subs = _sampled("subscription", len(wanted.filters), wanted.of)
     events = _sampled("event", len(happened.events), happened.of)
-    say(f"{subs}, {events}, of which {found.wanted:,} match a subscription", "bold")
+    say(f"{subs}, {events}, {found.wanted:,} of them match a subscription", "bold")
     first, second = plain_table("what is forwarded and held"), plain_table("microseconds, unwanted events, memory")
     for table, headings in ((first, _TOLD), (second, _TIMED)):
         table.add_column("model", no_wrap=True)
@@ -275,7 +275,7 @@ def _show(wanted: _Wanted, happened: EventFile, found: Evidence, advice: Recomme
     if advice is None:
         _wrapped("\nno model can run on this data", "bold")
         return
-    _wrapped(f"\ntake {advice.reason}", "bold")
+    _wrapped(f"\nrecommended: {advice.reason}", "bold")
     if advice.when is not None:
         _wrapped(f"\nor {advice.when}")
 

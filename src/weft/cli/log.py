@@ -27,13 +27,14 @@ Directory = Annotated[
 def info(
     directory: Directory,
     seats: Annotated[
-        int, typer.Option("--seats", metavar="N", min=0, help="Show the N seats that are furthest behind.")
+        int, typer.Option("--seats", metavar="N", min=0, help="Show the N queues and links that are furthest behind.")
     ] = 10,
     as_json: AsJson = False,
 ) -> None:
-    """Show what a log holds: events, bytes, rows, and how far behind each subscription and link is.
+    """Show what a log holds: events, bytes, rows, and how far behind each queue and link is.
 
-    The broker may be running.
+    Everything below the floor of a queue is acknowledged; its lag is the number of its events from there on. A
+    subscription has the floor and the lag of its queue. The broker may be running.
 
     \b
     Example:
@@ -41,9 +42,10 @@ def info(
     """
     from msgspec import to_builtins
 
+    from weft.broker.row_options import queue_seat
     from weft.log.summary import summarize
 
-    summary = summarize(directory)
+    summary = summarize(directory, queue_seat)
     if as_json:
         emit(to_builtins(summary))
     else:
@@ -60,9 +62,9 @@ def show(
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Show at most N events.")] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """Show stored events: when each was stored, by whom it was published, and who gets it.
+    """Show which events are stored: when, from which session, and for how many subscriptions and links (seats).
 
-    The broker may be running.
+    To see their attributes, use `weft sub --since OFFSET`. The broker may be running.
 
     \b
     Example:
@@ -108,7 +110,7 @@ def verify(directory: Directory, as_json: AsJson = False) -> None:
         for problem in report.problems:
             say(f"wrong: {problem}", "red", stderr=True)
         if report.problems:
-            say(f"weft: {directory} is damaged; restore it from a back-up", stderr=True)
+            say(f"weft: {directory} is damaged; restore it from a backup", stderr=True)
         else:
             say(f"{directory} is intact: {counted}")
     if report.problems:
@@ -143,7 +145,7 @@ def backup(
 
 @log.command()
 def restore(directory: Directory, as_json: AsJson = False) -> None:
-    """Give a log a new log id, after its files were restored from a back-up or a snapshot of the disk.
+    """Give a log a new log id, after its files were restored from a backup or a snapshot of the disk.
 
     It is not needed for copies that `weft log backup` made. The broker must be stopped.
 
@@ -170,7 +172,7 @@ def migrate(
     directory: Directory,
     schema: Annotated[
         Path | None,
-        typer.Option("--schema", metavar="FILE", help="The new event schema, .toml or .json; without it, none."),
+        typer.Option("--schema", metavar="FILE", help="The new event schema, .toml or .json. Default: no schema."),
     ] = None,
     taxonomy: TaxonomyFile = None,
     as_json: AsJson = False,
@@ -267,11 +269,11 @@ def _show_summary(summary: LogSummary, shown: int) -> None:
     from weft.cli.display import named
     from weft.tables import plain_table
 
-    rows = ", ".join(f"{count:,} {name}" for name, count in summary.rows.items() if count)
+    rows = ", ".join(_counted(count, name) for name, count in summary.rows.items() if count)
     console().print(
         named(
             ("log id", f"{summary.log_id}, incarnation {summary.incarnation}, format {summary.format}"),
-            ("events", f"{summary.events:,} in {summary.groups:,} groups, {summary.event_bytes:,} bytes"),
+            ("events", f"{summary.events:,} in {_counted(summary.groups, 'groups')}, {summary.event_bytes:,} bytes"),
             ("offsets", f"{summary.first:,} is the first, {summary.next:,} the next"),
             ("last group", f"{_time(summary.at)} UTC" if summary.at else "none"),
             ("database", f"{summary.file_bytes:,} bytes, {summary.used_bytes:,} of them in use"),
@@ -286,12 +288,17 @@ def _show_summary(summary: LogSummary, shown: int) -> None:
         right = name in ("seat", "floor", "lag", "dead")
         table.add_column(name, justify="right" if right else "left", no_wrap=name != "filter")
     for each in summary.seats[:shown]:
-        numbers = (f"{each.floor:,}", f"{each.lag:,}", f"{each.dead:,}")
+        counts = (each.floor, each.lag, each.dead)
+        numbers = ["-"] * 3 if each.floor is None else [f"{count:,}" for count in counts]
         table.add_row(str(each.seat), each.kind, each.owner, *numbers, each.filter)
     console().print("")
     console().print(table)
     if len(summary.seats) > shown:
         say(f"{len(summary.seats) - shown:,} more seats are not further behind than these")
+
+
+def _counted(count: int, plural: str) -> str:
+    return f"{count:,} {plural.removesuffix('s') if count == 1 else plural}"
 
 
 def _show_affected(directory: Path, opened: OpenedLog) -> None:

@@ -173,7 +173,7 @@ def compare(  # noqa: PLR0913, PLR0917 - as above
         wasteful = (
             "imperfect mergers need a schema with bounds" if about is None else f"{about:,} with {waste:.0%} waste"
         )
-        say(f"roots merged: {told_as['perfect']:,} perfectly, {wasteful}")
+        say(f"roots merged: {told_as['perfect']:,} perfectly; {wasteful}")
         _say_refused(found.left_out, wrong)
     if wrong:
         raise typer.Exit(1)

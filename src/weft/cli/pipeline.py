@@ -26,7 +26,7 @@ SubscriptionsFile = Annotated[
     str,
     typer.Argument(
         metavar="SUBSCRIPTIONS",
-        help="Subscriptions: the same kinds of files, with columns `id` and `filter`, or `id` and bounds.",
+        help=f"Subscriptions, with columns `id` and `filter`, or `id` and bounds: {FILES}.",
         show_default=False,
     ),
 ]

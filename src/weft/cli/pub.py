@@ -18,7 +18,7 @@ def pub(  # noqa: PLR0913, PLR0917 - a command has its options
     files: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[FILE]...",
+            metavar="FILE",
             help="Events: JSON or CloudEvents, one per line; .json with one event or an array; .csv; .parquet. "
             "Default: -, standard input.",
             show_default=False,
@@ -27,14 +27,20 @@ def pub(  # noqa: PLR0913, PLR0917 - a command has its options
     brokers: Brokers = None,
     name: Annotated[
         str,
-        typer.Option("--name", metavar="NAME", help="A name for this publisher: events sent twice are stored once."),
+        typer.Option(
+            "--name",
+            metavar="NAME",
+            help="A name for this publisher. If the connection breaks, events that are sent again are stored once.",
+        ),
     ] = "",
     loose: Annotated[
         bool, typer.Option("--not-durable", help="Do not store the events; only connected subscribers get them.")
     ] = False,
     ttl: Annotated[
         float | None,
-        typer.Option("--ttl", metavar="SECONDS", help="The events expire after this time.", show_default=False),
+        typer.Option(
+            "--ttl", metavar="SECONDS", min=0.001, help="The events expire after this time.", show_default=False
+        ),
     ] = None,
     schema: SchemaFile = None,
     token_file: TokenFile = None,

@@ -34,7 +34,13 @@ class Commands(TyperGroup):
         command = super().get_command(ctx, cmd_name)
         if command is not None:
             _join_lines(command)
+            _hide_flag_types(command, ctx)
         return command
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help of the group."""
+        _hide_flag_types(self, ctx)
+        super().format_help(ctx, formatter)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
@@ -57,6 +63,15 @@ def _join_lines(command: Any) -> None:
     command.help = "\n\n".join(each if each.startswith("\b") else " ".join(each.split("\n")) for each in paragraphs)
     for each in getattr(command, "commands", {}).values():
         _join_lines(each)
+
+
+def _hide_flag_types(command: Any, ctx: Any) -> None:
+    """Show flags as `--json`: Typer writes `--json <bool>`, as if they took a value."""
+    for param in command.get_params(ctx):
+        if getattr(param, "is_flag", False) and param.metavar is None:
+            param.metavar = ""
+    for each in getattr(command, "commands", {}).values():
+        _hide_flag_types(each, ctx)
 
 
 # -- arguments ---------------------------------------------------------------------------------------

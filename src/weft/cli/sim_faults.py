@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from weft.cli.progress import bar
-from weft.cli.shell import AsJson, console, emit, say
+from weft.cli.shell import AsJson, Overwrite, check_outputs, console, emit, say
 
 if TYPE_CHECKING:
     from weft.sim.faults.campaign import Campaign, Setting
@@ -46,12 +46,13 @@ def faults(  # noqa: PLR0913, PLR0917 - one option each
     shrink: Annotated[
         bool, typer.Option("--shrink/--no-shrink", help="Look for a shorter run that fails in the same seed.")
     ] = True,
+    overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
     """Run brokers and random clients under random faults, and check every promise.
 
-    Without further options there is one broker. `--network`, `--brokers`, `--model` or `--adverts` make it a tree of
-    brokers; what is not given is drawn from the seed.
+    Without further options there is one broker. With `--network`, `--brokers`, `--model` or `--adverts` there is a
+    tree of brokers; options that are not given are drawn from the seed.
 
     A seed always gives the same run. A single seed is shown line by line; if it fails, it is first shrunk to fewer
     steps. Exits with 1 if a promise is broken.
@@ -62,6 +63,7 @@ def faults(  # noqa: PLR0913, PLR0917 - one option each
       $ weft sim faults --brokers 5 --model covering --seed 7 --svg told.svg
       $ weft sim faults --network --seed 1 --seeds 1000
     """
+    check_outputs(overwrite, trace, svg)
     setting = _setting(steps, network, brokers, model, adverts)
     if seeds == 1:
         failed = _one(seed, setting, trace, svg, shrink, as_json)
@@ -74,12 +76,13 @@ def faults(  # noqa: PLR0913, PLR0917 - one option each
 
 
 def _setting(steps: int | None, network: bool, brokers: int | None, model: str | None, adverts: bool | None) -> Setting:
-    from weft.model.schema import did_you_mean
     from weft.routing.registry import MODELS
     from weft.sim.faults.campaign import Setting
 
     if model is not None and model not in MODELS:
-        raise typer.BadParameter(f"there is no model {model!r}{did_you_mean(model, MODELS)}", param_hint="--model")
+        raise typer.BadParameter(
+            f"there is no model {model!r}: choose one of {', '.join(MODELS)}", param_hint="--model"
+        )
     many = network or model is not None or adverts is not None or brokers not in (None, 1)
     if many and brokers == 1:
         raise typer.BadParameter("a network has at least 2 brokers", param_hint="--brokers")
@@ -108,9 +111,9 @@ def _one(  # noqa: PLR0913, PLR0917 - one option each
         for line in lines:
             say(line)
     else:
-        say(f"trace: {file}")
+        say(f"written: {file}")
     if svg is not None:
-        say(f"picture: {svg}")
+        say(f"written: {svg}")
     for note in outcome.notes:
         say(note, "yellow")
     verdict = outcome.failure or "every promise was kept"

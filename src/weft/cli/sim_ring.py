@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from weft.cli.progress import bar
-from weft.cli.shell import AsJson, console, emit, say
+from weft.cli.shell import AsJson, Overwrite, check_outputs, console, emit, say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,16 +25,23 @@ def ring(  # noqa: PLR0913, PLR0917 - a simulation has many sides
         int, typer.Option("--subscriptions", metavar="N", min=1, help="How many subscriptions.")
     ] = 3000,
     events: Annotated[int, typer.Option("--events", metavar="N", min=1, help="How many events.")] = 9000,
-    theta: Annotated[float, typer.Option("--theta", min=0, max=5, help="Skew of the topics; 0 is uniform.")] = 0.6,
+    theta: Annotated[
+        float, typer.Option("--theta", metavar="SKEW", min=0, max=5, help="Skew of the topics; 0 is uniform.")
+    ] = 0.6,
     environment: Annotated[str, typer.Option("--environment", metavar="NAME", help="busy or free.")] = "free",
-    depth: Annotated[int, typer.Option("--depth", min=0, help="Depth of a group's tree.")] = 6,
-    rotation: Annotated[int, typer.Option("--rotation", min=0, help="Rotation distance of a group's tree.")] = 250,
+    depth: Annotated[int, typer.Option("--depth", metavar="N", min=0, help="Depth of a group's tree.")] = 6,
+    rotation: Annotated[
+        int, typer.Option("--rotation", metavar="N", min=0, help="Rotation distance of a group's tree.")
+    ] = 250,
     sharers: Annotated[int, typer.Option("--sharers", metavar="C", min=2, help="How many nodes share a load.")] = 5,
     threshold: Annotated[
-        int, typer.Option("--threshold", min=1, help="Share the load above this number of subscriptions.")
+        int, typer.Option("--threshold", metavar="N", min=1, help="Share the load above this number of subscriptions.")
     ] = 50,
     by_topic: Annotated[
-        bool, typer.Option("--by-topic", help="Nodes examine only the event's topic, not all that they store.")
+        bool,
+        typer.Option(
+            "--by-topic", help="Nodes examine only the subscriptions of the event's topic, not all that they store."
+        ),
     ] = False,
     search: Annotated[
         bool, typer.Option("--search", help="Find the depth and the threshold with the least cost first.")
@@ -48,6 +55,7 @@ def ring(  # noqa: PLR0913, PLR0917 - a simulation has many sides
     plot: Annotated[
         Path | None, typer.Option("--plot", metavar="FILE", help="Also draw a chart, an .svg file.")
     ] = None,
+    overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
     """Compare ways to place subscriptions on a peer-to-peer ring: what they cost, and how soon matches are found.
@@ -80,6 +88,7 @@ def ring(  # noqa: PLR0913, PLR0917 - a simulation has many sides
         from weft.sim.ring_chart import check_svg
 
         check_svg(plot)
+        check_outputs(overwrite, plot)
     with bar() as report:
         found = compare(settings, options, range(seed, seed + seeds), chosen, peers=peers, report=report)
     runs = f"seed {seed}" if seeds == 1 else f"seeds {seed} to {seed + seeds - 1}"
@@ -97,7 +106,7 @@ def ring(  # noqa: PLR0913, PLR0917 - a simulation has many sides
     if found.claims:
         _show_claims(found.claims)
     if plot is not None:
-        say(f"chart: {plot}")
+        say(f"written: {plot}")
 
 
 def _show_designs(title: str, rows: Sequence[DesignRow]) -> None:

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from weft.cli.broker_options import Authority, Certificate, TokenFile
 from weft.cli.shell import AsJson, console, emit
 from weft.errors import OptionError
 
 
 def status(  # noqa: PLR0913, PLR0917 - a command has its options
-    address: Annotated[
-        str, typer.Argument(metavar="ADDRESS", help="The broker: weft://host:port and so on.")
+    broker: Annotated[
+        str,
+        typer.Option(
+            "--broker",
+            metavar="ADDRESS",
+            envvar="WEFT_BROKER",
+            help="The broker: weft://host:port, weft+tls://host:port or weft+unix:///path.",
+        ),
     ] = "weft://localhost",
     live: Annotated[bool, typer.Option("--live", help="Refresh until interrupted.")] = False,
     every: Annotated[
@@ -23,20 +29,9 @@ def status(  # noqa: PLR0913, PLR0917 - a command has its options
     queues: Annotated[
         int, typer.Option("--queues", metavar="N", min=0, max=200, help="Show the N queues that are furthest behind.")
     ] = 20,
-    token_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--token-file", metavar="FILE", help="A file with your token; or set WEFT_TOKEN.", show_default=False
-        ),
-    ] = None,
-    authority: Annotated[
-        Path | None,
-        typer.Option("--ca", metavar="FILE", help="The authorities to trust, in PEM.", show_default=False),
-    ] = None,
-    certificate: Annotated[
-        Path | None,
-        typer.Option("--cert", metavar="FILE", help="Your certificate and key, in PEM.", show_default=False),
-    ] = None,
+    token_file: TokenFile = None,
+    authority: Authority = None,
+    certificate: Certificate = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the state of a broker: links, queues, lags, rates.
@@ -44,7 +39,7 @@ def status(  # noqa: PLR0913, PLR0917 - a command has its options
     \b
     Example:
       $ weft status
-      $ weft status weft://localhost:7000 --live
+      $ weft status --broker weft://localhost:7000 --live
       $ weft status --json --queues 100
     """
     from weft.net.status_watch import watch_status
@@ -54,7 +49,7 @@ def status(  # noqa: PLR0913, PLR0917 - a command has its options
     except OSError as error:
         raise OptionError(f"{token_file} cannot be read: {error.strerror}") from None
     watch_status(
-        address,
+        broker,
         credentials=token,
         files=(authority, certificate),
         queues=queues,

@@ -78,7 +78,7 @@ def stream(  # noqa: PLR0913, PLR0917 - each has a default that serves
         str, typer.Option("--token-file", metavar="FILE", help="For brokers: a file with the token.")
     ] = "",
     authority: Annotated[
-        str, typer.Option("--authority", metavar="FILE", help="For brokers: certificates to trust, in PEM.")
+        str, typer.Option("--ca", metavar="FILE", help="For weft+tls: the authorities to trust, in PEM.")
     ] = "",
     metrics_port: Annotated[
         int | None,

@@ -202,7 +202,7 @@ def tune(  # noqa: PLR0913, PLR0917
 def profile(  # noqa: PLR0913, PLR0917
     subscriptions: SubscriptionsFile,
     events: Annotated[
-        str | None, typer.Argument(metavar="[EVENTS]", help=f"Events: {FILES}.", show_default=False)
+        str | None, typer.Argument(metavar="EVENTS", help=f"Events: {FILES}.", show_default=False)
     ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="Also write a page, .html, or the facts, .json.")

@@ -48,7 +48,9 @@ def new(
 @token.command()
 def sign(  # noqa: PLR0913, PLR0917 - a command has its options
     key: PrivateKey,
-    principal: Annotated[str, typer.Option("--for", metavar="NAME", help="The principal.", show_default=False)],
+    principal: Annotated[
+        str, typer.Option("--for", metavar="NAME", help="The client's name (principal).", show_default=False)
+    ],
     expires: Annotated[
         str, typer.Option("--expires", metavar="TIME", help="How long the token is valid: 8h, 30d.")
     ] = "1h",

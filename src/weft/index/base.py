@@ -26,8 +26,8 @@ AnyBatch = Any  # what `weft.model.frame.as_batch` takes: a table of Arrow, pand
 class Matches:
     """The subscriptions of each event of a batch: those of event i are ids[offsets[i]:offsets[i + 1]].
 
-    `errors` has the events that could not be read, by position, with the reason; these match nothing. What an index
-    found becomes ids when somebody asks for them: who needs only `counts` does not pay for more.
+    `errors` has the events that could not be read, by position, with the reason; these match nothing. Ids
+    are written out when they are first used, so `counts` alone costs less.
 
     >>> found = Matches(np.array([0, 2, 2]), np.array([7, 9]))
     >>> len(found), found[0].tolist(), found[1].tolist()

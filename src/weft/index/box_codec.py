@@ -48,7 +48,7 @@ def decode_boxes(data: bytes, predicates: Predicates) -> tuple[Box, ...]:
     except FilterError:
         raise
     except (ValueError, TypeError, IndexError, KeyError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
-        raise ValueError(f"the bytes encode no boxes: {error}") from error
+        raise ValueError(f"the bytes are not encoded boxes: {error}") from error
 
 
 class _Writer:

@@ -92,7 +92,8 @@ def _of_file(path: Path) -> Entries:
     except (SubscriptionError, FilterError):
         raise
     except (OSError, ValueError, RecursionError, csv.Error) as error:  # Arrow's errors are ValueErrors or OSErrors
-        raise SubscriptionError(f"{path} cannot be read: {error}") from error
+        reason = getattr(error, "strerror", None) or error
+        raise SubscriptionError(f"{path} cannot be read: {reason}") from error
 
 
 def _decoded(path: Path, line: int, text: str) -> Any:

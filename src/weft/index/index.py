@@ -123,7 +123,7 @@ class Index:
         self.discard_many((id,))
 
     def discard_many(self, ids: Iterable[Id]) -> None:
-        """Remove many filters at once; ids that do not exist are passed over."""
+        """Remove many filters at once; ids that do not exist are ignored."""
         names = [check_name(each, at) for at, each in enumerate(ids)]
         with self._tree.changing:
             numbers = [self._numbers[name] for name in names if name in self._numbers]
@@ -158,7 +158,7 @@ class Index:
             raise error if error.position is None else error.at(error.position, names[error.position]) from None
 
     def update_columns(self, ids: Iterable[Id], bounds: Mapping[str, Any]) -> None:
-        """Add or replace many filters given as columns, all or none; the fastest way in, since no text is parsed.
+        """Add or replace many filters given as columns, all or none; the fastest way, since no text is parsed.
 
         `bounds` has for each attribute a pair (low, high), both included, or the values to equal. Arrays are numpy's or
         Arrow's; NaN, None and NULL mean "no bound". Cost: about 3 us for each filter.
@@ -253,7 +253,7 @@ class Index:
         return named if by is None else named.by(by)
 
     def explain(self, event: AnyEvent, id: Id) -> Trace:
-        """Why the event matches the filter or not: the truth of each part, with the values it looked at.
+        """Why the event matches the filter or not: the truth of each part, with the values of its attributes.
 
         >>> index = Index({"rule-1": "x > 5 AND y = 'a'"})
         >>> [str(part.filter) for part in index.explain({"x": 3, "y": "a"}, "rule-1").parts if not part.truth]

@@ -53,7 +53,7 @@ class PlainIndex(ABC, Generic[Held]):
         return self.find(attributes_of(event if self.schema is None else conformed(event, self.schema)))
 
     def changed(self) -> None:
-        """The subscriptions are other ones now."""
+        """Note that the subscriptions have changed."""
 
     def add(self, sub: int, filter: AnyFilter) -> None:
         """Add a subscription. Raises SubscriptionError or FilterError."""

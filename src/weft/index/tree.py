@@ -72,7 +72,8 @@ class TreeIndex:
     [1]
 
     `executor` rebuilds large segments; without one, a thread of the index does. `budget` is the memory that matching
-    may take, in bytes a subscription: past it the trees get coarser. The other arguments are for tests and benchmarks.
+    may take, in bytes per subscription; beyond it the trees get coarser. The other arguments are for tests and
+    benchmarks.
     """
 
     def __init__(  # noqa: PLR0913 - structural constants
@@ -393,12 +394,12 @@ class TreeIndex:
     ) -> TreeIndex:
         """The index of a snapshot; many processes that open one share its memory. Raises SnapshotError.
 
-        It can be changed like any other; the changes are not written back. A snapshot need not be trusted: none can
-        make a search read outside memory or run for ever. With `verify` none can make it find anything but what its
-        filters, as `filter` shows them, mean; without, a snapshot with filters that are more than ranges opens faster.
+        It can be changed like any other; the changes are not written back. A snapshot need not be trusted: no search
+        reads outside its memory or runs forever. With `verify`, the results are those of the filters that `filter`
+        shows; without it, a snapshot with filters that are more than ranges opens faster.
 
-        Nothing of this holds for a `trusted` snapshot: it opens at once, unread. Use it for one that your own program
-        has just written to a place where nobody else writes.
+        A `trusted` snapshot is not checked at all, and opens at once. Use this only for one that your own program has
+        just written to a place where nobody else writes.
         """
         from weft.index.snapshot import read_snapshot
 

@@ -37,7 +37,7 @@ class Cidr:
         if len(arguments) != 1 or not isinstance(arguments[0], str):
             raise ValueError("cidr takes an attribute and one network, as in cidr(ip, '10.0.0.0/8')")
         if len(arguments[0]) > _LONGEST:
-            raise ValueError(f"a network is a text of at most {_LONGEST} characters, as '10.0.0.0/8'")
+            raise ValueError(f"a network must be a string of at most {_LONGEST} characters, such as '10.0.0.0/8'")
         _network(arguments[0])
 
     def matches(self, value: Value, arguments: Arguments) -> bool:

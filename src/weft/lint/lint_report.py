@@ -47,7 +47,7 @@ class LintFinding:
     attribute: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Of JSON's types."""
+        """As JSON types."""
         examples = [{"id": its, "filter": text} for its, text in zip(self.ids, self.texts, strict=False)]
         return {
             "kind": str(self.kind),
@@ -62,7 +62,7 @@ class LintFinding:
 class LintReport:
     """All findings, the worst kind and the most frequent first.
 
-    `counts` has the filters of each kind, each filter once; `dead` is how many can never match, for whatever reason.
+    `counts` has the filters of each kind, each filter once; `dead` is how many can never match, for any reason.
     """
 
     filters: int
@@ -114,7 +114,7 @@ class LintReport:
         return _SAID[kind][count > 1].format(subject, who=who)
 
     def to_dict(self) -> dict[str, Any]:
-        """Of JSON's types."""
+        """As JSON types."""
         return {
             "filters": self.filters,
             "clean": self.clean,

@@ -59,7 +59,7 @@ class SubRow(msgspec.Struct, frozen=True):
     filter: str
     options: bytes
     since: Offset  # events from here on belong to it
-    floor: Offset  # everything below is acknowledged
+    floor: Offset  # everything below is acknowledged; NEVER: it has no floor of its own, but shares its queue's
     above: bytes = b""  # acknowledged ranges above the floor
     attempts: bytes = b""
 

@@ -1,6 +1,6 @@
 """Whether a database is the one that was last used here, or a copy. Law: a copy gets a new log id.
 
-Neighbours know how much of a log they have by its id and an offset. A back-up that is restored would use offsets again
+Neighbours know how much of a log they have by its id and an offset. A backup that is restored would use offsets again
 that neighbours already have, and its new events would be dropped as old ones. So a log has a second file, `identity`,
 which says which database it belongs to (the log's id and the number of the database's file) and the next offset, which
 is written after every commit. It is not synced: after a power failure it may be too old, and never too new.
@@ -71,11 +71,11 @@ def read_identity(directory: Path) -> LogIdentity | None:
 def why_copied(found: LogIdentity | None, database: LogIdentity, marked: bool) -> str:
     """Why a database counts as a copy, empty if it does not.
 
-    `database` is what is there, `marked` whether it was written as a back-up. Raises LogError if events are missing
-    that were acknowledged: whoever knows that this is a restored back-up has to say so.
+    `database` is what is there, `marked` whether it was written as a backup. Raises LogError if events are missing
+    that were acknowledged: whoever knows that this is a restored backup has to say so.
     """
     if marked:
-        return "it was written as a back-up"
+        return "it was written as a backup"
     if found is None:
         return "the file 'identity' is missing or damaged"
     if found.log_id != database.log_id:
@@ -84,7 +84,7 @@ def why_copied(found: LogIdentity | None, database: LogIdentity, marked: bool) -
         raise LogError(
             f"the log ends at offset {database.next - 1}, but events up to {found.next - 1} were acknowledged: "
             f"its database is damaged, or older than the directory, or was copied without its -wal file; "
-            f"if it is a restored back-up, run 'weft log restore'"
+            f"if it is a restored backup, run 'weft log restore'"
         )
     if found.inode != database.inode:
         return "the database is another file than before"

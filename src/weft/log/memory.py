@@ -203,13 +203,13 @@ class MemoryLog:
         return found
 
     def backup(self, log_id: str) -> MemoryLog:
-        """The log as it is found when a back-up that was made now is restored later, under a new id.
+        """The log as it is found when a backup that was made now is restored later, under a new id.
 
         With the old id neighbours would take its new offsets for the old ones.
         """
         self._check_alive()
         if self._unsynced:
-            raise LogError("sync what was written before making a back-up")
+            raise LogError("sync what was written before making a backup")
         return self._opened(log_id, self._tables.copy(), list(self._groups))
 
     def _opened(self, log_id: str, tables: RowTables, groups: list[GroupRow]) -> MemoryLog:

@@ -36,7 +36,7 @@ class LogOptions(NamedTuple):
     any_schema: bool = False  # do not look at the schema, and leave the stored one
     quota: int | None = None  # bytes of the database; None is what the disk holds
     migrate: bool = False  # accept another event schema
-    restore: bool = False  # this is a restored back-up: give it a new log id
+    restore: bool = False  # this is a restored backup: give it a new log id
     predicates: Predicates = NO_PREDICATES  # of stored filters; needed to migrate
     entropy: Callable[[int], bytes] = os.urandom  # for the log's id
     progress: Progress = nothing
@@ -74,7 +74,7 @@ def open_log(directory: str | Path, options: LogOptions = DEFAULTS) -> OpenedLog
         path = place / DATABASE
         identity = read_identity(place)
         if identity is not None and not path.exists():
-            raise LogError(f"{place} has the file {IDENTITY!r}, but {DATABASE} is missing; restore it from a back-up")
+            raise LogError(f"{place} has the file {IDENTITY!r}, but {DATABASE} is missing; restore it from a backup")
         try:
             if path.exists():  # or the writer is the last to close, and checkpoints a log that was refused
                 with suppress(sqlite3.Error):  # a log whose making was interrupted cannot be read yet
@@ -101,7 +101,7 @@ def _opened(
     created = is_new(connection)
     if created:
         if identity is not None:
-            raise LogError(f"{path} is empty, but a log was here; restore it from a back-up")
+            raise LogError(f"{path} is empty, but a log was here; restore it from a backup")
         _create(connection, options)
         sync_directory(place)
     check_format(connection, path)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from weft.errors import LogError
-from weft.log.base import Offset
+from weft.log.base import NEVER, Offset
 from weft.log.data_directory import DirectoryLock
 from weft.log.group_codec import GroupRow, check_group
 from weft.log.identity import read_identity
@@ -149,7 +149,7 @@ def _check_rows(connection: sqlite3.Connection, progress: Progress, problems: li
     progress("checking rows", 0, 0)
     state = read_state(connection, "", 0)
     for seat, floor in floors(state).items():
-        if floor > state.next:
+        if state.next < floor != NEVER:
             problems.append(f"seat {seat} has the floor {floor}, but the next offset is {state.next}")
     tables = (state.meta, state.sessions, state.subs, state.adverts, state.links, state.heard)
     rows = sum(len(table) for table in tables) + check_dead(connection)

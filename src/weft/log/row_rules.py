@@ -94,7 +94,7 @@ def check_groups(groups: Sequence[Group], tip: Tip) -> Tip:
 def _check_events(events: Events, after: Offset) -> None:
     number = len(events.heads)
     if not number:
-        raise LogError("a group has events, but none is in it; a group of changes alone has events=None")
+        raise LogError("a group has an empty list of events; for a group of changes only, pass events=None")
     if type(events.first) is not int or not after <= events.first <= _INT_MAX - number:
         raise LogError(f"events begin at offset {events.first}, but the next offset is {after}")
     if len(events.payloads) != number:
@@ -119,7 +119,7 @@ def _check_change(change: StateChange) -> SeatId:
         if names is None or type(change.key) is not tuple or len(change.key) != len(names):
             raise LogError(f"{change!r} does not name a table and its key")
         if any(type(part) is not int or not _INT_MIN <= part <= _INT_MAX for part in change.key):
-            raise LogError(f"a key is made of numbers of 64 bits, not {change.key!r}")
+            raise LogError(f"a key consists of 64-bit integers, not {change.key!r}")
     else:
         _check_fields(change)
         if isinstance(change, SetMeta) and change.key.startswith(RESERVED):

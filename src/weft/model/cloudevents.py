@@ -57,8 +57,8 @@ class CloudData(msgspec.Struct, frozen=True):
 def from_cloudevent(message: Mapping[str, Any] | bytes | str, schema: Schema | None = None) -> Event:
     """The event of a CloudEvent in JSON's structured form. Raises EventError, and nothing else.
 
-    A schema gives extensions their types (else a timestamp stays text) and promotes from the data what the
-    message's own attributes do not say; a value of another type is absent.
+    A schema gives extensions their types (otherwise a timestamp stays text) and promotes values from the data,
+    unless the message itself has an attribute of that name; a value of another type is absent.
 
     >>> schema = Schema.of(Attribute("depth", Type.FLOAT, data="where.depth"))
     >>> text = '{"specversion":"1.0", "id":"1", "source":"/", "type":"quake", "data":{"where":{"depth":10}}}'
@@ -105,9 +105,9 @@ def from_cloudevent(message: Mapping[str, Any] | bytes | str, schema: Schema | N
 def to_cloudevent(event: Event, schema: Schema | None = None) -> dict[str, Any]:
     """The CloudEvent of an event, as JSON's structured form has it. Raises EventError.
 
-    What came from a CloudEvent goes back as it came (pass the schema it was read with, or none).
-    Elsewhere an attribute with a data path is written into the data, over what is there; others are
-    extensions, if they can be. A payload of bytes is base64 data, None is no data, anything else is data.
+    An event that was read from a CloudEvent is written as it came (pass the schema that it was read with, or none).
+    In any other event, an attribute with a data path is written into the data and replaces what is there; other
+    attributes become extensions, if they can. A payload of bytes is base64 data, None is no data, anything else data.
 
     >>> to_cloudevent(Event.of(id="1", source="/usgs", type="quake", tsunami=True, payload="text"))
     {'specversion': '1.0', 'id': '1', 'source': '/usgs', 'type': 'quake', 'tsunami': True, 'data': 'text'}

@@ -37,11 +37,11 @@ class Event(msgspec.Struct, frozen=True):
 
     @staticmethod
     def of(mapping: Mapping[str, Any] | None = None, /, payload: Any = None, **attributes: Any) -> Event:
-        """The event of values as they come. Raises EventError, which names the attribute.
+        """An event from values of any supported type. Raises EventError, which names the attribute.
 
         None, NaN, and pandas' NA and NaT are left out. A date is midnight in UTC, and a naive datetime is in UTC.
         Decimal and Fraction become float, and numpy's scalars what they are in Python. `time` may be ISO 8601 text.
-        Sequences and bytes belong in the payload. An event past a limit is refused: too many attributes, names or
+        Sequences and bytes belong in the payload. An event beyond a limit is refused: too many attributes, names or
         strings that are too long, nesting that is too deep.
         """
         flat: dict[str, Value] = {}
@@ -117,7 +117,10 @@ def _mapping(event: Any) -> Mapping[str, Any]:
         return event._asdict()  # type: ignore[no-any-return]
     if type(event).__module__.startswith("pandas.") and hasattr(event, "to_dict") and getattr(event, "ndim", 0) == 1:
         return event.to_dict()  # type: ignore[no-any-return] # a row of a DataFrame
-    raise EventError(f"an event must be an Event or a mapping of names to values, not {shown(event)}")
+    several = "; give several events to match_batch() or publish_many()"
+    hint = "; read JSON with json.loads()" if isinstance(event, str | bytes) else several
+    hint = hint if hasattr(event, "__len__") else ""
+    raise EventError(f"an event must be an Event or a mapping of names to values, not {shown(event)}{hint}")
 
 
 def check_event_size(attributes: Mapping[str, Value]) -> None:

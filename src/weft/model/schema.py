@@ -61,7 +61,7 @@ class Attribute:
         self._check_path()
 
     def conform(self, value: Value) -> Value | None:
-        """The value as this attribute's type has it, None (absent) where it is of another type.
+        """The value in this attribute's type, or None (absent) if it is of another type.
 
         Ints and floats share one line: an int stays an int in a float attribute,
         a float becomes an int in an int attribute where the two are equal.
@@ -171,7 +171,7 @@ class Schema(Mapping[str, Attribute]):
 
     @staticmethod
     def of(*attributes: Attribute, **named: str | Attribute) -> Schema:
-        """A schema in short: attributes as they are, then names with their types."""
+        """A schema of attributes, and of names with their types."""
         for name, given in named.items():
             if isinstance(given, Attribute) and given.name != name:
                 raise SchemaError(f"attribute {given.name!r} is given under the name {name!r}; use one name")
@@ -183,7 +183,7 @@ class Schema(Mapping[str, Attribute]):
         """The schema that an Arrow table suggests: types, observed bounds, and categories.
 
         Strings have categories when there are at most `most_categories` and each occurs twice on average.
-        Columns that can be no attribute (lists, binary, ...) are left out: they are payload.
+        Columns that cannot be attributes (lists, binary, ...) are left out: they are payload.
         """
         from weft.model.batch import infer_schema
 
@@ -191,13 +191,13 @@ class Schema(Mapping[str, Attribute]):
 
     @staticmethod
     def from_dict(form: Mapping[str, Any]) -> Schema:
-        """The schema of its file form, `{"attributes": {name: {"type": ..., ...}}}`; a bare type will do."""
+        """The schema of its file form, `{"attributes": {name: {"type": ...}}}`; `name: type` is a shorter way."""
         from weft.model.schema_file import read_form
 
         return Schema(read_form(form))
 
     def to_dict(self) -> dict[str, Any]:
-        """The file form, of JSON's types only; `from_dict` reads it back."""
+        """The file form, as JSON types; `from_dict` reads it back."""
         from weft.model.schema_file import form_of
 
         return form_of(self.attributes)
@@ -218,7 +218,7 @@ class Schema(Mapping[str, Attribute]):
     def conform(self, event: Event) -> Event:
         """The event as promised: a declared attribute is of its type or absent, the rest is untouched.
 
-        Cost: O(attributes declared); the event itself comes back when nothing had to change.
+        Cost: O(attributes declared); the event itself is returned if nothing has to change.
         """
         given = event.attributes
         changed: dict[str, Value] | None = None

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from weft.broker.explanation import Explanation
 from weft.errors import ClientClosedError, EventError
-from weft.language.ast import Filter
+from weft.language.any_filter import AnyFilter
 from weft.model.event import Event
 from weft.net.client_engine import ClientEngine
 from weft.net.client_options import check_name, filter_text, link_options, seconds, subscription_options
@@ -161,7 +161,7 @@ class Client:
 
     def subscribe(  # noqa: PLR0913 - the options of a subscription
         self,
-        filter: str | Filter,
+        filter: AnyFilter,
         *,
         name: str = "",
         shared: bool = False,
@@ -203,9 +203,9 @@ class Client:
     # -- dead letters ----------------------------------------------------------------------------------------
 
     async def dead(self, name: str, *, shared: bool = False, limit: int = 100, after: int = 0) -> list[DeadLetter]:
-        """The events that a named subscription failed to handle, by offset, from after an offset on.
+        """The events that a named subscription failed to handle, in order, after an offset.
 
-        It may be a subscription of another client with the same rights, which goes on undisturbed.
+        The subscription may belong to another client of the same principal; its consumers are not disturbed.
         """
         check_letters(limit, after)
         found: list[DeadLetter] = []
@@ -315,7 +315,7 @@ class Subscription:
 
     @property
     def dropped(self) -> int:
-        """How many events were dropped because nobody took them in time; never of a subscription with a name."""
+        """How many events were dropped because they were not taken in time; always 0 for a subscription with a name."""
         return 0 if self._handle is None else self._handle.inbox.dropped
 
     @property
@@ -329,7 +329,7 @@ class Subscription:
         """Wait until the subscription is active at every broker: no event published from then on is missed."""
         await self._ask(SubscriptionHandle.complete)
 
-    async def replace(self, filter: str | Filter) -> None:
+    async def replace(self, filter: AnyFilter) -> None:
         """Change the filter, from the next event on. What matched before is still delivered."""
         await self._ask(partial(SubscriptionHandle.replace, filter=filter_text(filter)))
 
@@ -343,7 +343,7 @@ class Subscription:
     # -- dead letters ----------------------------------------------------------------------------------------
 
     async def dead(self, *, limit: int = 100, after: int = 0) -> list[DeadLetter]:
-        """The events that failed too often, by offset, from after an offset on."""
+        """The events that failed too often, in order, after an offset."""
         check_letters(limit, after)
         found: list[DeadLetter] = []
         while len(found) < limit:

@@ -70,7 +70,7 @@ class ClientEngine:
     def open(self, waiter: Waiter) -> None:
         """Connect; the waiter is finished when the client is welcome."""
         if self._main is not None or self._error is not None:
-            raise ClientClosedError("a client connects once; make a new one")
+            raise ClientClosedError("a client can connect only once; create a new one")
         self._network = acquire()
         self._opening = waiter
         self._main = self._link(self.name)

@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 
 from weft.errors import FilterError, OptionError
-from weft.language.ast import Filter
-from weft.language.text import parse
+from weft.language.any_filter import AnyFilter, as_filter
 from weft.model.door import is_unicode
 from weft.model.value import to_micros
 from weft.net.addresses import Address
@@ -97,9 +96,9 @@ def subscription_options(
     return SubscriptionOptions(durable, ordered, name if shared else "", offset, moment, lag)
 
 
-def filter_text(filter: str | Filter) -> str:
+def filter_text(filter: AnyFilter) -> str:
     """A filter as it is sent. Raises FilterError."""
-    text = str(parse(filter) if isinstance(filter, str) else filter)
+    text = str(as_filter(filter))
     if not is_unicode(text):
         raise FilterError("the filter is not valid Unicode text")
     return text

@@ -202,9 +202,13 @@ def http_place(text: str) -> tuple[str, int]:
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
+_TIMES = (
+    *("backoff", "longest_backoff", "floors", "hello", "idle", "expires"),
+    *("heartbeat", "link_silence", "explain"),
+)
+_SIZES = ("filter", "window_bytes", "held_bytes", "tail", "link_bytes")
 UNITS: Units = {
-    ClientLimits: dict.fromkeys(("backoff", "longest_backoff", "floors", "hello", "idle", "expires"), Duration)
-    | dict.fromkeys(("filter", "window_bytes", "held_bytes", "tail"), Bytes),
+    ClientLimits: dict.fromkeys(_TIMES, Duration) | dict.fromkeys(_SIZES, Bytes),
 }
 
 

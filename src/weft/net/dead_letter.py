@@ -41,7 +41,7 @@ def letter_parts(offsets: Sequence[int]) -> list[tuple[int, ...]]:
 def check_letters(limit: int, after: int) -> None:
     """Raise OptionError for a list of letters that cannot be."""
     if limit < 1 or not 0 <= after < 1 << 63:
-        raise OptionError(f"limit is at least 1 and after an offset, not {limit} and {after}")
+        raise OptionError(f"limit is {limit} and after is {after}; give a limit of 1 or more, and an offset")
 
 
 def dead_letters(answer: DeadLetters) -> list[DeadLetter]:

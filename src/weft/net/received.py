@@ -103,7 +103,7 @@ class ReceivedEvent(_Received):
     __slots__ = ()
 
     async def ack(self) -> None:
-        """Acknowledge it: the broker does not deliver it again. It is told within milliseconds, with others."""
+        """Acknowledge it: the broker does not deliver it again. This is sent within milliseconds."""
         self._ack()
 
     async def nack(self, reason: str = "") -> None:
@@ -117,7 +117,7 @@ class SyncReceivedEvent(_Received):
     __slots__ = ()
 
     def ack(self) -> None:
-        """Acknowledge it: the broker does not deliver it again. It is told within milliseconds, with others."""
+        """Acknowledge it: the broker does not deliver it again. This is sent within milliseconds."""
         self._ack()
 
     def nack(self, reason: str = "") -> None:

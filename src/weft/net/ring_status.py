@@ -5,6 +5,7 @@ in the order of the circle.
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 from pathlib import Path
 
@@ -51,7 +52,8 @@ async def ask(address: str, key: bytes = b"", tls: ssl.SSLContext | None = None)
             finally:
                 writer.close()
     except (OSError, TimeoutError) as error:
-        raise OptionError(f"no node of a ring answers at {place}: {error or 'no answer'}") from None
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error
+        raise OptionError(f"no node of a ring answers at {place}: {reason or 'no answer'}") from None
     answer = _read(data)
     if answer is None:
         raise OptionError(f"what listens at {place} is not a node of a ring; pass a node's ring address")

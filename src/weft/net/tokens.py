@@ -99,7 +99,7 @@ class Tokens:
         except (jwt.InvalidAlgorithmError, jwt.InvalidSignatureError):
             raise AccessError("the token is not signed by the key that it names") from None
         except Exception as error:  # whatever a stranger's bytes do to a parser, they do not get in
-            raise AccessError(f"the token cannot be read ({type(error).__name__})") from None
+            raise AccessError(f"the token is malformed ({type(error).__name__})") from None
 
     def _key(self, header: dict[str, Any]) -> TokenKey:
         if "crit" in header:

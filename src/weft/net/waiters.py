@@ -35,7 +35,7 @@ class Waiter:
         """Block until it is finished. Raises its error, or TimeoutError."""
         assert self._event is not None
         if not self._event.wait(timeout):
-            raise TimeoutError(f"nothing came within {timeout:g} s")
+            raise TimeoutError(f"nothing arrived within {timeout:g} s")
         if self.error is not None:
             raise self.error
         return self.value

@@ -90,7 +90,7 @@ class ChordNode(ChordTable):
     def join(self, known: Address, now: int) -> list[ChordEffect]:
         """Join the ring of a node that is known. `Joined` or `JoinFailed` follows."""
         if self.successors or self.left or self._through is not None:
-            raise LocalProtocolError(f"{self.me.address} is part of a ring already")
+            raise LocalProtocolError(f"{self.me.address} is already part of a ring")
         self.joining, self._through, self._tries = True, NodeRef(_UNKNOWN, known), 0
         return self._try_to_join(now)
 

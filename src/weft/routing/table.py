@@ -209,7 +209,7 @@ class RoutingTable(Protocol):
         ...
 
     def attach(self, link: Link, role: Role = Role.PEER) -> list[Tell]:
-        """Attach a neighbour, or start its session anew: returns everything that it should know, fresh."""
+        """Attach a neighbour, or restart its session: returns everything that it should know, as fresh updates."""
         ...
 
     def detach(self, link: Link) -> list[Tell]:

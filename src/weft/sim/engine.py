@@ -49,7 +49,7 @@ class Engine:
     def at(self, time: int, action: Action, priority: int = 0) -> Scheduled:
         """Run the action at a time. Cost: O(log n)."""
         if time < self.now:
-            raise LocalProtocolError(f"it is {self.now} already; {time} is past")
+            raise LocalProtocolError(f"the time is already {self.now}; {time} is in the past")
         entry = Scheduled(time, action)
         self._sequence += 1
         heapq.heappush(self._heap, (time, priority, self._sequence, entry))

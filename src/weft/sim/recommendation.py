@@ -215,6 +215,6 @@ def _reason(
 
     behind = phrase(worst, False) if gains[worst] < 0 else "is as good"
     if not real:
-        return f"{_praise(winner)}; the next, {second.model}, {behind}, and is better in nothing that counts", None
-    take = f"take {second.model} when {_CRITERIA[best].counts} most: it {phrase(best, True)}"
+        return f"{_praise(winner)}; the next, {second.model}, {behind}, and is not better in anything that counts", None
+    take = f"choose {second.model} if {_CRITERIA[best].counts} most: it {phrase(best, True)}"
     return f"{_praise(winner)}; {second.model} {phrase(best, True)}, but {behind}", take

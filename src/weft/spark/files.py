@@ -87,7 +87,7 @@ def read_stream(
 ) -> DataFrame:
     """Read the files of a folder, and those that are put there later, as a stream. Raises PipelineError.
 
-    The columns are those of the files that are there now, or as told. A file must appear whole: write it elsewhere on
+    The columns are those of the files that are there now, or `columns`. A file must appear whole: write it elsewhere on
     the same file system, and move it. Lines that cannot be read are in `_corrupt_record`.
     """
     kind = format_of(path, format)

@@ -179,7 +179,7 @@ def read_commands(spark: SparkSession, path: str, id_type: str) -> DataFrame:
     from pyspark.sql.types import LongType, StringType, StructField, StructType
 
     if format_of(path, None if _named(path) else "json") == "parquet":
-        raise PipelineError(f"{path}: commands are JSON lines or CSV, of which the order is known")
+        raise PipelineError(f"{path}: commands must be JSON lines or CSV, so that their order is known")
     numbered = id_type in ("tinyint", "smallint", "int", "bigint")
     kinds = {"action": StringType(), "id": LongType() if numbered else StringType(), "filter": StringType()}
     columns = StructType([StructField(name, kind) for name, kind in kinds.items()])

@@ -100,7 +100,7 @@ def retune(act: Act) -> None:
     Not where a part of the network could come back with the old one: it would be refused.
     """
     core, faults = act.broker.core, act.world.plan.faults
-    if act.world.plan.shape.model != "dls" or core is None or faults & {"detach", "restore back-up"}:
+    if act.world.plan.shape.model != "dls" or core is None or faults & {"detach", "restore backup"}:
         return
     try:
         act.broker.perform(core.retune(act.rng.choice(SPACES), act.broker.now))
@@ -136,5 +136,5 @@ LINK_STEPS: dict[str, Callable[[Act], None]] = {
     "detach": detach,
     "stale hello": stale_hello,
     "retune": retune,
-    "restore back-up": back_up,
+    "restore backup": back_up,
 }

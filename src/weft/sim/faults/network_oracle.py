@@ -6,9 +6,9 @@
 - An event published anywhere after *complete* is stored at the subscriber's broker in the end, whatever happens.
 - When all is mended, neighbours agree: what one told, the other has heard.
 
-After a back-up is restored, events from before that may come again, and out of order.
+After a backup is restored, events from before that may come again, and out of order.
 
-A link that is detached, or a back-up that is restored, takes the promise away from paths through it. It holds again
+A link that is detached, or a backup that is restored, takes the promise away from paths through it. It holds again
 for a path once its brokers agree.
 """
 

@@ -33,7 +33,7 @@ LINK_FAULTS = (
     "partition",
     "detach",
     "stale hello",
-    "restore back-up",
+    "restore backup",
 )
 OPERATIONS = {  # with their weights
     "publish": 12,

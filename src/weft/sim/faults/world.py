@@ -217,7 +217,7 @@ class World:
         """A broker without clients goes on with a copy of its log from earlier."""
         if broker.core is None:
             return
-        self.trace.count("fault: back-up restored")
+        self.trace.count("fault: backup restored")
         self.network.rewound(broker.name)
         for other in self.brokers:
             other.oracle.repeats |= self.network.published_so_far

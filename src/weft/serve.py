@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import os
 import pickle
 import secrets
@@ -27,6 +26,7 @@ from weft.net.addresses import Address
 from weft.net.config import BrokerConfig, http_place
 from weft.net.dialler import Dialler
 from weft.net.file_limit import room_for
+from weft.net.garbage import GarbageRounds, keep_pauses_short
 from weft.net.http import http_server
 from weft.net.initial_load import check_rows, is_loaded, load
 from weft.net.initial_table import InitialTable, routing_table
@@ -221,17 +221,19 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, asked.set)
     schema = None if config.schema is None else Schema.load(config.schema)
-    rehearse(routing_table(config, schema))
+    rehearse(lambda: routing_table(config, schema))
     async with start(config, lines, place) as node:
         if place is not None:  # whoever has started this worker holds the other end
             loop.add_reader(sys.stdin.fileno(), asked.set)
         node.ended.add_done_callback(lambda _: asked.set())
         async with contextlib.nullcontext() if around is None else around(node):
-            _keep_pauses_short()
+            keep_pauses_short()
+            garbage = asyncio.create_task(GarbageRounds(node).run(), name="weft-garbage")
             if ready is not None:
                 ready(node)
             lines.info("ready", process=os.getpid())
             await asked.wait()
+            garbage.cancel()
         if not node.ended.done():
             if place is not None:
                 loop.remove_reader(sys.stdin.fileno())
@@ -241,13 +243,6 @@ async def _serve(
             await node.stop()
     node.ended.result()
     lines.info("stopped")
-
-
-def _keep_pauses_short() -> None:
-    """Keep what is there already out of garbage collections: of many subscriptions, one took up to 0.4 s."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(20_000, 50, 100)
 
 
 def _described(context: dict[str, Any]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ class Announcement:
         self.about = about
         self.number = number
         self.still = still
-        self.change: PendingChange | None = None
+        self.change: PendingChange | None = None  # until it is complete
         self.stored = False
         self.complete = False
         self.missing: tuple[str, ...] = ()
@@ -83,6 +83,7 @@ class Announcing:
             self._tell_missing(announcement)
 
     def _completed(self, announcement: Announcement) -> None:
+        announcement.change = None  # each refers to the other, which only the garbage collector would find
         if announcement.complete:
             return
         announcement.complete = True

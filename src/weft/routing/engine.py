@@ -149,10 +149,10 @@ class TableEngine(ModelHooks[K, H]):
 
     def _depart(self, interface: TableInterface[K, H]) -> Job:
         yield from self.silence(interface)
-        held = [each for each in interface.held.values() if each is not None]
-        interface.held = PagedDict()
-        for start in range(0, len(held), _CHUNK):
-            yield from self.revise(interface, held[start : start + _CHUNK], ())
+        held, interface.held = interface.held, PagedDict()
+        left = (each for each in held.values() if each is not None)
+        while some := [*islice(left, _CHUNK)]:
+            yield from self.revise(interface, some, ())
             yield
 
     def restore(self, kept: Kept) -> None:

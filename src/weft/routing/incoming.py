@@ -69,10 +69,10 @@ class LinkMatcher:
 
     def detach(self, link: Link) -> Iterator[None]:
         """Remove a link at once, and its items step by step. Its number is reused only when no item has it."""
-        names, number = [*self._names.pop(link).values()], self._numbers.pop(link)
+        names, number = self._names.pop(link), self._numbers.pop(link)
         self._links[number] = None
         self._gone += len(names)
-        return self._clear(iter(names), number)
+        return self._clear(iter(names.values()), number)
 
     def _clear(self, names: Iterator[int], number: int) -> Iterator[None]:
         while chunk := [*islice(names, _CHUNK)]:

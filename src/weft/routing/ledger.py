@@ -15,6 +15,7 @@ from weft.errors import RemoteProtocolError
 from weft.interest.label_set import Note
 from weft.model.change import Change
 from weft.model.paged_dict import PagedDict
+from weft.model.split_dict import SplitDict
 from weft.routing.table import About, Item, ItemId, Items, Link, Role, Update
 
 K = TypeVar("K", bound=Hashable)
@@ -38,7 +39,7 @@ class Ledger(Generic[K]):
 
     def __init__(self, numbers: Iterator[int], about: About = About.SUBSCRIPTIONS) -> None:
         self.about = about
-        self.ids: dict[K, ItemId] = {}  # of what is told
+        self.ids: SplitDict[K, ItemId] = SplitDict()  # of what is told
         self.heard: PagedDict[ItemId, Item] = PagedDict()
         self.highest = -1  # highest id heard: ids ascend, so none is reused
         self.fresh = False  # whether the next update starts from scratch
@@ -70,7 +71,7 @@ class Ledger(Generic[K]):
 
     def keys(self) -> Iterator[K]:
         """Everything that the link knows, or will with the next update."""
-        yield from self.ids
+        yield from sorted(self.ids, key=self.ids.__getitem__)
         yield from self._add
 
     @property
@@ -83,7 +84,7 @@ class Ledger(Generic[K]):
         drop = tuple(sorted(self._drop.values())) if self._drop and not self.fresh else ()
         add: dict[ItemId, Item] = {}
         if self.fresh:
-            add = {item_id: item(key) for key, item_id in sorted(self.ids.items(), key=lambda pair: pair[1])}
+            add = self.told(item)
         for key in self._add:
             self.ids[key] = item_id = ItemId(next(self._numbers))
             add[item_id] = item(key)
@@ -91,9 +92,9 @@ class Ledger(Generic[K]):
         self._add, self._drop, self.fresh, self.notes = {}, {}, False, ()
         return update
 
-    def told(self, item: Callable[[K], Item]) -> Items:
-        """Everything that the link knows."""
-        return {item_id: item(key) for key, item_id in self.ids.items()}
+    def told(self, item: Callable[[K], Item]) -> dict[ItemId, Item]:
+        """Everything that the link knows, in the order of the ids."""
+        return {item_id: item(key) for key, item_id in sorted(self.ids.items(), key=lambda pair: pair[1])}
 
     # -- hearing --------------------------------------------------------------------------------
 

@@ -16,9 +16,10 @@ LinkMask = int  # a set of links, one bit per link
 class CoverNode:
     """A filter by its canonical key: its holders, the links that are told it, and its place for the other links."""
 
-    __slots__ = ("above", "below", "form", "holders", "hull", "item", "key", "leaving", "row", "told")
+    __slots__ = ("above", "below", "form", "holders", "hull", "item", "key", "leaving", "number", "row", "told")
 
-    def __init__(self, item: Filter | NormalForm, extent: Extent) -> None:
+    def __init__(self, number: int, item: Filter | NormalForm, extent: Extent) -> None:
+        self.number = number  # of no other node, ever
         self.item = item
         self.key = extent.key
         self.form = extent.form  # if it is not a box

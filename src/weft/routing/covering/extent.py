@@ -93,10 +93,10 @@ class Extents:
         return list(_SPAN.iter_unpack(key))
 
     def _read(self, item: Filter) -> list[AxisSpan] | None:
-        """The spans of a conjunction of comparisons with constants, each on a different attribute; None for any other
-        filter.
+        """The spans of a conjunction of comparisons with constants; None for any other filter, and for one that never
+        matches.
         """
-        spans: list[AxisSpan] = []
+        spans: dict[str, AxisSpan] = {}
         parts = item.operands if type(item) is And else (item,)
         for part in parts:
             kind = type(part)
@@ -122,10 +122,14 @@ class Extents:
             axis = axes.get(name)
             if axis is None:
                 axis = self._axis(name, ColumnPart.STRINGS if axes is self._textual else ColumnPart.NUMBERS)
-            spans.append((axis, *ends))
-        if len(parts) > 1 and len({part.left.name for part in parts}) < len(parts):  # type: ignore[attr-defined]
-            return None
-        return spans
+            known = spans.get(name)
+            if known is not None:
+                both = _intersected(known[1:], ends) if known[0] == axis and axes is self._numeric else None
+                if both is None:
+                    return None
+                ends = both
+            spans[name] = (axis, *ends)
+        return [*spans.values()]
 
     def _plain(self, name: str, text: bool) -> bool:
         """Whether the schema leaves numbers, or strings, of an attribute unchanged."""
@@ -206,6 +210,20 @@ def _between(low: Constant, high: Constant) -> _Ends | None:
         return None
     start, end = float(low.value), float(high.value)
     return (start, end, BOUNDED) if start == low.value and end == high.value and start <= end else None
+
+
+def _intersected(one: _Ends, other: _Ends) -> _Ends | None:
+    """What two intervals share; None if that is nothing."""
+    low, high, marks = one
+    if other[0] > low:
+        low, marks = other[0], marks & ~LOW_OPEN | other[2] & LOW_OPEN
+    elif other[0] == low:
+        marks |= other[2] & LOW_OPEN
+    if other[1] < high:
+        high, marks = other[1], marks & ~HIGH_OPEN | other[2] & HIGH_OPEN
+    elif other[1] == high:
+        marks |= other[2] & HIGH_OPEN
+    return (low, high, marks) if low < high or (low == high and marks == BOUNDED) else None
 
 
 def _compared(operator: Operator, constant: Constant) -> _Ends | None:

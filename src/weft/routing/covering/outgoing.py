@@ -14,13 +14,16 @@ that nothing else changes. There are always fewer ghosts than filters.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
+from itertools import count
 from typing import Any
 
 from weft.algebra.box import NormalForm
 from weft.algebra.budget import Budget
 from weft.language.ast import Filter
 from weft.model.limits import LIMITS
+from weft.model.paged_dict import PagedDict
 from weft.model.schema import Schema
+from weft.model.split_dict import SplitDict
 from weft.routing.covering.cover_node import CoverNode, LinkMask, hang, splice_out, unhang
 from weft.routing.covering.extent import AxisSpan, Extent, Extents
 from weft.routing.covering.root_index import RootIndex, tag_of
@@ -44,7 +47,9 @@ class LinkCovers:
         withdraw: Callable[[TableInterface[Any, Any], CoverNode], None],
     ) -> None:
         self.extents = Extents(schema)
-        self.nodes: dict[Hashable, CoverNode] = {}
+        self.nodes: PagedDict[int, CoverNode] = PagedDict()
+        self._by_key: SplitDict[Hashable, CoverNode] = SplitDict()
+        self._numbers = count()
         self._tell = tell
         self._withdraw = withdraw
         self._root_index = RootIndex(schema, self.extents)
@@ -63,9 +68,10 @@ class LinkCovers:
 
     def node(self, item: Filter | NormalForm, extent: Extent) -> CoverNode:
         """The node of a filter, which may not have a holder yet."""
-        node = self.nodes.get(extent.key)
+        node = self._by_key.get(extent.key)
         if node is None:
-            node = self.nodes[extent.key] = CoverNode(item, extent)
+            node = self._by_key[extent.key] = CoverNode(next(self._numbers), item, extent)
+            self.nodes[node.number] = node
             self.extents.retain(extent.spans)
         return node
 
@@ -219,8 +225,8 @@ class LinkCovers:
             above = list(node.above.items())
             for witness, mask in above:
                 unhang(witness, node, mask)
-            if self.nodes.get(node.key) is node:
-                del self.nodes[node.key]
+            if self.nodes.pop(node.number, None) is not None:
+                del self._by_key[node.key]
                 self.extents.release(self._root_index.spans(node))
             for witness, _ in above[1:]:
                 self._clean(witness)
@@ -268,12 +274,20 @@ class LinkCovers:
         self._bits[interface], self._links[bit] = bit, interface
         self._several.clear()
         self._all |= bit
-        for number, node in enumerate([*self.nodes.values()]):
+        for number, node in enumerate(self._in_turn()):
             if self._links.get(bit) is not interface:
                 return
             searched = yield from self._place_alike(node, bit)
             if searched or number % _LIGHT == 0:
                 yield
+
+    def _in_turn(self) -> Iterator[CoverNode]:
+        """All nodes, which may come and go meanwhile; new ones may be missing."""
+        for page in self.nodes.pages():
+            for number in page:
+                node = self.nodes.get(number)
+                if node is not None:
+                    yield node
 
     @property
     def _used(self) -> LinkMask:
@@ -308,7 +322,7 @@ class LinkCovers:
         self._several.clear()
         self._all &= ~bit
         self._fading |= bit
-        for number, node in enumerate([*self.nodes.values()]):
+        for number, node in enumerate(self._in_turn()):
             self._forget(node, bit)
             if number % _LIGHT == 0:
                 yield
@@ -338,15 +352,17 @@ class LinkCovers:
         """Raise AssertionError if an invariant is broken. Some hold only when everything is settled."""
         self._root_index.check()
         ghosts = 0
-        for key, node in self.nodes.items():
-            assert node.key == key, "a node is found by its key"
+        assert len(self._by_key) == len(self.nodes)
+        for number, node in self.nodes.items():
+            assert number == node.number
+            assert self._by_key[node.key] is node, "a node is found by its key"
             assert (node.row >= 0) == bool(node.told), "the index has what is told"
             assert not node.told & node.hung, "a root hangs nowhere"
             assert node.leaving & ~node.told == 0, "what leaves is told"
             for witness, some in node.above.items():
                 assert witness.below is not None, "a witness knows what hangs below it"
                 assert witness.below[node] == some, "and for which links"
-                assert self.nodes[witness.key] is witness, "a witness is there"
+                assert self._by_key[witness.key] is witness, "a witness is there"
                 assert some & ~(witness.told | witness.hung) == 0, "a witness hangs somewhere itself, or is told"
             assert node.holders or node.told or len(node.below or ()) > 1 or not settled, "nobody needs it"
             ghosts += not node.holders

@@ -3,7 +3,7 @@
 A client subscribes at a broker with two neighbours. `home` is everything that its broker does: frames read and written,
 parsing, access rules, normal form, routing table, log, and the index, which an event makes it join. `neighbour` is what
 the busier of the two neighbours does until it has learnt the filter. Every filter meets a broker that already holds
-some, of the same kind and others.
+others, of the same kind and of other kinds.
 """
 
 from __future__ import annotations
@@ -13,12 +13,15 @@ import shutil
 import tempfile
 import tracemalloc
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
 from time import process_time
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from weft.bench.report import Result
 from weft.broker.codec import client_messages, encode, encode_all
 from weft.broker.core import Core
 from weft.broker.effects import ConnectionId, Effect, Now, Persist, Send, SetTimer
@@ -26,6 +29,7 @@ from weft.broker.limits import ClientLimits
 from weft.broker.messages import Accepted, Failed, Hello, Publish, Subscribe, Unsubscribe
 from weft.broker.rules import Rights, Rules
 from weft.log.opening import LogOptions, open_log
+from weft.model.limits import LIMITS
 from weft.model.schema import Schema
 from weft.routing.registry import MODELS, make_table
 from weft.routing.table import Role
@@ -163,11 +167,16 @@ class HostileNetwork:
             self._settle()
         return Admission(took["home"], max(took[name] for name in NEIGHBOURS), peak, "".join(refused))
 
-    def keep(self, texts: Sequence[str]) -> None:
-        """Subscribe to filters that stay."""
-        for text in texts:
-            self.home.hear(_CLIENT, encode([Subscribe(next(self._numbers), text)]))  # type: ignore[arg-type]
-            self._settle()
+    def worst(self, text: Callable[[int], str], times: int) -> Admission:
+        """The admission of a kind of filter, the least time of some; another of its kind is there already."""
+        self.admit(text(0))
+        self.home.hear(_CLIENT, encode([Subscribe(next(self._numbers), text(1))]))  # type: ignore[arg-type]
+        self._settle()
+        found = [self.admit(text(2 + n)) for n in range(times)]
+        peak = self.admit(text(2 + times), memory=True).peak / 1e6
+        return Admission(
+            min(each.home for each in found), min(each.neighbour for each in found), peak, found[-1].refused
+        )
 
     def _settle(self) -> None:
         busy = True
@@ -183,3 +192,63 @@ class HostileNetwork:
 
 
 RULES = ("x < 500 AND y < 500", "s LIKE 'w%'", "x >= 500 OR y >= 500", "TRUE")
+
+
+def admissions(quick: bool, progress: Callable[[str], None]) -> list[Result]:
+    """The most expensive admission of each model, of all `hostile_filters`: at home, at a neighbour, and in memory."""
+    results: list[Result] = []
+    for model in MODELS:
+        progress(f"admission in a broker, {model}")
+        network = HostileNetwork(model)
+        found = {name: network.worst(texts, 1 if quick else 3) for name, texts in hostile_filters().items()}
+        network.close()
+        for figure, unit, goal in (("home", "ms", 50.0), ("neighbour", "ms", 50.0), ("peak", "MB", 4.0)):
+            name = max(found, key=lambda name: getattr(found[name], figure))
+            value = getattr(found[name], figure)
+            results.append(Result(f"admission_{model}/{name}/{figure}", value, unit, goal, "lower"))
+    return results
+
+
+def hostile_filters() -> dict[str, Callable[[int], str]]:
+    """The most expensive kinds of filters that are known, as long as is legal; a seed makes another of its kind."""
+
+    def words(seed: int, many: int) -> list[str]:
+        return [f"{word:08x}" for word in np.random.default_rng(seed).integers(0, 2**32, many)]
+
+    def boxes(seed: int, names: Sequence[str], many: int, width: int) -> Iterator[str]:
+        for lows in np.random.default_rng(seed).integers(0, 800, (many, len(names))).tolist():
+            ends = zip(names, lows, strict=True)
+            yield f"({' AND '.join(f'{name} BETWEEN {low} AND {low + width}' for name, low in ends)})"
+
+    def unequal(seed: int) -> Iterator[str]:
+        for row in np.random.default_rng(seed).integers(0, 10**6, (58, 26)).tolist():
+            yield f"({' AND '.join(f'a{place} != {value}' for place, value in enumerate(row))})"
+
+    return {
+        "list": lambda n: f"x IN ({_fit((str(2 * k + n) for k in range(20_000)), ',')})",
+        "words": lambda n: f"s IN ({_fit((repr(word) for word in words(n, 9_000)), ',')})",
+        "not_equal": lambda n: _fit((f"x != {3 * k + n}" for k in range(4_000)), " AND "),
+        "intervals": lambda n: _fit((f"x BETWEEN {4 * k + n} AND {4 * k + 2 + n}" for k in range(4_000)), " OR "),
+        "pairs": lambda n: _fit((f"(x > {4 * k + n} AND x < {4 * k + 2 + n})" for k in range(2_000)), " OR "),
+        "prefixes": lambda n: _fit((f"s LIKE '{word[:4]}%'" for word in words(n, LIMITS.likes)), " OR "),
+        "contains": lambda n: _fit((f"s LIKE '%{word}%'" for word in words(n, 250)), " OR "),
+        "comparisons": lambda n: _fit((f"(a{k % 50} > {k + n} AND b < {k})" for k in range(2_000)), " OR "),
+        "boxes": lambda n: _fit(boxes(n, "xyz", 250, 30), " OR "),
+        "wide_boxes": lambda n: _fit(boxes(n, ("x", "y", "z", "n", "m"), 250, 300), " OR "),
+        "unequal_boxes": lambda n: _fit(unequal(n), " OR "),
+        "own_attributes": lambda n: _fit((f"(a{k} > {n} AND b{k} < 5 AND c{k} = 3)" for k in range(250)), " OR "),
+        "conjunction": lambda n: _fit((f"a{k} NOT IN ({n}, 5, 7, 9)" for k in range(1_500)), " AND "),
+        "calls": lambda n: _fit((f"cidr(ip, '10.{k}.{n % 256}.0/24')" for k in range(250)), " OR "),
+    }
+
+
+def _fit(parts: Iterable[str], between: str) -> str:
+    """As many parts as a text has room for."""
+    kept: list[str] = []
+    size = 100
+    for part in parts:
+        size += len(part) + len(between)
+        if size > LIMITS.text:
+            break
+        kept.append(part)
+    return between.join(kept)

@@ -97,9 +97,7 @@ class LabelAxes:
             sides[name] = [(sides[name][0][0], sides[name][-1][1])]
         return _products(sides)
 
-    def _sides(
-        self, sets: Mapping[str, ValueSet], widen: bool, most: float = math.inf
-    ) -> dict[str, list[CutInterval]]:
+    def _sides(self, sets: Mapping[str, ValueSet], widen: bool, most: float = math.inf) -> dict[str, list[CutInterval]]:
         """The intervals of each set, or one around all of them if there are more than `most`; except for attributes
         that are not axes and may not become one.
         """
@@ -140,7 +138,9 @@ class LabelAxes:
 
         Products share their intervals, so that each is looked up once.
         """
-        axes = {name: (axis, line, dict[int, tuple[int, int]]()) for axis, (name, line) in enumerate(self._lines.items())}
+        axes = {
+            name: (axis, line, dict[int, tuple[int, int]]()) for axis, (name, line) in enumerate(self._lines.items())
+        }
         for row, each in enumerate(spans):
             for name, ends in each.items():
                 axis, line, known = axes[name]

@@ -127,6 +127,8 @@ class _Reader:
         self.most_tests = len(text) if stored else LIMITS.tests
         self.most_names = len(text) if stored else LIMITS.names
         self.most_constants = len(text) if stored else LIMITS.text // 2  # as many as fit into a text, with commas
+        self.most_likes = len(text) if stored else LIMITS.likes
+        self.likes = 0
         self.constants = 0  # of IN
         self.refusal: FilterError | None = None
         self.names: dict[str, AttributeRef] = {}
@@ -229,6 +231,9 @@ class _Reader:
         if found["list"]:
             node = In(left, self.values(found))
         elif found["pattern"]:
+            self.likes += 1
+            if self.likes > self.most_likes:
+                self.refuse(f"the filter has more than {self.most_likes:,} LIKE tests", *found.span("left"))
             pattern = str(read_string(found["pattern"]).value)
             node = Like(left, pattern, ignore_case=len(found["like"]) == len("ILIKE"))
         elif found["low"]:

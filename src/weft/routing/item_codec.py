@@ -300,7 +300,7 @@ def _reads_back(root: Filter, is_long: bool) -> bool:
     Cost: O(nodes), a quarter of what reading the text takes.
     """
     names: set[str] = set()
-    tests = values = 0
+    tests = likes = values = 0
     words = steps = 0  # as the grammar counts them, at most, and as `parse_long` does
     plain = True  # whether `parse_long` reads it
     stack = [root]
@@ -308,20 +308,6 @@ def _reads_back(root: Filter, is_long: bool) -> bool:
         node: Any = stack.pop()
         kind = type(node)  # as above: chains of types are fast
         steps += 1
-        if kind is Compare:
-            right = node.right
-            names.add(node.left.name)
-            words += 8
-            tests += 1
-            if type(right) is AttributeRef:
-                names.add(right.name)
-                continue
-            values += 1
-            if _PLAIN_TYPES.get(type(right.value)) is not right.type:
-                if type(right.value) is not _PLAIN[right.type]:
-                    return False
-                plain = plain and right.type is not Type.BOOL
-            continue
         if kind is And or kind is Or:
             stack += node.operands
             words += 2 + len(node.operands)  # parentheses, and a word between any two
@@ -332,19 +318,13 @@ def _reads_back(root: Filter, is_long: bool) -> bool:
             stack.append(node.operand)
             words += 5
             continue
-        constants: tuple[Constant, ...] = ()
-        if kind is AttributeRef:
-            names.add(node.name)
-        elif kind is In or kind is Between or kind is Like:
-            names.add(node.left.name)
-            if kind is In:
-                constants = node.values
-            elif kind is Between:
-                constants = (node.low, node.high)
-            else:
-                plain = plain and node.escape is None
-        else:
+        if kind is Like:
+            likes += 1
+            plain = plain and node.escape is None
+        attributes, constants = _parts(node, kind)
+        if not attributes:
             return False  # a predicate: only reading shows whether it is known there
+        names.update(attributes)
         for each in constants:
             if _PLAIN_TYPES.get(type(each.value)) is not each.type:
                 if type(each.value) is not _PLAIN[each.type]:
@@ -353,11 +333,27 @@ def _reads_back(root: Filter, is_long: bool) -> bool:
         words += 5 + 3 * len(constants)  # a sign, a comma or TIMESTAMP may come with a constant
         tests += 1
         values += len(constants)
-    if len(names) > LIMITS.names or tests > LIMITS.tests or values > LIMITS.text // 2:
+    if len(names) > LIMITS.names or tests > LIMITS.tests or likes > LIMITS.likes or values > LIMITS.text // 2:
         return False
     if is_long and least_written(root) > LIMITS.text:
         return False
     return words <= LIMITS.tokens or (plain and steps <= LIMITS.tokens and all(map(is_plain_name, names)))
+
+
+def _parts(node: Any, kind: type) -> tuple[tuple[str, ...], tuple[Constant, ...]]:
+    """The attributes and constants of a test; no attributes if it is a predicate, or nothing that is tested."""
+    if kind is Compare:
+        right = node.right
+        if type(right) is AttributeRef:
+            return (node.left.name, right.name), ()
+        return (node.left.name,), (right,)
+    if kind is In:
+        return (node.left.name,), node.values
+    if kind is Between:
+        return (node.left.name,), (node.low, node.high)
+    if kind is Like:
+        return (node.left.name,), ()
+    return ((node.name,), ()) if kind is AttributeRef else ((), ())
 
 
 def _of_constant(constant: Constant) -> float:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from weft.bench import hostile
+from weft.bench import hostile, hostile_broker
 from weft.bench.hostile_index import INDEX_ROWS
+from weft.routing.registry import MODELS
 
 
 def test_the_hostile_benchmark_measures_every_case(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hostile, "_TEXT", 1_000)
     monkeypatch.setattr(hostile, "INDEX_ROWS", [row for row in INDEX_ROWS if row.name == "index_list"])
+    monkeypatch.setattr(hostile, "admissions", lambda *_: [])
     told: list[str] = []
     results = hostile.run(quick=True, progress=told.append, sizes=(2, 3, 4))
     cases = {case.name for case in hostile.CASES}
@@ -20,3 +22,17 @@ def test_the_hostile_benchmark_measures_every_case(monkeypatch: pytest.MonkeyPat
     assert len(told) == len(cases) + 2
     assert all(result.value is not None for result in results)
     assert {size for case in hostile.CASES for size in case.before} <= {size for c in hostile.CASES for size in c.sizes}
+
+
+def test_admission_is_measured_in_a_whole_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hostile_broker, "MODELS", {model: MODELS[model] for model in ("covering", "dls")})
+    filters = {"boxes": lambda n: f"x > {n} AND y < 7 OR s = 'w{n}'", "refused": lambda n: f"x => {n}"}
+    monkeypatch.setattr(hostile_broker, "hostile_filters", lambda: filters)
+    results = hostile_broker.admissions(quick=True, progress=lambda _: None)
+    assert [result.name.split("/")[0] for result in results] == 3 * ["admission_covering"] + 3 * ["admission_dls"]
+    assert all(result.value for result in results), "it took time at home and at a neighbour, and memory"
+
+
+def test_hostile_filters_are_as_long_as_a_text_may_be() -> None:
+    texts = [text(1) for text in hostile_broker.hostile_filters().values()]
+    assert all(1_000 < len(text) <= 65_536 for text in texts)

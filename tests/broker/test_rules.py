@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.harness import Broker, deliveries
+from weft.broker import rules as rules_module
 from weft.broker.effects import ConnectionId
 from weft.broker.greeting import BUSY
 from weft.broker.identity import Identity
@@ -39,6 +40,7 @@ from weft.broker.rules import ALL_RIGHTS, NOTHING, Grant, Rights, Rules
 from weft.errors import AccessError
 from weft.language.text import parse
 from weft.log.base import Offset, SeatId
+from weft.model.limits import LIMITS
 
 SECOND = 1_000_000
 ONE, TWO = SubNumber(1), SubNumber(2)
@@ -100,6 +102,17 @@ def test_a_refusal_names_the_nearest_rule(wanted: str, nearest: str) -> None:
     with pytest.raises(AccessError, match="the nearest rule is") as refused:
         grant.check_subscribe(parse(wanted))
     assert str(refused.value).endswith(nearest)
+
+
+def test_the_hint_of_a_refusal_takes_a_bounded_number_of_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[object] = []
+    real = rules_module._missing
+    monkeypatch.setattr(rules_module, "_missing", lambda *given: compared.append(given) or real(*given))
+    many = [" OR ".join(f"(a{n} > {k} AND b = {n})" for n in range(100)) for k in range(20)]
+    grant = Grant(Rights(subscribe=tuple(many)))
+    with pytest.raises(AccessError, match="the nearest rule is"):
+        grant.check_subscribe(parse(" OR ".join(f"(c{n} > 5 AND b < {n})" for n in range(100))))
+    assert 0 < len(compared) <= LIMITS.steps // 10
 
 
 def test_who_may_read_nothing_is_told_whom_to_ask() -> None:

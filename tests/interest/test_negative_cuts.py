@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from strategies import VALUES, all_tests, one_of, thorough
 from weft.algebra.normalize import normalize
 from weft.algebra.valueset import ANYTHING, ValueSet
-from weft.interest.cuts import CutLine
+from weft.interest.cuts import CutLine, intervals_at_most
+from weft.interest.label_axes import LabelAxes
 from weft.interest.sorted_rows import SortedRows
 from weft.language.ast import Filter, Not
 from weft.model.schema import Attribute, Schema
@@ -41,6 +42,7 @@ def test_a_set_is_its_intervals(one: Filter, other: Filter, negated: bool) -> No
         for value in VALUES:
             assert sum(value in part for part in parts) == (value in values)
         assert all(a[1] < b[0] for a, b in pairwise(intervals)), "they do not touch"
+        assert len(intervals) <= intervals_at_most(values)
         ends = [line.label(cut) for pair in intervals for cut in pair]
         assert ends == sorted(set(ends))  # type: ignore[type-var]
         assert [line.cut(label) for label in ends if label is not None] == [c for pair in intervals for c in pair]
@@ -150,3 +152,24 @@ def test_rows_are_one_sorted_list(items: list[int], row: int) -> None:
     assert list(rows) == plain
     for value in range(-3, 201, 5):
         assert rows.first_from(value, lambda item: 2 * item) == plain[bisect_left(plain, value / 2)]
+
+
+def test_a_long_list_is_not_listed_but_surrounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    listed: list[int] = []
+    real = CutLine.intervals
+
+    def counted(self: CutLine, values: ValueSet) -> Any:
+        found = real(self, values)
+        listed.append(len(found or ()))
+        return found
+
+    monkeypatch.setattr(CutLine, "intervals", counted)
+    axes = LabelAxes()
+    (box,) = normalize(f"x IN ({','.join(map(str, range(0, 20_000, 2)))}, 'a', 'c')").boxes
+    assert axes.spans(box) is None
+    around = axes.hull(box, most=4)
+    assert 1 <= len(around) <= 4
+    low, high = axes.rows(around)
+    parts = [axes.box(*ends) for ends in zip(low, high, strict=True)]
+    assert all(any({"x": value} in part for part in parts) for value in (0, 19_998, "a", "c"))
+    assert sum(listed) <= 4

@@ -185,6 +185,15 @@ def test_calls_of_predicates_are_counted_in_what_users_write() -> None:
     assert parse(text.rpartition(" OR ")[0]) is not None
 
 
+@pytest.mark.parametrize("end", ["", " ESCAPE '!'"])  # which the grammar reads
+def test_tests_with_patterns_are_counted_in_what_users_write(end: str) -> None:
+    text = " OR ".join(f"s LIKE 'w{n}%'{end}" for n in range(LIMITS.likes + 1))
+    with pytest.raises(FilterSyntaxError, match="more than 1,024 LIKE tests"):
+        parse(text)
+    assert parse(text, limit=LIMITS.stored_text) is not None
+    assert parse(text.rpartition(" OR ")[0]) is not None
+
+
 def test_a_predicate_looks_at_no_more_than_an_address_or_a_timestamp() -> None:
     with pytest.raises(FilterError, match="at most 64 characters"):
         parse(f"time_like(t, '%{'1_%' * 600}')")

@@ -14,6 +14,8 @@ from weft import Event, matches, parse
 from weft.errors import EventError
 from weft.language.ast import AttributeRef, Compare, Operator
 from weft.language.meaning import all_of, any_of, compare, negation, truth
+from weft.language.pattern import Pattern
+from weft.language.trace import trace
 from weft.model.value import Type, type_of
 
 T, F, N = True, False, None
@@ -297,3 +299,25 @@ def test_a_predicate_is_null_for_values_of_another_type() -> None:
     assert [truth(called, {"x": value}) for value in ("car", "vehicle", "thing", "boat", 5, None)] == [
         *(True, True, False, False, None, None)
     ]
+
+
+# -- traces -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", ["NOT x", "x IS NULL", "NOT x OR y", "(x AND NOT y) IS NULL", "(x OR y) IS NOT FALSE"])
+@pytest.mark.parametrize("pair", AND, ids=str)
+def test_a_trace_has_the_truth_of_every_part(text: str, pair: tuple[bool | None, bool | None]) -> None:
+    event = Event.of(dict(zip(("x", "y"), pair, strict=True)))
+    parts = [trace(parse(text), event)]
+    while parts:
+        part = parts.pop()
+        assert part.truth is truth(part.filter, event)
+        parts += part.parts
+
+
+def test_a_trace_evaluates_a_test_once_however_deep_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    real = Pattern.matches
+    monkeypatch.setattr(Pattern, "matches", lambda self, text: asked.append(text) or real(self, text))
+    assert trace(parse(f"{'NOT (' * 48}s LIKE '%a_b%'{')' * 48}"), {"s": "acb"}).truth is True
+    assert asked == ["acb"]

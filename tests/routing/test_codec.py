@@ -26,7 +26,7 @@ from weft.algebra.relate import equivalent
 from weft.errors import FilterError, FilterTooComplexError, LocalProtocolError, RemoteProtocolError
 from weft.interest.curve_range import CurveRange
 from weft.interest.label_set import LabelSet, Retuning, Stage, Switch
-from weft.language.ast import AttributeRef, Call, Compare, Filter, In, Operator, conjunction, disjunction
+from weft.language.ast import AttributeRef, Call, Compare, Filter, In, Like, Operator, conjunction, disjunction
 from weft.language.constant import Constant
 from weft.language.lexer import MAX_TEXT
 from weft.language.predicate import Predicates
@@ -209,6 +209,19 @@ def test_many_short_tests_are_measured_together() -> None:
     assert len(str(many)) > MAX_TEXT
     with pytest.raises(FilterError):
         FILTERS.refuse(many)
+
+
+def test_a_long_filter_is_written_once_for_all_neighbours() -> None:
+    items, tree, other = FilterItems(), parse(f"x IN ({','.join(map(str, range(5_000)))})"), parse("x > 5")
+    items.refuse(tree)
+    assert items.encode(tree) is items.encode(tree)
+    assert (items.encode(other), items.encode(tree)) == ("x > 5", str(tree))
+
+
+def test_a_filter_with_more_patterns_than_a_text_may_have_is_refused() -> None:
+    made = disjunction(*(Like(AttributeRef("s"), f"w{n}%") for n in range(LIMITS.likes + 1)))
+    with pytest.raises(FilterError, match="LIKE tests"):
+        FilterItems().refuse(made)
 
 
 def test_a_merger_that_does_not_normalize_again_is_refused() -> None:

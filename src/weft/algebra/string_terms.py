@@ -35,6 +35,10 @@ class Term:
     def __contains__(self, text: str) -> bool:
         return interval.contains(self.line, text) and self.admits(text)
 
+    def contains(self, text: str, fits: Callable[[Pattern], bool]) -> bool:
+        """The same, where it is known which patterns the text matches."""
+        return interval.contains(self.line, text) and all(map(fits, self.musts)) and not any(map(fits, self.nots))
+
     def admits(self, text: str) -> bool:
         """Whether the patterns alone let the text through."""
         folded = None  # folded once, whatever the number of patterns

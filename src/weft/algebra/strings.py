@@ -24,6 +24,7 @@ from weft.algebra.string_terms import (
     too_many_patterns,
     twins,
 )
+from weft.algebra.term_search import LONG, MANY, pattern_search
 from weft.errors import FilterTooComplexError
 from weft.language.pattern import Pattern
 from weft.model.limits import LIMITS
@@ -49,7 +50,12 @@ class Strings:
         return bool(self.line or self.terms)
 
     def __contains__(self, text: str) -> bool:
-        return interval.contains(self.line, text) or any(text in term for term in self.terms)
+        if interval.contains(self.line, text):
+            return True
+        if len(text) > LONG and sum([len(term.musts) + len(term.nots) for term in self.terms]) > MANY:
+            fits = pattern_search(text, {p for term in self.terms for p in term.musts | term.nots})
+            return any(term.contains(text, fits) for term in self.terms)
+        return any(text in term for term in self.terms)
 
     def union(self, other: Strings, budget: Budget | None = None) -> Strings:
         """What is in either."""

@@ -20,6 +20,7 @@ from weft.algebra.merge import merge
 from weft.algebra.normalize import normalize
 from weft.algebra.relate import covers, overlaps
 from weft.bench import hostile_routing
+from weft.bench.hostile_broker import admissions
 from weft.bench.hostile_index import INDEX_ROWS, UNITS, IndexRow
 from weft.bench.report import Result
 from weft.errors import WeftError
@@ -65,7 +66,7 @@ def run(quick: bool, progress: Callable[[str], None], sizes: HostileSizes | None
     for row in INDEX_ROWS:
         progress(row.name.replace("_", " "))
         results += _index_row(row, quick, sizes)
-    return results
+    return results + admissions(quick, progress)
 
 
 def _index_row(row: IndexRow, quick: bool, sizes: HostileSizes | None) -> list[Result]:

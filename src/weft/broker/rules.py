@@ -17,6 +17,7 @@ from weft.language.meaning import matches
 from weft.language.predicate import NO_PREDICATES, Predicates
 from weft.language.text import parse
 from weft.model.event import Event
+from weft.model.limits import LIMITS
 from weft.model.schema import Schema
 
 Right = Literal["status", "dead-letters", "history", "link"]  # what a principal may do besides
@@ -79,21 +80,26 @@ class Grant:
             return
         if not self._subscribe:
             raise AccessError(f"no rule allows you to subscribe to {_short(wanted)}; ask the broker's operator for one")
-        near = min(zip(self._subscribe, self._forms, strict=True), key=lambda rule: self._distance(rule[1], form))[0]
+        budget = Budget(LIMITS.steps // 10)  # of all rules together: it is a hint
+        rules = zip(self._subscribe, self._forms, strict=True)
+        near = min(rules, key=lambda rule: self._distance(rule[1], form, budget))[0]
         raise AccessError(f"no rule allows all of {_short(wanted)}; the nearest rule is {_short(near)}")
 
     def may_read(self, attributes: Mapping[str, Any]) -> bool:
         """Whether an event may be delivered: one of the rules matches it."""
         return self.reads_all or _any_matches(self._subscribe, attributes)
 
-    def _distance(self, rule: NormalForm, wanted: NormalForm) -> tuple[bool, tuple[int, int]]:
-        """How far a rule is from covering: disjoint is farthest, then many conditions not met, then few met."""
-        budget, missing = Budget(), [_FAR]
+    def _distance(self, rule: NormalForm, wanted: NormalForm, budget: Budget) -> tuple[bool, tuple[int, int]]:
+        """How far a rule is from covering: disjoint is farthest, then many conditions not met, then few met.
+
+        When the budget is used up, the rest is not compared.
+        """
+        missing = [_FAR]
         try:
             for outer, inner in product(rule.boxes, wanted.boxes):
                 missing.append(_missing(outer, inner, self._schema, budget))
         except FilterTooComplexError:
-            pass  # it is a hint: what was compared so far must do
+            return True, _FAR
         return not overlaps(rule, wanted, self._schema, budget), min(missing)
 
     # -- publishers -----------------------------------------------------------------------------------

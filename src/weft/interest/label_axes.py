@@ -20,7 +20,7 @@ from weft.algebra import interval
 from weft.algebra.box import Box
 from weft.algebra.strings import Strings
 from weft.algebra.valueset import ValueSet
-from weft.interest.cuts import REACH, CutInterval, CutLine
+from weft.interest.cuts import REACH, CutInterval, CutLine, intervals_at_most
 from weft.model.schema import Schema
 
 Labels = NDArray[np.int64]
@@ -79,8 +79,8 @@ class LabelAxes:
         new = sum(name not in self._lines for name in box.sets) if widen else 0
         if box.residuals or (new and len(self._lines) + new > self._most_axes):
             return None
-        if any(values.strings.terms for values in box.sets.values()):
-            return None
+        if any(values.strings.terms or intervals_at_most(values) > most for values in box.sets.values()):
+            return None  # a long list is not even listed
         sides = self._sides(box.sets, widen)
         if math.prod(map(len, sides.values())) > most:
             return None
@@ -88,18 +88,24 @@ class LabelAxes:
 
     def hull(self, box: Box, *, most: int = MOST_ROWS, widen: bool = True) -> list[TileSpans]:
         """At least one and at most `most` products of intervals around the box, ignoring residuals and patterns."""
-        sides = self._sides({name: _without_patterns(values) for name, values in box.sets.items()}, widen)
-        while math.prod(map(len, sides.values())) > max(1, most):
-            name = max(sides, key=lambda name: len(sides[name]))
+        sides = self._sides({name: _without_patterns(values) for name, values in box.sets.items()}, widen, most)
+        rows = math.prod(map(len, sides.values()))
+        for name in sorted(sides, key=lambda name: len(sides[name]), reverse=True):
+            if rows <= max(1, most):
+                break
+            rows //= len(sides[name])
             sides[name] = [(sides[name][0][0], sides[name][-1][1])]
         return _products(sides)
 
-    def _sides(self, sets: Mapping[str, ValueSet], widen: bool) -> dict[str, list[CutInterval]]:
-        """The intervals of each set, except for attributes that are not axes and may not become one."""
+    def _sides(self, sets: Mapping[str, ValueSet], widen: bool, most: float = math.inf) -> dict[str, list[CutInterval]]:
+        """The intervals of each set, or one around all of them if there are more than `most`; except for attributes
+        that are not axes and may not become one.
+        """
         sides: dict[str, list[CutInterval]] = {}
         for name, values in sets.items():
             if name in self._lines or (widen and len(self._lines) < self._most_axes):
-                found = self._line(name).intervals(values)
+                few = values if intervals_at_most(values) <= most else _hull_of_lines(values)
+                found = self._line(name).intervals(few)
                 assert found is not None, "there are no patterns"
                 sides[name] = found
         return sides
@@ -122,28 +128,33 @@ class LabelAxes:
         """Products of intervals as rows of labels. Cost: O(axes log cuts) per row; less for the same object again."""
         while self._latest is None or self._latest[0] is not spans:
             low, high = self.whole(len(spans))
-            if all(self._write(low[row], high[row], each) for row, each in enumerate(spans)):
+            if self._write(low, high, spans):
                 self._latest = spans, (low, high)
         low, high = self._latest[1]
         return low.copy(), high.copy()
 
-    def _write(self, low: Labels, high: Labels, spans: TileSpans) -> bool:
-        """Write the labels of one product; False if labels were spread meanwhile, so that all rows must be written
-        again.
+    def _write(self, low: Labels, high: Labels, spans: Sequence[TileSpans]) -> bool:
+        """Write the labels of all products; False if labels were spread meanwhile, so that they must be written again.
+
+        Products share their intervals, so that each is looked up once.
         """
-        for axis, (name, line) in enumerate(self._lines.items()):
-            ends = spans.get(name)
-            if ends is None:
-                continue
-            for cut, side in zip(ends, (low, high), strict=True):
-                label = line.label(cut)
-                if label is None:
-                    old, new = line.spread()
-                    self._latest = None
-                    for tell in self._relabelled:
-                        tell(axis, old, new)
-                    return False
-                side[axis] = label
+        axes = {
+            name: (axis, line, dict[int, tuple[int, int]]()) for axis, (name, line) in enumerate(self._lines.items())
+        }
+        for row, each in enumerate(spans):
+            for name, ends in each.items():
+                axis, line, known = axes[name]
+                labels = known.get(id(ends))
+                if labels is None:
+                    first, last = line.label(ends[0]), line.label(ends[1])
+                    if first is None or last is None:
+                        old, new = line.spread()
+                        self._latest = None
+                        for tell in self._relabelled:
+                            tell(axis, old, new)
+                        return False
+                    labels = known[id(ends)] = first, last
+                low[row, axis], high[row, axis] = labels
         return True
 
     def whole(self, size: int) -> TileRows:
@@ -178,6 +189,14 @@ def relabel(labels: Labels, old: Labels, new: Labels) -> None:
 
 def _products(sides: dict[str, list[CutInterval]]) -> list[TileSpans]:
     return [dict(zip(sides, each, strict=True)) for each in product(*sides.values())]
+
+
+def _hull_of_lines(values: ValueSet) -> ValueSet:
+    """The set with everything between the least and the greatest value of each type."""
+    strings = Strings(interval.hull(values.strings.line))
+    return replace(
+        values, numbers=interval.hull(values.numbers), strings=strings, timestamps=interval.hull(values.timestamps)
+    )
 
 
 def _without_patterns(values: ValueSet) -> ValueSet:

@@ -18,6 +18,8 @@ def format_filter(node: Filter) -> str:
     >>> format_filter(parse("not ( 5<price or (symbol in ('X','Y') and active) )"))
     "NOT (price > 5 OR symbol IN ('X', 'Y') AND active)"
     """
+    if type(node) is Compare:  # most nodes are: patterns would be tried one after the other
+        return _comparison(node)
     match node:
         case Or(operands):
             return " OR ".join(map(format_filter, operands))
@@ -116,18 +118,25 @@ _LONGEST = {Type.BOOL: 8, Type.INT: 24, Type.FLOAT: 28, Type.TIMESTAMP: 48}  # w
 
 def format_constant(constant: Constant) -> str:
     """The text of a constant."""
-    if constant.type is Type.STRING:
+    kind = constant.type
+    if kind is Type.INT or kind is Type.FLOAT:
+        return repr(constant.value)
+    if kind is Type.STRING:
         return _quoted(str(constant.value), "'")
-    if constant.type is Type.TIMESTAMP:
+    if kind is Type.TIMESTAMP:
         return f"TIMESTAMP '{format_timestamp(int(constant.value))}'"
-    if constant.type is Type.BOOL:
-        return _TRUTHS[bool(constant.value)]
-    return repr(constant.value)
+    return _TRUTHS[bool(constant.value)]
 
 
 def format_name(name: str) -> str:
     """The name of an attribute, in quotes if it needs them."""
     return name if is_plain_name(name) else _quoted(name, '"')
+
+
+def _comparison(node: Compare) -> str:
+    right = node.right
+    other = format_constant(right) if type(right) is Constant else format_name(right.name)  # type: ignore[union-attr]
+    return f"{format_name(node.left.name)} {node.operator.value} {other}"
 
 
 def _test(node: Filter, negation: str) -> str:
@@ -136,9 +145,8 @@ def _test(node: Filter, negation: str) -> str:
             return _TRUTHS[value]
         case AttributeRef(name):
             return format_name(name)
-        case Compare(left, operator, right):
-            other = format_name(right.name) if isinstance(right, AttributeRef) else format_constant(right)
-            return f"{format_name(left.name)} {operator} {other}"
+        case Compare():
+            return _comparison(node)
         case Between(left, low, high):
             ends = f"{format_constant(low)} AND {format_constant(high)}"
             return f"{format_name(left.name)} {negation}BETWEEN {ends}"
@@ -157,6 +165,8 @@ def _test(node: Filter, negation: str) -> str:
 
 
 def _within(node: Filter, *looser: type[Filter]) -> str:
+    if type(node) is Compare:
+        return _comparison(node)
     text = format_filter(node)
     return f"({text})" if isinstance(node, looser) else text
 

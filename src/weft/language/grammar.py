@@ -111,6 +111,7 @@ class _Parser:
         self.pinned: set[int] = set()
         self.stored = stored
         self.calls = 0  # of predicates
+        self.likes = 0
         self.tests = 0
         self.repeated = 0  # characters that the text of the tree will have more than once
 
@@ -306,6 +307,9 @@ class _Parser:
         if self.next.kind == "name" and is_word(self.next.text, ("ESCAPE",)):
             self.take()
             escape = self.pattern("ESCAPE")
+        self.likes += 1
+        if self.likes > LIMITS.likes and not self.stored:
+            self.fail(f"the filter has more than {LIMITS.likes:,} LIKE tests", self.tokens[self.at - 1], "split it")
         if isinstance(left, AttributeRef):
             return Like(left, pattern, escape, ignore_case)
         self.pin(left)

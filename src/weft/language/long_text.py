@@ -16,14 +16,15 @@ from weft.errors import FilterError, FilterSyntaxError, FilterTooComplexError
 from weft.language.ast import (
     AttributeRef,
     Between,
-    Compare,
     Filter,
     In,
     Is,
     Like,
     Not,
     Operator,
+    comparison,
     conjunction,
+    conjunction_of_tests,
     disjunction,
 )
 from weft.language.constant import (
@@ -126,13 +127,16 @@ class _Reader:
         self.most_tests = len(text) if stored else LIMITS.tests
         self.most_names = len(text) if stored else LIMITS.names
         self.most_constants = len(text) if stored else LIMITS.text // 2  # as many as fit into a text, with commas
+        self.most_likes = len(text) if stored else LIMITS.likes
+        self.likes = 0
         self.constants = 0  # of IN
         self.refusal: FilterError | None = None
         self.names: dict[str, AttributeRef] = {}
         self.ors: list[Filter] = []  # of the group that is being read
         self.ands: list[Filter] = []
         self.nots = 0
-        self.outer: list[tuple[list[Filter], list[Filter], int]] = []  # the groups around it
+        self.plain = True  # whether `ands` are tests only, none of them negated
+        self.outer: list[tuple[list[Filter], list[Filter], int, bool]] = []  # the groups around it
 
     def read(self) -> Filter | None:
         text, step = self.text, _STEP.match
@@ -155,14 +159,18 @@ class _Reader:
                         f"the filter tests more than {self.most_names:,} attributes; split it"
                     )
                     raise self.refusal
-                depth -= self.nots
-                self.take(node)
+                if self.nots:
+                    depth -= self.nots
+                    self.take(node)
+                else:
+                    self.ands.append(node)
                 following = found["next"]
                 while following == ")":
                     if not self.outer:
                         return None
                     node = self.group()
-                    self.ors, self.ands, self.nots = self.outer.pop()
+                    self.ors, self.ands, self.nots, self.plain = self.outer.pop()
+                    self.plain = False
                     depth -= 1 + self.nots
                     while (tested := _IS.match(text, at)) is not None:
                         at = tested.end()
@@ -175,18 +183,19 @@ class _Reader:
                     at, following = after.end(), after["next"]
                 if not following:
                     return None if self.outer else self.group()
-                if following in ("OR", "or", "Or", "oR"):
-                    self.ors.append(conjunction(*self.ands))
-                    self.ands = []
+                if len(following) == len("OR"):
+                    self.ors.append(self.all_of())
+                    self.ands, self.plain = [], True
                 continue
             depth += 1
             if depth > MAX_DEPTH:
                 return None
             if kind == "not":
                 self.nots += 1
+                self.plain = False
             else:
-                self.outer.append((self.ors, self.ands, self.nots))
-                self.ors, self.ands, self.nots = [], [], 0
+                self.outer.append((self.ors, self.ands, self.nots, self.plain))
+                self.ors, self.ands, self.nots, self.plain = [], [], 0, True
         return None
 
     def refuse(self, reason: str, start: int, end: int) -> NoReturn:
@@ -199,34 +208,45 @@ class _Reader:
         self.nots = 0
         self.ands.append(node)
 
+    def all_of(self) -> Filter:
+        if len(self.ands) == 1:
+            return self.ands[0]
+        return conjunction_of_tests(self.ands) if self.plain else conjunction(*self.ands)
+
     def group(self) -> Filter:
-        last = conjunction(*self.ands) if len(self.ands) > 1 else self.ands[0]
+        last = self.all_of()
         return disjunction(*self.ors, last) if self.ors else last
 
     def test(self, found: re.Match[str]) -> Filter | None:
-        left = self.name(found["left"])
+        name, operator, value = found.group("left", "op", "value")
+        left = self.name(name)
         if left is None:
             return None
-        operator = found["op"]
+        if value:
+            return comparison(left, _OPERATORS[operator], read_int(value) if value.isdigit() else _constant(value))
         if operator:
-            value = found["value"]
-            if value:
-                return Compare(left, _OPERATORS[operator], _constant(value))
             right = self.name(found["right"])
-            return None if right is None else Compare(left, _OPERATORS[operator], right)
+            return None if right is None else comparison(left, _OPERATORS[operator], right)
         node: Filter
         if found["list"]:
             node = In(left, self.values(found))
         elif found["pattern"]:
+            self.likes += 1
+            if self.likes > self.most_likes:
+                self.refuse(f"the filter has more than {self.most_likes:,} LIKE tests", *found.span("left"))
             pattern = str(read_string(found["pattern"]).value)
             node = Like(left, pattern, ignore_case=len(found["like"]) == len("ILIKE"))
         elif found["low"]:
             node = Between(left, _constant(found["low"]), _constant(found["high"]))
         elif found["null"]:
+            self.plain = False
             return Not(Is(left, None)) if found["absent"] else Is(left, None)
         else:
             return left
-        return Not(node) if found["negated"] else node
+        if found["negated"]:
+            self.plain = False
+            return Not(node)
+        return node
 
     def values(self, found: re.Match[str]) -> tuple[Constant, ...]:
         text = found["list"]

@@ -12,7 +12,7 @@ from weft.language.any_filter import AnyFilter, as_filter
 from weft.language.ast import And, AttributeRef, Filter, Is, Not, Or, attributes
 from weft.language.constant import Constant
 from weft.language.format import format_constant
-from weft.language.meaning import truth
+from weft.language.meaning import all_of, any_of, negation, truth
 from weft.model.event import Event, as_event
 from weft.model.value import Value, format_timestamp, to_micros
 
@@ -48,16 +48,21 @@ def trace(filter: AnyFilter, event: Event | Mapping[str, Any]) -> Trace:
 
 
 def _trace(filter: Filter, event: Event) -> Trace:
-    parts: tuple[Filter, ...] = ()
+    """Cost: each test is evaluated once, however deep it is nested."""
     match filter:
-        case And(operands) | Or(operands):
-            parts = operands
+        case And(operands):
+            parts = tuple(_trace(part, event) for part in operands)
+            return Trace(filter, all_of(*(part.truth for part in parts)), {}, parts)
+        case Or(operands):
+            parts = tuple(_trace(part, event) for part in operands)
+            return Trace(filter, any_of(*(part.truth for part in parts)), {}, parts)
         case Not(operand):
-            parts = (operand,)
-        case Is(operand) if not isinstance(operand, AttributeRef):  # an attribute is not a condition
-            parts = (operand,)
-    values = {} if parts else {name: event[name] for name in sorted(attributes(filter))}
-    return Trace(filter, truth(filter, event), values, tuple(_trace(part, event) for part in parts))
+            part = _trace(operand, event)
+            return Trace(filter, negation(part.truth), {}, (part,))
+        case Is(operand, value) if not isinstance(operand, AttributeRef):  # an attribute is not a condition
+            part = _trace(operand, event)
+            return Trace(filter, part.truth is value, {}, (part,))
+    return Trace(filter, truth(filter, event), {name: event[name] for name in sorted(attributes(filter))}, ())
 
 
 def show_value(value: Value | None) -> str:

@@ -29,6 +29,7 @@ class Limits:
     tests: int = 4_096  # tests in a filter's text; `x IN (1, 2)` is one
     name: int = 1024  # characters of an attribute's name, dots included
     names: int = 8_192  # different attributes in a filter
+    likes: int = 1_024  # LIKE and ILIKE tests in a filter's text
     calls: int = 512  # of predicates in a filter's text
     boxes: int = 256  # of a normal form
     sets: int = 1_536  # attributes that the boxes of a normal form test, summed over the boxes

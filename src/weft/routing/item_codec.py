@@ -32,7 +32,7 @@ from weft.language.ast import (
     conjunction,
 )
 from weft.language.constant import Constant
-from weft.language.format import least_written, most_written
+from weft.language.format import least_written
 from weft.language.lexer import MAX_TEXT, is_longer, is_plain_name
 from weft.language.predicate import NO_PREDICATES, Predicates
 from weft.language.text import parse
@@ -91,9 +91,12 @@ class FilterItems:
     def __init__(self, schema: Schema | None = None, predicates: Predicates = NO_PREDICATES) -> None:
         self._schema = schema
         self._predicates = predicates
+        self._latest: tuple[Item | None, str] = None, ""  # a long item is written once for all neighbours
 
     def encode(self, item: Item) -> str:
         """The text of an item: at most 64 KiB for a normal form, and what an admitted filter can take for a filter."""
+        if self._latest[0] is item:
+            return self._latest[1]
         most = MAX_WRITTEN
         if isinstance(item, NormalForm):
             text, most = self._expressed(item), MAX_TEXT
@@ -103,6 +106,8 @@ class FilterItems:
             raise _foreign(item, "a filter or a normal form")
         if is_longer(text, most):
             raise FilterTooComplexError(f"the filter's text is longer than {most} bytes; split the filter")
+        if len(text) > _LONG:
+            self._latest = item, text
         return text
 
     def decode(self, value: object) -> Filter:
@@ -125,9 +130,9 @@ class FilterItems:
         """Raise FilterError unless parsing the text gives the filter, or for a form one that normalizes again."""
         if isinstance(item, Filter) and (_is_short(item) or _most_bytes(item) <= MAX_TEXT):
             return
-        if isinstance(item, Filter) and most_written(item) <= MAX_WRITTEN and _reads_back(item):
-            return
         text = self.encode(item)
+        if isinstance(item, Filter) and _reads_back(item, is_longer(text, LIMITS.text)):
+            return
         try:
             again = parse(text, self._predicates)
         except FilterError as error:
@@ -280,63 +285,75 @@ def _most_bytes(node: Filter) -> float:
         return _of_text(node.left.name) + _of_constant(right) + 4 if isinstance(right, Constant) else math.inf
     if kind is And or kind is Or:
         assert isinstance(node, And | Or)
-        return sum(map(_most_bytes, node.operands)) + 7 * len(node.operands)  # " AND " and parentheses
+        total: float = 7 * len(node.operands)  # " AND " and parentheses
+        for each in node.operands:
+            total += _most_bytes(each)
+            if total > MAX_TEXT:
+                return math.inf
+        return total
     return math.inf
 
 
-def _reads_back(root: Filter) -> bool:
+def _reads_back(root: Filter, is_long: bool) -> bool:
     """Whether a neighbour surely reads the text of a filter as the same tree: plain constants, and few words and signs.
 
     Cost: O(nodes), a quarter of what reading the text takes.
     """
     names: set[str] = set()
-    tests = values = 0
+    tests = likes = values = 0
     words = steps = 0  # as the grammar counts them, at most, and as `parse_long` does
     plain = True  # whether `parse_long` reads it
     stack = [root]
     while stack:
-        node = stack.pop()
-        if isinstance(node, And | Or):
+        node: Any = stack.pop()
+        kind = type(node)  # as above: chains of types are fast
+        steps += 1
+        if kind is And or kind is Or:
             stack += node.operands
             words += 2 + len(node.operands)  # parentheses, and a word between any two
             steps += len(node.operands)
             continue
-        if isinstance(node, Not | Is):
-            plain = plain and (isinstance(node, Not) or node.value is None or isinstance(node.operand, And | Or))
+        if kind is Not or kind is Is:
+            plain = plain and (kind is Not or node.value is None or type(node.operand) in (And, Or))
             stack.append(node.operand)
             words += 5
-            steps += 1
             continue
-        constants: tuple[Constant, ...] = ()
-        if isinstance(node, AttributeRef):
-            names.add(node.name)
-        elif isinstance(node, Compare | Between | In | Like):
-            names.add(node.left.name)
-            if isinstance(node, In):
-                constants = node.values
-            elif isinstance(node, Between):
-                constants = (node.low, node.high)
-            elif isinstance(node, Like):
-                plain = plain and node.escape is None
-            elif isinstance(node.right, AttributeRef):
-                names.add(node.right.name)
-            else:
-                constants = (node.right,)
-        else:
+        if kind is Like:
+            likes += 1
+            plain = plain and node.escape is None
+        attributes, constants = _parts(node, kind)
+        if not attributes:
             return False  # a predicate: only reading shows whether it is known there
+        names.update(attributes)
         for each in constants:
-            if type(each.value) is not _PLAIN[each.type]:
-                return False
-            plain = plain and each.type is not Type.BOOL
+            if _PLAIN_TYPES.get(type(each.value)) is not each.type:
+                if type(each.value) is not _PLAIN[each.type]:
+                    return False
+                plain = plain and each.type is not Type.BOOL
         words += 5 + 3 * len(constants)  # a sign, a comma or TIMESTAMP may come with a constant
-        steps += 1
         tests += 1
         values += len(constants)
-    if len(names) > LIMITS.names or tests > LIMITS.tests or values > LIMITS.text // 2:
+    if len(names) > LIMITS.names or tests > LIMITS.tests or likes > LIMITS.likes or values > LIMITS.text // 2:
         return False
-    if least_written(root) > LIMITS.text:
+    if is_long and least_written(root) > LIMITS.text:
         return False
     return words <= LIMITS.tokens or (plain and steps <= LIMITS.tokens and all(map(is_plain_name, names)))
+
+
+def _parts(node: Any, kind: type) -> tuple[tuple[str, ...], tuple[Constant, ...]]:
+    """The attributes and constants of a test; no attributes if it is a predicate, or nothing that is tested."""
+    if kind is Compare:
+        right = node.right
+        if type(right) is AttributeRef:
+            return (node.left.name, right.name), ()
+        return (node.left.name,), (right,)
+    if kind is In:
+        return (node.left.name,), node.values
+    if kind is Between:
+        return (node.left.name,), (node.low, node.high)
+    if kind is Like:
+        return (node.left.name,), ()
+    return ((node.name,), ()) if kind is AttributeRef else ((), ())
 
 
 def _of_constant(constant: Constant) -> float:
@@ -352,6 +369,7 @@ def _of_text(text: str) -> int:
 
 _NUMBERS = (int, float)
 _FEW_TESTS, _SHORT_NAME = 64, 128
+_PLAIN_TYPES = {int: Type.INT, float: Type.FLOAT, str: Type.STRING}  # of constants that `parse_long` reads
 _PLAIN = {Type.BOOL: bool, Type.INT: int, Type.FLOAT: float, Type.STRING: str, Type.TIMESTAMP: int}
 
 

@@ -1,0 +1,254 @@
+"""What a hostile filter costs a whole broker, from its frame to the answer. Law: processor time and bytes, no clock.
+
+A client subscribes at a broker with two neighbours. `home` is everything that its broker does: frames read and written,
+parsing, access rules, normal form, routing table, log, and the index, which an event makes it join. `neighbour` is what
+the busier of the two neighbours does until it has learnt the filter. Every filter meets a broker that already holds
+others, of the same kind and of other kinds.
+"""
+
+from __future__ import annotations
+
+import gc
+import shutil
+import tempfile
+import tracemalloc
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import count
+from pathlib import Path
+from time import process_time
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from weft.bench.report import Result
+from weft.broker.codec import client_messages, encode, encode_all
+from weft.broker.core import Core
+from weft.broker.effects import ConnectionId, Effect, Now, Persist, Send, SetTimer
+from weft.broker.limits import ClientLimits
+from weft.broker.messages import Accepted, Failed, Hello, Publish, Subscribe, Unsubscribe
+from weft.broker.rules import Rights, Rules
+from weft.log.opening import LogOptions, open_log
+from weft.model.limits import LIMITS
+from weft.model.schema import Schema
+from weft.routing.registry import MODELS, make_table
+from weft.routing.table import Role
+
+_LIMITS = ClientLimits(heartbeat=1 << 50, link_silence=1 << 60, idle=0)
+_CLIENT = ConnectionId("client")
+_EVENTS = 65  # of which a batch makes young subscriptions join the index
+NEIGHBOURS = ("north", "south")
+
+
+def bounded_schema() -> Schema:
+    """Attributes that models on cells divide: three floats, an int and a string."""
+    attributes: dict[str, Any] = {name: {"type": "float", "bounds": [0, 1000]} for name in ("x", "y", "z")}
+    attributes["n"] = {"type": "int", "bounds": [0, 1000]}
+    attributes["s"] = {"type": "string", "categories": [f"w{n}" for n in range(20)]}
+    return Schema.from_dict({"attributes": attributes})
+
+
+class Admission(NamedTuple):
+    """Milliseconds of CPU and bytes that an admission took; `refused` is the reason why there was none."""
+
+    home: float
+    neighbour: float
+    peak: float  # bytes at home, at their highest
+    refused: str
+
+
+class MeasuredBroker:
+    """A core with its log on disk; what it sends to its neighbours waits in `wires` as bytes."""
+
+    def __init__(self, name: str, model: str, folder: Path, wires: deque[tuple[str, ConnectionId, bytes]]) -> None:
+        schema = bounded_schema() if MODELS[model].bounded else None
+        self.name = name
+        self.spent = 0.0  # seconds
+        self.due = False
+        self.answers: list[Any] = []
+        self.neighbours: dict[ConnectionId, str] = {}
+        self.readers: dict[ConnectionId, Any] = {}
+        self.log = open_log(folder / name, LogOptions(schema=schema)).log
+        self._now = Now(0, 1_700_000_000_000_000)
+        self._wires = wires
+        ids = count(1)
+        rules = Rules(default=Rights(subscribe=RULES), schema=schema)
+        self.core = Core(
+            self.log,
+            self.log.restore(),
+            make_table(model, schema),
+            draw=lambda: next(ids),
+            name=name,
+            schema=schema,
+            rules=rules,
+            limits=_LIMITS,
+        )
+
+    def hear(self, connection: ConnectionId, data: bytes) -> None:
+        """Read bytes that a client or neighbour has sent, and act on them."""
+        start = process_time()
+        messages = self.readers.setdefault(connection, client_messages()).feed(data)
+        self.spent += process_time() - start
+        self.call(self.core.receive, connection, messages)
+
+    def call(self, method: Callable[..., list[Effect]], *args: object) -> None:
+        """Call the core, and do what it asks for: store, and write frames."""
+        start = process_time()
+        effects = deque(method(*args, self._now))
+        while effects:
+            effect = effects.popleft()
+            if isinstance(effect, Persist):
+                self.log.commit([effect.group])
+                effects += self.core.committed(effect.ticket, self._now)
+            elif isinstance(effect, SetTimer):
+                self.due = effect.at <= self._now.monotonic
+            elif isinstance(effect, Send):
+                data = encode_all(effect.messages)
+                if effect.connection in self.neighbours:
+                    self._wires.append((self.neighbours[effect.connection], effect.connection, data))
+                else:
+                    self.answers += effect.messages
+        self.spent += process_time() - start
+
+
+class HostileNetwork:
+    """A broker, its two neighbours, and a client."""
+
+    def __init__(self, model: str) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="weft-hostile-"))
+        self._wires: deque[tuple[str, ConnectionId, bytes]] = deque()
+        self._numbers = count(1)
+        self.home = MeasuredBroker("home", model, self._folder, self._wires)
+        others = [MeasuredBroker(name, model, self._folder, self._wires) for name in NEIGHBOURS]
+        self.brokers = {broker.name: broker for broker in (self.home, *others)}
+        for other in others:
+            self.home.call(self.home.core.attach, other.name, Role.PEER)
+            other.call(other.core.attach, "home", Role.PEER)
+            wire = ConnectionId(f"link to {other.name}")
+            self.home.neighbours[wire], other.neighbours[wire] = other.name, "home"
+            other.call(other.core.connected, wire)
+            self.home.call(self.home.core.dialled, wire, other.name)
+        self.home.call(self.home.core.connected, _CLIENT)
+        self.home.hear(_CLIENT, encode([Hello(session="client")]))
+        self._settle()
+
+    def close(self) -> None:
+        """Close the logs and remove them."""
+        for broker in self.brokers.values():
+            broker.log.close()
+        shutil.rmtree(self._folder)
+
+    def admit(self, text: str, memory: bool = False) -> Admission:
+        """Subscribe, publish events that make the subscription join the index, and unsubscribe, which is not counted.
+
+        With `memory`, bytes are measured in place of time.
+        """
+        number = next(self._numbers)
+        frames = encode([Subscribe(number, text)])  # type: ignore[arg-type]
+        events = encode([Publish.of(_EVENTS * number + n, {"other": n}) for n in range(_EVENTS)])
+        self.home.answers.clear()
+        gc.collect()
+        for broker in self.brokers.values():
+            broker.spent = 0.0
+        peak = 0.0
+        if memory:
+            tracemalloc.start()
+        self.home.hear(_CLIENT, frames)
+        self.home.hear(_CLIENT, events)
+        if memory:
+            peak = float(tracemalloc.get_traced_memory()[1])
+            tracemalloc.stop()
+        self._settle()
+        took = {name: 1e3 * broker.spent for name, broker in self.brokers.items()}
+        refused = [each.reason for each in self.home.answers if isinstance(each, Failed)]
+        assert refused or any(isinstance(each, Accepted) for each in self.home.answers), self.home.answers
+        if not refused:
+            self.home.hear(_CLIENT, encode([Unsubscribe(number)]))  # type: ignore[arg-type]
+            self._settle()
+        return Admission(took["home"], max(took[name] for name in NEIGHBOURS), peak, "".join(refused))
+
+    def worst(self, text: Callable[[int], str], times: int) -> Admission:
+        """The admission of a kind of filter, the least time of some; another of its kind is there already."""
+        self.admit(text(0))
+        self.home.hear(_CLIENT, encode([Subscribe(next(self._numbers), text(1))]))  # type: ignore[arg-type]
+        self._settle()
+        found = [self.admit(text(2 + n)) for n in range(times)]
+        peak = self.admit(text(2 + times), memory=True).peak / 1e6
+        return Admission(
+            min(each.home for each in found), min(each.neighbour for each in found), peak, found[-1].refused
+        )
+
+    def _settle(self) -> None:
+        busy = True
+        while busy:
+            busy = bool(self._wires)
+            for _ in range(len(self._wires)):
+                name, wire, data = self._wires.popleft()
+                self.brokers[name].hear(wire, data)
+            for broker in self.brokers.values():
+                if broker.due:
+                    busy, broker.due = True, False
+                    broker.call(broker.core.tick)
+
+
+RULES = ("x < 500 AND y < 500", "s LIKE 'w%'", "x >= 500 OR y >= 500", "TRUE")
+
+
+def admissions(quick: bool, progress: Callable[[str], None]) -> list[Result]:
+    """The most expensive admission of each model, of all `hostile_filters`: at home, at a neighbour, and in memory."""
+    results: list[Result] = []
+    for model in MODELS:
+        progress(f"admission in a broker, {model}")
+        network = HostileNetwork(model)
+        found = {name: network.worst(texts, 1 if quick else 3) for name, texts in hostile_filters().items()}
+        network.close()
+        for figure, unit, goal in (("home", "ms", 50.0), ("neighbour", "ms", 50.0), ("peak", "MB", 4.0)):
+            name = max(found, key=lambda name: getattr(found[name], figure))
+            value = getattr(found[name], figure)
+            results.append(Result(f"admission_{model}/{name}/{figure}", value, unit, goal, "lower"))
+    return results
+
+
+def hostile_filters() -> dict[str, Callable[[int], str]]:
+    """The most expensive kinds of filters that are known, as long as is legal; a seed makes another of its kind."""
+
+    def words(seed: int, many: int) -> list[str]:
+        return [f"{word:08x}" for word in np.random.default_rng(seed).integers(0, 2**32, many)]
+
+    def boxes(seed: int, names: Sequence[str], many: int, width: int) -> Iterator[str]:
+        for lows in np.random.default_rng(seed).integers(0, 800, (many, len(names))).tolist():
+            ends = zip(names, lows, strict=True)
+            yield f"({' AND '.join(f'{name} BETWEEN {low} AND {low + width}' for name, low in ends)})"
+
+    def unequal(seed: int) -> Iterator[str]:
+        for row in np.random.default_rng(seed).integers(0, 10**6, (58, 26)).tolist():
+            yield f"({' AND '.join(f'a{place} != {value}' for place, value in enumerate(row))})"
+
+    return {
+        "list": lambda n: f"x IN ({_fit((str(2 * k + n) for k in range(20_000)), ',')})",
+        "words": lambda n: f"s IN ({_fit((repr(word) for word in words(n, 9_000)), ',')})",
+        "not_equal": lambda n: _fit((f"x != {3 * k + n}" for k in range(4_000)), " AND "),
+        "intervals": lambda n: _fit((f"x BETWEEN {4 * k + n} AND {4 * k + 2 + n}" for k in range(4_000)), " OR "),
+        "pairs": lambda n: _fit((f"(x > {4 * k + n} AND x < {4 * k + 2 + n})" for k in range(2_000)), " OR "),
+        "prefixes": lambda n: _fit((f"s LIKE '{word[:4]}%'" for word in words(n, LIMITS.likes)), " OR "),
+        "contains": lambda n: _fit((f"s LIKE '%{word}%'" for word in words(n, 250)), " OR "),
+        "comparisons": lambda n: _fit((f"(a{k % 50} > {k + n} AND b < {k})" for k in range(2_000)), " OR "),
+        "boxes": lambda n: _fit(boxes(n, "xyz", 250, 30), " OR "),
+        "wide_boxes": lambda n: _fit(boxes(n, ("x", "y", "z", "n", "m"), 250, 300), " OR "),
+        "unequal_boxes": lambda n: _fit(unequal(n), " OR "),
+        "own_attributes": lambda n: _fit((f"(a{k} > {n} AND b{k} < 5 AND c{k} = 3)" for k in range(250)), " OR "),
+        "conjunction": lambda n: _fit((f"a{k} NOT IN ({n}, 5, 7, 9)" for k in range(1_500)), " AND "),
+        "calls": lambda n: _fit((f"cidr(ip, '10.{k}.{n % 256}.0/24')" for k in range(250)), " OR "),
+    }
+
+
+def _fit(parts: Iterable[str], between: str) -> str:
+    """As many parts as a text has room for."""
+    kept: list[str] = []
+    size = 100
+    for part in parts:
+        size += len(part) + len(between)
+        if size > LIMITS.text:
+            break
+        kept.append(part)
+    return between.join(kept)

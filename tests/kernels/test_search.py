@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from weft.index.events import EventColumns
 from weft.index.segment import TreeShape
 from weft.index.tree import TreeIndex
+from weft.index.verify import check_tree
 from weft.index.version import SegmentView
 from weft.kernels import search
 from weft.kernels.leaves import HEADER, SPECIAL
@@ -91,3 +92,15 @@ def test_most_blocks_are_passed_over_by_their_bounds() -> None:
         at += HEADER + int(columns[at]) % SPECIAL
     assert blocks == 19
     assert may_match < blocks * len(codes) // 3
+
+
+@pytest.mark.parametrize(("place", "step"), [(3, 1), (4, -1), (6, 1), (7, -1), (2, 100), (5, -100)])
+def test_bounds_that_would_hide_a_row_are_refused(place: int, step: int) -> None:
+    bounds, _ = _stocks()
+    index = TreeIndex(shape=TreeShape(600))
+    index.add_columns(np.arange(600), bounds)
+    segment = index._version.views[0].segment
+    check_tree(segment)
+    segment.tree.columns[place] += step
+    with pytest.raises(ValueError, match=r"bounds|columns"):
+        check_tree(segment)

@@ -118,3 +118,21 @@ def test_warming_compiles_every_kernel() -> None:
     code = "from weft.kernels.jit import compiled_here; from weft.warm import warm; warm(); print(compiled_here())"
     again = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True)
     assert again.stdout == "0\n"
+
+
+@pytest.mark.skipif(not jit.COMPILED, reason="nothing is compiled")
+def test_a_numba_without_the_private_methods_uses_its_own_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    def double(number: int) -> int:
+        return 2 * number
+
+    class Public:
+        def load_overload(self) -> None: ...
+
+    assert jit._can_load(jit.FunctionCache, jit.numba.njit(double))
+    assert not jit._can_load(Public, jit.numba.njit(double))
+    monkeypatch.setattr(jit, "KERNELS", [])
+    monkeypatch.setattr(jit, "_can_load", lambda *_: False)
+    kernel: Any = jit.jit(double)
+    assert type(kernel._cache) is jit.FunctionCache
+    assert kernel(4) == 8
+    assert jit.uncached() == []

@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 from weft.index.events import EventColumns
 from weft.index.segment import TreeShape
 from weft.index.tree import TreeIndex
+from weft.index.verify import check_tree
 from weft.index.version import SegmentView
 from weft.kernels import search
+from weft.kernels.leaves import HEADER, SPECIAL
 from weft.workloads import WORKLOADS
 
 Bounds = dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]
@@ -24,8 +26,21 @@ def _given(name: str) -> tuple[Bounds, pa.RecordBatch]:
         rng = np.random.default_rng(5)
         low = rng.random(600)
         return {"x": (low, low + rng.random(600))}, pa.record_batch({"x": np.linspace(0, 2, 40)})
+    if name == "stocks":
+        return _stocks()
     given = WORKLOADS[name](600, 40, seed=5)
     return dict(given.bounds), given.table
+
+
+def _stocks() -> tuple[Bounds, pa.RecordBatch]:
+    """One leaf of many blocks, whose rows are bounded from one or two sides."""
+    rng = np.random.default_rng(7)
+    low, least = rng.random(600), rng.random(600)
+    values = rng.random((40, 2))
+    return (
+        {"price": (low, low + 0.05), "volume": (least, np.full(600, np.nan))},
+        pa.record_batch({"price": values[:, 0], "volume": values[:, 1]}),
+    )
 
 
 def _subs(view: SegmentView, slots: NDArray[np.int32]) -> list[int]:
@@ -33,7 +48,7 @@ def _subs(view: SegmentView, slots: NDArray[np.int32]) -> list[int]:
     return sorted(sub for slot in slots for sub in rows.subs[rows.firsts[slot] : rows.firsts[slot + 1]].tolist())
 
 
-@pytest.mark.parametrize(("name", "leaf"), [("dense", 256), ("W4", 2), ("W4", 1)])
+@pytest.mark.parametrize(("name", "leaf"), [("dense", 256), ("stocks", 600), ("W4", 2), ("W4", 1)])
 def test_both_searches_find_the_same_and_make_room_for_it(name: str, leaf: int) -> None:
     bounds, batch = _given(name)
     index = TreeIndex(shape=TreeShape(leaf))
@@ -58,3 +73,34 @@ def test_both_searches_find_the_same_and_make_room_for_it(name: str, leaf: int) 
 
     assert index.any_batch(batch).tolist() == [bool(subs) for subs in wanted]
     assert [sorted(index.match(event).tolist()) for event in batch.to_pylist()] == wanted
+
+
+def test_most_blocks_are_passed_over_by_their_bounds() -> None:
+    """The rows of a leaf are sorted by two columns: an event is within the bounds of few blocks."""
+    bounds, batch = _stocks()
+    index = TreeIndex(shape=TreeShape(600))
+    index.add_columns(np.arange(600), bounds)
+    (view,) = index._version.views
+    codes = view.segment.rows.encode(EventColumns.of(batch, bounds))
+    columns, at, may_match, blocks = view.tree.columns, 0, 0, 0
+    while at < len(columns):
+        one, low, high, other, least, most = columns[at + 2 : at + HEADER].tolist()
+        inside = (
+            (codes[:, one] >= low) & (codes[:, one] <= high) & (codes[:, other] >= least) & (codes[:, other] <= most)
+        )
+        may_match, blocks = may_match + int(inside.sum()), blocks + 1
+        at += HEADER + int(columns[at]) % SPECIAL
+    assert blocks == 19
+    assert may_match < blocks * len(codes) // 3
+
+
+@pytest.mark.parametrize(("place", "step"), [(3, 1), (4, -1), (6, 1), (7, -1), (2, 100), (5, -100)])
+def test_bounds_that_would_hide_a_row_are_refused(place: int, step: int) -> None:
+    bounds, _ = _stocks()
+    index = TreeIndex(shape=TreeShape(600))
+    index.add_columns(np.arange(600), bounds)
+    segment = index._version.views[0].segment
+    check_tree(segment)
+    segment.tree.columns[place] += step
+    with pytest.raises(ValueError, match=r"bounds|columns"):
+        check_tree(segment)

@@ -31,7 +31,7 @@ from weft.language.predicate import Predicates
 from weft.model.schema import Schema
 from weft.model.value import INT_MAX, INT_MIN
 
-FORMAT, VERSION = "weft-index", 4
+FORMAT, VERSION = "weft-index", 5
 _TYPES: dict[str, tuple[str, ...]] = {
     "tree_nodes": ("int32",),
     "tree_children": ("int32",),

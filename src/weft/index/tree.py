@@ -331,11 +331,18 @@ class TreeIndex:
 
     def count_batch(self, batch: AnyBatch) -> NDArray[np.int64]:
         """How many subscriptions each event matches. Raises EventError for an event that cannot be read."""
-        return self._lookup.counts(self._version, batch, search.COUNT)
+        return self._counts(batch, search.COUNT)
 
     def any_batch(self, batch: AnyBatch) -> NDArray[np.bool_]:
         """Whether any subscription matches each event; the search for an event ends with the first that does."""
-        return self._lookup.counts(self._version, batch, search.ANY) > 0
+        return self._counts(batch, search.ANY) > 0
+
+    def _counts(self, batch: AnyBatch, mode: int) -> NDArray[np.int64]:
+        version = self._version
+        found = self._lookup.counts(version, batch, mode)
+        if len(version.views) > 1:
+            self._took_detours(len(found), version)
+        return found
 
     # -- what is in it --------------------------------------------------------------------------
 

@@ -3,13 +3,16 @@ occurs is found, once; the work is linear in the text and in what is found, what
 
 A walk along the pieces that end at one place stops at the first that was found before: then the rest was found too.
 
-An `Automaton` is five arrays. A state is a prefix of a piece, and 0 is the empty one.
-- `first` (int32[256]): the state after each byte at the start, or 0.
-- `steps` (int64): a hash table of the other steps, -1 where there is none. A step is its key, 256 * state + byte, and,
-  in the lowest BITS, the state after it.
-- `links` (int32, two per state): the longest proper suffix that is a state too; and the longest suffix that is a piece,
-  the state itself included, as a state, or 0.
-- `longer` (int32): the same as the second for proper suffixes only.
+An `Automaton` is six arrays. A state is a prefix of a piece; states are numbered by length, and 0 is the empty one.
+- `classes` (int32[257]): a number for each byte that occurs in a piece, from 1 on; 0 for all others; then how many
+  numbers there are.
+- `dense` (int32, as many per state as there are classes): the state after each class, for as many of the first states
+  as have a place in it. The other states are many, and most have one step.
+- `nodes` (int32, four per state): the longest proper suffix that is a state too; the longest suffix that is a piece,
+  the state itself included, as a state, or 0; and the only step: its byte, or NONE or SEVERAL, and the state after it.
+- `steps` (int64): a hash table of the steps of states with SEVERAL that are not dense, -1 where there is none. A step
+  is its key, 256 * state + byte, and, in the lowest BITS, the state after it.
+- `longer` (int32): the longest proper suffix that is a piece, as a state, or 0.
 - `pieces` (int32): the number of the piece that a state is; meaningless for other states.
 """
 
@@ -22,25 +25,30 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.kernels.jit import inner, jit
+from weft.kernels.addresses import lent
+from weft.kernels.jit import inlined, inner, jit
 from weft.kernels.leaves import grown
 
 BITS = 27  # of a state: pieces must have fewer bytes than 1 << BITS, all together
 _STATE = (1 << BITS) - 1
+_NONE, _SEVERAL = -1, -2
+_DENSE = 4  # numbers in `dense` for each state, if it is full; and at least so many:
+_LEAST = 1 << 14
 _LOW, _MIX = 0xFFFFFFFF, 0x21F0AAAD
 
 
 class Automaton(NamedTuple):
     """The arrays."""
 
-    first: NDArray[np.int32]
+    classes: NDArray[np.int32]
+    dense: NDArray[np.int32]
+    nodes: NDArray[np.int32]
     steps: NDArray[np.int64]
-    links: NDArray[np.int32]
     longer: NDArray[np.int32]
     pieces: NDArray[np.int32]
 
 
-@inner
+@inlined
 def _place(steps, key):
     """Where a step is in the table, or where it would be."""
     last = steps.size - 1
@@ -62,63 +70,138 @@ def _table(room):
     return steps
 
 
-@jit
-def build_automaton(data, offsets):
-    """The automaton of the pieces data[offsets[p]:offsets[p + 1]] (uint8, int64), which differ and are not empty."""
+@inlined
+def _after(classes, dense, nodes, steps, width, state, octet):
+    """The state after a byte: the longest suffix of what was read that is a state."""
+    while True:
+        place = width * state + np.int64(classes[octet])
+        if place < dense.size:
+            return np.int64(dense[place])
+        only = np.int64(nodes[4 * state + 2])
+        if only == octet:
+            return np.int64(nodes[4 * state + 3])
+        if only == _SEVERAL:
+            step = steps[_place(steps, 256 * state + octet)]
+            if step >= 0:
+                return step & _STATE
+        state = np.int64(nodes[4 * state])
+
+
+@inner
+def _trie(data, offsets):
+    """The states of the pieces, numbered by length: parent, last byte, and piece or -1 (int32) of each."""
     most = data.size + 1
-    large = _table(most)
+    steps = _table(most)
     depths, parents = np.zeros(most, np.int32), np.zeros(most, np.int32)
-    octets, pieces = np.zeros(most, np.int32), np.empty(most, np.int32)
-    pieces[0], states = -1, np.int64(1)
+    octets, pieces = np.zeros(most, np.int32), np.full(most, -1, np.int32)
+    states, deepest = np.int64(1), np.int64(0)
     for piece in range(offsets.size - 1):
         state = np.int64(0)
         for at in range(offsets[piece], offsets[piece + 1]):
             key = 256 * state + np.int64(data[at])
-            place = _place(large, key)
-            if large[place] < 0:
-                large[place] = key << BITS | states
+            place = _place(steps, key)
+            if steps[place] < 0:
+                steps[place] = key << BITS | states
                 depths[states], parents[states], octets[states] = depths[state] + 1, state, data[at]
-                pieces[states] = -1
+                deepest = max(deepest, np.int64(depths[states]))
                 states += 1
-            state = large[place] & _STATE
+            state = steps[place] & _STATE
         pieces[state] = piece
-    steps = _table(states)
-    for at in range(large.size):
-        if large[at] >= 0:
-            steps[_place(steps, large[at] >> BITS)] = large[at]
-    links, longer = np.zeros(2 * states, np.int32), np.zeros(states, np.int32)
-    deepest = 0
-    for state in range(states):
-        deepest = max(deepest, depths[state])
-    begins = np.zeros(deepest + 2, np.int64)  # of each depth in `order`
+    begins = np.zeros(deepest + 2, np.int64)  # of each length
     for state in range(states):
         begins[depths[state] + 1] += 1
     for depth in range(1, begins.size):
         begins[depth] += begins[depth - 1]
-    order = np.empty(states, np.int64)
+    number = np.empty(states, np.int32)
     for state in range(states):
-        order[begins[depths[state]]] = state
+        number[state] = begins[depths[state]]
         begins[depths[state]] += 1
-    for at in range(1, states):
-        state = order[at]
-        if depths[state] > 1:
-            back = np.int64(links[2 * parents[state]])
-            while True:
-                step = steps[_place(steps, 256 * back + np.int64(octets[state]))]
-                if step >= 0:
-                    links[2 * state] = step & _STATE
-                    break
-                if back == 0:
-                    break
-                back = np.int64(links[2 * back])
-        longer[state] = links[2 * links[2 * state] + 1]
-        links[2 * state + 1] = state if pieces[state] >= 0 else longer[state]
-    first = np.zeros(256, np.int32)
-    for octet in range(256):
-        step = steps[_place(steps, np.int64(octet))]
-        if step >= 0:
-            first[octet] = step & _STATE
-    return Automaton(first, steps, links, longer, pieces[:states].copy())
+    new_parents, new_octets, new_pieces = (
+        np.zeros(states, np.int32),
+        np.zeros(states, np.int32),
+        np.empty(states, np.int32),
+    )
+    for state in range(states):
+        new = number[state]
+        new_parents[new], new_octets[new], new_pieces[new] = number[parents[state]], octets[state], pieces[state]
+    return new_parents, new_octets, new_pieces
+
+
+@jit
+def build_automaton(data, offsets):
+    """The automaton of the pieces data[offsets[p]:offsets[p + 1]] (uint8, int64), which differ and are not empty."""
+    parents, octets, pieces = _trie(data, offsets)
+    states = np.int64(pieces.size)
+    classes, width = np.zeros(257, np.int32), np.int64(1)
+    for state in range(1, states):
+        if classes[octets[state]] == 0:
+            classes[octets[state]] = width
+            width += 1
+    classes[256] = width
+    rows = min(states, max(np.int64(1), max(_DENSE * states, np.int64(_LEAST)) // width))
+    dense, nodes, longer = (
+        np.full(rows * width, -1, np.int32),
+        np.zeros(4 * states, np.int32),
+        np.zeros(states, np.int32),
+    )
+    for state in range(states):
+        nodes[4 * state + 2] = _NONE
+    several = np.int64(0)
+    for state in range(1, states):
+        up, octet = np.int64(parents[state]), np.int64(octets[state])
+        if up < rows:
+            dense[width * up + classes[octet]] = state
+        elif nodes[4 * up + 2] == _NONE:
+            nodes[4 * up + 2], nodes[4 * up + 3] = octet, state
+        else:
+            nodes[4 * up + 2] = _SEVERAL
+            several += 1
+    steps = _table(2 * several)
+    for state in range(1, states):
+        up, octet = np.int64(parents[state]), np.int64(octets[state])
+        if nodes[4 * up + 2] == _SEVERAL:
+            key = 256 * up + octet
+            steps[_place(steps, key)] = key << BITS | state
+    for state in range(states):
+        up, octet, back = np.int64(parents[state]), np.int64(octets[state]), np.int64(0)
+        if up != 0:
+            back = _after(classes, dense, nodes, steps, width, np.int64(nodes[4 * up]), octet)
+        nodes[4 * state] = back
+        longer[state] = nodes[4 * back + 1]
+        nodes[4 * state + 1] = state if pieces[state] >= 0 else longer[state]
+        if state < rows:
+            for place in range(width * state, width * state + width):
+                if dense[place] < 0:
+                    dense[place] = dense[place - width * (state - back)] if state > 0 else 0
+    return Automaton(classes, dense, nodes, steps, longer, pieces)
+
+
+@inlined
+def _lent_automaton(automaton):
+    """The automaton with arrays that are lent."""
+    classes, dense, nodes = lent(automaton.classes), lent(automaton.dense), lent(automaton.nodes)
+    return Automaton(classes, dense, nodes, lent(automaton.steps), lent(automaton.longer), lent(automaton.pieces))
+
+
+@inlined
+def _find_in(data, begin, end, automaton, met, stamp, found, size):
+    """Append the pieces in data[begin:end] that do not have the stamp to `found`, which has room for all, and stamp
+    them; returns the new size.
+    """
+    classes, dense, nodes, steps, longer, pieces = automaton
+    width, state = np.int64(classes[256]), np.int64(0)
+    for at in range(begin, end):
+        state = _after(classes, dense, nodes, steps, width, state, np.int64(data[at]))
+        last = np.int64(nodes[4 * state + 1])
+        while last != 0:
+            piece = pieces[last]
+            if met[piece] == stamp:
+                break
+            met[piece] = stamp
+            found[size] = piece
+            size += 1
+            last = np.int64(longer[last])
+    return size
 
 
 @jit
@@ -128,31 +211,13 @@ def find_pieces(automaton, data, begins, ends, met, stamp, found, offsets):
 
     `met` (int64, one per piece) must hold nothing from `stamp` up to `stamp` and the number of texts.
     """
-    first, steps, links = automaton.first, automaton.steps, automaton.links
-    size = 0
+    automaton = _lent_automaton(automaton)
+    size = np.int64(0)
     offsets[0] = 0
     for text in range(begins.size):
-        state = np.int64(0)
-        for at in range(begins[text], ends[text]):
-            octet = np.int64(data[at])
-            step = np.int64(-1)
-            while state != 0:
-                step = steps[_place(steps, 256 * state + octet)]
-                if step >= 0:
-                    break
-                state = np.int64(links[2 * state])
-            state = np.int64(first[octet]) if state == 0 else step & _STATE
-            end = np.int64(links[2 * state + 1])
-            while end != 0:
-                piece = automaton.pieces[end]
-                if met[piece] == stamp + text:
-                    break
-                met[piece] = stamp + text
-                if size == found.size:
-                    found = grown(found, size + 1)
-                found[size] = piece
-                size += 1
-                end = np.int64(automaton.longer[end])
+        if size + met.size > found.size:
+            found = grown(found, size + met.size)
+        size = _find_in(lent(data), begins[text], ends[text], automaton, lent(met), stamp + text, lent(found), size)
         offsets[text + 1] = size
     return found
 

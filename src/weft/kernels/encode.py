@@ -1,7 +1,9 @@
 """Values to codes: the number of cuts of a sorted line below each value. Law: exact for every float64 except NaN.
 
 `values` (float64[k]) and `sides` (uint8[k]) are the cuts, sorted by value and then side. `table` (int32) gives, for
-each bucket of the range of values, where the search starts (see `lookup`). Codes begin with FIRST; NaN is coded 0.
+each bucket of the range of values, where the search starts (see `lookup`). The bucket of a cut and that of a value are
+computed alike, and rounding keeps their order: so all cuts of the buckets before are below the value, and none of the
+buckets after. Codes begin with FIRST; NaN is coded 0.
 """
 
 from __future__ import annotations
@@ -9,15 +11,17 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.kernels.jit import inner, jit
+from weft.kernels.addresses import lent
+from weft.kernels.jit import inlined, jit
 from weft.kernels.simd import prefetch
 
 FIRST = 3  # the smaller codes are not numbers: absent, FALSE, TRUE
 _AHEAD = 8  # values
+_FEW, _MANY = 2, 16  # cuts in a bucket
 _NEAR = 1 << 13  # buckets; the tables of fewer are in the cache anyway
 
 
-@inner
+@inlined
 def count_below(values, sides, value):
     """How many cuts lie below a value."""
     low, high = 0, values.size
@@ -44,7 +48,7 @@ def lookup(values: NDArray[np.float64], buckets: int) -> NDArray[np.int32]:
     return table
 
 
-@inner
+@inlined
 def ends(values, table):
     """The first and the last value, and how many buckets the table has for each unit between them."""
     if table.size <= 1:
@@ -53,7 +57,7 @@ def ends(values, table):
     return first, last, (table.size - 1) / (last - first)
 
 
-@inner
+@inlined
 def place_of(values, sides, table, first, last, scale, value):
     """The code of a value: FIRST + the number of cuts below it, or 0 for NaN; `first`, `last`, `scale` as in `ends`."""
     if value != value:  # noqa: PLR0124 - NaN
@@ -62,25 +66,24 @@ def place_of(values, sides, table, first, last, scale, value):
         return np.int32(FIRST + count_below(values, sides, value))
     bucket = min(np.int64((value - first) * scale), table.size - 2)
     low, high = np.int64(table[bucket]), np.int64(table[bucket + 1])
-    if high - low > 16:
+    if high - low > _MANY:
         while low < high:
             middle = (low + high) >> 1
             if values[middle] < value:
                 low = middle + 1
             else:
                 high = middle
-    while low > 0 and values[low - 1] >= value:  # rounding may be one bucket off
-        low -= 1
-    while low < values.size and values[low] < value:
+    for _ in range(_FEW):  # most buckets have no more cuts, and steps that always happen are quicker than a loop
+        low += np.int64(values[low] < value)
+    while values[low] < value:  # some cut is not below the value, which is at most the last
         low += 1
-    if low < values.size and values[low] == value and sides[low] == 0:
-        low += 1
-    return np.int32(FIRST + low)
+    return np.int32(FIRST + low + np.int64((values[low] == value) & (sides[low] == 0)))
 
 
 @jit
 def encode_floats(values, sides, table, column, codes, dim):
     """Write the code of each value of `column` (float64[n]) to codes[:, dim]."""
+    values, sides, table = lent(values), lent(sides), lent(table)
     first, last, scale = ends(values, table)
     far = column.size - 2 * _AHEAD if table.size > _NEAR else 0
     for row in range(column.size):

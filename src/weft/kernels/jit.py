@@ -101,6 +101,8 @@ def populate_array(array: Any, **parts: Any) -> None:
 class _KernelCache(FunctionCache):
     """The cache of a kernel's compiled code. Loading needs only the runtime that kernels call. Numba's own cache first
     sets up all that the compiler knows, which takes longer than loading; compiling does that anyway.
+
+    This calls methods of numba's that are not public. Where `_can_load` does not find them, numba's own cache is used.
     """
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
@@ -109,10 +111,18 @@ class _KernelCache(FunctionCache):
             return self._load_overload(sig, target_context)  # type: ignore[no-untyped-call]
 
 
+def _can_load(cache: type[Any], dispatcher: Any) -> bool:
+    """Whether this numba has what `_KernelCache` relies on."""
+    private = ("_load_overload", "_guard_against_spurious_io_errors")
+    return all(hasattr(cache, name) for name in private) and hasattr(dispatcher, "_cache")
+
+
 def _compiled(kernel: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     compiled: Any = numba.njit(nogil=True, error_model="numpy", **options)(kernel)
-    if COMPILED:
+    if COMPILED and _can_load(FunctionCache, compiled):
         compiled._cache = _KernelCache(kernel)  # type: ignore[no-untyped-call]
+    elif COMPILED:
+        compiled.enable_caching()
     KERNELS.append(compiled)
     return compiled  # type: ignore[no-any-return]
 

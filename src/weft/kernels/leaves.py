@@ -1,4 +1,8 @@
-"""The leaves of a partition tree. Law: a block holds its rows, each with every test that the path leaves open.
+"""The leaves of a partition tree. Laws: a block holds its rows, each with every test that the path leaves open; no row
+of a block leaves the bounds in the block's header.
+
+Rows with tests on the same columns are sorted by two of these, so that the rows of a block are near each other and a
+search can pass over the block after one look at its bounds.
 
 The constraints of row r are `ranges[3 * starts[r] : 3 * starts[r + 1]]` (int32): dimension, low and high of each,
 interleaved, so that reading a row costs one cache miss instead of three. The output arrays are those of `partition`.
@@ -12,6 +16,8 @@ from weft.kernels.jit import inner, jit
 from weft.kernels.simd import prefetch
 
 SPECIAL = 1 << 20
+HEADER = 8  # numbers of a block's header
+ANYWHERE = (1 << 31) - 1  # the upper bound of a block whose rows have no common column
 BYTES, NARROW, WIDE = 0, 1, 2  # column kinds: how many bits distinguish the codes that the leaf's path leaves open
 _SPECIAL_BIT = 62
 _AHEAD = 8  # rows
@@ -58,8 +64,8 @@ def _descending(items, size, by):
 
 @inner
 def _alike_together(starts, ranges, ids, rows, path_low, path_high, scratch):
-    """The rows, grouped by the set of columns that they need. Special rows are separated first, then rows are split by
-    the rarest column.
+    """The rows, grouped by the set of columns that they need, near ones together. Special rows are separated first,
+    then rows are split by the rarest column.
     """
     count, touched, _, bit, _ = scratch
     n, found, special = rows.size, np.int64(0), np.int64(0)
@@ -88,7 +94,65 @@ def _alike_together(starts, ranges, ids, rows, path_low, path_high, scratch):
             _without_first(keys, order, by, later_keys, later)
         if column < found:
             bit[touched[column]], count[touched[column]] = -1, 0
+    first = 0
+    for at in range(1, n + 1):
+        if at == n or keys[at] != keys[first]:
+            if at - first > 32:
+                _near_together(starts, ranges, keys, order, first, at, path_low, path_high, scratch)
+            first = at
     return order
+
+
+@inner
+def _near_together(starts, ranges, keys, order, first, last, path_low, path_high, scratch):
+    """Sort the rows order[first:last] so that blocks of 32 are small: by the column that says most, and then, in as
+    many slices as a slice has blocks, by the next. The keys become meaningless.
+    """
+    count, touched, score, _, _ = scratch
+    found = np.int64(0)
+    for at in range(first, last):
+        row = order[at]
+        for place in range(3 * starts[row], 3 * starts[row + 1], 3):
+            dim = ranges[place]
+            low, high = max(ranges[place + 1], path_low[dim]), min(ranges[place + 2], path_high[dim])
+            if low > path_low[dim] or high < path_high[dim]:
+                if count[dim] == 0:
+                    touched[found], count[dim], score[dim] = dim, 1, 0.0
+                    found += 1
+                score[dim] += 1.0 - (high - low + 1) / (path_high[dim] - path_low[dim] + 1)
+    _descending(touched, found, score)
+    for at in range(found):
+        count[touched[at]] = 0
+    if found > 0:
+        _by_low(starts, ranges, keys, order, first, last, touched[0])
+    blocks, slices = (last - first + 31) // 32, 1
+    while (slices + 1) * (slices + 1) <= blocks:
+        slices += 1
+    if found > 1 and slices > 1:
+        step = 32 * ((blocks + slices - 1) // slices)
+        for begin in range(first, last, step):
+            _by_low(starts, ranges, keys, order, begin, min(begin + step, last), touched[1])
+
+
+@inner
+def _by_low(starts, ranges, keys, order, first, last, dim):
+    """Sort the rows order[first:last] by their lower bounds on a dimension; the keys become these bounds."""
+    for at in range(first, last):
+        keys[at] = -1
+        for place in range(3 * starts[order[at]], 3 * starts[order[at] + 1], 3):
+            if ranges[place] == dim:
+                keys[at] = ranges[place + 1]
+    gap = 1
+    while 3 * gap < last - first:
+        gap = 3 * gap + 1
+    while gap > 0:
+        for at in range(first + gap, last):
+            key, row, to = keys[at], order[at], at
+            while to - gap >= first and keys[to - gap] > key:
+                keys[to], order[to] = keys[to - gap], order[to - gap]
+                to -= gap
+            keys[to], order[to] = key, row
+        gap //= 3
 
 
 @inner
@@ -125,6 +189,7 @@ def write_leaf(starts, ranges, ids, rows, path_low, path_high, scratch, leaves, 
     n = rows.size
     rows = _alike_together(starts, ranges, ids, rows, path_low, path_high, scratch)
     blocks = (n + 31) // 32
+    least, greatest = np.empty(count.size, np.int64), np.empty(count.size, np.int64)
     leaf_ids = grown(leaf_ids, 32 * (block + blocks))
     live = grown(live, block + blocks)
     for first in range(0, n, 32):
@@ -144,19 +209,21 @@ def write_leaf(starts, ranges, ids, rows, path_low, path_high, scratch, leaves, 
                     if count[dim] == 0:
                         touched[found] = dim
                         found += 1
-                        score[dim] = 0.0
+                        score[dim], least[dim], greatest[dim] = 0.0, low, high
                     count[dim] += 1
                     score[dim] += 1.0 - (high - low + 1) / (path_high[dim] - path_low[dim] + 1)
+                    least[dim], greatest[dim] = min(least[dim], low), max(greatest[dim], high)
         _fill(leaf_ids, 32 * block + last - first, 32 * block + 32, np.int32(0))
         _descending(touched, found, score)  # the most selective column first
-        columns = grown(columns, at_column + 2 + found)
+        columns = grown(columns, at_column + HEADER + found)
+        _write_bounds(columns, at_column, touched, found, last - first, count, least, greatest, path_low, path_high)
         data = grown(data, 32 * (at_data + 4 * found))
         octets = data.view(np.uint8)
         before = at_data
         for column in range(found):
             dim, to = touched[column], 32 * at_data
             kind = _kind(path_low[dim], path_high[dim])
-            columns[at_column + 2 + column] = 4 * dim + kind
+            columns[at_column + HEADER + column] = 4 * dim + kind
             where[dim] = to
             count[dim] = kind  # the counts are no longer needed; from here on the array holds the kind
             if kind == BYTES:
@@ -190,9 +257,27 @@ def write_leaf(starts, ranges, ids, rows, path_low, path_high, scratch, leaves, 
                     data[to + 64 + lane], data[to + 96 + lane] = high >> 16, high & 65535
         for at in range(found):
             count[touched[at]], where[touched[at]] = 0, -1
-        at_column += 2 + found
+        at_column += HEADER + found
         block += 1
     return (columns, data, leaf_ids, live), (at_column, at_data, block)
+
+
+@inner
+def _write_bounds(columns, at, dims, found, rows, count, least, greatest, path_low, path_high):
+    """Write the bounds of a block to its header: those of the two columns on which its rows are nearest."""
+    best = -1
+    for turn in range(2):
+        chosen, share = -1, 1.0
+        for place in range(found):
+            dim = dims[place]
+            part = (greatest[dim] - least[dim] + 1) / (path_high[dim] - path_low[dim] + 1)
+            if count[dim] == rows and dim != best and part < share:
+                chosen, share = dim, part
+        best, place = chosen, at + 2 + 3 * turn
+        columns[place], columns[place + 1], columns[place + 2] = 0, 0, ANYWHERE
+        if chosen < 0:
+            continue
+        columns[place], columns[place + 1], columns[place + 2] = chosen, least[chosen], greatest[chosen]
 
 
 @jit

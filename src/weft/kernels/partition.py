@@ -9,8 +9,9 @@ A `PartitionTree` is six arrays:
   `children`, most cells of a row, cells. Leaf: -1, first block, blocks, start in `columns`, start in `data`
   (units of 32).
 - `children` (int32): the node of each cell, or -1.
-- `columns` (int32), for each block: number of columns, units of data, then 4 * dimension + kind (see `leaves`) of each.
-  SPECIAL is added to the number if a row of the block is special.
+- `columns` (int32), for each block: number of columns, units of data; twice a dimension and the least and the greatest
+  code of the block's rows there; then 4 * dimension + kind (see `leaves`) of each column. SPECIAL is added to the
+  number if a row of the block is special.
 - `data` (uint16): the bounds of each column, as in `simd`.
 - `ids` (int32) and `live` (uint32): the names of the 32 rows of each block, and a mask of the live ones.
 """
@@ -176,7 +177,7 @@ def build(starts, dims, lows, highs, ids, sizes, leaf, alpha, most_cells):
         wide = c
         if best >= 0:
             shift = 0
-            while (2 << shift) <= mean * alpha:
+            while mean > 1 and (2 << shift) <= mean * alpha:  # equalities lie in one cell each, however small it is
                 shift += 1
             while (sizes[best] >> shift) > 4 and (sizes[best] >> shift) * (leaf // 4) > c * 2:
                 shift += 1

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from weft.kernels.jit import inner, jit
-from weft.kernels.leaves import BYTES, NARROW, SPECIAL, WIDE
+from weft.kernels.leaves import BYTES, HEADER, NARROW, SPECIAL, WIDE
 from weft.kernels.partition import NODE
 
 FINE = 0
@@ -187,6 +187,21 @@ def _lane_fault(rows, row, data, octets, lane, block_dims, found, path, depth, w
     return fault
 
 
+@inner
+def _outside(rows, row, columns, column, path):
+    """Whether a row leaves the bounds of the block whose header is at `column`, for an event that reaches the leaf."""
+    starts, dims, lows, highs = rows
+    for bound in range(column + 2, column + HEADER, 3):
+        dim = columns[bound]
+        low, high = path[dim, 0], path[dim, 1]
+        for place in range(starts[row], starts[row + 1]):
+            if dims[place] == dim:
+                low, high = max(low, np.int64(lows[place])), min(high, np.int64(highs[place]))
+        if low < columns[bound + 1] or high > columns[bound + 2]:
+            return True
+    return False
+
+
 @jit
 def tree_fault(nodes, children, columns, data, ids, live, rows, first_row, special, is_special, sizes):
     """FINE, or which of FAULTS the tree has.
@@ -223,21 +238,25 @@ def tree_fault(nodes, children, columns, data, ids, live, rows, first_row, speci
         if column < 0 or base < 0:
             return _BLOCKS
         for b in range(block, block + blocks):
-            if column + 2 > columns.size:
+            if column + HEADER > columns.size:
                 return _BLOCKS
             header, units = np.int64(columns[column]), np.int64(columns[column + 1])
             says_special = header >= SPECIAL
             found = header - SPECIAL if says_special else header
-            columns_left -= 2 + found
+            columns_left -= HEADER + found
             units_left -= units
-            if found < 0 or found > d or column + 2 + found > columns.size or columns_left < 0:
+            if found < 0 or found > d or column + HEADER + found > columns.size or columns_left < 0:
                 return _BLOCKS
             if units < 0 or units_left < 0 or 32 * (base + units) > data.size:
                 return _BLOCKS
             at = base
             wrong = False
+            for bound in range(column + 2, column + HEADER, 3):
+                wrong |= columns[bound] < 0 or columns[bound] >= d
+            if wrong:
+                return _COLUMNS
             for c in range(found):
-                told = np.int64(columns[column + 2 + c])
+                told = np.int64(columns[column + HEADER + c])
                 dim, kind = told >> 2, told & 3
                 if told < 0 or dim >= d or where[dim] >= 0 or kind != _kind_of(path[dim, 0], path[dim, 1]):
                     wrong = True
@@ -270,6 +289,8 @@ def tree_fault(nodes, children, columns, data, ids, live, rows, first_row, speci
                     fault = _lane_fault(
                         rows, row, data, octets, lane, block_dims, found, path, depth, where, kinds, met
                     )
+                    if fault == FINE and _outside(rows, row, columns, column, path):
+                        fault = _BOUNDS
                     if fault == FINE:
                         if stamp[row] == leaf:
                             return _PLACE
@@ -282,7 +303,7 @@ def tree_fault(nodes, children, columns, data, ids, live, rows, first_row, speci
                 return _COLUMNS
             for c in range(found):
                 where[block_dims[c]] = -1
-            column += 2 + found
+            column += HEADER + found
             base += units
         for at in range(depth[0]):
             dim = dims_of_path[at]

@@ -8,8 +8,9 @@ from functools import cache
 from itertools import count
 
 import typer.testing
+from hypothesis import settings
 
-from strategies import EXAMPLES
+from strategies import EXAMPLES, thorough
 
 # No test lives long enough to be repaid for the optimising compiler or for parallel garbage collection: without them
 # those of `aggregate` took 47 s of processor time instead of 82. Longer runs take Java as users do.
@@ -17,6 +18,10 @@ SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 if EXAMPLES == 1:
     for name in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
         os.environ.setdefault(name, SHORT_LIVED)
+
+# A law that says nothing else draws as the others do: few examples, and the same ones, in a routine run.
+settings.register_profile("weft", thorough(100))
+settings.load_profile("weft")
 
 # Typer makes all commands anew for each call that a test makes, which takes longer than most calls.
 typer.testing._get_command = cache(typer.testing._get_command)

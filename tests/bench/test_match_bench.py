@@ -108,7 +108,7 @@ def by_scan(workload: Workload) -> int:
 @pytest.mark.parametrize("name", WORKLOADS)
 @pytest.mark.parametrize("peer", PEERS, ids=lambda peer: peer.name)
 def test_a_peer_finds_all_matches(peer: type[Peer], name: str) -> None:
-    workload = WORKLOADS[name](3_000 if name != "W1" else 30_000, 30)
+    workload = WORKLOADS[name](1_000 if name != "W1" else 10_000, 30)
     if not installed(peer):
         pytest.skip(f"{peer.name} is not installed: {peer.install}")
     if not suits(peer, workload):

@@ -16,30 +16,31 @@ from weft.sim.overlay import MODELS
 
 @pytest.mark.parametrize("names", [("zipf",), pytest.param(routing.NAMES, marks=pytest.mark.slow)], ids="-".join)
 def test_the_routing_benchmark_measures_every_figure(monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...]) -> None:
-    monkeypatch.setattr(routing, "NAMES", names)
+    for name, few in (("NAMES", names), ("_EVENTS", 100), ("_ROUNDS", 3)):
+        monkeypatch.setattr(routing, name, few)
     told: list[str] = []
-    results = routing.run(quick=True, progress=told.append, size=150)
+    results = routing.run(quick=True, progress=told.append, size=60)
     found = {result.name: result for result in results}
     assert len(found) == len(results)
-    expected = {f"{name}/150/simple_to_covering" for name in routing.NAMES}
+    expected = {f"{name}/60/simple_to_covering" for name in routing.NAMES}
     for model in routing.TOLD:
         figures = ("updates", "told", "held", "change_us", "learn_us")
-        expected |= {f"{name}/150/{model}_{figure}" for name in routing.NAMES for figure in figures}
-        expected |= {f"route/150/{model}_us", f"route/150/{model}_cpu_us", f"memory/150/{model}_bytes"}
-    expected |= {f"chain/150/{model}_{figure}" for model in routing.CHAINED for figure in ("per_s", "cpu_us")}
+        expected |= {f"{name}/60/{model}_{figure}" for name in routing.NAMES for figure in figures}
+        expected |= {f"route/60/{model}_us", f"route/60/{model}_cpu_us", f"memory/60/{model}_bytes"}
+    expected |= {f"chain/60/{model}_{figure}" for model in routing.CHAINED for figure in ("per_s", "cpu_us")}
     table = ("pairs_per_s", "change_us", "learn_us", "removal_us", "bulk_us", "bytes", "longest_call_ms")
-    expected |= {f"table/150/{figure}" for figure in table}
+    expected |= {f"table/60/{figure}" for figure in table}
     assert found.keys() == expected
     assert all(result.value is not None and result.value > 0 for result in results)
     for name in names:
-        assert found[f"{name}/150/simple_told"].value == 150 * (routing.BROKERS - 1)
-    assert found["zipf/150/simple_to_covering"].value > 1
-    assert found["zipf/150/covering_held"].value < found["zipf/150/simple_held"].value
+        assert found[f"{name}/60/simple_told"].value == 60 * (routing.BROKERS - 1)
+    assert found["zipf/60/simple_to_covering"].value > 1
+    assert found["zipf/60/covering_held"].value < found["zipf/60/simple_held"].value
     goals = {name for name, result in found.items() if result.goal is not None}
     assert goals == {
-        "chain/150/covering_per_s",
-        *(f"route/150/{model}_us" for model in routing.TOLD),
-        *(f"table/150/{figure}" for figure in table[1:]),
+        "chain/60/covering_per_s",
+        *(f"route/60/{model}_us" for model in routing.TOLD),
+        *(f"table/60/{figure}" for figure in table[1:]),
     }
     assert told
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from broker.network import Network
+from strategies import EXAMPLES
 from weft import Schema
 from weft.broker.admission import read_head
 from weft.broker.limits import ClientLimits
@@ -219,7 +220,7 @@ class World:
 @pytest.mark.parametrize("advertised", [False, True])
 @pytest.mark.parametrize("model", sorted(MODELS))
 def test_nothing_is_lost_and_nothing_is_early(model: str, advertised: bool) -> None:
-    for seed in range(2):
+    for seed in range(2 * EXAMPLES) if EXAMPLES > 1 else [sorted(MODELS).index(model) % 2]:
         world = World(seed, model, advertised)
         for _ in range(60):
             world.step()
@@ -229,7 +230,7 @@ def test_nothing_is_lost_and_nothing_is_early(model: str, advertised: bool) -> N
 @pytest.mark.parametrize("shape", [None, FilterShape(16)])
 @pytest.mark.parametrize("advertised", [False, True])
 def test_label_spaces_and_filters_change_and_nothing_is_lost(advertised: bool, shape: FilterShape | None) -> None:
-    for seed in range(2, 4):
+    for seed in range(2, 4 * EXAMPLES) if EXAMPLES > 1 else [2 + advertised]:
         world = World(seed, "dls", advertised, table={"shape": shape})
         for _ in range(80):
             world.step()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from itertools import product
 
 import pytest
 from hypothesis import given
@@ -97,8 +98,17 @@ def test_a_list_with_attributes_does_not_become_a_long_text() -> None:
             parse(f"{left} IN ({', '.join([value] * 100)})")
 
 
-@pytest.mark.parametrize("text", ["x IN ({})", "NOT x IN ({})", "(x IN ({})) IS NULL", "x IN ({}) AND s LIKE '%{{}}'"])
-@pytest.mark.parametrize("value", ["1", ".5", "1e15", "-1", "'a'", "TIMESTAMP'2018-01-01'", "9007199254740993"])
+LISTS = ("x IN ({})", "NOT x IN ({})", "(x IN ({})) IS NULL", "x IN ({}) AND s LIKE '%{{}}'")
+LISTED = ("1", ".5", "1e15", "-1", "'a'", "TIMESTAMP'2018-01-01'", "9007199254740993")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [  # every list and every value; with one another in longer runs
+        pytest.param(text, value, marks=[] if text == LISTS[0] or value == LISTED[0] else pytest.mark.slow)
+        for text, value in product(LISTS, LISTED)
+    ],
+)
 def test_whatever_is_read_can_be_written_and_read_again(text: str, value: str) -> None:
     number = (LIMITS.text - 200) // (len(value) + 1)
     tree = parse(text.format(",".join([value] * number)))

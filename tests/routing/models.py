@@ -141,10 +141,17 @@ SPACE = ContentSpace(
     )
 )
 CELLS = SPACE.indexes(EVENTS)
+_known_cells: dict[int, tuple[Item, int]] = {}  # by identity, as in `machine.bits`
 
 
 def cells(item: Item) -> int:
     """The events of EVENTS in the cells of a range, or in those that a filter touches."""
+    if id(item) not in _known_cells:
+        _known_cells[id(item)] = item, _cells(item)
+    return _known_cells[id(item)][1]
+
+
+def _cells(item: Item) -> int:
     if isinstance(item, CurveRange):
         inside = (item.start <= CELLS) & (item.end >= CELLS)
     elif is_empty(item):

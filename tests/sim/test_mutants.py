@@ -12,7 +12,7 @@ from sim.mutants import MUTANTS
 from weft.sim.faults.campaign import MANY_BROKERS, run_seed
 
 SEEDS = 200
-ROUTINE = ("acknowledge before sync", "a broker tells before it has what it heard")
+ROUTINE = ("acknowledge before sync", "the obvious rule for complete")
 
 
 def marked(names: Iterable[str]) -> list[ParameterSet]:

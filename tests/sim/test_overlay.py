@@ -118,7 +118,7 @@ NETWORKS = {
 def drawn(kind: str) -> tuple[Scenario, Expected]:
     """A network with a workload, and what is expected of every model."""
     rng = np.random.default_rng(5)
-    workload = WORKLOADS["zipf"](60, 40, seed=3)
+    workload = WORKLOADS["zipf"](40, 30, seed=3)
     filters, events = parse_many(workload.texts()), workload.table.to_pylist()
     given = scenario(tree("random", 5, rng), filters, events, rng, **NETWORKS[kind])
     return given, Expected(given)
@@ -255,7 +255,7 @@ def test_a_chart_that_cannot_be_drawn_is_refused_before_the_run(tmp_path: Path, 
 @pytest.mark.parametrize("model", sorted(NEED_BOUNDS))
 def test_cells_need_bounds_and_send_a_little_more(model: str) -> None:
     rng = np.random.default_rng(5)
-    workload = WORKLOADS["zipf"](60, 40, seed=3)
+    workload = WORKLOADS["zipf"](30, 40, seed=3)
     links, filters, events = tree("random", 5, rng), parse_many(workload.texts()), workload.table.to_pylist()
     bounded = Schema.from_dict({"attributes": {name: {"type": "float", "bounds": [0, 255]} for name in "xyz"}})
     given = scenario(links, filters, events, rng, schema=bounded, churn=0.3)

@@ -63,8 +63,8 @@ def ratio(name: str, model: str, budget: CostBudget, size: int, options: Options
 
 @pytest.mark.parametrize(
     ("model", "name"),
-    [  # of four attributes curves have the most candidates, by far
-        pytest.param(model, name, marks=[pytest.mark.slow] if (model, name) == ("mics", "scattered") else [])
+    [  # four attributes have the most candidates, by far
+        pytest.param(model, name, marks=[pytest.mark.slow] if name == "scattered" else [])
         for model in TUNE
         for name in WORKLOADS
     ],
@@ -274,7 +274,7 @@ def test_groupings_have_one_form_and_none_is_missed() -> None:
 
 @pytest.mark.parametrize("model", TUNE)
 def test_a_search_ends_when_its_steps_are_spent(model: str) -> None:
-    columns, events, schema = pairs()
+    columns, events, schema = pairs(40)
     least, little, all_ = (
         TUNE[model](columns, events, schema, CostBudget(), Options((8, 32), (4, 16), work=work))
         for work in (1, 20_000_000, 400_000_000)

@@ -60,7 +60,7 @@ def run(quick: bool, progress: Callable[[str], None], size: int | None = None) -
     held = size or 10_000
     traced = size or (2_000 if quick else 10_000)
     progress("nothing yet, loading compiled code")
-    _networks("zipf", 100, lambda _: None)
+    _networks("zipf", min(size or 100, 100), lambda _: None)
     results = []
     for name in NAMES:
         for each in sizes:

@@ -106,6 +106,7 @@ def test_a_failed_sync_is_never_retried(tmp_path):
         lambda: driver.log.dead(SeatId(1), Offset(0), 1),
         driver.log.size,
         driver.log.restore,
+        driver.log.checkpoint,
     ):
         with pytest.raises(LogFailedError, match="SQLITE_IOERR_FSYNC"):
             use()
@@ -136,6 +137,20 @@ def test_a_failed_checkpoint_is_a_failure(tmp_path, monkeypatch):
     os.close(broken)
     driver.crash(0)
     assert len(everything(driver.log)) == 2, "the WAL has it"
+    driver.end()
+
+
+def test_a_checkpoint_between_commits_moves_events_to_the_database_once_there_are_enough(tmp_path, monkeypatch):
+    driver = SqliteDriver(tmp_path)
+    driver.log.checkpoint()
+    before = (tmp_path / DATABASE).read_bytes()
+    driver.log.commit([group(1, 1, [3])])
+    driver.log.checkpoint()
+    assert (tmp_path / DATABASE).read_bytes() == before, "too little to be worth it"
+    monkeypatch.setattr("weft.log.sqlite.EARLY", 1)
+    driver.log.checkpoint()
+    assert (tmp_path / DATABASE).read_bytes() != before
+    assert len(everything(driver.log)) == 1
     driver.end()
 
 

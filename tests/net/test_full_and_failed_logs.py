@@ -69,6 +69,58 @@ def test_publishers_are_not_read_while_much_waits_for_the_log(tmp_path):
     run(body())
 
 
+class LogWithHeldCheckpoints(GatedLog):
+    """A log that commits at once, and whose checkpoints end when they are told to."""
+
+    def commit(self, groups):
+        self._log.commit(groups)
+
+    def checkpoint(self):
+        assert self.gate.wait(60)
+        self._log.checkpoint()
+
+
+def test_a_checkpoint_delays_neither_confirmation_nor_delivery_of_what_was_stored_before_it(tmp_path):
+    async def body():
+        log = LogWithHeldCheckpoints(open_log(tmp_path / "data").log)
+        async with a_node(log) as node:
+            log.gate.set()
+            wire = await connect(node.addresses[0], Hello(session="reader"))
+            wire.send(Subscribe(1, "TRUE"))
+            await wire.get(Accepted)
+            await node.committer.between(lambda: None)  # the checkpoint of the commit before it is over
+            log.gate.clear()
+            wire.send(Publish.of(1, {"x": 1}))
+            await wire.published(1)
+            await wire.delivered(1)
+            wire.send(Publish.of(2, {"x": 2}), Ping())
+            await wire.get(Pong)
+            assert [message.upto for message in wire.all(Published)] == [1], "the next commit waits for the checkpoint"
+            log.gate.set()
+            await wire.published(2)
+
+    run(body())
+
+
+def test_a_failed_checkpoint_ends_the_node(tmp_path):
+    async def body():
+        log = GatedLog(open_log(tmp_path / "data").log)
+        log.gate.set()
+        async with a_node(log) as node:
+            writer = await connect(node.addresses[0])
+
+            def fail():
+                raise LogFailedError("the disk is gone")
+
+            log.checkpoint = fail
+            writer.send(Publish.of(1, {"x": 1}))
+            await until(node.ended.done)
+            with pytest.raises(LogFailedError, match="the disk is gone"):
+                node.ended.result()
+
+    run(body())
+
+
 def encode_many(number, first=1):
     from weft.broker.codec import encode
 

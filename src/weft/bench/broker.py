@@ -18,7 +18,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from statistics import median
-from time import perf_counter, process_time
+from time import perf_counter
 from typing import Any
 
 from weft.bench.broker_chain import chain
@@ -173,14 +173,12 @@ async def _latencies(  # noqa: PLR0913, PLR0917 - the parts of a load
     The load has a process of its own, whose part of a processor is told: near 100% it measures itself.
     """
     name = f"broker/{work.size}/{'durable' if load.durable else 'loose'}/{called}"
-    start, spent = perf_counter(), process_time()
     found = await latencies(load, work.events, rate, seconds)
-    busy = 100 * (process_time() - spent) / (perf_counter() - start)
     goal = 1e3 * (WINDOW + 2 * sync) + 5 if load.durable else 5.0
     p50, p99 = found.delivery(0.5), found.delivery(0.99)
     results = [
         Result(f"{name}_rate", rate, "events/s"),
-        Result(f"{name}_load", busy, "% of a processor"),
+        Result(f"{name}_load", 100 * found.busy, "% of a processor"),
         Result(f"{name}_p50", 1e3 * p50, "ms"),
         Result(f"{name}_p99", 1e3 * p99, "ms", goal, "lower"),
         Result(f"{name}_p50_in_syncs", p50 / sync, "fdatasyncs"),

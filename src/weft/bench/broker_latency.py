@@ -1,15 +1,19 @@
 """Latencies of a broker at a steady rate. Law: each event carries the time at which it was due to be sent, so that a
 broker that falls behind cannot hide it.
+
+The load must not measure itself: its events are encoded before the first one is due, one burst a millisecond, and a
+consumer reads no more of a delivery than that time.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from struct import Struct
-from time import perf_counter
-from typing import TYPE_CHECKING
+from time import perf_counter, process_time
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -22,9 +26,11 @@ from weft.log.base import Offset
 if TYPE_CHECKING:
     from weft.bench.broker_weft import WeftLoad
 
-_TURN = 0.001  # seconds between two sends
+_TURN = 0.001  # seconds between two bursts
+_ACKS = 0.002  # seconds between two acknowledgements of a consumer, as Weft's client has it
 _PATIENCE = 60.0  # seconds for what is late at the end
 _TIME = Struct(">d")
+_REST = b"x" * 122  # of a payload, behind the time; a delivery ends with its payload
 _delivers = msgspec.msgpack.Decoder(Deliver)
 _published = msgspec.msgpack.Decoder(Published)
 
@@ -36,6 +42,7 @@ class Latencies:
         self.deliveries: list[float] = []
         self.confirmations: list[float] = []
         self.micros = 0.0  # of the broker's processor, for each event
+        self.busy = 0.0  # the part of a processor that the load took while it published
 
     def delivery(self, part: float) -> float:
         """The latency that this part of the deliveries does not exceed."""
@@ -50,30 +57,52 @@ def _part(values: list[float], part: float) -> float:
     return sorted(values)[min(len(values) - 1, int(part * len(values)))] if values else float("nan")
 
 
-class TimingReader:
-    """Notes when deliveries and confirmations arrive, and acknowledges."""
+class Burst(NamedTuple):
+    """Events that are due together: when, as seconds after the first burst, how many, and as bytes."""
 
-    def __init__(self, found: Latencies, due: dict[int, float], acking: bool) -> None:
+    due: float
+    events: int
+    data: bytes
+
+
+class LatencyClock:
+    """When the first burst is due; set once everything is ready."""
+
+    start = 0.0
+
+
+class TimingReader:
+    """Notes when deliveries and confirmations arrive, and acknowledges. `due` has the times of a publisher's events."""
+
+    def __init__(
+        self, found: Latencies, clock: LatencyClock, acking: bool, first: int = 1, due: Sequence[float] = ()
+    ) -> None:
         self.deliveries = 0
-        self.confirmed = min(due, default=1) - 1
-        self._found, self._due, self._acking = found, due, acking
+        self.confirmed = first - 1
+        self._found, self._clock, self._acking = found, clock, acking
+        self._first, self._due = first, due
+        self._acked = 0.0  # when
         self._frames = FrameReader()
 
     def feed(self, data: bytes) -> bytes:
         """Read some bytes; returns the acknowledgement."""
-        now, last = perf_counter(), None
+        now, last = perf_counter() - self._clock.start, None
+        unpack, back, note = _TIME.unpack_from, len(_REST) + _TIME.size, self._found.deliveries.append
         for frame in self._frames.feed(data):
             if frame[1] == 38:
-                last = _delivers.decode(frame)
+                last = frame
                 self.deliveries += 1
-                self._found.deliveries.append(now - _TIME.unpack_from(last.payload)[0])
+                note(now - unpack(frame, len(frame) - back)[0])
             elif frame[1] == 33:
                 upto = _published.decode(frame).upto
-                self._found.confirmations += [now - self._due[n] for n in range(self.confirmed + 1, upto + 1)]
+                confirmed = self._due[self.confirmed + 1 - self._first : upto + 1 - self._first]
+                self._found.confirmations += [now - due for due in confirmed]
                 self.confirmed = upto
-        if last is None or not self._acking or not last.offset:
+        if last is None or not self._acking or now - self._acked < _ACKS:
             return b""
-        return encode([Ack(last.queue, Offset(last.offset + 1))])
+        self._acked = now
+        message = _delivers.decode(last)
+        return encode([Ack(message.queue, Offset(message.offset + 1))]) if message.offset else b""
 
 
 async def latencies(  # noqa: PLR0913 - the parts of a load
@@ -86,47 +115,62 @@ async def latencies(  # noqa: PLR0913 - the parts of a load
     timed: Sequence[LoadWire] | None = None,
 ) -> Latencies:
     """Publish at a rate for some seconds, and note how long everything took to the `timed` consumers, or to all."""
-    found, count = Latencies(), max(1, int(rate * seconds))
-    first = load.sequence + 1
-    start = perf_counter() + 0.05
-    due = {first + n: start + n / rate for n in range(count)}
+    found, clock, first = Latencies(), LatencyClock(), load.sequence + 1
+    bursts = _bursts(events, rate, seconds, first if load.durable else 0)
+    due = [burst.due for burst in bursts for _ in range(burst.events)]
+    load.sequence += len(due)
     timed = load.consumers if timed is None else timed
     before = [(wire, wire.reader) for wire in [*timed, load.publisher]]
     for wire in timed:
-        wire.reader = TimingReader(found, {}, load.durable)
-    load.publisher.reader = reader = TimingReader(found, due, False)
-    spent = cpu_of(pids)
-    gc.collect()
-    gc.disable()  # a pause of the load would look like one of the broker
-    try:
-        await _publish(load, events, due, first)
-        load.sequence += count
-        await _until_quiet(load, reader, found, first + count - 1)
-    finally:
-        gc.enable()
-        for wire, mine in before:
-            wire.reader = mine
+        wire.reader = TimingReader(found, clock, load.durable)
+    load.publisher.reader = reader = TimingReader(found, clock, False, first, due)
+    with _no_pauses():
+        try:
+            cpu, spent = cpu_of(pids), process_time()
+            clock.start = perf_counter() + _TURN
+            await _publish(load, bursts, clock)
+            found.busy = (process_time() - spent) / (perf_counter() - clock.start)
+            await _until_quiet(load, reader, found, load.sequence)
+        finally:
+            for wire, mine in before:
+                wire.reader = mine
     load.reader.upto = load.sequence
-    found.micros = 1e6 * (cpu_of(pids) - spent) / count
+    found.micros = 1e6 * (cpu_of(pids) - cpu) / len(due)
     return found
 
 
-async def _publish(load: WeftLoad, events: Sequence[dict[str, object]], due: dict[int, float], first: int) -> None:
-    """Each event when it is due, or as soon after it as the load comes to it."""
-    times = [*due.values()]
+def _bursts(events: Sequence[dict[str, object]], rate: float, seconds: float, first: int) -> list[Burst]:
+    """The events of each millisecond. Those that are durable are numbered from `first` on; 0 for others."""
+    bursts: list[Burst] = []
     sent = 0
-    while sent < len(times):
-        now, upto = perf_counter(), sent
-        while upto < len(times) and times[upto] <= now:
-            upto += 1
+    for turn in range(1, max(1, round(seconds / _TURN)) + 1):
+        due, upto = turn * _TURN, max(1, round(turn * _TURN * rate))
         if upto > sent:
-            some = [
-                Publish.of(first + n if load.durable else 0, events[n % len(events)], _TIME.pack(times[n]) + b"x" * 122)
-                for n in range(sent, upto)
-            ]
-            load.publisher.transport.write(encode(some))
+            payload = _TIME.pack(due) + _REST
+            some = [Publish.of(first + n if first else 0, events[n % len(events)], payload) for n in range(sent, upto)]
+            bursts.append(Burst(due, len(some), encode(some)))
             sent = upto
-        await asyncio.sleep(_TURN)
+    return bursts
+
+
+@contextmanager
+def _no_pauses() -> Iterator[None]:
+    """A pause of the load would look like one of the broker, so it collects no garbage meanwhile."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+async def _publish(load: WeftLoad, bursts: Sequence[Burst], clock: LatencyClock) -> None:
+    """Each burst when it is due, or as soon after it as the load comes to it."""
+    for burst in bursts:
+        wait = clock.start + burst.due - perf_counter()
+        if wait > 0:
+            await asyncio.sleep(wait)
+        load.publisher.transport.write(burst.data)
 
 
 async def _until_quiet(load: WeftLoad, reader: TimingReader, found: Latencies, last: int) -> None:

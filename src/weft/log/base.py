@@ -201,6 +201,12 @@ class Log(Protocol):
         Raises LogFailedError when it is unknown what is stored: the process must end and recover.
         """
 
+    def checkpoint(self) -> None:
+        """Do now what a later commit would have to do besides its own work. Whoever commits calls it between commits.
+
+        Raises LogFailedError as `commit` does. A log that is committed to without it only has slower commits.
+        """
+
     def read(self, first: Offset, limit: int) -> Iterator[StoredGroup]:
         """The stored events from offset `first` on, at most `limit` of them, whole or cut groups, in order."""
 

@@ -133,6 +133,9 @@ class MemoryLog:
         kept = self._total - (self._groups[0].total - self._groups[0].size) if self._groups else 0
         return kept + ROW_BYTES * len(self._tables)
 
+    def checkpoint(self) -> None:
+        """There is nothing to do."""
+
     def trim(self, below: Offset, most: int = 100) -> int:
         """Remove whole groups that lie below an offset, at most `most`, the oldest first. Returns how many events."""
         self._check_alive()

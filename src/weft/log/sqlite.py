@@ -27,7 +27,8 @@ from weft.log.row_rules import check_groups
 from weft.log.schema import DATABASE
 from weft.log.sqlite_reader import SqliteReader, pragma, used_pages
 
-CHECKPOINT = 1 << 23  # bytes written to the WAL between two checkpoints
+CHECKPOINT = 1 << 23  # bytes in the WAL with which a commit has to wait for a checkpoint
+EARLY = 1 << 21  # bytes in the WAL that are worth a checkpoint while nobody waits
 VACUUM = 256  # pages given back to the file system in one call of trim, at most
 _INSERT = "INSERT INTO grp VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _REJECTED = {sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_BUSY}
@@ -98,6 +99,12 @@ class SqliteLog:
         if rows:
             self._identity.write(tip.next)
         if self._wal >= CHECKPOINT:
+            self._checkpoint()
+
+    def checkpoint(self) -> None:
+        """Move what was committed from the WAL to the database, if there is enough of it."""
+        self._check_alive()
+        if self._wal >= EARLY:
             self._checkpoint()
 
     def read(self, first: Offset, limit: int) -> Iterator[StoredGroup]:

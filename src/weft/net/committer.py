@@ -3,7 +3,8 @@ order; one commit runs at a time, and nothing is handed over before the outcome 
 
 A commit begins as soon as there is something to store and nothing else is going on. Under load commits begin at least
 WINDOW apart, so that each stores many groups: a commit costs much the same however many groups it has. What nobody
-waits for is stored with the next group that somebody waits for, or after LAZY.
+waits for is stored with the next group that somebody waits for, or after LAZY. The log's own work, which would delay a
+commit, is done once the outcome of the commit before it has been told.
 """
 
 from __future__ import annotations
@@ -154,6 +155,7 @@ class Committer:
         def job() -> None:
             outcome = commit(self._log, taken)
             self._tell(lambda: self._stored(outcome))
+            self._log.checkpoint()
 
         self._start(job)
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from strategies import EXAMPLES
 from weft import matches, parse
 from weft.demo import earthquakes
 from weft.demo.feeds import ROW, feeds
@@ -18,7 +19,7 @@ from weft.demo.pipeline import matching_on_spark
 from weft.model.batch import events_from_batch
 from weft.spark.session import java_runs
 
-SIZE, MOST = 400, 400
+SIZE, MOST = (400, 400) if EXAMPLES > 1 else (200, 150)
 
 
 def test_every_subscriber_would_get_what_is_in_mind_or_might():

@@ -113,7 +113,7 @@ def test_every_row_is_matched_or_named(spark: SparkSession, files, tmp_path):
 def test_strategies_agree(spark: SparkSession, files, tmp_path, strategy):
     out = str(tmp_path / "lists.jsonl")
     options = ("--strategy", strategy, "--output", "lists", "--out", out, "--id", "name", "--filter", "wish")
-    facts = answer("match", files["events.jsonl"], files["subs.csv"], *options)
+    facts = answer("match", files["events.jsonl"], files["subs.csv"], "--no-lint", *options)
     found = [(row.n, each) for row in spark.read.json(out).collect() for each in row.subscriptions]
     assert sorted(found) == PAIRS
     assert (facts["strategy"], facts["events"], facts["subscriptions"]) == (strategy, len(EVENTS), len(FILTERS))
@@ -125,7 +125,7 @@ def test_bounds_and_counts_in_csv(spark: SparkSession, files, tmp_path):
     out = str(tmp_path / "counts.csv")
     events = tmp_path / "events.csv"
     events.write_text("n,x,s\n1,3,a\n2,9,b\n3,,b\n")
-    facts = answer("match", str(events), files["bounds.csv"], "--output", "counts", "--out", out)
+    facts = answer("match", str(events), files["bounds.csv"], "--output", "counts", "--out", out, "--no-lint")
     found = {row.n: row.matches for row in read_frame(spark, out).collect()}
     assert found == {1: 2, 2: 2, 3: 1}
     assert (facts["matches"], facts["matched"]) == (5, 3)
@@ -135,7 +135,7 @@ def test_a_snapshot_serves_too(files, tmp_path):
     index = TreeIndex()
     index.add_texts(list(FILTERS), list(FILTERS.values()))
     index.snapshot(tmp_path / "index")
-    facts = answer("match", files["clean.jsonl"], str(tmp_path / "index"))
+    facts = answer("match", files["clean.jsonl"], str(tmp_path / "index"), "--no-lint")
     assert (facts["matches"], facts["subscriptions"]) == (len(PAIRS), len(FILTERS))
     assert facts["errors"] == {"event": 0, "subscription": 0}
 
@@ -143,7 +143,7 @@ def test_a_snapshot_serves_too(files, tmp_path):
 def test_filters_in_json_need_no_quotes_around_them(files, tmp_path):
     subs = tmp_path / "subs.jsonl"
     subs.write_text('{"id": "a", "filter": {"exact": {"s": "a"}}}\n{"id": "b", "filter": "x > 4"}\n')
-    facts = answer("match", files["clean.jsonl"], str(subs))
+    facts = answer("match", files["clean.jsonl"], str(subs), "--no-lint")
     assert (facts["matches"], facts["errors"]["subscription"]) == (4, 0)
 
 
@@ -240,7 +240,7 @@ def test_what_is_there_stays_unless_told(files, tmp_path):
     out = tmp_path / "out.parquet"
     out.mkdir()
     (out / "precious.txt").write_text("here")
-    given = ("match", files["clean.jsonl"], files["subs.jsonl"], "--out", str(out))
+    given = ("match", files["clean.jsonl"], files["subs.jsonl"], "--no-lint", "--out", str(out))
     assert "already exists" in refusal(*given)
     assert (out / "precious.txt").exists()
     answer(*given, "--overwrite")
@@ -450,6 +450,6 @@ def test_ids_of_csv_files_stay_as_they_are_written(spark: SparkSession, tmp_path
     (tmp_path / "events.csv").write_text("n,x\n1,7\n")
     (tmp_path / "subs.csv").write_text("id,filter\n01,x > 5\n1,x > 0\n002,x > 6\n")
     out = tmp_path / "out.parquet"
-    facts = answer("match", str(tmp_path / "events.csv"), str(tmp_path / "subs.csv"), "--out", str(out))
+    facts = answer("match", str(tmp_path / "events.csv"), str(tmp_path / "subs.csv"), "--out", str(out), "--no-lint")
     assert facts["errors"] == {"event": 0, "subscription": 0}
     assert sorted(row.subscription for row in read_frame(spark, str(out)).collect()) == ["002", "01", "1"]

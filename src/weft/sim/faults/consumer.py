@@ -1,6 +1,7 @@
 """A simulated consumer. Law: each delivery is acknowledged, or refused, once; then it is forgotten.
 
-Acknowledgements say how far the client is: a floor, and ranges above it.
+Acknowledgements say how far the client is: a floor, and ranges above it; dead letters that another session has had
+delivered again are acknowledged by ranges only.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ class Consumer:
         floor = min(waiting, default=max(view.acked) + 1)
         if not all(offset in view.acked for offset in view.seen if offset < floor):
             floor = min(offset for offset in view.seen if offset not in view.acked)
-        above = sorted(offset for offset in view.acked if offset >= floor)
+        above = sorted(offset for offset in view.acked if offset >= floor or offset in view.lent)
         ranges: list[Range] = []
         for offset in above:
             if ranges and ranges[-1][1] == offset:

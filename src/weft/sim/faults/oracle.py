@@ -274,11 +274,12 @@ class Oracle(ClientLaws):
         view = self._queues[connection](message.queue)
         if view is not None and session is not None and self._holders.get(session) == connection:
             flight = view.flights.get(connection, {})
-            failed = {int(offset) for offset, attempt in message.failed if flight.get(offset) == attempt}
-            view.held |= failed
-            if view.ordered and failed:
-                failed = {offset for offset in flight if offset >= min(failed)}
-            for offset in failed:
+            # one that is not in flight may be: a dead letter that failed again took nothing back, as is assumed here
+            meant = {int(offset) for offset, attempt in message.failed if flight.get(offset, attempt) == attempt}
+            view.held |= meant & flight.keys()
+            if view.ordered and meant:
+                meant |= {offset for offset in flight if offset >= min(meant)}
+            for offset in meant & flight.keys():
                 del flight[offset]
 
     def watch(

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.algebra.box import NormalForm
-from weft.algebra.normalize import normalize
+from weft.algebra.columns import BoxColumns
 from weft.algebra.relate import as_form
 from weft.broker.messages import SubNumber, pack
 from weft.index.base import Matches, SubId
@@ -116,12 +116,15 @@ class LocalSeats:
         return slot, tells
 
     def add_many(
-        self, filters: Sequence[Filter], seats: Sequence[SeatId], queues: Sequence[Any], numbers: Sequence[SubNumber]
+        self, boxes: BoxColumns, seats: Sequence[SeatId], queues: Sequence[Any], numbers: Sequence[SubNumber]
     ) -> list[Slot]:
-        """Add many at once, when a broker starts; the table gets them together with what neighbours told."""
-        slots = [SubId(self._used + place) for place in range(len(filters))]
+        """Add many at once, when a broker starts; the table gets them together with what neighbours told.
+
+        `boxes` are those of their filters under the table's schema; owner 0 is the first subscription.
+        """
+        slots = [SubId(self._used + place) for place in range(len(seats))]
         if slots:
-            self._index.add_forms(slots, [NormalForm(normalize(each, self._schema).boxes) for each in filters])
+            self._index.add_boxes(slots, boxes)
         for slot, seat, queue, number in zip(slots, seats, queues, numbers, strict=True):
             self._take(slot, seat, queue, number)
         return slots

@@ -78,7 +78,7 @@ class Watched(Broker):
         self.numbers = numbers  # whether covering is complete for all filters
         self.delivered = 0
         self.counted: Counter[str] = Counter()  # of all that ran
-        self.open: dict[str, dict[int, set[int]]] = {}
+        self.open: dict[str, dict[int, dict[int, int]]] = {}  # attempts
         super().__init__(
             at_once=False, authenticate=lambda who: Identity(who.decode()), limits=SMALL, rules=as_rules(rules)
         )
@@ -106,7 +106,7 @@ class Watched(Broker):
                 for message in one_by_one(effect.messages):
                     if isinstance(message, Deliver):
                         self.hold(effect.connection, message.head)
-                        self.open[effect.connection].setdefault(message.queue, set()).add(message.offset)
+                        self.open[effect.connection].setdefault(message.queue, {})[message.offset] = message.attempt
                     elif isinstance(message, DeadLetters):
                         for letter in message.letters:
                             self.hold(effect.connection, letter.head)
@@ -235,9 +235,11 @@ class Run:
             some = tuple(Offset(each) for each in sorted(offsets) if self.draw(2) and each)
             if self.draw(2):
                 self.on.say(name, Ack(QueueNumber(queue), Offset(0), tuple((o, Offset(o + 1)) for o in some)))
-                offsets.difference_update(some)
+                for offset in some:
+                    del offsets[offset]
             else:
-                self.on.say(name, Nack(QueueNumber(queue), some), ListDead(1, QueueNumber(queue)))
+                failed = tuple((offset, offsets[offset]) for offset in some)
+                self.on.say(name, Nack(QueueNumber(queue), failed), ListDead(1, QueueNumber(queue)))
                 self.on.say(name, RetryDead(2, QueueNumber(queue), some))
 
     def lose(self) -> None:

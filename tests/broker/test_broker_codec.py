@@ -87,7 +87,7 @@ CLIENT: list[ClientMessage] = [
     Advertise(1, "x > 5"),
     Unadvertise(1),
     Ack(Q, Offset(7), ((Offset(8), Offset(9)),)),
-    Nack(Q, (Offset(7),), "no"),
+    Nack(Q, ((Offset(7), 2),), "no"),
     ListDead(1, Q),
     RetryDead(1, Q, (Offset(4),)),
     DropDead(1, Q, (Offset(4),)),

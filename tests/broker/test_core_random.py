@@ -50,7 +50,7 @@ class Client:
         self.sequence = 0
         self.epoch = 1
         self.sent: dict[tuple[int, int], bytes] = {}
-        self.open: dict[int, set[int]] = {}  # what this connection was sent, by queue
+        self.open: dict[int, dict[int, int]] = {}  # by queue: the attempt that this connection was sent
 
 
 class World:
@@ -207,8 +207,11 @@ class World:
         if not always and self.draw(4) == 0:
             failed = offsets[self.draw(len(offsets))]
             free = queue in (2, SHARED)
-            client.open[queue] = client.open[queue] - {failed} if free else {o for o in offsets if o < failed}
-            self.broker.say(client.connection, Nack(QueueNumber(queue), (Offset(failed),), "no"))
+            opened, late = client.open[queue], self.draw(4) == 0
+            attempt = opened[failed] - late
+            if not late:  # otherwise nothing happens
+                client.open[queue] = {o: n for o, n in opened.items() if (o != failed if free else o < failed)}
+            self.broker.say(client.connection, Nack(QueueNumber(queue), ((Offset(failed), attempt),), "no"))
             return
         if always or self.draw(2):
             floor = offsets[-1 if always else self.draw(len(offsets))] + 1
@@ -217,7 +220,8 @@ class World:
         else:
             done = [offsets[self.draw(len(offsets))]]
             floor, ranges = 0, ((Offset(done[0]), Offset(done[0] + 1)),)
-        client.open[queue] -= set(done)
+        for offset in done:
+            del client.open[queue][offset]
         name = EVERYBODY if queue == SHARED else client.name
         keys = [(name, queue, offset) for offset in done]
         self.acked.update(keys)
@@ -259,7 +263,7 @@ class World:
             case Deliver():
                 self.check_delivery(client, message)
                 if client.connection == to:
-                    client.open.setdefault(message.queue, set()).add(message.offset)
+                    client.open.setdefault(message.queue, {})[message.offset] = message.attempt
 
     def check_confirmed(self, client: Client, epoch: int, upto: int) -> None:
         mine = {o[2] for o, _ in self.stored.values() if self.names[o[0]] == client.name and o[1] == epoch}

@@ -45,8 +45,8 @@ def ack(floor: int, *ranges: tuple[int, int], queue: QueueNumber = Q) -> Ack:
     return Ack(queue, Offset(floor), ranges)  # type: ignore[arg-type]
 
 
-def nack(*offsets: int, queue: QueueNumber = Q) -> Nack:
-    return Nack(queue, offsets, "no")  # type: ignore[arg-type]
+def nack(offset: int, attempt: int = 1, queue: QueueNumber = Q) -> Nack:
+    return Nack(queue, ((Offset(offset), attempt),), "no")
 
 
 def subscribed(ordered: bool = True, **limits: int) -> Broker:
@@ -152,7 +152,7 @@ def test_each_failure_doubles_the_wait() -> None:
     broker = subscribed()
     broker.say("s", *events(1))
     for failure, wait in enumerate((SECOND, 2 * SECOND, 4 * SECOND), 2):
-        broker.say("s", nack(1))
+        broker.say("s", nack(1, failure - 1))
         broker.wait(wait - 1)
         before = len(broker.sent)
         broker.wait(1)
@@ -170,9 +170,9 @@ def test_an_acknowledgement_after_a_failure_counts() -> None:
     assert deliveries(broker.say("s", *events(3))) == [(3, 1, [1])]
 
 
-def fail_often(broker: Broker, offset: int, times: int) -> None:
-    for _ in range(times):
-        broker.say("s", nack(offset))
+def fail_often(broker: Broker, offset: int, times: int, first: int = 1) -> None:
+    for attempt in range(first, first + times):
+        broker.say("s", nack(offset, attempt))
         broker.wait(60 * SECOND)
 
 
@@ -198,7 +198,7 @@ def test_failures_are_counted_across_a_restart() -> None:
     fail_often(broker, 1, 4)
     broker.restart()
     assert deliveries(broker.hello("s")) == [(1, 2, [1])]
-    fail_often(broker, 1, 1)
+    fail_often(broker, 1, 1, first=2)
     (letters,) = broker.say("s", ListDead(7, Q))
     assert isinstance(letters, DeadLetters)
     assert len(letters.letters) == 1
@@ -221,14 +221,14 @@ def test_a_dead_letter_that_fails_again_leaves_room_for_the_next_event() -> None
     fail_often(broker, 1, 5)
     assert deliveries(broker.say("s", RetryDead(1, Q, (Offset(1),)))) == [(1, 6, [1])]
     assert deliveries(broker.say("s", *events(2))) == [], "the window is full"
-    assert deliveries(broker.say("s", nack(1))) == [(2, 1, [1])]
+    assert deliveries(broker.say("s", nack(1, 6))) == [(2, 1, [1])]
 
 
 @pytest.mark.parametrize("stored", [True, False])
 def test_an_attempt_that_succeeds_after_an_earlier_one_failed_too_often_removes_the_dead_letter(
     stored: bool,
 ) -> None:
-    """A negative acknowledgement may cross the next attempt on the wire."""
+    """An application may have two copies of an event in hand, and fail with the later one first."""
     broker = subscribed(failures=1)
     broker.say("s", *events(1))
     broker.at_once = stored
@@ -245,12 +245,52 @@ def test_its_twin_one_that_fails_again_stays() -> None:
     broker.say("s", *events(1))
     fail_often(broker, 1, 5)
     broker.say("s", RetryDead(1, Q, (Offset(1),)))
-    broker.say("s", nack(1))
+    broker.say("s", nack(1, 6))
     (letters,) = broker.say("s", ListDead(2, Q))
     assert isinstance(letters, DeadLetters)
     assert len(letters.letters) == 1
     assert broker.say("s", DropDead(3, Q, (Offset(1),))) == [DeadDone(3, (Offset(1),))]
     assert broker.say("s", ListDead(4, Q)) == [DeadLetters(4, (), False)]
+
+
+def test_a_negative_acknowledgement_that_crosses_the_next_attempt_is_ignored() -> None:
+    broker = subscribed(failures=2)
+    broker.say("s", *events(1, 2))
+    broker.say("s", nack(1))  # takes event 2 back, too
+    broker.wait(SECOND)  # both are on their way again
+    before = len(broker.sent)
+    broker.say("s", nack(2), nack(2))  # was sent before
+    broker.wait(60 * SECOND)
+    assert deliveries([m for _, m in broker.sent[before:]]) == []
+    assert broker.say("s", ListDead(1, Q)) == [DeadLetters(1, (), False)]
+    broker.say("s", ack(3))
+    broker.restart()
+    assert deliveries(broker.hello("s")) == []
+
+
+def test_its_twin_one_about_the_latest_attempt_counts() -> None:
+    broker = subscribed(failures=2)
+    broker.say("s", *events(1, 2))
+    broker.say("s", nack(1))
+    broker.wait(SECOND)
+    before = len(broker.sent)
+    broker.say("s", nack(2, 2))
+    broker.wait(60 * SECOND)
+    assert deliveries([m for _, m in broker.sent[before:]]) == [(2, 3, [1])]
+
+
+def test_a_late_answer_to_an_attempt_before_a_dead_letter_is_not_taken_for_one_to_its_retry() -> None:
+    broker = subscribed(failures=1)
+    broker.say("s", *events(1, 2))
+    broker.say("s", nack(1))  # event 2 goes back without having failed
+    broker.wait(SECOND)
+    broker.say("s", nack(2, 2))
+    assert deliveries(broker.say("s", RetryDead(1, Q, (Offset(2),)))) == [(2, 3, [1])]
+    broker.say("s", nack(2, 2))
+    broker.say("s", ack(0, (2, 3)))
+    (letters,) = broker.say("s", ListDead(2, Q))
+    assert isinstance(letters, DeadLetters)
+    assert [each.offset for each in letters.letters] == [1]
 
 
 def test_when_the_log_is_full_a_dead_letter_is_not_lost() -> None:

@@ -123,12 +123,18 @@ class QueueMachine(RuleBasedStateMachine):
             each.difference_update(done)
 
     @precondition(lambda self: self.flights)
-    @rule(data=st.data(), offsets=st.lists(OFFSETS, max_size=3), wait=st.integers(1, 3))
-    def nack(self, data: st.DataObject, offsets: list[int], wait: int) -> None:
+    @rule(
+        data=st.data(),
+        offsets=st.lists(OFFSETS, max_size=3, unique=True),
+        late=st.sampled_from((0, 0, 1)),
+        wait=st.integers(1, 3),
+    )
+    def nack(self, data: st.DataObject, offsets: list[int], late: int, wait: int) -> None:
         flight = data.draw(st.sampled_from(self.flights))
         mine = {offset for offset, place in self.where.items() if place is flight}
-        failed = sorted(mine.intersection(offsets))
-        again, dead = self.queue.nack(flight, offsets, FAILURES)
+        failed = [] if late else sorted(mine.intersection(offsets))
+        attempts = [(Offset(offset), self.times.get(offset, 1) - late) for offset in offsets]
+        again, dead = self.queue.nack(flight, attempts, FAILURES)
         for offset in failed:
             self.failed[offset] = self.failed.get(offset, 0) + 1
             self.where[offset] = "burying" if self.failed[offset] >= FAILURES else "waiting"
@@ -194,7 +200,7 @@ def test_a_failed_event_that_is_acknowledged_after_all_holds_nothing() -> None:
     flight = Flight(ConnectionId("c"), QueueNumber(0), 6, 1000)
     queue.attach(flight)
     queue.sent(flight, [1], [10])
-    assert queue.nack(flight, [1], 5) == ([1], [])
+    assert queue.nack(flight, [(Offset(1), 1)], 5) == ([1], [])
     queue.delay(1, until=100)
     assert queue.is_held(50)
     assert queue.ack(flight, 2, []) == [1]

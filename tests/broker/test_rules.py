@@ -218,7 +218,7 @@ def test_an_event_that_failed_does_not_return_when_it_is_forbidden() -> None:
     on = broker(limits=ClientLimits(backoff=10))
     joined(on)
     publish(on, 4)
-    on.say("ann", Replace(ONE, "x < 3"), Nack(Q0, (Offset(1),)))
+    on.say("ann", Replace(ONE, "x < 3"), Nack(Q0, ((Offset(1), 1),)))
     set_rules(on, may(ann="x < 3"))
     before = len(on.sent)
     on.wait(SECOND)
@@ -319,7 +319,7 @@ def test_dead_letters_that_the_rules_no_longer_allow_are_not_shown() -> None:
     on = broker(limits=ClientLimits(failures=1))
     joined(on, text="x < 5")
     publish(on, 1, 4)
-    on.say("ann", Nack(Q0, (Offset(1), Offset(2)), "no"))
+    on.say("ann", Nack(Q0, ((Offset(1), 1), (Offset(2), 1)), "no"))
     on.say("ann", Replace(ONE, "x < 3"))
     set_rules(on, may(ann="x < 3"))
     (letters,) = on.say("ann", ListDead(1, Q0))
@@ -338,7 +338,7 @@ def test_a_queue_that_ends_takes_its_dead_letters_with_it() -> None:
     publish(on, 4)
     while on.persists:
         on.commit()
-    on.say("ann", Nack(Q0, (Offset(1),), "no"))  # on its way into the log
+    on.say("ann", Nack(Q0, ((Offset(1), 1),), "no"))  # on its way into the log
     set_rules(on, may(ann="x < 3"))
     while on.persists:
         on.commit()

@@ -28,6 +28,7 @@ from weft.broker.messages import (
 )
 from weft.broker.rules import Rights, Rules
 from weft.log.base import Offset
+from weft.model.schema import Schema
 
 ONE, TWO = SubNumber(1), SubNumber(2)
 REQUESTS = ClientLimits().changes
@@ -449,3 +450,29 @@ def test_clients_that_wait_take_turns() -> None:
         broker.take(broker.core.tick(broker.now))
     left = [len(broker.core._state.connections[ConnectionId(name)].backlog) for name in "st"]
     assert left == [REQUESTS, REQUESTS]
+
+
+@pytest.mark.parametrize("schema", [None, Schema.of(x="int", s="string")])
+@pytest.mark.parametrize("model", ["simple", "covering", "merging"])
+def test_after_a_restart_every_filter_matches_as_before(model: str, schema: Schema | None) -> None:
+    broker = Broker(model=model, schema=schema)
+    broker.hello("s")
+    texts = (
+        *(f"x >= {low} AND x < {low + 2}" for low in range(6)),  # of one shape, many enough to be read together
+        *(f"x > {low} AND x < {low + 1}" for low in range(6)),  # without integers: never, under the schema
+        *("x > 3 AND x < 2", "s = 'a' AND x = 1", "s LIKE '%b%' OR x IN (1, 3)", "x IS NULL", "NOT x > 2", "s = x"),
+    )
+    for number, text in enumerate(texts):
+        broker.say("s", Subscribe(SubNumber(number), text))
+    events = [{"x": 1}, {"x": 1, "s": "a"}, {"x": 2.5}, {"s": "abc"}, {"x": 3, "s": "b"}, {"x": "y"}, {}]
+
+    def numbers(first: int) -> list[list[int]]:
+        told = broker.say("s", *[Publish.of(first + n, event) for n, event in enumerate(events)])
+        return [numbers for _, _, numbers in deliveries(told)]
+
+    before = numbers(1)
+    assert len(before) > 4
+    broker.say("s", Ack(QueueNumber(0), Offset(len(events) + 1)))
+    broker.restart()
+    broker.hello("s")
+    assert [sorted(each) for each in numbers(len(events) + 1)] == [sorted(each) for each in before]

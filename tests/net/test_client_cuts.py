@@ -31,7 +31,7 @@ class Application:
         self.lines: dict[ClientSession, Line | None] = {self.publisher: None, self.consumer: None}
         self.published = self.confirmed = 0
         self.inbox: list[tuple[int, int, int]] = []  # (x, offset, attempt), not yet taken
-        self.taken: list[tuple[int, int]] = []  # (x, offset), without an answer
+        self.taken: list[tuple[int, int, int]] = []  # (x, offset, attempt), without an answer
         self.shown: dict[int, int] = {}  # how often
         self.acked: set[int] = set()
         line = self.lines[self.consumer] = self.lab.connect(self.consumer)
@@ -95,13 +95,13 @@ class Application:
                 before = [each for each in range(x) if each not in self.shown]
                 assert not before, f"{x} is shown before {before}"
             self.shown[x] = attempt
-            self.taken.append((x, offset))
+            self.taken.append((x, offset, attempt))
         elif self.taken:
-            x, offset = self.taken.pop(rng.randrange(len(self.taken)))
+            x, offset, attempt = self.taken.pop(rng.randrange(len(self.taken)))
             if x in self.acked:
                 return
             if rng.random() < 0.2:
-                gone = book.nack(offset, "no")
+                gone = book.nack(offset, attempt, "no")
                 self.inbox = [each for each in self.inbox if each[1] not in gone]
             else:
                 book.ack([offset])
@@ -128,8 +128,8 @@ class Application:
                 x, offset, attempt = self.inbox.pop(0)
                 assert x not in self.acked
                 assert x not in self.shown or attempt > 1
-                self.taken.append((x, offset))
-            for x, offset in self.taken:
+                self.taken.append((x, offset, attempt))
+            for x, offset, _ in self.taken:
                 self.state.book.ack([offset])  # type: ignore[union-attr]
                 self.acked.add(x)
             self.taken.clear()

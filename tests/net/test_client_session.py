@@ -405,16 +405,33 @@ def test_a_failed_event_holds_an_ordered_queue_and_everything_behind_it_comes_ag
     lab, session, line, book = consumer()
     publish(session, 1, 2, 3)
     line.run()
-    assert book.nack(1, "no") == {1, 2, 3}
+    assert book.nack(1, 1, "no") == {1, 2, 3}
     publish(session, 4)
     session.publish([])
     assert shown(line.run()) == []
-    assert [each for each in line.said if isinstance(each, (Nack, Ping))] == [Nack(1, (1,), "no"), Ping(1)]
+    assert [each for each in line.said if isinstance(each, (Nack, Ping))] == [Nack(1, ((1, 1),), "no"), Ping(1)]
     lab.tick(1_100_000)
     assert shown(line.run()) == [(1, 2), (2, 2), (3, 2), (4, 1)]
     book.ack([1, 2, 3, 4])
     line.run()
     assert line.said[-1] == Ack(1, 5)
+
+
+def test_a_failure_of_a_delivery_that_was_withdrawn_is_not_said():
+    lab, session, line, book = consumer()
+    publish(session, 1, 2)
+    line.run()
+    book.nack(1, 1, "no")  # takes event 2 back, too
+    line.run()
+    lab.tick(1_100_000)
+    assert shown(line.run()) == [(1, 2), (2, 2)]
+    assert book.nack(2, 1, "no") == set()
+    assert book.nack(2, 2, "no") == {2}
+    line.run()
+    assert [each for each in line.said if isinstance(each, Nack)] == [
+        Nack(1, ((1, 1),), "no"),
+        Nack(1, ((2, 2),), "no"),
+    ]
 
 
 def test_what_was_sent_before_the_broker_heard_of_the_failure_is_put_aside():
@@ -424,7 +441,7 @@ def test_what_was_sent_before_the_broker_heard_of_the_failure_is_put_aside():
     publish(session, 2)
     line.flush()
     line.to_broker()  # 2 is on its way to the client
-    book.nack(1, "no")
+    book.nack(1, 1, "no")
     assert shown(line.run()) == []
     lab.tick(1_100_000)
     assert shown(line.run()) == [(1, 2), (2, 2)]
@@ -434,7 +451,7 @@ def test_the_floor_stays_below_a_failed_event():
     lab, session, line, book = consumer(ordered=False)
     publish(session, 1, 2)
     line.run()
-    assert book.nack(1, "no") == {1}
+    assert book.nack(1, 1, "no") == {1}
     book.ack([2])
     line.run()
     lab.tick(1_100_000)
@@ -445,8 +462,8 @@ def test_a_dead_letter_is_listed_retried_and_gone_when_it_is_acknowledged():
     lab, session, line, book = consumer()
     publish(session, 1, 2)
     seen = shown(line.run())
-    for _ in range(5):
-        book.nack(1, "cannot")
+    for attempt in range(1, 6):
+        book.nack(1, attempt, "cannot")
         seen += shown(line.run())
         lab.tick(20_000_000)
         seen += shown(line.run())
@@ -488,7 +505,7 @@ def test_events_that_the_broker_gave_up_are_reported_as_a_gap(late):
     publish(session, 1, 2, 3)
     seen = line.run()
     if late:
-        state.book.nack(1, "no")  # the broker may hear of it before or after it gives the event up
+        state.book.nack(1, 1, "no")  # the broker may hear of it before or after it gives the event up
     publish(session, *range(4, 9))
     seen += line.run()
     lab.tick(1_100_000)
@@ -508,7 +525,7 @@ def test_decisions_are_said_in_their_order():
     _, session, line, book = consumer()
     publish(session, 1, 2)
     line.run()
-    book.nack(1, "no")
+    book.nack(1, 1, "no")
     book.ack([1])  # a second copy of the same event
     line.run()
-    assert [each for each in line.said if isinstance(each, (Ack, Nack))] == [Nack(1, (1,), "no"), Ack(1, 2)]
+    assert [each for each in line.said if isinstance(each, (Ack, Nack))] == [Nack(1, ((1, 1),), "no"), Ack(1, 2)]

@@ -142,6 +142,16 @@ def a_redelivery_looks_like_a_first_one(patch: Patch) -> None:
 
 
 @mutant
+def a_late_negative_acknowledgement_counts(patch: Patch) -> None:
+    nack = Queue.nack
+
+    def late(self, flight, attempts, most):
+        return nack(self, flight, [(offset, self.attempt(offset)) for offset, _ in attempts], most)
+
+    patch.setattr(Queue, "nack", late)
+
+
+@mutant
 def a_failed_event_does_not_hold_an_ordered_queue(patch: Patch) -> None:
     patch.setattr(Queue, "is_held", lambda self, monotonic: False)
     delay = Queue.delay

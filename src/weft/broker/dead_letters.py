@@ -8,7 +8,7 @@ import msgspec
 
 from weft.broker.delivery import Delivery
 from weft.broker.effects import Now
-from weft.broker.flight import Flight
+from weft.broker.flight import Flight, Revived
 from weft.broker.messages import (
     Ack,
     DeadDone,
@@ -32,7 +32,6 @@ from weft.log.base import DeadRow, Offset, Put, Remove, SeatId
 _MOST = 100  # letters in one answer
 _MOST_BYTES = 1 << 19
 _REMEMBERED = 1_000  # dead letters of a connection whose late acknowledgement counts
-EXACT = -1  # in place of the bytes of a letter that only a range acknowledges
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -62,14 +61,15 @@ class Dead:
         if known is None:
             return
         queue, flight = known
-        revived = [offset for offset in message.offsets if offset in flight.revived]
-        for offset in revived:
-            del flight.revived[offset]  # it stays a dead letter
+        tried = flight.revived
+        revived = [offset for offset, n in message.failed if offset in tried and tried[offset].attempt == n]
+        for offset in {*revived}:
+            del tried[offset]  # it stays a dead letter
         limits = self._state.limits
         # a dead letter of a queue that is about to go would be left behind: such events are just tried again
         leaving = connection.session is not None and connection.session.leaving
         leaving = leaving or queue.leaving == queue.members.keys()
-        again, dead = queue.nack(flight, message.offsets, 1 << 62 if leaving else limits.failures)
+        again, dead = queue.nack(flight, message.failed, 1 << 62 if leaving else limits.failures)
         if not again and not dead:
             if revived and not queue.live:
                 self._delivery.pump(queue, now)  # they have left room
@@ -82,7 +82,7 @@ class Dead:
             queue.delay(failed, now.monotonic + wait)
         if dead:
             self._bury(queue, dead, message.reason)
-            flight.buried.update(dict.fromkeys(dead))
+            flight.buried.update({offset: queue.attempt(offset) - 1 for offset in dead})
             for oldest in [*flight.buried][: max(0, len(flight.buried) - _REMEMBERED)]:
                 del flight.buried[oldest]
         self._delivery.pump(queue, now)
@@ -188,11 +188,11 @@ class Dead:
                 continue  # nobody wants it any more, or may have it
             if flight.sub_number is not None:
                 numbers = [flight.sub_number]
-            own = flight.connection == connection.id
-            flight.revived[offset] = len(row.body) if own else EXACT
+            attempt = max(row.attempts, flight.buried.get(offset, 0)) + 1  # no answer to an earlier one is meant for it
+            flight.revived[offset] = Revived(attempt, by_floor=flight.connection == connection.id)
             self._state.out.send(
                 flight.connection,
-                Deliver(flight.queue_number, offset, row.attempts + 1, body.at, pack(numbers), body.head, body.payload),
+                Deliver(flight.queue_number, offset, attempt, body.at, pack(numbers), body.head, body.payload),
             )
             tried.append(offset)
         self._state.out.send(connection.id, DeadDone(message.request, tuple(tried)))
@@ -231,8 +231,8 @@ class Dead:
         queue, flight = known
         done = [
             offset
-            for offset, size in flight.revived.items()
-            if (offset < message.floor and size != EXACT) or any(a <= offset < b for a, b in message.ranges)
+            for offset, letter in flight.revived.items()
+            if (offset < message.floor and letter.by_floor) or any(a <= offset < b for a, b in message.ranges)
         ]
         done += [
             offset

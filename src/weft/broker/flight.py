@@ -8,11 +8,19 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from weft.broker.effects import ConnectionId
 from weft.broker.messages import QueueNumber, Range, SubNumber
 
 _LONG = 64  # a run of so many is not extended one by one
+
+
+class Revived(NamedTuple):
+    """A dead letter that is tried again."""
+
+    attempt: int
+    by_floor: bool  # whether a floor acknowledges it; otherwise only a range does
 
 
 class _Run:
@@ -68,8 +76,9 @@ class Flight:
         self.count = 0
         self.size = 0
         self.given_back: set[int] = set()  # sent here, then returned to the queue, and not sent again since
-        self.revived: dict[int, int] = {}  # dead letters that are tried again, with their bytes
-        self.buried: dict[int, None] = {}  # dead letters of this connection: an answer to an earlier attempt may come
+        self.revived: dict[int, Revived] = {}  # dead letters that are tried again
+        self.buried: dict[int, int] = {}  # dead letters of this connection, which may be acknowledged after all,
+        # with the attempt that failed last
         self.told_gap = 0  # the end of the gap that this connection was told
         self._runs: deque[_Run] = deque()
         self._ascending = True

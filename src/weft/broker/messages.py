@@ -30,8 +30,9 @@ AnyQueue = Annotated[QueueNumber, _Bits]
 AnySub = Annotated[SubNumber, Meta(ge=0, le=(1 << 32) - 1)]
 Range = tuple[AnyOffset, AnyOffset]  # from the first offset to before the second
 Offsets = Annotated[tuple[AnyOffset, ...], Meta(max_length=1_000)]
+Attempt = tuple[AnyOffset, Natural]  # a delivery: the offset of its event, and how often that was delivered by then
 
-VERSION = 1  # of this protocol
+VERSION = 2  # of this protocol; 1 had no attempts in `Nack`
 EVENT_TYPE = "application/octet-stream"  # what a payload is unless its datacontenttype says otherwise
 
 _UNPACK = [struct.Struct(f"<{count}I").unpack_from for count in range(64)]  # made once: half the time of a call
@@ -166,10 +167,13 @@ class Ack(Message, frozen=True, tag=9):
 
 
 class Nack(Message, frozen=True, tag=10):
-    """These deliveries failed; they return later, and after some failures become dead letters with this reason."""
+    """These deliveries failed; they return later, and after some failures become dead letters with this reason.
+
+    An attempt that is not the latest of its event is ignored: the event was already delivered again.
+    """
 
     queue: AnyQueue
-    offsets: Offsets
+    failed: Annotated[tuple[Attempt, ...], Meta(max_length=1_000)]
     reason: str = ""
 
 

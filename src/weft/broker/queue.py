@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 
 from weft.broker.flight import Flight
-from weft.broker.messages import QueueNumber, Range, SubNumber
+from weft.broker.messages import Attempt, QueueNumber, Range, SubNumber
 from weft.broker.position import Position, complement
 from weft.log.base import Offset, SeatId, SessionId
 from weft.model.paged_dict import PagedDict
@@ -162,7 +162,7 @@ class Queue:
         return Position(floor, above, failures, self.gap)
 
     def attempt(self, offset: int) -> int:
-        """The number of an event's next delivery."""
+        """The number of an event's next delivery, or of the one in flight."""
         return self.tries.get(offset, 1 if offset < self.again_below else 0) + 1
 
     def skips(self, offset: int) -> bool:
@@ -253,12 +253,14 @@ class Queue:
             self.tries.pop(offset, None)
             self.failures.pop(offset, None)
 
-    def nack(self, flight: Flight, offsets: Iterable[int], most: int) -> tuple[list[int], list[int]]:
+    def nack(self, flight: Flight, attempts: Iterable[Attempt], most: int) -> tuple[list[int], list[int]]:
         """Deliveries failed: returns those that come again (`delay` must follow), and those that failed too often.
 
-        In an ordered queue everything behind the first of them is given back, too.
+        In an ordered queue everything behind the first of them is given back, too. Earlier attempts than the one in
+        flight do not count: the answer to that one is still to come.
         """
-        failed = sorted({*offsets} & {*flight.offsets()})
+        meant = {offset for offset, n in attempts if n == self.attempt(offset)}
+        failed = [offset for offset in flight.offsets() if offset in meant]
         if not failed:
             return [], []
         for offset in failed:

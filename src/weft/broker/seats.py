@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.algebra.box import NormalForm
-from weft.algebra.normalize import normalize
+from weft.algebra.columns import BoxColumns
 from weft.algebra.relate import as_form
 from weft.broker.messages import SubNumber, pack
 from weft.index.base import Matches, SubId
@@ -93,7 +93,7 @@ class LocalSeats:
         self.pours = 0  # how often new ones have joined the index, which takes as long as many additions
         self._free: list[int] = []
         self._used = 0
-        self._row = np.zeros((64, 3), np.int64)  # by slot: the place of its queue, its number, its seat or 0
+        self._row = np.zeros((64, 3), np.uint32)  # by slot: the place of its queue, its number, its seat or 0
         self._met = np.full(64, -1, np.int64)  # by place of a queue, for grouping
         self._room = _room(0)
         self._rows: list[tuple[Any, SubNumber, int]] = []  # the same by slot: queue, number and seat
@@ -116,12 +116,15 @@ class LocalSeats:
         return slot, tells
 
     def add_many(
-        self, filters: Sequence[Filter], seats: Sequence[SeatId], queues: Sequence[Any], numbers: Sequence[SubNumber]
+        self, boxes: BoxColumns, seats: Sequence[SeatId], queues: Sequence[Any], numbers: Sequence[SubNumber]
     ) -> list[Slot]:
-        """Add many at once, when a broker starts; the table gets them together with what neighbours told."""
-        slots = [SubId(self._used + place) for place in range(len(filters))]
+        """Add many at once, when a broker starts; the table gets them together with what neighbours told.
+
+        `boxes` are those of their filters under the table's schema; owner 0 is the first subscription.
+        """
+        slots = [SubId(self._used + place) for place in range(len(seats))]
         if slots:
-            self._index.add_forms(slots, [NormalForm(normalize(each, self._schema).boxes) for each in filters])
+            self._index.add_boxes(slots, boxes)
         for slot, seat, queue, number in zip(slots, seats, queues, numbers, strict=True):
             self._take(slot, seat, queue, number)
         return slots
@@ -144,7 +147,7 @@ class LocalSeats:
             self._used += 1
             self._rows.append(row)
         if slot >= len(self._row):
-            rows = np.zeros((_GROWTH * len(self._row), 3), np.int64)
+            rows = np.zeros((_GROWTH * len(self._row), 3), np.uint32)
             rows[: len(self._row)] = self._row
             self._row = rows
         place = self._places.get(queue)
@@ -259,11 +262,11 @@ class LocalSeats:
         size, most = len(offsets) - 1, len(slots)
         if len(self._met) < len(self._queues):
             self._met = np.full(2 * len(self._queues), -1, np.int64)
-        room, numbers, seats = self._room if most <= _KEPT else _room(most)
+        room, drawn, numbers, seats = self._room if most <= _KEPT else _room(most)
         if room.shape[1] <= most:
-            room, numbers, seats = self._room = _room(2 * most)
+            room, drawn, numbers, seats = self._room = _room(2 * most)
         firsts = np.empty(size + 1, np.uint32)
-        held, frames, many = group_frames(offsets, slots, self._row, self._met, room, numbers, seats, firsts)
+        held, frames, many = group_frames(offsets, slots, self._row, self._met, room, drawn, numbers, seats, firsts)
         queues, bounds = room[0, :held].tolist(), pairwise([0, *room[1, :held].tolist()])
         segments = {self._queues[queue]: segment for queue, segment in zip(queues, bounds, strict=True)}
         events, starts = room[2, :frames].copy(), room[3, : frames + 1].copy()
@@ -289,6 +292,7 @@ class LocalSeats:
             assert (number, seat) == (*self._row[slot, 1:].tolist(),)
 
 
-def _room(most: int) -> tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.uint32]]:
+def _room(most: int) -> tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32]]:
     """Memory for grouping so many matches: see `group_frames`."""
-    return np.empty((6, most + 1), np.int64), np.empty(most, np.uint32), np.empty(most, np.uint32)
+    drawn, numbers, seats = np.empty((2, most), np.uint32), np.empty(most, np.uint32), np.empty(most, np.uint32)
+    return np.empty((6, most + 1), np.int64), drawn, numbers, seats

@@ -18,29 +18,32 @@ _PAYLOAD = 5  # bytes of the length of a payload, at most
 
 
 @jit
-def group_frames(offsets, slots, rows, place, room, numbers, seats, firsts):
+def group_frames(offsets, slots, rows, place, room, drawn, numbers, seats, firsts):
     """Group the matches of a batch by queue and event. Returns how many queues, frames and seats there are.
 
-    rows[slot] (int64) is the queue, the number and the seat of a subscription; seat 0 is none. `place` (int64, by
-    queue) is -1 everywhere, before and after. `room` (int64) has six rows that are longer than `slots`. Written to its
-    rows: 0, the queues that were met; 1, where the frames of each end; 2 and 3, events and starts of the frames.
-    `numbers` (uint32) are those of the frames; `seats` of event e (uint32) are from firsts[e] (uint32) on.
+    rows[slot] (uint32) is the queue, the number and the seat of a subscription; seat 0 is none. `place` (int64, by
+    queue) is -1 everywhere, before and after. `room` (int64) has six rows that are longer than `slots`, `drawn`
+    (uint32) two that are as long. Written to the rows of `room`: 0, the queues that were met; 1, where the frames of
+    each end; 2 and 3, events and starts of the frames. `numbers` (uint32) are those of the frames; `seats` of event e
+    (uint32) are from firsts[e] (uint32) on.
+
+    Rows lie far apart in memory: they are read first, in one loop that waits for many of them at once. Matches of one
+    queue often follow one another, and are counted and copied together.
     """
     queues, ends, events, starts, ids, last = room[0], room[1], room[2], room[3], room[4], room[5]
+    whose, given = drawn[0], drawn[1]
+    for match in range(slots.size):
+        slot = np.uint64(slots[match])
+        whose[match], given[match], seats[match] = rows[slot, 0], rows[slot, 1], rows[slot, 2]
     met = many = 0
+    one = np.uint64(1)
     firsts[0] = 0
     for event in range(offsets.size - 1):
-        queue, mine, begin = np.int64(-1), np.int64(0), offsets[event]  # matches of one queue often follow one another
-        for at in range(begin, offsets[event + 1]):
-            slot = slots[at]
-            seat = rows[slot, 2]
-            seats[many] = seat
-            many += seat != 0
-            if rows[slot, 0] == queue:
-                continue
-            if queue >= 0:
-                ids[mine] += at - begin
-            queue, begin = rows[slot, 0], at
+        at, end = np.uint64(offsets[event]), np.uint64(offsets[event + 1])
+        while at < end:
+            queue, begin = whose[at], at
+            while at < end and whose[at] == queue:
+                at += one
             mine = place[queue]
             if mine < 0:
                 mine = place[queue] = met
@@ -48,10 +51,13 @@ def group_frames(offsets, slots, rows, place, room, numbers, seats, firsts):
                 ends[met] = ids[met] = 0
                 last[met] = -1
                 met += 1
+            ids[mine] += np.int64(at - begin)
             ends[mine] += last[mine] != event
             last[mine] = event
-        if queue >= 0:
-            ids[mine] += offsets[event + 1] - begin
+        for match in range(offsets[event], offsets[event + 1]):
+            seat = seats[match]
+            seats[many] = seat
+            many += seat != 0
         firsts[event + 1] = many
     matches = frames = 0
     for mine in range(met):
@@ -59,24 +65,21 @@ def group_frames(offsets, slots, rows, place, room, numbers, seats, firsts):
         frames, ends[mine] = frames + ends[mine], frames
         last[mine] = -1
     for event in range(offsets.size - 1):
-        queue, mine, to = np.int64(-1), np.int64(0), np.int64(0)
-        for at in range(offsets[event], offsets[event + 1]):
-            slot = slots[at]
-            if rows[slot, 0] != queue:
-                if queue >= 0:
-                    ids[mine] = to
-                queue = rows[slot, 0]
-                mine = place[queue]
-                to = ids[mine]
-                if last[mine] != event:
-                    last[mine] = event
-                    events[ends[mine]] = event
-                    starts[ends[mine]] = 4 * to
-                    ends[mine] += 1
-            numbers[to] = rows[slot, 1]
-            to += 1
-        if queue >= 0:
-            ids[mine] = to
+        at, end = np.uint64(offsets[event]), np.uint64(offsets[event + 1])
+        while at < end:
+            queue = whose[at]
+            mine = place[queue]
+            to = np.uint64(ids[mine])
+            if last[mine] != event:
+                last[mine] = event
+                events[ends[mine]] = event
+                starts[ends[mine]] = 4 * ids[mine]
+                ends[mine] += 1
+            while at < end and whose[at] == queue:
+                numbers[to] = given[at]
+                at += one
+                to += one
+            ids[mine] = np.int64(to)
     starts[frames] = 4 * matches
     for mine in range(met):
         place[queues[mine]] = -1

@@ -36,7 +36,7 @@ class AckBook:
         self.queue = queue
         self._ordered = ordered
         self._token = token
-        self._open: set[int] = set()  # shown, and waiting for an answer
+        self._open: dict[int, int] = {}  # shown, and waiting for an answer, with the attempt
         self._heap: list[int] = []  # at least those of `_open`
         self._back: set[int] = set()  # given back to the broker, and not delivered again so far
         self._next = 0  # after the highest offset of this connection
@@ -77,8 +77,8 @@ class AckBook:
                 self._recent.append(offset)
                 continue
             if offset not in opened:
-                opened.add(offset)
                 heappush(heap, offset)
+            opened[offset] = message.attempt
             shown.append(message)
         return shown
 
@@ -97,7 +97,7 @@ class AckBook:
 
     def gap(self, first: int, end: int) -> list[Deliver]:
         """Events from `first` to before `end` are lost. Returns what must be shown after all."""
-        self._open = {offset for offset in self._open if not first <= offset < end}
+        self._open = {offset: attempt for offset, attempt in self._open.items() if not first <= offset < end}
         self._back = {offset for offset in self._back if not first <= offset < end}
         if not self._fence or not first <= self._fenced < end:
             return []
@@ -120,7 +120,7 @@ class AckBook:
         opened, acked, recent = self._open, self._acked, self._recent
         for offset in offsets:
             if offset in opened:
-                opened.discard(offset)
+                del opened[offset]
                 acked.append(offset)
                 if offset in self._revived:
                     self._revived.discard(offset)
@@ -133,13 +133,16 @@ class AckBook:
                 self._settled.add(offset)  # of an earlier connection: acknowledged when it is delivered again
             recent.append(offset)
 
-    def nack(self, offset: int, reason: str) -> set[int]:
-        """The application failed to handle a delivery. Returns what must not be shown any more: it comes again."""
-        if offset not in self._open:
+    def nack(self, offset: int, attempt: int, reason: str) -> set[int]:
+        """The application failed to handle a delivery. Returns what must not be shown any more: it comes again.
+
+        Nothing is said of a delivery of an earlier connection, or one that was withdrawn: the event comes again anyway.
+        """
+        if self._open.get(offset) != attempt:
             return set()
         self._decided += self._acks()
-        self._decided.append(Nack(self.queue, (Offset(offset),), reason))
-        self._open.discard(offset)
+        self._decided.append(Nack(self.queue, ((Offset(offset), attempt),), reason))
+        del self._open[offset]
         if offset in self._revived:
             self._revived.discard(offset)  # it stays a dead letter
             return {offset}
@@ -147,7 +150,8 @@ class AckBook:
         if not self._ordered:
             return {offset}
         behind = {each for each in self._open if each > offset and each not in self._revived}
-        self._open -= behind
+        for each in behind:
+            del self._open[each]
         self._back |= behind
         self._fence = self._token()
         self._decided.append(Ping(self._fence))
@@ -210,8 +214,8 @@ class AckBook:
 
     def check(self) -> None:
         """Raise AssertionError if an invariant is broken."""
-        assert self._open <= set(self._heap), "an open delivery is not in the heap"
-        assert self._open.isdisjoint(self._back), "a delivery is open and given back"
+        assert self._open.keys() <= set(self._heap), "an open delivery is not in the heap"
+        assert self._back.isdisjoint(self._open), "a delivery is open and given back"
         assert bool(self._fence) == bool(self._fenced)
         assert not self._aside or self._fence
 

@@ -21,7 +21,7 @@ class Settlement:
 
     __slots__ = ("acks", "nacks")
 
-    def __init__(self, acks: list[int], nacks: list[tuple[int, str]]) -> None:
+    def __init__(self, acks: list[int], nacks: list[tuple[int, int, str]]) -> None:
         self.acks = acks
         self.nacks = nacks
 
@@ -44,7 +44,7 @@ class Inbox:
         self._events: deque[Deliver] = deque()
         self._bytes = 0
         self._acks: list[int] = []
-        self._nacks: list[tuple[int, str]] = []
+        self._nacks: list[tuple[int, int, str]] = []  # offsets, attempts, reasons
         self._again = False  # whether anything may have been delivered more than once
         self._held = False  # the queue is about to go back
         self._waiter: Waiter | None = None
@@ -150,10 +150,10 @@ class Inbox:
         if first:
             self._decided(False)
 
-    def nack(self, offset: int, reason: str) -> None:
+    def nack(self, offset: int, attempt: int, reason: str) -> None:
         """The application failed to handle an event."""
         with self._lock:
-            self._nacks.append((offset, reason))
+            self._nacks.append((offset, attempt, reason))
             self._held = self._held or self._ordered
         self._decided(True)
 

@@ -94,7 +94,8 @@ class _Received:
     def _nack(self, reason: str) -> None:
         if not self._done:
             self._done = True
-            self._inbox.nack(self._message.offset, str(reason)[:_REASON].encode(errors="replace").decode())
+            said = str(reason)[:_REASON].encode(errors="replace").decode()
+            self._inbox.nack(self._message.offset, self._message.attempt, said)
 
 
 class ReceivedEvent(_Received):

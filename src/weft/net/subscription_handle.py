@@ -116,8 +116,8 @@ class SubscriptionHandle:
         if book is not None:
             if settlement.acks:
                 book.ack(settlement.acks)
-            for offset, reason in settlement.nacks:
-                withdrawn |= book.nack(offset, reason)
+            for offset, attempt, reason in settlement.nacks:
+                withdrawn |= book.nack(offset, attempt, reason)
         return withdrawn
 
     def _begin(self, waiter: Waiter) -> None:

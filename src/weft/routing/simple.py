@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft.algebra.box import NormalForm
+from weft.algebra.satisfiable import plainly_satisfiable
 from weft.language.ast import Filter
 from weft.routing.filter_table import FilterTable, Held
 from weft.routing.interface import TableInterface
 from weft.routing.jobs import Job
-from weft.routing.table import Item
+from weft.routing.table import Item, Placed, Wanted
 
 _TOLD_TOGETHER = 16  # to a new neighbour, as one piece of work
 
@@ -42,9 +43,17 @@ class SimpleTable(FilterTable[Copy, Copy]):
 
     model = "simple"
 
-    def keep(self, new: Held) -> Copy:
+    def hold(self, wanted: Wanted | NormalForm) -> Copy | Held | None:
+        """The filter unchanged. Its normal form is made only if it may be too complex, or never match."""
+        item = wanted.filter if isinstance(wanted, Placed) else wanted
+        if self.schema is None and isinstance(item, Filter) and plainly_satisfiable(item):
+            return Copy(item)
+        held: Held | None = super().hold(item)
+        return held
+
+    def keep(self, new: Copy | Held) -> Copy:
         """The filter unchanged."""
-        return Copy(new.item)
+        return new if isinstance(new, Copy) else Copy(new.item)
 
     def item(self, key: Copy) -> Item:
         """The filter unchanged."""

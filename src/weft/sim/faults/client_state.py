@@ -43,7 +43,7 @@ class ClientState:
     asked: list[ClientMessage] = field(default_factory=list)  # requests without an answer
     queues: dict[QueueNumber, QueueView] = field(default_factory=dict)
     ordered: dict[QueueNumber, bool] = field(default_factory=dict)
-    open: dict[QueueNumber, set[Offset]] = field(default_factory=dict)  # delivered on this connection, not acknowledged
+    open: dict[QueueNumber, dict[Offset, int]] = field(default_factory=dict)  # not answered: attempts
     lossy: dict[QueueNumber, LossyView] = field(default_factory=dict)  # queues that are not durable
     trials: dict[tuple[str, int], frozenset[str]] = field(default_factory=dict)  # what must fail, and by which codes
     once: set[tuple[QueueNumber, str]] = field(default_factory=set)  # what queues that are not durable have had

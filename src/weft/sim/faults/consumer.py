@@ -1,6 +1,7 @@
 """A simulated consumer. Law: each delivery is acknowledged, or refused, once; then it is forgotten.
 
-Acknowledgements say how far the client is: a floor, and ranges above it.
+Acknowledgements say how far the client is: a floor, and ranges above it; dead letters that another session has had
+delivered again are acknowledged by ranges only.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class Consumer:
         assert connection is not None
         ordered = state.ordered[message.queue]
         world.oracle.delivered(connection, message, subs, state.queues[message.queue], ordered=ordered)
-        state.open.setdefault(message.queue, set()).add(message.offset)
+        state.open.setdefault(message.queue, {})[message.offset] = message.attempt
         world.soon(_THINK, lambda: self._decide(connection, message.queue, message.offset))
 
     def _delivered_once(self, message: Deliver) -> None:
@@ -95,29 +96,28 @@ class Consumer:
         state.once.add(once)
 
     def _decide(self, connection: ConnectionId, queue: QueueNumber, offset: Offset) -> None:
-        waiting = self._state.open.get(queue, set())
+        waiting = self._state.open.get(queue, {})
         if connection != self._connection.id or offset not in waiting or not self._connection.welcomed:
             return
         view = self._state.queues[queue]
         if not self.acking:
             self._world.engine.after(_THINK, lambda: self._decide(connection, queue, offset))
         elif self._world.rng.random() < self.nacks and offset not in view.acked:
-            waiting.discard(offset)
             self._world.trace.count("op: nack")
             view.refused.add(offset)
-            self._connection.tell(Nack(queue, (offset,), "cannot handle it"))
+            self._connection.tell(Nack(queue, ((offset, waiting.pop(offset)),), "cannot handle it"))
         else:
-            waiting.discard(offset)
+            del waiting[offset]
             view.acked.add(offset)
             if self._world.rng.random() < 0.5 or not waiting:
                 self._acknowledge(queue)
 
     def _acknowledge(self, queue: QueueNumber) -> None:
-        waiting, view = self._state.open.get(queue, set()), self._state.queues[queue]
+        waiting, view = self._state.open.get(queue, {}), self._state.queues[queue]
         floor = min(waiting, default=max(view.acked) + 1)
         if not all(offset in view.acked for offset in view.seen if offset < floor):
             floor = min(offset for offset in view.seen if offset not in view.acked)
-        above = sorted(offset for offset in view.acked if offset >= floor)
+        above = sorted(offset for offset in view.acked if offset >= floor or offset in view.lent)
         ranges: list[Range] = []
         for offset in above:
             if ranges and ranges[-1][1] == offset:

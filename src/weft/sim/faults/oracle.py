@@ -8,6 +8,7 @@ Laws of one broker:
   filter was already in force (a reply that was lost), either answer is allowed.
 - An acknowledged event never returns; another returns only with `attempt > 1`. (Consumers of a shared queue may receive
   the second attempt before the first: they are on different connections.)
+- A connection is not sent an event again before it has answered the last attempt.
 - A queue's first deliveries come in the order of the log, and in an ordered queue nothing overtakes what failed; floors
   never go back; no window is exceeded; nothing is delivered after it has expired, unless it is a
   dead letter that is tried again. Time never goes back, also when a clock does. (An event that has expired comes late
@@ -255,8 +256,9 @@ class Oracle(ClientLaws):
         if view.ordered and offset not in self._dead:  # a dead letter that is tried again keeps no order
             ahead = [held for held in view.held - self._dead if held < offset and self._is_wanted(held, view)]
             require(not ahead, f"{what} is delivered before {ahead}, which failed")
-        flight = view.flights.setdefault(connection, set())
-        flight.add(offset)
+        flight = view.flights.setdefault(connection, {})
+        attempt = flight.setdefault(offset, message.attempt)
+        require(attempt == message.attempt, f"{what} is sent again before attempt {attempt} was answered")
         require(len(flight) <= self.window, f"{what} is the {len(flight)}th in a window of {self.window}")
 
     def _is_wanted(self, offset: int, view: QueueView) -> bool:
@@ -271,12 +273,14 @@ class Oracle(ClientLaws):
         session = self.sessions.get(connection)
         view = self._queues[connection](message.queue)
         if view is not None and session is not None and self._holders.get(session) == connection:
-            flight = view.flights.get(connection, set())
-            failed = flight & set(message.offsets)
-            view.held |= failed
-            if view.ordered and failed:
-                failed = {offset for offset in flight if offset >= min(failed)}
-            flight -= failed
+            flight = view.flights.get(connection, {})
+            # one that is not in flight may be: a dead letter that failed again took nothing back, as is assumed here
+            meant = {int(offset) for offset, attempt in message.failed if flight.get(offset, attempt) == attempt}
+            view.held |= meant & flight.keys()
+            if view.ordered and meant:
+                meant |= {offset for offset in flight if offset >= min(meant)}
+            for offset in meant & flight.keys():
+                del flight[offset]
 
     def watch(
         self,
@@ -303,15 +307,17 @@ class Oracle(ClientLaws):
         view = self._queues[connection](message.queue)
         if view is None:
             return
+        flight = view.flights.get(connection, {})
         meant = {
             offset
-            for offset in view.flights.get(connection, set()) | view.held
+            for offset in flight.keys() | view.held
             if offset < message.floor or any(a <= offset < b for a, b in message.ranges)
         }
         exact = {offset for offset in meant if any(a <= offset < b for a, b in message.ranges)}
         view.received |= (meant - view.lent | exact) & view.acked
         view.held -= meant
-        view.flights.get(connection, set()).difference_update(meant)
+        for offset in meant & flight.keys():
+            del flight[offset]
 
     def find(self, at: int) -> int | None:
         """The first event that was stored at a time or later."""

@@ -102,7 +102,7 @@ class QueueView:
     subs: list[SubView] = field(default_factory=list)
     ordered: bool = False
     held: set[int] = field(default_factory=set)  # failed, as the broker knows, and not delivered again
-    flights: dict[ConnectionId, set[int]] = field(default_factory=dict)  # sent and not answered
+    flights: dict[ConnectionId, dict[int, int]] = field(default_factory=dict)  # sent and not answered, with attempts
     members: dict[ConnectionId, set[int]] = field(default_factory=dict)  # subscriptions, as a connection was told
     shared: bool = False
     refused: set[int] = field(default_factory=set)  # negatively acknowledged
@@ -119,7 +119,8 @@ class QueueView:
         """Events are no longer in flight."""
         self.held -= offsets
         for flight in self.flights.values():
-            flight.difference_update(offsets)
+            for offset in offsets & flight.keys():
+                del flight[offset]
 
 
 @dataclass(slots=True)

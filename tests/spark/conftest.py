@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 # Few rows never repay Java for compiling a program for each query: without that the tests of commands took 67 s of
-# processor time instead of 75, those of matching 84 instead of 98. Longer runs execute queries as users do.
+# processor time instead of 75, the two longest of matching 48 instead of 58. Longer runs execute queries as users do.
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
 

@@ -43,5 +43,5 @@ def test_a_cancelled_action_never_runs_and_does_not_move_time() -> None:
 def test_the_past_is_refused() -> None:
     engine = Engine()
     engine.run(until=5)
-    with pytest.raises(LocalProtocolError, match="4 is past"):
+    with pytest.raises(LocalProtocolError, match="4 is in the past"):
         engine.at(4, lambda: None)

@@ -198,8 +198,8 @@ class _Reader:
                 self.ors, self.ands, self.nots, self.plain = [], [], 0, True
         return None
 
-    def refuse(self, reason: str, start: int, end: int) -> NoReturn:
-        self.refusal = FilterSyntaxError(reason, self.text, start, end, "split it, or use IN")
+    def refuse(self, reason: str, start: int, end: int, hint: str = "split it, or use IN") -> NoReturn:
+        self.refusal = FilterSyntaxError(reason, self.text, start, end, hint)
         raise self.refusal
 
     def take(self, node: Filter) -> None:
@@ -233,7 +233,7 @@ class _Reader:
         elif found["pattern"]:
             self.likes += 1
             if self.likes > self.most_likes:
-                self.refuse(f"the filter has more than {self.most_likes:,} LIKE tests", *found.span("left"))
+                self.refuse(f"the filter has more than {self.most_likes:,} LIKE tests", *found.span("left"), "split it")
             pattern = str(read_string(found["pattern"]).value)
             node = Like(left, pattern, ignore_case=len(found["like"]) == len("ILIKE"))
         elif found["low"]:

@@ -131,7 +131,7 @@ def recommend(figures: Sequence[ModelFigures], weights: Weights | None = None) -
     covering: it forwards 9 items (12.0% of the bytes of all subscriptions) and sends no unwanted events; mics would \
 forward fewer bytes (9.0% of all instead of 12.0%), but sends more unwanted events (8.0% instead of 0.0%)
     >>> found.when
-    'take mics when what is forwarded counts most: it would forward fewer bytes (9.0% of all instead of 12.0%)'
+    'choose mics if what is forwarded counts most: it would forward fewer bytes (9.0% of all instead of 12.0%)'
     """
     if not figures:
         raise WeftError("no model could run, so there is nothing to recommend; see the reason for each")

@@ -205,3 +205,16 @@ def test_memory_is_used_again_only_when_nobody_has_it() -> None:
     held = [memory.array(100_000, np.int64) for _ in range(30)]
     assert memory.kept <= 10_000_000
     assert len({each.ctypes.data for each in held}) == 30
+
+
+def test_a_small_result_does_not_take_the_memory_of_a_large_one() -> None:
+    memory = Recycler(100_000_000)
+    large, small = memory.array(1_000_000, np.int64), memory.array(20_000, np.int32)
+    places = large.ctypes.data, small.ctypes.data
+    del large, small
+    again = memory.array(19_000, np.int32), memory.array(1_000_000, np.int64)
+    assert (again[1].ctypes.data, again[0].ctypes.data) == places
+    assert memory.array(100_000, np.int64).ctypes.data not in places
+    del again
+    assert memory.array(200_000, np.int64).ctypes.data not in places  # much less than the large one
+    assert memory.array(400_000, np.int64).ctypes.data == places[0]

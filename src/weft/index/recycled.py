@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _SMALL = 1 << 16  # bytes; the allocator is quick to find fewer
+_WASTE = 4  # an array is not given out for less than one part in so many of it
 _UNUSED = 2  # references to an owner that only this module knows: a variable, and the argument of the question
 
 
@@ -38,28 +39,29 @@ class Recycler:
         wanted = size * kind.itemsize
         if wanted < _SMALL:
             return np.empty(size, kind)
-        kept: list[NDArray[np.uint8]] = []
+        others: list[NDArray[np.uint8]] = []  # the newest first
         chosen: NDArray[np.uint8] | None = None
-        while chosen is None:
+        while True:
             try:
                 owner = self._owners.pop()
             except IndexError:
                 break
-            if len(owner) >= wanted and sys.getrefcount(owner) == _UNUSED:
-                chosen = owner
-            else:
-                kept.append(owner)
-                del owner
+            best = _WASTE * wanted if chosen is None else len(chosen) - 1
+            if wanted <= len(owner) <= best and sys.getrefcount(owner) == _UNUSED:
+                chosen, owner = owner, chosen
+            if owner is not None:
+                others.append(owner)
+            del owner
         if chosen is None:
             chosen = np.empty(wanted + wanted // 4, np.uint8)
-        self._keep([*kept, chosen])
+        self._keep([chosen, *others])
         return chosen[:wanted].view(kind)
 
     def _keep(self, owners: list[NDArray[np.uint8]]) -> None:
-        """Keep arrays, the newest before the others, as far as there is room."""
+        """Keep arrays, of which the newest come first, as far as there is room."""
         room = self._most - sum(len(owner) for owner in list(self._owners))
         fitting: list[NDArray[np.uint8]] = []
-        for owner in reversed(owners):
+        for owner in owners:
             if len(owner) <= room:
                 room -= len(owner)
                 fitting.append(owner)
@@ -71,4 +73,4 @@ class Recycler:
         return sum(len(owner) for owner in list(self._owners))
 
 
-RESULTS = Recycler(1 << 27)  # for all indexes of the process
+RESULTS = Recycler(1 << 29)  # for all indexes of the process

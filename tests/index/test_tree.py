@@ -20,6 +20,7 @@ import pytest
 from strategies import EVENTS, KINDS, all_tests
 from weft.errors import FilterError, SnapshotError
 from weft.index import CountingIndex, Matches, ScanIndex, TreeIndex
+from weft.index.lookup import Lookup
 from weft.index.segment import TreeShape
 from weft.language.ast import AttributeRef
 from weft.language.meaning import matches
@@ -51,7 +52,8 @@ def test_every_test_of_the_language_in_one_tree() -> None:
 
 @pytest.mark.parametrize("together", [False, True])
 @pytest.mark.parametrize("values", [20, 127, 128, 400, 40_000])  # codes of a byte, just not of a byte, of more
-def test_columns_of_every_width_are_exact(values: int, together: bool) -> None:
+def test_columns_of_every_width_are_exact(values: int, together: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Lookup, "_is_together", lambda *_: together)
     n, rng = 300, np.random.default_rng(values)
     lows = np.append(rng.integers(0, values, (2, n)), [[0, values], [0, values]], axis=1).astype(float)
     highs = lows + rng.integers(0, max(2, values // 10), (2, n + 2))
@@ -65,9 +67,6 @@ def test_columns_of_every_width_are_exact(values: int, together: bool) -> None:
     highs = np.concatenate([np.nan_to_num(highs, nan=np.inf), [every, np.full(len(every), np.inf)]], axis=1)
     points = rng.integers(-1, values + 2, (2, 100)) + rng.choice([0.0, 0.5], (2, 100))
     batch = pa.record_batch({"x": points[0], "y": points[1]})
-    index.match_batch(batch.slice(0, 3))
-    for view in index._version.views:
-        index._lookup._together[view.segment] = together
     got, counts, wanted_at_all = index.match_batch(batch), index.count_batch(batch), index.any_batch(batch)
     for row, (x, y) in enumerate(points.T.tolist()):
         inside = (lows[0] <= x) & (x <= highs[0]) & (lows[1] <= y) & (y <= highs[1])

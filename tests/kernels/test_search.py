@@ -14,7 +14,7 @@ from weft.index.segment import TreeShape
 from weft.index.tree import TreeIndex
 from weft.index.verify import check_tree
 from weft.index.version import SegmentView
-from weft.kernels import search
+from weft.kernels import batch_search, search
 from weft.kernels.leaves import HEADER, SPECIAL
 from weft.workloads import WORKLOADS
 
@@ -66,10 +66,22 @@ def test_both_searches_find_the_same_and_make_room_for_it(name: str, leaf: int) 
     assert found == offsets[-1]
     assert [_subs(view, out[a:b]) for a, b in pairwise(offsets)] == wanted
 
-    later = np.zeros(len(codes) + 1, np.int64)
-    out, whose, found = search.all_together(view.tree, codes, nothing, nothing.copy(), later, counts, search.FIND)
+    later, by_dimension, tree = np.zeros(len(codes) + 1, np.int64), codes.T.reshape(-1), view.tree
+    hits, found = batch_search.all_together(tree, by_dimension, nothing.view(np.uint32), later, counts, search.FIND)
     assert (later == offsets).all()
-    assert [_subs(view, out[:found][whose[:found] == event]) for event in range(len(codes))] == wanted
+    hits = hits[: batch_search.HIT * found]
+    batch_search.write_names(hits, tree.ids, later, out)
+    assert [_subs(view, out[a:b]) for a, b in pairwise(later)] == wanted
+
+    free, ids = later[:-1] + np.arange(len(codes)), np.full(later[-1] + len(codes), -1)  # with gaps, to be left alone
+    batch_search.write_ids(hits, tree.ids, view.segment.rows.subs, later, free, ids)
+    assert [sorted(ids[a + gap : b + gap].tolist()) for gap, (a, b) in enumerate(pairwise(later))] == wanted
+    assert (ids[free] == -1).all()
+    assert (np.diff(free) == np.diff(later)[1:] + 1).all()
+
+    some = np.zeros(len(codes), np.int64)
+    _, found = batch_search.all_together(tree, by_dimension, nothing.view(np.uint32), later, some, search.ANY)
+    assert (found, (some > 0).tolist()) == (0, [bool(subs) for subs in wanted])
 
     assert index.any_batch(batch).tolist() == [bool(subs) for subs in wanted]
     assert [sorted(index.match(event).tolist()) for event in batch.to_pylist()] == wanted
@@ -103,4 +115,17 @@ def test_bounds_that_would_hide_a_row_are_refused(place: int, step: int) -> None
     check_tree(segment)
     segment.tree.columns[place] += step
     with pytest.raises(ValueError, match=r"bounds|columns"):
+        check_tree(segment)
+
+
+@pytest.mark.parametrize("name", [-1, 600])
+def test_an_empty_lane_names_a_slot_too(name: int) -> None:
+    """All names of a block are read together: a snapshot whose empty lanes name anything else is refused."""
+    bounds, _ = _stocks()
+    index = TreeIndex(shape=TreeShape(600))
+    index.add_columns(np.arange(600), bounds)
+    segment = index._version.views[0].segment
+    assert not segment.tree.live[-1] >> np.uint32(31)
+    segment.tree.ids[-1] = name
+    with pytest.raises(ValueError, match="does not exist"):
         check_tree(segment)

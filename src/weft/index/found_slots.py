@@ -13,26 +13,42 @@ from numpy.typing import NDArray
 from weft.index.base import Ids, Matches
 from weft.index.recycled import RESULTS
 from weft.index.version import SegmentView
-from weft.kernels import search
+from weft.kernels import batch_search, search
 from weft.kernels.groups import copy_members, count_members, write_members
 
 Offsets = NDArray[np.int64]
 Slots = NDArray[np.int32]
 
 
+class Hits(NamedTuple):
+    """What a search of a whole batch found (see `batch_search`), and the names of the tree's rows."""
+
+    numbers: NDArray[np.uint32]
+    ids: NDArray[np.int32]
+
+    def names(self, offsets: Offsets) -> Slots:
+        """The names of the rows, those of an event from its offset on."""
+        names = RESULTS.array(int(offsets[-1]), np.int32)
+        batch_search.write_names(self.numbers, self.ids, offsets, names)
+        return names
+
+
 class FoundSlots(NamedTuple):
-    """What a view has for some events: slots[offsets[e]:offsets[e + 1]], and the living places of the view."""
+    """What a view has for some events: slots[offsets[e]:offsets[e + 1]], and the living places of the view. Slots that
+    stand for one living subscription each may still be hits.
+    """
 
     view: SegmentView
     offsets: Offsets
-    slots: Slots
+    slots: Slots | Hits
     alive: NDArray[np.bool_]
     holes: bool
 
     @staticmethod
-    def of(view: SegmentView, offsets: Offsets, slots: Slots) -> FoundSlots:
+    def of(view: SegmentView, offsets: Offsets, slots: Slots | Hits) -> FoundSlots:
         """What a search of a view found."""
-        return FoundSlots(view, offsets, slots, view.living(), view.holes or bool(view.dead))
+        found = FoundSlots(view, offsets, slots, view.living(), view.holes or bool(view.dead))
+        return found if found.plain or not isinstance(slots, Hits) else found._replace(slots=slots.names(offsets))
 
     @property
     def plain(self) -> bool:
@@ -51,6 +67,9 @@ class FoundSlots(NamedTuple):
     def write(self, free: Offsets, out: Ids) -> None:
         """Write the subscriptions of each event from free[event] on."""
         segment = self.view.segment
+        if isinstance(self.slots, Hits):
+            batch_search.write_ids(*self.slots, segment.rows.subs, self.offsets, free, out)
+            return
         held = segment.rows.firsts, segment.singles, segment.rows.subs, self.alive, self.holes
         write_members(self.slots, self.offsets, *held, free, out)
 
@@ -76,8 +95,9 @@ class FoundPart(NamedTuple):
 
     def write(self, out: Ids) -> None:
         """Write the subscriptions, one event after another."""
-        if len(self.parts) == 1 and self.tail is None and not self.parts[0].holes:  # all subscriptions, in their order
-            slots, rows = self.parts[0].slots, self.parts[0].view.segment.rows
+        slots = self.parts[0].slots if len(self.parts) == 1 else None
+        if isinstance(slots, np.ndarray) and self.tail is None and not self.parts[0].holes:  # all, in their order
+            rows = self.parts[0].view.segment.rows
             if rows.alone:
                 search.take(rows.subs, slots, out)
             else:

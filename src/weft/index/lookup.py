@@ -18,20 +18,19 @@ from weft.errors import EventError
 from weft.index.base import Ids, Matches
 from weft.index.dimension import Codes
 from weft.index.events import EventColumns
-from weft.index.found_slots import FoundPart, FoundSlots, Offsets, Slots, matches_of
+from weft.index.found_slots import FoundPart, FoundSlots, Hits, Offsets, Slots, matches_of
 from weft.index.labelled import labelled
 from weft.index.piece_search import few_at_once, met, spread
 from weft.index.recycled import RESULTS
 from weft.index.segment import Segment, settle
 from weft.index.single_event import Found, SingleEvents, Take, copied
 from weft.index.version import SegmentView, Version
-from weft.kernels import search
+from weft.kernels import batch_search, search
 from weft.model.frame import as_batch
 from weft.model.schema import Schema
 from weft.model.value import Value
 
 _MOST_CODES = 4_000_000  # of one search; larger batches are cut
-_MANY_LEAVES = 4  # events that reach more on average are searched all together
 
 
 class Lookup:
@@ -41,7 +40,7 @@ class Lookup:
         self._schema = schema
         self._single = SingleEvents()
         self._room = 4096  # for what a batch finds
-        self._together: WeakKeyDictionary[Segment, bool] = WeakKeyDictionary()
+        self._sharing: WeakKeyDictionary[Segment, dict[int, tuple[bool, bool]]] = WeakKeyDictionary()
         self.events = self.matches = self.wanted = 0  # looked up, found, and events that had any; for `stats` only
 
     def one(self, version: Version, values: Mapping[str, Value | None], take: Take[Found]) -> Found:
@@ -105,12 +104,12 @@ class Lookup:
         rows = view.segment.rows
         codes = rows.encode_one(values)
         if not rows.pieces.pieces:
-            offsets, slots, _ = self._run(view, codes, search.FIND)
-            return offsets, slots
+            offsets, found, _ = self._run(view, codes, search.FIND)
+            return offsets, _names(found, offsets)
         pieces = rows.pieces.find_one(values)
         codes_of_all, firsts = spread(view.segment, codes, pieces, 0, 1)
-        offsets, names, _ = self._run(view, codes_of_all, search.FIND)
-        return met(view.segment, offsets[firsts], names, pieces)
+        offsets, found, _ = self._run(view, codes_of_all, search.FIND)
+        return met(view.segment, offsets[firsts], _names(found, offsets), pieces)
 
     def _columns(self, version: Version, events: EventColumns) -> FoundPart:
         found = [self._view(view, events) for view in version.views]
@@ -118,15 +117,15 @@ class Lookup:
 
     def _view(self, view: SegmentView, events: EventColumns) -> FoundSlots:
         segment = view.segment
-        offsets, slots, _ = self._search(view, events, search.FIND)
+        offsets, found, _ = self._search(view, events, search.FIND)
         if len(segment.special):
-            offsets, slots = settle(segment, offsets, slots, _Attributes(events, segment))
-        return FoundSlots.of(view, offsets, slots)
+            offsets, found = settle(segment, offsets, _names(found, offsets), _Attributes(events, segment))
+        return FoundSlots.of(view, offsets, found)
 
     def _search(
         self, view: SegmentView, events: EventColumns, mode: int
-    ) -> tuple[Offsets, NDArray[np.int32], NDArray[np.int64]]:
-        """The names found for each event, as offsets and names, and how many others were only counted."""
+    ) -> tuple[Offsets, Slots | Hits, NDArray[np.int64]]:
+        """The names found for each event, as offsets and names or hits, and how many others were only counted."""
         segment = view.segment
         codes = segment.rows.encode(events)
         if not len(segment.rows.pieces):
@@ -135,40 +134,43 @@ class Lookup:
         ends, found, counted = [np.zeros(1, np.int64)], [], []
         for first, last in few_at_once(segment, codes, pieces, max(1, _MOST_CODES // codes.shape[1])):
             codes_of_all, firsts = spread(segment, codes, pieces, first, last)
-            offsets, names, counts = self._run(view, codes_of_all, mode)
+            offsets, some, counts = self._run(view, codes_of_all, mode)
             ends.append(offsets[firsts][1:] + ends[-1][-1])
-            found.append(names)
+            found.append(_names(some, offsets))
             counted.append(np.add.reduceat(counts, firsts[:-1]) if len(counts) else counts)
         offsets, names = met(segment, np.concatenate(ends), _joined(found, np.int32), pieces)
         return offsets, names, _joined(counted, np.int64)
 
-    def _run(self, view: SegmentView, codes: Codes, mode: int) -> tuple[Offsets, NDArray[np.int32], NDArray[np.int64]]:
+    def _run(self, view: SegmentView, codes: Codes, mode: int) -> tuple[Offsets, Slots | Hits, NDArray[np.int64]]:
         """The same for rows of codes."""
         offsets = np.zeros(len(codes) + 1, np.int64)
         counts = np.zeros(len(codes) if mode != search.FIND else 0, np.int64)
+        if self._is_together(view, codes, mode):
+            hits = RESULTS.array(self._room, np.uint32)
+            by_dimension = codes.T.reshape(-1)
+            hits, found = batch_search.all_together(view.tree, by_dimension, hits, offsets, counts, mode)
+            self._expect(batch_search.HIT * found)
+            return offsets, Hits(hits[: batch_search.HIT * found], view.tree.ids), counts
         out = RESULTS.array(self._room, np.int32)
-        if mode == search.ANY or not self._is_together(view.segment, codes):
-            out, found = search.event_by_event(view.tree, codes, out, offsets, counts, mode)
-            self._expect(found)
-            return offsets, out[:found], counts
-        whose = RESULTS.array(self._room, np.int32)
-        out, whose, found = search.all_together(view.tree, codes, out, whose, offsets, counts, mode)
+        out, found = search.event_by_event(view.tree, codes, out, offsets, counts, mode)
         self._expect(found)
-        ids = RESULTS.array(found, np.int32)
-        search.by_event(out[:found], whose[:found], offsets, ids)
-        return offsets, ids, counts
+        return offsets, out[:found], counts
 
     def _expect(self, found: int) -> None:
         """Make room for a little more than was found last."""
         self._room = 4096 + found + found // 4
 
-    def _is_together(self, segment: Segment, codes: NDArray[np.int32]) -> bool:
-        """Whether batches are best searched all together; decided by the first events that a segment sees."""
-        known = self._together.get(segment)
-        if known is None and len(codes):
-            sample = codes[:64]
-            known = self._together[segment] = search.reach(segment.tree, sample) > _MANY_LEAVES * len(sample)
-        return bool(known) and len(codes) > 2
+    def _is_together(self, view: SegmentView, codes: Codes, mode: int) -> bool:
+        """Whether events are best searched all together; decided by the first batch of about this size that a segment
+        sees. Where events reach many leaves, the search for any match ends sooner together.
+        """
+        if len(codes) <= 2:
+            return False
+        known, size = self._sharing.setdefault(view.segment, {}), len(codes).bit_length()
+        if size not in known:
+            known[size] = batch_search.sharing(view.tree, codes)
+        shared, many = known[size]
+        return shared or (many and mode == search.ANY)
 
     def _count(self, version: Version, events: EventColumns, mode: int) -> NDArray[np.int64]:
         total = np.zeros(events.size, np.int64)
@@ -177,13 +179,18 @@ class Lookup:
             if view.dead or (mode == search.COUNT and not one_each):
                 self._view(view, events).add_counts(total)
                 continue
-            offsets, ids, counts = self._search(view, events, mode)
-            if len(ids):  # only special rows are found; the others are counted
-                offsets, _ = settle(view.segment, offsets, ids, _Attributes(events, view.segment))
+            offsets, found, counts = self._search(view, events, mode)
+            if offsets[-1]:  # only special rows are found; the others are counted
+                names = _names(found, offsets)
+                offsets, _ = settle(view.segment, offsets, names, _Attributes(events, view.segment))
             total += counts + np.diff(offsets)
         if version.tail:
             total += _match_tail(version.tail, events).counts
         return total
+
+
+def _names(found: Slots | Hits, offsets: Offsets) -> Slots:
+    return found.names(offsets) if isinstance(found, Hits) else found
 
 
 def _joined(parts: Sequence[NDArray[Any]], kind: Any) -> NDArray[Any]:

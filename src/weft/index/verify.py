@@ -108,6 +108,9 @@ def check_tree(segment: Segment) -> None:
     tree, rows = segment.tree, segment.rows
     _need(len(tree.nodes) >= NODE and len(tree.nodes) % NODE == 0, "the tree has half a node")
     _need(len(tree.ids) == 32 * len(tree.live) and len(tree.data) % 32 == 0, "the tree has half a block")
+    # those of empty lanes too: where no row is special, all names of a block are read together
+    least, most = int(tree.ids.min(initial=0)), int(tree.ids.max(initial=-1))
+    _need(-len(segment.special) <= least and most < rows.slot_count, "a block names a row that does not exist")
     special = np.zeros(len(rows), bool)
     special[segment.special] = True
     held = (

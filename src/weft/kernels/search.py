@@ -1,9 +1,8 @@
-"""Searching a partition tree (see `partition.PartitionTree`). Law: a row is found if and only if all codes of the event
-are in its ranges.
+"""Searching a partition tree (see `partition.PartitionTree`), one event after another. Law: a row is found if and only
+if all codes of the event are in its ranges.
 
 `codes` (int32[events, d]) has one row per event. Results are in CSR form: `offsets` (int64[events+1]) into the found
-ids. `event_by_event` is best when an event reaches few leaves. `all_together` is best when it reaches many: it sends
-the whole batch down the tree and so reads each leaf once.
+ids. This is best when events reach different leaves; for those that share leaves, see `batch_search`.
 
 The loops lend arrays to each other (see `addresses.lent`), and grow them only where they own them.
 """
@@ -16,7 +15,7 @@ from weft.kernels.addresses import lent
 from weft.kernels.jit import inlined, jit
 from weft.kernels.leaves import BYTES, HEADER, NARROW, SPECIAL, grown
 from weft.kernels.partition import NODE, PartitionTree
-from weft.kernels.simd import byte_mask, compress, lowest, narrow_mask, ones, prefetch, wide_mask
+from weft.kernels.simd import byte_mask, compress, lowest, narrow_mask, ones, prefetch, take_four, wide_mask
 
 FIND, COUNT, ANY = 0, 1, 2
 _TOGETHER = 16  # events; while one of them is searched for, the leaves of the others are fetched
@@ -24,7 +23,7 @@ _FETCHED = 8  # units of data of a block, each a cache line; what follows is sel
 
 
 @inlined
-def _lent_tree(tree):
+def lent_tree(tree):
     """The tree with arrays that are lent."""
     return PartitionTree(
         lent(tree.nodes), lent(tree.children), lent(tree.columns), lent(tree.data), lent(tree.ids), lent(tree.live)
@@ -194,7 +193,7 @@ def event_by_event(tree, codes, out, offsets, counts, mode):
 
     COUNT adds rows that are not special to `counts`; ANY stops at the first. Both return special rows as found.
     """
-    tree = _lent_tree(tree)
+    tree = lent_tree(tree)
     stack, leaves, ends = np.empty(64, np.int64), np.empty(256, np.int64), np.zeros(_TOGETHER + 1, np.int64)
     chosen, masks, last = np.empty(3 * 256, np.int32), np.empty(256, np.uint32), np.zeros(_TOGETHER + 1, np.int64)
     events, found = codes.shape[0], np.int64(0)
@@ -245,152 +244,14 @@ def event_by_event(tree, codes, out, offsets, counts, mode):
     return out, found
 
 
-@inlined
-def _scan_for_some(tree, codes, leaf, pool, begin, end, found, out, whose, ends, counts, mode):
-    """Scan a leaf for the events pool[begin:end]; `out` and `whose` have room for all. Returns the new end of `out`."""
-    for at in range(begin, end):
-        event = np.int64(pool[at])
-        before = found
-        found, counted = scan_leaf(tree, codes, event, leaf, found, out, mode)
-        if mode != FIND:
-            counts[event] += counted
-        for hit in range(before, found):
-            whose[hit] = event
-        ends[event + 1] += found - before
-    return found
-
-
-@jit
-def all_together(tree, codes, out, whose, offsets, counts, mode):
-    """Search for all events at once. Fills `offsets`, and `counts` unless the mode is FIND. Returns `out` and `whose`,
-    possibly reallocated, with the found ids in no particular order and the event of each, and how many there are.
-
-    COUNT adds rows that are not special to `counts`, which must be zeros, and returns special rows as found.
-    """
-    tree = _lent_tree(tree)
-    nodes, children, events = tree.nodes, tree.children, codes.shape[0]
-    pool = np.empty(max(4 * events, 64), np.int32)
-    for event in range(events):
-        pool[event] = event
-    stack, begins, sizes = np.zeros(64, np.int64), np.zeros(64, np.int64), np.zeros(64, np.int64)
-    sizes[0], depth = events, 1
-    cells, touched = np.zeros(64, np.int64), np.empty(64, np.int64)
-    found = np.int64(0)
-    ends = np.zeros(events + 1, np.int64)
-    while depth > 0:
-        depth -= 1
-        node, begin, size = stack[depth], begins[depth], sizes[depth]
-        place = node * NODE
-        dim = nodes[place]
-        if dim < 0:
-            most = max(np.int64(1), most_in(tree, node))
-            while size > 0:
-                here = min(size, (min(out.size, whose.size) - found) // most)
-                if here == 0:
-                    out = grown(out, found + most)
-                    whose = grown(whose, out.size)
-                    continue
-                found = _scan_for_some(
-                    tree,
-                    codes,
-                    node,
-                    lent(pool),
-                    begin,
-                    begin + here,
-                    found,
-                    lent(out),
-                    lent(whose),
-                    lent(ends),
-                    lent(counts),
-                    mode,
-                )
-                begin, size = begin + here, size - here
-            continue
-        shift, start, n_cells = nodes[place + 1], np.int64(nodes[place + 3]), np.int64(nodes[place + 5])
-        if cells.size < n_cells:
-            cells, touched = np.zeros(2 * n_cells, np.int64), np.empty(2 * n_cells, np.int64)
-        top = begin + size
-        if top + size > pool.size:
-            pool = grown(pool, top + size)
-        met = 0
-        for at in range(begin, top):
-            cell = np.int64(codes[pool[at], dim] >> shift)
-            if cells[cell] == 0:
-                touched[met] = cell
-                met += 1
-            cells[cell] += 1
-        if depth + met + 1 > stack.size:
-            stack = grown(stack, depth + met + 1)
-            begins, sizes = grown(begins, stack.size), grown(sizes, stack.size)
-        wide = np.int64(nodes[place + 2])
-        if wide >= 0:  # the same events, below those of the other children, so they are visited last
-            stack[depth], begins[depth], sizes[depth] = wide, begin, size
-            depth += 1
-        to = top
-        for at in range(met):
-            cell = touched[at]
-            here = cells[cell]
-            cells[cell] = to
-            child = np.int64(children[start + cell])
-            if child >= 0:
-                stack[depth], begins[depth], sizes[depth] = child, to, here
-                depth += 1
-            to += here
-        for at in range(begin, top):
-            event = pool[at]
-            cell = np.int64(codes[event, dim] >> shift)
-            pool[cells[cell]] = event
-            cells[cell] += 1
-        for at in range(met):
-            cells[touched[at]] = 0
-    for event in range(events):
-        ends[event + 1] += ends[event]
-        offsets[event] = ends[event]
-    offsets[events] = ends[events]
-    return out, whose, found
-
-
 @jit
 def take(values, places, out):
     """Write values[places] to `out`."""
-    for at in range(places.size):
+    fours = places.size - places.size % 4
+    for at in range(0, fours, 4):
+        take_four(values, places, at, out, at)
+    for at in range(fours, places.size):
         out[at] = values[places[at]]
-
-
-@jit
-def by_event(values, whose, offsets, out):
-    """Group the values by event in `out`, each group at its event's offset."""
-    free = offsets[:-1].copy()
-    for hit in range(values.size):
-        event = whose[hit]
-        out[free[event]] = values[hit]
-        free[event] += 1
-
-
-@jit
-def reach(tree, codes):
-    """The total number of leaves that the events reach."""
-    nodes = tree.nodes
-    stack = np.empty(64, np.int64)
-    leaves = 0
-    for event in range(codes.shape[0]):
-        stack[0], depth = 0, 1
-        while depth > 0:
-            depth -= 1
-            place = stack[depth] * NODE
-            dim = nodes[place]
-            if dim < 0:
-                leaves += 1
-                continue
-            stack = grown(stack, depth + 2)
-            if nodes[place + 2] >= 0:
-                stack[depth] = nodes[place + 2]
-                depth += 1
-            child = tree.children[nodes[place + 3] + (codes[event, dim] >> nodes[place + 1])]
-            if child >= 0:
-                stack[depth] = child
-                depth += 1
-    return leaves
 
 
 @jit

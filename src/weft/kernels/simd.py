@@ -18,6 +18,10 @@ _PLACES = [  # of the bits of each byte, lowest first, one per byte of a word
     sum(place << 8 * rank for rank, place in enumerate(place for place in range(8) if byte >> place & 1))
     for byte in range(256)
 ]
+_HALVES = [  # of four words, those of the words whose bits are set in front
+    ([half for place in range(4) if bits >> place & 1 for half in (2 * place, 2 * place + 1)] + 8 * [0])[:8]
+    for bits in range(16)
+]
 
 if COMPILED:
 
@@ -150,6 +154,54 @@ if COMPILED:
 
         return signature, generate
 
+    def _compress_long_by_table(context, builder, signature, arguments):
+        """`compress_long` without an instruction for it: four ids at a time, as eight halves."""
+        array, target, to, mask = arguments
+        long, eight = ir.IntType(64), ir.VectorType(ir.IntType(32), 8)
+        kind = ir.ArrayType(eight, 16)
+        orders = [ir.Constant(eight, order) for order in _HALVES]
+        table = cgutils.global_constant(builder, "weft_halves_of_bits", ir.Constant(kind, orders))
+        move = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(eight, [eight, eight]), "llvm.x86.avx2.permd"
+        )
+        for part in range(LANES // 4):
+            bits = builder.zext(builder.and_(builder.lshr(mask, mask.type(4 * part)), mask.type(15)), long)
+            order = builder.load(builder.gep(table, [long(0), bits], inbounds=True), align=4)
+            start = _pointer(context, builder, signature.args[0], array, long(4 * part))
+            ids = builder.load(builder.bitcast(start, eight.as_pointer()), align=8)
+            end = _pointer(context, builder, signature.args[1], target, to)
+            builder.store(builder.call(move, [ids, order]), builder.bitcast(end, eight.as_pointer()), align=8)
+            to = builder.add(to, builder.ctpop(bits))
+
+    @intrinsic
+    def compress_long(typing, ids, out, to, mask):
+        """Store those of the first 32 ids (int64) whose bit is set, side by side from out[to].
+
+        Up to eight more numbers are written; what follows the ids is meaningless.
+        """
+        signature = types.void(ids, out, types.int64, types.uint32)
+
+        def generate(context, builder, signature, arguments):
+            features = context.codegen()._tm_features
+            if "+avx2" in features and "+avx512f" not in features:
+                _compress_long_by_table(context, builder, signature, arguments)
+                return context.get_dummy_value()
+            array, target, to, mask = arguments
+            long, vector, bits = ir.IntType(64), ir.VectorType(ir.IntType(64), 8), ir.VectorType(ir.IntType(1), 8)
+            kind = ir.FunctionType(vector, [vector, bits, vector])
+            squeeze = cgutils.get_or_insert_function(builder.module, kind, "llvm.experimental.vector.compress.v8i64")
+            for part in range(LANES // 8):
+                here = builder.trunc(builder.lshr(mask, mask.type(8 * part)), ir.IntType(8))
+                start = _pointer(context, builder, signature.args[0], array, long(8 * part))
+                some = builder.load(builder.bitcast(start, vector.as_pointer()), align=8)
+                packed = builder.call(squeeze, [some, builder.bitcast(here, bits), ir.Constant(vector, ir.Undefined)])
+                end = _pointer(context, builder, signature.args[1], target, to)
+                builder.store(packed, builder.bitcast(end, vector.as_pointer()), align=8)
+                to = builder.add(to, builder.zext(builder.ctpop(here), long))
+            return context.get_dummy_value()
+
+        return signature, generate
+
     @intrinsic
     def copy_eight(typing, source, at, target, to):
         """Copy source[at:at+8] (int64) to target[to:to+8]."""
@@ -161,6 +213,26 @@ if COMPILED:
             start = builder.bitcast(_pointer(context, builder, signature.args[0], source, at), vector)
             end = builder.bitcast(_pointer(context, builder, signature.args[2], target, to), vector)
             builder.store(builder.load(start, align=8), end, align=8)
+            return context.get_dummy_value()
+
+        return signature, generate
+
+    @intrinsic
+    def take_four(typing, values, places, at, out, to):
+        """Write values[places[at:at+4]] (int64) to out[to:to+4]. No place may be negative."""
+        signature = types.void(values, places, types.int64, out, types.int64)
+
+        def generate(context, builder, signature, arguments):
+            values, places, at, out, to = arguments
+            long, vector = ir.IntType(64), ir.VectorType(ir.IntType(64), 4)
+            first = _pointer(context, builder, signature.args[0], values, long(0))
+            start = _pointer(context, builder, signature.args[1], places, at)
+            taken = ir.Constant(vector, ir.Undefined)
+            for lane in range(4):
+                place = builder.zext(builder.load(builder.gep(start, [long(lane)])), long)
+                taken = builder.insert_element(taken, builder.load(builder.gep(first, [place])), ir.IntType(32)(lane))
+            end = _pointer(context, builder, signature.args[3], out, to)
+            builder.store(taken, builder.bitcast(end, vector.as_pointer()), align=8)
             return context.get_dummy_value()
 
         return signature, generate
@@ -212,9 +284,18 @@ else:
         kept = ids[at : at + 16][[bool(int(mask) >> lane & 1) for lane in range(16)]]
         out[to : to + len(kept)] = kept
 
+    def compress_long(ids, out, to, mask):
+        """Store those of the first 32 ids (int64) whose bit is set, side by side from out[to]."""
+        kept = ids[:LANES][[bool(int(mask) >> lane & 1) for lane in range(LANES)]]
+        out[to : to + len(kept)] = kept
+
     def copy_eight(source, at, target, to):
         """Copy source[at:at+8] (int64) to target[to:to+8]."""
         target[to : to + 8] = source[at : at + 8]
+
+    def take_four(values, places, at, out, to):
+        """Write values[places[at:at+4]] (int64) to out[to:to+4]. No place may be negative."""
+        out[to : to + 4] = values[places[at : at + 4]]
 
     def prefetch(array, at):
         """Prefetch array[at]. Any position is safe."""

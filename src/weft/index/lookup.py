@@ -149,16 +149,17 @@ class Lookup:
             hits = RESULTS.array(self._room, np.uint32)
             by_dimension = codes.T.reshape(-1)
             hits, found = batch_search.all_together(view.tree, by_dimension, hits, offsets, counts, mode)
-            self._expect(batch_search.HIT * found)
+            self._expect(batch_search.HIT * found, mode)
             return offsets, Hits(hits[: batch_search.HIT * found], view.tree.ids), counts
         out = RESULTS.array(self._room, np.int32)
         out, found = search.event_by_event(view.tree, codes, out, offsets, counts, mode)
-        self._expect(found)
+        self._expect(found, mode)
         return offsets, out[:found], counts
 
-    def _expect(self, found: int) -> None:
-        """Make room for a little more than was found last."""
-        self._room = 4096 + found + found // 4
+    def _expect(self, found: int, mode: int) -> None:
+        """Make room for a little more than was found last, where not only special rows are found."""
+        if mode == search.FIND:
+            self._room = 4096 + found + found // 4
 
     def _is_together(self, view: SegmentView, codes: Codes, mode: int) -> bool:
         """Whether events are best searched all together; decided by the first batch of about this size that a segment

@@ -172,3 +172,22 @@ def test_of_a_pattern_with_many_chunks_only_the_longest_are_looked_for() -> None
     assert len(found) <= MOST_NEEDS + 1
     every = {Piece("s", False, chunk.encode()[:LONGEST]) for segment in pattern.segments[1:-1] for chunk in segment}
     assert fitting(Need(piece, True) for piece in found) == fitting(Need(piece, True) for piece in every)
+
+
+def test_rows_with_many_needs_match_as_they_mean() -> None:
+    """From no need besides the anchor to as many as a row may have, wanted or not."""
+    rng = np.random.default_rng(5)
+    words = ["".join(letters) for letters in product(LETTERS, repeat=2)]
+    texts = {}
+    for sub in range(300):
+        chosen = rng.permutation(words)[: rng.integers(1, MOST_NEEDS + 1)]
+        tests = [f"s {'NOT ' if rng.random() < 0.3 else ''}LIKE '%{word}%'" for word in chosen]
+        texts[sub] = " AND ".join([*tests, *(["x > 3"] if rng.random() < 0.3 else [])])
+    assert {text.count("LIKE") for text in texts.values()} == set(range(1, MOST_NEEDS + 1))
+    index = TreeIndex()
+    index.add_texts(texts, texts.values())
+    events: list[dict[str, object]] = [
+        {"s": "".join(rng.choice(list(LETTERS), int(rng.integers(0, 30)))), "x": int(rng.integers(0, 8))}
+        for _ in range(60)
+    ]
+    agree([index], texts, events)

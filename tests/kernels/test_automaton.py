@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from weft.kernels import automaton
-from weft.kernels.automaton import build_automaton, find_pieces
-from weft.kernels.jit import COMPILED
+from weft.kernels.automaton import DENSE, build_automaton, find_pieces
 
 
 def _numbered(parts: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
@@ -18,19 +17,21 @@ def _numbered(parts: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("letters", ["ab", "abcdefgh", "".join(map(chr, range(97, 123)))])
 @pytest.mark.parametrize("count", [1, 12, 3_000])
-def test_pieces_are_found_once_each(letters: str, count: int) -> None:
+@pytest.mark.parametrize("dense", [0, DENSE])
+def test_pieces_are_found_once_each(letters: str, count: int, dense: int) -> None:
     rng = random.Random(count)
     pieces = sorted({"".join(rng.choices(letters, k=rng.randint(1, 12))).encode() for _ in range(count)})
     rng.shuffle(pieces)
-    made = build_automaton(*_numbered(pieces))
-    if COMPILED and count == 3_000 and len(letters) == 26:
-        assert len(made.dense) < len(made.pieces) * made.classes[256], "some states are not in the full table"
-        assert (made.steps >= 0).any(), "some of these have several steps"
+    made = build_automaton(*_numbered(pieces), dense)
+    if count == 3_000 and len(letters) == 26:
+        every = len(made.endings) // 2 * made.classes[256]
+        assert (len(made.dense) < every) == (dense == 0), "some states are not in the full table, if it is small"
+        assert (made.steps >= 0).any() == (dense == 0), "some of these have several steps"
     texts = ["".join(rng.choices(letters + "?", k=rng.randint(0, 80))).encode() for _ in range(20)]
     texts += [b"".join(rng.choices(pieces, k=5)) for _ in range(20)]
     data, ends = _numbered(texts)
-    offsets, met = np.zeros(len(texts) + 1, np.int64), np.full(len(pieces), -1, np.int64)
-    found = find_pieces(made, data, ends[:-1], ends[1:], met, 0, np.empty(1, np.int32), offsets)
+    offsets, marks = np.zeros(len(texts) + 1, np.int64), np.zeros(len(pieces), np.uint8)
+    found = find_pieces(made, data, ends[:-1], ends[1:], marks, np.empty(1, np.int32), offsets)
     for at, text in enumerate(texts):
         wanted = [number for number, piece in enumerate(pieces) if piece in text]
         assert sorted(found[offsets[at] : offsets[at + 1]].tolist()) == wanted
@@ -39,5 +40,28 @@ def test_pieces_are_found_once_each(letters: str, count: int) -> None:
 def test_what_states_share_is_bounded() -> None:
     """The full table has at most so many numbers for each state, however many different bytes there are."""
     pieces = [bytes([one, other, one ^ other]) for one in range(0, 256, 2) for other in range(256)]
-    made = build_automaton(*_numbered(pieces))
-    assert len(made.dense) <= automaton._DENSE * len(made.pieces)
+    made = build_automaton(*_numbered(pieces), 0)
+    assert len(made.dense) <= automaton._PER_STATE * (len(made.endings) // 2)
+    assert len(build_automaton(*_numbered(pieces), DENSE).dense) <= DENSE
+
+
+@pytest.mark.parametrize("dense", [0, DENSE])
+def test_texts_of_all_lengths_are_walked_in_turns(dense: int) -> None:
+    """Those that are too long for the room are read part by part, and pieces across the parts are found."""
+    rng = random.Random(7)
+    pieces = sorted({"".join(rng.choices("abcd", k=rng.randint(2, 9))).encode() for _ in range(200)})
+    sizes = [automaton._ROOM - 1, 3, automaton._ROOM, 0, 2 * automaton._ROOM + 5, *range(40), automaton._ROOM + 1]
+    texts = [b"?" * size for size in sizes]
+    longest = max(pieces, key=len)
+    for at, size in enumerate(sizes):
+        if size > automaton._ROOM:
+            texts[at] = b"?" * (automaton._ROOM - 2) + longest + b"?" * (size - automaton._ROOM + 2 - len(longest))
+        elif size >= len(longest):
+            texts[at] = b"?" * (size - len(longest)) + longest
+    made = build_automaton(*_numbered(pieces), dense)
+    data, ends = _numbered(texts)
+    offsets, marks = np.zeros(len(texts) + 1, np.int64), np.zeros(len(pieces), np.uint8)
+    found = find_pieces(made, data, ends[:-1], ends[1:], marks, np.empty(1, np.int32), offsets)
+    for at, text in enumerate(texts):
+        wanted = [number for number, piece in enumerate(pieces) if piece in text]
+        assert sorted(found[offsets[at] : offsets[at + 1]].tolist()) == wanted

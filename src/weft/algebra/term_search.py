@@ -35,16 +35,16 @@ def pattern_search(text: str, patterns: Iterable[Pattern]) -> Callable[[Pattern]
 
 def _occurring(text: str, patterns: Iterable[Pattern]) -> set[str]:
     """The literal texts of patterns that a text contains."""
-    from weft.kernels.automaton import build_automaton, find_pieces
+    from weft.kernels.automaton import DENSE, build_automaton, find_pieces
 
     chunks = sorted({chunk for pattern in patterns for segment in pattern.segments for chunk in segment if chunk})
     if not chunks:
         return set()
     data = [chunk.encode("utf-8", "surrogatepass") for chunk in chunks]
     ends = np.cumsum([0, *map(len, data)], dtype=np.int64)
-    automaton = build_automaton(np.frombuffer(b"".join(data), np.uint8), ends)
+    automaton = build_automaton(np.frombuffer(b"".join(data), np.uint8), ends, DENSE)
     octets = np.frombuffer(text.encode("utf-8", "surrogatepass"), np.uint8)
-    met, offsets = np.full(len(chunks), -1, np.int64), np.zeros(2, np.int64)
+    marks, offsets = np.zeros(len(chunks), np.uint8), np.zeros(2, np.int64)
     begins, finishes = np.zeros(1, np.int64), np.array([octets.size], np.int64)
-    numbers = find_pieces(automaton, octets, begins, finishes, met, 0, np.empty(16, np.int32), offsets)
+    numbers = find_pieces(automaton, octets, begins, finishes, marks, np.empty(16, np.int32), offsets)
     return {chunks[number] for number in numbers[: offsets[1]].tolist()}

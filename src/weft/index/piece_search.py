@@ -15,12 +15,16 @@ from weft.index.axis import ANCHOR
 from weft.index.dimension import Codes
 from weft.index.found_slots import Offsets, Slots
 from weft.index.pieces import FoundPieces
+from weft.index.recycled import RESULTS
 from weft.index.segment import Segment
-from weft.kernels.automaton import meet_needs, spread_codes
+from weft.kernels.needs import meet_needs, spread_codes
 
 
 def few_at_once(segment: Segment, codes: Codes, pieces: FoundPieces, most: int) -> Iterator[tuple[int, int]]:
     """Ranges of events that are searched at most `most` times together, or one event that is searched more often."""
+    if len(pieces.numbers) + len(codes) <= most:
+        yield 0, len(codes)
+        return
     before = np.concatenate([np.zeros(1, np.int64), np.cumsum(segment.anchors[pieces.numbers])])
     ends = before[pieces.offsets[1:]] + np.arange(1, len(codes) + 1)
     first = 0
@@ -36,18 +40,16 @@ def spread(
 ) -> tuple[Codes, NDArray[np.int64]]:
     """The codes of some events, once for each anchor that they have and once without, and where each event's begin."""
     offsets = pieces.offsets[first : last + 1]
-    size = last - first + int(np.count_nonzero(segment.anchors[pieces.numbers[offsets[0] : offsets[-1]]]))
-    codes_of_all, firsts = np.empty((size, codes.shape[1]), np.int32), np.empty(last - first + 1, np.int64)
-    dim = segment.rows.axes[ANCHOR]
+    most = last - first + int(offsets[-1] - offsets[0])
+    codes_of_all = RESULTS.array(most * codes.shape[1], np.int32).reshape(most, codes.shape[1])
+    firsts, dim = np.empty(last - first + 1, np.int64), segment.rows.axes[ANCHOR]
     spread_codes(codes[first:last], offsets, pieces.numbers, segment.anchors, dim, codes_of_all, firsts)
-    return codes_of_all, firsts
+    return codes_of_all[: firsts[-1]], firsts
 
 
 def met(segment: Segment, offsets: Offsets, names: Slots, pieces: FoundPieces) -> tuple[Offsets, Slots]:
     """What is found without the rows whose needs are not met."""
-    rows, stamps = segment.rows, segment.rows.pieces.stamps
     new_offsets = np.empty(len(offsets), np.int64)
-    stamp = stamps.take(len(offsets) - 1)
-    held = segment.special, segment.kinds.slots, rows.need_starts, rows.needs
-    left = meet_needs(names, offsets, *held, *pieces, stamps.met, stamp, new_offsets)
+    marks = segment.rows.pieces.marks.of_pieces
+    left = meet_needs(names, offsets, *segment.needs, *pieces, marks, new_offsets)
     return new_offsets, names[:left]

@@ -18,13 +18,15 @@ from numpy.typing import NDArray
 
 from weft.errors import FilterTooComplexError
 from weft.index.events import EventColumns
-from weft.kernels.automaton import BITS, Automaton, build_automaton, find_pieces
+from weft.index.recycled import RESULTS
+from weft.kernels.automaton import BITS, DENSE, Automaton, build_automaton, find_pieces
 from weft.language.pattern import Pattern
 from weft.model.door import shown
 from weft.model.value import Value
 
 LONGEST = 32  # bytes of a piece; of a longer text the beginning is looked for, and the pattern evaluated
 MOST_NEEDS = 8  # of one row
+_MOST_EXPECTED = 256  # pieces of an event for which there is room before they are found
 
 
 class Piece(NamedTuple):
@@ -77,18 +79,11 @@ class FoundPieces(NamedTuple):
     numbers: NDArray[np.int32]
 
 
-class _Stamps(threading.local):
-    """When each piece was last met; a thread has its own, which is used again."""
+class _Marks(threading.local):
+    """Room to mark pieces, and one that no text contains, while an event is searched; a thread has its own."""
 
     def __init__(self, size: int) -> None:
-        self.met = np.full(size, -1, np.int64)
-        self.next = 0
-
-    def take(self, events: int) -> int:
-        """A stamp for so many events."""
-        stamp = self.next
-        self.next += events
-        return stamp
+        self.of_pieces = np.zeros(size + 1, np.uint8)
 
 
 class Pieces:
@@ -103,7 +98,8 @@ class Pieces:
         self.pieces = tuple(pieces)
         self.numbers = {piece: number for number, piece in enumerate(self.pieces)}
         self.names = frozenset(piece.name for piece in self.pieces)
-        self.stamps = _Stamps(len(self.pieces))
+        self.marks = _Marks(len(self.pieces))
+        self._expected = 16  # pieces of an event
         self._automata: list[tuple[str, bool, Automaton]] | None = None
 
     def __len__(self) -> int:
@@ -133,10 +129,11 @@ class Pieces:
             raise FilterTooComplexError(
                 f"the patterns of {shown(name)} have too many characters for one index; use two"
             )
-        made: Automaton = build_automaton(np.frombuffer(b"".join(data for _, data in some), np.uint8), offsets)
+        data = np.frombuffer(b"".join(data for _, data in some), np.uint8)
+        made: Automaton = build_automaton(data, offsets, DENSE)
         numbers = np.array([number for number, _ in some], np.int32)
-        known = made.pieces >= 0
-        made.pieces[known] = numbers[made.pieces[known]]
+        longest = made.endings[::2]
+        longest[:] = np.where(longest < 0, -1, numbers[longest])
         return made
 
     def find_one(self, event: Mapping[str, Value | None]) -> FoundPieces:
@@ -156,12 +153,12 @@ class Pieces:
 
     def _find(self, size: int, texts: Any) -> FoundPieces:
         parts = []
-        stamps = self.stamps
-        stamp = stamps.take(size)
+        marks = self.marks.of_pieces
         for name, folded, automaton in self.automata():
             offsets = np.zeros(size + 1, np.int64)
-            found = np.empty(16 * size, np.int32)
-            numbers = find_pieces(automaton, *texts(name, folded), stamps.met, stamp, found, offsets)
+            found = RESULTS.array(self._expected * size + len(marks) + 1, np.int32)
+            numbers = find_pieces(automaton, *texts(name, folded), marks, found, offsets)
+            self._expected = min(_MOST_EXPECTED, 4 + int(offsets[-1]) // max(1, size))
             parts.append(FoundPieces(offsets, numbers[: offsets[-1]]))
         return parts[0] if len(parts) == 1 else _merged(parts, size)
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from weft.index.anchors import anchored, anchors_of
 from weft.index.axis import ANCHOR
+from weft.index.row_needs import RowNeeds
 from weft.index.rows import FilterRows, renumbered, united
 from weft.kernels import leaves, partition, search
 from weft.kernels.partition import PartitionTree
@@ -39,13 +40,10 @@ DEFAULT = TreeShape()
 
 
 class SpecialKinds(NamedTuple):
-    """Of each special row: whether its box is evaluated, whether its slot has other rows, and its slot if neither is
-    so, else -1.
-    """
+    """Of each special row: whether its box is evaluated, and whether its slot has other rows."""
 
     asked: NDArray[np.bool_]
     shared: NDArray[np.bool_]
-    slots: NDArray[np.int32]
 
     @staticmethod
     def of(rows: FilterRows, special: NDArray[np.int32]) -> SpecialKinds:
@@ -54,9 +52,7 @@ class SpecialKinds(NamedTuple):
         shared[list(rows.shared)] = True
         asked = np.zeros(len(rows), bool)
         asked[list(rows.boxes)] = True
-        slots = rows.slots[special]
-        odd = asked[special] | shared[slots]
-        return SpecialKinds(asked[special], shared[slots], np.where(odd, np.int32(-1), slots))
+        return SpecialKinds(asked[special], shared[rows.slots[special]])
 
 
 def special_rows(rows: FilterRows) -> NDArray[np.int32]:
@@ -85,11 +81,14 @@ class Segment:
     shape: TreeShape
     known: dict[int, int] | None = None  # places by subscription, where they are few
     kinds: SpecialKinds = field(init=False)
+    needs: RowNeeds = field(init=False)
     anchors: NDArray[np.bool_] = field(init=False)  # which pieces are
     singles: int = field(init=False)  # so many slots, the first ones, have one subscription each
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "kinds", SpecialKinds.of(self.rows, self.special))
+        kinds = SpecialKinds.of(self.rows, self.special)
+        object.__setattr__(self, "kinds", kinds)
+        object.__setattr__(self, "needs", RowNeeds.of(self.rows, self.special, kinds.asked | kinds.shared))
         object.__setattr__(self, "anchors", anchors_of(self.rows))
         several = np.diff(self.rows.firsts) != 1
         object.__setattr__(self, "singles", int(several.argmax()) if several.any() else len(several))
@@ -148,15 +147,15 @@ class Segment:
         """The bytes of everything that matching reads."""
         dims = sum(d.numbers.nbytes + d.sides.nbytes + d.moments.nbytes + d.table.nbytes for d in self.rows.dimensions)
         members = self.rows.subs.nbytes + self.rows.firsts.nbytes
-        pieces = self.rows.pieces.nbytes + self.rows.need_starts.nbytes + self.rows.needs.nbytes
+        pieces = self.rows.pieces.nbytes + self.needs.nbytes
         return sum(array.nbytes for array in self.tree) + dims + members + self.special.nbytes + pieces
 
     @property
     def row_bytes(self) -> int:
         """The bytes of what only changes need: rows in code, and where a subscription is."""
         rows = self.rows
-        arrays = [rows.starts, rows.dims, rows.lows, rows.highs, rows.slots, self.sorted_subs, self.sorted_places]
-        return sum(array.nbytes for array in arrays)
+        arrays = [rows.starts, rows.dims, rows.lows, rows.highs, rows.slots, rows.need_starts, rows.needs]
+        return sum(array.nbytes for array in (*arrays, self.sorted_subs, self.sorted_places))
 
 
 def known_places(rows: FilterRows) -> dict[int, int] | None:

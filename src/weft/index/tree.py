@@ -197,7 +197,7 @@ class TreeIndex:
 
     def _change(self, added: Mapping[int, tuple[Box, ...]], dropped: Sequence[int]) -> None:
         """One new version without the dropped and with the added, and a piece of the work that waits."""
-        version, buried_some = self._without(dropped)
+        version, buried_some = self._without(dropped) if dropped else (self._version, False)
         tail = {**version.tail, **added}
         self._version = Version(version.views, tail)
         self._weight = self._weight if tail else 0

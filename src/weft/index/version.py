@@ -112,6 +112,9 @@ class Version(NamedTuple):
     def find(self, sub: int) -> tuple[SegmentView, int] | None:
         """The view and place of a subscription that is not in the tail."""
         for view in self.views:
+            known = view.segment.known
+            if known is not None and sub not in known:  # most are small, and a dictionary is quick to ask
+                continue
             place = view.place(sub)
             if place >= 0:
                 return view, place

@@ -3,17 +3,21 @@ occurs is found, once; the work is linear in the text and in what is found, what
 
 A walk along the pieces that end at one place stops at the first that was found before: then the rest was found too.
 
-An `Automaton` is six arrays. A state is a prefix of a piece; states are numbered by length, and 0 is the empty one.
+An `Automaton` is five arrays. A state is a prefix of a piece; states are numbered by length, and 0 is the empty one. A
+state is read as its number, or as the complement of it if a piece ends there.
 - `classes` (int32[257]): a number for each byte that occurs in a piece, from 1 on; 0 for all others; then how many
   numbers there are.
-- `dense` (int32, as many per state as there are classes): the state after each class, for as many of the first states
-  as have a place in it. The other states are many, and most have one step.
-- `nodes` (int32, four per state): the longest proper suffix that is a state too; the longest suffix that is a piece,
-  the state itself included, as a state, or 0; and the only step: its byte, or NONE or SEVERAL, and the state after it.
+- `dense` (int32, as many per state as there are classes): the state after each class, read so, for as many of the first
+  states as have a place in it; for all, unless they are many. The other states have one step, most of them.
+- `nodes` (int32, three for each state that is not dense): the longest proper suffix that is a state too; and the only
+  step: its byte, or NONE or SEVERAL, and the state after it.
 - `steps` (int64): a hash table of the steps of states with SEVERAL that are not dense, -1 where there is none. A step
   is its key, 256 * state + byte, and, in the lowest BITS, the state after it.
-- `longer` (int32): the longest proper suffix that is a piece, as a state, or 0.
-- `pieces` (int32): the number of the piece that a state is; meaningless for other states.
+- `endings` (int32, two per state): the number of the longest piece that ends there, or -1, and the state of the next
+  longer one, or 0.
+
+Each step is a read that waits for the one before, often from far memory. So a few texts are walked in turns, and their
+reads overlap; which pieces end at the states is read afterwards.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call", no-check-untyped-defs
@@ -32,8 +36,10 @@ from weft.kernels.leaves import grown
 BITS = 27  # of a state: pieces must have fewer bytes than 1 << BITS, all together
 _STATE = (1 << BITS) - 1
 _NONE, _SEVERAL = -1, -2
-_DENSE = 4  # numbers in `dense` for each state, if it is full; and at least so many:
-_LEAST = 1 << 14
+DENSE = 1 << 21  # numbers in `dense`: where all states have a place in so many, no step needs more than one read
+_PER_STATE = 4  # numbers in it for each state, where these are more
+_LANES = 8  # texts that are walked in turns
+_ROOM = 1 << 15  # bytes of texts that are walked before their pieces are read
 _LOW, _MIX = 0xFFFFFFFF, 0x21F0AAAD
 
 
@@ -44,8 +50,7 @@ class Automaton(NamedTuple):
     dense: NDArray[np.int32]
     nodes: NDArray[np.int32]
     steps: NDArray[np.int64]
-    longer: NDArray[np.int32]
-    pieces: NDArray[np.int32]
+    endings: NDArray[np.int32]
 
 
 @inlined
@@ -71,20 +76,38 @@ def _table(room):
 
 
 @inlined
-def _after(classes, dense, nodes, steps, width, state, octet):
-    """The state after a byte: the longest suffix of what was read that is a state."""
-    while True:
-        place = width * state + np.int64(classes[octet])
-        if place < dense.size:
-            return np.int64(dense[place])
-        only = np.int64(nodes[4 * state + 2])
+def _number(read):
+    """The number of a state that was read."""
+    return read ^ (read >> np.int64(63))
+
+
+@inner
+def _after_node(automaton, state, octet):
+    """The state after a byte, as it is read: the longest suffix of what was read that is a state."""
+    classes, dense, nodes, steps, endings = automaton
+    width = np.int64(classes[256])
+    rows = dense.size // width
+    while state >= rows:
+        place = 3 * (state - rows)
+        only = np.int64(nodes[place + 1])
         if only == octet:
-            return np.int64(nodes[4 * state + 3])
+            return np.int64(nodes[place + 2])
         if only == _SEVERAL:
             step = steps[_place(steps, 256 * state + octet)]
             if step >= 0:
-                return step & _STATE
-        state = np.int64(nodes[4 * state])
+                after = step & _STATE
+                return ~after if endings[2 * after] >= 0 else after
+        state = np.int64(nodes[place])
+    return np.int64(dense[width * state + classes[octet]])
+
+
+@inlined
+def _after(automaton, width, state, octet):
+    """The same, quicker for the first states."""
+    place = np.uint64(width * state + np.int64(automaton.classes[np.uint64(octet)]))
+    if place < np.uint64(automaton.dense.size):
+        return np.int64(automaton.dense[place])
+    return _after_node(automaton, state, octet)
 
 
 @inner
@@ -128,8 +151,11 @@ def _trie(data, offsets):
 
 
 @jit
-def build_automaton(data, offsets):
-    """The automaton of the pieces data[offsets[p]:offsets[p + 1]] (uint8, int64), which differ and are not empty."""
+def build_automaton(data, offsets, dense_size):
+    """The automaton of the pieces data[offsets[p]:offsets[p + 1]] (uint8, int64), which differ and are not empty.
+
+    Its dense states have at most `dense_size` numbers, which is DENSE unless for a test, or a few for each state.
+    """
     parents, octets, pieces = _trie(data, offsets)
     states = np.int64(pieces.size)
     classes, width = np.zeros(257, np.int32), np.int64(1)
@@ -138,143 +164,170 @@ def build_automaton(data, offsets):
             classes[octets[state]] = width
             width += 1
     classes[256] = width
-    rows = min(states, max(np.int64(1), max(_DENSE * states, np.int64(_LEAST)) // width))
-    dense, nodes, longer = (
-        np.full(rows * width, -1, np.int32),
-        np.zeros(4 * states, np.int32),
-        np.zeros(states, np.int32),
-    )
-    for state in range(states):
-        nodes[4 * state + 2] = _NONE
+    rows = min(states, max(np.int64(1), max(_PER_STATE * states, np.int64(dense_size)) // width))
+    dense, nodes = np.full(rows * width, np.int32(-1), np.int32), np.zeros(3 * (states - rows), np.int32)
+    for node in range(states - rows):
+        nodes[3 * node + 1] = _NONE
     several = np.int64(0)
     for state in range(1, states):
         up, octet = np.int64(parents[state]), np.int64(octets[state])
+        node = 3 * (up - rows)
         if up < rows:
             dense[width * up + classes[octet]] = state
-        elif nodes[4 * up + 2] == _NONE:
-            nodes[4 * up + 2], nodes[4 * up + 3] = octet, state
+        elif nodes[node + 1] == _NONE:
+            nodes[node + 1], nodes[node + 2] = octet, state
         else:
-            nodes[4 * up + 2] = _SEVERAL
+            nodes[node + 1] = _SEVERAL
             several += 1
     steps = _table(2 * several)
     for state in range(1, states):
         up, octet = np.int64(parents[state]), np.int64(octets[state])
-        if nodes[4 * up + 2] == _SEVERAL:
+        if up >= rows and nodes[3 * (up - rows) + 1] == _SEVERAL:
             key = 256 * up + octet
             steps[_place(steps, key)] = key << BITS | state
+    made = Automaton(classes, dense, nodes, steps, np.zeros(2 * states, np.int32))
+    _fill_in(made, parents, octets, pieces, rows)
+    return made
+
+
+@inner
+def _fill_in(automaton, parents, octets, pieces, rows):
+    """Fill in suffixes, endings and the steps of dense states that lead to shorter ones; then mark the states that
+    steps lead to where a piece ends. Shorter states come first, and are complete before longer ones need them.
+    """
+    classes, dense, nodes, _, endings = automaton
+    width, states = np.int64(classes[256]), np.int64(pieces.size)
+    backs = np.zeros(states, np.int32)
     for state in range(states):
         up, octet, back = np.int64(parents[state]), np.int64(octets[state]), np.int64(0)
         if up != 0:
-            back = _after(classes, dense, nodes, steps, width, np.int64(nodes[4 * up]), octet)
-        nodes[4 * state] = back
-        longer[state] = nodes[4 * back + 1]
-        nodes[4 * state + 1] = state if pieces[state] >= 0 else longer[state]
-        if state < rows:
-            for place in range(width * state, width * state + width):
-                if dense[place] < 0:
-                    dense[place] = dense[place - width * (state - back)] if state > 0 else 0
-    return Automaton(classes, dense, nodes, steps, longer, pieces)
+            back = _number(_after(automaton, width, np.int64(backs[up]), octet))
+        backs[state] = back
+        endings[2 * state], endings[2 * state + 1] = pieces[state], np.int32(0)
+        if pieces[state] < 0 and state > 0:
+            endings[2 * state], endings[2 * state + 1] = endings[2 * back], endings[2 * back + 1]
+        elif endings[2 * back] >= 0:
+            endings[2 * state + 1] = back
+        if state >= rows:
+            nodes[3 * (state - rows)] = back
+            continue
+        for place in range(width * state, width * state + width):
+            if dense[place] < 0:
+                dense[place] = dense[place - width * (state - back)] if state > 0 else 0
+    for place in range(dense.size):
+        if endings[2 * dense[place]] >= 0:
+            dense[place] = ~dense[place]
+    for node in range(states - rows):
+        if nodes[3 * node + 1] >= 0 and endings[2 * nodes[3 * node + 2]] >= 0:
+            nodes[3 * node + 2] = ~nodes[3 * node + 2]
 
 
 @inlined
-def _lent_automaton(automaton):
-    """The automaton with arrays that are lent."""
-    classes, dense, nodes = lent(automaton.classes), lent(automaton.dense), lent(automaton.nodes)
-    return Automaton(classes, dense, nodes, lent(automaton.steps), lent(automaton.longer), lent(automaton.pieces))
-
-
-@inlined
-def _find_in(data, begin, end, automaton, met, stamp, found, size):
-    """Append the pieces in data[begin:end] that do not have the stamp to `found`, which has room for all, and stamp
-    them; returns the new size.
+def _walk(automaton, data, begin, end, state, states, to):
+    """Read data[begin:end] from a state on, and write the state after each byte, as it is read, to `states` from `to`
+    on; returns the last one's number.
     """
-    classes, dense, nodes, steps, longer, pieces = automaton
-    width, state = np.int64(classes[256]), np.int64(0)
+    width = np.int64(automaton.classes[256])
     for at in range(begin, end):
-        state = _after(classes, dense, nodes, steps, width, state, np.int64(data[at]))
-        last = np.int64(nodes[4 * state + 1])
-        while last != 0:
-            piece = pieces[last]
-            if met[piece] == stamp:
-                break
-            met[piece] = stamp
-            found[size] = piece
-            size += 1
-            last = np.int64(longer[last])
+        read = _after(automaton, width, state, np.int64(data[at]))
+        states[to + at - begin] = read
+        state = _number(read)
+    return state
+
+
+@inlined
+def _walk_many(automaton, data, begins, ends, first, last, states, lanes):
+    """Walk along the texts from `first` to `last`, a few in turns, and write their states one text after the other.
+
+    `lanes` (int64, as many as four times _LANES) are the texts that are being read: place, place in `states`, state and
+    bytes left of each.
+    """
+    width, free = np.int64(automaton.classes[256]), np.int64(0)
+    for lane in range(_LANES):
+        lanes[4 * lane + 3] = 0
+    while True:
+        turns = np.int64(_ROOM)
+        for lane in range(0, 4 * _LANES, 4):
+            while lanes[lane + 3] == 0 and first < last:
+                size = ends[first] - begins[first]
+                lanes[lane], lanes[lane + 1], lanes[lane + 2], lanes[lane + 3] = begins[first], free, 0, size
+                free += size
+                first += 1
+            turns = min(turns, lanes[lane + 3])
+        if turns == 0:
+            break
+        for turn in range(turns):
+            for lane in range(0, 4 * _LANES, 4):
+                octet = np.int64(data[np.uint64(lanes[lane] + turn)])
+                read = _after(automaton, width, lanes[lane + 2], octet)
+                states[np.uint64(lanes[lane + 1] + turn)] = read
+                lanes[lane + 2] = _number(read)
+        for lane in range(0, 4 * _LANES, 4):
+            lanes[lane] += turns
+            lanes[lane + 1] += turns
+            lanes[lane + 3] -= turns
+    for lane in range(0, 4 * _LANES, 4):
+        begin, to, state, left = lanes[lane], lanes[lane + 1], lanes[lane + 2], lanes[lane + 3]
+        _walk(automaton, data, begin, begin + left, state, states, to)
+
+
+@inlined
+def _collect(endings, states, begin, end, marks, found, size):
+    """Append the pieces that end at states[begin:end] and have no mark to `found`, which has room for all and one more,
+    and mark them; returns the new size. `states` is written to.
+    """
+    last = np.uint64(begin)  # unsigned places need no test whether they count from the end
+    for at in range(np.uint64(begin), np.uint64(end)):  # first those where a piece ends: to decide for each is slower
+        read = states[at]
+        states[last] = read
+        last += np.uint64(read < 0)
+    for at in range(np.uint64(begin), last):
+        state = np.uint64(~states[at])
+        while state != 0:
+            piece = endings[np.uint64(2) * state]
+            new = np.uint64(marks[np.uint64(piece)] == 0)
+            marks[np.uint64(piece)] = 1
+            found[np.uint64(size)] = piece
+            size += np.int64(new)
+            state = new * np.uint64(endings[np.uint64(2) * state + np.uint64(1)])
     return size
 
 
 @jit
-def find_pieces(automaton, data, begins, ends, met, stamp, found, offsets):
+def find_pieces(automaton, data, begins, ends, marks, found, offsets):
     """Find the pieces in each text data[begins[t]:ends[t]] (uint8). Fills `offsets` (int64, one more than texts);
     returns `found` (int32), possibly reallocated: the pieces of text t are found[offsets[t]:offsets[t + 1]].
 
-    `met` (int64, one per piece) must hold nothing from `stamp` up to `stamp` and the number of texts.
+    `marks` (uint8, at least one per piece) is zero, before and afterwards.
     """
-    automaton = _lent_automaton(automaton)
-    size = np.int64(0)
+    kept = automaton
+    endings = lent(kept.endings)
+    automaton = Automaton(lent(kept.classes), lent(kept.dense), lent(kept.nodes), lent(kept.steps), endings)
+    room, lanes = np.empty(_ROOM, np.int32), np.empty(4 * _LANES, np.int64)
+    data, marks = lent(data), lent(marks)
+    size, first, texts = np.int64(0), np.int64(0), np.int64(begins.size)
     offsets[0] = 0
-    for text in range(begins.size):
-        if size + met.size > found.size:
-            found = grown(found, size + met.size)
-        size = _find_in(lent(data), begins[text], ends[text], automaton, lent(met), stamp + text, lent(found), size)
-        offsets[text + 1] = size
+    while first < texts:
+        last, to = first, np.int64(0)
+        while last < texts and to + ends[last] - begins[last] <= _ROOM:
+            to += ends[last] - begins[last]
+            last += 1
+        _walk_many(automaton, data, begins, ends, first, last, lent(room), lent(lanes))
+        to = np.int64(0)
+        for text in range(first, max(last, first + 1)):
+            if size + marks.size >= found.size:
+                found = grown(found, size + marks.size + 1)
+            if last > first:
+                begin, to = to, to + ends[text] - begins[text]
+                size = _collect(endings, lent(room), begin, to, marks, lent(found), size)
+            else:  # one that is too long for the room: part by part
+                state = np.int64(0)
+                for begin in range(begins[text], ends[text], _ROOM):
+                    end = min(begin + _ROOM, ends[text])
+                    state = _walk(automaton, data, begin, end, state, lent(room), np.int64(0))
+                    size = _collect(endings, lent(room), np.int64(0), end - begin, marks, lent(found), size)
+            for at in range(offsets[text], size):
+                marks[np.uint64(found[at])] = 0
+            offsets[text + 1] = size
+        first = max(last, first + 1)
     return found
-
-
-@jit
-def meet_needs(names, offsets, special, slots, need_starts, needs, piece_offsets, pieces, met, stamp, new_offsets):
-    """Drop, in place, the found names of special rows whose needs an event does not meet; fills `new_offsets`.
-
-    What is left becomes slots[~name] (int32), unless that is negative.
-
-    The names of event e are names[offsets[e]:offsets[e + 1]], and its pieces those of `piece_offsets`. Row r needs
-    needs[need_starts[r]:need_starts[r + 1]]: piece p must be there, and for ~p it must not. `met` and `stamp` are
-    as for `find_pieces`. Returns how many names are left.
-    """
-    left = 0
-    new_offsets[0] = 0
-    for event in range(offsets.size - 1):
-        for at in range(piece_offsets[event], piece_offsets[event + 1]):
-            met[pieces[at]] = stamp + event
-        for at in range(offsets[event], offsets[event + 1]):
-            name = names[at]
-            fine, slot = True, name
-            if name < 0:
-                row = special[~name]
-                if slots[~name] >= 0:
-                    slot = slots[~name]
-                for place in range(need_starts[row], need_starts[row + 1]):
-                    need = needs[place]
-                    if need >= 0:
-                        fine = met[need] == stamp + event
-                    else:
-                        fine = met[~need] != stamp + event
-                    if not fine:
-                        break
-            if fine:
-                names[left] = slot
-                left += 1
-        new_offsets[event + 1] = left
-    return left
-
-
-@jit
-def spread_codes(codes, piece_offsets, pieces, is_anchor, dim, out, firsts):
-    """Write each event's codes to `out` once with code 0 in a dimension, and once for each of its pieces that is an
-    anchor, with the piece's number + 1. `firsts` (int64) says where those of each event begin.
-    """
-    to = 0
-    for event in range(codes.shape[0]):
-        firsts[event] = to
-        for column in range(codes.shape[1]):
-            out[to, column] = codes[event, column]
-        out[to, dim] = 0
-        to += 1
-        for at in range(piece_offsets[event], piece_offsets[event + 1]):
-            if is_anchor[pieces[at]]:
-                for column in range(codes.shape[1]):
-                    out[to, column] = codes[event, column]
-                out[to, dim] = pieces[at] + 1
-                to += 1
-    firsts[codes.shape[0]] = to

@@ -58,13 +58,19 @@ def ends(values, table):
 
 
 @inlined
+def bucket_of(table, first, scale, value):
+    """The bucket of a value between the first and the last."""
+    return min(np.int64((value - first) * scale), table.size - 2)
+
+
+@inlined
 def place_of(values, sides, table, first, last, scale, value):
     """The code of a value: FIRST + the number of cuts below it, or 0 for NaN; `first`, `last`, `scale` as in `ends`."""
     if value != value:  # noqa: PLR0124 - NaN
         return np.int32(0)
     if not first <= value <= last:
         return np.int32(FIRST + count_below(values, sides, value))
-    bucket = min(np.int64((value - first) * scale), table.size - 2)
+    bucket = bucket_of(table, first, scale, value)
     low, high = np.int64(table[bucket]), np.int64(table[bucket + 1])
     if high - low > _MANY:
         while low < high:
@@ -90,8 +96,8 @@ def encode_floats(values, sides, table, column, codes, dim):
         if row < far:  # a bucket's entry, and then its values, are scattered in memory
             value = column[row + 2 * _AHEAD]
             if first <= value <= last:
-                prefetch(table, min(np.int64((value - first) * scale), table.size - 2))
+                prefetch(table, bucket_of(table, first, scale, value))
             value = column[row + _AHEAD]
             if first <= value <= last:
-                prefetch(values, np.int64(table[min(np.int64((value - first) * scale), table.size - 2)]))
+                prefetch(values, np.int64(table[bucket_of(table, first, scale, value)]))
         codes[row, dim] = place_of(values, sides, table, first, last, scale, column[row])

@@ -54,7 +54,7 @@ PAIRS: dict[str, Callable[[], tuple[NormalForm, NormalForm]]] = {
     "unions of 250 patterns": lambda: (contains(250, 1), contains(250, 2)),
     "boxes of !=": lambda: (unequal(30, 26, 1), unequal(30, 26, 2)),
     "boxes in five dimensions": lambda: (random_boxes(200, 1), random_boxes(200, 2)),
-    "many attributes": lambda: (unequal(20, 50, 1), unequal(3, 500, 2)),
+    "many attributes": lambda: (unequal(20, 50, 1), unequal(2, 500, 2)),
     "long lists": lambda: (
         normalize(parse(f"x IN ({','.join(map(str, range(0, 12_000, 2)))})")),
         normalize(parse(f"x IN ({','.join(map(str, range(1, 12_000, 2)))})")),
@@ -139,7 +139,7 @@ def steps_of(text: str) -> int:
     ],
 )
 def test_long_chains_take_steps_in_proportion_to_their_length(make: Callable[[int], str]) -> None:
-    few, many = steps_of(make(250)), steps_of(make(1_000))
+    few, many = steps_of(make(125)), steps_of(make(500))
     assert many < 6 * few
     assert many < LIMITS.steps
 
@@ -214,7 +214,7 @@ def test_whatever_was_admitted_is_written_and_read_again(name: str) -> None:
 # -- what was found to cost more than it spent -------------------------------------------------------
 
 MISCHARGED = {
-    "NOT LIKE of many attributes": " AND ".join(f"a{n} NOT LIKE '%a%'" for n in range(1_000)),
+    "NOT LIKE of many attributes": " AND ".join(f"a{n} NOT LIKE '%a%'" for n in range(LIMITS.names)),
     "a list of strings and patterns": f"s IN ({','.join(repr(format(n, 'x')) for n in range(6_000))}) AND ("
     + " OR ".join(f"s LIKE '%{chr(97 + n % 6)}{n}%'" for n in range(20))
     + ")",
@@ -222,16 +222,16 @@ MISCHARGED = {
     + " AND ("
     + " OR ".join(f"s LIKE '{'%b' * 20 + chr(98 + n)}%'" for n in range(24))
     + ")",
-    "tests that are NULL": " AND ".join(f"(a{n} > 0) IS NULL" for n in range(2_000)),
-    "tests that are not TRUE": " AND ".join(f"(a{n} > 0) IS NOT TRUE" for n in range(2_000)),
-    "a wide product": " AND ".join(f"a{n} > 5" for n in range(1_000))
+    "tests that are NULL": " AND ".join(f"(a{n} > 0) IS NULL" for n in range(LIMITS.names)),
+    "tests that are not TRUE": " AND ".join(f"(a{n} > 0) IS NOT TRUE" for n in range(LIMITS.names)),
+    "a wide product": " AND ".join(f"a{n} > 5" for n in range(LIMITS.names - 2))
     + " AND ("
     + " OR ".join(f"b = {n} AND c > {n}" for n in range(20))
     + ")",
     "pairs of patterns": " AND ".join(f"(s NOT LIKE '%a{n}%' OR s NOT LIKE '%b{n}%')" for n in range(8)),
     "intervals left out": " AND ".join(f"x NOT BETWEEN {3 * n} AND {3 * n + 1}" for n in range(2_000)),
     "unions of wide boxes": " OR ".join(
-        "(" + " AND ".join(f"a{n} > {(7 * n + 11 * k) % 10}" for n in range(50)) + ")" for k in range(50)
+        "(" + " AND ".join(f"a{n} > {(7 * n + 11 * k) % 10}" for n in range(40)) + ")" for k in range(50)
     ),
 }
 

@@ -8,8 +8,8 @@ from weft import covers, matches, normalize, overlaps, parse
 from weft.algebra.strings import Strings
 from weft.errors import FilterTooComplexError
 
-MANY = " OR ".join(f"x LIKE '%{n}a%' AND x LIKE '%{n}b%' AND x NOT LIKE '%{n}c%'" for n in range(170))
-MORE = " OR ".join(f"x LIKE '%{n}d%' AND x LIKE '%{n}e%' AND x NOT LIKE '%{n}f%'" for n in range(170))
+MANY = " OR ".join(f"x LIKE '%{n}a%' AND x LIKE '%{n}b%' AND x NOT LIKE '%{n}c%'" for n in range(130))
+MORE = " OR ".join(f"x LIKE '%{n}d%' AND x LIKE '%{n}e%' AND x NOT LIKE '%{n}f%'" for n in range(130))
 
 
 def strings(text: str) -> Strings:

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 
 from strategies import KINDS, filters, number_filters, thorough
+from weft.algebra import relate
 from weft.algebra.merge import merge
-from weft.algebra.normalize import normalize
-from weft.algebra.relate import covers, equivalent, is_empty, overlaps
+from weft.algebra.normalize import conformed, normalize
+from weft.algebra.relate import as_form, covers, equivalent, is_empty, overlaps
 from weft.algebra.to_filter import to_filter
 from weft.language.ast import Filter
 from weft.language.meaning import matches
@@ -61,6 +62,31 @@ def test_mergers_and_their_texts_hold_under_the_schema(one: Filter, other: Filte
     assert covers(merger.form, one, INTEGERS)
     assert covers(merger.form, other, INTEGERS)
     assert equivalent(merger.form, to_filter(merger.form), INTEGERS)
+
+
+@given(filters(6))
+@thorough(400)
+def test_a_form_that_is_made_to_conform_keeps_its_meaning(filter: Filter) -> None:
+    form = conformed(normalize(filter), SCHEMA)
+    assert form.schema is SCHEMA
+    assert all((event in form) == matches(filter, event) for event in CONFORMING)
+
+
+@given(number_filters(), number_filters())
+@thorough(300)
+def test_covering_is_complete_for_forms_that_are_made_to_conform(wide: Filter, narrow: Filter) -> None:
+    true = all(matches(wide, event) or not matches(narrow, event) for event in WHOLE)
+    assert covers(wide, conformed(normalize(narrow), INTEGERS), INTEGERS) == true
+
+
+def test_a_filter_is_normalized_once_for_two_schemas(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[object] = []
+    monkeypatch.setattr(relate, "normalize", lambda *args: made.append(args) or normalize(*args))
+    tree = parse("a > 1 AND b = 'x'")
+    forms = as_form(tree), as_form(tree, SCHEMA)
+    assert (as_form(tree), as_form(tree, SCHEMA)) == forms
+    assert forms[1] == normalize(tree, SCHEMA)
+    assert len(made) == 1
 
 
 def test_an_event_of_another_type_conforms_by_losing_the_value() -> None:

@@ -33,6 +33,14 @@ def test_admission_is_measured_in_a_whole_broker(monkeypatch: pytest.MonkeyPatch
     assert all(result.value for result in results), "it took time at home and at a neighbour, and memory"
 
 
+def test_an_admitted_filter_joins_the_index() -> None:
+    network = hostile_broker.HostileNetwork("simple")
+    for number in range(3):
+        network.admit(f"x > {number}")
+    assert network.home.core._state.seats.pours == 3
+    network.close()
+
+
 def test_hostile_filters_are_as_long_as_a_text_may_be() -> None:
     texts = [text(1) for text in hostile_broker.hostile_filters().values()]
     assert all(1_000 < len(text) <= 65_536 for text in texts)

@@ -78,8 +78,8 @@ HOSTILE = [
     "x IN (" + ", ".join(str(2 * n) for n in range(9000)) + ")",
     "x IN (9007199254740993, " + ", ".join(str(2 * n) for n in range(3000)) + ")",
     pairs_of_patterns(4),
-    " AND ".join(f"a{n} >= {n}" for n in range(1500)),
-    " OR ".join(f"(a{n} IN (1, 3) AND b{n} IN (1, 3) AND c{n} IN (1, 3) AND x != {n})" for n in range(200)),
+    " AND ".join(f"a{n} >= {n}" for n in range(500)),
+    " OR ".join(f"(a{n} IN (1, 3) AND b{n} IN (1, 3) AND c{n} IN (1, 3) AND x != {n})" for n in range(150)),
     "x NOT IN (" + ", ".join(map(str, range(3000))) + ") AND s NOT LIKE '%z%z%' AND (t > u) IS NOT FALSE",
 ]
 EVENTS = [

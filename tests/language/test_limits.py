@@ -71,9 +71,9 @@ def test_the_one_pass_reads_plain_tests_and_groups(text: str) -> None:
 
 
 def test_the_number_of_words_and_signs_is_limited() -> None:
-    assert parse(" OR ".join(["a"] * 4_096)) is not None
-    for text in (" OR ".join(["((((a))))"] * 4_000), "x IN (y" + ",1" * 9_000 + ")"):
-        with pytest.raises(FilterSyntaxError, match="more than 16,384 tokens"):
+    assert parse(" OR ".join(["a"] * LIMITS.tests)) is not None
+    for text in (" OR ".join(["((((a))))"] * 2_000), "x IN (y" + ",1" * 5_000 + ")"):
+        with pytest.raises(FilterSyntaxError, match=f"more than {LIMITS.tokens:,} tokens"):
             parse(text)
         assert parse(text, limit=LIMITS.stored_text) is not None
 
@@ -84,10 +84,11 @@ def test_the_number_of_tests_is_limited(test: str, call: str) -> None:
     def text(number: int) -> str:
         return call + " OR ".join([test.format(n % 10) for n in range(number)])
 
-    assert parse(text(2_000), PREDICATES) is not None
-    with pytest.raises(FilterError, match=r"more than 4,096 tests|more than 16,384 tokens"):
-        parse(text(4_097), PREDICATES)
-    assert parse(text(4_097), PREDICATES, limit=LIMITS.stored_text) is not None
+    most = LIMITS.tests
+    assert parse(text(most // 2), PREDICATES) is not None
+    with pytest.raises(FilterError, match=rf"more than {most:,} tests|more than {LIMITS.tokens:,} tokens"):
+        parse(text(most + 1), PREDICATES)
+    assert parse(text(most + 1), PREDICATES, limit=LIMITS.stored_text) is not None
 
 
 def test_a_list_with_attributes_does_not_become_a_long_text() -> None:

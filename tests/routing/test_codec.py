@@ -32,6 +32,7 @@ from weft.language.lexer import MAX_TEXT
 from weft.language.predicate import Predicates
 from weft.model.limits import LIMITS
 from weft.model.value import Type
+from weft.routing import item_codec
 from weft.routing.codec import MAX_FRAME, Codec
 from weft.routing.digest import Digest, digest
 from weft.routing.item_codec import FilterItems, ItemCodec, LabelItems, RangeItems
@@ -184,7 +185,7 @@ def test_a_filter_whose_text_no_parser_takes_is_refused() -> None:
 
 
 def test_a_filter_that_weft_writes_longer_than_its_user_is_sent() -> None:
-    for text in ("x IN (" + ",".join(["1e15"] * 13_000) + ")", " OR ".join([f"x={n}" for n in range(10_000, 14_000)])):
+    for text in ("x IN (" + ",".join(["1e15"] * 13_000) + ")", " OR ".join([f"x={n}" for n in range(10_000, 12_000)])):
         item = parse(text + " OR y IN (" + ",".join(map(str, range(10, 40))) + ")")
         FILTERS.refuse(item)
         sent = CODECS["filters"].encode(Update(add={ItemId(1): item}))
@@ -228,6 +229,14 @@ def test_a_merger_that_does_not_normalize_again_is_refused() -> None:
     boxes = [normalize(parse(f"a{n} < 0 OR a{n} > {n}")).boxes[0] for n in range(300)]
     with pytest.raises(FilterTooComplexError):
         FILTERS.refuse(NormalForm(tuple(boxes)))
+
+
+def test_a_filter_of_many_calls_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = " OR ".join(f"cidr(address, '10.{n}.0.0/16')" for n in range(250))
+    item = parse(text)
+    assert FILTERS.decode(FILTERS.encode(item)) == item
+    monkeypatch.setattr(item_codec, "parse", None)
+    FILTERS.refuse(item)
 
 
 def test_a_predicate_that_the_registry_does_not_have_is_refused() -> None:
@@ -292,7 +301,7 @@ def test_an_invalid_item_is_the_neighbours_fault(kind: ItemCodec, value: object)
 def test_whatever_is_read_can_be_written_again() -> None:
     """Texts that brokers do not write may grow: a neighbour must not hand us what we cannot pass on."""
     for text in (
-        "x=1e15 OR " * 4000 + "x",
+        "x=1e15 OR " * 2000 + "x",
         "x IN(" + "1e15," * 12_000 + "2)",
         "x" + " " * 65_000,
         "a='" + "x" * 65_000 + "'",

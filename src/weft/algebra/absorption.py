@@ -6,6 +6,7 @@ Comparing boxes spends a quarter of the budget at most, and many boxes are compa
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 from weft.algebra.box import Box
@@ -13,6 +14,8 @@ from weft.algebra.budget import Budget
 from weft.errors import FilterTooComplexError
 
 _FEW = 32  # so many boxes are always compared pair by pair
+_FEW_ALIKE = 8  # boxes that test an attribute, of which each is compared with each
+_PAIR = 7  # steps of comparing two boxes with residuals, at least
 
 
 def absorb(boxes: list[Box], budget: Budget) -> list[Box]:
@@ -31,6 +34,11 @@ def _absorb_within(boxes: list[Box], budget: Budget) -> list[Box]:
     if len(boxes) > _FEW:
         if any(values.strings.terms for box in boxes for values in box.sets.values()):
             return boxes
+        alike = _alike(boxes)
+        if alike is not None:
+            return _absorb_alike(boxes, alike, budget)
+        if _PAIR * _pairs_of_residuals(boxes) > budget.left:
+            return boxes
         if len(boxes) > _FEW + 16 * min(len(box.sets) for box in boxes):
             return _absorb_many(boxes, budget)
     kept: list[Box] = []
@@ -40,6 +48,39 @@ def _absorb_within(boxes: list[Box], budget: Budget) -> list[Box]:
             kept = [other for other in kept if not box.covers(other, budget)]
             kept.append(box)
     return kept
+
+
+def _alike(boxes: list[Box]) -> list[list[int]] | None:
+    """For each box those that test its rarest attribute: all that it covers are among them. None if there are many."""
+    testing: dict[str, list[int]] = {}
+    for row, box in enumerate(boxes):
+        for name in box.sets:
+            testing.setdefault(name, []).append(row)
+    found: list[list[int]] = []
+    for box in boxes:
+        least = min([testing[name] for name in box.sets], key=len, default=None)
+        if least is None or len(least) > _FEW_ALIKE:
+            return None
+        found.append(least)
+    return found
+
+
+def _absorb_alike(boxes: list[Box], alike: list[list[int]], budget: Budget) -> list[Box]:
+    """The same where each box can cover only a few others."""
+    left = [True] * len(boxes)
+    for row, (box, others) in enumerate(zip(boxes, alike, strict=True)):
+        budget.spend(2)
+        for other in others if left[row] else ():
+            if other != row and left[other]:
+                budget.spend(2 + len(box.sets) // 4)
+                left[other] = not box.covers(boxes[other], budget)
+    return [box for box, kept in zip(boxes, left, strict=True) if kept]
+
+
+def _pairs_of_residuals(boxes: list[Box]) -> int:
+    """How many pairs of boxes have residuals and test the same attributes: those are compared in full."""
+    counts = Counter(frozenset(box.sets) for box in boxes if box.residuals)
+    return sum([count * count for count in counts.values()])
 
 
 def _absorb_many(boxes: list[Box], budget: Budget) -> list[Box]:

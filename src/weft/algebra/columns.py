@@ -8,7 +8,7 @@ else in it is kept as an object beside the columns, and compared as one.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,15 +61,21 @@ class BoxColumns:
 
     @staticmethod
     def of(
-        boxes: Iterable[Box], owners: Sequence[int] | None = None, strings: dict[str, int] | None = None
+        boxes: Iterable[Box],
+        owners: Sequence[int] | None = None,
+        strings: dict[str, int] | None = None,
+        beside: Container[int] = (),
     ) -> BoxColumns:
-        """Columns of boxes; without owners, each box is its own. Known strings keep their numbers."""
+        """Columns of boxes; without owners, each box is its own. Known strings keep their numbers.
+
+        The boxes of the rows `beside` are kept as objects.
+        """
         rows = list(boxes)
         strings = {} if strings is None else strings
         columns: dict[ColumnKey, Column] = {}
         odd: dict[int, Box] = {}
         for row, box in enumerate(rows):
-            spans = _spans(box, lambda text: strings.setdefault(text, len(strings)))
+            spans = None if row in beside else _spans(box, lambda text: strings.setdefault(text, len(strings)))
             if spans is None:
                 odd[row] = box
                 continue

@@ -35,10 +35,7 @@ def point(value: Any) -> Line:
 
 def points_line(values: Iterable[Any]) -> Line:
     """The set of the given values. Cost: O(n log n)."""
-    cuts: list[Cut] = []
-    for value in sorted(set(values)):
-        cuts += ((value, 0), (value, 1))
-    return tuple(cuts)
+    return tuple([cut for value in sorted(set(values)) for cut in ((value, 0), (value, 1))])
 
 
 def contains(line: Line, value: Any) -> bool:

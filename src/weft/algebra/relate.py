@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from weft.algebra.box import Box, NormalForm
 from weft.algebra.budget import Budget
-from weft.algebra.normalize import normalize, simplify
+from weft.algebra.normalize import conformed, normalize, simplify
 from weft.algebra.subtract import remainder
 from weft.errors import FilterTooComplexError, SchemaError
 from weft.language.any_filter import AnyFilter
@@ -26,15 +26,21 @@ def as_form(region: Region, schema: Schema | None = None) -> NormalForm:
         return NormalForm((region,), schema)
     if not isinstance(region, Filter):
         return normalize(region, schema)
-    for tree, under, form in _latest:
-        if tree is region and under is schema:
+    known = [each for each in _latest if each[0] is region]
+    for _, under, form in known:
+        if under is schema:
             return form
-    form = normalize(region, schema)
-    _latest[:] = [(region, schema, form)]
+    plain = next((form for _, under, form in known if under is None), None)
+    if plain is not None and schema is not None:
+        form = conformed(plain, schema)
+    else:
+        known, form = [], normalize(region, schema)
+    _latest[:] = [*known[:1], (region, schema, form)]
     return form
 
 
-# one at most: a broker adds each filter to an index and to a table, and to normalize it is most of the work
+# those of one filter: a broker adds it to an index and to a table, and compares it with access rules under a schema,
+# and to normalize it is most of the work
 _latest: list[tuple[Filter, Schema | None, NormalForm]] = []
 
 

@@ -53,6 +53,20 @@ def where_true(node: Filter) -> tuple[str, ValueSet]:
     return name, split[0]
 
 
+def where_false(node: Filter) -> tuple[str, ValueSet]:
+    """Where a test is FALSE, without computing where it is TRUE."""
+    match node:
+        case Compare(left, operator, Constant() as right):
+            line = interval.complement(_line(operator, right), _WHOLE.get(right.type, NUMBERS))
+            return left.name, on_line(right.type, line)
+        case Like(left):
+            return left.name, ValueSet(strings=like(node.compiled).complement())
+        case In(left, values):
+            return left.name, _among_none(_lines(values))
+    name, split = split_of(node)
+    return name, split[1]
+
+
 def split_of(node: Filter) -> tuple[str, Split]:
     """The attribute of a test, with the values that make it TRUE and those that make it FALSE."""
     match node:
@@ -76,15 +90,21 @@ def split_of(node: Filter) -> tuple[str, Split]:
 def _among(constants: Sequence[Constant]) -> Split:
     """Where a value equals one of the constants, and where it differs from all of them. Cost: O(n log n)."""
     lines = _lines(constants)
-    true = ValueSet.union_of([on_line(kind, line) for kind, line in lines.items()])
+    return ValueSet.union_of([on_line(kind, line) for kind, line in lines.items()]), _among_none(lines)
+
+
+def _among_none(lines: dict[Type, Line]) -> ValueSet:
     if len(lines) > 1:  # a value of one type and a constant of another compare to NULL
-        return true, NOTHING
+        return NOTHING
     ((kind, line),) = lines.items()
-    return true, on_line(kind, interval.complement(line, _WHOLE.get(kind, NUMBERS)))
+    return on_line(kind, interval.complement(line, _WHOLE.get(kind, NUMBERS)))
 
 
 def _lines(constants: Sequence[Constant]) -> dict[Type, Line]:
     """The points of constants, on the line of each type."""
+    kinds = {constant.type for constant in constants}
+    if kinds <= _NUMERIC:  # most are, and long lists of one type
+        return {Type.FLOAT: interval.points_line([constant.value for constant in constants])}
     by_line: dict[Type, list[Any]] = {}
     for constant in constants:
         number = constant.type is Type.INT
@@ -115,4 +135,5 @@ def _line(operator: Operator, constant: Constant) -> Line:
     return interval.complement(((value, 0), (value, 1)), whole)
 
 
+_NUMERIC = frozenset((Type.INT, Type.FLOAT))
 _WHOLE: dict[Type, Line] = {Type.STRING: STRINGS, Type.BOOL: ((False, 0),)}

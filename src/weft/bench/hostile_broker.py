@@ -26,7 +26,7 @@ from weft.broker.codec import client_messages, encode, encode_all
 from weft.broker.core import Core
 from weft.broker.effects import ConnectionId, Effect, Now, Persist, Send, SetTimer
 from weft.broker.limits import ClientLimits
-from weft.broker.messages import Accepted, Failed, Hello, Publish, Subscribe, Unsubscribe
+from weft.broker.messages import Accepted, Failed, Hello, Publish, Refused, Subscribe, Unsubscribe
 from weft.broker.rules import Rights, Rules
 from weft.log.opening import LogOptions, open_log
 from weft.model.limits import LIMITS
@@ -118,6 +118,7 @@ class HostileNetwork:
         self._folder = Path(tempfile.mkdtemp(prefix="weft-hostile-"))
         self._wires: deque[tuple[str, ConnectionId, bytes]] = deque()
         self._numbers = count(1)
+        self._sequences = count(1)  # of events
         self.home = MeasuredBroker("home", model, self._folder, self._wires)
         others = [MeasuredBroker(name, model, self._folder, self._wires) for name in NEIGHBOURS]
         self.brokers = {broker.name: broker for broker in (self.home, *others)}
@@ -145,7 +146,7 @@ class HostileNetwork:
         """
         number = next(self._numbers)
         frames = encode([Subscribe(number, text)])  # type: ignore[arg-type]
-        events = encode([Publish.of(_EVENTS * number + n, {"other": n}) for n in range(_EVENTS)])
+        events = encode([Publish.of(next(self._sequences), {"other": n}) for n in range(_EVENTS)])
         self.home.answers.clear()
         gc.collect()
         for broker in self.brokers.values():
@@ -162,6 +163,7 @@ class HostileNetwork:
         took = {name: 1e3 * broker.spent for name, broker in self.brokers.items()}
         refused = [each.reason for each in self.home.answers if isinstance(each, Failed)]
         assert refused or any(isinstance(each, Accepted) for each in self.home.answers), self.home.answers
+        assert not any(isinstance(each, Refused) for each in self.home.answers), self.home.answers
         if not refused:
             self.home.hear(_CLIENT, encode([Unsubscribe(number)]))  # type: ignore[arg-type]
             self._settle()
@@ -221,25 +223,35 @@ def hostile_filters() -> dict[str, Callable[[int], str]]:
             yield f"({' AND '.join(f'{name} BETWEEN {low} AND {low + width}' for name, low in ends)})"
 
     def unequal(seed: int) -> Iterator[str]:
-        for row in np.random.default_rng(seed).integers(0, 10**6, (58, 26)).tolist():
+        for row in np.random.default_rng(seed).integers(0, 10**6, (LIMITS.sets // 26, 26)).tolist():
             yield f"({' AND '.join(f'a{place} != {value}' for place, value in enumerate(row))})"
 
+    def excluded(seed: int, many: int) -> str:
+        return " AND ".join(f"a{k} NOT IN ({seed}, 5, 7, 9)" for k in range(many))
+
+    half, names = LIMITS.tests // 2, LIMITS.names
     return {
         "list": lambda n: f"x IN ({_fit((str(2 * k + n) for k in range(20_000)), ',')})",
-        "words": lambda n: f"s IN ({_fit((repr(word) for word in words(n, 9_000)), ',')})",
-        "not_equal": lambda n: _fit((f"x != {3 * k + n}" for k in range(4_000)), " AND "),
-        "intervals": lambda n: _fit((f"x BETWEEN {4 * k + n} AND {4 * k + 2 + n}" for k in range(4_000)), " OR "),
-        "pairs": lambda n: _fit((f"(x > {4 * k + n} AND x < {4 * k + 2 + n})" for k in range(2_000)), " OR "),
+        "words": lambda n: f"s IN ({_listed(words(n, 9_000))})",
+        "not_equal": lambda n: _fit((f"x != {3 * k + n}" for k in range(LIMITS.tests)), " AND "),
+        "intervals": lambda n: _fit((f"x BETWEEN {4 * k + n} AND {4 * k + 2 + n}" for k in range(2 * half)), " OR "),
+        "pairs": lambda n: _fit((f"(x > {4 * k + n} AND x < {4 * k + 2 + n})" for k in range(half)), " OR "),
         "prefixes": lambda n: _fit((f"s LIKE '{word[:4]}%'" for word in words(n, LIMITS.likes)), " OR "),
         "contains": lambda n: _fit((f"s LIKE '%{word}%'" for word in words(n, 250)), " OR "),
-        "comparisons": lambda n: _fit((f"(a{k % 50} > {k + n} AND b < {k})" for k in range(2_000)), " OR "),
+        "comparisons": lambda n: _fit((f"(a{k % 50} > {k + n} AND b < {k})" for k in range(half)), " OR "),
         "boxes": lambda n: _fit(boxes(n, "xyz", 250, 30), " OR "),
-        "wide_boxes": lambda n: _fit(boxes(n, ("x", "y", "z", "n", "m"), 250, 300), " OR "),
+        "wide_boxes": lambda n: _fit(boxes(n, ("x", "y", "z", "n", "m"), LIMITS.sets // 5, 300), " OR "),
+        "boxes_and_list": lambda n: f"({_fit(boxes(n, 'xyz', 250, 30), ' OR ')}) AND s IN ({_listed(words(n, 4_000))})",
         "unequal_boxes": lambda n: _fit(unequal(n), " OR "),
-        "own_attributes": lambda n: _fit((f"(a{k} > {n} AND b{k} < 5 AND c{k} = 3)" for k in range(250)), " OR "),
-        "conjunction": lambda n: _fit((f"a{k} NOT IN ({n}, 5, 7, 9)" for k in range(1_500)), " AND "),
+        "own_attributes": lambda n: _fit((f"(a{k} > {n} AND b{k} < 5)" for k in range(250)), " OR "),
+        "conjunction": lambda n: excluded(n, names),
+        "conjunctions": lambda n: f"{excluded(n, names)} OR {excluded(n + 1, names)}",
         "calls": lambda n: _fit((f"cidr(ip, '10.{k}.{n % 256}.0/24')" for k in range(250)), " OR "),
     }
+
+
+def _listed(words: Iterable[str]) -> str:
+    return _fit(map(repr, words), ",")
 
 
 def _fit(parts: Iterable[str], between: str) -> str:

@@ -6,6 +6,7 @@ asked, or nowhere.
 
 from __future__ import annotations
 
+from weft.algebra.relate import as_form
 from weft.broker.announcing import Announcing, Still
 from weft.broker.delivery import Delivery
 from weft.broker.effects import Now
@@ -55,6 +56,7 @@ class Requests:
         if limit < LIMITS.text and is_longer(text, limit):  # above that, `parse` decides what is too long
             raise RefusalError("filter", f"a filter has at most {limit:,} bytes")
         wanted = self.state.read(text)
+        as_form(wanted, self.state.seats.table.schema)  # as table and index need it: rules then find it normalized
         self.state.rules.of(connection.principal).check_subscribe(wanted)
         return wanted
 

@@ -88,5 +88,8 @@ def _outcome_codes(subject: Subject, events: EventColumns) -> Codes:
             return codes
     columns = [events.values(name) for name in subject.names]
     names = subject.names
-    found = [order.index(subject.outcome(dict(zip(names, row, strict=True)))) for row in zip(*columns, strict=True)]
-    return np.array(found, np.int32)
+    codes = np.zeros(events.size, np.int32)
+    for place, row in enumerate(zip(*columns, strict=True)):
+        if not any(value is None for value in row):  # else it is NULL, without asking
+            codes[place] = order.index(subject.outcome(dict(zip(names, row, strict=True))))
+    return codes

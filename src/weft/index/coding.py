@@ -40,8 +40,10 @@ def rows_of_columns(columns: BoxColumns, subs: NDArray[np.int64]) -> FilterRows:
     boxes_each = np.bincount(columns.owners, minlength=len(subs))
     columns = _without_wide(columns, boxes_each)
     subjects = _common_subjects(columns.odd.values())
+    holders = columns.owners[list(columns.odd)] if columns.odd else columns.owners[:0]
+    each, firsts = boxes_each[holders].tolist(), columns.owners.searchsorted(holders).tolist()
     odd = {
-        row: list(alternatives(box, subjects, int(boxes_each[columns.owners[row]]))) for row, box in columns.odd.items()
+        row: list(alternatives(box, subjects, many)) for (row, box), many in zip(columns.odd.items(), each, strict=True)
     }
     cuts = _Cuts()
     for part in (part for parts in odd.values() for part in parts):
@@ -51,9 +53,8 @@ def rows_of_columns(columns: BoxColumns, subs: NDArray[np.int64]) -> FilterRows:
     plain = np.ones(len(columns), bool)
     plain[list(odd)] = False
     gather.take_columns(spans, columns.owners, plain)
-    for row, parts in odd.items():
-        owner = int(columns.owners[row])
-        asked = Checked(columns.odd[row], row - int(columns.owners.searchsorted(owner)))
+    for (row, parts), owner, first in zip(odd.items(), holders.tolist(), firsts, strict=True):
+        asked = Checked(columns.odd[row], row - first)
         for chosen, needs, check in rows_of_box(parts, axes, dimensions):
             gather.take_row(chosen, needs, owner, asked if check else None)
     split = {int(columns.owners[row]) for row, parts in odd.items() if len(parts) > 1}
@@ -128,10 +129,12 @@ class _Cuts:
             if not isinstance(values, ValueSet):
                 self.subjects[axis] = None
                 continue
-            self.numbers.setdefault(axis, set()).update(cut for cut in values.numbers if cut != NUMBERS[0])
-            moments = (cut[0] for cut in values.timestamps if cut != NUMBERS[0])
-            self.moments.setdefault(axis, set()).update(moments)
-            self.strings.setdefault(axis, set()).update(cut for cut in values.strings.line if cut != STRINGS[0])
+            self.numbers.setdefault(axis, set()).update([cut for cut in values.numbers if cut != NUMBERS[0]])
+            if values.timestamps:
+                moments = [cut[0] for cut in values.timestamps if cut != NUMBERS[0]]
+                self.moments.setdefault(axis, set()).update(moments)
+            if line := values.strings.line:
+                self.strings.setdefault(axis, set()).update([cut for cut in line if cut != STRINGS[0]])
 
 
 Spans = list[tuple[int, NDArray[np.int64], Codes, Codes]]  # dimension, rows, lows and highs
@@ -150,6 +153,10 @@ def _dimensions(columns: BoxColumns, cuts: _Cuts) -> tuple[dict[Axis, int], list
         numbers, moments = cuts.numbers.get(axis, set()), cuts.moments.get(axis, set())
         strings = set(cuts.strings.get(axis, ()))
         parts = by_name.get(axis.name, []) if axis.is_plain else []
+        if not parts and len(numbers) + len(moments) + len(strings) < _FEW:
+            axes[axis] = len(dimensions)
+            dimensions.append(CodeDimension.of(sorted(numbers), sorted(moments), sorted(strings)))
+            continue
         held = {part: columns.columns[axis.name, part] for part in parts}
         ends: list[tuple[NDArray[np.float64], NDArray[np.uint8]]] = []
         stamps = [np.array(sorted(moments), np.int64)]
@@ -166,10 +173,6 @@ def _dimensions(columns: BoxColumns, cuts: _Cuts) -> tuple[dict[Axis, int], list
         if ColumnPart.STRINGS in held:
             used = np.unique(held[ColumnPart.STRINGS].low[np.isfinite(held[ColumnPart.STRINGS].low)]).astype(np.int64)
             strings |= {(texts[number], side) for number in used.tolist() for side in (0, 1)} - {STRINGS[0]}
-        if not held and len(numbers) + len(moments) + len(strings) < _FEW:
-            axes[axis] = len(dimensions)
-            dimensions.append(CodeDimension.of(sorted(numbers), sorted(moments), sorted(strings)))
-            continue
         moments_of_all = distinct(np.concatenate(stamps))
         if any(float(value) != value for value, _ in numbers):
             exact = numbers | {

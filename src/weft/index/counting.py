@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from weft.algebra.box import Box
-from weft.algebra.columns import BoxColumns
 from weft.algebra.normalize import normalize
 from weft.index.base import Ids
 from weft.index.coding import rows_of_columns
+from weft.index.filter_columns import columns_of_filters
 from weft.index.plain_index import PlainIndex
 from weft.index.rows import FilterRows
 from weft.index.weight import check_weight
@@ -70,9 +70,7 @@ class CountingIndex(PlainIndex[tuple[Box, ...]]):
         return held.subs[np.unique(held.slots[rows])] if rows else np.zeros(0, np.int64)
 
     def _build(self) -> _Built:
-        owners = [owner for owner, boxes in enumerate(self.held.values()) for _ in boxes]
-        columns = BoxColumns.of([box for boxes in self.held.values() for box in boxes], owners)
-        rows = rows_of_columns(columns, np.fromiter(self.held, np.int64))
+        rows = rows_of_columns(columns_of_filters(self.held.values()), np.fromiter(self.held, np.int64))
         of_row = np.repeat(np.arange(len(rows), dtype=np.int32), np.diff(rows.starts))
         tables: list[Any] = []
         table_starts, starts = [], [0]

@@ -186,9 +186,13 @@ class CodeDimension:
         """The ranges of a value set without pattern terms; its cuts must be among the dimension's."""
         found: list[CodeRange] = [(ABSENT, ABSENT)] if values.absent else []
         found += [(TRUE, TRUE) if value else (FALSE, FALSE) for value in sorted(values.bools)]
-        found += self._ranges(values.numbers, NUMBERS, FIRST_NUMBER, self.first_moment - 1, self._number_place)
-        found += self._ranges(values.timestamps, NUMBERS, self.first_moment, self.first_string - 1, self._moment_place)
-        found += self._ranges(values.strings.line, STRINGS, self.first_string, self.size - 1, self._string_place)
+        first, last = self.first_moment, self.first_string - 1
+        if values.numbers:
+            found += self._ranges(values.numbers, NUMBERS, FIRST_NUMBER, first - 1, self._number_place)
+        if values.timestamps:
+            found += self._ranges(values.timestamps, NUMBERS, first, last, self._moment_place)
+        if values.strings.line:
+            found += self._ranges(values.strings.line, STRINGS, self.first_string, self.size - 1, self._string_place)
         joined: list[CodeRange] = []
         for low, high in found:
             if joined and joined[-1][1] + 1 >= low:

@@ -23,6 +23,7 @@ from weft.algebra.relate import as_form
 from weft.errors import FilterError, SubscriptionError, UnknownIdError
 from weft.index.base import AnyBatch
 from weft.index.batch_matches import BatchMatches
+from weft.index.filter_columns import columns_of_filters
 from weft.index.filter_source import entries_of
 from weft.index.id_names import Id, NumberedIds, check_name, check_names
 from weft.index.stats import Stats
@@ -217,8 +218,7 @@ class Index:
                 forms.append(self._form(given))
             except FilterError as error:
                 raise error.at(at) from None
-        owners = [owner for owner, form in enumerate(forms) for _ in form.boxes]
-        return BoxColumns.of([box for form in forms for box in form.boxes], owners)
+        return columns_of_filters(form.boxes for form in forms)
 
     # -- matching -------------------------------------------------------------------------------
 

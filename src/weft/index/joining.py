@@ -9,7 +9,16 @@ from typing import NamedTuple
 
 from weft.index.version import SegmentView
 
+_AXIS = 8  # rows that take as long to join as an axis
 _MOST_AXES = 96  # of all segments that are joined during a change: each takes some array operations
+
+
+def joining_cost(views: Sequence[SegmentView]) -> int:
+    """What joining these takes, in searches of one event in one segment: a filter may have many rows, and axes of its
+    own.
+    """
+    segments = [view.segment.rows for view in views]
+    return sum([len(rows) + _AXIS * len(rows.axes) for rows in segments])
 
 
 class Joining(NamedTuple):

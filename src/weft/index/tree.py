@@ -33,7 +33,8 @@ from weft.index.base import AnyBatch, Ids, Matches
 from weft.index.box_codec import decode_boxes
 from weft.index.coding import rows_of_columns
 from weft.index.events import conformed
-from weft.index.joining import Joining
+from weft.index.filter_columns import columns_of_filters
+from weft.index.joining import Joining, joining_cost
 from weft.index.lookup import Lookup
 from weft.index.segment import DEFAULT, Segment, TreeShape
 from weft.index.single_event import Found, Take, copied
@@ -140,8 +141,7 @@ class TreeIndex:
         ids = check_new_ids(subs, len(forms))
         for at, form in enumerate(forms):
             self._check_form(form, at)
-        owners = [owner for owner, form in enumerate(forms) for _ in form.boxes]
-        self.add_boxes(ids, BoxColumns.of((box for form in forms for box in form.boxes), owners))
+        self.add_boxes(ids, columns_of_filters(form.boxes for form in forms))
 
     def add_columns(self, subs: Iterable[int], bounds: Mapping[str, Any]) -> None:
         """Add many filters as columns: for each attribute (low, high), both included, or the values to equal.
@@ -269,7 +269,12 @@ class TreeIndex:
         joined, however seldom the index changes. Threads may overwrite each other's count, which does no harm.
         """
         self._detours += events * (len(version.views) - 1)
-        if self._detours <= version.size or self._rebuild is not None or not self.changing.acquire(blocking=False):
+        if (
+            self._detours <= version.size
+            or self._detours <= joining_cost(version.views)
+            or self._rebuild is not None
+            or not self.changing.acquire(blocking=False)
+        ):
             return
         try:
             self._detours = 0

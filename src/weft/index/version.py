@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.algebra.box import Box
-from weft.algebra.columns import BoxColumns
 from weft.index.base import Ids
 from weft.index.coding import rows_of_columns
+from weft.index.filter_columns import columns_of_filters
 from weft.index.row_join import join_rows
 from weft.index.rows import FilterRows
 from weft.index.segment import PartitionTree, Segment
@@ -132,9 +132,7 @@ Build = Callable[[FilterRows], Segment]
 
 def view_of_tail(tail: Mapping[int, tuple[Box, ...]], build: Build) -> SegmentView:
     """A tail as a segment of its own."""
-    owners = [owner for owner, boxes in enumerate(tail.values()) for _ in boxes]
-    columns = BoxColumns.of([box for boxes in tail.values() for box in boxes], owners)
-    return whole(build(rows_of_columns(columns, np.fromiter(tail, np.int64))))
+    return whole(build(rows_of_columns(columns_of_filters(tail.values()), np.fromiter(tail, np.int64))))
 
 
 def joined(views: Sequence[SegmentView], build: Build, pause: Callable[[], None] = lambda: None) -> SegmentView:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -94,13 +94,28 @@ def _trusted(kind: Type, value: bool | int | float | str) -> Constant:
     return made
 
 
+_SURELY_FITS = 18  # digits
 _new = object.__new__
 _set_type, _set_value = (Constant.__dict__[name].__set__ for name in ("type", "value"))
 
 
 def read_int(text: str) -> Constant:
     """A whole number."""
-    return _trusted(Type.INT, int(text)) if len(text) < 19 else Constant(Type.INT, _whole(text))
+    return _trusted(Type.INT, int(text)) if len(text) <= _SURELY_FITS else Constant(Type.INT, _whole(text))
+
+
+def read_ints(texts: Sequence[str]) -> list[Constant]:
+    """Whole numbers, with or without space around them: lists of them are long."""
+    if len(max(texts, key=len)) > _SURELY_FITS:
+        return [read_int(text.strip()) for text in texts]
+    found: list[Constant] = []
+    kind = Type.INT
+    for value in map(int, texts):  # as `_trusted` does, without a call for each
+        made = _new(Constant)
+        _set_type(made, kind)
+        _set_value(made, value)
+        found.append(made)
+    return found
 
 
 def read_negative_int(text: str) -> Constant:

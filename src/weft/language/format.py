@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from weft.errors import FilterTypeError
 from weft.language.ast import And, AttributeRef, Between, Call, Compare, Filter, In, Is, Like, Not, Or, Truth
 from weft.language.constant import Constant
@@ -54,7 +56,9 @@ def most_written(root: Filter) -> int:
             total += _most(node.left.name) + _most_of(node.low) + _most_of(node.high)
         elif isinstance(node, In | Call):
             constants = node.values if isinstance(node, In) else node.arguments
-            total += _most(node.left.name) + sum(map(_most_of, constants))
+            total += _most(node.left.name)
+            for each in constants:  # most are small numbers, and lists of them are long
+                total += 13 if each.type is Type.INT and -_SMALL < each.value < _SMALL else _most_of(each)  # type: ignore[operator]
     return total
 
 
@@ -90,14 +94,16 @@ def least_written(root: Filter) -> int:
                 names.add(node.right.name)
             else:
                 values.add(node.right.value)
-    total += sum([_least(value) for value in values])
+    whole = [value for value in values if type(value) is int]
+    total += sum(map(len, map(str, whole))) - sum([value < 0 for value in whole])
+    total += sum([_least(value) for value in values if type(value) is not int])
     return total + sum([len(name) if name.isascii() else len(name.encode()) for name in names])
 
 
 def _least(value: object) -> int:
     if isinstance(value, str):
         return 2 + (len(value) if value.isascii() else len(value.encode())) + value.count("'")
-    return len(str(value).lstrip("-")) if type(value) is int else 1
+    return 1
 
 
 def _most(text: str) -> int:
@@ -108,11 +114,10 @@ def _most_of(constant: Constant) -> int:
     value = constant.value
     if isinstance(value, str):
         return 4 + 4 * len(value)
-    if constant.type is Type.INT and -(10**9) < value < 10**9:  # most are, and lists of them are long
-        return 13
     return _LONGEST[constant.type]
 
 
+_SMALL = 10**9
 _LONGEST = {Type.BOOL: 8, Type.INT: 24, Type.FLOAT: 28, Type.TIMESTAMP: 48}  # with a comma
 
 
@@ -126,6 +131,15 @@ def format_constant(constant: Constant) -> str:
     if kind is Type.TIMESTAMP:
         return f"TIMESTAMP '{format_timestamp(int(constant.value))}'"
     return _TRUTHS[bool(constant.value)]
+
+
+def _written(constants: Iterable[Constant]) -> list[str]:
+    """Many constants: most are numbers."""
+    whole, real = Type.INT, Type.FLOAT
+    return [
+        repr(each.value) if (kind := each.type) is whole or kind is real else format_constant(each)
+        for each in constants
+    ]
 
 
 def format_name(name: str) -> str:
@@ -151,7 +165,7 @@ def _test(node: Filter, negation: str) -> str:
             ends = f"{format_constant(low)} AND {format_constant(high)}"
             return f"{format_name(left.name)} {negation}BETWEEN {ends}"
         case In(left, values):
-            return f"{format_name(left.name)} {negation}IN ({', '.join(map(format_constant, values))})"
+            return f"{format_name(left.name)} {negation}IN ({', '.join(_written(values))})"
         case Like(left, pattern, escape, ignore_case):
             word = "ILIKE" if ignore_case else "LIKE"
             end = "" if escape is None else f" ESCAPE {_quoted(escape, chr(39))}"

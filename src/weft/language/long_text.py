@@ -31,6 +31,7 @@ from weft.language.constant import (
     Constant,
     read_float,
     read_int,
+    read_ints,
     read_negative_float,
     read_negative_int,
     read_string,
@@ -255,8 +256,7 @@ class _Reader:
         self.constants += len(pieces)
         if self.constants > self.most_constants:
             self.refuse(f"the lists of IN have more than {self.most_constants:,} values", *found.span("left"))
-        read = read_int if plain else _constant
-        return tuple([read(piece.strip()) for piece in pieces])  # the sign may be a space away
+        return tuple(read_ints(pieces) if plain else [_constant(piece.strip()) for piece in pieces])
 
     def name(self, name: str) -> AttributeRef | None:
         known = self.names.get(name)

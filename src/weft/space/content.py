@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+_LEAST_PATIENCE = 2  # of each box of a large union, whose ranges are capped together
+
+
 @dataclass(frozen=True, slots=True)
 class ContentSpace:
     """A grid, the order in which its cells are visited, and the maximal number of ranges of a filter.
@@ -118,7 +121,7 @@ class ContentSpace:
         # There is nothing past the last cell, so a box that ends there is extended to the end of the curve, which takes
         # fewer pieces.
         highs = np.where(boxes.highs == top, (1 << self.curve.bits) - 1, ((boxes.highs + 1) << self._shifts) - 1)
-        return self.curve.range_sets(lows, highs, self.most, np.maximum(PATIENCE // together, 8))
+        return self.curve.range_sets(lows, highs, self.most, np.maximum(PATIENCE // together, _LEAST_PATIENCE))
 
     # -- as a cell space ---------------------------------------------------------------------------
 

@@ -116,10 +116,26 @@ class LineCells:
     def intervals(self, values: ValueSet, residuals: Residuals) -> list[CellInterval]:  # noqa: ARG002 - widened
         """The intervals of cells that the set meets. A line ignores residuals."""
         found = [(ABSENT, ABSENT)] if values.absent or has_others(values, _PARTS[self.type]) else []
-        for low, high in interval.intervals(self._line(values)):
+        line = self._line(values)
+        if len(line) > 2 * self.size:
+            return joined(found + self._cells_met(line))
+        for low, high in interval.intervals(line):
             last = len(self.cuts) if high is None else bisect_left(self.cuts, high)
             found.append((1 + bisect_right(self.cuts, low), 1 + last))
         return joined(found)
+
+    def _cells_met(self, line: Line) -> list[CellInterval]:
+        """The cells that a line of many intervals meets: each is looked up in it. Cost: O(cells log intervals)."""
+        met: list[CellInterval] = []
+        after, inside = 0, False  # nothing lies before the first cell
+        for cell, cut in enumerate((*self.cuts, None), 1):
+            until = len(line) if cut is None else bisect_left(line, cut)  # cuts of the line before the cell ends
+            if inside or until > after:
+                met.append((cell, cell))
+            if cut is not None:
+                after = bisect_right(line, cut)
+                inside = after & 1 == 1
+        return met
 
     def spans(self, part: ColumnPart, column: Column, texts: Sequence[str]) -> tuple[Ints, Ints]:
         """The first and last cell of each interval."""

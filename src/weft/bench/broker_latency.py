@@ -22,12 +22,13 @@ from weft.broker.codec import encode
 from weft.broker.frames import FrameReader
 from weft.broker.messages import Ack, Deliver, Publish, Published
 from weft.log.base import Offset
+from weft.net.client_link import ACK_DELAY
+from weft.net.precise_timer import PreciseTimer
 
 if TYPE_CHECKING:
     from weft.bench.broker_weft import WeftLoad
 
 _TURN = 0.001  # seconds between two bursts
-_ACKS = 0.002  # seconds between two acknowledgements of a consumer, as Weft's client has it
 _PATIENCE = 60.0  # seconds for what is late at the end
 _TIME = Struct(">d")
 _REST = b"x" * 122  # of a payload, behind the time; a delivery ends with its payload
@@ -98,7 +99,7 @@ class TimingReader:
                 confirmed = self._due[self.confirmed + 1 - self._first : upto + 1 - self._first]
                 self._found.confirmations += [now - due for due in confirmed]
                 self.confirmed = upto
-        if last is None or not self._acking or now - self._acked < _ACKS:
+        if last is None or not self._acking or now - self._acked < ACK_DELAY:
             return b""
         self._acked = now
         message = _delivers.decode(last)
@@ -166,11 +167,18 @@ def _no_pauses() -> Iterator[None]:
 
 async def _publish(load: WeftLoad, bursts: Sequence[Burst], clock: LatencyClock) -> None:
     """Each burst when it is due, or as soon after it as the load comes to it."""
-    for burst in bursts:
-        wait = clock.start + burst.due - perf_counter()
-        if wait > 0:
-            await asyncio.sleep(wait)
-        load.publisher.transport.write(burst.data)
+    loop, woken = asyncio.get_running_loop(), asyncio.Event()
+    timer = PreciseTimer(woken.set)  # asyncio's own would be late by up to a millisecond
+    try:
+        for burst in bursts:
+            wait = clock.start + burst.due - perf_counter()
+            if wait > 0:
+                woken.clear()
+                timer.set(loop.time() + wait)
+                await woken.wait()
+            load.publisher.transport.write(burst.data)
+    finally:
+        timer.close()
 
 
 async def _until_quiet(load: WeftLoad, reader: TimingReader, found: Latencies, last: int) -> None:

@@ -148,15 +148,23 @@ class Core(ConnectionCalls, LinkCalls):
 
     def receive(self, connection: ConnectionId, messages: Sequence[IncomingMessage], now: Now) -> list[Effect]:
         """Messages of one read. A connection that the core has closed is ignored."""
-        known = self._state.connections.get(connection)
-        if known is None:
+        return self.receive_all([(connection, messages)], now)
+
+    def receive_all(self, reads: Sequence[tuple[ConnectionId, Sequence[IncomingMessage]]], now: Now) -> list[Effect]:
+        """Messages of several reads, in order, as one turn: their events are matched and stored together."""
+        connections = self._state.connections
+        if not any(connection in connections for connection, _ in reads):
             return []
         self._begin(now)
-        known.heard = now.monotonic
-        if known.backlog:
-            known.backlog += messages
-        else:
-            self._intake.handle(known, messages, now)
+        for connection, messages in reads:
+            known = connections.get(connection)
+            if known is None:
+                continue
+            known.heard = now.monotonic
+            if known.backlog:
+                known.backlog += messages
+            else:
+                self._intake.handle(known, messages, now)
         return self._finish(now)
 
     # -- the log --------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from weft.log.schema import DATABASE
 from weft.log.sqlite_reader import SqliteReader, pragma, used_pages
 
 CHECKPOINT = 1 << 23  # bytes in the WAL with which a commit has to wait for a checkpoint
-EARLY = 1 << 21  # bytes in the WAL that are worth a checkpoint while nobody waits
+EARLY = 1 << 19  # bytes in the WAL that are worth a checkpoint while nobody waits
 VACUUM = 256  # pages given back to the file system in one call of trim, at most
 _INSERT = "INSERT INTO grp VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _REJECTED = {sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_BUSY}

@@ -24,7 +24,7 @@ from weft.net.network_thread import NetworkThread
 
 _SOME = 2_000  # events that are encoded at once
 _HOPS = 5  # redirects in a row
-_ACKS = 0.002  # seconds that acknowledgements wait for others
+ACK_DELAY = 0.005  # seconds that acknowledgements wait for others
 _TICK = 0.25  # seconds after which what the broker had no room for is tried again
 
 Credentials = Callable[[], bytes]
@@ -132,7 +132,7 @@ class ClientLink:
         """Do something in a moment, with what is asked for until then, and send what there is to send."""
         self._later[what] = None
         if self._timer is None:
-            self._timer = self._network.loop.call_later(_ACKS, self._do_later)
+            self._timer = self._network.loop.call_later(ACK_DELAY, self._do_later)
 
     def _do_later(self) -> None:
         self._timer = None

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from weft.broker.effects import Persist
 from weft.errors import LogFailedError, LogFullError, WeftError
 from weft.log.base import Group, Log
+from weft.net.precise_timer import PreciseTimer
 
 WINDOW = 0.002  # seconds between the beginnings of two commits under load
 LAZY = 0.010  # seconds that a group waits for which nobody waits
@@ -84,7 +85,7 @@ class Committer:
         self._last = 0  # groups of the last commit
         self._busy = False
         self._ended = False
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer = PreciseTimer(self.go)
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._thread: Thread | None = None
         if threaded:
@@ -122,9 +123,8 @@ class Committer:
             due = self._begun + WINDOW
         if due <= now:
             self._begin(now)
-        elif self._timer is None or due < self._timer.when():
-            self._cancel()
-            self._timer = self._loop.call_at(due, self._due)
+        elif self._timer.due is None or due < self._timer.due:
+            self._timer.set(due)
 
     def forget(self) -> None:
         """Give up every group that waits: the log was full, and the core has forgotten them, too."""
@@ -142,12 +142,8 @@ class Committer:
         """Whether everything is stored."""
         return not self._busy and not self._waiting
 
-    def _due(self) -> None:
-        self._timer = None
-        self.go()
-
     def _begin(self, now: float) -> None:
-        self._cancel()
+        self._timer.cancel()
         taken, self._waiting = self._waiting, []
         self._urgent, self._busy, self._flying = False, True, self.bytes
         self._begun, self._last = now, len(taken)
@@ -243,15 +239,10 @@ class Committer:
         self._ended = True
         self._told.failed(error)
 
-    def _cancel(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
     def close(self) -> None:
         """End the thread, after the commit that is running; what waits is not stored."""
         self._ended = True
-        self._cancel()
+        self._timer.close()
         if self._thread is not None:
             self._jobs.put(None)
             self._thread.join()

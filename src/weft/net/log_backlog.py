@@ -4,6 +4,8 @@ is read again at half as many.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from weft.net.server_connection import ServerConnection
 
 
@@ -15,9 +17,9 @@ class LogBacklog:
         self._publishers: dict[ServerConnection, None] = {}
         self._backlogged = False
 
-    def add(self, connection: ServerConnection) -> None:
-        """A connection publishes."""
-        self._publishers[connection] = None
+    def add(self, connections: Iterable[ServerConnection]) -> None:
+        """These connections publish."""
+        self._publishers |= dict.fromkeys(connections)
 
     def forget(self, connection: ServerConnection) -> None:
         """A connection publishes nothing any more."""

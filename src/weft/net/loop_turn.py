@@ -5,7 +5,7 @@ turn goes out together, once per connection and once to the log.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from weft.broker.codec import encode_all
@@ -32,8 +32,8 @@ class LoopTurn:
         self._timer: asyncio.Handle | None = None
         self._soon = False  # the timer is in the past
 
-    def perform(self, effects: list[Effect], source: ServerConnection | None = None) -> None:
-        """Carry out effects, of what `source` said if it is given."""
+    def perform(self, effects: list[Effect], sources: Sequence[ServerConnection] = ()) -> None:
+        """Carry out effects, of what `sources` published if there are any."""
         node = self._node
         for effect in effects:
             if isinstance(effect, Send):
@@ -43,8 +43,8 @@ class LoopTurn:
                     node.counts["events delivered"] += sum(map(_deliveries, effect.messages))
             elif isinstance(effect, Persist):
                 node.committer.add(effect)
-                if source is not None and effect.group.events is not None:
-                    node.backlog.add(source)
+                if sources and effect.group.events is not None:
+                    node.backlog.add(sources)
                     node.backlog.watch(node.committer.bytes)
             elif isinstance(effect, SetTimer):
                 self._set_timer(effect.at)

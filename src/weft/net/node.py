@@ -11,6 +11,8 @@ import asyncio
 import ssl
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from traceback import extract_tb
 from typing import Any, Self
@@ -19,7 +21,7 @@ from weft.broker.codec import encode
 from weft.broker.core import Core
 from weft.broker.effects import ConnectionId, Effect
 from weft.broker.greeting import BUSY
-from weft.broker.link_messages import IncomingMessage
+from weft.broker.link_messages import IncomingMessage, LinkEvents
 from weft.broker.messages import Bye, Publish
 from weft.broker.rules import Rules
 from weft.errors import BrokerError, LogError, OptionError, RemoteProtocolError, WeftError
@@ -30,6 +32,7 @@ from weft.net.clock import clock
 from weft.net.committer import Committer, Outcome
 from weft.net.facts import facts_of
 from weft.net.gate import Gate
+from weft.net.gathered_reads import GatheredReads, Read
 from weft.net.listener import Listener, listen
 from weft.net.log_backlog import LogBacklog
 from weft.net.log_lines import LogLines
@@ -92,6 +95,7 @@ class BrokerNode:
         self.core.driver = lambda: facts_of(self)
         self.committer = Committer(self.log, self, threaded=not isinstance(self.log, MemoryLog))
         self._turn = LoopTurn(self, self._tick)
+        self._reads = GatheredReads(self._heard)
         self._tick()
         return self
 
@@ -125,6 +129,7 @@ class BrokerNode:
             await listener.close()
         for connection in self.connections.values():
             connection.hold("stop")
+        self._reads.take()
         while self._behind and not self.ended.done():
             self._tick()
         await self._stored()
@@ -171,6 +176,7 @@ class BrokerNode:
         if self.ended.done():
             return
         self._turn.stop_timer()
+        self._reads.close()
         for connection in [*self.connections.values(), *self._leaving]:
             connection.cut()
         self.connections.clear()
@@ -257,16 +263,40 @@ class BrokerNode:
         """So far, to clients."""
         return self._sent + sum(connection.sent for connection in self.connections.values())
 
-    def messages(self, connection: ServerConnection, messages: Sequence[IncomingMessage]) -> None:
-        """What one read brought."""
-        self.counts["events received"] += [type(message) for message in messages].count(Publish)
-        self._do(self.core.receive, connection.id, messages, source=connection)
-        if self.core.is_behind(connection.id):
-            connection.hold("requests")
-            self._behind[connection] = None
+    def greeted(self, connection: ServerConnection, hello: IncomingMessage) -> None:
+        """The first message of a connection. It is handled at once: nothing behind it is read before it is accepted."""
+        self._reads.take()
+        self._heard([Read(connection, [hello])])
+
+    def messages(self, connection: ServerConnection, messages: Sequence[IncomingMessage], size: int) -> None:
+        """What one read of so many bytes brought."""
+        self._reads.add(Read(connection, messages), size)
+
+    def _heard(self, reads: list[Read]) -> None:
+        """What was read in a turn. Events are stored together, and apart from what anybody asks for: whoever asks is
+        not refused because an event does not fit into the log.
+        """
+        for only_events, some in groupby(reads, key=attrgetter("only_events")):
+            alike = list(some)
+            for together in [alike] if only_events else [[read] for read in alike]:
+                self._hear(together)
+
+    def _hear(self, reads: Sequence[Read]) -> None:
+        publishers = []
+        for connection, messages in reads:
+            kinds = [type(message) for message in messages]
+            self.counts["events received"] += kinds.count(Publish)
+            if Publish in kinds or LinkEvents in kinds:
+                publishers.append(connection)
+        self._do(self.core.receive_all, [(read.connection.id, read.messages) for read in reads], sources=publishers)
+        for connection, _ in reads:
+            if self.core.is_behind(connection.id):
+                connection.hold("requests")
+                self._behind[connection] = None
 
     def garbled(self, connection: ServerConnection, error: RemoteProtocolError) -> None:
         """What a peer sent cannot be read."""
+        self._reads.take()
         self.counts["garbled connections"] += 1
         self.lines.warning("garbled", connection=connection.id, peer=connection.peer.address, reason=error)
         if self.gate is not None and self.core.is_stranger(connection.id):
@@ -275,6 +305,7 @@ class BrokerNode:
 
     def lost(self, connection: ServerConnection) -> None:
         """A connection is gone."""
+        self._reads.take()
         self._received += connection.received
         self._sent += connection.sent
         self._leaving.discard(connection)
@@ -297,6 +328,7 @@ class BrokerNode:
 
     def dismiss(self, connection: ServerConnection, message: Bye) -> None:
         """End a connection, and say why."""
+        self._reads.take()
         connection.send(encode([message]))
         self.close_connection(connection)
         self._do(self.core.closed, connection.id)
@@ -310,12 +342,12 @@ class BrokerNode:
 
     # -- effects ---------------------------------------------------------------------------------------
 
-    def _do(self, call: Callable[..., list[Effect]], *args: Any, source: ServerConnection | None = None) -> None:
-        """Call the core, and carry out what it wants."""
+    def _do(self, call: Callable[..., list[Effect]], *args: Any, sources: Sequence[ServerConnection] = ()) -> None:
+        """Call the core, and carry out what it wants; `sources` publish."""
         if self.ended.done():
             return
         try:
-            self._turn.perform(call(*args, clock()), source)
+            self._turn.perform(call(*args, clock()), sources)
         except Exception as error:
             self.failed(error)
 

@@ -10,7 +10,7 @@ from weft.broker.core import Core
 from weft.broker.effects import Close, ConnectionId, Effect, Now, Persist, Send, SetTimer
 from weft.broker.link import LinkStatus
 from weft.broker.link_messages import LinkDigest, LinkEvents, LinkHello, LinkMessage, LinkPing, LinkUpdate
-from weft.broker.messages import Accepted, Ack, Bye, ClientMessage, Failed, Nack, Refused
+from weft.broker.messages import Accepted, Ack, Bye, ClientMessage, Failed, Nack, Publish, Refused
 from weft.errors import RemoteProtocolError
 from weft.log.base import State
 from weft.log.memory import MemoryLog
@@ -27,6 +27,7 @@ MakeCore = Callable[[MemoryLog, State], Core]
 
 UTC = 1_700_000_000_000_000  # when a simulation begins
 _FULL = 20_000
+_WINDOW = 2_000  # microseconds that events may wait for those of other connections
 
 
 class BrokerProcess:
@@ -63,6 +64,8 @@ class BrokerProcess:
         self._readers: dict[ConnectionId, MessageReader[ClientMessage | LinkMessage]] = {}
         self._full: set[ConnectionId] = set()
         self._timer: Scheduled | None = None
+        self._gathered: list[tuple[ConnectionId, list[ClientMessage | LinkMessage]]] = []  # events that wait
+        self._take: Scheduled | None = None
 
     # -- life ------------------------------------------------------------------------------------------
 
@@ -163,6 +166,7 @@ class BrokerProcess:
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None
+        self._gathered.clear()
         self.log = self.log.crash(_Draws(self._rng))  # type: ignore[arg-type] # draws as a generator does
         for connection in sorted(self._lanes):
             self._drop(connection)
@@ -232,12 +236,37 @@ class BrokerProcess:
         except RemoteProtocolError as error:
             require(connection in self.rude, f"{connection} sent garbage: {error}")
             self._trace.count("fault: garbage")
+            self.take_reads()
             self.perform(self.core.dismiss(connection, "protocol", str(error), self.now))
             return
         if messages:
             for message in messages:
                 self._note(connection, message)
-            self.perform(self.core.receive(connection, messages, self.now))
+            self._hear(connection, messages)
+
+    def _hear(self, connection: ConnectionId, messages: list[ClientMessage | LinkMessage]) -> None:
+        """Hand on what was read: events now and then together with those of other connections, a little later."""
+        only_events = {Publish, LinkEvents}.issuperset(map(type, messages))
+        waits = only_events and self._rng.random() < 0.3
+        if waits or any(connection == other for other, _ in self._gathered):
+            self._gathered.append((connection, messages))
+            if self._take is None:
+                self._take = self._engine.after(self._rng.randrange(1, _WINDOW), self.take_reads)
+            if not only_events:
+                self.take_reads()
+            return
+        assert self.core is not None
+        self.perform(self.core.receive(connection, messages, self.now))
+
+    def take_reads(self) -> None:
+        """Hand on the events that wait."""
+        if self._take is not None:
+            self._take.cancel()
+            self._take = None
+        reads, self._gathered = self._gathered, []
+        if self.core is not None and reads:
+            self._trace.count("turns of several reads", len(reads) > 1)
+            self.perform(self.core.receive_all(reads, self.now))
 
     def _note(self, connection: ConnectionId, message: ClientMessage | LinkMessage) -> None:
         """Let the trace and the oracle see what comes."""
@@ -269,6 +298,7 @@ class BrokerProcess:
         """This side notices that a connection is gone."""
         if self.core is not None and connection in self._lanes:
             self._drop(connection)
+            self.take_reads()
             self.perform(self.core.closed(connection, self.now))
 
     def drained(self, connection: ConnectionId) -> None:

@@ -16,6 +16,7 @@ import pytest
 import weft
 from strategies import EXAMPLES
 from weft.spark import session
+from weft.spark.session import _joined, _settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,6 +68,15 @@ def test_another_thread_takes_it_too_and_changes_nothing(spark: SparkSession) ->
     thread.join()
     assert taken[0].sparkContext is spark.sparkContext
     assert spark.conf.get("spark.sql.shuffle.partitions") == before
+
+
+def test_options_of_java_are_added_to_ours_and_other_settings_replace_them() -> None:
+    ours = _settings("local[2]", False, "1g", None)
+    joined = _joined(ours, {"spark.driver.extraJavaOptions": "-Dx=1", "spark.sql.shuffle.partitions": "77"})
+    assert joined["spark.driver.extraJavaOptions"] == ours["spark.driver.extraJavaOptions"] + " -Dx=1"
+    assert joined["spark.sql.shuffle.partitions"] == "77"
+    assert _joined({}, {"spark.driver.extraJavaOptions": "-Dx=1"}) == {"spark.driver.extraJavaOptions": "-Dx=1"}
+    assert _joined(ours, {}) == ours
 
 
 # -- Java -------------------------------------------------------------------------------------------

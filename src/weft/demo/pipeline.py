@@ -45,7 +45,8 @@ def matching_on_spark(
             with console.status("starting Spark") as status:
                 from weft.spark.command_session import command_session
 
-                spark, place = stack.enter_context(command_session()), stack.enter_context(TemporaryDirectory())
+                spark = stack.enter_context(command_session(brief=True))
+                place = stack.enter_context(TemporaryDirectory())
                 started = perf_counter() - start
                 given = feeds(most)
                 facts |= {"spark": spark.version, "seconds_to_start": round(started, 3), "feeds": {}}

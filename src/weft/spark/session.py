@@ -23,6 +23,7 @@ _BATCH = 50_000  # rows of an Arrow batch: Spark's 10,000 is too few to keep the
 _OPEN_COST = 1 << 17  # bytes that opening a file is worth: with Spark's 4 MB, one task reads files of less than that
 _PATIENCE = 30  # seconds that the JVM has to end
 _ENDING = 0.2  # seconds between the end of its connections and its own
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _ANOTHERS = ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")  # spark-submit or Connect chose
 
 
@@ -36,10 +37,10 @@ def session(
 ) -> SparkSession:
     """Return the running session, or start one: on `master`, where spark-submit or Connect says, or on this machine.
 
-    `memory` is the driver's memory, by default a quarter of the machine's. `options` are settings of Spark; settings of
-    spark-submit or of a server are kept. With a `scratch` folder, a session that runs on this machine keeps its
-    temporary files there, and its own messages go to the file `java.log` in it. Raises PipelineError that says what is
-    missing.
+    `memory` is the driver's memory, by default a quarter of the machine's. `options` are settings of Spark; options of
+    Java among them are added to ours, and settings of spark-submit or of a server are kept. With a `scratch` folder, a
+    session that runs on this machine keeps its temporary files there, and its own messages go to the file `java.log` in
+    it. Raises PipelineError that says what is missing.
     """
     try:
         from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -65,13 +66,14 @@ def session(
     elif local:
         master = master or "local[*]"
         settings = _settings(master, ui, memory or _memory(), scratch)
+    settings = _joined(settings, options or {})
     if remote is None and master is not None:
         builder = builder.master(master)
-    for name, value in {**settings, **(options or {})}.items():
+    for name, value in settings.items():
         builder = builder.config(name, value)
     try:
         if local and scratch is not None:
-            _launch({**settings, **(options or {})}, scratch / "java.log")
+            _launch(settings, scratch / "java.log")
         started = builder.getOrCreate()
     except (PySparkException, Py4JError, RuntimeError, OSError) as error:
         raise PipelineError(
@@ -184,8 +186,14 @@ def _settings(master: str, ui: bool, memory: str, scratch: Path | None) -> dict[
             java.append(f"-Djava.io.tmpdir={scratch}")
             settings["spark.local.dir"] = str(scratch)
         if java:
-            settings["spark.driver.extraJavaOptions"] = " ".join(java)
+            settings[_JAVA_OPTIONS] = " ".join(java)
     return settings
+
+
+def _joined(ours: dict[str, str], given: dict[str, str]) -> dict[str, str]:
+    """What is given counts; options of Java are for both."""
+    java = [each[_JAVA_OPTIONS] for each in (ours, given) if _JAVA_OPTIONS in each]
+    return {**ours, **given, **({_JAVA_OPTIONS: " ".join(java)} if java else {})}
 
 
 def _memory() -> str:

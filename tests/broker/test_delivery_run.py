@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.broker.harness import Broker
 
 from weft.broker.codec import encode, encode_all, one_by_one
-from weft.broker.delivery_run import BatchBytes, DeliveryRun
+from weft.broker.delivery_run import BatchBytes, DeliveryRun, RecentBytes
 from weft.broker.effects import Effect, Send
 from weft.broker.frames import MAX_FRAME
 from weft.broker.limits import ClientLimits
@@ -120,3 +120,16 @@ def test_many_deliveries_leave_as_one_run(session: str, sequence: int) -> None:
         assert broker.core.status().furthest[0].open == 6
         broker.say("c", Ack(QueueNumber(0), Offset(7)))
         assert broker.core.status().furthest[0].open == 0
+
+
+def test_the_bytes_of_recent_batches_are_made_once_and_bounded():
+    batches = [a_batch(1 + n, 5, [(10, 100, 1)] * 4) for n in range(6)]
+    size = len(BatchBytes(batches[0]))
+    recent = RecentBytes(most=3 * size)
+    made = [recent.of(batch) for batch in batches[:3]]
+    assert [recent.of(batch) for batch in batches[:3]] == made
+    recent.of(batches[3])
+    assert recent.of(batches[1]) is made[1]
+    assert recent.of(batches[0]) is not made[0]
+    large = a_batch(9, 5, [(10, 1_000, 1)] * 40)
+    assert recent.of(large) is recent.of(large)

@@ -24,6 +24,7 @@ SEEDS = [*range(6), 9, 10, 11, 21, 26, 28, 30, 31, 33, 35] if EXAMPLES == 1 else
 SMALL = Setting(steps=30, network=True)
 
 OCCUR = {
+    "turns of several reads",
     "fault: link cut",
     "fault: link cut in use",
     "fault: link half-open",

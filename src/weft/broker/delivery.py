@@ -12,7 +12,7 @@ from bisect import bisect_left
 from msgspec import Raw
 
 from weft.broker.admission import read_head
-from weft.broker.delivery_run import BatchBytes, DeliveryRun, first_deliveries
+from weft.broker.delivery_run import DeliveryRun, RecentBytes, first_deliveries
 from weft.broker.effects import Now
 from weft.broker.event_reader import EventReader
 from weft.broker.flight import Flight
@@ -33,6 +33,7 @@ class Delivery:
         self._state = state
         self.reader = EventReader(state.log, state.tail)
         self.lag = QueueLag(state)
+        self._bytes = RecentBytes()
 
     # -- new events -----------------------------------------------------------------------------------
 
@@ -41,15 +42,14 @@ class Delivery:
         state = self._state
         state.tail.append(batch)
         state.end = batch.end
-        whole: list[BatchBytes] = []  # made once it is needed
         for queue, (low, high) in batch.frames.segments.items():
             if type(queue) is Queue:
                 if queue.live:
-                    self._live(queue, batch, low, high, now, whole)
+                    self._live(queue, batch, low, high, now)
                 elif state.end - queue.floor(state.end) > queue.lag:
                     self.lag.check(queue)
             elif self._sends_run(queue.connection, queue, batch, low, high):
-                run = DeliveryRun(queue.number, _whole(whole, batch), low, high)
+                run = DeliveryRun(queue.number, self._bytes.of(batch), low, high)
                 state.out.send_all(queue.connection.id, [run])
             else:
                 messages = _deliveries(queue.number, batch, low, high, state.at)
@@ -65,23 +65,24 @@ class Delivery:
         """Whether frames of a batch go out as one run: there are many, and nothing about queue or events is special."""
         return high - low >= self._state.limits.run and _is_plain(queue, batch) and not connection.paused
 
-    def _live(  # noqa: PLR0913, PLR0917 - a part of a batch
-        self, queue: Queue, batch: EventBatch, low: int, high: int, now: Now, whole: list[BatchBytes]
-    ) -> None:
+    def _live(self, queue: Queue, batch: EventBatch, low: int, high: int, now: Now) -> None:
         """The frames of a batch for a queue that has everything before them."""
         if queue.share or not _is_plain(queue, batch) or self._is_paused(queue.flights[0]):
             queue.live, queue.cursor = False, batch.first
             self.pump(queue, now)
             return
-        sent = self._send_frames(queue.flights[0], batch, low, high, whole)
+        sent = self._send_frames(queue.flights[0], batch, low, high)
         if sent < high - low:
             queue.live, queue.cursor = False, Offset(batch.first + batch.frames.events[low + sent])
 
-    def _send_frames(self, flight: Flight, batch: EventBatch, low: int, high: int, whole: list[BatchBytes]) -> int:
+    def _send_frames(self, flight: Flight, batch: EventBatch, low: int, high: int) -> int:
         """Send frames of a plain batch for the first time, as far as there is room. Returns how many."""
+        high = min(high, low + flight.free)
+        if high <= low:
+            return 0
         many = high - low >= self._state.limits.run
         events = batch.frames.events[low:high]
-        sizes = _whole(whole, batch).sizes(low, high) if many else [batch.sizes[event] for event in events]
+        sizes = self._bytes.of(batch).sizes(low, high) if many else [batch.sizes[event] for event in events]
         room = flight.room_for(sizes)
         if room < len(events):
             del events[room:], sizes[room:]
@@ -89,7 +90,7 @@ class Delivery:
                 return 0
         number, high = flight.queue_number, low + len(events)
         if many:
-            run = DeliveryRun(number, _whole(whole, batch), low, high)
+            run = DeliveryRun(number, self._bytes.of(batch), low, high)
             self._state.out.send_all(flight.connection, [run])
         else:
             self._state.out.send_all(flight.connection, first_deliveries(number, batch, low, high))
@@ -99,11 +100,10 @@ class Delivery:
 
     def loose(self, batch: EventBatch, now: Now) -> None:
         """Events that are not durable: to whoever has room, at most once."""
-        whole: list[BatchBytes] = []
         for queue, (low, high) in batch.frames.segments.items():
             if isinstance(queue, LossyQueue):
                 if self._sends_run(queue.connection, queue, batch, low, high):
-                    run = DeliveryRun(queue.number, _whole(whole, batch), low, high, durable=False)
+                    run = DeliveryRun(queue.number, self._bytes.of(batch), low, high, durable=False)
                     self._state.out.send_all(queue.connection.id, [run])
                     continue
                 loose = _deliveries(queue.number, batch, low, high, now.utc, durable=False)
@@ -112,7 +112,7 @@ class Delivery:
             for flight in queue.flights[queue.turn % len(queue.flights) :][:1] if queue.flights else ():
                 connection = self._state.connections[flight.connection]
                 if flight.sub_number is None and self._sends_run(connection, queue, batch, low, high):
-                    run = DeliveryRun(flight.queue_number, _whole(whole, batch), low, high, durable=False)
+                    run = DeliveryRun(flight.queue_number, self._bytes.of(batch), low, high, durable=False)
                     self._state.out.send_all(flight.connection, [run])
                     break
                 if not connection.paused:
@@ -197,7 +197,7 @@ class Delivery:
             low, high = batch.frames.segments.get(queue, (0, 0))
             if batch.first < queue.cursor:
                 low = bisect_left(batch.frames.events, queue.cursor - batch.first, low, high)
-            sent = self._send_frames(flight, batch, low, high, [])
+            sent = self._send_frames(flight, batch, low, high)
             looked_at += sent
             if sent < high - low:
                 queue.advance(Offset(batch.first + batch.frames.events[low + sent]))
@@ -210,7 +210,7 @@ class Delivery:
         free = 0
         for flight in queue.flights:
             if flight.has_room and not self._state.connections[flight.connection].paused:
-                free += flight.window_events - flight.count - len(flight.revived)
+                free += flight.free
         return free
 
     def _return_some(self, queue: Queue, room: int, budget: int) -> None:
@@ -331,13 +331,6 @@ class Delivery:
 def _is_plain(queue: Queue | LossyQueue, batch: EventBatch) -> bool:
     """Whether every event of a batch goes to a queue as it was matched: it cannot expire, and is wanted and allowed."""
     return batch.expires is None and batch.first >= queue.changed and batch.first >= queue.recheck
-
-
-def _whole(whole: list[BatchBytes], batch: EventBatch) -> BatchBytes:
-    """The bytes of a batch, made at most once."""
-    if not whole:
-        whole.append(BatchBytes(batch))
-    return whole[0]
 
 
 def _deliveries(  # noqa: PLR0913, PLR0917 - a part of a batch

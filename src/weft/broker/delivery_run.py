@@ -20,26 +20,51 @@ _TAG = Deliver.__struct_config__.tag
 class BatchBytes:
     """The heads and the payloads of a batch, each in one piece, with where each of them begins and the last one ends.
 
-    It is shared by the runs of one call, and not kept with the batch: it takes as much memory again.
+    It takes as much memory as the batch again, so it is not kept with it: see `RecentBytes`.
     """
 
-    __slots__ = ("batch", "head_bytes", "heads", "payload_bytes", "payloads")
+    __slots__ = ("_sizes", "batch", "head_bytes", "heads", "payload_bytes", "payloads")
 
     def __init__(self, batch: EventBatch) -> None:
         self.batch = batch
         self.heads, self.head_bytes = _joined(batch.heads)
         self.payloads, self.payload_bytes = _joined(batch.payloads)
+        self._sizes = np.array(batch.sizes, np.int64)
+
+    def __len__(self) -> int:
+        return len(self.head_bytes) + len(self.payload_bytes)
 
     def sizes(self, low: int, high: int) -> list[int]:
         """The bytes of the events of some frames."""
         events = self.batch.frames.columns[0][low:high]
-        return (np.diff(self.heads) + np.diff(self.payloads))[events].tolist()  # type: ignore[no-any-return]
+        return self._sizes[events].tolist()  # type: ignore[no-any-return]
 
 
 def _joined(parts: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
     begins = np.zeros(len(parts) + 1, np.int64)
     np.cumsum(np.fromiter(map(len, parts), np.int64, len(parts)), out=begins[1:])
     return begins, np.frombuffer(b"".join(parts), np.uint8)
+
+
+class RecentBytes:
+    """The bytes of the batches that were sent last, for queues that are a little behind. Law: the latest one is kept,
+    and others as long as all together have no more than `most` bytes.
+    """
+
+    def __init__(self, most: int = 4 << 20) -> None:
+        self._most = most
+        self._kept: list[BatchBytes] = []  # the latest first
+
+    def of(self, batch: EventBatch) -> BatchBytes:
+        """The bytes of a batch."""
+        for known in self._kept:
+            if known.batch is batch:
+                return known
+        made = BatchBytes(batch)
+        self._kept.insert(0, made)
+        while len(self._kept) > 1 and sum(map(len, self._kept)) > self._most:
+            self._kept.pop()
+        return made
 
 
 class DeliveryRun:

@@ -107,13 +107,18 @@ class Flight:
         self.size += size
 
     @property
+    def free(self) -> int:
+        """How many more events the window has room for, whatever their size; may be negative."""
+        return self.window_events - self.count - len(self.revived)
+
+    @property
     def has_room(self) -> bool:
         """Whether one more may be sent."""
-        return self.count + len(self.revived) < self.window_events and self.size < self.window_bytes
+        return self.free > 0 and self.size < self.window_bytes
 
     def room_for(self, sizes: list[int]) -> int:
         """How many of these, from the first on, may be sent. The last one may exceed the window of bytes."""
-        free = self.window_events - self.count - len(self.revived)
+        free = self.free
         if len(sizes) <= free and self.size + sum(sizes) <= self.window_bytes:
             return len(sizes)
         size = self.size

@@ -18,7 +18,7 @@ from weft.broker.messages import pack
 from weft.broker.seats import Frames, Matched
 from weft.log.base import NEVER, Offset
 
-_OVERHEAD = 400  # bytes of an event besides its body, roughly
+_BATCH, _EVENT, _FRAME = 1_000, 180, 112  # bytes of objects: of a batch, of an event besides its body, of a frame
 _SCANNED = 2_000  # batches that are looked at in one read
 
 
@@ -72,7 +72,8 @@ class EventBatch:
         self.frames = matched.frames
         self.origins = origins
         self.routes = routes
-        self.weight = sum(self.sizes) + _OVERHEAD * len(heads) + 12 * len(matched.frames.packed)  # bytes, roughly
+        objects = _BATCH + _EVENT * len(heads) + _FRAME * len(matched.frames.events)
+        self.weight = objects + sum(self.sizes) + len(matched.frames.packed) + matched.seats.nbytes  # bytes, about
 
     def __len__(self) -> int:
         return len(self.heads)

@@ -11,8 +11,6 @@ import asyncio
 import ssl
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from itertools import groupby
-from operator import attrgetter
 from pathlib import Path
 from traceback import extract_tb
 from typing import Any, Self
@@ -21,8 +19,7 @@ from weft.broker.codec import encode
 from weft.broker.core import Core
 from weft.broker.effects import ConnectionId, Effect
 from weft.broker.greeting import BUSY
-from weft.broker.link_messages import IncomingMessage, LinkEvents
-from weft.broker.messages import Bye, Publish
+from weft.broker.messages import Bye
 from weft.broker.rules import Rules
 from weft.errors import BrokerError, LogError, OptionError, RemoteProtocolError, WeftError
 from weft.log.base import Log, Offset
@@ -32,7 +29,7 @@ from weft.net.clock import clock
 from weft.net.committer import Committer, Outcome
 from weft.net.facts import facts_of
 from weft.net.gate import Gate
-from weft.net.gathered_reads import GatheredReads, Read
+from weft.net.hearing import Hearing
 from weft.net.listener import Listener, listen
 from weft.net.log_backlog import LogBacklog
 from weft.net.log_lines import LogLines
@@ -81,7 +78,6 @@ class BrokerNode:
         self._received = self._sent = 0  # bytes of connections that are gone
         self._leaving: set[ServerConnection] = set()  # closed by us, and not yet gone
         self.backlog = LogBacklog(self.options.backlog)
-        self._behind: dict[ServerConnection, None] = {}  # that have said more than the core has handled
         self.stopping = False
         self._numbers = 0
         self._changed = asyncio.Event()  # a commit has ended, or a connection is gone
@@ -95,7 +91,7 @@ class BrokerNode:
         self.core.driver = lambda: facts_of(self)
         self.committer = Committer(self.log, self, threaded=not isinstance(self.log, MemoryLog))
         self._turn = LoopTurn(self, self._tick)
-        self._reads = GatheredReads(self._heard)
+        self.hearing = Hearing(self)
         self._tick()
         return self
 
@@ -129,13 +125,13 @@ class BrokerNode:
             await listener.close()
         for connection in self.connections.values():
             connection.hold("stop")
-        self._reads.take()
-        while self._behind and not self.ended.done():
+        self.hearing.take()
+        while self.hearing.is_behind and not self.ended.done():
             self._tick()
         await self._stored()
         for connection in list(self.connections.values()):
             self.dismiss(connection, Bye("stopping", _STOPPING))
-        self._do(self.core.store_floors)
+        self.do(self.core.store_floors)
         await self._stored()
         await self._gone()
         self._finish(None)
@@ -176,7 +172,7 @@ class BrokerNode:
         if self.ended.done():
             return
         self._turn.stop_timer()
-        self._reads.close()
+        self.hearing.close()
         for connection in [*self.connections.values(), *self._leaving]:
             connection.cut()
         self.connections.clear()
@@ -231,16 +227,16 @@ class BrokerNode:
         self.connections[connection.id] = connection
         if connection.neighbour:
             answered = None if self.gate is None else self.gate.authenticate_answer(connection.peer)
-            self._do(lambda now: self.core.dialled(connection.id, connection.neighbour, now, answered))
+            self.do(lambda now: self.core.dialled(connection.id, connection.neighbour, now, answered))
             return
         authenticate = None if gate is None else gate.authenticate(connection.peer)
-        self._do(lambda now: self.core.connected(connection.id, now, authenticate))
+        self.do(lambda now: self.core.connected(connection.id, now, authenticate))
 
     def link(self, peer: str, role: Role) -> None:
         """Make a neighbour, if it is not one already. Raises OptionError if it has another role."""
         known = {each.peer: each.role for each in self.core.links()}
         if peer not in known:
-            self._do(self.core.attach, peer, role)
+            self.do(self.core.attach, peer, role)
         elif known[peer] != role.value:
             raise OptionError(
                 f"links.{peer}.role is {role.value}, but was {known[peer]}: remove the link, start, and add it again"
@@ -251,7 +247,7 @@ class BrokerNode:
         for each in self.core.links():
             if each.peer not in peers:
                 self.lines.warning("detached", peer=each.peer, behind=each.lag)
-                self._do(self.core.detach, each.peer)
+                self.do(self.core.detach, each.peer)
 
     @property
     def bytes_received(self) -> int:
@@ -263,58 +259,27 @@ class BrokerNode:
         """So far, to clients."""
         return self._sent + sum(connection.sent for connection in self.connections.values())
 
-    def greeted(self, connection: ServerConnection, hello: IncomingMessage) -> None:
-        """The first message of a connection. It is handled at once: nothing behind it is read before it is accepted."""
-        self._reads.take()
-        self._heard([Read(connection, [hello])])
-
-    def messages(self, connection: ServerConnection, messages: Sequence[IncomingMessage], size: int) -> None:
-        """What one read of so many bytes brought."""
-        self._reads.add(Read(connection, messages), size)
-
-    def _heard(self, reads: list[Read]) -> None:
-        """What was read in a turn. Events are stored together, and apart from what anybody asks for: whoever asks is
-        not refused because an event does not fit into the log.
-        """
-        for only_events, some in groupby(reads, key=attrgetter("only_events")):
-            alike = list(some)
-            for together in [alike] if only_events else [[read] for read in alike]:
-                self._hear(together)
-
-    def _hear(self, reads: Sequence[Read]) -> None:
-        publishers = []
-        for connection, messages in reads:
-            kinds = [type(message) for message in messages]
-            self.counts["events received"] += kinds.count(Publish)
-            if Publish in kinds or LinkEvents in kinds:
-                publishers.append(connection)
-        self._do(self.core.receive_all, [(read.connection.id, read.messages) for read in reads], sources=publishers)
-        for connection, _ in reads:
-            if self.core.is_behind(connection.id):
-                connection.hold("requests")
-                self._behind[connection] = None
-
     def garbled(self, connection: ServerConnection, error: RemoteProtocolError) -> None:
         """What a peer sent cannot be read."""
-        self._reads.take()
+        self.hearing.take()
         self.counts["garbled connections"] += 1
         self.lines.warning("garbled", connection=connection.id, peer=connection.peer.address, reason=error)
         if self.gate is not None and self.core.is_stranger(connection.id):
             self.gate.failed(connection.peer, str(error))
-        self._do(lambda now: self.core.dismiss(connection.id, "protocol", str(error), now))
+        self.do(lambda now: self.core.dismiss(connection.id, "protocol", str(error), now))
 
     def lost(self, connection: ServerConnection) -> None:
         """A connection is gone."""
-        self._reads.take()
+        self.hearing.take()
         self._received += connection.received
         self._sent += connection.sent
         self._leaving.discard(connection)
         self.backlog.forget(connection)
         self._turn.forget(connection)
-        self._behind.pop(connection, None)
+        self.hearing.forget(connection)
         self._changed.set()
         if self.connections.pop(connection.id, None) is not None:
-            self._do(self.core.closed, connection.id)
+            self.do(self.core.closed, connection.id)
 
     def paused(self, connection: ServerConnection) -> None:
         """Much waits to be written on a connection."""
@@ -324,14 +289,14 @@ class BrokerNode:
     def resumed(self, connection: ServerConnection) -> None:
         """Little waits to be written on a connection."""
         if not connection.ended:
-            self._do(self.core.resumed, connection.id)
+            self.do(self.core.resumed, connection.id)
 
     def dismiss(self, connection: ServerConnection, message: Bye) -> None:
         """End a connection, and say why."""
-        self._reads.take()
+        self.hearing.take()
         connection.send(encode([message]))
         self.close_connection(connection)
-        self._do(self.core.closed, connection.id)
+        self.do(self.core.closed, connection.id)
 
     def close_connection(self, connection: ServerConnection) -> None:
         """End a connection when what was sent is written."""
@@ -342,7 +307,7 @@ class BrokerNode:
 
     # -- effects ---------------------------------------------------------------------------------------
 
-    def _do(self, call: Callable[..., list[Effect]], *args: Any, sources: Sequence[ServerConnection] = ()) -> None:
+    def do(self, call: Callable[..., list[Effect]], *args: Any, sources: Sequence[ServerConnection] = ()) -> None:
         """Call the core, and carry out what it wants; `sources` publish."""
         if self.ended.done():
             return
@@ -353,22 +318,20 @@ class BrokerNode:
 
     def _tick(self) -> None:
         self._turn.timer_over()
-        self._do(self.core.tick)
-        for connection in [each for each in self._behind if not self.core.is_behind(each.id)]:
-            del self._behind[connection]
-            connection.read_on("requests")
+        self.do(self.core.tick)
+        self.hearing.go_on()
 
     # -- the log ---------------------------------------------------------------------------------------
 
     def stored(self, outcome: Outcome) -> None:
         """A commit has ended."""
         for persist in outcome.persists[: outcome.stored]:
-            self._do(self.core.committed, persist.ticket)
+            self.do(self.core.committed, persist.ticket)
         if outcome.full:
             self.lines.error("log full", reason=outcome.full)
             ticket = outcome.persists[outcome.stored].ticket
             self.committer.forget()  # also what the core has just asked for: it takes that back
-            self._do(lambda now: self.core.rejected(ticket, outcome.full, now))
+            self.do(lambda now: self.core.rejected(ticket, outcome.full, now))
             self.when_full()
         self.backlog.watch(self.committer.bytes)
         self._changed.set()
@@ -379,7 +342,7 @@ class BrokerNode:
 
     async def store_floors(self) -> None:
         """Store how far every queue is, and wait for it."""
-        self._do(self.core.store_floors)
+        self.do(self.core.store_floors)
         await self.settled()
 
     async def settled(self) -> None:
@@ -393,15 +356,15 @@ class BrokerNode:
 
     def distrust(self, keys: Collection[str]) -> None:
         """Whoever was let in by one of these keys must log in again."""
-        self._do(lambda now: self.core.distrust(keys, now))
+        self.do(lambda now: self.core.distrust(keys, now))
 
     def set_rules(self, rules: Rules) -> None:
         """These access rules hold from now on."""
-        self._do(lambda now: self.core.set_rules(rules, now))
+        self.do(lambda now: self.core.set_rules(rules, now))
 
     def trimmed(self, first: Offset) -> None:
         """The log's oldest event now has this offset."""
-        self._do(lambda now: self.core.trimmed(first, now))
+        self.do(lambda now: self.core.trimmed(first, now))
 
 
 def _nothing() -> None:

@@ -89,7 +89,7 @@ class ServerConnection(asyncio.Protocol):
             self._node.garbled(self, error)
             return
         if messages:
-            self._node.messages(self, messages, len(data))
+            self._node.hearing.add(self, messages, len(data))
 
     def _begin(self, first: FirstFrame, data: bytes) -> bytes:
         """Read the hello, and have it answered. Returns what came behind it, if that is to be read."""
@@ -101,7 +101,7 @@ class ServerConnection(asyncio.Protocol):
         if hello is None:
             return b""
         self._first = None
-        self._node.greeted(self, hello)
+        self._node.hearing.greeted(self, hello)
         return b"" if self.ended else first.rest
 
     def eof_received(self) -> bool:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-_LEAST_PATIENCE = 2  # of each box of a large union, whose ranges are capped together
+_LEAST_PATIENCE = 1  # of each box of a large union, whose ranges are capped together
 
 
 @dataclass(frozen=True, slots=True)

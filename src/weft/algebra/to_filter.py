@@ -79,7 +79,7 @@ def _most_written_set(name: str, values: ValueSet) -> int:
     test = len(format_name(name).encode()) + 16  # with operator, connective and parentheses
     total = test * (2 + values.absent)
     numbers = len(values.numbers)
-    if numbers <= _FEW and not values.strings and not values.timestamps:
+    if numbers <= _FEW and not (values.strings.line or values.strings.terms or values.timestamps):
         return total + 2 * test + numbers * (32 + 2 * test)
     for line, whole in ((values.numbers, NUMBERS), (values.strings.line, STRINGS), (values.timestamps, NUMBERS)):
         if line:

@@ -107,6 +107,9 @@ class CutLine:
 
     def around(self, values: ValueSet) -> CutInterval:
         """One interval around all values of a set; patterns are ignored."""
+        numbers, others = values.numbers, values.strings.line or values.bools or values.timestamps or values.absent
+        if numbers and not others and _NUMBERS in self._after:  # most sets
+            return (_NUMBERS, *numbers[0]), self._top(_NUMBERS) if len(numbers) & 1 else (_NUMBERS, *numbers[-1])
         parts = {
             _NUMBERS: values.numbers,
             _STRINGS: values.strings.line,

@@ -166,6 +166,7 @@ def test_a_long_list_is_not_listed_but_surrounded(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(CutLine, "intervals", counted)
     axes = LabelAxes()
     (box,) = normalize(f"x IN ({','.join(map(str, range(0, 20_000, 2)))}, 'a', 'c')").boxes
+    axes.widen(box.sets)
     assert axes.spans(box) is None
     around = axes.hull(box, most=4)
     assert 1 <= len(around) <= 4

@@ -185,7 +185,7 @@ def test_a_filter_whose_text_no_parser_takes_is_refused() -> None:
 
 
 def test_a_filter_that_weft_writes_longer_than_its_user_is_sent() -> None:
-    for text in ("x IN (" + ",".join(["1e15"] * 13_000) + ")", " OR ".join([f"x={n}" for n in range(10_000, 12_000)])):
+    for text in ("x IN (" + ",".join(["1e15"] * 13_000) + ")", " OR ".join([f"x={n}" for n in range(10_000, 11_500)])):
         item = parse(text + " OR y IN (" + ",".join(map(str, range(10, 40))) + ")")
         FILTERS.refuse(item)
         sent = CODECS["filters"].encode(Update(add={ItemId(1): item}))
@@ -301,7 +301,7 @@ def test_an_invalid_item_is_the_neighbours_fault(kind: ItemCodec, value: object)
 def test_whatever_is_read_can_be_written_again() -> None:
     """Texts that brokers do not write may grow: a neighbour must not hand us what we cannot pass on."""
     for text in (
-        "x=1e15 OR " * 2000 + "x",
+        "x=1e15 OR " * 1500 + "x",
         "x IN(" + "1e15," * 12_000 + "2)",
         "x" + " " * 65_000,
         "a='" + "x" * 65_000 + "'",

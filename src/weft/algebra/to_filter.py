@@ -35,6 +35,8 @@ from weft.model.limits import LIMITS
 from weft.model.schema import Schema
 from weft.model.value import MICROS_MAX, Type, type_of
 
+_FEW = 4  # numbers of a set that are not read one by one to bound the length of their text
+
 
 def to_filter(form: NormalForm | Box) -> Filter:
     """A filter that matches exactly the events of the form.
@@ -76,6 +78,9 @@ def _most_written_box(box: Box, known: dict[tuple[str, int], int]) -> int:
 def _most_written_set(name: str, values: ValueSet) -> int:
     test = len(format_name(name).encode()) + 16  # with operator, connective and parentheses
     total = test * (2 + values.absent)
+    numbers = len(values.numbers)
+    if numbers <= _FEW and not (values.strings.line or values.strings.terms or values.timestamps):
+        return total + 2 * test + numbers * (32 + 2 * test)
     for line, whole in ((values.numbers, NUMBERS), (values.strings.line, STRINGS), (values.timestamps, NUMBERS)):
         if line:
             total += _most_written_line(line, whole, test)

@@ -255,7 +255,7 @@ CASES = (
                 150,
                 _slow(model, 250),
             ),
-            Case(f"{model}_boxes", (50, 100, 200), _table(model, hostile_routing.boxes), 150),
+            Case(f"{model}_boxes", (45, 90, 175), _table(model, hostile_routing.boxes), 150),
         )
     ),
 )

@@ -74,14 +74,14 @@ class _Writer:
                     sorted(map(self.pattern, term.musts)),
                     sorted(map(self.pattern, term.nots)),
                 )
-                for term in sorted(strings.terms, key=_order)
+                for term in (sorted(strings.terms, key=_order) if strings.terms else ())
             ]
             self.sets.append(
                 (
                     [part for cut in values.numbers for part in cut],
                     [part for cut in strings.line for part in cut],
                     terms,
-                    sum(1 << value for value in values.bools),
+                    sum([1 << value for value in values.bools]) if values.bools else 0,
                     [part for cut in values.timestamps for part in cut],
                     values.absent,
                 )

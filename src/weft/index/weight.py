@@ -55,9 +55,10 @@ def check_weights(columns: BoxColumns) -> None:
 
 def _weight(values: ValueSet, seen: set[int]) -> int:
     weight = len(values.numbers) + len(values.timestamps)
-    if values.strings:
-        weight += _text_weight(values.strings.line)
-        for term in values.strings.terms:
+    strings = values.strings
+    if strings.line or strings.terms:
+        weight += _text_weight(strings.line)
+        for term in strings.terms:
             weight += 2 + len(term.musts) + len(term.nots)
             if id(term.line) not in seen:
                 seen.add(id(term.line))

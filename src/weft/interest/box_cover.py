@@ -17,13 +17,14 @@ from weft.errors import OptionError
 from weft.interest.coverers import ActiveSubscription, Comparison, Coverers
 from weft.interest.label_axes import TileRows
 from weft.interest.owned_rows import OwnedRows
+from weft.interest.shared_filters import SharedFilters
 from weft.interest.tiles import Owner, SplitChoice, Tiles
 from weft.kernels.tiles import FREE, NO_LIMIT
 
 _NOBODY = Owner(FREE)
 _FEW = 8  # rows of a removed subscription, each of which is searched for separately
 _TOGETHER = 1024  # passive subscriptions that are compared together
-_MOST_LOOKED, _MOST_SPLIT = 65_536, 1_024  # nodes and new tiles, before the next box of a union is left out
+_MOST_LOOKED, _MOST_SPLIT = 65_536, 256  # nodes and new tiles, before the next box of a union is left out
 _NODES, _ROWS, _COMPARISONS = 2048, 8192, 8  # how many of them cost as much as one subscription
 
 
@@ -50,10 +51,10 @@ class Limit:
 class BoxCover:
     """The tiles, the active and the passive subscriptions of one space."""
 
-    def __init__(self, tiles: Tiles, limit: Limit | None) -> None:
-        self.tiles, self.limit = tiles, limit
+    def __init__(self, tiles: Tiles, limit: Limit | None, shared: SharedFilters) -> None:
+        self.tiles, self.limit, self._shared = tiles, limit, shared
         self.axes = tiles.axes
-        self.active, self.passive = Coverers(self.axes), OwnedRows(self.axes)
+        self.active, self.passive = Coverers(self.axes, shared), OwnedRows(self.axes)
         self.exact = True  # as far as rows can express it, the free tiles are exactly what no active one covers
 
     @property
@@ -66,7 +67,7 @@ class BoxCover:
 
     def make(self, form: NormalForm, owner: Owner = _NOBODY, *, widen: bool = True) -> ActiveSubscription:
         """A normal form as a subscription of this space."""
-        return ActiveSubscription.of(form, owner, self.axes, widen=widen)
+        return ActiveSubscription(owner, form, self._shared.products(form, self.axes, widen=widen))
 
     def activate(self, made: ActiveSubscription) -> None:
         """Subtract a subscription from the negative space, as far as the limit and the bound allow."""
@@ -74,7 +75,7 @@ class BoxCover:
         if self.limit is not None:
             choice, left = self.limit.choice, self.limit.most(len(self.active), self.tiles.free)
         looked, tiles = self.tiles.looked + _MOST_LOOKED, len(self.tiles) + _MOST_SPLIT
-        for low, high in zip(*self.axes.rows(made.cuts), strict=True):
+        for low, high in zip(*made.cuts(self.axes), strict=True):
             if self.tiles.looked > looked or len(self.tiles) > tiles:  # the rest of a large union stays negative
                 self.exact = False
                 break
@@ -85,7 +86,7 @@ class BoxCover:
 
     def subsume(self, made: ActiveSubscription) -> None:
         """Store a subscription that is now passive."""
-        self.passive.add(made.owner, self.axes.rows(made.hull))
+        self.passive.add(made.owner, made.hull(self.axes))
 
     def release(self, made: ActiveSubscription) -> None:
         """Remove an active subscription: what it took becomes negative."""
@@ -97,13 +98,13 @@ class BoxCover:
 
         With a limit, it stays negative (figure 9). Beyond the bound, it may.
         """
-        for low, high in zip(*self.axes.rows(gone.cuts), strict=True):
+        for low, high in zip(*gone.cuts(self.axes), strict=True):
             for owner, start, end in self.active.meeting(low, high) if self.exact else ():
                 self.exact = self.exact and self.limit is None and self.tiles.take(start, end, owner).whole
 
     def met(self, gone: ActiveSubscription) -> list[Owner]:
         """The passive subscriptions that may no longer be covered after one was removed."""
-        lows, highs = self.axes.rows(gone.hull)
+        lows, highs = gone.hull(self.axes)
         if len(lows) > _FEW:  # one search around all of them
             lows, highs = lows.min(axis=0, keepdims=True), highs.max(axis=0, keepdims=True)
         found: list[Owner] = []
@@ -120,7 +121,7 @@ class BoxCover:
         pairwise covering, which the paper uses in addition (section 5) and which finds more where the negative space is
         too large.
         """
-        lows, highs = self.axes.rows(made.hull)
+        lows, highs = made.hull(self.axes)
         free = self.tiles.are_free(lows, highs)
         return not free.any() or (not self.exact and self.active.hold(lows[free], highs[free]))
 
@@ -135,7 +136,7 @@ class BoxCover:
     def redundant(self, made: ActiveSubscription) -> bool:
         """Whether an active subscription is covered by another active one by itself."""
         self.active.discard(made.owner)
-        covered = self.active.hold(*self.axes.rows(made.hull))
+        covered = self.active.hold(*made.hull(self.axes))
         covered = covered or self.active.compare(made, self.active.comparison(made), sys.maxsize) is True
         self.active.add(made)
         return covered
@@ -147,7 +148,7 @@ class BoxCover:
 
     def size(self, form: NormalForm) -> float:
         """The volume of a form's hull, measured by labels."""
-        low, high = self.axes.rows(self.make(form).hull)
+        low, high = self.make(form).hull(self.axes)
         whole_low, whole_high = self.axes.whole(1)
         shares = (high.astype(float) - low) / (whole_high.astype(float) - whole_low)
         return float(shares.prod(axis=1).sum())

@@ -12,43 +12,35 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from weft.algebra.box import NormalForm
-from weft.algebra.budget import Budget
-from weft.algebra.relate import covers
-from weft.interest.label_axes import LabelAxes, Labels, TileRows, TileSpans
+from weft.interest.label_axes import LabelAxes, Labels, TileRows
 from weft.interest.owned_rows import OwnedRows
+from weft.interest.shared_filters import FilterProducts, SharedFilters
 from weft.interest.tiles import Owner
-from weft.model.limits import LIMITS
 
-_SHARE = 10  # one comparison gets this part of the steps of an operation
 _STEPS = 100  # steps that count as one comparison more
 
 
 @dataclass(slots=True)
 class ActiveSubscription:
-    """A subscription as products of intervals: those that it cuts out, and those around all of it."""
+    """A subscription, and the products of intervals that are around it or parts of it."""
 
     owner: Owner
     form: NormalForm
-    cuts: list[TileSpans]
-    hull: list[TileSpans]
-    whole: bool  # the hull is exact, so the subscription cuts out all of itself
+    products: FilterProducts
 
-    @staticmethod
-    def of(form: NormalForm, owner: Owner, axes: LabelAxes, *, widen: bool = True) -> ActiveSubscription:
-        """A normal form by the axes of a space. Its attributes become axes if they may `widen` the space.
+    @property
+    def whole(self) -> bool:
+        """The products are exactly the subscription, so it cuts out all of itself."""
+        return self.products.whole
 
-        There are at most `most_rows` cuts; beyond that, each box gets a hull of one.
-        """
-        cuts: list[TileSpans] = []
-        hull: list[TileSpans] = []
-        whole = True
-        for box in form.boxes:
-            most = axes.most_rows - len(hull)
-            exact = axes.spans(box, most=most, widen=widen)
-            cuts += exact or []
-            hull += axes.hull(box, most=most, widen=widen) if exact is None else exact
-            whole = whole and exact is not None
-        return ActiveSubscription(owner, form, hull if whole else cuts, hull, whole)
+    def hull(self, axes: LabelAxes) -> TileRows:
+        """The rows around the subscription."""
+        return axes.rows(self.products.around)
+
+    def cuts(self, axes: LabelAxes) -> TileRows:
+        """The rows that it cuts out."""
+        low, high = axes.rows(self.products.around)
+        return low[: self.products.exact], high[: self.products.exact]
 
 
 @dataclass(slots=True)
@@ -66,8 +58,9 @@ class Comparison:
 class Coverers:
     """The active subscriptions of one space."""
 
-    def __init__(self, axes: LabelAxes) -> None:
+    def __init__(self, axes: LabelAxes, shared: SharedFilters) -> None:
         self.comparisons = 0  # total
+        self._shared = shared
         self._axes = axes
         self._latest = 0  # number of subscriptions that were ever active
         self._active: dict[int, ActiveSubscription] = {}
@@ -85,12 +78,12 @@ class Coverers:
         """Store a subscription that is now active."""
         self._latest += 1
         self._active[made.owner] = made
-        self._rows.add(made.owner, self._axes.rows(made.cuts))
-        low, high = self._axes.rows(made.hull)
+        self._rows.add(made.owner, made.cuts(self._axes))
+        low, high = made.hull(self._axes)
         self._hulls.add(made.owner, (low.min(axis=0, keepdims=True), high.max(axis=0, keepdims=True)))
         if not made.whole:
             self._odd.add(made.owner)
-        if not made.whole or len(made.cuts) > 1:
+        if not made.whole or made.products.exact > 1:
             self._several.add(made.owner)
 
     def discard(self, owner: Owner) -> None:
@@ -133,7 +126,7 @@ class Coverers:
         """The candidates whose hull contains everything that the subscription certainly has, in order."""
         if made.whole and not among:
             return []
-        lows, highs = self._axes.rows(made.hull)
+        lows, highs = made.hull(self._axes)
         low, high = lows.min(axis=0), highs.max(axis=0)
         patterns = {name for box in made.form.boxes for name, values in box.sets.items() if values.strings.terms}
         for axis, name in enumerate(self._axes):
@@ -150,9 +143,8 @@ class Coverers:
                     return None
                 other = self._active.get(comparison.left.pop())
                 if other is not None:
-                    budget = Budget(LIMITS.steps // _SHARE)
-                    covered = covers(other.form, made.form, made.form.schema, budget)
-                    counted = 1 + budget.used // _STEPS
+                    covered, steps = self._shared.covers(other.form, made.form)
+                    counted = 1 + steps // _STEPS
                     most -= counted
                     self.comparisons += counted
                     if covered:
@@ -166,7 +158,7 @@ class Coverers:
 
     def check(self, made: ActiveSubscription) -> None:
         """Raise AssertionError if an active subscription is not stored correctly."""
-        for mine, theirs in zip(self._rows.of(made.owner), self._axes.rows(made.cuts), strict=True):
+        for mine, theirs in zip(self._rows.of(made.owner), made.cuts(self._axes), strict=True):
             assert (mine == theirs).all(), "the rows follow the labels"
         assert self._active[made.owner] is made
         assert (made.owner in self._odd) is not made.whole

@@ -105,6 +105,24 @@ class CutLine:
                 found.append((start, end))
         return found
 
+    def around(self, values: ValueSet) -> CutInterval:
+        """One interval around all values of a set; patterns are ignored."""
+        numbers, others = values.numbers, values.strings.line or values.bools or values.timestamps or values.absent
+        if numbers and not others and _NUMBERS in self._after:  # most sets
+            return (_NUMBERS, *numbers[0]), self._top(_NUMBERS) if len(numbers) & 1 else (_NUMBERS, *numbers[-1])
+        parts = {
+            _NUMBERS: values.numbers,
+            _STRINGS: values.strings.line,
+            _BOOLS: _bool_line(values.bools),
+            _TIMESTAMPS: values.timestamps,
+        }
+        held = [segment for segment in self._after if (values.absent if segment == _ABSENT else parts[segment])]
+        if not held:
+            return _START[_ABSENT], _END
+        first, last = held[0], held[-1]
+        low = _START[_ABSENT] if first == _ABSENT else (first, *parts[first][0])
+        return low, self._top(last) if last == _ABSENT or len(parts[last]) & 1 else (last, *parts[last][-1])
+
     def values(self, low: LineCut, high: LineCut) -> ValueSet:
         """The values between two cuts."""
         lines: dict[int, Line] = {}
@@ -186,6 +204,11 @@ def intervals_at_most(values: ValueSet) -> int:
     """An upper bound of the number of intervals of a set. Cost: O(1)."""
     lines = (values.numbers, values.strings.line, values.timestamps)
     return values.absent + bool(values.bools) + sum([(len(line) + 1) // 2 for line in lines])
+
+
+def intervals_at_least(values: ValueSet) -> int:
+    """A lower bound of the number of intervals of a set: those of different types may touch. Cost: O(1)."""
+    return (max(len(values.numbers), len(values.strings.line), len(values.timestamps), 1) + 1) // 2
 
 
 def _amid(below: int, above: int, follows: bool, precedes: bool) -> int:

@@ -8,7 +8,7 @@ absence.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from itertools import product
@@ -20,14 +20,15 @@ from weft.algebra import interval
 from weft.algebra.box import Box
 from weft.algebra.strings import Strings
 from weft.algebra.valueset import ValueSet
-from weft.interest.cuts import REACH, CutInterval, CutLine, intervals_at_most
+from weft.interest.cuts import REACH, CutInterval, CutLine, intervals_at_least, intervals_at_most
 from weft.model.schema import Schema
 
 Labels = NDArray[np.int64]
 TileRows = tuple[Labels, Labels]  # boxes: low and high, int64[boxes, axes]
 TileSpans = dict[str, CutInterval]  # a product of intervals; a missing attribute is unrestricted
 
-MOST_AXES, MOST_ROWS = 32, 256
+MOST_AXES, MOST_ROWS = 32, 128
+_COARSE = 16  # rows around a box that is not exactly rows
 
 
 class LabelAxes:
@@ -35,6 +36,7 @@ class LabelAxes:
 
     >>> axes = LabelAxes()
     >>> box = Box({"x": ValueSet(numbers=((0, 0), (5, 0), (7, 0), (9, 0)))})
+    >>> axes.widen(box.sets)
     >>> low, high = axes.rows(axes.spans(box))
     >>> low.shape, bool(high[0] < low[1])
     ((2, 1), True)
@@ -69,26 +71,38 @@ class LabelAxes:
 
     # -- boxes as products of intervals -----------------------------------------------------------
 
-    def spans(self, box: Box, *, most: int = MOST_ROWS, widen: bool = True) -> list[TileSpans] | None:
-        """The box as disjoint products of intervals; None if it has patterns or residuals, or more than `most`
-        products.
+    def widen(self, names: Iterable[str]) -> None:
+        """Make axes of attributes, as long as there is room."""
+        for name in names:
+            if len(self._lines) >= self._most_axes:
+                return
+            self._line(name)
 
-        New attributes become axes. Unless they may `widen` the space, they are left out, because no row is restricted
-        there.
+    def known(self, names: Iterable[str]) -> frozenset[str]:
+        """The attributes that are axes."""
+        return frozenset(name for name in names if name in self._lines)
+
+    def spans(self, box: Box, *, most: int = MOST_ROWS) -> list[TileSpans] | None:
+        """The box as disjoint products of intervals; None if it has patterns or residuals, or attributes that are not
+        axes, or more than `most` products.
         """
-        new = sum(name not in self._lines for name in box.sets) if widen else 0
-        if box.residuals or (new and len(self._lines) + new > self._most_axes):
+        if box.residuals or not all(name in self._lines for name in box.sets):
             return None
-        if any(values.strings.terms or intervals_at_most(values) > most for values in box.sets.values()):
+        if any(values.strings.terms for values in box.sets.values()):
+            return None
+        if math.prod(map(intervals_at_least, box.sets.values())) > most:
             return None  # a long list is not even listed
-        sides = self._sides(box.sets, widen)
+        sides = self._sides(box.sets)
         if math.prod(map(len, sides.values())) > most:
             return None
         return _products(sides)
 
-    def hull(self, box: Box, *, most: int = MOST_ROWS, widen: bool = True) -> list[TileSpans]:
-        """At least one and at most `most` products of intervals around the box, ignoring residuals and patterns."""
-        sides = self._sides({name: _without_patterns(values) for name, values in box.sets.items()}, widen, most)
+    def hull(self, box: Box, *, most: int = MOST_ROWS) -> list[TileSpans]:
+        """At least one and at most `most` products of intervals around the box, ignoring residuals and patterns; few,
+        because they are more than the box anyway.
+        """
+        most = min(most, _COARSE)
+        sides = self._sides({name: _without_patterns(values) for name, values in box.sets.items()}, most)
         rows = math.prod(map(len, sides.values()))
         for name in sorted(sides, key=lambda name: len(sides[name]), reverse=True):
             if rows <= max(1, most):
@@ -97,15 +111,27 @@ class LabelAxes:
             sides[name] = [(sides[name][0][0], sides[name][-1][1])]
         return _products(sides)
 
-    def _sides(self, sets: Mapping[str, ValueSet], widen: bool, most: float = math.inf) -> dict[str, list[CutInterval]]:
-        """The intervals of each set, or one around all of them if there are more than `most`; except for attributes
-        that are not axes and may not become one.
+    def around(self, boxes: Sequence[Box]) -> TileSpans:
+        """One product of intervals around all boxes, restricted where all of them are and where there is an axis."""
+        first, *others = (box.sets for box in boxes)
+        found: TileSpans = {}
+        for name in first:
+            line = self._lines.get(name)
+            if line is not None and all(name in sets for sets in others):
+                ends = [line.around(_without_patterns(sets[name])) for sets in (first, *others)]
+                found[name] = min(low for low, _ in ends), max(high for _, high in ends)
+        return found
+
+    def _sides(self, sets: Mapping[str, ValueSet], most: float = math.inf) -> dict[str, list[CutInterval]]:
+        """The intervals of each set whose attribute is an axis, or one around all of them if there are more than
+        `most`.
         """
         sides: dict[str, list[CutInterval]] = {}
         for name, values in sets.items():
-            if name in self._lines or (widen and len(self._lines) < self._most_axes):
+            line = self._lines.get(name)
+            if line is not None:
                 few = values if intervals_at_most(values) <= most else _hull_of_lines(values)
-                found = self._line(name).intervals(few)
+                found = line.intervals(few)
                 assert found is not None, "there are no patterns"
                 sides[name] = found
         return sides

@@ -21,6 +21,7 @@ from weft.errors import FilterError, LocalProtocolError, OptionError, SchemaErro
 from weft.interest.box_cover import BoxCover, Limit
 from weft.interest.coverers import ActiveSubscription, Comparison
 from weft.interest.decision_queue import Farewell, Telling, Undecided
+from weft.interest.shared_filters import SharedFilters
 from weft.interest.tiles import MOST_TILES, Owner, SplitOrder, Tiles
 from weft.kernels.tiles import FREE
 from weft.model.change import Change
@@ -38,7 +39,7 @@ class NegativeSpace(Generic[Key]):
     negative and covered (None: no bound).
 
     `order` determines how boxes are split. A change examines `at_once` subscriptions for each one added or removed, and
-    leaves the rest to `step`.
+    leaves the rest to `step`. Spaces that get the same filters one after the other may have `shared` filters.
 
     >>> from weft import Schema, parse
     >>> schema = Schema.from_dict({"attributes": {name: {"type": "float", "bounds": [0, 1000]} for name in "xy"}})
@@ -62,6 +63,7 @@ class NegativeSpace(Generic[Key]):
         order: SplitOrder = SplitOrder.MOST_OUTSIDE,
         at_once: int = 64,
         make_tiles: Callable[..., Tiles] = Tiles,
+        shared: SharedFilters | None = None,
     ) -> None:
         if most_boxes is not None and most_boxes < 1:
             raise OptionError(f"most_boxes is {most_boxes}; give 1 or more, or None for no bound")
@@ -69,6 +71,7 @@ class NegativeSpace(Generic[Key]):
             raise OptionError(f"at_once is {at_once}; give 0 or more")
         self.schema, self.limit, self.most_boxes = schema, limit, most_boxes
         self._order, self._make, self._at_once = order, make_tiles, at_once
+        self._shared = shared or SharedFilters()
         self._subscriptions: dict[Key, ActiveSubscription] = {}
         self._keys: dict[int, Key] = {}  # by owner
         self._next = 0
@@ -81,7 +84,7 @@ class NegativeSpace(Generic[Key]):
         self._newcomers = 0  # active ones that are undecided
         self._comparison: Comparison | None = None  # of the first undecided one, if it has begun
         most = sys.maxsize if self.most_boxes is None else self.most_boxes
-        self._cover = BoxCover(self._make(self.schema, order=self._order, most=most), self.limit)
+        self._cover = BoxCover(self._make(self.schema, order=self._order, most=most), self.limit, self._shared)
 
     # -- what is there ----------------------------------------------------------------------------
 
@@ -306,7 +309,7 @@ class NegativeSpace(Generic[Key]):
         self._keys[self._next] = key
         self._next += 1
         budget = self._at_once if budget is None else budget
-        covered = self._cover.tiled(made) or (None if self._newcomers else self._covered(made, budget))
+        covered = (self._cover.tiled(made) or None) if self._newcomers else self._covered(made, budget)
         if covered:
             self._subsume(key, made)
             return

@@ -26,13 +26,13 @@ class Limits:
     text: int = 64 * 1024  # bytes of a filter's text, as a user writes it
     stored_text: int = 4 * 1024 * 1024  # bytes of an admitted filter's text, as Weft writes it and reads it back
     tokens: int = 8_192  # tokens in a filter's text; the constants of an IN do not count
-    tests: int = 2_048  # tests in a filter's text; `x IN (1, 2)` is one
+    tests: int = 1_536  # tests in a filter's text; `x IN (1, 2)` is one
     name: int = 1024  # characters of an attribute's name, dots included
     names: int = 512  # different attributes in a filter
     likes: int = 1_024  # LIKE and ILIKE tests in a filter's text
     calls: int = 512  # of predicates in a filter's text
     boxes: int = 256  # of a normal form
-    sets: int = 1_024  # attributes that the boxes of a normal form test, summed over the boxes
+    sets: int = 896  # attributes that the boxes of a normal form test, summed over the boxes
     patterns: int = 256  # LIKE patterns of one term, and terms of one attribute in a box
     residuals: int = 256  # comparisons between attributes and predicates in one box
     steps: int = 40_000  # of any operation of the algebra; a step takes half a microsecond or so

@@ -13,6 +13,7 @@ from weft.algebra.box import Box, NormalForm
 from weft.algebra.budget import Budget
 from weft.algebra.relate import Region, as_form, covers, covers_within
 from weft.algebra.spans import ColumnPart, Span, only_string, span_of
+from weft.algebra.valueset import ValueSet
 from weft.errors import FilterError
 from weft.kernels.boxes import BOUNDED
 from weft.model.schema import Schema
@@ -71,11 +72,23 @@ class FilterRelation(Relation[Region]):
         if len(form.boxes) == 1:
             spans, exact = self._hull(form.boxes[0])
             return Boxed(form, tuple(spans), exact)
-        known: dict[tuple[str, int], tuple[Span | None, bool]] = {}  # boxes of a product share most of their sets
-        hulls = [{axis: (low, high) for axis, low, high, _ in self._hull(box, known)[0]} for box in form.boxes]
-        shared = [axis for axis in hulls[0] if all(axis in hull for hull in hulls)]
-        ends = {axis: list(zip(*(hull[axis] for hull in hulls), strict=True)) for axis in shared}
-        return Boxed(form, tuple((axis, min(low), max(high), BOUNDED) for axis, (low, high) in ends.items()), False)
+        first, *others = (box.sets for box in form.boxes)
+        spans = []
+        for name in first:
+            if all(name in sets for sets in others):
+                span = self._span_around(name, [first[name], *(sets[name] for sets in others)])
+                if span is not None:
+                    spans.append(span)
+        return Boxed(form, tuple(spans), False)
+
+    def _span_around(self, name: str, several: Iterable[ValueSet]) -> Span | None:
+        """The span around the sets that all boxes of a union have of an attribute; None if there is none."""
+        different = {id(values): values for values in several}  # boxes of a product share most of their sets
+        found = [span_of(name, values, self._number)[0] for values in different.values()]
+        spans = [span for span in found if span is not None]
+        if len(spans) < len(found) or len({axis for axis, *_ in spans}) > 1:
+            return None
+        return spans[0][0], min(low for _, low, _, _ in spans), max(high for _, _, high, _ in spans), BOUNDED
 
     def comparing(self) -> Callable[[Boxed, Boxed], bool]:
         """`covers` for the comparisons of one look-up, within the steps of a search."""
@@ -102,18 +115,11 @@ class FilterRelation(Relation[Region]):
         """An index for each structure, unless indexing is disabled."""
         return IndexedPlaces(self) if self._indexed else super().places()
 
-    def _hull(
-        self, box: Box, known: dict[tuple[str, int], tuple[Span | None, bool]] | None = None
-    ) -> tuple[list[Span], bool]:
-        """The spans around a box, and whether they describe all of it; spans of `known` sets are not computed again."""
+    def _hull(self, box: Box) -> tuple[list[Span], bool]:
+        """The spans around a box, and whether they describe all of it."""
         spans, exact, number = [], not box.residuals, self._number
         for name, values in box.sets.items():
-            if known is None:
-                span, whole = span_of(name, values, number)
-            elif (found := known.get((name, id(values)))) is not None:
-                span, whole = found
-            else:
-                span, whole = known[name, id(values)] = span_of(name, values, number)
+            span, whole = span_of(name, values, number)
             exact = exact and whole
             if span is not None:
                 spans.append(span)

@@ -13,6 +13,7 @@ from itertools import islice
 from typing import Any
 
 from weft.interest.negative_space import Limit, NegativeSpace
+from weft.interest.shared_filters import SharedFilters
 from weft.model.change import Change
 from weft.routing.filter_table import FilterTable, Held
 from weft.routing.interface import TableInterface
@@ -49,7 +50,7 @@ class NegativeTable(FilterTable[Held, Held]):
         super().__init__(*args, **options)
         self.limit = limit
         self.spaces: dict[FilterInterface, NegativeSpace[Held]] = {}
-        self._options = dict(space or {})
+        self._options = {"shared": SharedFilters(), **(space or {})}
         self._waiting: dict[FilterInterface, dict[Held, None]] = {}  # not yet in the space of a new link
         self._untidy: dict[FilterInterface, None] = {}  # changed since the last rebuild, the longest waiting first
 

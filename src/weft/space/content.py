@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-_LEAST_PATIENCE = 2  # of each box of a large union, whose ranges are capped together
+_LARGE = 64  # boxes of a union that get half the patience: their ranges are capped together
+_LEAST_PATIENCE = 0.25  # of each box
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,8 @@ class ContentSpace:
         # There is nothing past the last cell, so a box that ends there is extended to the end of the curve, which takes
         # fewer pieces.
         highs = np.where(boxes.highs == top, (1 << self.curve.bits) - 1, ((boxes.highs + 1) << self._shifts) - 1)
-        return self.curve.range_sets(lows, highs, self.most, np.maximum(PATIENCE // together, _LEAST_PATIENCE))
+        patience = PATIENCE / np.where(together > _LARGE, 2 * together, together)
+        return self.curve.range_sets(lows, highs, self.most, np.maximum(patience, _LEAST_PATIENCE))
 
     # -- as a cell space ---------------------------------------------------------------------------
 

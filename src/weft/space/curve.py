@@ -107,17 +107,17 @@ class Curve:
 
         Cost: O(ranges * dims * bits) per box, and never more than a few times `most * patience` steps: a box with a
         larger surface is followed to a coarser level, where cells that are partly in the box count as inside.
-        `patience` is one number for all boxes, or one for each.
+        `patience` is one number for all boxes, or one for each; a fraction visits less than each range once.
         """
         check_cap(most)
-        if np.min(patience, initial=1) < 1:
-            raise SchemaError(f"a patience of {patience} visits nothing; give at least 1")
+        if np.min(patience, initial=1) <= 0:
+            raise SchemaError(f"a patience of {patience} visits nothing; give more than 0")
         below, above = self._cells(lows), self._cells(highs)
         if below.shape != above.shape or (below > above).any():
             raise SchemaError(
                 "the low and high cells do not form boxes; give as many of both, with no low above its high"
             )
-        steps = most * np.broadcast_to(np.asarray(patience, np.int64), len(below))
+        steps = np.ceil(most * np.broadcast_to(np.asarray(patience, np.float64), len(below))).astype(np.int64)
         offsets = np.zeros(len(below) + 1, np.int64)
         room = 4 * len(below) + most
         starts, ends = np.empty(room, np.int64), np.empty(room, np.int64)

@@ -105,4 +105,9 @@ def cells_of_strings(column: TypedColumn, cell: Callable[[str | None], int]) -> 
 
 def has_others(values: ValueSet, own: ColumnPart) -> bool:
     """Whether a set contains values of any other type."""
-    return any(getattr(values, part) for part in ColumnPart if part is not own)
+    return bool(
+        (values.numbers and own is not ColumnPart.NUMBERS)
+        or (values.strings and own is not ColumnPart.STRINGS)
+        or (values.bools and own is not ColumnPart.BOOLS)
+        or (values.timestamps and own is not ColumnPart.TIMESTAMPS)
+    )

@@ -9,6 +9,7 @@ links with equal forwards sets (8.4) do depend on it, and tables that share them
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from weft.algebra.box import NormalForm
@@ -53,6 +54,7 @@ class SharedForms(FilterRelation):
         super().__init__(schema, search=LIMITS.steps // 5)
         self._recent: dict[int, tuple[Any, Boxed]] = {}  # by the identity of the filter; the oldest goes
         self._room = _MOST_RECENT
+        self._compared: dict[tuple[int, int], tuple[Boxed, Boxed, bool]] = {}  # of the newest filter, by identity
 
     def make(self, thing: Any, form: NormalForm | None = None) -> Boxed:
         """The filter's normal form and hull; `form` is the normal form, if it is known."""
@@ -60,11 +62,25 @@ class SharedForms(FilterRelation):
         if known is not None and known[0] is thing:
             return known[1]
         made = super().make(thing if form is None else form)
+        self._compared.clear()
         self._recent[id(thing)] = thing, made
         self._room -= _weight(made)
         while self._room < 0:
             self._room += _weight(self._recent.pop(next(iter(self._recent)))[1])
         return made
+
+    def comparing(self) -> Callable[[Boxed, Boxed], bool]:
+        """`covers` within the steps of a search; the next link gets the answers that the last one got."""
+        covers_in_search = super().comparing()
+
+        def covers_once(wide: Boxed, narrow: Boxed) -> bool:
+            key = id(wide), id(narrow)
+            known = self._compared.get(key)
+            if known is None:
+                known = self._compared[key] = wide, narrow, covers_in_search(wide, narrow)
+            return known[2]
+
+        return covers_once
 
 
 def _weight(made: Boxed) -> int:

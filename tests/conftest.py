@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from functools import cache
 from itertools import count
 
@@ -31,7 +32,12 @@ _finished = count(1)
 
 
 def pytest_collection_finish() -> None:
-    """Thousands of tests and their modules are never garbage: without this every collection looks at all of them."""
+    """Tests are about compiled kernels, unless they say otherwise.
+
+    Thousands of tests and their modules are never garbage: without this every collection looks at all of them.
+    """
+    if "weft.kernels.jit" in sys.modules:
+        sys.modules["weft.kernels.jit"].load()
     gc.collect()
     gc.freeze()
 

@@ -13,7 +13,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "weft"
 
 # what must not be imported, and where it may be all the same
 FENCES = {
-    "numba": ("kernels/jit.py",),
+    "numba": ("kernels/compiler.py",),
     "pyspark": ("spark/", "lab/"),
     "asyncio": ("net/", "console/", "collect/", "testing/", "bench/", "serve.py"),
     "socket": ("net/", "console/", "collect/", "testing/", "bench/", "serve.py"),

@@ -22,7 +22,8 @@ from weft.index.index import Index
 from weft.index.tree import TreeIndex
 from weft.interest.label_filter import CountingFilter, FilterShape
 from weft.interest.range_table import RangeTable
-from weft.kernels.jit import KERNELS, compiled_here, uncached
+from weft.kernels.compiler import KERNELS, compiled_here, uncached
+from weft.kernels.jit import load
 from weft.language.text import parse_many
 from weft.model.schema import Schema
 from weft.order import FilterRelation, Forest
@@ -40,6 +41,7 @@ _EACH = 60  # subscriptions of a routing model
 
 def warm(tell: Callable[[str], None] = lambda _: None) -> list[str]:
     """Compile all kernels, or load them; return the names of those that are still not compiled."""
+    load()
     given = WORKLOADS["W3"](_SUBSCRIPTIONS, _EVENTS, seed=1)
     for what, use in _uses(given):
         tell(what)

@@ -37,7 +37,7 @@ def test_a_filter_written_longer_is_stored_and_found_again(written: bool) -> Non
 def test_a_broker_whose_limits_were_lowered_does_not_start_and_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     broker = Broker()
     broker.hello("c", session="s")
-    many = " OR ".join(f"x = {number}" for number in range(2_000))
+    many = " OR ".join(f"x = {number}" for number in range(1_500))
     assert Accepted in kinds(broker.say("c", Subscribe(1, many, 1)))  # type: ignore[arg-type]
     with monkeypatch.context() as lower:
         lower.setattr(LIMITS, "tests", 100)

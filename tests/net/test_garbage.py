@@ -81,7 +81,7 @@ async def _meanwhile(rounds: GarbageRounds, watcher: Any) -> bool:
 def test_after_the_rehearsal_no_kernel_is_loaded_any_more():
     program = """
         from weft.bench import links
-        from weft.kernels.jit import KERNELS
+        from weft.kernels.compiler import KERNELS
         from weft.net.rehearsal import rehearse
         from weft.routing.registry import make_table
 

@@ -7,7 +7,6 @@ It is a `TreeIndex` whose subscriptions have the ids that users have.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import Executor
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,6 +38,8 @@ from weft.model.frame import AnyEvent
 from weft.model.schema import Schema
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from weft.lint import LintReport
 
 

@@ -6,7 +6,6 @@ name by a rename, as a snapshot does. Nothing in it is trusted: the ids must be 
 
 from __future__ import annotations
 
-from concurrent.futures import Executor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,8 @@ from weft.index.snapshot_files import opened, write_folder, write_meta
 from weft.language.predicate import Predicates
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from weft.index.tree import TreeIndex
 
 FORMAT, VERSION, TREE = "weft-ids", 1, "tree"

@@ -13,10 +13,9 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 import numpy as np
@@ -52,6 +51,9 @@ from weft.model.event import attributes_of
 from weft.model.frame import AnyEvent
 from weft.model.limits import LIMITS
 from weft.model.schema import Schema
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor, Future
 
 
 def _let_others_run() -> None:
@@ -240,6 +242,8 @@ class TreeIndex:
             self._run_rebuild(views, _no_pause)
             return
         if self._executor is None:
+            from concurrent.futures import ThreadPoolExecutor
+
             self._executor = ThreadPoolExecutor(1, thread_name_prefix="weft-index")
         rebuild = self._executor.submit(self._run_rebuild, views)
         self._rebuild = None if rebuild.done() else rebuild  # an executor may run it here and now

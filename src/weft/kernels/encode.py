@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.kernels.addresses import lent
-from weft.kernels.jit import inlined, jit
+from weft.kernels.jit import elements, inlined, light
 from weft.kernels.simd import prefetch
 
 FIRST = 3  # the smaller codes are not numbers: absent, FALSE, TRUE
@@ -86,7 +86,7 @@ def place_of(values, sides, table, first, last, scale, value):
     return np.int32(FIRST + low + np.int64((values[low] == value) & (sides[low] == 0)))
 
 
-@jit
+@light(elements)
 def encode_floats(values, sides, table, column, codes, dim):
     """Write the code of each value of `column` (float64[n]) to codes[:, dim]."""
     values, sides, table = lent(values), lent(sides), lent(table)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from weft.kernels.hashing import mix
-from weft.kernels.jit import inner, jit
+from weft.kernels.jit import elements, inner, jit, light
 from weft.kernels.simd import copy_eight, prefetch
 
 _MOST_PROBES = 64  # for one slot; then it is a group of its own, so that no filters make this slow
@@ -57,7 +57,7 @@ def _equal(first_row, starts, dims, lows, highs, source, one, other):
     return True
 
 
-@jit
+@light(elements)
 def group_slots(first_row, starts, dims, lows, highs, source, group):
     """Write the group of each slot to `group` (int32), numbered in the order in which they are met; returns how many.
 
@@ -86,7 +86,7 @@ def group_slots(first_row, starts, dims, lows, highs, source, group):
     return groups
 
 
-@jit
+@light(elements)
 def gather(firsts, subs, to, new_firsts, new_subs):
     """Write the subscriptions of slot s to those of slot to[s] (int32), of which there may be fewer."""
     for slot in range(new_firsts.size):

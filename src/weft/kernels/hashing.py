@@ -5,12 +5,12 @@ Every step is a product of 32 and 31 bits. Signed 64-bit integers never overflow
 
 from __future__ import annotations
 
-from weft.kernels.jit import jit
+from weft.kernels.jit import inner, jit
 
 _LOW = 0xFFFFFFFF
 
 
-@jit
+@inner
 def mix(h):
     """A mix of 32 bits: every output bit depends on all input bits."""
     h ^= h >> 16

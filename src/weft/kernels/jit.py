@@ -1,157 +1,186 @@
-"""The compiler, and the only module that imports numba. Laws: compiled code is cached wherever a cache can be written;
-with NUMBA_DISABLE_JIT=1 every kernel runs as plain Python, with plain twins of the intrinsics.
+"""Kernels are plain Python until there is work for the compiler. Laws: a kernel gives the same result plain and
+compiled; plain work is bounded, for a call and in all; once the compiler is loaded, all calls are of compiled kernels.
+
+Loading the compiler and a few kernels takes 0.4 s. In that time plain Python builds an index of a thousand filters and
+matches an event, three times over. So kernels marked `light` run plain while there is little to do. Any other kernel,
+a larger call, or many small ones load the compiler. Then compiled kernels take the places of the plain functions in all
+modules of Weft, and calling them costs nothing more. A program that must not pause later calls `load` when it starts.
+
+With NUMBA_DISABLE_JIT=1, nothing is ever compiled.
 """
 
 from __future__ import annotations
 
-import atexit
 import os
-import shutil
-import tempfile
-import zlib
+import sys
+import threading
 from collections.abc import Callable
-from pathlib import Path
+from functools import update_wrapper
+from importlib import import_module
 from typing import Any
 
+import numpy as np
 
-def _keep_cache() -> None:
-    """Choose the cache folder unless the user did: beside the source if possible, else wherever it can be written.
+Function = Callable[..., Any]
 
-    The folder is named after the sources of all kernels, because kernels are compiled into one another: changing one
-    recompiles all.
-    """
-    if "NUMBA_CACHE_DIR" in os.environ:
-        return
-    source = Path(__file__).parent
-    sources = b"".join(path.read_bytes() for path in sorted(source.glob("*.py")))
-    users = Path(os.environ.get("XDG_CACHE_HOME") or Path(os.path.expanduser("~"), ".cache"), "weft")
-    for home in (source / "__pycache__", users) if users.is_absolute() else (source / "__pycache__",):
-        cache = home / f"numba-{zlib.crc32(sources):08x}"
+COMPILED = os.environ.get("NUMBA_DISABLE_JIT", "0") in {"", "0"}
+MOST_AT_ONCE = 1 << 14  # elements that one call may work on in plain Python
+MOST_IN_ALL = 1 << 17  # and all of them: a quarter of a second, which is less than loading takes
+_LEAST = 64  # elements in whose time a call without any begins and ends
+
+_standing: list[tuple[Any, Callable[[], Any]]] = []  # what stands in modules, and what makes its compiled form
+_forms: dict[int, Any] = {}  # compiled forms, by the identity of what stood there
+_homes: set[str] = set()  # modules of intrinsics
+
+
+class _PlainWork:
+    """The work done in plain Python. One thread at a time does some, with the lock, and nothing is loaded meanwhile."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.worker: int | None = None  # the thread
+        self.elements = 0  # so far
+        self.over = not COMPILED
+
+    def affords(self, elements: int) -> bool:
+        """Whether so much work may be done; if so, it is counted."""
+        elements += _LEAST
+        if elements > MOST_AT_ONCE or self.elements + elements > MOST_IN_ALL:
+            return False
+        self.elements += elements
+        return True
+
+    def do(self, kernel: Function, arguments: tuple[Any, ...]) -> Any:
+        """Run a kernel. It says no more about overflow than a compiled one."""
+        self.worker = threading.get_ident()
         try:
-            cache.mkdir(parents=True, exist_ok=True)
-        except OSError:
-            continue
-        if os.access(cache, os.W_OK):
-            break
-    else:
-        cache = Path(tempfile.mkdtemp(prefix="weft-numba-"))
-        atexit.register(_remove, cache, os.getpid())
-    os.environ["NUMBA_CACHE_DIR"] = str(cache)
+            with np.errstate(all="ignore"):
+                return kernel(*arguments)
+        finally:
+            self.worker = None
+
+    def forked(self) -> None:
+        """Take a new lock: no other thread of the parent is there to give back the old one."""
+        self.lock, self.worker = threading.RLock(), None
 
 
-def _remove(cache: Path, process: int) -> None:
-    """Remove the folder of a process at its end; a child of a fork leaves it alone."""
-    if os.getpid() == process:
-        shutil.rmtree(cache, ignore_errors=True)
+_plain = _PlainWork()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_plain.forked)
 
 
-_keep_cache()
+class _Kernel:
+    """Stands for a kernel until the compiler is loaded; if it is kept for longer, it calls the compiled one."""
 
-import numba  # noqa: E402
-from llvmlite import ir  # noqa: E402
-from numba.core import cgutils, event, types  # noqa: E402
-from numba.core.caching import FunctionCache  # noqa: E402
-from numba.core.runtime.nrt import rtsys  # noqa: E402
-from numba.extending import box, intrinsic, models, register_model  # noqa: E402
+    def __init__(self, plain: Function, work: Callable[..., int] | None) -> None:
+        self.plain, self.work = plain, work
+        update_wrapper(self, plain)
 
-from weft.kernels import compile_notice  # noqa: E402
-
-__all__ = [
-    "COMPILED",
-    "KERNELS",
-    "box",
-    "cgutils",
-    "compiled_here",
-    "inlined",
-    "inner",
-    "intrinsic",
-    "ir",
-    "jit",
-    "models",
-    "populate_array",
-    "register_model",
-    "types",
-    "uncached",
-]
-
-COMPILED = not getattr(numba.config, "DISABLE_JIT", False)
-KERNELS: list[Any] = []  # every kernel of the modules that were imported
+    def __call__(self, *arguments: Any) -> Any:
+        if not _plain.over:
+            with _plain.lock:
+                if _plain.worker is not None:  # this thread, in a plain kernel
+                    return self.plain(*arguments)
+                if not _forms and self.work is not None and _plain.affords(self.work(*arguments)):
+                    return _plain.do(self.plain, arguments)
+            load()
+        return _forms[id(self)](*arguments)
 
 
-class _Listener(event.Listener):
-    """Hears of compilations; what comes out of the cache is none."""
-
-    def on_start(self, event: Any) -> None:  # noqa: ARG002
-        compile_notice.compiling()
-
-    def on_end(self, event: Any) -> None:
-        pass
+def elements(*arguments: Any) -> int:
+    """How many elements the arrays among the arguments have, also those in tuples."""
+    return sum(
+        each.size if isinstance(each, np.ndarray) else elements(*each) if isinstance(each, tuple) else 0
+        for each in arguments
+    )
 
 
-event.register("numba:compile", _Listener())  # type: ignore[no-untyped-call]
+def jit(kernel: Function) -> Function:
+    """A kernel that Python calls. It runs without the GIL and never raises on overflow."""
+    return _registered(kernel, _Kernel(kernel, None))
 
 
-def populate_array(array: Any, **parts: Any) -> None:
-    """Fill in an array's structure in code that is being compiled; only then is it imported."""
-    from numba.np.arrayobj import populate_array
+def light(work: Callable[..., int]) -> Callable[[Function], Function]:
+    """A kernel that Python calls and that may run plain, as long as `work` of its arguments is small.
 
-    populate_array(array, **parts)  # type: ignore[no-untyped-call]
-
-
-class _KernelCache(FunctionCache):
-    """The cache of a kernel's compiled code. Loading needs only the runtime that kernels call. Numba's own cache first
-    sets up all that the compiler knows, which takes longer than loading; compiling does that anyway.
-
-    This calls methods of numba's that are not public. Where `_can_load` does not find them, numba's own cache is used.
+    `work` gives an upper bound of the elements that the kernel looks at, up to a small factor, and reads no more than
+    sizes.
     """
-
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
-        rtsys.initialize(target_context)
-        with self._guard_against_spurious_io_errors():
-            return self._load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+    return lambda kernel: _registered(kernel, _Kernel(kernel, work))
 
 
-def _can_load(cache: type[Any], dispatcher: Any) -> bool:
-    """Whether this numba has what `_KernelCache` relies on."""
-    private = ("_load_overload", "_guard_against_spurious_io_errors")
-    return all(hasattr(cache, name) for name in private) and hasattr(dispatcher, "_cache")
+def inner(kernel: Function) -> Function:
+    """A kernel that only kernels call, compiled without the wrappers that calls from Python need."""
+    return _registered(kernel, kernel, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
-def _compiled(kernel: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    compiled: Any = numba.njit(nogil=True, error_model="numpy", **options)(kernel)
-    if COMPILED and _can_load(FunctionCache, compiled):
-        compiled._cache = _KernelCache(kernel)  # type: ignore[no-untyped-call]
-    elif COMPILED:
-        compiled.enable_caching()
-    KERNELS.append(compiled)
-    return compiled  # type: ignore[no-any-return]
-
-
-def jit(kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a kernel on its first call. It runs without the GIL and never raises on overflow."""
-    return _compiled(kernel)
-
-
-def inner(kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a kernel that only kernels call, without the wrappers that calls from Python need."""
-    return _compiled(kernel, no_cpython_wrapper=True, no_cfunc_wrapper=True)
-
-
-def inlined(kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a kernel into each kernel that calls it. This is for hot loops: a call counts references to every array
-    that it passes, by atomic operations, which take longer than the search of a leaf.
+def inlined(kernel: Function) -> Function:
+    """A kernel that is compiled into each kernel that calls it. This is for hot loops: a call counts references to
+    every array that it passes, by atomic operations, which take longer than the search of a leaf.
     """
-    return _compiled(kernel, no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=True)
+    return _registered(kernel, kernel, no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=True)
 
 
-def uncached() -> list[str]:
-    """The imported kernels of which no compiled code is kept."""
+def intrinsic(home: str) -> Callable[[Function], Function]:
+    """The plain twin of an intrinsic, which has the same name in the module `home`."""
+
+    def register(plain: Function) -> Function:
+        def form() -> Any:
+            return getattr(import_module(home), plain.__name__) if _compiler().COMPILES else plain
+
+        _homes.add(home)
+        return _stand(plain, plain, form)
+
+    return register
+
+
+def _registered(kernel: Function, standing: Function, **options: Any) -> Function:
+    return _stand(kernel, standing, lambda: _compiler().compile_kernel(kernel, **options))
+
+
+def _stand(plain: Function, standing: Function, form: Callable[[], Any]) -> Function:
+    """What stands in the module of a plain function: the compiled form if the compiler is loaded."""
     if not COMPILED:
-        return []
-    missing = [each for each in KERNELS if not os.path.exists(each._cache._cache_file._index_path)]
-    return sorted(f"{each.py_func.__module__}.{each.py_func.__name__}" for each in missing)
+        return plain
+    with _plain.lock:
+        if not _forms:
+            _standing.append((standing, form))
+            return standing
+    _bind(plain.__globals__)  # it may have been imported while the compiler was loaded
+    return form()  # type: ignore[no-any-return]
 
 
-def compiled_here() -> int:
-    """How many kernels this process compiled itself, instead of loading them."""
-    return sum(bool(each.stats.cache_misses) for each in KERNELS) if COMPILED else 0
+def load() -> None:
+    """Load the compiler. From now on, each kernel is loaded from the cache, or compiled, on its first call.
+
+    Cost: 0.25 s the first time, nothing later. A plain kernel that is running finishes first.
+    """
+    while not _plain.over and _plain.worker != threading.get_ident():
+        known = {*_homes}
+        for home in known:  # without the lock, for which another thread's import may be waiting
+            import_module(home)
+        with _compiler().global_compiler_lock, _plain.lock:  # nothing is compiled before all forms are in place
+            if _homes == known:
+                if not _forms:
+                    _forms.update({id(standing): form() for standing, form in _standing})
+                for module in _modules():
+                    _bind(module)
+                _plain.over = True
+
+
+def _compiler() -> Any:
+    return import_module("weft.kernels.compiler")
+
+
+def _modules() -> list[dict[str, Any]]:
+    """The names of each module of Weft that has been imported, and of others that define kernels."""
+    ours = [module.__dict__ for name, module in [*sys.modules.items()] if name.partition(".")[0] == "weft"]
+    plain = [getattr(standing, "plain", standing) for standing, _ in _standing]
+    return [*{id(names): names for names in [*ours, *(each.__globals__ for each in plain)]}.values()]
+
+
+def _bind(names: dict[str, Any]) -> None:
+    """Put compiled forms in the places of what stood for them."""
+    for name, value in [*names.items()]:
+        if id(value) in _forms:
+            names[name] = _forms[id(value)]

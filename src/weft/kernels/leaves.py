@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.kernels.jit import inner, jit
+from weft.kernels.jit import elements, inner, light
 from weft.kernels.simd import prefetch
 
 SPECIAL = 1 << 20
@@ -280,7 +280,7 @@ def _write_bounds(columns, at, dims, found, rows, count, least, greatest, path_l
         columns[place], columns[place + 1], columns[place + 2] = chosen, least[chosen], greatest[chosen]
 
 
-@jit
+@light(elements)
 def rename(ids, live, new_slot):
     """Renumber the slots in the order in which the tree first mentions them, and rename its rows accordingly.
 

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.kernels.jit import inner, jit
+from weft.kernels.jit import elements, inner, light
 from weft.kernels.leaves import fetch, grown, write_leaf
 
 NODE = 8
@@ -132,7 +132,7 @@ def _first(array, size):
     return made
 
 
-@jit
+@light(elements)
 def build(starts, dims, lows, highs, ids, sizes, leaf, alpha, most_cells):
     """The tree over all rows.
 
@@ -263,7 +263,7 @@ def build(starts, dims, lows, highs, ids, sizes, leaf, alpha, most_cells):
     )
 
 
-@jit
+@light(elements)
 def regroup(starts, dims, lows, highs, order):
     """The constraints of some rows, or of all, in another order: starts, dims, lows, highs."""
     new_starts = np.empty(order.size + 1, np.int64)

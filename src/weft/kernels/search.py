@@ -10,9 +10,10 @@ The loops lend arrays to each other (see `addresses.lent`), and grow them only w
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from weft.kernels.addresses import lent
-from weft.kernels.jit import inlined, jit
+from weft.kernels.jit import elements, inlined, jit, light
 from weft.kernels.leaves import BYTES, HEADER, NARROW, SPECIAL, grown
 from weft.kernels.partition import NODE, PartitionTree
 from weft.kernels.simd import byte_mask, compress, lowest, narrow_mask, ones, prefetch, take_four, wide_mask
@@ -185,7 +186,12 @@ def _choose(tree, codes, event, leaf, chosen, size):
     return size
 
 
-@jit
+def _work(tree: PartitionTree, codes: NDArray[np.int32], *_: object) -> int:
+    """How many rows there are to be searched, for all events."""
+    return int(codes.shape[0] * tree.ids.size)
+
+
+@light(_work)
 def event_by_event(tree, codes, out, offsets, counts, mode):
     """Search for a few events at a time, in steps that fetch what the next one reads: leaves, blocks that may match,
     masks, ids. Fills `offsets`, and `counts` unless the mode is FIND. Returns `out`, possibly reallocated, and the
@@ -244,7 +250,7 @@ def event_by_event(tree, codes, out, offsets, counts, mode):
     return out, found
 
 
-@jit
+@light(elements)
 def take(values, places, out):
     """Write values[places] to `out`."""
     fours = places.size - places.size % 4

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from weft.kernels.addresses import array_at
 from weft.kernels.encode import bucket_of, ends, place_of
-from weft.kernels.jit import inlined, jit
+from weft.kernels.jit import inlined, light
 from weft.kernels.leaves import grown
 from weft.kernels.partition import PartitionTree
 from weft.kernels.search import FIND, most_in, scan_leaf, walk
@@ -100,7 +100,13 @@ def _fetch(lines, dimensions, mask, values, buckets):
             prefetch(sides, low)
 
 
-@jit
+def _work(handle_address: int, room_address: int) -> int:
+    """How many rows and subscriptions there are to be searched."""
+    handle = array_at(handle_address, _HEAD, np.int64)
+    return int(handle[12] + handle[16])
+
+
+@light(_work)
 def match_one(handle_address, room_address):
     """Write the subscriptions of the event to the room's ids; returns how many there are, or ~n if there is room for
     fewer than n.

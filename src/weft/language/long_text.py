@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import NoReturn
 
 from weft.errors import FilterError, FilterSyntaxError, FilterTooComplexError
@@ -42,31 +42,36 @@ from weft.model.limits import LIMITS, MAX_DEPTH
 
 _NAME = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*"
 _VALUE = rf"[+-]?\s*{NUMBER}(?![\w.])|{STRING}|(?i:TIMESTAMP)\s*{STRING}"
-_STEP = re.compile(
-    rf"""\s*(?:
-      (?P<open>\()
-    | (?P<not>(?i:NOT)\b(?!\.))
-    | (?:
-        (?P<left>(?>{_NAME}))\s*(?:
-          (?P<op><=|>=|<>|!=|=|<|>)\s*(?:(?P<value>{_VALUE})|(?P<right>(?>{_NAME})))
-        | (?P<negated>\b(?i:NOT)\s+)?(?:
-            \b(?i:IN)\s*\((?P<list>\s*(?>{_VALUE})\s*(?:,\s*(?>{_VALUE})\s*)*+)\)
-          | \b(?P<like>(?i:I?LIKE))\s*(?P<pattern>{STRING})
-          | \b(?i:BETWEEN)\b\s*(?P<low>(?>{_VALUE}))\s*\b(?i:AND)\b\s*(?P<high>(?>{_VALUE}))
-          )
-        | \b(?i:IS)\s+(?P<absent>(?i:NOT)\s+)?(?P<null>(?i:NULL)\b)
-        )?
-        \s*(?P<next>\)|(?i:AND)\b(?!\.)|(?i:OR)\b(?!\.)|\Z)
-      )
-    )""",
-    re.VERBOSE,
-)
 _AFTER = re.compile(r"\s*(?P<next>\)|(?i:AND)\b(?!\.)|(?i:OR)\b(?!\.)|\Z)")
 _IS = re.compile(r"\s*(?i:IS)\s+(?P<negated>(?i:NOT)\s+)?(?P<truth>(?i:NULL|TRUE|FALSE)\b(?!\.))")
 _TRUTHS = {"NULL": None, "TRUE": True, "FALSE": False}
 _VALUES = re.compile(_VALUE)
 _PLAIN_INTS = re.compile(r"[0-9,\s]*")
 _OPERATORS = {str(op): op for op in Operator} | {"<>": Operator.NE}
+
+
+@cache
+def _step() -> re.Pattern[str]:
+    """What reads a test. Compiling it takes 7 ms, which is done when it is first used."""
+    return re.compile(
+        rf"""\s*(?:
+          (?P<open>\()
+        | (?P<not>(?i:NOT)\b(?!\.))
+        | (?:
+            (?P<left>(?>{_NAME}))\s*(?:
+              (?P<op><=|>=|<>|!=|=|<|>)\s*(?:(?P<value>{_VALUE})|(?P<right>(?>{_NAME})))
+            | (?P<negated>\b(?i:NOT)\s+)?(?:
+                \b(?i:IN)\s*\((?P<list>\s*(?>{_VALUE})\s*(?:,\s*(?>{_VALUE})\s*)*+)\)
+              | \b(?P<like>(?i:I?LIKE))\s*(?P<pattern>{STRING})
+              | \b(?i:BETWEEN)\b\s*(?P<low>(?>{_VALUE}))\s*\b(?i:AND)\b\s*(?P<high>(?>{_VALUE}))
+              )
+            | \b(?i:IS)\s+(?P<absent>(?i:NOT)\s+)?(?P<null>(?i:NULL)\b)
+            )?
+            \s*(?P<next>\)|(?i:AND)\b(?!\.)|(?i:OR)\b(?!\.)|\Z)
+          )
+        )""",
+        re.VERBOSE,
+    )
 
 
 def parse_long(text: str, stored: bool = False) -> Filter | None:
@@ -93,7 +98,7 @@ def plain_comparisons(text: str) -> list[tuple[str, str, str]] | None:
     >>> plain_comparisons("x >= 5 OR y = 1")
     """
     tests: list[tuple[str, str, str]] = []
-    at, step = 0, _STEP.match
+    at, step = 0, _step().match
     while True:
         found = step(text, at)
         if found is None or found.lastgroup != "next":
@@ -140,7 +145,7 @@ class _Reader:
         self.outer: list[tuple[list[Filter], list[Filter], int, bool]] = []  # the groups around it
 
     def read(self) -> Filter | None:
-        text, step = self.text, _STEP.match
+        text, step = self.text, _step().match
         at = depth = tests = 0
         for _ in range(self.most_steps):
             found = step(text, at)

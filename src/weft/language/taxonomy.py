@@ -6,7 +6,6 @@ Law: a concept is itself and each of its ancestors; a concept that is not in the
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -42,6 +41,8 @@ class Taxonomy:
     @staticmethod
     def load(path: str | Path) -> Taxonomy:
         """Read `child = ["parent", ...]` from a TOML or JSON file."""
+        import tomllib
+
         place = Path(path)
         try:
             text = place.read_text(encoding="utf-8")

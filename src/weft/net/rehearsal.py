@@ -13,6 +13,7 @@ from weft.broker.core import Core
 from weft.broker.effects import ConnectionId, Effect, Now, Persist, SetTimer
 from weft.broker.messages import Ack, Hello, Publish, QueueNumber, SubNumber, Subscribe
 from weft.index.base import SubId
+from weft.kernels.jit import load
 from weft.language.ast import Filter
 from weft.language.text import parse_many
 from weft.log.base import Offset
@@ -27,6 +28,7 @@ _EVENTS = [{"kind": f"k{n % 7}", "size": 1.5 * n} for n in range(EVENTS)]
 
 def rehearse(make: Callable[[], RoutingTable]) -> int:
     """Run a broker for a moment, and two neighbours. `make` makes their tables. Returns how many events were routed."""
+    load()  # small work would run as plain Python, and leave kernels to be loaded later
     _serve(make())
     return _link(make(), make())
 

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from weft.index.base import Matches
+from weft.kernels.jit import load
 from weft.spark.boxes import Matcher
 from weft.spark.events import attributes
 from weft.spark.output import Output, ResultForm, write
@@ -30,6 +31,7 @@ def match_batches(
     batches: Iterable[pa.RecordBatch], matchers: Sequence[Matcher], wanted: ResultForm
 ) -> Iterator[pa.RecordBatch]:
     """The results of batches of events, of one index or of two that share no subscription."""
+    load()
     one, *rest = matchers
     ids = one.ids
     if rest and one.names is not None:  # one list of names for both

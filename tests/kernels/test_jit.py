@@ -73,6 +73,11 @@ def test_other_work_loads_it(work: str) -> None:
     assert run(f"{INDEXES}\n{work}\nimport sys\nprint('numba' in sys.modules)").endswith("True\n")
 
 
+def test_it_may_be_loaded_before_any_kernel_is_imported() -> None:
+    small = "small()\nbatches()"
+    assert run(f"import weft.kernels.jit\nweft.kernels.jit.load()\n{INDEXES}\n{small}") == run(INDEXES + small)
+
+
 def test_many_small_matches_load_it_soon() -> None:
     program = """
         import sys

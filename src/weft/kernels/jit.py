@@ -40,6 +40,7 @@ class _PlainWork:
         self.lock = threading.RLock()
         self.worker: int | None = None  # the thread
         self.elements = 0  # so far
+        self.ending = False  # the compiled forms are there, if not yet in all their places
         self.over = not COMPILED
 
     def affords(self, elements: int) -> bool:
@@ -81,7 +82,7 @@ class _Kernel:
             with _plain.lock:
                 if _plain.worker is not None:  # this thread, in a plain kernel
                     return self.plain(*arguments)
-                if not _forms and self.work is not None and _plain.affords(self.work(*arguments)):
+                if not _plain.ending and self.work is not None and _plain.affords(self.work(*arguments)):
                     return _plain.do(self.plain, arguments)
             load()
         return _forms[id(self)](*arguments)
@@ -143,7 +144,7 @@ def _stand(plain: Function, standing: Function, form: Callable[[], Any]) -> Func
     if not COMPILED:
         return plain
     with _plain.lock:
-        if not _forms:
+        if not _plain.ending:
             _standing.append((standing, form))
             return standing
     _bind(plain.__globals__)  # it may have been imported while the compiler was loaded
@@ -161,8 +162,9 @@ def load() -> None:
             import_module(home)
         with _compiler().global_compiler_lock, _plain.lock:  # nothing is compiled before all forms are in place
             if _homes == known:
-                if not _forms:
+                if not _plain.ending:
                     _forms.update({id(standing): form() for standing, form in _standing})
+                    _plain.ending = True  # perhaps without any: then those that are imported later are compiled at once
                 for module in _modules():
                     _bind(module)
                 _plain.over = True

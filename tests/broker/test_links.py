@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from broker.network import Network
+from broker.network import Network, Node
 from weft.broker.admission import read_head
 from weft.broker.effects import ConnectionId
 from weft.broker.limits import ClientLimits
@@ -14,14 +14,17 @@ from weft.broker.messages import (
     Ack,
     Advertise,
     Bye,
+    ClientMessage,
     Complete,
     Deliver,
     Hello,
     Publish,
     QueueNumber,
+    Replace,
     SubNumber,
     Subscribe,
     Unadvertise,
+    Unsubscribe,
 )
 from weft.errors import AccessError
 from weft.routing.table import About
@@ -57,6 +60,51 @@ def test_complete_comes_when_the_last_broker_has_it() -> None:
         seen.append((done, network["c"].heard("b")))
     assert seen[-1] == (True, ["x > 5"])
     assert all(heard == ["x > 5"] for done, heard in seen if done)
+
+
+def _completions(network: Network, about: About = About.SUBSCRIPTIONS) -> list[bool]:
+    """Whether the neighbour has `x > 5`, after each step from `Complete` on."""
+    seen = []
+    while network.step():
+        done = any(isinstance(message, Complete) for to, message in network["a"].sent if to == "s")
+        seen.append((done, network["b"].heard("a", about) == ["x > 5"]))
+    assert seen[-1] == (True, True), "it is complete in the end"
+    return [there for done, there in seen if done]
+
+
+def test_a_filter_that_comes_back_is_not_complete_because_it_was_on_its_way_before() -> None:
+    network = Network("a", "b").chain()
+    network["a"].hello("s")
+    for message in (Subscribe(SubNumber(1), "x > 5"), Replace(SubNumber(1), "x < 1"), Replace(SubNumber(1), "x > 5")):
+        network["a"].say("s", message)
+    assert all(_completions(network))
+
+
+@pytest.mark.parametrize("last", [Replace(SubNumber(1), "x < 1"), Unsubscribe(SubNumber(1))], ids=["replace", "end"])
+def test_a_filter_that_a_full_log_brings_back_is_complete_when_every_broker_has_it_again(last: ClientMessage) -> None:
+    network = Network("a", "b").chain()
+    node = network["a"]
+    node.hello("s")
+    node.say("s", Subscribe(SubNumber(1), "x > 5"))
+    _rejected(node, last)
+    assert all(_completions(network))
+
+
+def test_an_advertisement_that_a_full_log_brings_back_is_complete_when_every_broker_has_it_again() -> None:
+    network = Network("a", "b", model="simple", advertised=True).chain()
+    node = network["a"]
+    node.hello("s")
+    node.say("s", Advertise(1, "x > 5"))
+    _rejected(node, Unadvertise(1))
+    assert all(_completions(network, About.ADVERTISEMENTS))
+
+
+def _rejected(node: Node, message: ClientMessage) -> None:
+    """The client asks for something that the log has no room for."""
+    node.at_once = False
+    node.say("s", message)
+    node.reject()
+    node.at_once = True
 
 
 def test_a_link_resumes_after_a_cut_and_loses_nothing() -> None:

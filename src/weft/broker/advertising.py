@@ -44,7 +44,7 @@ class Advertising(Requests):
         state.tell(state.seats.table.advertise(client, {SubId(stored): wanted}, ()))
         session.adverts[message.number] = stored, message.filter
         done = Accepted("advertise", message.number, state.next)
-        still = still_advertised(session, message.number, stored)
+        still = still_advertised(session, message.number)
         if not session.durable:
             self.answer_change(connection, done, still, stored=False)
             return
@@ -78,5 +78,7 @@ class Advertising(Requests):
             state.tell(state.seats.table.advertise(client, {SubId(stored): state.read(text)}, ()))
             session.adverts[message.number] = stored, text
             self.fail(connection, "unadvertise", message.number, reason)
+            still = still_advertised(session, message.number)
+            self.announcing.renew(session, "advertise", message.number, still)
 
         state.draft.rejected.append(rejected)

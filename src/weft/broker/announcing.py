@@ -50,6 +50,15 @@ class Announcing:
         announcement.complete = announcement.change.complete
         return announcement
 
+    def renew(self, session: Session, about: str, number: int, still: Still) -> None:
+        """A request could not be stored, and what it ended is in the table again: it has to spread anew.
+
+        Without neighbours there is nothing to say: the client knows already that it is complete, or is told soon that
+        it was never stored.
+        """
+        if self._state.neighbours:
+            self.accepted(self.begin(session, about, number, still))
+
     def restored(self) -> None:
         """After a restart nobody knows what is complete: all subscriptions wait together, and all advertisements."""
         self._linked = True
@@ -57,8 +66,7 @@ class Announcing:
         for session in self._state.sessions.values():
             for number, sub in session.subs.items():
                 subs.append(Announcement(session, "subscribe", number, still_subscribed(session, sub)))
-            for advert, (stored, _) in session.adverts.items():
-                adverts.append(Announcement(session, "advertise", advert, still_advertised(session, advert, stored)))
+            adverts += [Announcement(session, "advertise", n, still_advertised(session, n)) for n in session.adverts]
         self._wait(subs, About.SUBSCRIPTIONS)
         self._wait(adverts, About.ADVERTISEMENTS)
 
@@ -138,11 +146,15 @@ class Announcing:
 
 
 def still_subscribed(session: Session, sub: ClientSubscription) -> Still:
-    """Whether a session has a subscription, with the filter that it has now."""
-    text, number = sub.text, sub.number
-    return lambda: session.subs.get(number) is sub and sub.text == text
+    """Whether a session has a subscription, as it is in the table now.
+
+    The same filter is not enough: while the subscription had another, brokers may have forgotten the first one.
+    """
+    version, number = sub.version, sub.number
+    return lambda: session.subs.get(number) is sub and sub.version == version
 
 
-def still_advertised(session: Session, number: int, stored: int) -> Still:
-    """Whether a session has an advertisement, by its number and the id under which it is stored."""
-    return lambda: session.adverts.get(number, (0, ""))[0] == stored
+def still_advertised(session: Session, number: int) -> Still:
+    """Whether a session has an advertisement, as it is in the table now: the entry itself, not one like it."""
+    entry = session.adverts[number]
+    return lambda: session.adverts.get(number) is entry

@@ -27,7 +27,7 @@ AnyQueue = Queue | LossyQueue
 class ClientSubscription:
     """A client's filter, and where its events go."""
 
-    __slots__ = ("number", "queue", "seat", "slot", "start", "text")
+    __slots__ = ("number", "queue", "seat", "slot", "start", "text", "version")
 
     def __init__(  # noqa: PLR0913, PLR0917 - its parts
         self, number: SubNumber, text: str, slot: Slot, seat: SeatId | None, queue: AnyQueue, start: Offset
@@ -38,6 +38,7 @@ class ClientSubscription:
         self.seat = seat  # None if it is not durable
         self.queue = queue
         self.start = start  # events from here on are its own
+        self.version = 0  # how often it was put into the table again, with another filter or the same
 
 
 class Session:

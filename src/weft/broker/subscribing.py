@@ -140,6 +140,7 @@ class Subscribing(Requests):
         self.publishing.match(now)
         state.tell(state.seats.replace(sub.slot, wanted))
         before, sub.text = sub.text, message.filter
+        sub.version += 1
         done = Accepted("replace", sub.number, state.next)
         if sub.seat is None:
             self.answer_change(connection, done, still_subscribed(session, sub), stored=False)
@@ -152,8 +153,10 @@ class Subscribing(Requests):
                 return  # revoked in the meantime
             state.tell(state.seats.replace(sub.slot, state.read(before)))
             sub.text = before
+            sub.version += 1
             state.suspect(session, sub)
             self.fail(connection, "replace", sub.number, reason)
+            self.announcing.renew(session, "subscribe", sub.number, still_subscribed(session, sub))
 
         state.draft.rejected.append(rejected)
 
@@ -186,6 +189,7 @@ class Subscribing(Requests):
             sub.slot, tells = state.seats.add(state.read(sub.text), sub.seat, queue, sub.number)
             state.tell(tells)
             session.subs[sub.number] = sub
+            sub.version += 1
             state.suspect(session, sub)
             queue.leaving.discard(sub.seat)
             if last:
@@ -194,6 +198,7 @@ class Subscribing(Requests):
                 if here is not None and queue.stored:
                     self.attach(here, queue, queue.number, sub.number)
             self.fail(connection, "unsubscribe", sub.number, reason)
+            self.announcing.renew(session, "subscribe", sub.number, still_subscribed(session, sub))
 
         state.draft.committed.append(lambda _: self._leave(session, sub))
         state.draft.rejected.append(rejected)
